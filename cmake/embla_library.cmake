@@ -1,0 +1,86 @@
+# embla_library, embla_program, embla_test, embla_bench: one target per folder, full dependency
+# lists. Everyone links the alias embla::<name>, so a typo fails at configure time.
+
+add_library(embla_options INTERFACE)
+target_include_directories(embla_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(embla_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-sign-compare>
+  # Sums and products are never fused unless the code says fma (DESIGN: one numerics contract).
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-omit-frame-pointer>)
+if(EMBLA_WERROR)
+  target_compile_options(embla_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(embla_options INTERFACE -Wthread-safety)
+  # valgrind 3.19 cannot read DWARF 5.
+  target_compile_options(embla_options INTERFACE -gdwarf-4)
+endif()
+if(EMBLA_SANITIZE)
+  target_compile_options(embla_options INTERFACE -fsanitize=${EMBLA_SANITIZE} -O1
+    -fno-sanitize-recover=all)
+  target_link_options(embla_options INTERFACE -fsanitize=${EMBLA_SANITIZE})
+endif()
+
+# embla_library(<name> SRCS ... HDRS ... DEPS ... PRIVATE_DEPS ...)
+# Headers are also compiled alone (target all_verify_interface_header_sets).
+function(embla_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS;PRIVATE_DEPS" ${ARGN})
+  if(ARG_SRCS)
+    add_library(embla_${name} STATIC ${ARG_SRCS})
+    set(scope PUBLIC)
+    target_link_libraries(embla_${name} PRIVATE ${ARG_PRIVATE_DEPS})
+  else()
+    add_library(embla_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(embla::${name} ALIAS embla_${name})
+  if(ARG_HDRS)
+    target_sources(embla_${name} ${scope}
+      FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HDRS})
+  endif()
+  set_target_properties(embla_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  target_link_libraries(embla_${name} ${scope} embla_options ${ARG_DEPS})
+endfunction()
+
+# embla_program(<name> SRCS ... DEPS ...): a binary in build/<preset>/bin.
+function(embla_program name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS})
+endfunction()
+
+add_custom_target(embla_tsan_tests)
+
+# embla_test(<name> SRCS ... DEPS ... [LABELS ...] [TIMEOUT s])
+# One GoogleTest binary, one ctest case. Label `grpc` keeps it out of the tsan preset.
+function(embla_test name)
+  if(NOT EMBLA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "EMBLA_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+  if(NOT "grpc" IN_LIST ARG_LABELS)
+    add_dependencies(embla_tsan_tests ${name})
+  endif()
+endfunction()
+
+# embla_bench(<name> SRCS ... DEPS ...): a Google Benchmark program in build/<preset>/bench.
+function(embla_bench name)
+  if(NOT EMBLA_BENCHMARKS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} benchmark::benchmark)
+endfunction()

@@ -1,0 +1,104 @@
+#include "core/base/buffer.h"
+
+#include <bit>
+#include <cstdlib>
+#include <map>
+
+namespace embla {
+namespace {
+
+std::byte* AllocateAligned(std::size_t capacity) {
+  void* memory = std::aligned_alloc(kBufferAlignment, capacity);
+  EMBLA_CHECK(memory != nullptr);  // Callers bound sizes; exhaustion here is the kernel's OOM.
+  return static_cast<std::byte*>(memory);
+}
+
+// Sizes are rounded up to powers of two from 4 KiB, so that a freed buffer fits the next request.
+std::size_t CapacityFor(std::size_t size) {
+  return std::bit_ceil(size < 4096 ? std::size_t{4096} : size);
+}
+
+}  // namespace
+
+struct Buffer::PoolState {
+  explicit PoolState(std::size_t bytes_max) : retained_bytes_max(bytes_max) {}
+  ~PoolState() {
+    for (auto& [capacity, buffers] : free) {
+      for (std::byte* data : buffers) std::free(data);
+    }
+  }
+
+  const std::size_t retained_bytes_max;
+  Mutex mu;
+  std::size_t retained_bytes ABSL_GUARDED_BY(mu) = 0;
+  std::map<std::size_t, std::vector<std::byte*>> free ABSL_GUARDED_BY(mu);  // By capacity.
+};
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  Reset();
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  capacity_ = std::exchange(other.capacity_, 0);
+  pool_ = std::move(other.pool_);
+  return *this;
+}
+
+Buffer Buffer::Allocate(std::size_t size) {
+  Buffer buffer;
+  buffer.capacity_ = CapacityFor(size);
+  buffer.data_ = AllocateAligned(buffer.capacity_);
+  buffer.size_ = size;
+  return buffer;
+}
+
+void Buffer::Truncate(std::size_t size) {
+  EMBLA_CHECK(size <= size_);
+  size_ = size;
+}
+
+void Buffer::Reset() {
+  if (data_ == nullptr) return;
+  bool retained = false;
+  if (pool_ != nullptr) {
+    MutexLock lock(pool_->mu);
+    if (pool_->retained_bytes + capacity_ <= pool_->retained_bytes_max) {
+      pool_->retained_bytes += capacity_;
+      pool_->free[capacity_].push_back(data_);
+      retained = true;
+    }
+  }
+  if (!retained) std::free(data_);
+  data_ = nullptr;
+  size_ = capacity_ = 0;
+  pool_.reset();
+}
+
+BufferPool::BufferPool(std::size_t retained_bytes_max)
+    : state_(std::make_shared<Buffer::PoolState>(retained_bytes_max)) {}
+
+Buffer BufferPool::Take(std::size_t size) {
+  Buffer buffer;
+  buffer.capacity_ = CapacityFor(size);
+  buffer.size_ = size;
+  buffer.pool_ = state_;
+  {
+    MutexLock lock(state_->mu);
+    std::vector<std::byte*>& free = state_->free[buffer.capacity_];
+    if (!free.empty()) {
+      buffer.data_ = free.back();
+      free.pop_back();
+      state_->retained_bytes -= buffer.capacity_;
+      return buffer;
+    }
+  }
+  buffer.data_ = AllocateAligned(buffer.capacity_);
+  return buffer;
+}
+
+std::size_t BufferPool::retained_bytes() const {
+  MutexLock lock(state_->mu);
+  return state_->retained_bytes;
+}
+
+}  // namespace embla

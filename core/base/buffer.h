@@ -1,0 +1,80 @@
+// Aligned, pooled memory for rows, ids and gradients on their way to and from the network.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "core/base/check.h"
+#include "core/base/mutex.h"
+
+namespace embla {
+
+inline constexpr std::size_t kBufferAlignment = 64;
+
+class BufferPool;
+
+// Owns `size()` bytes, 64-byte aligned, uninitialised. Returns to its pool when destroyed; the
+// pool's memory lives as long as any of its buffers.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer() { Reset(); }
+
+  // A buffer that belongs to no pool.
+  static Buffer Allocate(std::size_t size);
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::span<std::byte> bytes() { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // The content as an array of T. Requires: size() is a multiple of sizeof(T).
+  template <typename T>
+  std::span<const T> As() const {
+    EMBLA_CHECK(size_ % sizeof(T) == 0);
+    return {reinterpret_cast<const T*>(data_), size_ / sizeof(T)};
+  }
+  template <typename T>
+  std::span<T> MutableAs() {
+    EMBLA_CHECK(size_ % sizeof(T) == 0);
+    return {reinterpret_cast<T*>(data_), size_ / sizeof(T)};
+  }
+
+  // Shrinks the visible size; the memory stays. Requires: size <= size().
+  void Truncate(std::size_t size);
+
+ private:
+  friend class BufferPool;
+  struct PoolState;
+  void Reset();
+
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+  std::shared_ptr<PoolState> pool_;  // Null: freed, not returned.
+};
+
+// Keeps freed buffers of up to `retained_bytes_max` for reuse: large replies then cost no page
+// faults. Thread safety: every method may be called from any thread.
+class BufferPool {
+ public:
+  explicit BufferPool(std::size_t retained_bytes_max = std::size_t{256} << 20);
+
+  Buffer Take(std::size_t size);
+
+  std::size_t retained_bytes() const;
+
+ private:
+  std::shared_ptr<Buffer::PoolState> state_;
+};
+
+}  // namespace embla

@@ -1,0 +1,29 @@
+// Time comes in through a Clock, so that tests own it.
+#pragma once
+
+#include "absl/time/time.h"
+
+namespace embla {
+
+// Thread safety: Now may be called from any thread.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() const = 0;
+
+  // The process's wall clock; lives for ever.
+  static const Clock& Real();
+};
+
+// A clock that moves only when told.
+class ManualClock final : public Clock {
+ public:
+  explicit ManualClock(absl::Time start) : now_(start) {}
+  absl::Time Now() const override { return now_; }
+  void Advance(absl::Duration step) { now_ += step; }
+
+ private:
+  absl::Time now_;
+};
+
+}  // namespace embla

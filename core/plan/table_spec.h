@@ -1,0 +1,139 @@
+// What a table is: shape, number format, optimizer, initial values. An immutable value that the
+// coordinator checks once (Validate) and everyone else trusts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/base/ids.h"
+
+namespace embla {
+
+inline constexpr std::uint32_t kDimMax = 2048;
+inline constexpr std::int64_t kRowsMax = std::int64_t{1} << 40;
+inline constexpr std::uint32_t kRowGranulesDefault = 4096;
+
+// Number format of weights, or of rows and gradients on the wire.
+enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
+
+// The seven ways to tile a table (docs/ARCHITECTURE.md). Only the planner looks at this:
+// routing, storage and migration know slices.
+enum class ShardingType : std::uint8_t {
+  kDataParallel = 1,
+  kTableWise = 2,
+  kColumnWise = 3,
+  kTableColumnWise = 4,
+  kRowWise = 5,
+  kTableRowWise = 6,
+  kGridShard = 7,
+};
+
+enum class OptimizerKind : std::uint8_t { kSgd = 1, kRowwiseAdagrad = 2, kAdagrad = 3, kAdam = 4 };
+
+// How weight decay enters the step. Formulas: server/optimizer/optimizer.h.
+enum class WeightDecayMode : std::uint8_t { kNone = 0, kL2 = 1, kDecoupled = 2 };
+
+// Which step number Adam's bias correction uses.
+//   kRow   t = number of steps this row has taken: independent of plan and of other trainers
+//   kStep  t = the step number that the update carries
+enum class BiasCorrection : std::uint8_t { kRow = 0, kStep = 1 };
+
+// Rounding of fp16 and bf16 weights after a step; fp32 tables ignore it.
+enum class Rounding : std::uint8_t { kNearest = 0, kStochastic = 1 };
+
+// What an id outside 0..rows-1 means.
+//   kError   the whole call fails with OUT_OF_RANGE and changes nothing
+//   kIgnore  it counts in embla_ids_out_of_range_total, reads as zeros, and its gradient is dropped
+enum class BoundsMode : std::uint8_t { kError = 0, kIgnore = 1 };
+
+// What a NaN or infinite gradient means.
+//   kReject  the whole update fails with INVALID_ARGUMENT and changes nothing
+//   kAllow   it is applied as it is
+enum class NanPolicy : std::uint8_t { kReject = 0, kAllow = 1 };
+
+// Hyper-parameters. All but `kind` can be changed while training goes on (`embla table set`).
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
+  float learning_rate = 0.01f;
+  float eps = 1e-8f;                 // Adagrad, Adam.
+  float beta1 = 0.9f;                // Adam.
+  float beta2 = 0.999f;              // Adam.
+  float initial_accumulator = 0.0f;  // Adagrad: what a row's accumulator starts from.
+  float weight_decay = 0.0f;
+  WeightDecayMode weight_decay_mode = WeightDecayMode::kNone;
+  // Element-wise clamp of incoming gradients to +-gradient_clip, before bags are expanded and
+  // duplicates summed. 0 turns it off.
+  float gradient_clip = 0.0f;
+  BiasCorrection bias_correction = BiasCorrection::kRow;
+
+  absl::Status Validate() const;
+  bool operator==(const OptimizerSpec&) const = default;
+};
+
+// Initial weights; a function of (table seed, global row id, column) only, never of the plan.
+enum class InitKind : std::uint8_t { kDefault = 0, kConstant = 1, kUniform = 2, kNormal = 3 };
+struct InitSpec {
+  // kDefault   uniform in +-sqrt(1/rows)          kConstant  every weight is `a`
+  // kUniform   uniform in [a, b)                  kNormal    mean a, standard deviation b
+  InitKind kind = InitKind::kDefault;
+  float a = 0.0f;
+  float b = 0.0f;
+
+  absl::Status Validate() const;
+  bool operator==(const InitSpec&) const = default;
+};
+
+struct TableSpec {
+  TableId id{};
+  std::string name;                // [A-Za-z0-9._-]{1,128}, no leading dot.
+  std::int64_t rows = 0;           // 1..kRowsMax.
+  std::uint32_t dim = 0;           // 1..kDimMax columns.
+  DType dtype = DType::kFloat32;   // kFloat32, kFloat16 or kBFloat16; fixed at creation.
+  // Units, fixed at creation: row granule i covers rows [floor(i*rows/G), floor((i+1)*rows/G)),
+  // column granule j covers columns [j*W, min((j+1)*W, dim)).
+  std::uint32_t row_granules = 0;          // G, 1..rows; 0 asks for min(rows, 4096).
+  std::uint32_t column_granule_width = 0;  // W, a multiple of 4 (or >= dim); 0 asks for 4.
+  OptimizerSpec optimizer;
+  InitSpec init;
+  std::uint64_t seed = 0;          // Of initial values and of stochastic rounding.
+  Rounding rounding = Rounding::kNearest;
+  BoundsMode bounds = BoundsMode::kError;
+  NanPolicy nan_policy = NanPolicy::kReject;
+
+  // Fills in row_granules and column_granule_width where they are 0.
+  void SetDefaults();
+  // InvalidArgument names the field, its value and the allowed range.
+  absl::Status Validate() const;
+
+  std::uint32_t column_granules() const {
+    return (dim + column_granule_width - 1) / column_granule_width;
+  }
+  // First row of row granule `granule`; granule == row_granules gives `rows`.
+  std::int64_t RowGranuleBegin(std::uint32_t granule) const;
+  // First column of column granule `granule`; granule == column_granules() gives `dim`.
+  std::uint32_t ColumnGranuleBegin(std::uint32_t granule) const;
+
+  // Bytes of one full row: weights, and optimizer state (fp32).
+  std::int64_t WeightBytesPerRow() const;
+  std::int64_t StateBytesPerRow() const;
+
+  bool operator==(const TableSpec&) const = default;
+};
+
+// Bytes of one element. kInt8Rowwise: 1, plus 8 bytes (scale, bias as fp32) per row.
+std::uint32_t ElementBytes(DType dtype);
+// Bytes of a row of `columns` elements, the int8 row header included.
+std::size_t RowBytes(DType dtype, std::uint32_t columns);
+
+// fp32 state of one row: per row (for instance row-wise Adagrad's accumulator) and per element.
+struct StateShape {
+  std::uint32_t row_floats = 0;       // Scalars per row.
+  std::uint32_t element_arrays = 0;   // Arrays of `dim` per row.
+};
+StateShape StateShapeOf(const OptimizerSpec& optimizer);
+
+// A statistic over a whole row enters every element's step, so a slice of columns is not enough.
+bool NeedsRowStatistic(const OptimizerSpec& optimizer);
+
+}  // namespace embla

@@ -1,0 +1,41 @@
+// Tiles one table for the sharding type its user named, balancing bytes over devices.
+// Pure and deterministic: the same input gives the same plan, whatever the order of nodes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+
+namespace embla {
+
+// What the user asks for beside the sharding type. Empty lists mean "no constraint".
+struct PlacementRequest {
+  ShardingType sharding = ShardingType::kTableWise;
+  std::vector<std::string> nodes;          // Allowed nodes, by name.
+  std::vector<std::uint32_t> devices;      // Allowed device indices within each node.
+  // Narrowest column block for column_wise, table_column_wise and grid_shard. 0: TorchRec's
+  // rule, the smallest divisor of dim that is a multiple of 4 and at least 128, else dim.
+  std::uint32_t min_partition = 0;
+
+  bool operator==(const PlacementRequest&) const = default;
+};
+
+// A device's free memory is its size less what `existing` already puts there.
+// Errors: InvalidArgument (unknown node, no such device, a cut the type does not allow, an
+// optimizer that needs whole rows under a column cut across nodes with L2 decay),
+// ResourceExhausted (a slice does not fit: names the device, bytes needed and free).
+absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
+                                     const std::vector<NodeSpec>& nodes,
+                                     const std::vector<TablePlan>& existing);
+
+// Weight and state bytes of `table` on each device, sorted by device. Replicas count everywhere.
+struct DeviceLoad {
+  DeviceId device;
+  std::int64_t bytes = 0;
+};
+std::vector<DeviceLoad> LoadPerDevice(const std::vector<TablePlan>& tables);
+
+}  // namespace embla

@@ -1,0 +1,77 @@
+// Lookup and update batches as the shard server and the client see them: views over memory that
+// somebody else owns for the duration of the call. core/wire fills them from messages; the field
+// by field meaning is in proto/embla/v1/data.proto and docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/buffer.h"
+#include "core/base/ids.h"
+#include "core/plan/table_spec.h"
+
+namespace embla {
+
+enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
+
+// Rows of one table and one column range. `ids` is jagged: bag b has lengths[b] ids.
+// kNone: lengths is empty, one output row per id. Otherwise: one output row per bag.
+struct LookupPart {
+  TableId table{};
+  Pooling pooling = Pooling::kNone;
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::span<const RowId> ids;
+  std::span<const std::uint32_t> lengths;  // Sum == ids.size(); empty when pooling is kNone.
+  std::span<const float> weights;          // Empty, or one per id (kSum only).
+
+  std::uint32_t columns() const { return column_end - column_begin; }
+  std::size_t output_rows() const {
+    return pooling == Pooling::kNone ? ids.size() : lengths.size();
+  }
+};
+
+struct LookupBatch {
+  PlanVersion plan_version{};
+  DType wire_dtype = DType::kFloat32;  // Of the answered rows.
+  std::vector<LookupPart> parts;
+};
+
+// Gradients of one table and one column range, row-major, `columns()` per row.
+//   kRows  one gradient row per id
+//   kBags  one gradient row per bag: the gradient of the pooled output
+struct UpdatePart {
+  enum class Form : std::uint8_t { kRows = 1, kBags = 2 };
+
+  TableId table{};
+  Form form = Form::kRows;
+  Pooling pooling = Pooling::kSum;  // kBags: kSum, or kMean (each id gets 1/length).
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::span<const RowId> ids;
+  std::span<const std::uint32_t> lengths;  // kBags only; sum == ids.size().
+  std::span<const float> weights;          // kBags with kSum only: empty, or one per id.
+  std::span<const std::byte> gradients;    // RowBytes(wire_dtype, columns()) per row.
+  // kRows with unique ids only: the sum of squares of each id's gradient over all columns of the
+  // table, for optimizers with a row statistic when this part has a part of the columns.
+  std::span<const float> row_sum_squares;
+  // The sender has clamped the gradients already (it combined duplicates after the clamp).
+  bool clipped = false;
+
+  std::uint32_t columns() const { return column_end - column_begin; }
+  std::size_t gradient_rows() const { return form == Form::kRows ? ids.size() : lengths.size(); }
+};
+
+struct UpdateBatch {
+  PlanVersion plan_version{};
+  SessionId session{};
+  UpdateSeq seq{};
+  UpdateSeq first_incomplete{};  // Every seq below it is acknowledged: its record may go.
+  std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
+  DType wire_dtype = DType::kFloat32;  // Of the gradients.
+  std::vector<UpdatePart> parts;       // Parts of one table are one step.
+};
+
+}  // namespace embla

@@ -1,0 +1,39 @@
+// Arithmetic on raw rows: the contract that kernels/cpu, kernels/cpu/reference and kernels/cuda
+// all fulfil. Plain types, no project dependency.
+//
+// Numerics, the same for every target and thread count:
+//   - sums are fp32, in the order stated at each verb; nothing is fused unless it says fma
+//   - fp16 and bf16 weights are widened exactly; narrowing is round-to-nearest-even or stochastic
+//   - RowSumSquares and every other reduction over columns use 16 lanes: lane l adds the columns
+//     l, l+16, l+32, ... in order, then lanes are added as a tree (l += l+8, l+4, l+2, l+1)
+//   - duplicates of a row are summed in arrival order in pieces of kCombinePiece, and the pieces
+//     are added in order
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace embla::kernels {
+
+enum class Element : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
+
+inline constexpr std::uint32_t kNoSlot = 0xffffffff;     // Reads as zeros, is never written.
+inline constexpr std::size_t kCombinePiece = 256;
+
+// Rows in memory: row s starts at base + s * stride_bytes and has `columns` elements.
+struct Rows {
+  const void* base = nullptr;
+  std::size_t stride_bytes = 0;
+  std::uint32_t columns = 0;
+  Element element = Element::kFloat32;  // Never kInt8Rowwise: that is a wire format.
+};
+
+// Where outputs go: row i at base + i * stride_bytes. Any alignment.
+// kInt8Rowwise: fp32 scale, fp32 bias, then `columns` codes; value = code * scale + bias.
+struct Output {
+  void* base = nullptr;
+  std::size_t stride_bytes = 0;
+  Element element = Element::kFloat32;
+};
+
+}  // namespace embla::kernels
