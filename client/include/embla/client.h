@@ -1,0 +1,163 @@
+// Embla's C++ client: batched lookups and updates of embedding tables that no single machine holds.
+//
+//   auto client = embla::client::Client::Connect({.coordinator = "10.0.0.1:7070"});
+//   std::vector<float> rows(ids.size() * 64);
+//   FeatureLookup clicks{.table = "clicks", .ids = ids, .rows_out = rows};
+//   absl::Status status = (*client)->Lookup({&clicks, 1});
+//
+// Rows and gradients are fp32, row-major, in the caller's own arrays: nothing here keeps or returns
+// a view of a second copy. Number formats on the wire are chosen per call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace embla::client {
+
+// Number format of rows or gradients on the wire. kInt8 is row-wise: 1 byte per column and 8 per row.
+enum class WireFormat : std::uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
+
+// kNone: one row per id. kSum, kMean: one row per bag; the mean of an empty bag is zeros.
+enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
+
+// kStream: one long-lived stream per node, many requests in flight. kUnary: one call per request.
+enum class Transport : std::uint8_t { kStream = 1, kUnary = 2 };
+
+struct ConnectOptions {
+  std::string coordinator;  // host:port
+  std::string name;         // For people; empty: host name and process id.
+  absl::Duration timeout = absl::Seconds(10);  // Deadline of a call that states none.
+  Transport transport = Transport::kStream;
+  int connections_per_node = 1;
+  // Requests wait once this many bytes are on their way to or from one node.
+  std::int64_t in_flight_bytes_max_per_node = std::int64_t{64} << 20;
+  // Retries may be at most this share of requests, plus some per second; then errors pass through.
+  double retry_budget_ratio = 0.1;
+  double retry_budget_per_second = 10.0;
+  int threads = 2;  // That merge replies and run callbacks.
+
+  // InvalidArgument names the field.
+  absl::Status Validate() const;
+};
+
+struct CallOptions {
+  absl::Duration timeout = absl::ZeroDuration();  // Zero: ConnectOptions::timeout.
+  WireFormat wire = WireFormat::kFp32;            // Of rows (Lookup) or gradients (Update).
+  // Lookup: an id that occurs several times in an unpooled feature travels once.
+  // Update: duplicate ids are summed before they travel.
+  bool combine_duplicates = true;
+  // Update: the training step (keys stochastic rounding). 0: the update's own sequence number.
+  std::uint64_t step = 0;
+};
+
+// One input of a lookup: jagged ids into one table. Give `lengths` or `offsets`, or neither when
+// pooling is kNone. All spans must stay valid until the call is done.
+struct FeatureLookup {
+  std::string_view table;
+  std::span<const std::int64_t> ids;
+  std::span<const std::uint32_t> lengths;  // Bag b has lengths[b] ids.
+  std::span<const std::int64_t> offsets;   // Bag b is ids[offsets[b] .. offsets[b+1]).
+  std::span<const float> weights;          // Empty, or one per id; kSum only.
+  Pooling pooling = Pooling::kNone;
+  std::span<float> rows_out;               // (ids or bags) x dim.
+};
+
+// One input of an update: the gradient of what the matching lookup returned.
+struct FeatureGradient {
+  std::string_view table;
+  std::span<const std::int64_t> ids;
+  std::span<const std::uint32_t> lengths;
+  std::span<const std::int64_t> offsets;
+  std::span<const float> weights;
+  Pooling pooling = Pooling::kNone;
+  std::span<const float> gradients;        // (ids or bags) x dim.
+};
+
+struct TableInfo {
+  std::string name;
+  std::int64_t rows = 0;
+  std::uint32_t dim = 0;
+  std::string dtype;      // fp32, fp16 or bf16
+  std::string sharding;   // row_wise, ...
+  std::string optimizer;  // rowwise_adagrad, ...
+};
+
+using DoneCallback = std::function<void(absl::Status)>;
+
+// A lookup that runs while the caller does something else.
+class PendingLookup {
+ public:
+  PendingLookup() = default;
+  explicit PendingLookup(std::future<absl::Status> done) : done_(std::move(done)) {}
+  // Waits until rows_out of every feature is filled. Call once.
+  absl::Status Wait() { return done_.get(); }
+  bool valid() const { return done_.valid(); }
+
+ private:
+  std::future<absl::Status> done_;
+};
+
+// Thread safety: every method may be called from any thread.
+//
+// Errors of Lookup and Update:
+//   InvalidArgument    the call is wrong (sizes, names, NaN gradients): fix it
+//   NotFound           no such table
+//   OutOfRange         an id is outside the table and its bounds mode is error
+//   Unavailable        a node did not answer in time; the message names it. Lookups may be repeated;
+//                      an update's outcome is unknown
+//   ResourceExhausted  the node is overloaded, or this client's retry budget is used up
+//   DeadlineExceeded   the call's time is over; names the node that was awaited
+class Client {
+ public:
+  // Waits until the coordinator answers and gives a session, at most options.timeout.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(ConnectOptions options);
+
+  virtual ~Client() = default;  // Waits for calls in flight.
+
+  // Fills rows_out of every feature, or changes none of it in a way that may be relied on.
+  virtual absl::Status Lookup(std::span<const FeatureLookup> features,
+                              const CallOptions& options) = 0;
+  virtual void LookupAsync(std::vector<FeatureLookup> features, const CallOptions& options,
+                           DoneCallback done) = 0;
+
+  // One optimizer step on every touched row, exactly once, although the client retries inside.
+  // Features of one table are one step: gradients of an id are summed over all of them first.
+  virtual absl::Status Update(std::span<const FeatureGradient> features,
+                              const CallOptions& options) = 0;
+  virtual void UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
+                           DoneCallback done) = 0;
+
+  // Starts the next batch's lookup. It sees every update that was acknowledged before this call.
+  PendingLookup Prefetch(std::vector<FeatureLookup> features, const CallOptions& options);
+
+  // Copies the weights of `ids`, in their order, to rows_out (ids x dim, fp32).
+  virtual absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
+                                std::span<float> rows_out) = 0;
+  // Copies the optimizer state of `ids` to state_out: per row first the scalars, then the arrays of
+  // `dim` (docs/row_block.md). Requires state_out.size() == ids.size() * StateFloatsPerRow(table).
+  virtual absl::Status ReadState(std::string_view table, std::span<const std::int64_t> ids,
+                                 std::span<float> state_out) = 0;
+  virtual absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) = 0;
+  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order.
+  virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
+
+  virtual std::vector<TableInfo> Tables() = 0;
+  virtual absl::Status RefreshPlan() = 0;
+  virtual std::uint64_t plan_version() const = 0;
+  virtual std::uint64_t session() const = 0;
+
+  // This client's metrics in the Prometheus text format.
+  virtual std::string MetricsText() const = 0;
+};
+
+}  // namespace embla::client
