@@ -1,0 +1,62 @@
+// Ordinary protobuf on the wire, but the large `bytes` fields never pass through protobuf: they are
+// sent as slices of the caller's memory, and received with one copy into an aligned buffer.
+//
+// A message is split into a small protobuf message (everything else) and its large fields, by field
+// number. Encoding writes the small message first, then each large field as tag, length, bytes:
+// exactly what protobuf would write. Decoding takes fields in any order, the last of a number wins,
+// and accepts what any protobuf encoder produces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+
+namespace embla::wire {
+
+// A large field to send. The encoded message owns `buffer` until gRPC has sent it.
+struct LargeField {
+  int number = 0;
+  Buffer buffer;
+};
+
+// `fields` that are empty are left out, as proto3 does.
+grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& small,
+                               std::vector<LargeField> fields);
+
+// The same inside an envelope message: `envelope` followed by field `number` that holds the message.
+grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int number,
+                              const google::protobuf::MessageLite& small,
+                              std::vector<LargeField> fields);
+
+struct DecodeLimits {
+  std::size_t large_bytes_max = std::size_t{256} << 20;  // All large fields together.
+  std::size_t small_bytes_max = std::size_t{4} << 20;
+};
+
+// Where a decoded large field goes: called once per occurrence with its size, returns the memory.
+using PlaceField = std::function<absl::StatusOr<std::byte*>(int number, std::size_t size)>;
+
+// Fills `small` and copies the fields listed in `large_numbers` to where `place` says.
+// Errors: InvalidArgument (truncated, bad tag, sizes over the limits).
+absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,
+                           const PlaceField& place, const DecodeLimits& limits,
+                           google::protobuf::MessageLite& small);
+
+// As DecodeMessage for an envelope: fields other than the submessages in `nested_numbers` go to
+// `envelope`; `small_for(number)` names the message to fill for a submessage, whose large fields are
+// those of `large_numbers`.
+absl::Status DecodeNested(grpc::ByteBuffer& bytes, std::span<const int> nested_numbers,
+                          const std::function<google::protobuf::MessageLite*(int)>& small_for,
+                          std::span<const int> large_numbers, const PlaceField& place,
+                          const DecodeLimits& limits, google::protobuf::MessageLite& envelope);
+
+}  // namespace embla::wire
