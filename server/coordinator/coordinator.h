@@ -1,0 +1,155 @@
+// The coordinator's mind: membership, plan, tables and sessions over a StateStore. Pure logic: an
+// event and the time go in, the state changes in the store first, then effects come out for
+// server/rpc to carry out. No threads, sockets or clocks.
+//
+// Every fact that must survive is in the store before a method returns: opening a Coordinator on
+// the same store goes on where the last one stopped. Liveness and installed versions are not
+// facts: nodes report them again.
+//
+// Thread safety: none; the caller serialises. Methods may write the store, so they may wait for a
+// disk. After each call that takes `now`, drain TakeEffects.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+#include "core/planner/placement.h"
+#include "server/coordinator/effects.h"
+#include "server/coordinator/membership.h"
+#include "server/coordinator/state_records.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+struct CoordinatorOptions {
+  std::string new_cluster_id;  // Random, from the caller; used only when the store is empty.
+  absl::Duration heartbeat_interval = absl::Seconds(1);  // What nodes are told.
+  absl::Duration dead_after = absl::Seconds(5);          // Without a heartbeat.
+  absl::Duration create_wait_default = absl::Seconds(60);
+  absl::Duration create_wait_max = absl::Minutes(10);
+  std::size_t changes_queued_max = 1024;
+
+  absl::Status Validate() const;
+};
+
+struct TableChange {
+  TablePlan table;
+  PlanVersion plan_version{};
+};
+
+struct ClusterView {
+  std::string cluster_id;
+  PlanVersion plan_version{};
+  std::uint32_t nodes_live = 0;
+  std::uint32_t nodes_total = 0;
+  std::uint32_t tables = 0;
+  std::uint64_t sessions_opened = 0;  // Since Open.
+  std::uint64_t sessions_closed = 0;
+  absl::Time started;  // When this coordinator opened the store.
+};
+
+// Stated nodes for a dry plan, named n0, n1, ...; nodes == 0 means the live cluster.
+struct StatedTopology {
+  std::uint32_t nodes = 0;
+  std::uint32_t devices_per_node = 0;
+  std::int64_t device_memory_bytes = 0;
+};
+
+class Coordinator {
+ public:
+  // Loads everything, or creates a cluster in an empty store. DataLoss: the store's content is
+  // not a coordinator's. `store` is not owned and outlives this object.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Open(StateStore& store,
+                                                           const CoordinatorOptions& options,
+                                                           absl::Time now);
+
+  // --- Nodes. The id is stable by name. Errors: AlreadyExists (another live incarnation has the
+  // name), InvalidArgument (name, address, devices), FailedPrecondition (another cluster's node, or
+  // other devices than those its slices were planned for).
+  // A new node or a new address is a new plan version. Send the node GetPlan() afterwards.
+  absl::StatusOr<NodeId> RegisterNode(const NodeRegistration& registration, absl::Time now);
+  // NotFound: this incarnation is not the registered one; its link should be closed.
+  absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
+                         absl::Time now);
+  // The node's link has closed. Ignored unless `incarnation` is the registered one.
+  void NodeDisconnected(NodeId node, std::uint64_t incarnation, absl::Time now);
+  // Call at least every heartbeat interval: deaths and deadlines happen here.
+  void Tick(absl::Time now);
+
+  // --- Tables.
+  // Plans the table and publishes it; a CompleteChange effect with this id tells the outcome when
+  // every node that holds a slice has answered. Failed changes are rolled back first. Changes run
+  // one at a time, in order; `wait` (0: the default) counts from this call.
+  // Errors here: InvalidArgument, AlreadyExists, ResourceExhausted (no room on a device, or too
+  // many changes queued), Unavailable (a node that is needed is down; names it).
+  absl::StatusOr<ChangeId> StartCreateTable(const TableSpec& spec, const PlacementRequest& request,
+                                            absl::Duration wait, absl::Time now);
+  // NotFound when it is complete or never was.
+  absl::StatusOr<ChangeProgress> ChangeState(ChangeId change) const;
+  // NotFound; FailedPrecondition while the table is being created.
+  absl::StatusOr<PlanVersion> DropTable(std::string_view name);
+  // Keys and values as in core/plan/table_options.h. All or nothing.
+  absl::StatusOr<TableChange> SetTable(std::string_view name,
+                                       const std::map<std::string, std::string>& values);
+  // What StartCreateTable would do, on the live cluster or on stated CPU nodes; changes nothing.
+  absl::StatusOr<TablePlan> PlanTable(const TableSpec& spec, const PlacementRequest& request,
+                                      const StatedTopology& topology) const;
+
+  // --- Sessions.
+  absl::StatusOr<SessionId> OpenSession(std::string_view client_name);
+  absl::Status CloseSession(SessionId session);  // NotFound: never given out.
+
+  // What to carry out now, oldest first.
+  std::vector<Effect> TakeEffects();
+
+  PlanPtr GetPlan() const { return plan_; }
+  ClusterView Status() const;
+  std::vector<NodeView> Nodes() const { return membership_.Views(); }
+  const CoordinatorOptions& options() const { return options_; }
+
+ private:
+  // A table that was asked for and not yet planned.
+  struct QueuedCreate {
+    ChangeId id{};
+    TableSpec spec;
+    PlacementRequest request;
+    absl::Time deadline;
+  };
+
+  Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
+              absl::Time now);
+
+  absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
+  absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
+  absl::Status BeginCreate(const QueuedCreate& create);
+  void RollBackPending(const absl::Status& reason);
+  void FinishPendingIfInstalled();
+  void CheckPending(absl::Time now);
+  void StartQueued(absl::Time now);
+  // Writes `change` and the next head in one commit; then the new plan is current and published.
+  absl::Status CommitPlan(PlanEdit edit);
+  void Complete(ChangeId id, absl::Status status, const TablePlan& table);
+
+  StateStore& store_;  // Not owned; outlives this object.
+  const CoordinatorOptions options_;
+  const absl::Time started_;
+  StateRecords records_;
+  Membership membership_;
+  PlanPtr plan_;
+  std::deque<QueuedCreate> queue_;
+  std::vector<Effect> effects_;
+  std::uint64_t last_change_ = 0;
+  std::uint64_t sessions_opened_ = 0;
+  std::uint64_t sessions_closed_ = 0;
+};
+
+}  // namespace embla

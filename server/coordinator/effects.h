@@ -1,0 +1,37 @@
+// What the coordinator's logic asks its transport to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/plan/plan.h"
+
+namespace embla {
+
+enum class ChangeId : std::uint64_t {};  // A table creation in this coordinator's life.
+
+// Send to every linked node and to every watcher. A receiver may skip to the newest.
+struct PublishPlan {
+  PlanPtr plan;
+};
+
+// Answer whoever waits for this change; nobody may, after a restart.
+struct CompleteChange {
+  ChangeId id{};
+  absl::Status status;
+  TablePlan table;             // When OK: as created.
+  PlanVersion plan_version{};  // Of the current plan.
+};
+
+using Effect = std::variant<PublishPlan, CompleteChange>;
+
+struct ChangeProgress {
+  bool queued = false;                   // Another change runs first; nothing is planned yet.
+  PlanVersion plan_version{};            // The version that brought the table, unless queued.
+  std::vector<std::string> waiting_for;  // Names of the nodes that have not installed it.
+};
+
+}  // namespace embla

@@ -1,0 +1,78 @@
+// Which nodes are there, and what they last said. Soft state: rebuilt from heartbeats.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+
+namespace embla {
+
+struct NodeRegistration {
+  std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
+  std::string address;  // host:port of the data listener.
+  std::vector<DeviceSpec> devices;
+  std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
+  std::string cluster_id;         // Empty, or the cluster the node belonged to.
+
+  absl::Status Validate() const;
+};
+
+struct HeartbeatInfo {
+  PlanVersion plan_version{};         // Newest plan installed there.
+  PlanVersion failed_plan_version{};  // A plan it could not install, 0 if none,
+  absl::Status failure;               // and why.
+  std::vector<std::int64_t> device_used_bytes;
+};
+
+// kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
+enum class NodeState : std::uint8_t { kLive = 1, kUnlinked = 2, kDead = 3 };
+
+struct NodeView {
+  NodeSpec spec;
+  NodeState state = NodeState::kDead;
+  std::uint64_t incarnation = 0;  // 0: none since the coordinator started.
+  PlanVersion plan_version{};
+  PlanVersion failed_plan_version{};
+  absl::Status failure;
+  absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
+  std::vector<std::int64_t> device_used_bytes;
+
+  bool live() const { return state == NodeState::kLive; }
+};
+
+// Thread safety: none.
+class Membership {
+ public:
+  // Nodes known from the store are kUnlinked until `now` + dead_after.
+  Membership(const std::vector<NodeSpec>& nodes, absl::Duration dead_after, absl::Time now);
+
+  // AlreadyExists when another incarnation of `node` is live.
+  absl::Status CheckIncarnation(NodeId node, std::uint64_t incarnation) const;
+  void Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now);
+  // NotFound when `incarnation` is not the linked one.
+  absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
+                         absl::Time now);
+  void Unlink(NodeId node, std::uint64_t incarnation, absl::Time now);
+  // Nodes that died since the last call.
+  std::vector<NodeId> Tick(absl::Time now);
+
+  const NodeView* Find(NodeId node) const;
+  std::vector<NodeView> Views() const;  // By id.
+  std::uint32_t live_count() const;
+
+ private:
+  struct Member {
+    NodeView view;
+    absl::Time heard;  // The last sign of life, or the start of the grace time.
+  };
+
+  const absl::Duration dead_after_;
+  std::map<NodeId, Member> members_;
+};
+
+}  // namespace embla

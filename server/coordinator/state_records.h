@@ -1,0 +1,81 @@
+// The coordinator's keys in the state store, and the one commit that changes the plan.
+//   cluster         {"cluster_id": ..., "format": 1}
+//   plan/head       {"version": v, "next_node_id": n, "next_table_id": t}
+//   plan/nodes/ID   a node, docs/plan_format.md; ID is 10 decimal digits
+//   plan/tables/ID  a table plan, docs/plan_format.md
+//   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
+//   sessions/next   the first session id not yet reserved
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+// A table whose nodes have not all installed it.
+struct PendingCreate {
+  TableId table{};
+  PlanVersion version{};  // Of the plan that brought it.
+  absl::Time deadline;    // Whole milliseconds.
+  bool operator==(const PendingCreate&) const = default;
+};
+
+struct PlanHead {
+  PlanVersion version{};
+  std::uint32_t next_node_id = 1;
+  std::uint32_t next_table_id = 1;
+  bool operator==(const PlanHead&) const = default;
+};
+
+// One change of the plan: what to put, what to drop, and what becomes of the pending creation.
+struct PlanEdit {
+  std::optional<NodeSpec> node;    // A new node takes id 0: the next one is given.
+  std::optional<TablePlan> table;  // Likewise.
+  std::optional<TableId> drop_table;
+  bool pending_done = false;                // Clears the pending creation.
+  std::optional<absl::Time> pending_until;  // Makes `table` the pending creation.
+};
+
+// Thread safety: none.
+class StateRecords {
+ public:
+  struct Loaded;
+  // Reads everything; an empty store becomes the cluster `new_cluster_id`.
+  static absl::StatusOr<Loaded> Load(StateStore& store, const std::string& new_cluster_id);
+
+  // Commits `edit` on top of `plan` with version + 1 and returns the new plan.
+  absl::StatusOr<PlanPtr> Commit(StateStore& store, const Plan& plan, PlanEdit edit);
+  // Clears the pending creation without a new plan.
+  absl::Status ClearPending(StateStore& store);
+  // The next session id; reserves ids in blocks, so that few of them write the store.
+  absl::StatusOr<SessionId> NextSession(StateStore& store);
+
+  const PlanHead& head() const { return head_; }
+  const std::optional<PendingCreate>& pending() const { return pending_; }
+  // Whether `session` was ever given out.
+  bool SessionWasGiven(SessionId session) const;
+
+ private:
+  PlanHead head_;
+  Revision head_revision_{};
+  std::optional<PendingCreate> pending_;
+  std::uint64_t next_session_ = 1;
+  std::uint64_t sessions_reserved_until_ = 1;  // Exclusive.
+  Revision sessions_revision_{};
+};
+
+struct StateRecords::Loaded {
+  StateRecords records;
+  PlanPtr plan;
+};
+using LoadedState = StateRecords::Loaded;
+
+}  // namespace embla
