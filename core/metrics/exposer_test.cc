@@ -1,0 +1,88 @@
+#include "core/metrics/exposer.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// The whole answer to GET `path` on 127.0.0.1, or "" if nobody listens.
+std::string HttpGet(const std::string& address, const std::string& path) {
+  sockaddr_in peer = {};
+  peer.sin_family = AF_INET;
+  peer.sin_port = htons(std::atoi(address.substr(address.rfind(':') + 1).c_str()));
+  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  std::string answer;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0) {
+    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+    char piece[4096];
+    for (ssize_t n; (n = read(fd, piece, sizeof(piece))) > 0;) answer.append(piece, n);
+  }
+  close(fd);
+  return answer;
+}
+
+TEST(MetricsExposer, ServesTheTextOnAFreePort) {
+  Metrics metrics;
+  metrics.MakeGauge(metric::kPlanVersion).Set(42);
+  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(exposer.ok()) << exposer.status();
+
+  EXPECT_THAT((*exposer)->address(), StartsWith("127.0.0.1:"));
+  const std::string answer = HttpGet((*exposer)->address(), "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("embla_plan_version 42"));
+}
+
+TEST(MetricsExposer, StopsListeningWhenDestroyed) {
+  Metrics metrics;
+  std::string address;
+  {
+    const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics);
+    ASSERT_TRUE(exposer.ok()) << exposer.status();
+    address = (*exposer)->address();
+  }
+  EXPECT_EQ(HttpGet(address, "/metrics"), "");
+}
+
+TEST(MetricsExposer, PortInUseIsUnavailableAndNamesTheAddress) {
+  Metrics metrics;
+  const auto first = MetricsExposer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(first.ok()) << first.status();
+
+  const auto second = MetricsExposer::Start((*first)->address(), metrics);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr((*first)->address()));
+}
+
+TEST(MetricsExposer, LocalhostIsLoopback) {
+  Metrics metrics;
+  const auto exposer = MetricsExposer::Start("localhost:0", metrics);
+  ASSERT_TRUE(exposer.ok()) << exposer.status();
+  EXPECT_THAT((*exposer)->address(), StartsWith("127.0.0.1:"));
+}
+
+TEST(MetricsExposer, AddressThatIsNotHostAndPortIsRefused) {
+  Metrics metrics;
+  for (const char* listen : {"", "9090", ":9090", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"}) {
+    EXPECT_EQ(MetricsExposer::Start(listen, metrics).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << listen;
+  }
+}
+
+}  // namespace
+}  // namespace embla

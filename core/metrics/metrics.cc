@@ -1,0 +1,81 @@
+#include "core/metrics/metrics.h"
+
+#include <vector>
+
+#include "core/base/check.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+
+namespace embla {
+namespace {
+
+// Seconds. From a small lookup on loopback to a client's longest deadline.
+const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
+  static const auto& buckets = *new prometheus::Histogram::BucketBoundaries{
+      25e-6,   50e-6,   100e-6, 200e-6, 400e-6, 800e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.8e-3,
+      25.6e-3, 51.2e-3, 0.1,    0.2,    0.4,    0.8,    1.6,    3.2,    6.4,    12.8};
+  return buckets;
+}
+
+prometheus::Labels LabelsOf(const MetricInfo& info, MetricKind kind,
+                            const Metrics::LabelValues& values) {
+  EMBLA_CHECK(info.kind == kind);
+  EMBLA_CHECK(info.label_count() == values.size());
+  prometheus::Labels labels;
+  std::size_t i = 0;
+  for (const std::string_view value : values) labels.emplace(info.labels[i++], value);
+  return labels;
+}
+
+// The family of `info`; a name that is registered already gives its family.
+template <typename Builder>
+auto& FamilyOf(Builder builder, const MetricInfo& info, prometheus::Registry& registry) {
+  return builder.Name(std::string(info.name)).Help(std::string(info.help)).Register(registry);
+}
+
+}  // namespace
+
+void Counter::Add(double by) const {
+  if (series_ != nullptr) series_->Increment(by);
+}
+double Counter::value() const { return series_ == nullptr ? 0 : series_->Value(); }
+
+void Gauge::Set(double value) const {
+  if (series_ != nullptr) series_->Set(value);
+}
+void Gauge::Add(double by) const {
+  if (series_ != nullptr) series_->Increment(by);
+}
+double Gauge::value() const { return series_ == nullptr ? 0 : series_->Value(); }
+
+void Histogram::Observe(absl::Duration duration) const {
+  if (series_ != nullptr) series_->Observe(absl::ToDoubleSeconds(duration));
+}
+
+Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
+Metrics::~Metrics() = default;
+
+Counter Metrics::MakeCounter(const MetricInfo& info, LabelValues values) {
+  const auto labels = LabelsOf(info, MetricKind::kCounter, values);
+  return Counter(&FamilyOf(prometheus::BuildCounter(), info, *registry_).Add(labels));
+}
+
+Gauge Metrics::MakeGauge(const MetricInfo& info, LabelValues values) {
+  const auto labels = LabelsOf(info, MetricKind::kGauge, values);
+  return Gauge(&FamilyOf(prometheus::BuildGauge(), info, *registry_).Add(labels));
+}
+
+Histogram Metrics::MakeHistogram(const MetricInfo& info, LabelValues values) {
+  const auto labels = LabelsOf(info, MetricKind::kHistogram, values);
+  auto& family = FamilyOf(prometheus::BuildHistogram(), info, *registry_);
+  return Histogram(&family.Add(labels, LatencyBuckets()));
+}
+
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
+}
+
+}  // namespace embla

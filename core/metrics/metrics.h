@@ -1,0 +1,91 @@
+// Counters, gauges and histograms of one process, on prometheus-cpp.
+//
+// Handles are made once per label set (a map lookup under a lock) and kept by whoever counts;
+// counting is then a handful of atomic instructions. A default-made handle counts nothing, so a
+// room that is tested alone needs no Metrics.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "core/metrics/names.h"
+
+namespace prometheus {
+class Counter;
+class Gauge;
+class Histogram;
+class Registry;
+}  // namespace prometheus
+
+namespace embla {
+
+// Handles: small, copyable, thread safe. Their Metrics outlives them.
+class Counter {
+ public:
+  Counter() = default;
+  // Requires: by >= 0.
+  void Add(double by = 1) const;
+  double value() const;
+  bool counts() const { return series_ != nullptr; }
+
+ private:
+  friend class Metrics;
+  explicit Counter(prometheus::Counter* series) : series_(series) {}
+  prometheus::Counter* series_ = nullptr;  // Not owned.
+};
+
+class Gauge {
+ public:
+  Gauge() = default;
+  void Set(double value) const;
+  void Add(double by) const;  // Negative to go down.
+  double value() const;
+
+ private:
+  friend class Metrics;
+  explicit Gauge(prometheus::Gauge* series) : series_(series) {}
+  prometheus::Gauge* series_ = nullptr;  // Not owned.
+};
+
+class Histogram {
+ public:
+  Histogram() = default;
+  void Observe(absl::Duration duration) const;
+
+ private:
+  friend class Metrics;
+  explicit Histogram(prometheus::Histogram* series) : series_(series) {}
+  prometheus::Histogram* series_ = nullptr;  // Not owned.
+};
+
+// Thread safety: every method may be called from any thread.
+class Metrics {
+ public:
+  using LabelValues = std::initializer_list<std::string_view>;
+
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // The series of `info` with these label values, in the order of info.labels. The same values give
+  // the same series. A series stays until the Metrics is destroyed.
+  // Requires: info is one of AllMetrics() and of that kind; one value per label.
+  Counter MakeCounter(const MetricInfo& info, LabelValues values = {});
+  Gauge MakeGauge(const MetricInfo& info, LabelValues values = {});
+  Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
+
+  // Everything in Prometheus' text format.
+  std::string Text() const;
+
+  // For the exposer.
+  const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
+
+ private:
+  const std::shared_ptr<prometheus::Registry> registry_;
+};
+
+}  // namespace embla

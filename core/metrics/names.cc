@@ -1,0 +1,45 @@
+#include "core/metrics/names.h"
+
+namespace embla {
+namespace {
+
+constexpr MetricInfo kAll[] = {
+    metric::kBuildInfo,
+    metric::kPlanVersion,
+    metric::kRequests,
+    metric::kRequestLatency,
+    metric::kRequestBytes,
+    metric::kReplyBytes,
+    metric::kStreams,
+    metric::kRowsLookedUp,
+    metric::kRowsUpdated,
+    metric::kGradientRows,
+    metric::kIdsOutOfRange,
+    metric::kUpdatesReplayed,
+    metric::kUpdateSessions,
+    metric::kQueueDepth,
+    metric::kDeviceBusy,
+    metric::kDeviceMemory,
+    metric::kTableRows,
+    metric::kTableBytes,
+    metric::kReplicationLag,
+    metric::kNodeLive,
+    metric::kNodePlanVersion,
+    metric::kHeartbeats,
+    metric::kPlanChanges,
+    metric::kTables,
+    metric::kSessionsOpened,
+    metric::kClientRequests,
+    metric::kClientLatency,
+    metric::kClientSentBytes,
+    metric::kClientReceivedBytes,
+    metric::kClientRetries,
+    metric::kClientRetryBudgetExhausted,
+    metric::kClientPlanRefreshes,
+};
+
+}  // namespace
+
+std::span<const MetricInfo> AllMetrics() { return kAll; }
+
+}  // namespace embla

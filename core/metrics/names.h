@@ -1,0 +1,127 @@
+// The name, meaning and labels of every metric, once. docs/metrics.md is the same list for people;
+// names_test compares the two. Units are base units and stand at the end: seconds, bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace embla {
+
+enum class MetricKind : std::uint8_t { kCounter = 1, kGauge = 2, kHistogram = 3 };
+
+inline constexpr std::size_t kMetricLabelsMax = 2;
+
+struct MetricInfo {
+  std::string_view name;
+  MetricKind kind;
+  std::string_view help;
+  std::array<std::string_view, kMetricLabelsMax> labels = {};  // Unused ones are empty.
+
+  constexpr std::size_t label_count() const {
+    return labels[0].empty() ? 0 : labels[1].empty() ? 1 : 2;
+  }
+};
+
+namespace metric {
+
+using enum MetricKind;
+
+// Every process.
+inline constexpr MetricInfo kBuildInfo{
+    "embla_build_info", kGauge, "Always 1; the labels say what runs.", {"program", "version"}};
+inline constexpr MetricInfo kPlanVersion{"embla_plan_version", kGauge,
+                                         "Version of the newest plan this process has."};
+
+// Servers: calls as they arrive. A request inside a stream counts as its own call.
+inline constexpr MetricInfo kRequests{
+    "embla_requests_total", kCounter, "Calls finished, by status code.", {"method", "code"}};
+inline constexpr MetricInfo kRequestLatency{
+    "embla_request_latency_seconds", kHistogram, "From a call's arrival to its reply.", {"method"}};
+inline constexpr MetricInfo kRequestBytes{
+    "embla_request_bytes_total", kCounter, "Message bytes received.", {"method"}};
+inline constexpr MetricInfo kReplyBytes{
+    "embla_reply_bytes_total", kCounter, "Message bytes sent.", {"method"}};
+inline constexpr MetricInfo kStreams{"embla_streams", kGauge, "Data streams open now."};
+
+// Shard servers.
+inline constexpr MetricInfo kRowsLookedUp{
+    "embla_rows_looked_up_total", kCounter, "Ids of lookups served.", {"table"}};
+inline constexpr MetricInfo kRowsUpdated{
+    "embla_rows_updated_total", kCounter, "Optimizer steps: unique rows per update.", {"table"}};
+inline constexpr MetricInfo kGradientRows{"embla_gradient_rows_total",
+                                          kCounter,
+                                          "Ids of updates applied, duplicates included.",
+                                          {"table"}};
+inline constexpr MetricInfo kIdsOutOfRange{"embla_ids_out_of_range_total",
+                                           kCounter,
+                                           "Ids outside the table, refused or ignored.",
+                                           {"table"}};
+inline constexpr MetricInfo kUpdatesReplayed{
+    "embla_updates_replayed_total", kCounter,
+    "Updates that had been applied before and were acknowledged again."};
+inline constexpr MetricInfo kUpdateSessions{"embla_update_sessions", kGauge,
+                                            "Sessions whose updates this node remembers."};
+inline constexpr MetricInfo kQueueDepth{
+    "embla_device_queue_depth", kGauge, "Batches waiting for a device.", {"device"}};
+inline constexpr MetricInfo kDeviceBusy{
+    "embla_device_busy_seconds_total", kCounter, "Time a device spent on batches.", {"device"}};
+inline constexpr MetricInfo kDeviceMemory{
+    "embla_device_memory_bytes", kGauge, "Memory a device may use.", {"device"}};
+inline constexpr MetricInfo kTableRows{"embla_table_rows",
+                                       kGauge,
+                                       "Rows of a table's slices on a device, a row once per "
+                                       "column slice.",
+                                       {"table", "device"}};
+inline constexpr MetricInfo kTableBytes{"embla_table_bytes",
+                                        kGauge,
+                                        "Memory of a table's slices on a device, optimizer state "
+                                        "included.",
+                                        {"table", "device"}};
+inline constexpr MetricInfo kReplicationLag{"embla_replication_lag_updates",
+                                            kGauge,
+                                            "Updates of a replicated table not yet on every node.",
+                                            {"table"}};
+
+// Coordinator.
+inline constexpr MetricInfo kNodeLive{
+    "embla_node_live", kGauge, "1 while a node's heartbeats arrive, else 0.", {"node"}};
+inline constexpr MetricInfo kNodePlanVersion{
+    "embla_node_plan_version", kGauge, "Plan version a node has installed.", {"node"}};
+inline constexpr MetricInfo kHeartbeats{
+    "embla_heartbeats_total", kCounter, "Heartbeats received.", {"node"}};
+inline constexpr MetricInfo kPlanChanges{"embla_plan_changes_total", kCounter,
+                                         "Plan versions published since this process started."};
+inline constexpr MetricInfo kTables{"embla_tables", kGauge, "Tables in the plan."};
+inline constexpr MetricInfo kSessionsOpened{"embla_sessions_opened_total", kCounter,
+                                            "Trainer sessions opened since this process started."};
+
+// Clients.
+inline constexpr MetricInfo kClientRequests{"embla_client_requests_total",
+                                            kCounter,
+                                            "Calls to the cluster finished, by status code.",
+                                            {"method", "code"}};
+inline constexpr MetricInfo kClientLatency{
+    "embla_client_latency_seconds",
+    kHistogram,
+    "From the caller's call to its result, retries included.",
+    {"method"}};
+inline constexpr MetricInfo kClientSentBytes{
+    "embla_client_sent_bytes_total", kCounter, "Message bytes sent.", {"method"}};
+inline constexpr MetricInfo kClientReceivedBytes{
+    "embla_client_received_bytes_total", kCounter, "Message bytes received.", {"method"}};
+inline constexpr MetricInfo kClientRetries{
+    "embla_client_retries_total", kCounter, "Requests sent again.", {"method"}};
+inline constexpr MetricInfo kClientRetryBudgetExhausted{
+    "embla_client_retry_budget_exhausted_total", kCounter,
+    "Failures handed to the caller because the retry budget was empty."};
+inline constexpr MetricInfo kClientPlanRefreshes{"embla_client_plan_refreshes_total", kCounter,
+                                                 "Newer plans taken over."};
+
+}  // namespace metric
+
+// All of the above, in that order.
+std::span<const MetricInfo> AllMetrics();
+
+}  // namespace embla

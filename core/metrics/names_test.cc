@@ -1,0 +1,74 @@
+#include "core/metrics/names.h"
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+std::string KindName(MetricKind kind) {
+  return kind == MetricKind::kCounter ? "counter"
+         : kind == MetricKind::kGauge ? "gauge"
+                                      : "histogram";
+}
+
+// "| `name` | kind | `label`, `label` | help |", as docs/metrics.md has it.
+std::string RowOf(const MetricInfo& info) {
+  std::string labels;
+  for (std::size_t i = 0; i < info.label_count(); ++i) {
+    if (i > 0) labels += ", ";
+    labels += "`" + std::string(info.labels[i]) + "`";
+  }
+  return "| `" + std::string(info.name) + "` | " + KindName(info.kind) + " | " + labels + " | " +
+         std::string(info.help) + " |";
+}
+
+// Tests run in the project's root.
+std::set<std::string> RowsOfThePage() {
+  std::ifstream page("docs/metrics.md");
+  std::set<std::string> rows;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("| `embla_", 0) == 0) rows.insert(line);
+  }
+  return rows;
+}
+
+TEST(MetricNames, PageListsEveryMetricAsTheHeaderHasIt) {
+  std::set<std::string> expected;
+  for (const MetricInfo& info : AllMetrics()) expected.insert(RowOf(info));
+  EXPECT_EQ(RowsOfThePage(), expected);
+}
+
+TEST(MetricNames, AreUnique) {
+  std::set<std::string_view> names;
+  for (const MetricInfo& info : AllMetrics()) EXPECT_TRUE(names.insert(info.name).second);
+}
+
+// A metric that is added to the header but not to AllMetrics() would never reach the page.
+TEST(MetricNames, AllMetricsHasEveryMetricOfTheHeader) {
+  std::ifstream header("core/metrics/names.h");
+  std::stringstream text;
+  text << header.rdbuf();
+  std::size_t declared = 0;
+  for (std::size_t at = 0; (at = text.str().find("\"embla_", at)) != std::string::npos; ++at) {
+    ++declared;
+  }
+  EXPECT_EQ(AllMetrics().size(), declared);
+}
+
+TEST(MetricNames, SayTheirUnitAndKind) {
+  for (const MetricInfo& info : AllMetrics()) {
+    SCOPED_TRACE(info.name);
+    EXPECT_TRUE(info.name.starts_with("embla_"));
+    EXPECT_EQ(info.name.ends_with("_total"), info.kind == MetricKind::kCounter);
+    EXPECT_EQ(info.name.ends_with("_seconds"), info.kind == MetricKind::kHistogram);
+    EXPECT_TRUE(info.help.ends_with("."));
+  }
+}
+
+}  // namespace
+}  // namespace embla
