@@ -15,6 +15,7 @@
 
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,20 +23,27 @@
 
 namespace embla::wire {
 
-// A large field to send. The encoded message owns `buffer` until gRPC has sent it.
+// The buffer's memory as a slice, without a copy; the last reference frees it.
+grpc::Slice SliceOf(Buffer buffer);
+
+// A large field to send. Slices are shared by reference: encoding one again copies nothing.
 struct LargeField {
+  LargeField(int number, grpc::Slice slice) : number(number), slice(std::move(slice)) {}
+  LargeField(int number, Buffer buffer) : LargeField(number, SliceOf(std::move(buffer))) {}
+
   int number = 0;
-  Buffer buffer;
+  grpc::Slice slice;
 };
 
 // `fields` that are empty are left out, as proto3 does.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& small,
-                               std::vector<LargeField> fields);
+                               const std::vector<LargeField>& fields);
 
-// The same inside an envelope message: `envelope` followed by field `number` that holds the message.
+// The same inside an envelope message: `envelope` followed by field `number` that holds the
+// message.
 grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int number,
                               const google::protobuf::MessageLite& small,
-                              std::vector<LargeField> fields);
+                              const std::vector<LargeField>& fields);
 
 struct DecodeLimits {
   std::size_t large_bytes_max = std::size_t{256} << 20;  // All large fields together.
@@ -43,17 +51,18 @@ struct DecodeLimits {
 };
 
 // Where a decoded large field goes: called once per occurrence with its size, returns the memory.
+// The message has at least `size` more bytes. Not called for empty fields.
 using PlaceField = std::function<absl::StatusOr<std::byte*>(int number, std::size_t size)>;
 
 // Fills `small` and copies the fields listed in `large_numbers` to where `place` says.
-// Errors: InvalidArgument (truncated, bad tag, sizes over the limits).
+// Errors: InvalidArgument (truncated, bad tag, sizes over the limits), and those of `place`.
 absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,
                            const PlaceField& place, const DecodeLimits& limits,
                            google::protobuf::MessageLite& small);
 
 // As DecodeMessage for an envelope: fields other than the submessages in `nested_numbers` go to
-// `envelope`; `small_for(number)` names the message to fill for a submessage, whose large fields are
-// those of `large_numbers`.
+// `envelope`; `small_for(number)` names the message to fill for a submessage, whose large fields
+// are those of `large_numbers`. `envelope` is complete before `small_for` or `place` is called.
 absl::Status DecodeNested(grpc::ByteBuffer& bytes, std::span<const int> nested_numbers,
                           const std::function<google::protobuf::MessageLite*(int)>& small_for,
                           std::span<const int> large_numbers, const PlaceField& place,

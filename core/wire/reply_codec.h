@@ -1,0 +1,60 @@
+// Replies of the data service, alone and inside StreamReply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/base/ids.h"
+
+namespace embla::wire {
+
+struct UpdateReply {
+  PlanVersion plan_version{};
+  bool duplicate = false;
+};
+
+// --- Encoding: what a server does. `rows` is sent without a copy.
+
+grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, Buffer rows);
+grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply);
+
+// One message per frame of at most frame_bytes_max bytes of rows (0: one frame), in order. All
+// frames share `rows`.
+std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
+                                                      PlanVersion plan_version, Buffer rows,
+                                                      std::uint32_t frame_bytes_max);
+grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
+// Requires: !status.ok().
+grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& status);
+
+// --- Decoding: what a client does. Errors: InvalidArgument (not such a message), and those of
+// `place`, which returns where the next `size` bytes of rows go. It is not called for empty rows.
+
+using PlaceRows = std::function<absl::StatusOr<std::byte*>(std::size_t size)>;
+absl::StatusOr<PlanVersion> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place);
+absl::StatusOr<UpdateReply> DecodeUpdateReply(grpc::ByteBuffer& bytes);
+
+struct StreamReply {
+  enum class Kind : std::uint8_t { kError, kLookup, kUpdate };
+
+  std::uint64_t sequence = 0;
+  Kind kind = Kind::kError;
+  absl::Status status;         // kError: never OK. Else OK.
+  PlanVersion plan_version{};  // kLookup, kUpdate.
+  std::size_t rows_bytes = 0;  // kLookup: of this frame.
+  bool duplicate = false;      // kUpdate.
+  bool more = false;           // Another frame of this sequence follows.
+};
+using PlaceStreamRows =
+    std::function<absl::StatusOr<std::byte*>(std::uint64_t sequence, std::size_t size)>;
+absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
+                                              const PlaceStreamRows& place);
+
+}  // namespace embla::wire

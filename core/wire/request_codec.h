@@ -1,0 +1,94 @@
+// Lookup and update batches <-> request messages (proto/embla/v1/data.proto), alone and inside
+// StreamRequest.
+//
+// Decoding checks everything that can be known without the plan: counts against payload sizes, bag
+// lengths that sum to the ids, column ranges, enums, limits. What it returns may be trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/rows/request.h"
+
+namespace embla::wire {
+
+struct RequestLimits {
+  std::size_t request_bytes_max = std::size_t{256} << 20;  // Of the message, all payloads included.
+  std::size_t reply_bytes_max = std::size_t{256} << 20;    // Of the rows a lookup asks for.
+  std::uint32_t parts_max = 4096;
+  std::uint64_t ids_max = std::uint64_t{16} << 20;
+};
+
+// --- Encoding: what a client does.
+
+// The arrays of all parts, one after the other. Slices are shared by reference: encoding the same
+// payload again, for a retry, copies nothing. Make one from a Buffer with SliceOf.
+struct LookupPayload {
+  grpc::Slice ids;      // int64[]
+  grpc::Slice lengths;  // uint32[], of pooled parts
+  grpc::Slice weights;  // fp32[], of weighted parts
+};
+struct UpdatePayload {
+  grpc::Slice ids;
+  grpc::Slice lengths;          // Of kBags parts.
+  grpc::Slice weights;          // Of weighted parts.
+  grpc::Slice row_sum_squares;  // fp32[], of the parts that have them
+  grpc::Slice gradients;        // Gradient rows in the batch's wire dtype.
+};
+
+// Copies the arrays of the parts.
+LookupPayload GatherPayload(const LookupBatch& batch);
+UpdatePayload GatherPayload(const UpdateBatch& batch);
+
+// Of the batch's parts only sizes are read, so their spans need not point into the payload.
+// frame_bytes_max 0 asks for the reply in one piece; frames exist on streams only.
+grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);
+grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload);
+
+struct StreamCall {
+  std::uint64_t sequence = 0;
+  std::uint32_t deadline_ms = 0;  // Time the server has; 0: the server's own maximum.
+};
+grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
+                                    const LookupPayload& payload, std::uint32_t frame_bytes_max);
+grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
+                                    const UpdatePayload& payload);
+
+// --- Decoding: what a server does. Errors: InvalidArgument names the field, part and numbers.
+
+// `batch` views `memory`.
+struct LookupCall {
+  LookupBatch batch;
+  Buffer memory;
+  std::uint32_t frame_bytes_max = 0;  // 0, or kFrameBytesMin and more.
+  std::size_t reply_bytes = 0;        // Of the rows asked for.
+};
+struct UpdateCall {
+  UpdateBatch batch;
+  Buffer memory;
+};
+
+inline constexpr std::uint32_t kFrameBytesMin = 64 << 10;
+
+absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                               const RequestLimits& limits);
+absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                               const RequestLimits& limits);
+
+// An error in `call` is answered under `sequence`; an error of DecodeStreamRequest itself means
+// that there is no sequence to answer, and ends the stream.
+struct StreamRequest {
+  std::uint64_t sequence = 0;
+  std::uint32_t deadline_ms = 0;
+  absl::StatusOr<std::variant<LookupCall, UpdateCall>> call;
+};
+absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                                  const RequestLimits& limits);
+
+}  // namespace embla::wire
