@@ -1,5 +1,10 @@
 // Arithmetic on raw rows: the contract that kernels/cpu, kernels/cpu/reference and kernels/cuda
-// all fulfil. Plain types, no project dependency.
+// all fulfil. Plain types, no project dependency. This header has the words; the verbs are in
+//   lookup.h          Gather, Pool, DivideRows
+//   convert.h         Convert, HasNonFinite
+//   combine.h         GroupIds, ExpandBags, SumSegments, RowSumSquares
+//   optimizer_step.h  Step
+//   initialize.h      Initialize
 //
 // Numerics, the same for every target and thread count:
 //   - sums are fp32, in the order stated at each verb; nothing is fused unless it says fma
@@ -8,6 +13,8 @@
 //     l, l+16, l+32, ... in order, then lanes are added as a tree (l += l+8, l+4, l+2, l+1)
 //   - duplicates of a row are summed in arrival order in pieces of kCombinePiece, and the pieces
 //     are added in order
+//   - every sum starts from +0, so a sum of one -0 is +0
+// A NaN stays a NaN; its sign and payload are not part of the contract.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +22,53 @@
 
 namespace embla::kernels {
 
+// kInt8Rowwise is a wire format only: fp32 scale, fp32 bias, then one code per column.
 enum class Element : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
 
-inline constexpr std::uint32_t kNoSlot = 0xffffffff;     // Reads as zeros, is never written.
+inline constexpr std::uint32_t kNoSlot = 0xffffffff;  // Reads as zeros, is never written.
 inline constexpr std::size_t kCombinePiece = 256;
+inline constexpr std::size_t kInt8RowHeaderBytes = 8;
+
+constexpr std::size_t ElementBytes(Element element) {
+  switch (element) {
+    case Element::kFloat32:
+      return 4;
+    case Element::kFloat16:
+    case Element::kBFloat16:
+      return 2;
+    case Element::kInt8Rowwise:
+      return 1;
+  }
+  return 0;
+}
+
+// Bytes of a packed row, the int8 header included.
+constexpr std::size_t RowBytes(Element element, std::uint32_t columns) {
+  return ElementBytes(element) * columns +
+         (element == Element::kInt8Rowwise ? kInt8RowHeaderBytes : 0);
+}
 
 // Rows in memory: row s starts at base + s * stride_bytes and has `columns` elements.
 struct Rows {
   const void* base = nullptr;
   std::size_t stride_bytes = 0;
   std::uint32_t columns = 0;
-  Element element = Element::kFloat32;  // Never kInt8Rowwise: that is a wire format.
+  Element element = Element::kFloat32;  // Never kInt8Rowwise.
+};
+
+// The same, writable. base and stride are multiples of the element's size.
+struct MutableRows {
+  void* base = nullptr;
+  std::size_t stride_bytes = 0;
+  std::uint32_t columns = 0;
+  Element element = Element::kFloat32;  // Never kInt8Rowwise.
+};
+
+// Where inputs come from, in order: row i at base + i * stride_bytes. Any alignment, any element.
+struct Input {
+  const void* base = nullptr;
+  std::size_t stride_bytes = 0;
+  Element element = Element::kFloat32;
 };
 
 // Where outputs go: row i at base + i * stride_bytes. Any alignment.

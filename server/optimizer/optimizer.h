@@ -1,0 +1,60 @@
+// What a table's OptimizerSpec means for its rows: the state they carry and the kernel that steps
+// them. The formulas are in kernels/optimizer_step.h; this is how a spec enters them:
+//
+//   weight_decay_mode   kL2: l2 = weight_decay      kDecoupled: decoupled = weight_decay
+//   learning_rate, eps, beta1, beta2                as they are
+//   bias_correction     kStep: t is the update's step      kRow: the row's own step count
+//   rounding            kStochastic acts on fp16 and bf16 tables, keyed by (seed, step, table, row,
+//                       column)
+//   gradient_clip       is applied before (kernels::Gradients::clip), not by Step
+//
+// State of one row, flat fp32, as in snapshots and migrations: the row's scalars, then each
+// element array for the columns of the slice.
+//   kSgd             none
+//   kRowwiseAdagrad  s: sum over the steps of mean(g^2) over the row      starts at
+//   initial_accumulator kAdagrad         a: sum over the steps of g^2, per element starts at
+//   initial_accumulator kAdam            t: steps taken; m and v per element                  start
+//   at 0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "core/plan/table_spec.h"
+#include "kernels/optimizer_step.h"
+
+namespace embla {
+
+// A value; cheap to copy.
+class Optimizer {
+ public:
+  // Requires: spec.Validate().ok().
+  explicit Optimizer(const TableSpec& spec);
+
+  // New hyper-parameters for the steps to come; state stays. InvalidArgument when the kind differs
+  // or spec.Validate() fails.
+  absl::Status Set(const OptimizerSpec& spec);
+
+  const OptimizerSpec& spec() const { return spec_; }
+  const kernels::StepParameters& step_parameters() const { return parameters_; }
+
+  // Floats of state per row of a slice of `columns` columns.
+  std::size_t StateFloats(std::uint32_t columns) const;
+  // The state of a row that no step has touched. Requires: state.size() == StateFloats(columns).
+  void FillInitialState(std::span<float> state) const;
+  // What the row scalars and the element arrays of such a row hold.
+  float initial_row_state() const;
+  float initial_element_state() const;
+
+  // Whether the steps of a slice of `columns` columns need sums of squares over whole rows.
+  bool NeedsRowSumSquares(std::uint32_t columns) const;
+
+ private:
+  OptimizerSpec spec_;
+  std::uint32_t dim_;
+  kernels::StepParameters parameters_;
+};
+
+}  // namespace embla

@@ -1,0 +1,84 @@
+// Rows in host memory: huge-page arenas, Highway kernels, a pool of threads.
+//
+// Layout: weights are one arena, row stride padded to 16 bytes, so that narrow rows do not straddle
+// cache lines more than they must. Row scalars of the state are a second arena (4 bytes per slot)
+// and its element arrays a third (all arrays of a slot side by side). State is never inside the
+// weight rows: lookups would read it for nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "core/plan/table_spec.h"
+#include "kernels/initialize.h"
+#include "kernels/optimizer_step.h"
+#include "server/optimizer/optimizer.h"
+#include "server/storage/memory_arena.h"
+#include "server/storage/memory_budget.h"
+#include "server/storage/row_store.h"
+#include "server/storage/thread_pool.h"
+
+namespace embla {
+
+class HostRowStore final : public RowStore {
+ public:
+  // A store for the rows and columns of `slice`, filled with initial values. `budget` and `pool`
+  // are not owned and outlive the store.
+  //
+  // ResourceExhausted: over the budget, mmap failed, or the slice has more than 2^32 - 2 rows.
+  static absl::StatusOr<std::unique_ptr<HostRowStore>> Create(const TableSpec& spec,
+                                                              const Slice& slice,
+                                                              MemoryBudget& budget,
+                                                              ThreadPool& pool);
+
+  // Bytes that Create would take from the budget.
+  static std::size_t BytesNeeded(const TableSpec& spec, const Slice& slice);
+
+  absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
+                      const kernels::Output& out) const override;
+  absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
+                    const kernels::Output& out) const override;
+  absl::Status Step(const RowStepBatch& batch) override;
+  absl::Status SetOptimizer(const OptimizerSpec& optimizer) override;
+  absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                        const RowImages& images) const override;
+  absl::Status WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                         const ConstRowImages& images) override;
+  absl::Status ResetRows(std::uint32_t first, std::uint32_t count) override;
+
+  std::uint32_t slots() const override { return slots_; }
+  ColumnRange columns() const override { return columns_; }
+  DType dtype() const override { return dtype_; }
+  std::size_t StateFloats(std::uint32_t columns) const override;
+  std::size_t memory_bytes() const override;
+
+ private:
+  struct Arenas {
+    MemoryGrant grant;
+    MemoryArena weights;
+    MemoryArena row_state;
+    MemoryArena element_state;
+  };
+  HostRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas, ThreadPool& pool);
+
+  // The rows, seen from column `columns.begin` on.
+  kernels::Rows View(ColumnRange columns) const;
+  std::byte* WeightRow(std::uint32_t slot) const;
+  std::span<float> ElementState(std::uint32_t slot) const;
+
+  const std::uint32_t slots_;
+  const ColumnRange columns_;
+  const DType dtype_;
+  const kernels::InitParameters init_;
+  const std::size_t weight_stride_bytes_;
+  Optimizer optimizer_;
+  Arenas arenas_;
+  kernels::StepRows rows_;
+  ThreadPool& pool_;  // Not owned; outlives this object.
+};
+
+}  // namespace embla

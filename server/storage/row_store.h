@@ -1,0 +1,95 @@
+// The memory of one slice's rows on one device, and the whole-batch operations on it.
+//
+// A slot is a row's position in the slice: slot s of a dense slice is row row_begin + s. Slots in
+// batches are plain std::uint32_t, since kernels and CUDA share them; kernels::kNoSlot reads as a
+// row of zeros and adds nothing. Every other slot must be below slots(): the caller has resolved
+// ids already, so a bad slot is a bug, not an input error.
+//
+// Thread safety: none. A device runs one batch at a time on its own thread; a store belongs to
+// that thread. (Inside a batch a host store uses its pool's threads.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "core/plan/table_spec.h"
+#include "kernels/lookup.h"
+#include "kernels/row_kernels.h"
+
+namespace embla {
+
+// Columns of the table, inside the columns of the slice.
+struct ColumnRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;  // Exclusive.
+
+  std::uint32_t size() const { return end - begin; }
+  bool operator==(const ColumnRange&) const = default;
+};
+
+// Rows to step, once each.
+struct RowStepBatch {
+  std::span<const std::uint32_t> slots;  // Ascending and unique, no kNoSlot.
+  // Row i is the summed gradient of slots[i] for all columns of the slice, at
+  // gradients[i * stride]. Clipped already.
+  std::span<const float> gradients;
+  std::size_t stride = 0;
+  // One per slot: sum of squares of the gradient over all columns of the table. Empty, unless
+  // Optimizer::NeedsRowSumSquares of the slice's columns.
+  std::span<const float> row_sum_squares;
+  std::uint64_t step = 0;  // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
+};
+
+// Rows as they move: packed weights in the table's dtype, and flat fp32 state
+// (server/optimizer/optimizer.h) for the columns in question. Bit-exact both ways.
+struct RowImages {
+  std::span<std::byte> weights;  // RowBytes(dtype, columns) per row.
+  std::span<float> state;        // Optimizer::StateFloats(columns) per row.
+};
+struct ConstRowImages {
+  std::span<const std::byte> weights;
+  std::span<const float> state;
+};
+
+class RowStore {
+ public:
+  virtual ~RowStore() = default;
+
+  // Output row i = columns `columns` of slots[i] (kernels::Gather).
+  virtual absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
+                              const kernels::Output& out) const = 0;
+
+  // Output row b = sum over bag b, fp32 (kernels::Pool).
+  virtual absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
+                            const kernels::Output& out) const = 0;
+
+  // One optimizer step for each slot of the batch. The result does not depend on thread count,
+  // nor on how the table's columns and rows are cut into slices.
+  virtual absl::Status Step(const RowStepBatch& batch) = 0;
+
+  // Hyper-parameters of the steps to come. InvalidArgument when the kind differs.
+  virtual absl::Status SetOptimizer(const OptimizerSpec& optimizer) = 0;
+
+  // Copies weights and state of slots[i] to row i of `images`.
+  virtual absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                const RowImages& images) const = 0;
+
+  // Replaces weights and state of slots[i] by row i of `images`. Row scalars of the state belong to
+  // every column: writing some columns of a row sets them for all. slots are unique.
+  virtual absl::Status WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                 const ConstRowImages& images) = 0;
+
+  // Makes slots [first, first + count) what they were at creation: initial weights and state.
+  virtual absl::Status ResetRows(std::uint32_t first, std::uint32_t count) = 0;
+
+  virtual std::uint32_t slots() const = 0;
+  virtual ColumnRange columns() const = 0;
+  virtual DType dtype() const = 0;
+  // Of state per row image of `columns` columns.
+  virtual std::size_t StateFloats(std::uint32_t columns) const = 0;
+  virtual std::size_t memory_bytes() const = 0;
+};
+
+}  // namespace embla
