@@ -26,7 +26,7 @@ std::string HttpGet(const std::string& address, const std::string& path) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   std::string answer;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    const std::string request = "GET " + path + " HTTP/1.0\r\nConnection: close\r\n\r\n";
     EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
     char piece[4096];
     for (ssize_t n; (n = read(fd, piece, sizeof(piece))) > 0;) answer.append(piece, n);

@@ -121,7 +121,7 @@ struct ClientMetrics {
 };
 
 // Sets embla_build_info; each main calls it once.
-void SetBuildInfo(Metrics* metrics, std::string_view program);
+void SetBuildInfo(Metrics& metrics, std::string_view program);
 
 // The code as the label value: "OK", "NOT_FOUND". Not a code: "UNKNOWN".
 std::string_view CodeLabel(absl::StatusCode code);
