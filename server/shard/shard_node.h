@@ -1,13 +1,14 @@
 // One shard server: its devices, its tables, its current plan. The RPC room calls exactly this.
 //
+// Every device has a thread that executes batches in order. A batch is queued on the devices it
+// touches, on all of them at the same place in the order, and each device does its own slices.
+//
 // Thread safety: every public method may be called from any thread.
-// Lock order: plan_mu_, then submit_mu_.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,18 +16,35 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
+#include "core/base/clock.h"
 #include "core/base/ids.h"
+#include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
+#include "server/shard/replica_transport.h"
 
 namespace embla {
 
 struct ShardNodeOptions {
-  std::string name;
+  std::string name;  // As in the plan; for messages.
   std::vector<DeviceSpec> devices;
   std::uint32_t threads_per_device = 1;
   std::size_t queued_requests_max_per_device = 1024;
-  std::size_t queued_bytes_max = std::size_t{512} << 20;
+  std::size_t queued_bytes_max = std::size_t{512}
+                                 << 20;                  // Requests and their replies, all devices.
+  std::size_t reply_bytes_max = std::size_t{256} << 20;  // Of one lookup.
+
+  std::size_t replica_backlog_max = 1024;  // Updates kept per replica; a replica further behind
+                                           // gets a copy of the table instead.
+  absl::Duration replica_timeout = absl::Seconds(5);  // Of one message to a replica.
+  absl::Duration replica_backoff =
+      absl::Milliseconds(20);  // Doubles, up to replica_probe_interval.
+  absl::Duration replica_probe_interval = absl::Seconds(1);
+
+  const Clock* clock = &Clock::Real();  // Not owned.
+  Metrics* metrics = nullptr;           // Not owned; null counts nothing.
+
+  absl::Status Validate() const;
 };
 
 struct LookupResult {
@@ -36,33 +54,42 @@ struct LookupResult {
 
 struct UpdateResult {
   PlanVersion plan_version{};
-  bool duplicate = false;
+  bool duplicate = false;  // Applied before; nothing was done now.
 };
 
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
-// Sends an ordered update or a snapshot chunk of a replicated table to another node; implemented by
-// server/rpc, used by the node that holds the table's primary copy. See replicator.h.
-class ReplicaTransport;
-
 class ShardNode {
  public:
+  // `pool` is not owned and outlives the node. InvalidArgument: options.
   static absl::StatusOr<std::unique_ptr<ShardNode>> Create(ShardNodeOptions options,
                                                            BufferPool& pool);
+  // Finishes what is queued; every `done` has run when it returns. The replica transport must
+  // still be there.
   virtual ~ShardNode() = default;
 
   // Allocates what is new in `plan` for this node, applies changed hyper-parameters and frees what
-  // is gone. Requests go on meanwhile against the old plan. Plans older than the current one are
-  // ignored. Errors: ResourceExhausted (no memory; nothing changed), InvalidArgument.
+  // is gone. Requests go on meanwhile against the old plan. Plans not newer than the current one
+  // are ignored. Nothing changed on error: ResourceExhausted (no memory), FailedPrecondition (a
+  // slice of an existing table would have to move), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
 
   // Queues the batch on the devices it touches and returns; `done` runs once, on a device thread
-  // or, for early errors, on the caller's. The memory behind `batch` must live until then:
-  // `keep_alive` is held for that. Expired batches are dropped from the queue.
+  // or, for early errors, on the caller's. It must not block. The memory behind `batch` must live
+  // until then: `keep_alive` is held for that. Expired batches are dropped from the queue.
+  //
+  // Errors: InvalidArgument, NotFound (unknown table), OutOfRange (id outside a table in bounds
+  // mode error), FailedPrecondition (row, column or primary is elsewhere: refresh the plan),
+  // Unavailable (the node has not installed the sender's plan yet), ResourceExhausted (queues
+  // full), DeadlineExceeded.
   virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
                       LookupDone done) = 0;
+
+  // As Lookup. An error means that nothing was applied, except Unavailable: a replicated table's
+  // update may have been applied here while a replica did not answer before the deadline. The same
+  // (session, seq) sent again then waits for that replica.
   virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                       UpdateDone done) = 0;
 
@@ -73,10 +100,23 @@ class ShardNode {
     std::vector<RowId> row_ids;  // If not empty, these instead of the range.
     bool with_state = false;
   };
-  // Calls `sink` with encoded row blocks (core/rows/row_block.h) of at most about 1 MiB, on the
-  // caller's thread, until all rows held here are sent or `sink` returns an error.
+  // Calls `sink` with encoded row blocks (core/rows/row_block.h) of about 1 MiB, on the caller's
+  // thread, until all rows held here are sent or `sink` returns an error. Each block is consistent;
+  // updates may come between two blocks. Must not be called on a device thread.
   virtual absl::Status ReadRows(const RowsQuery& query,
                                 const std::function<absl::Status(Buffer)>& sink) = 0;
+
+  // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
+  // message.update. `done` as for Update.
+  // Errors: FailedPrecondition (this node holds no replica of the table, or the primary copy),
+  // Unavailable (the message's plan is not installed here yet), InvalidArgument, DataLoss (damaged
+  // row block), ResourceExhausted.
+  virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
+                               ReplicaDone done) = 0;
+
+  // Needed before updates of replicated tables whose primary copy is here; until then they fail
+  // with Unavailable. Not owned; outlives the node. Call it once, before InstallPlan.
+  virtual void set_replica_transport(ReplicaTransport* transport) = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
 };

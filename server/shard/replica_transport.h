@@ -1,0 +1,54 @@
+// How the node that orders a replicated table's updates talks to the nodes with the other copies.
+// Implemented by server/rpc (DataService.Replicate); called by Replicator, answered by
+// ShardNode::ApplyReplicated on the other side. docs/replication.md has the protocol.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/buffer.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+#include "core/rows/request.h"
+
+namespace embla {
+
+struct ReplicaMessage {
+  enum class Kind : std::uint8_t {
+    kProbe = 0,     // Asks where the replica is; `order` is the primary's.
+    kUpdate = 1,    // `order` is this update's place in the primary's order, from 1.
+    kSnapshot = 2,  // A piece of a copy of the whole table as it was after update `order`.
+  };
+
+  Kind kind = Kind::kProbe;
+  TableId table{};
+  std::uint64_t incarnation = 0;  // Random, one per primary process start; never 0.
+  std::uint64_t order = 0;
+  UpdateBatch update;  // kUpdate: parts of `table` only.
+  Buffer row_block;    // kSnapshot: core/rows/row_block.h, with state.
+  bool first = false;  // kSnapshot: forget what was received of an older copy.
+  bool last = false;   // kSnapshot: the copy is complete.
+};
+
+struct ReplicaAck {
+  std::uint64_t order = 0;     // The last update of this incarnation that the replica has applied.
+  bool need_snapshot = false;  // It follows another incarnation or has a gap: send a copy.
+};
+
+using ReplicaDone = std::function<void(absl::StatusOr<ReplicaAck>)>;
+
+// Thread safety: Send may be called from any thread.
+class ReplicaTransport {
+ public:
+  virtual ~ReplicaTransport() = default;
+
+  // Sends `message` to `node`. `message` and the memory its update views live until `done` is
+  // called: exactly once, on any thread but never inside Send, at the latest soon after `timeout`.
+  // The caller has at most one message per (node, table) in flight.
+  virtual void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
+                    ReplicaDone done) = 0;
+};
+
+}  // namespace embla
