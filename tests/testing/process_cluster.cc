@@ -1,0 +1,269 @@
+#include "tests/testing/process_cluster.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace embla::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string BinaryPath(const std::string& name) {
+  const char* directory = std::getenv("EMBLA_BIN_DIR");
+  return directory == nullptr ? name : absl::StrCat(directory, "/", name);
+}
+
+// Polls until `ready` holds. Tests wait for states, never for a length of time.
+absl::Status Await(const std::string& what, const std::function<bool()>& ready) {
+  const absl::Time give_up = absl::Now() + kAwaitMax;
+  while (!ready()) {
+    if (absl::Now() > give_up) {
+      return absl::DeadlineExceededError(absl::StrCat("waited in vain for ", what));
+    }
+    ::usleep(2000);  // Polling interval of a wait for a state.
+  }
+  return absl::OkStatus();
+}
+
+// Leaves the child to be waited for.
+bool HasEnded(pid_t pid) {
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  return info.si_pid != 0;
+}
+
+using Ports = std::map<std::string, std::string>;
+
+absl::StatusOr<Ports> AwaitPortFile(const std::string& path, const ChildProcess& process) {
+  bool died = false;
+  EMBLA_RETURN_IF_ERROR(Await(path, [&] {
+    died = HasEnded(process.pid());
+    return died || fs::exists(path);
+  }));
+  if (died) return absl::AbortedError(absl::StrCat("the process of ", path, " ended at once"));
+  std::ifstream file(path);
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a port file"));
+  Ports ports;
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_string()) ports[key] = value.get<std::string>();
+  }
+  return ports;
+}
+
+std::string Tail(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str();
+  constexpr std::size_t kTail = 2000;
+  return all.size() <= kTail ? all : all.substr(all.size() - kTail);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  return *this;
+}
+
+ChildProcess::~ChildProcess() {
+  if (!running()) return;
+  Signal(SIGKILL);
+  Wait();
+}
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
+                                                 const std::string& log_path) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  const int log = ::open(log_path.c_str(), O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0600);
+  if (log < 0) return absl::InternalError(absl::StrCat("cannot open ", log_path));
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(log);
+  if (pid < 0) return absl::InternalError("fork failed");
+  ChildProcess child;
+  child.pid_ = pid;
+  return child;
+}
+
+void ChildProcess::Signal(int signal) const {
+  if (running()) ::kill(pid_, signal);
+}
+
+int ChildProcess::Wait() {
+  EMBLA_CHECK(running());
+  int status = 0;
+  ::waitpid(std::exchange(pid_, -1), &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+ProcessCluster::ProcessCluster(Options options) : options_(std::move(options)) {
+  std::string path = (fs::temp_directory_path() / "embla-test-XXXXXX").string();
+  EMBLA_CHECK(::mkdtemp(path.data()) != nullptr);
+  directory_ = path;
+  nodes_.resize(options_.nodes);
+}
+
+ProcessCluster::~ProcessCluster() {
+  nodes_.clear();
+  coordinator_ = ChildProcess();
+  std::error_code ignored;
+  fs::remove_all(directory_, ignored);
+}
+
+std::string ProcessCluster::node_name(int node) const { return absl::StrCat("node", node); }
+
+absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(const Options& options) {
+  std::unique_ptr<ProcessCluster> cluster(new ProcessCluster(options));
+  absl::Status status = cluster->LaunchCoordinator("127.0.0.1:0", "127.0.0.1:0");
+  for (int node = 0; status.ok() && node < options.nodes; ++node) {
+    status = cluster->LaunchNode(node, "127.0.0.1:0");
+  }
+  if (status.ok()) status = cluster->AwaitLive(options.nodes);
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(status.message(), "\n", cluster->LogTails()));
+  }
+  return cluster;
+}
+
+absl::Status ProcessCluster::LaunchCoordinator(const std::string& listen,
+                                               const std::string& admin) {
+  const std::string ports = absl::StrCat(directory_, "/coordinator.json");
+  fs::remove(ports);
+  std::vector<std::string> argv = {BinaryPath("embla-coordinator"),
+                                   "--listen",
+                                   listen,
+                                   "--admin-listen",
+                                   admin,
+                                   "--metrics-listen",
+                                   "127.0.0.1:0",
+                                   "--state-dir",
+                                   absl::StrCat(directory_, "/state"),
+                                   "--port-file",
+                                   ports};
+  argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
+  EMBLA_ASSIGN_OR_RETURN(coordinator_,
+                         ChildProcess::Start(argv, absl::StrCat(directory_, "/coordinator.log")));
+  EMBLA_ASSIGN_OR_RETURN(Ports found, AwaitPortFile(ports, coordinator_));
+  coordinator_address_ = found["listen"];
+  admin_address_ = found["admin"];
+  return absl::OkStatus();
+}
+
+absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
+  const std::string name = node_name(node);
+  const std::string ports = absl::StrCat(directory_, "/", name, ".json");
+  fs::remove(ports);
+  std::vector<std::string> argv = {BinaryPath("embla-shard"),
+                                   "--name",
+                                   name,
+                                   "--coordinator",
+                                   coordinator_address_,
+                                   "--listen",
+                                   listen,
+                                   "--metrics-listen",
+                                   "127.0.0.1:0",
+                                   "--devices",
+                                   absl::StrCat("cpu:", options_.devices_per_node),
+                                   "--port-file",
+                                   ports};
+  argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
+  EMBLA_ASSIGN_OR_RETURN(nodes_[node].process,
+                         ChildProcess::Start(argv, absl::StrCat(directory_, "/", name, ".log")));
+  EMBLA_ASSIGN_OR_RETURN(Ports found, AwaitPortFile(ports, nodes_[node].process));
+  nodes_[node].address = found["listen"];
+  nodes_[node].metrics_address = found["metrics"];
+  return absl::OkStatus();
+}
+
+absl::Status ProcessCluster::AwaitLive(int nodes) const {
+  EMBLA_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin());
+  return Await(absl::StrCat(nodes, " live nodes with the current plan"), [&] {
+    const auto status = admin->GetClusterStatus();
+    const auto listed = admin->ListNodes();
+    if (!status.ok() || !listed.ok()) return false;
+    int ready = 0;
+    for (const client::NodeStatus& node : *listed) {
+      ready += node.live && node.plan_version == status->plan_version;
+    }
+    return ready == nodes;
+  });
+}
+
+absl::StatusOr<std::unique_ptr<client::Client>> ProcessCluster::Connect(
+    client::ConnectOptions options) const {
+  options.coordinator = coordinator_address_;
+  return client::Client::Connect(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<client::Admin>> ProcessCluster::ConnectAdmin() const {
+  return client::Admin::Connect(admin_address_, kAwaitMax);
+}
+
+void ProcessCluster::KillCoordinator() {
+  coordinator_.Signal(SIGKILL);
+  coordinator_.Wait();
+}
+
+void ProcessCluster::KillNode(int node) {
+  nodes_[node].process.Signal(SIGKILL);
+  nodes_[node].process.Wait();
+}
+
+absl::Status ProcessCluster::RestartCoordinator() {
+  EMBLA_RETURN_IF_ERROR(LaunchCoordinator(coordinator_address_, admin_address_));
+  return AwaitLive(options_.nodes);
+}
+
+absl::Status ProcessCluster::RestartNode(int node) {
+  EMBLA_RETURN_IF_ERROR(LaunchNode(node, nodes_[node].address));
+  return AwaitLive(options_.nodes);
+}
+
+int ProcessCluster::StopCoordinator() {
+  coordinator_.Signal(SIGTERM);
+  return coordinator_.Wait();
+}
+
+int ProcessCluster::StopNode(int node) {
+  nodes_[node].process.Signal(SIGTERM);
+  return nodes_[node].process.Wait();
+}
+
+std::string ProcessCluster::LogTails() const {
+  std::string text;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+    if (entry.path().extension() == ".log") {
+      absl::StrAppend(&text, "--- ", entry.path().filename().string(), "\n",
+                      Tail(entry.path().string()));
+    }
+  }
+  return text;
+}
+
+}  // namespace embla::testing

@@ -1,0 +1,104 @@
+// A cluster of real processes on loopback: one embla-coordinator and any number of embla-shard, in
+// a temporary directory, killed and restarted at will. For tests that cross process borders.
+//
+// Programs come from $EMBLA_BIN_DIR, which ctest sets.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+
+namespace embla::testing {
+
+// One child process with a port file. Killed when destroyed.
+class ChildProcess {
+ public:
+  ChildProcess() = default;
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();
+
+  // Starts `argv` with stdout and stderr appended to `log_path`.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv,
+                                            const std::string& log_path);
+
+  // Sends `signal`. Does not wait.
+  void Signal(int signal) const;
+  // Waits for the end; returns the exit code, or 128 + signal.
+  int Wait();
+  bool running() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class ProcessCluster {
+ public:
+  struct Options {
+    int nodes = 2;
+    int devices_per_node = 2;
+    std::vector<std::string> coordinator_flags;
+    std::vector<std::string> shard_flags;
+  };
+
+  // Returns when every node is live. Errors: DeadlineExceeded with the tail of the logs.
+  static absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(const Options& options);
+  ~ProcessCluster();
+
+  absl::StatusOr<std::unique_ptr<client::Client>> Connect(
+      client::ConnectOptions options = {}) const;
+  absl::StatusOr<std::unique_ptr<client::Admin>> ConnectAdmin() const;
+
+  // SIGKILL, and wait until the process is gone.
+  void KillCoordinator();
+  void KillNode(int node);
+  // On the same port and state directory as before.
+  absl::Status RestartCoordinator();
+  // On the same port as before; returns when the coordinator calls it live and it has the plan.
+  absl::Status RestartNode(int node);
+  // SIGTERM; returns the exit code.
+  int StopCoordinator();
+  int StopNode(int node);
+
+  const std::string& coordinator_address() const { return coordinator_address_; }
+  const std::string& admin_address() const { return admin_address_; }
+  const std::string& node_address(int node) const { return nodes_[node].address; }
+  std::string node_name(int node) const;
+  // The last lines of every log, for failure messages.
+  std::string LogTails() const;
+
+ private:
+  struct Node {
+    ChildProcess process;
+    std::string address;
+    std::string metrics_address;
+  };
+
+  explicit ProcessCluster(Options options);
+  absl::Status LaunchCoordinator(const std::string& listen, const std::string& admin);
+  absl::Status LaunchNode(int node, const std::string& listen);
+  absl::Status AwaitLive(int nodes) const;
+
+  const Options options_;
+  std::string directory_;
+  ChildProcess coordinator_;
+  std::string coordinator_address_;
+  std::string admin_address_;
+  std::vector<Node> nodes_;
+};
+
+// How long a test waits for a state that must come.
+inline constexpr absl::Duration kAwaitMax = absl::Seconds(60);
+
+}  // namespace embla::testing
