@@ -1,8 +1,11 @@
 // Collectives among the devices of one node. One Communicator per device ("rank"); every rank calls
 // the same verbs in the same order from its own thread, and each call waits for all ranks.
 //
-// Sums add the ranks' contributions in rank order, element by element, starting from rank 0's value:
-// the result is the same for every implementation that promises it and for any timing.
+// Sums add the ranks' contributions in rank order, element by element, starting from rank 0's
+// value: the result is the same for every implementation that promises it and for any timing.
+// Returning from a verb is a host-side barrier too: what any rank's thread did before its call
+// happens before the return on every rank, also for memory that no verb knows of.
+//
 // Implementations: host memory (host_communicator.h); NCCL and a one-GPU loopback come with GPUs.
 #pragma once
 
