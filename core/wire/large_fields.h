@@ -4,7 +4,7 @@
 // A message is split into a small protobuf message (everything else) and its large fields, by field
 // number. Encoding writes the small message first, then each large field as tag, length, bytes:
 // exactly what protobuf would write. Decoding takes fields in any order, the last of a number wins,
-// and accepts what any protobuf encoder produces.
+// and accepts what any proto3 encoder produces.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ struct DecodeLimits {
   std::size_t small_bytes_max = std::size_t{4} << 20;
 };
 
-// Where a decoded large field goes: called once per occurrence with its size, returns the memory.
-// The message has at least `size` more bytes. Not called for empty fields.
+// Where a decoded large field goes: called once per occurrence (0 bytes too) with its size, returns
+// the memory. The message really has that many bytes.
 using PlaceField = std::function<absl::StatusOr<std::byte*>(int number, std::size_t size)>;
 
 // Fills `small` and copies the fields listed in `large_numbers` to where `place` says.
@@ -60,12 +60,17 @@ absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_n
                            const PlaceField& place, const DecodeLimits& limits,
                            google::protobuf::MessageLite& small);
 
-// As DecodeMessage for an envelope: fields other than the submessages in `nested_numbers` go to
-// `envelope`; `small_for(number)` names the message to fill for a submessage, whose large fields
-// are those of `large_numbers`. `envelope` is complete before `small_for` or `place` is called.
-absl::Status DecodeNested(grpc::ByteBuffer& bytes, std::span<const int> nested_numbers,
-                          const std::function<google::protobuf::MessageLite*(int)>& small_for,
-                          std::span<const int> large_numbers, const PlaceField& place,
-                          const DecodeLimits& limits, google::protobuf::MessageLite& envelope);
+// A submessage of an envelope's oneof, and which of its fields are large.
+struct NestedMessage {
+  int number = 0;
+  std::span<const int> large_numbers;
+  google::protobuf::MessageLite* small = nullptr;  // Not owned. Everything else of it goes here.
+};
+
+// As DecodeMessage for an envelope: fills `envelope` first, then the one of `nested` that occurs,
+// and returns its number, or 0 when none does. InvalidArgument when several occur.
+absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
+                                 const PlaceField& place, const DecodeLimits& limits,
+                                 google::protobuf::MessageLite& envelope);
 
 }  // namespace embla::wire

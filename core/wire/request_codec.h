@@ -47,7 +47,6 @@ LookupPayload GatherPayload(const LookupBatch& batch);
 UpdatePayload GatherPayload(const UpdateBatch& batch);
 
 // Of the batch's parts only sizes are read, so their spans need not point into the payload.
-// frame_bytes_max 0 asks for the reply in one piece; frames exist on streams only.
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);
 grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload);
 
@@ -55,6 +54,7 @@ struct StreamCall {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;  // Time the server has; 0: the server's own maximum.
 };
+// frame_bytes_max 0 asks for the reply in one piece.
 grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
                                     const LookupPayload& payload, std::uint32_t frame_bytes_max);
 grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,

@@ -1,0 +1,318 @@
+#include "core/wire/large_fields.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla::wire {
+namespace {
+
+using ::google::protobuf::MessageLite;
+using ::google::protobuf::io::CodedInputStream;
+
+// A slice of its own costs more than copying this little.
+constexpr std::size_t kCopiedBytesMax = 256;
+
+enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kDelimited = 2, kFixed32 = 5 };
+
+void AppendVarint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+std::size_t VarintBytes(std::uint64_t value) {
+  std::size_t bytes = 1;
+  for (; value >= 0x80; value >>= 7) ++bytes;
+  return bytes;
+}
+
+std::uint64_t DelimitedTag(int number) {
+  return (static_cast<std::uint64_t>(number) << 3) | kDelimited;
+}
+
+// Collects bytes and slices in order.
+class SliceWriter {
+ public:
+  std::string& text() { return text_; }
+
+  void Append(const LargeField& field) {
+    if (field.slice.size() == 0) return;
+    AppendVarint(text_, DelimitedTag(field.number));
+    AppendVarint(text_, field.slice.size());
+    if (field.slice.size() <= kCopiedBytesMax) {
+      text_.append(reinterpret_cast<const char*>(field.slice.begin()), field.slice.size());
+      return;
+    }
+    Flush();
+    slices_.push_back(field.slice);
+  }
+
+  grpc::ByteBuffer Finish() {
+    Flush();
+    return grpc::ByteBuffer(slices_.data(), slices_.size());
+  }
+
+ private:
+  void Flush() {
+    if (text_.empty()) return;
+    slices_.emplace_back(text_.data(), text_.size());
+    text_.clear();
+  }
+
+  std::string text_;
+  std::vector<grpc::Slice> slices_;
+};
+
+std::size_t EncodedBytes(const std::vector<LargeField>& fields) {
+  std::size_t bytes = 0;
+  for (const LargeField& field : fields) {
+    const std::size_t size = field.slice.size();
+    if (size > 0) bytes += VarintBytes(DelimitedTag(field.number)) + VarintBytes(size) + size;
+  }
+  return bytes;
+}
+
+absl::Status Malformed(const char* what, std::size_t position) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("malformed message: ", what, " at byte ", position));
+}
+
+bool Contains(std::span<const int> numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+// Reads the fields of one message, or of one submessage of it.
+class FieldReader {
+ public:
+  FieldReader(grpc::ByteBuffer& bytes, const PlaceField& place, const DecodeLimits& limits)
+      : size_(bytes.Length()), source_(&bytes), in_(&source_), place_(place), limits_(limits) {}
+
+  struct Field {
+    std::uint32_t tag = 0;
+    std::size_t size = 0;  // Of the content of a delimited field.
+
+    int number() const { return static_cast<int>(tag >> 3); }
+    bool delimited() const { return (tag & 7) == kDelimited; }
+  };
+
+  std::size_t size() const { return size_; }
+  std::size_t position() const { return static_cast<std::size_t>(in_.CurrentPosition()); }
+
+  // The next field's tag; its content must lie before `end`.
+  absl::StatusOr<Field> Next(std::size_t end) {
+    Field field;
+    field.tag = in_.ReadTag();
+    if (field.tag == 0 || field.number() == 0) return Malformed("bad tag", position());
+    if (field.delimited()) {
+      std::uint64_t size = 0;
+      if (!in_.ReadVarint64(&size)) return Malformed("bad length", position());
+      if (position() > end || size > end - position()) {
+        return Malformed("a field longer than the message", position());
+      }
+      field.size = static_cast<std::size_t>(size);
+    }
+    return field;
+  }
+
+  absl::Status Skip(const Field& field, std::size_t end) {
+    if (!field.delimited()) {
+      std::string ignored;
+      return CopyScalar(field, end, ignored);
+    }
+    if (!in_.Skip(static_cast<int>(field.size))) return Malformed("truncated", position());
+    return absl::OkStatus();
+  }
+
+  // Copies large fields to their place, everything else to `small`.
+  absl::Status ReadFields(std::size_t end, std::span<const int> large_numbers, std::string& small) {
+    while (position() < end) {
+      EMBLA_ASSIGN_OR_RETURN(const Field field, Next(end));
+      if (field.delimited() && Contains(large_numbers, field.number())) {
+        EMBLA_RETURN_IF_ERROR(ReadLarge(field));
+      } else {
+        EMBLA_RETURN_IF_ERROR(CopySmall(field, end, small));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CopySmall(const Field& field, std::size_t end, std::string& small) {
+    if (field.size > limits_.small_bytes_max || small.size() > limits_.small_bytes_max) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "message has more than ", limits_.small_bytes_max, " bytes beside its payloads"));
+    }
+    AppendVarint(small, field.tag);
+    if (!field.delimited()) return CopyScalar(field, end, small);
+    AppendVarint(small, field.size);
+    const std::size_t old_size = small.size();
+    small.resize(old_size + field.size);
+    if (!in_.ReadRaw(small.data() + old_size, static_cast<int>(field.size))) {
+      return Malformed("truncated", position());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CopyScalar(const Field& field, std::size_t end, std::string& small) {
+    char fixed[8];
+    std::uint64_t varint = 0;
+    bool read = false;
+    switch (field.tag & 7) {
+      case kVarint:
+        read = in_.ReadVarint64(&varint);
+        AppendVarint(small, varint);
+        break;
+      case kFixed64:
+        read = in_.ReadRaw(fixed, 8);
+        small.append(fixed, 8);
+        break;
+      case kFixed32:
+        read = in_.ReadRaw(fixed, 4);
+        small.append(fixed, 4);
+        break;
+      default:
+        return Malformed("unknown wire type", position());
+    }
+    if (!read || position() > end) return Malformed("truncated", position());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadLarge(const Field& field) {
+    if (field.size > limits_.large_bytes_max - large_bytes_) {
+      return absl::InvalidArgumentError(absl::StrCat("payloads of ", large_bytes_ + field.size,
+                                                     " bytes or more, at most ",
+                                                     limits_.large_bytes_max, " allowed"));
+    }
+    large_bytes_ += field.size;
+    EMBLA_ASSIGN_OR_RETURN(std::byte* const target, place_(field.number(), field.size));
+    if (field.size > 0 && !in_.ReadRaw(target, static_cast<int>(field.size))) {
+      return Malformed("truncated", position());
+    }
+    return absl::OkStatus();
+  }
+
+  const std::size_t size_;
+  grpc::ProtoBufferReader source_;
+  CodedInputStream in_;
+  const PlaceField& place_;
+  const DecodeLimits& limits_;
+  std::size_t large_bytes_ = 0;
+};
+
+absl::Status CheckReadable(const grpc::ByteBuffer& bytes) {
+  if (!bytes.Valid()) return absl::InvalidArgumentError("malformed message: no bytes");
+  // CodedInputStream counts with int.
+  if (bytes.Length() > std::numeric_limits<int>::max()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message of ", bytes.Length(), " bytes, at most 2^31 - 1 allowed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Merge(const std::string& small, MessageLite& message) {
+  if (message.MergeFromString(small)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("malformed message: not a ", message.GetTypeName()));
+}
+
+const NestedMessage* Find(std::span<const NestedMessage> nested, const FieldReader::Field& field) {
+  if (!field.delimited()) return nullptr;
+  for (const NestedMessage& candidate : nested) {
+    if (candidate.number == field.number()) return &candidate;
+  }
+  return nullptr;
+}
+
+// Everything but the submessages.
+absl::Status ReadEnvelope(FieldReader& reader, std::span<const NestedMessage> nested,
+                          MessageLite& envelope) {
+  std::string small;
+  while (reader.position() < reader.size()) {
+    EMBLA_ASSIGN_OR_RETURN(const FieldReader::Field field, reader.Next(reader.size()));
+    EMBLA_RETURN_IF_ERROR(Find(nested, field) != nullptr
+                              ? reader.Skip(field, reader.size())
+                              : reader.CopySmall(field, reader.size(), small));
+  }
+  return Merge(small, envelope);
+}
+
+// Nothing but the submessages.
+absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessage> nested) {
+  int found = 0;
+  while (reader.position() < reader.size()) {
+    EMBLA_ASSIGN_OR_RETURN(const FieldReader::Field field, reader.Next(reader.size()));
+    const NestedMessage* const target = Find(nested, field);
+    if (target == nullptr) {
+      EMBLA_RETURN_IF_ERROR(reader.Skip(field, reader.size()));
+      continue;
+    }
+    if (found != 0 && found != target->number) {
+      return Malformed("two members of a oneof", reader.position());
+    }
+    found = target->number;
+    std::string small;
+    EMBLA_RETURN_IF_ERROR(
+        reader.ReadFields(reader.position() + field.size, target->large_numbers, small));
+    EMBLA_RETURN_IF_ERROR(Merge(small, *target->small));
+  }
+  return found;
+}
+
+}  // namespace
+
+grpc::Slice SliceOf(Buffer buffer) {
+  if (buffer.empty()) return grpc::Slice();
+  auto* const owned = new Buffer(std::move(buffer));
+  return grpc::Slice(
+      owned->data(), owned->size(), [](void* user_data) { delete static_cast<Buffer*>(user_data); },
+      owned);
+}
+
+grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<LargeField>& fields) {
+  SliceWriter writer;
+  small.AppendToString(&writer.text());
+  for (const LargeField& field : fields) writer.Append(field);
+  return writer.Finish();
+}
+
+grpc::ByteBuffer EncodeNested(const MessageLite& envelope, int number, const MessageLite& small,
+                              const std::vector<LargeField>& fields) {
+  SliceWriter writer;
+  envelope.AppendToString(&writer.text());
+  AppendVarint(writer.text(), DelimitedTag(number));
+  AppendVarint(writer.text(), small.ByteSizeLong() + EncodedBytes(fields));
+  small.AppendToString(&writer.text());
+  for (const LargeField& field : fields) writer.Append(field);
+  return writer.Finish();
+}
+
+absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_numbers,
+                           const PlaceField& place, const DecodeLimits& limits,
+                           MessageLite& small) {
+  EMBLA_RETURN_IF_ERROR(CheckReadable(bytes));
+  FieldReader reader(bytes, place, limits);
+  std::string text;
+  EMBLA_RETURN_IF_ERROR(reader.ReadFields(reader.size(), large_numbers, text));
+  small.Clear();
+  return Merge(text, small);
+}
+
+absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
+                                 const PlaceField& place, const DecodeLimits& limits,
+                                 MessageLite& envelope) {
+  EMBLA_RETURN_IF_ERROR(CheckReadable(bytes));
+  envelope.Clear();
+  FieldReader first(bytes, place, limits);
+  EMBLA_RETURN_IF_ERROR(ReadEnvelope(first, nested, envelope));
+  FieldReader second(bytes, place, limits);
+  return ReadNested(second, nested);
+}
+
+}  // namespace embla::wire

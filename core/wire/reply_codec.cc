@@ -1,0 +1,134 @@
+#include "core/wire/reply_codec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/wire/large_fields.h"
+#include "core/wire/status_codec.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+constexpr int kRows[] = {v1::LookupReply::kRowsFieldNumber};
+// The caller knows what it asked for; `place` refuses what it did not.
+constexpr DecodeLimits kReplyLimits{.large_bytes_max = std::size_t{1} << 31};
+
+v1::LookupReply SmallPart(PlanVersion plan_version) {
+  v1::LookupReply small;
+  small.set_plan_version(ToInt(plan_version));
+  return small;
+}
+
+v1::UpdateReply ToMessage(const UpdateReply& reply) {
+  v1::UpdateReply message;
+  message.set_plan_version(ToInt(reply.plan_version));
+  message.set_duplicate(reply.duplicate);
+  return message;
+}
+
+UpdateReply FromMessage(const v1::UpdateReply& message) {
+  return {.plan_version = PlanVersion{message.plan_version()}, .duplicate = message.duplicate()};
+}
+
+PlaceField Ignore() {
+  return [](int, std::size_t) -> absl::StatusOr<std::byte*> {
+    return absl::InvalidArgumentError("malformed message: rows where none belong");
+  };
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, Buffer rows) {
+  return EncodeMessage(SmallPart(plan_version),
+                       {{v1::LookupReply::kRowsFieldNumber, std::move(rows)}});
+}
+
+grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
+  return EncodeMessage(ToMessage(reply), {});
+}
+
+std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
+                                                      PlanVersion plan_version, Buffer rows,
+                                                      std::uint32_t frame_bytes_max) {
+  const std::size_t size = rows.size();
+  const std::size_t frame = frame_bytes_max == 0 ? size : frame_bytes_max;
+  const grpc::Slice all = SliceOf(std::move(rows));
+  const v1::LookupReply small = SmallPart(plan_version);
+  std::vector<grpc::ByteBuffer> frames;
+  std::size_t begin = 0;
+  do {
+    const std::size_t end = std::min(size, begin + frame);
+    v1::StreamReply envelope;
+    envelope.set_sequence(sequence);
+    envelope.set_more(end < size);
+    frames.push_back(EncodeNested(envelope, v1::StreamReply::kLookupFieldNumber, small,
+                                  {{v1::LookupReply::kRowsFieldNumber, all.sub(begin, end)}}));
+    begin = end;
+  } while (begin < size);
+  return frames;
+}
+
+grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply) {
+  v1::StreamReply envelope;
+  envelope.set_sequence(sequence);
+  return EncodeNested(envelope, v1::StreamReply::kUpdateFieldNumber, ToMessage(reply), {});
+}
+
+grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& status) {
+  EMBLA_CHECK(!status.ok());
+  v1::StreamReply envelope;
+  envelope.set_sequence(sequence);
+  envelope.set_code(static_cast<std::int32_t>(status.code()));
+  envelope.set_message(StatusMessage(status));
+  return EncodeMessage(envelope, {});
+}
+
+absl::StatusOr<PlanVersion> DecodeLookupReply(grpc::ByteBuffer& bytes, const PlaceRows& place) {
+  v1::LookupReply small;
+  EMBLA_RETURN_IF_ERROR(DecodeMessage(
+      bytes, kRows, [&place](int, std::size_t size) { return place(size); }, kReplyLimits, small));
+  return PlanVersion{small.plan_version()};
+}
+
+absl::StatusOr<UpdateReply> DecodeUpdateReply(grpc::ByteBuffer& bytes) {
+  v1::UpdateReply small;
+  EMBLA_RETURN_IF_ERROR(DecodeMessage(bytes, {}, Ignore(), kReplyLimits, small));
+  return FromMessage(small);
+}
+
+absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
+                                              const PlaceStreamRows& place) {
+  v1::StreamReply envelope;
+  v1::LookupReply lookup;
+  v1::UpdateReply update;
+  const NestedMessage replies[] = {{v1::StreamReply::kLookupFieldNumber, kRows, &lookup},
+                                   {v1::StreamReply::kUpdateFieldNumber, {}, &update}};
+  StreamReply reply;
+  const PlaceField place_field = [&](int, std::size_t size) {
+    reply.rows_bytes = size;
+    return place(envelope.sequence(), size);
+  };
+  EMBLA_ASSIGN_OR_RETURN(const int number,
+                         DecodeNested(bytes, replies, place_field, kReplyLimits, envelope));
+  reply.sequence = envelope.sequence();
+  reply.more = envelope.more();
+  if (envelope.code() != 0) {
+    reply.status = StatusFromCode(envelope.code(), envelope.message());
+  } else if (number == v1::StreamReply::kLookupFieldNumber) {
+    reply.kind = StreamReply::Kind::kLookup;
+    reply.plan_version = PlanVersion{lookup.plan_version()};
+  } else if (number == v1::StreamReply::kUpdateFieldNumber) {
+    reply.kind = StreamReply::Kind::kUpdate;
+    const UpdateReply decoded = FromMessage(update);
+    reply.plan_version = decoded.plan_version;
+    reply.duplicate = decoded.duplicate;
+  } else {
+    return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
+  }
+  return reply;
+}
+
+}  // namespace embla::wire

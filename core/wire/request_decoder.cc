@@ -1,0 +1,331 @@
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/wire/large_fields.h"
+#include "core/wire/payload_cursor.h"
+#include "core/wire/request_codec.h"
+#include "core/wire/request_memory.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are little-endian");
+
+constexpr std::uint32_t kFrameBytesMax = 4 << 20;
+constexpr int kLookupLarge[] = {v1::LookupRequest::kIdsFieldNumber,
+                                v1::LookupRequest::kLengthsFieldNumber,
+                                v1::LookupRequest::kWeightsFieldNumber};
+constexpr int kUpdateLarge[] = {
+    v1::UpdateRequest::kIdsFieldNumber, v1::UpdateRequest::kLengthsFieldNumber,
+    v1::UpdateRequest::kWeightsFieldNumber, v1::UpdateRequest::kRowSumSquaresFieldNumber,
+    v1::UpdateRequest::kGradientsFieldNumber};
+
+absl::StatusOr<DType> ToDType(v1::WireDType dtype) {
+  if (dtype == v1::WIRE_DTYPE_UNSPECIFIED) return DType::kFloat32;
+  if (v1::WireDType_IsValid(dtype)) return static_cast<DType>(dtype);
+  return absl::InvalidArgumentError(
+      absl::StrCat("wire_dtype is ", static_cast<int>(dtype), ", not one of 1 (fp32) to 4 (int8)"));
+}
+
+// What lookups and updates share.
+template <typename Part>
+absl::Status CheckShape(std::size_t index, const Part& part) {
+  if (part.column_begin() >= part.column_end() || part.column_end() > kDimMax) {
+    return PartError(index, absl::StrCat("columns [", part.column_begin(), ", ", part.column_end(),
+                                         ") are not within 0 to ", kDimMax));
+  }
+  if (part.table_id() == 0) return PartError(index, "table_id is 0");
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(std::size_t index, std::span<const std::uint32_t> lengths,
+                          std::size_t ids) {
+  std::uint64_t sum = 0;
+  for (const std::uint32_t length : lengths) sum += length;
+  if (sum == ids) return absl::OkStatus();
+  return PartError(index, absl::StrCat("bag lengths sum to ", sum, ", ids_count is ", ids));
+}
+
+template <typename Parts>
+absl::Status CheckCounts(const Parts& parts, const RequestLimits& limits) {
+  if (static_cast<std::uint64_t>(parts.size()) > limits.parts_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("request has ", parts.size(), " parts, at most ", limits.parts_max));
+  }
+  std::uint64_t ids = 0;
+  std::uint64_t bags = 0;
+  for (const auto& part : parts) {
+    ids += part.ids_count();
+    bags += part.bags_count();
+  }
+  if (ids > limits.ids_max || bags > limits.ids_max) {
+    return absl::InvalidArgumentError(absl::StrCat("request has ", ids, " ids and ", bags,
+                                                   " bags, at most ", limits.ids_max, " each"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::uint32_t> FrameBytes(std::uint32_t asked) {
+  if (asked == 0 || asked >= kFrameBytesMin) return std::min(asked, kFrameBytesMax);
+  return absl::InvalidArgumentError(
+      absl::StrCat("frame_bytes_max is ", asked, ", at least ", kFrameBytesMin, " or 0"));
+}
+
+absl::Status CheckLookupPart(std::size_t i, const v1::LookupPart& from) {
+  EMBLA_RETURN_IF_ERROR(CheckShape(i, from));
+  if (!v1::Pooling_IsValid(from.pooling()) || from.pooling() == v1::POOLING_UNSPECIFIED) {
+    return PartError(i, absl::StrCat("pooling is ", static_cast<int>(from.pooling()),
+                                     ", not 1 (none), 2 (sum) or 3 (mean)"));
+  }
+  if (from.pooling() == v1::POOLING_NONE && from.bags_count() != 0) {
+    return PartError(i, "bags_count with pooling 1 (none)");
+  }
+  if (from.weighted() && from.pooling() != v1::POOLING_SUM) {
+    return PartError(i, "weights go with pooling 2 (sum) only");
+  }
+  return absl::OkStatus();
+}
+
+// The arrays of a lookup's parts.
+struct LookupCursors {
+  PayloadCursor<RowId> ids;
+  PayloadCursor<std::uint32_t> lengths;
+  PayloadCursor<float> weights;
+
+  static absl::StatusOr<LookupCursors> Over(const RequestMemory& memory) {
+    using Request = v1::LookupRequest;
+    EMBLA_ASSIGN_OR_RETURN(auto ids,
+                           PayloadCursor<RowId>::Over(memory, Request::kIdsFieldNumber, "ids"));
+    EMBLA_ASSIGN_OR_RETURN(auto lengths, PayloadCursor<std::uint32_t>::Over(
+                                             memory, Request::kLengthsFieldNumber, "lengths"));
+    EMBLA_ASSIGN_OR_RETURN(
+        auto weights, PayloadCursor<float>::Over(memory, Request::kWeightsFieldNumber, "weights"));
+    return LookupCursors{ids, lengths, weights};
+  }
+
+  absl::Status Take(std::size_t i, const v1::LookupPart& from, LookupPart& part) {
+    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, from.ids_count()));
+    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, from.bags_count()));
+    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, from.weighted() ? from.ids_count() : 0));
+    if (part.pooling == Pooling::kNone) return absl::OkStatus();
+    return CheckLengths(i, part.lengths, part.ids.size());
+  }
+
+  absl::Status CheckEmpty() const {
+    EMBLA_RETURN_IF_ERROR(ids.CheckEmpty());
+    EMBLA_RETURN_IF_ERROR(lengths.CheckEmpty());
+    return weights.CheckEmpty();
+  }
+};
+
+absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory memory,
+                                  const RequestLimits& limits) {
+  EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
+  LookupCall call;
+  call.batch.plan_version = PlanVersion{small.plan_version()};
+  EMBLA_ASSIGN_OR_RETURN(call.batch.wire_dtype, ToDType(small.wire_dtype()));
+  EMBLA_ASSIGN_OR_RETURN(call.frame_bytes_max, FrameBytes(small.frame_bytes_max()));
+  EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
+  call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
+  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
+    const v1::LookupPart& from = small.parts(static_cast<int>(i));
+    EMBLA_RETURN_IF_ERROR(CheckLookupPart(i, from));
+    LookupPart& part = call.batch.parts[i];
+    part.table = TableId{from.table_id()};
+    part.pooling = static_cast<Pooling>(from.pooling());
+    part.column_begin = from.column_begin();
+    part.column_end = from.column_end();
+    EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, part));
+    // No overflow: CheckCounts bounds the rows, kDimMax the bytes of each.
+    call.reply_bytes += part.output_rows() * RowBytes(call.batch.wire_dtype, part.columns());
+  }
+  EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
+  if (call.reply_bytes > limits.reply_bytes_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the reply would have ", call.reply_bytes, " bytes of rows, at most ",
+                     limits.reply_bytes_max, ": ask for fewer at a time"));
+  }
+  call.memory = std::move(memory).Release();
+  return call;
+}
+
+// The arrays of an update's parts.
+struct UpdateCursors {
+  PayloadCursor<RowId> ids;
+  PayloadCursor<std::uint32_t> lengths;
+  PayloadCursor<float> weights;
+  PayloadCursor<float> row_sum_squares;
+  PayloadCursor<std::byte> gradients;
+
+  static absl::StatusOr<UpdateCursors> Over(const RequestMemory& memory) {
+    using Request = v1::UpdateRequest;
+    EMBLA_ASSIGN_OR_RETURN(auto ids,
+                           PayloadCursor<RowId>::Over(memory, Request::kIdsFieldNumber, "ids"));
+    EMBLA_ASSIGN_OR_RETURN(auto lengths, PayloadCursor<std::uint32_t>::Over(
+                                             memory, Request::kLengthsFieldNumber, "lengths"));
+    EMBLA_ASSIGN_OR_RETURN(
+        auto weights, PayloadCursor<float>::Over(memory, Request::kWeightsFieldNumber, "weights"));
+    EMBLA_ASSIGN_OR_RETURN(
+        auto sums,
+        PayloadCursor<float>::Over(memory, Request::kRowSumSquaresFieldNumber, "row_sum_squares"));
+    EMBLA_ASSIGN_OR_RETURN(
+        auto gradients,
+        PayloadCursor<std::byte>::Over(memory, Request::kGradientsFieldNumber, "gradients"));
+    return UpdateCursors{ids, lengths, weights, sums, gradients};
+  }
+
+  absl::Status Take(std::size_t i, const v1::UpdatePart& from, DType dtype, UpdatePart& part) {
+    const std::uint64_t count = from.ids_count();
+    EMBLA_ASSIGN_OR_RETURN(part.ids, ids.Take(i, count));
+    EMBLA_ASSIGN_OR_RETURN(part.lengths, lengths.Take(i, from.bags_count()));
+    EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, from.weighted() ? count : 0));
+    EMBLA_ASSIGN_OR_RETURN(part.row_sum_squares,
+                           row_sum_squares.Take(i, from.has_row_sum_squares() ? count : 0));
+    const std::uint64_t gradient_bytes = part.gradient_rows() * RowBytes(dtype, part.columns());
+    EMBLA_ASSIGN_OR_RETURN(part.gradients, gradients.Take(i, gradient_bytes));
+    if (part.form == UpdatePart::Form::kRows) return absl::OkStatus();
+    return CheckLengths(i, part.lengths, part.ids.size());
+  }
+
+  absl::Status CheckEmpty() const {
+    EMBLA_RETURN_IF_ERROR(ids.CheckEmpty());
+    EMBLA_RETURN_IF_ERROR(lengths.CheckEmpty());
+    EMBLA_RETURN_IF_ERROR(weights.CheckEmpty());
+    EMBLA_RETURN_IF_ERROR(row_sum_squares.CheckEmpty());
+    return gradients.CheckEmpty();
+  }
+};
+
+absl::Status CheckUpdatePart(std::size_t i, const v1::UpdatePart& from) {
+  EMBLA_RETURN_IF_ERROR(CheckShape(i, from));
+  if (from.form() == v1::GRADIENT_FORM_ROWS) {
+    if (from.bags_count() != 0) return PartError(i, "bags_count with form 1 (rows)");
+    if (from.weighted()) return PartError(i, "weights with form 1 (rows)");
+    if (from.pooling() != v1::POOLING_UNSPECIFIED && from.pooling() != v1::POOLING_NONE) {
+      return PartError(i, "pooling with form 1 (rows)");
+    }
+    return absl::OkStatus();
+  }
+  if (from.form() != v1::GRADIENT_FORM_BAGS) {
+    return PartError(
+        i, absl::StrCat("form is ", static_cast<int>(from.form()), ", not 1 (rows) or 2 (bags)"));
+  }
+  if (from.pooling() != v1::POOLING_SUM && from.pooling() != v1::POOLING_MEAN) {
+    return PartError(i, absl::StrCat("pooling is ", static_cast<int>(from.pooling()),
+                                     ", not 2 (sum) or 3 (mean)"));
+  }
+  if (from.weighted() && from.pooling() != v1::POOLING_SUM) {
+    return PartError(i, "weights go with pooling 2 (sum) only");
+  }
+  if (from.has_row_sum_squares()) return PartError(i, "row_sum_squares with form 2 (bags)");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
+  if (small.session() == 0) return absl::InvalidArgumentError("session is 0: open one first");
+  if (small.seq() == 0) return absl::InvalidArgumentError("seq is 0: it counts from 1");
+  if (small.first_incomplete() > small.seq()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("first_incomplete ", small.first_incomplete(), " is after seq ", small.seq()));
+  }
+  UpdateBatch batch;
+  batch.plan_version = PlanVersion{small.plan_version()};
+  batch.session = SessionId{small.session()};
+  batch.seq = UpdateSeq{small.seq()};
+  batch.first_incomplete = UpdateSeq{small.first_incomplete()};
+  batch.step = small.step();
+  EMBLA_ASSIGN_OR_RETURN(batch.wire_dtype, ToDType(small.wire_dtype()));
+  return batch;
+}
+
+absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
+                                  const RequestLimits& limits) {
+  EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
+  UpdateCall call;
+  EMBLA_ASSIGN_OR_RETURN(call.batch, UpdateHeader(small));
+  EMBLA_ASSIGN_OR_RETURN(UpdateCursors cursors, UpdateCursors::Over(memory));
+  call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
+  for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
+    const v1::UpdatePart& from = small.parts(static_cast<int>(i));
+    EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from));
+    UpdatePart& part = call.batch.parts[i];
+    part.table = TableId{from.table_id()};
+    part.form = static_cast<UpdatePart::Form>(from.form());
+    part.pooling =
+        part.form == UpdatePart::Form::kRows ? Pooling::kSum : static_cast<Pooling>(from.pooling());
+    part.column_begin = from.column_begin();
+    part.column_end = from.column_end();
+    part.clipped = from.clipped();
+    EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, call.batch.wire_dtype, part));
+  }
+  EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
+  call.memory = std::move(memory).Release();
+  return call;
+}
+
+DecodeLimits LimitsFor(const RequestLimits& limits) {
+  // A part takes at most about 60 bytes.
+  return {.large_bytes_max = limits.request_bytes_max,
+          .small_bytes_max = std::size_t{limits.parts_max} * 64 + 4096};
+}
+
+template <typename Message>
+absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                     std::span<const int> large_numbers,
+                                     const RequestLimits& limits, Message& small) {
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  const PlaceField place = [&memory](int number, std::size_t size) {
+    return memory.Place(number, size);
+  };
+  EMBLA_RETURN_IF_ERROR(DecodeMessage(bytes, large_numbers, place, LimitsFor(limits), small));
+  return memory;
+}
+
+}  // namespace
+
+absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                               const RequestLimits& limits) {
+  v1::LookupRequest small;
+  EMBLA_ASSIGN_OR_RETURN(RequestMemory memory, Decode(bytes, pool, kLookupLarge, limits, small));
+  return ToCall(small, std::move(memory), limits);
+}
+
+absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                               const RequestLimits& limits) {
+  v1::UpdateRequest small;
+  EMBLA_ASSIGN_OR_RETURN(RequestMemory memory, Decode(bytes, pool, kUpdateLarge, limits, small));
+  return ToCall(small, std::move(memory), limits);
+}
+
+absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                                  const RequestLimits& limits) {
+  v1::LookupRequest lookup;
+  v1::UpdateRequest update;
+  const NestedMessage calls[] = {
+      {v1::StreamRequest::kLookupFieldNumber, kLookupLarge, &lookup},
+      {v1::StreamRequest::kUpdateFieldNumber, kUpdateLarge, &update},
+  };
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  const PlaceField place = [&memory](int number, std::size_t size) {
+    return memory.Place(number, size);
+  };
+  v1::StreamRequest envelope;
+  EMBLA_ASSIGN_OR_RETURN(const int number,
+                         DecodeNested(bytes, calls, place, LimitsFor(limits), envelope));
+  StreamRequest request{.sequence = envelope.sequence(),
+                        .deadline_ms = envelope.deadline_ms(),
+                        .call = absl::InvalidArgumentError("neither lookup nor update is set")};
+  if (number == v1::StreamRequest::kLookupFieldNumber) {
+    request.call = ToCall(lookup, std::move(memory), limits);
+  } else if (number == v1::StreamRequest::kUpdateFieldNumber) {
+    request.call = ToCall(update, std::move(memory), limits);
+  }
+  return request;
+}
+
+}  // namespace embla::wire

@@ -1,0 +1,140 @@
+#include "core/wire/request_codec.h"
+
+#include <bit>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/wire/large_fields.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are little-endian");
+
+template <typename T>
+grpc::Slice Join(const std::vector<std::span<const T>>& pieces) {
+  std::size_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size_bytes();
+  Buffer buffer = Buffer::Allocate(bytes);
+  std::size_t offset = 0;
+  for (const auto& piece : pieces) {
+    if (piece.empty()) continue;
+    std::memcpy(buffer.data() + offset, piece.data(), piece.size_bytes());
+    offset += piece.size_bytes();
+  }
+  return SliceOf(std::move(buffer));
+}
+
+template <typename T, typename Part>
+grpc::Slice JoinParts(const std::vector<Part>& parts, std::span<const T> Part::*array) {
+  std::vector<std::span<const T>> pieces;
+  pieces.reserve(parts.size());
+  for (const Part& part : parts) pieces.push_back(part.*array);
+  return Join(pieces);
+}
+
+v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_max) {
+  v1::LookupRequest small;
+  small.set_plan_version(ToInt(batch.plan_version));
+  small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
+  small.set_frame_bytes_max(frame_bytes_max);
+  for (const LookupPart& part : batch.parts) {
+    v1::LookupPart& out = *small.add_parts();
+    out.set_table_id(ToInt(part.table));
+    out.set_pooling(static_cast<v1::Pooling>(part.pooling));
+    out.set_column_begin(part.column_begin);
+    out.set_column_end(part.column_end);
+    out.set_ids_count(static_cast<std::uint32_t>(part.ids.size()));
+    out.set_bags_count(static_cast<std::uint32_t>(part.lengths.size()));
+    out.set_weighted(!part.weights.empty());
+  }
+  return small;
+}
+
+v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
+  v1::UpdateRequest small;
+  small.set_plan_version(ToInt(batch.plan_version));
+  small.set_session(ToInt(batch.session));
+  small.set_seq(ToInt(batch.seq));
+  small.set_first_incomplete(ToInt(batch.first_incomplete));
+  small.set_step(batch.step);
+  small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
+  for (const UpdatePart& part : batch.parts) {
+    v1::UpdatePart& out = *small.add_parts();
+    out.set_table_id(ToInt(part.table));
+    out.set_form(static_cast<v1::GradientForm>(part.form));
+    if (part.form == UpdatePart::Form::kBags) {
+      out.set_pooling(static_cast<v1::Pooling>(part.pooling));
+    }
+    out.set_column_begin(part.column_begin);
+    out.set_column_end(part.column_end);
+    out.set_ids_count(static_cast<std::uint32_t>(part.ids.size()));
+    out.set_bags_count(static_cast<std::uint32_t>(part.lengths.size()));
+    out.set_weighted(!part.weights.empty());
+    out.set_has_row_sum_squares(!part.row_sum_squares.empty());
+    out.set_clipped(part.clipped);
+  }
+  return small;
+}
+
+std::vector<LargeField> LargeFields(const LookupPayload& payload) {
+  return {{v1::LookupRequest::kIdsFieldNumber, payload.ids},
+          {v1::LookupRequest::kLengthsFieldNumber, payload.lengths},
+          {v1::LookupRequest::kWeightsFieldNumber, payload.weights}};
+}
+
+std::vector<LargeField> LargeFields(const UpdatePayload& payload) {
+  return {{v1::UpdateRequest::kIdsFieldNumber, payload.ids},
+          {v1::UpdateRequest::kLengthsFieldNumber, payload.lengths},
+          {v1::UpdateRequest::kWeightsFieldNumber, payload.weights},
+          {v1::UpdateRequest::kRowSumSquaresFieldNumber, payload.row_sum_squares},
+          {v1::UpdateRequest::kGradientsFieldNumber, payload.gradients}};
+}
+
+v1::StreamRequest Envelope(const StreamCall& call) {
+  v1::StreamRequest envelope;
+  envelope.set_sequence(call.sequence);
+  envelope.set_deadline_ms(call.deadline_ms);
+  return envelope;
+}
+
+}  // namespace
+
+LookupPayload GatherPayload(const LookupBatch& batch) {
+  return {.ids = JoinParts(batch.parts, &LookupPart::ids),
+          .lengths = JoinParts(batch.parts, &LookupPart::lengths),
+          .weights = JoinParts(batch.parts, &LookupPart::weights)};
+}
+
+UpdatePayload GatherPayload(const UpdateBatch& batch) {
+  return {.ids = JoinParts(batch.parts, &UpdatePart::ids),
+          .lengths = JoinParts(batch.parts, &UpdatePart::lengths),
+          .weights = JoinParts(batch.parts, &UpdatePart::weights),
+          .row_sum_squares = JoinParts(batch.parts, &UpdatePart::row_sum_squares),
+          .gradients = JoinParts(batch.parts, &UpdatePart::gradients)};
+}
+
+grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload) {
+  return EncodeMessage(SmallPart(batch, 0), LargeFields(payload));
+}
+
+grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload) {
+  return EncodeMessage(SmallPart(batch), LargeFields(payload));
+}
+
+grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
+                                    const LookupPayload& payload, std::uint32_t frame_bytes_max) {
+  return EncodeNested(Envelope(call), v1::StreamRequest::kLookupFieldNumber,
+                      SmallPart(batch, frame_bytes_max), LargeFields(payload));
+}
+
+grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
+                                    const UpdatePayload& payload) {
+  return EncodeNested(Envelope(call), v1::StreamRequest::kUpdateFieldNumber, SmallPart(batch),
+                      LargeFields(payload));
+}
+
+}  // namespace embla::wire

@@ -1,0 +1,62 @@
+#include "core/wire/status_codec.h"
+
+#include <array>
+
+#include "core/base/text.h"
+
+namespace embla::wire {
+namespace {
+
+constexpr std::int32_t kCodeMax = 16;  // UNAUTHENTICATED
+
+// Length of the UTF-8 character at the front of `text`, or 0 when there is none.
+std::size_t CharacterBytes(std::string_view text) {
+  const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t length = 0;
+  if (byte(0) < 0x80) return 1;
+  if (byte(0) >= 0xc2 && byte(0) < 0xe0) length = 2;
+  if (byte(0) >= 0xe0 && byte(0) < 0xf0) length = 3;
+  if (byte(0) >= 0xf0 && byte(0) < 0xf5) length = 4;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and beyond U+10FFFF.
+  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
+  if (byte(0) == 0xed && byte(1) > 0x9f) return 0;
+  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
+  if (byte(0) == 0xf4 && byte(1) > 0x8f) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string StatusMessage(const absl::Status& status) {
+  std::string_view rest = ToStd(status.message());
+  std::string message;
+  while (!rest.empty()) {
+    const std::size_t length = CharacterBytes(rest);
+    if (message.size() + (length == 0 ? 1 : length) > kStatusMessageBytesMax) break;
+    message += length == 0 ? "?" : rest.substr(0, length);
+    rest.remove_prefix(length == 0 ? 1 : length);
+  }
+  return message;
+}
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  // Both enums are google.rpc.Code.
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), StatusMessage(status));
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return StatusFromCode(status.error_code(), status.error_message());
+}
+
+absl::Status StatusFromCode(std::int32_t code, std::string_view message) {
+  const bool known = code >= 0 && code <= kCodeMax;
+  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      ToAbsl(message));
+}
+
+}  // namespace embla::wire
