@@ -4,10 +4,12 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
 
 namespace embla {
 
+// Empty for a value outside the enum.
 std::string_view NameOf(DType value);            // fp32 fp16 bf16 int8
 std::string_view NameOf(ShardingType value);     // data_parallel table_wise column_wise ...
 std::string_view NameOf(OptimizerKind value);    // sgd rowwise_adagrad adagrad adam
@@ -16,6 +18,7 @@ std::string_view NameOf(BiasCorrection value);   // row step
 std::string_view NameOf(Rounding value);         // nearest stochastic
 std::string_view NameOf(BoundsMode value);       // error ignore
 std::string_view NameOf(NanPolicy value);        // reject allow
+std::string_view NameOf(DeviceKind value);       // cpu gpu
 std::string_view NameOf(InitKind value);         // default constant uniform normal
 
 // The value called `name`. InvalidArgument lists the allowed names.

@@ -54,6 +54,9 @@ struct TablePlan {
 
   const std::vector<Slice>& primary() const { return replicas.front(); }
   bool replicated() const { return replicas.size() > 1; }
+
+  // Spec and tilings valid. The table may have no id yet, and devices are not looked up.
+  absl::Status Validate() const;
   bool operator==(const TablePlan&) const = default;
 };
 
@@ -65,14 +68,15 @@ class Plan {
 
   PlanVersion version() const { return version_; }
   const std::string& cluster_id() const { return cluster_id_; }
-  const std::vector<NodeSpec>& nodes() const { return nodes_; }      // Sorted by id.
-  const std::vector<TablePlan>& tables() const { return tables_; }   // Sorted by id.
+  const std::vector<NodeSpec>& nodes() const { return nodes_; }     // Sorted by id.
+  const std::vector<TablePlan>& tables() const { return tables_; }  // Sorted by id.
 
   const NodeSpec* FindNode(NodeId id) const;
   const TablePlan* FindTable(TableId id) const;
   const TablePlan* FindTable(std::string_view name) const;
 
-  // Every table valid, every slice on a known device and on granule borders, every tiling exact.
+  // Every table valid, every slice on a known device and on granule borders, every tiling exact,
+  // ids and names unique.
   absl::Status Validate() const;
 
   bool operator==(const Plan& other) const {
@@ -91,6 +95,19 @@ class Plan {
 
 // The one shared thing: readers keep their snapshot while a newer plan is swapped in.
 using PlanPtr = std::shared_ptr<const Plan>;
+
+// Whether some slice holds only a part of its rows' columns.
+bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices);
+
+// Weight and optimizer-state bytes of `slice`.
+std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice);
+
+// What the optimizer demands of the tiling: with L2 weight decay a row statistic takes in all the
+// weights of its row, so the columns may not be cut.
+absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns);
+
+// InvalidArgument unless the node has an id, a name, an address host:port and devices.
+absl::Status ValidateNode(const NodeSpec& node);
 
 // Checks that `slices` cover rows x dim exactly once. The message names the first gap or overlap.
 absl::Status ValidateTiling(const TableSpec& spec, const std::vector<Slice>& slices);

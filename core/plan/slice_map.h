@@ -13,6 +13,17 @@
 
 namespace embla {
 
+// The slices that hold the columns [column_begin, column_end), by row_begin.
+struct ColumnCut {
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::vector<std::uint32_t> slices;  // Index into the slices given; never empty.
+};
+
+// Cuts the columns at every slice border; ascending, columns without a slice left out. Overlapping
+// slices are allowed.
+std::vector<ColumnCut> CutColumns(std::span<const Slice> slices);
+
 class SliceMap {
  public:
   static constexpr std::uint32_t kNotCovered = 0xffffffff;
@@ -35,8 +46,8 @@ class SliceMap {
   // Ascending, disjoint. Adjacent blocks with the same row cuts and the same owners are one block.
   const std::vector<ColumnBlock>& blocks() const { return blocks_; }
 
-  // Whether every block covers [0, rows) and the blocks cover [column_begin, column_end).
-  bool Covers(std::uint32_t column_begin, std::uint32_t column_end) const;
+  // Whether every row of 0..rows-1 has an owner in every column of [column_begin, column_end).
+  bool Covers(std::int64_t rows, std::uint32_t column_begin, std::uint32_t column_end) const;
 
  private:
   std::vector<ColumnBlock> blocks_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
@@ -13,6 +14,7 @@ namespace embla {
 inline constexpr std::uint32_t kDimMax = 2048;
 inline constexpr std::int64_t kRowsMax = std::int64_t{1} << 40;
 inline constexpr std::uint32_t kRowGranulesDefault = 4096;
+inline constexpr std::uint32_t kRowGranulesMax = std::uint32_t{1} << 20;
 
 // Number format of weights, or of rows and gradients on the wire.
 enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
@@ -86,24 +88,24 @@ struct InitSpec {
 
 struct TableSpec {
   TableId id{};
-  std::string name;                // [A-Za-z0-9._-]{1,128}, no leading dot.
-  std::int64_t rows = 0;           // 1..kRowsMax.
-  std::uint32_t dim = 0;           // 1..kDimMax columns.
-  DType dtype = DType::kFloat32;   // kFloat32, kFloat16 or kBFloat16; fixed at creation.
+  std::string name;               // [A-Za-z0-9._-]{1,128}, no leading dot.
+  std::int64_t rows = 0;          // 1..kRowsMax.
+  std::uint32_t dim = 0;          // 1..kDimMax columns.
+  DType dtype = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16; fixed at creation.
   // Units, fixed at creation: row granule i covers rows [floor(i*rows/G), floor((i+1)*rows/G)),
   // column granule j covers columns [j*W, min((j+1)*W, dim)).
-  std::uint32_t row_granules = 0;          // G, 1..rows; 0 asks for min(rows, 4096).
+  std::uint32_t row_granules = 0;          // G, 1..min(rows, kRowGranulesMax); 0 asks for 4096.
   std::uint32_t column_granule_width = 0;  // W, a multiple of 4 (or >= dim); 0 asks for 4.
   OptimizerSpec optimizer;
   InitSpec init;
-  std::uint64_t seed = 0;          // Of initial values and of stochastic rounding.
+  std::uint64_t seed = 0;  // Of initial values and of stochastic rounding.
   Rounding rounding = Rounding::kNearest;
   BoundsMode bounds = BoundsMode::kError;
   NanPolicy nan_policy = NanPolicy::kReject;
 
   // Fills in row_granules and column_granule_width where they are 0.
   void SetDefaults();
-  // InvalidArgument names the field, its value and the allowed range.
+  // InvalidArgument names the field, its value and the allowed range. Call SetDefaults before.
   absl::Status Validate() const;
 
   std::uint32_t column_granules() const {
@@ -113,6 +115,9 @@ struct TableSpec {
   std::int64_t RowGranuleBegin(std::uint32_t granule) const;
   // First column of column granule `granule`; granule == column_granules() gives `dim`.
   std::uint32_t ColumnGranuleBegin(std::uint32_t granule) const;
+  // Whether a slice may begin or end at this row or column; 0 and the end are borders.
+  bool IsRowBorder(std::int64_t row) const;
+  bool IsColumnBorder(std::uint32_t column) const;
 
   // Bytes of one full row: weights, and optimizer state (fp32).
   std::int64_t WeightBytesPerRow() const;
@@ -128,10 +133,14 @@ std::size_t RowBytes(DType dtype, std::uint32_t columns);
 
 // fp32 state of one row: per row (for instance row-wise Adagrad's accumulator) and per element.
 struct StateShape {
-  std::uint32_t row_floats = 0;       // Scalars per row.
-  std::uint32_t element_arrays = 0;   // Arrays of `dim` per row.
+  std::uint32_t row_floats = 0;      // Scalars per row.
+  std::uint32_t element_arrays = 0;  // Arrays of `dim` per row.
 };
 StateShape StateShapeOf(const OptimizerSpec& optimizer);
+
+// Letters, digits, '.', '_' and '-', 1 to 128 of them, no leading dot: a name is safe as a file
+// name, a label and an argument. `what` says what it names, for the message.
+absl::Status ValidateName(std::string_view what, std::string_view name);
 
 // A statistic over a whole row enters every element's step, so a slice of columns is not enough.
 bool NeedsRowStatistic(const OptimizerSpec& optimizer);

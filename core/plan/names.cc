@@ -1,0 +1,151 @@
+#include "core/plan/names.h"
+
+#include <array>
+#include <span>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/text.h"
+
+namespace embla {
+namespace {
+
+template <typename Enum>
+struct Name {
+  Enum value;
+  std::string_view name;
+};
+
+// What the enum is called in messages, and its values in the order they are listed.
+template <typename Enum>
+struct Words;
+
+template <>
+struct Words<DType> {
+  static constexpr std::string_view kWhat = "dtype";
+  static constexpr std::array<Name<DType>, 4> kNames = {{{DType::kFloat32, "fp32"},
+                                                         {DType::kFloat16, "fp16"},
+                                                         {DType::kBFloat16, "bf16"},
+                                                         {DType::kInt8Rowwise, "int8"}}};
+};
+
+template <>
+struct Words<ShardingType> {
+  static constexpr std::string_view kWhat = "sharding type";
+  static constexpr std::array<Name<ShardingType>, 7> kNames = {
+      {{ShardingType::kDataParallel, "data_parallel"},
+       {ShardingType::kTableWise, "table_wise"},
+       {ShardingType::kColumnWise, "column_wise"},
+       {ShardingType::kTableColumnWise, "table_column_wise"},
+       {ShardingType::kRowWise, "row_wise"},
+       {ShardingType::kTableRowWise, "table_row_wise"},
+       {ShardingType::kGridShard, "grid_shard"}}};
+};
+
+template <>
+struct Words<OptimizerKind> {
+  static constexpr std::string_view kWhat = "optimizer";
+  static constexpr std::array<Name<OptimizerKind>, 4> kNames = {
+      {{OptimizerKind::kSgd, "sgd"},
+       {OptimizerKind::kRowwiseAdagrad, "rowwise_adagrad"},
+       {OptimizerKind::kAdagrad, "adagrad"},
+       {OptimizerKind::kAdam, "adam"}}};
+};
+
+template <>
+struct Words<WeightDecayMode> {
+  static constexpr std::string_view kWhat = "weight_decay_mode";
+  static constexpr std::array<Name<WeightDecayMode>, 3> kNames = {
+      {{WeightDecayMode::kNone, "none"},
+       {WeightDecayMode::kL2, "l2"},
+       {WeightDecayMode::kDecoupled, "decoupled"}}};
+};
+
+template <>
+struct Words<BiasCorrection> {
+  static constexpr std::string_view kWhat = "bias_correction";
+  static constexpr std::array<Name<BiasCorrection>, 2> kNames = {
+      {{BiasCorrection::kRow, "row"}, {BiasCorrection::kStep, "step"}}};
+};
+
+template <>
+struct Words<Rounding> {
+  static constexpr std::string_view kWhat = "rounding";
+  static constexpr std::array<Name<Rounding>, 2> kNames = {
+      {{Rounding::kNearest, "nearest"}, {Rounding::kStochastic, "stochastic"}}};
+};
+
+template <>
+struct Words<BoundsMode> {
+  static constexpr std::string_view kWhat = "bounds";
+  static constexpr std::array<Name<BoundsMode>, 2> kNames = {
+      {{BoundsMode::kError, "error"}, {BoundsMode::kIgnore, "ignore"}}};
+};
+
+template <>
+struct Words<NanPolicy> {
+  static constexpr std::string_view kWhat = "nan_policy";
+  static constexpr std::array<Name<NanPolicy>, 2> kNames = {
+      {{NanPolicy::kReject, "reject"}, {NanPolicy::kAllow, "allow"}}};
+};
+
+template <>
+struct Words<DeviceKind> {
+  static constexpr std::string_view kWhat = "device kind";
+  static constexpr std::array<Name<DeviceKind>, 2> kNames = {
+      {{DeviceKind::kCpu, "cpu"}, {DeviceKind::kGpu, "gpu"}}};
+};
+
+template <>
+struct Words<InitKind> {
+  static constexpr std::string_view kWhat = "init kind";
+  static constexpr std::array<Name<InitKind>, 4> kNames = {{{InitKind::kDefault, "default"},
+                                                            {InitKind::kConstant, "constant"},
+                                                            {InitKind::kUniform, "uniform"},
+                                                            {InitKind::kNormal, "normal"}}};
+};
+
+template <typename Enum>
+std::string_view Find(Enum value) {
+  for (const Name<Enum>& entry : Words<Enum>::kNames) {
+    if (entry.value == value) return entry.name;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view NameOf(DType value) { return Find(value); }
+std::string_view NameOf(ShardingType value) { return Find(value); }
+std::string_view NameOf(OptimizerKind value) { return Find(value); }
+std::string_view NameOf(WeightDecayMode value) { return Find(value); }
+std::string_view NameOf(BiasCorrection value) { return Find(value); }
+std::string_view NameOf(Rounding value) { return Find(value); }
+std::string_view NameOf(BoundsMode value) { return Find(value); }
+std::string_view NameOf(NanPolicy value) { return Find(value); }
+std::string_view NameOf(DeviceKind value) { return Find(value); }
+std::string_view NameOf(InitKind value) { return Find(value); }
+
+template <typename Enum>
+absl::StatusOr<Enum> FromName(std::string_view name) {
+  std::string allowed;
+  for (const Name<Enum>& entry : Words<Enum>::kNames) {
+    if (entry.name == name) return entry.value;
+    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", ToAbsl(entry.name));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      ToAbsl(Words<Enum>::kWhat), " \"", ToAbsl(name.substr(0, 40)), "\" is not one of ", allowed));
+}
+
+template absl::StatusOr<DType> FromName(std::string_view name);
+template absl::StatusOr<ShardingType> FromName(std::string_view name);
+template absl::StatusOr<OptimizerKind> FromName(std::string_view name);
+template absl::StatusOr<WeightDecayMode> FromName(std::string_view name);
+template absl::StatusOr<BiasCorrection> FromName(std::string_view name);
+template absl::StatusOr<Rounding> FromName(std::string_view name);
+template absl::StatusOr<BoundsMode> FromName(std::string_view name);
+template absl::StatusOr<NanPolicy> FromName(std::string_view name);
+template absl::StatusOr<DeviceKind> FromName(std::string_view name);
+template absl::StatusOr<InitKind> FromName(std::string_view name);
+
+}  // namespace embla

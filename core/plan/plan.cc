@@ -1,0 +1,263 @@
+#include "core/plan/plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/names.h"
+#include "core/plan/slice_map.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kDevicesPerNodeMax = 1024;
+constexpr std::size_t kAddressBytesMax = 512;
+
+std::string Describe(const Slice& slice) {
+  return absl::StrCat("rows ", slice.row_begin, "-", slice.row_end, " x columns ",
+                      slice.column_begin, "-", slice.column_end);
+}
+
+absl::Status CheckSlice(const TableSpec& spec, const Slice& slice) {
+  if (slice.row_begin < 0 || slice.row_begin >= slice.row_end || slice.row_end > spec.rows ||
+      slice.column_begin >= slice.column_end || slice.column_end > spec.dim) {
+    return absl::InvalidArgumentError(absl::StrCat("slice ", Describe(slice),
+                                                   " is empty or outside ", spec.rows, " rows x ",
+                                                   spec.dim, " columns"));
+  }
+  if (!spec.IsRowBorder(slice.row_begin) || !spec.IsRowBorder(slice.row_end) ||
+      !spec.IsColumnBorder(slice.column_begin) || !spec.IsColumnBorder(slice.column_end)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slice ", Describe(slice), " is not cut on granule borders (", spec.row_granules,
+        " row granules, column granules of ", spec.column_granule_width, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSorted(const std::vector<Slice>& slices) {
+  for (std::size_t i = 1; i < slices.size(); ++i) {
+    const Slice& a = slices[i - 1];
+    const Slice& b = slices[i];
+    if (std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slices are not sorted by (column_begin, row_begin), or overlap: ", Describe(b),
+        " comes after ", Describe(a)));
+  }
+  return absl::OkStatus();
+}
+
+// Rows [begin, end) of `cut` belong to `what`: to no slice, or to two.
+absl::Status TilingError(const char* what, std::int64_t begin, std::int64_t end,
+                         std::uint32_t column_begin, std::uint32_t column_end) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rows ", begin, "-", end, " x columns ", column_begin, "-", column_end, " belong to ", what));
+}
+
+absl::Status CheckRowsCovered(const TableSpec& spec, const std::vector<Slice>& slices,
+                              const ColumnCut& cut) {
+  std::int64_t covered_to = 0;
+  for (const std::uint32_t index : cut.slices) {
+    const Slice& slice = slices[index];
+    if (slice.row_begin > covered_to) {
+      return TilingError("no slice", covered_to, slice.row_begin, cut.column_begin, cut.column_end);
+    }
+    if (slice.row_begin < covered_to) {
+      return TilingError("two slices", slice.row_begin, std::min(covered_to, slice.row_end),
+                         cut.column_begin, cut.column_end);
+    }
+    covered_to = slice.row_end;
+  }
+  if (covered_to == spec.rows) return absl::OkStatus();
+  return TilingError("no slice", covered_to, spec.rows, cut.column_begin, cut.column_end);
+}
+
+bool HasPort(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view text = address.substr(colon + 1);
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
+}
+
+absl::Status CheckAddress(std::string_view address) {
+  const bool printable =
+      std::all_of(address.begin(), address.end(), [](char c) { return c > ' ' && c < 127; });
+  if (printable && address.size() <= kAddressBytesMax && HasPort(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError("address is not host:port with a port of 1 to 65535");
+}
+
+absl::Status CheckNodes(const std::vector<NodeSpec>& nodes) {
+  absl::flat_hash_set<std::string> names;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(ValidateNode(nodes[i]));
+    if (!names.insert(nodes[i].name).second || (i > 0 && nodes[i].id == nodes[i - 1].id)) {
+      return absl::InvalidArgumentError(absl::StrCat("two nodes have the id ", ToInt(nodes[i].id),
+                                                     " or the name ", nodes[i].name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDevices(const Plan& plan, const std::vector<Slice>& slices) {
+  for (const Slice& slice : slices) {
+    const NodeSpec* const node = plan.FindNode(slice.device.node);
+    if (node != nullptr && slice.device.index < node->devices.size()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("slice ", Describe(slice), " is on device ",
+                                                   slice.device.index, " of node ",
+                                                   ToInt(slice.device.node), ", which is unknown"));
+  }
+  return absl::OkStatus();
+}
+
+// Two copies of one row on one device would be neither safer nor faster.
+absl::Status CheckReplicas(const TablePlan& table) {
+  if (table.replicas.empty()) return absl::InvalidArgumentError("there are no slices");
+  absl::flat_hash_set<std::pair<std::uint32_t, std::uint32_t>> devices;
+  for (const std::vector<Slice>& replica : table.replicas) {
+    absl::flat_hash_set<std::pair<std::uint32_t, std::uint32_t>> mine;
+    for (const Slice& slice : replica) mine.insert({ToInt(slice.device.node), slice.device.index});
+    for (const auto& device : mine) {
+      if (devices.insert(device).second) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("two replicas are on device ", device.second, " of node ", device.first));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTable(const Plan& plan, const TablePlan& table) {
+  if (table.spec.id == TableId{}) return absl::InvalidArgumentError("table id is 0");
+  EMBLA_RETURN_IF_ERROR(table.Validate());
+  for (const std::vector<Slice>& replica : table.replicas) {
+    EMBLA_RETURN_IF_ERROR(CheckDevices(plan, replica));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TablePlan::Validate() const {
+  EMBLA_RETURN_IF_ERROR(spec.Validate());
+  if (NameOf(sharding).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown sharding type ", static_cast<int>(sharding)));
+  }
+  EMBLA_RETURN_IF_ERROR(CheckReplicas(*this));
+  for (const std::vector<Slice>& replica : replicas) {
+    EMBLA_RETURN_IF_ERROR(ValidateTiling(spec, replica));
+    EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec.optimizer, CutsColumns(spec, replica)));
+  }
+  return absl::OkStatus();
+}
+
+Plan::Plan(PlanVersion version, std::string cluster_id, std::vector<NodeSpec> nodes,
+           std::vector<TablePlan> tables)
+    : version_(version),
+      cluster_id_(std::move(cluster_id)),
+      nodes_(std::move(nodes)),
+      tables_(std::move(tables)) {
+  std::stable_sort(nodes_.begin(), nodes_.end(),
+                   [](const NodeSpec& a, const NodeSpec& b) { return a.id < b.id; });
+  std::stable_sort(tables_.begin(), tables_.end(),
+                   [](const TablePlan& a, const TablePlan& b) { return a.spec.id < b.spec.id; });
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    table_by_name_.emplace(tables_[i].spec.name, i);
+    table_by_id_.emplace(ToInt(tables_[i].spec.id), i);
+  }
+}
+
+const NodeSpec* Plan::FindNode(NodeId id) const {
+  const auto it =
+      std::lower_bound(nodes_.begin(), nodes_.end(), id,
+                       [](const NodeSpec& node, NodeId wanted) { return node.id < wanted; });
+  return it != nodes_.end() && it->id == id ? &*it : nullptr;
+}
+
+const TablePlan* Plan::FindTable(TableId id) const {
+  const auto it = table_by_id_.find(ToInt(id));
+  return it == table_by_id_.end() ? nullptr : &tables_[it->second];
+}
+
+const TablePlan* Plan::FindTable(std::string_view name) const {
+  const auto it = table_by_name_.find(ToAbsl(name));
+  return it == table_by_name_.end() ? nullptr : &tables_[it->second];
+}
+
+absl::Status Plan::Validate() const {
+  EMBLA_RETURN_IF_ERROR(CheckNodes(nodes_));
+  if (table_by_id_.size() != tables_.size() || table_by_name_.size() != tables_.size()) {
+    return absl::InvalidArgumentError("two tables have the same id or the same name");
+  }
+  for (const TablePlan& table : tables_) {
+    EMBLA_RETURN_IF_ERROR(Annotate(CheckTable(*this, table), "plan of table " + table.spec.name));
+  }
+  return absl::OkStatus();
+}
+
+bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices) {
+  return std::any_of(slices.begin(), slices.end(),
+                     [&](const Slice& slice) { return slice.columns() != spec.dim; });
+}
+
+std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice) {
+  const StateShape state = StateShapeOf(spec.optimizer);
+  const std::int64_t state_floats =
+      state.row_floats + std::int64_t{state.element_arrays} * slice.columns();
+  const auto weight_bytes = static_cast<std::int64_t>(RowBytes(spec.dtype, slice.columns()));
+  return slice.rows() * (weight_bytes + 4 * state_floats);
+}
+
+absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns) {
+  if (!cuts_columns || !NeedsRowStatistic(optimizer) || optimizer.weight_decay == 0.0f ||
+      optimizer.weight_decay_mode != WeightDecayMode::kL2) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("L2 weight decay makes ", ToAbsl(NameOf(optimizer.kind)),
+                   "'s row statistic depend on all weights of a row, but this table's columns are "
+                   "cut: use decoupled decay or a type that keeps rows whole"));
+}
+
+absl::Status ValidateNode(const NodeSpec& node) {
+  EMBLA_RETURN_IF_ERROR(ValidateName("node name", node.name));
+  const auto check = [&node]() -> absl::Status {
+    if (node.id == NodeId{}) return absl::InvalidArgumentError("id is 0");
+    EMBLA_RETURN_IF_ERROR(CheckAddress(node.address));
+    if (node.devices.empty() || node.devices.size() > kDevicesPerNodeMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(node.devices.size(), " devices, allowed is 1 to ", kDevicesPerNodeMax));
+    }
+    for (const DeviceSpec& device : node.devices) {
+      if (NameOf(device.kind).empty() || device.memory_bytes < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("a device of kind ",
+                                                       static_cast<int>(device.kind), " with ",
+                                                       device.memory_bytes, " bytes"));
+      }
+    }
+    return absl::OkStatus();
+  };
+  return Annotate(check(), "node " + node.name);
+}
+
+absl::Status ValidateTiling(const TableSpec& spec, const std::vector<Slice>& slices) {
+  for (const Slice& slice : slices) EMBLA_RETURN_IF_ERROR(CheckSlice(spec, slice));
+  EMBLA_RETURN_IF_ERROR(CheckSorted(slices));
+  std::uint32_t covered_to = 0;
+  for (const ColumnCut& cut : CutColumns(slices)) {
+    if (cut.column_begin > covered_to) {
+      return TilingError("no slice", 0, spec.rows, covered_to, cut.column_begin);
+    }
+    EMBLA_RETURN_IF_ERROR(CheckRowsCovered(spec, slices, cut));
+    covered_to = cut.column_end;
+  }
+  if (covered_to == spec.dim) return absl::OkStatus();
+  return TilingError("no slice", 0, spec.rows, covered_to, spec.dim);
+}
+
+}  // namespace embla
