@@ -1,0 +1,160 @@
+#include "server/table/device_executor.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+class FunctionTask final : public DeviceTask {
+ public:
+  FunctionTask(
+      std::function<void(std::uint32_t)> run, std::function<void()> finish = [] {})
+      : run_(std::move(run)), finish_(std::move(finish)) {}
+  void Run(std::uint32_t device) override { run_(device); }
+  void Finish() override { finish_(); }
+
+ private:
+  const std::function<void(std::uint32_t)> run_;
+  const std::function<void()> finish_;
+};
+
+// A task that keeps its devices busy until it is opened.
+class Gate {
+ public:
+  std::unique_ptr<DeviceTask> Task() {
+    return std::make_unique<FunctionTask>([this](std::uint32_t) {
+      MutexLock lock(mu_);
+      ++arrived_;
+      changed_.NotifyAll();
+      while (!open_) changed_.Wait(mu_);
+    });
+  }
+  void AwaitArrivals(int count) {
+    MutexLock lock(mu_);
+    while (arrived_ < count) changed_.Wait(mu_);
+  }
+  void Open() {
+    MutexLock lock(mu_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  int arrived_ ABSL_GUARDED_BY(mu_) = 0;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+TEST(DeviceSetRank, CountsDevicesBelow) {
+  const DeviceSet set = DeviceSet::Of(1) | DeviceSet::Of(5) | DeviceSet::Of(63);
+  EXPECT_EQ(set.size(), 3u);
+  EXPECT_EQ(set.lowest(), 1u);
+  EXPECT_EQ(set.RankOf(5), 1u);
+  EXPECT_EQ(set.RankOf(63), 2u);
+  EXPECT_EQ(DeviceSet::First(64).size(), 64u);
+}
+
+TEST(DeviceExecutorsSubmit, TwoTasksStandInTheSameOrderOnEveryDevice) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  constexpr std::uint32_t kDevices = 4;
+  constexpr int kTasksPerThread = 500;
+  std::vector<std::vector<int>> seen(kDevices);  // Each written by its device's thread only.
+  {
+    DeviceExecutors executors({.devices = kDevices, .tasks_max_per_device = 10'000});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937 random(seed + t);
+        for (int i = 0; i < kTasksPerThread; ++i) {
+          DeviceSet devices = DeviceSet::Of(random() % kDevices);
+          if (random() % 2 == 0) devices |= DeviceSet::Of(random() % kDevices);
+          const int number = t * kTasksPerThread + i;
+          std::unique_ptr<DeviceTask> task = std::make_unique<FunctionTask>(
+              [&seen, number](std::uint32_t device) { seen[device].push_back(number); });
+          ASSERT_TRUE(executors.Submit(task, devices, 1).ok());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (std::uint32_t a = 0; a < kDevices; ++a) {
+    for (std::uint32_t b = 0; b < a; ++b) {
+      const auto common = [](const std::vector<int>& own, std::vector<int> other) {
+        std::sort(other.begin(), other.end());
+        std::vector<int> kept;
+        std::copy_if(own.begin(), own.end(), std::back_inserter(kept), [&](int number) {
+          return std::binary_search(other.begin(), other.end(), number);
+        });
+        return kept;
+      };
+      EXPECT_EQ(common(seen[a], seen[b]), common(seen[b], seen[a]));
+    }
+  }
+}
+
+TEST(DeviceExecutorsSubmit, FinishRunsOnceAfterEveryDevice) {
+  std::vector<int> done(3, 0);
+  int finished = 0;
+  {
+    DeviceExecutors executors({.devices = 3});
+    for (int i = 0; i < 200; ++i) {
+      std::unique_ptr<DeviceTask> task =
+          std::make_unique<FunctionTask>([&](std::uint32_t device) { ++done[device]; },
+                                         [&, i] {
+                                           ++finished;
+                                           EXPECT_THAT(done, testing::Each(testing::Ge(i + 1)));
+                                         });
+      ASSERT_TRUE(executors.Submit(task, DeviceSet::First(3), 0).ok());
+    }
+  }
+  EXPECT_EQ(finished, 200);
+}
+
+TEST(DeviceExecutorsSubmit, FullQueueRefusesOnAllDevicesAndLeavesTheTask) {
+  Gate gate;
+  DeviceExecutors executors({.devices = 2, .tasks_max_per_device = 1, .node_name = "n7"});
+  std::unique_ptr<DeviceTask> blocker = gate.Task();
+  ASSERT_TRUE(executors.Submit(blocker, DeviceSet::Of(1), 0).ok());
+  gate.AwaitArrivals(1);
+  const auto idle = [] { return std::make_unique<FunctionTask>([](std::uint32_t) {}); };
+  std::unique_ptr<DeviceTask> fits = idle();
+  ASSERT_TRUE(executors.Submit(fits, DeviceSet::Of(1), 0).ok());
+  std::unique_ptr<DeviceTask> refused = idle();
+  const absl::Status status = executors.Submit(refused, DeviceSet::First(2), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("device 1 of node n7"));
+  EXPECT_NE(refused, nullptr);
+  gate.Open();
+}
+
+TEST(DeviceExecutorsSubmit, BytesAreBoundedAndGivenBack) {
+  Gate gate;
+  DeviceExecutors executors({.devices = 1, .bytes_max = 100});
+  std::unique_ptr<DeviceTask> blocker = gate.Task();
+  ASSERT_TRUE(executors.Submit(blocker, DeviceSet::Of(0), 60).ok());
+  std::unique_ptr<DeviceTask> refused = std::make_unique<FunctionTask>([](std::uint32_t) {});
+  EXPECT_EQ(executors.Submit(refused, DeviceSet::Of(0), 41).code(),
+            absl::StatusCode::kResourceExhausted);
+  gate.Open();
+  RunOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
+  EXPECT_EQ(executors.queued_bytes(), 0u);
+}
+
+TEST(DeviceExecutorsRunOnDevices, WaitsForAllDevices) {
+  DeviceExecutors executors({.devices = 3});
+  std::vector<int> ran(3, 0);
+  RunOnDevices(executors, DeviceSet::Of(0) | DeviceSet::Of(2),
+               [&](std::uint32_t device) { ran[device] = 1; });
+  EXPECT_THAT(ran, testing::ElementsAre(1, 0, 1));
+}
+
+}  // namespace
+}  // namespace embla
