@@ -38,7 +38,7 @@ struct Slice {
   std::int64_t row_end = 0;  // Exclusive; == row_begin is an empty slice and is never stored.
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
-  DeviceId device;
+  DeviceId device{};
 
   std::int64_t rows() const { return row_end - row_begin; }
   std::uint32_t columns() const { return column_end - column_begin; }

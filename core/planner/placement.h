@@ -14,14 +14,19 @@ namespace embla {
 // What the user asks for beside the sharding type. Empty lists mean "no constraint".
 struct PlacementRequest {
   ShardingType sharding = ShardingType::kTableWise;
-  std::vector<std::string> nodes;          // Allowed nodes, by name.
-  std::vector<std::uint32_t> devices;      // Allowed device indices within each node.
-  // Narrowest column block for column_wise, table_column_wise and grid_shard. 0: TorchRec's
-  // rule, the smallest divisor of dim that is a multiple of 4 and at least 128, else dim.
+  std::vector<std::string> nodes;      // Allowed nodes, by name.
+  std::vector<std::uint32_t> devices;  // Allowed device indices within each node.
+  // Narrowest column block of column_wise, table_column_wise and grid_shard (other types ignore
+  // it); see ColumnBlockWidth. 0: TorchRec's 128.
   std::uint32_t min_partition = 0;
 
   bool operator==(const PlacementRequest&) const = default;
 };
+
+// Width of every column block: the smallest divisor of dim that is at least min_partition and cuts
+// on column granules, else dim. With granules of 4 columns this is TorchRec's rule.
+// Requires: granules set.
+std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partition);
 
 // A device's free memory is its size less what `existing` already puts there.
 // Errors: InvalidArgument (unknown node, no such device, a cut the type does not allow, an

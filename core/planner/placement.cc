@@ -1,0 +1,326 @@
+// Greedy placement by bytes. Every choice takes the least loaded candidate that still has room,
+// ties by id; loads count what `existing` holds plus what this table has been given so far.
+//
+//   rows      a row split over k devices gives device i the granules floor(i*G/k) up to
+//             floor((i+1)*G/k): equal to one granule. With fewer granules than devices, the G
+//             least loaded ones take one each.
+//   columns   equal blocks of ColumnBlockWidth, placed one after the other
+//   one node  table_row_wise and table_column_wise try every node and keep the one whose fullest
+//             device ends up with the least
+//
+// Tests: placement_test.cc (every random plan validates, order of nodes, balance, memory).
+#include "core/planner/placement.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/names.h"
+
+namespace embla {
+namespace {
+
+constexpr std::uint32_t kMinPartitionDefault = 128;
+
+struct Device {
+  DeviceId id;
+  std::string node_name;
+  std::int64_t memory_bytes = 0;
+  std::int64_t load_bytes = 0;
+
+  std::int64_t free_bytes() const { return memory_bytes - load_bytes; }
+};
+// The allowed devices of one node, by index; never empty.
+using NodeDevices = std::vector<Device>;
+
+struct Columns {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+
+std::int64_t Peak(const NodeDevices& devices) {
+  std::int64_t peak = 0;
+  for (const Device& device : devices) peak = std::max(peak, device.load_bytes);
+  return peak;
+}
+
+absl::Status NoRoom(const TableSpec& spec, std::int64_t bytes, const Device& device) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("table ", spec.name, " needs ", bytes, " bytes on device ", device.id.index,
+                   " of node ", device.node_name, ", which has ", device.free_bytes(), " of ",
+                   device.memory_bytes, " bytes free"));
+}
+
+// Puts `slice` on `device`, or says that there is no room.
+absl::Status Put(const TableSpec& spec, Slice slice, Device& device, std::vector<Slice>* slices) {
+  const std::int64_t bytes = SliceBytes(spec, slice);
+  if (bytes > device.free_bytes()) return NoRoom(spec, bytes, device);
+  device.load_bytes += bytes;
+  slice.device = device.id;
+  slices->push_back(slice);
+  return absl::OkStatus();
+}
+
+// The least loaded device with room for `bytes`; without one, the one with the most room.
+Device& Choose(std::int64_t bytes, const std::vector<Device*>& devices) {
+  const auto rank = [bytes](const Device* device) {
+    const bool full = bytes > device->free_bytes();
+    return std::tuple(full, full ? -device->free_bytes() : device->load_bytes, device->id);
+  };
+  return **std::min_element(
+      devices.begin(), devices.end(),
+      [&rank](const Device* a, const Device* b) { return rank(a) < rank(b); });
+}
+
+std::vector<Device*> PointersTo(NodeDevices& devices) {
+  std::vector<Device*> pointers;
+  for (Device& device : devices) pointers.push_back(&device);
+  return pointers;
+}
+
+std::vector<Device*> PointersTo(std::vector<NodeDevices>& nodes) {
+  std::vector<Device*> pointers;
+  for (NodeDevices& node : nodes) {
+    for (Device& device : node) pointers.push_back(&device);
+  }
+  return pointers;
+}
+
+std::vector<Columns> CutIntoBlocks(const TableSpec& spec, std::uint32_t min_partition) {
+  const std::uint32_t width = ColumnBlockWidth(spec, min_partition);
+  std::vector<Columns> blocks;
+  for (std::uint32_t begin = 0; begin < spec.dim; begin += width) {
+    blocks.push_back({begin, begin + width});
+  }
+  return blocks;
+}
+
+absl::Status SplitRows(const TableSpec& spec, Columns columns, std::vector<Device*> devices,
+                       std::vector<Slice>* slices) {
+  const std::uint64_t granules = spec.row_granules;
+  if (granules < devices.size()) {
+    std::stable_sort(devices.begin(), devices.end(), [](const Device* a, const Device* b) {
+      return std::tie(a->load_bytes, a->id) < std::tie(b->load_bytes, b->id);
+    });
+    devices.resize(granules);
+    std::sort(devices.begin(), devices.end(),
+              [](const Device* a, const Device* b) { return a->id < b->id; });
+  }
+  for (std::uint64_t i = 0; i < devices.size(); ++i) {
+    const auto first = static_cast<std::uint32_t>(i * granules / devices.size());
+    const auto last = static_cast<std::uint32_t>((i + 1) * granules / devices.size());
+    const Slice slice{.row_begin = spec.RowGranuleBegin(first),
+                      .row_end = spec.RowGranuleBegin(last),
+                      .column_begin = columns.begin,
+                      .column_end = columns.end};
+    EMBLA_RETURN_IF_ERROR(Put(spec, slice, *devices[i], slices));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpreadColumns(const TableSpec& spec, const std::vector<Columns>& blocks,
+                           const std::vector<Device*>& devices, std::vector<Slice>* slices) {
+  for (const Columns& block : blocks) {
+    const Slice slice{
+        .row_begin = 0, .row_end = spec.rows, .column_begin = block.begin, .column_end = block.end};
+    EMBLA_RETURN_IF_ERROR(Put(spec, slice, Choose(SliceBytes(spec, slice), devices), slices));
+  }
+  return absl::OkStatus();
+}
+
+// Runs `place(node, slices)` on a copy of every node and keeps the node whose fullest device ends
+// up with the least. When none has room: the error of the node with the least load.
+template <typename Place>
+absl::Status OnBestNode(std::vector<NodeDevices>& nodes, std::vector<Slice>* slices,
+                        const Place& place) {
+  absl::Status error;
+  std::int64_t error_peak = std::numeric_limits<std::int64_t>::max();
+  std::int64_t best_peak = std::numeric_limits<std::int64_t>::max();
+  NodeDevices* best = nullptr;
+  for (NodeDevices& node : nodes) {
+    NodeDevices trial = node;
+    std::vector<Slice> trial_slices;
+    const absl::Status status = place(trial, &trial_slices);
+    if (status.ok() && Peak(trial) < best_peak) {
+      best_peak = Peak(trial);
+      best = &node;
+    } else if (!status.ok() && (error.ok() || Peak(node) < error_peak)) {
+      error_peak = Peak(node);
+      error = status;
+    }
+  }
+  return best == nullptr ? error : place(*best, slices);
+}
+
+// One copy on every node; the least loaded chosen device has the primary.
+absl::StatusOr<std::vector<std::vector<Slice>>> Replicate(const TableSpec& spec,
+                                                          std::vector<NodeDevices>& nodes) {
+  const Slice whole{
+      .row_begin = 0, .row_end = spec.rows, .column_begin = 0, .column_end = spec.dim};
+  std::vector<std::vector<Slice>> replicas;
+  std::int64_t least_load = std::numeric_limits<std::int64_t>::max();
+  std::size_t primary = 0;
+  for (NodeDevices& node : nodes) {
+    Device& device = Choose(SliceBytes(spec, whole), PointersTo(node));
+    if (device.load_bytes < least_load) {
+      least_load = device.load_bytes;
+      primary = replicas.size();
+    }
+    EMBLA_RETURN_IF_ERROR(Put(spec, whole, device, &replicas.emplace_back()));
+  }
+  std::rotate(replicas.begin(), replicas.begin() + primary, replicas.begin() + primary + 1);
+  return replicas;
+}
+
+// Column blocks over nodes, each row-split over its node's devices.
+absl::Status Grid(const TableSpec& spec, const std::vector<Columns>& blocks,
+                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+  for (const Columns& block : blocks) {
+    EMBLA_RETURN_IF_ERROR(
+        OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+          return SplitRows(spec, block, PointersTo(node), out);
+        }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tile(const TableSpec& spec, const PlacementRequest& request,
+                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+  const Columns all{0, spec.dim};
+  const std::vector<Columns> blocks = CutIntoBlocks(spec, request.min_partition);
+  switch (request.sharding) {
+    case ShardingType::kTableWise:
+      return SpreadColumns(spec, {all}, PointersTo(nodes), slices);
+    case ShardingType::kColumnWise:
+      return SpreadColumns(spec, blocks, PointersTo(nodes), slices);
+    case ShardingType::kTableColumnWise:
+      return OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+        return SpreadColumns(spec, blocks, PointersTo(node), out);
+      });
+    case ShardingType::kRowWise:
+      return SplitRows(spec, all, PointersTo(nodes), slices);
+    case ShardingType::kTableRowWise:
+      return OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+        return SplitRows(spec, all, PointersTo(node), out);
+      });
+    case ShardingType::kGridShard:
+      return Grid(spec, blocks, nodes, slices);
+    case ShardingType::kDataParallel:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("sharding type ", static_cast<int>(request.sharding), " has no tiling"));
+}
+
+absl::StatusOr<std::vector<const NodeSpec*>> AllowedNodes(const PlacementRequest& request,
+                                                          const std::vector<NodeSpec>& nodes) {
+  std::map<NodeId, const NodeSpec*> allowed;
+  if (request.nodes.empty()) {
+    for (const NodeSpec& node : nodes) allowed.emplace(node.id, &node);
+  }
+  for (const std::string& name : request.nodes) {
+    const auto it = std::find_if(nodes.begin(), nodes.end(),
+                                 [&name](const NodeSpec& node) { return node.name == name; });
+    if (it == nodes.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no node \"", name.substr(0, 128), "\""));
+    }
+    allowed.emplace(it->id, &*it);
+  }
+  if (allowed.empty()) return absl::InvalidArgumentError("there are no nodes to place on");
+  std::vector<const NodeSpec*> by_id;
+  for (const auto& [id, node] : allowed) by_id.push_back(node);
+  return by_id;
+}
+
+absl::StatusOr<NodeDevices> AllowedDevices(const PlacementRequest& request, const NodeSpec& node,
+                                           const std::map<DeviceId, std::int64_t>& loads) {
+  std::vector<std::uint32_t> indices = request.devices;
+  if (indices.empty()) {
+    for (std::uint32_t i = 0; i < node.devices.size(); ++i) indices.push_back(i);
+  }
+  std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  NodeDevices devices;
+  for (const std::uint32_t index : indices) {
+    if (index >= node.devices.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("node ", node.name, " has no device ", index,
+                                                     ", only ", node.devices.size()));
+    }
+    const DeviceId id{node.id, index};
+    const auto load = loads.find(id);
+    devices.push_back({.id = id,
+                       .node_name = node.name,
+                       .memory_bytes = node.devices[index].memory_bytes,
+                       .load_bytes = load == loads.end() ? 0 : load->second});
+  }
+  if (devices.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", node.name, " has no devices"));
+  }
+  return devices;
+}
+
+std::map<DeviceId, std::int64_t> Loads(const std::vector<TablePlan>& tables) {
+  std::map<DeviceId, std::int64_t> loads;
+  for (const TablePlan& table : tables) {
+    for (const std::vector<Slice>& replica : table.replicas) {
+      for (const Slice& slice : replica) loads[slice.device] += SliceBytes(table.spec, slice);
+    }
+  }
+  return loads;
+}
+
+}  // namespace
+
+std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partition) {
+  const std::uint32_t granule = spec.column_granule_width;
+  const std::uint32_t narrowest = min_partition == 0 ? kMinPartitionDefault : min_partition;
+  for (std::uint32_t width = granule; width < spec.dim; width += granule) {
+    if (width >= narrowest && spec.dim % width == 0) return width;
+  }
+  return spec.dim;
+}
+
+absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
+                                     const std::vector<NodeSpec>& nodes,
+                                     const std::vector<TablePlan>& existing) {
+  TablePlan table;
+  table.spec = spec;
+  table.spec.SetDefaults();
+  table.sharding = request.sharding;
+  EMBLA_RETURN_IF_ERROR(table.spec.Validate());
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<const NodeSpec*> allowed, AllowedNodes(request, nodes));
+  const std::map<DeviceId, std::int64_t> loads = Loads(existing);
+  std::vector<NodeDevices> candidates;
+  for (const NodeSpec* const node : allowed) {
+    EMBLA_ASSIGN_OR_RETURN(candidates.emplace_back(), AllowedDevices(request, *node, loads));
+  }
+  if (request.sharding == ShardingType::kDataParallel) {
+    EMBLA_ASSIGN_OR_RETURN(table.replicas, Replicate(table.spec, candidates));
+  } else {
+    std::vector<Slice>& slices = table.replicas.emplace_back();
+    EMBLA_RETURN_IF_ERROR(Tile(table.spec, request, candidates, &slices));
+    std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
+      return std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin);
+    });
+    EMBLA_RETURN_IF_ERROR(
+        Annotate(CheckOptimizerFits(table.spec.optimizer, CutsColumns(table.spec, slices)),
+                 "table " + spec.name));
+  }
+  return table;
+}
+
+std::vector<DeviceLoad> LoadPerDevice(const std::vector<TablePlan>& tables) {
+  std::vector<DeviceLoad> result;
+  for (const auto& [device, bytes] : Loads(tables)) result.push_back({device, bytes});
+  return result;
+}
+
+}  // namespace embla
