@@ -1,0 +1,56 @@
+#include "client/route/distinct_ids.h"
+
+#include <map>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace embla::client {
+namespace {
+
+TEST(FindDistinct, KeepsTheOrderOfFirstOccurrence) {
+  const std::int64_t ids[] = {7, -1, 7, 3, -1};
+  const DistinctIds distinct = FindDistinct(ids);
+  EXPECT_TRUE(distinct.has_duplicates);
+  EXPECT_THAT(distinct.ids, testing::ElementsAre(7, -1, 3));
+  EXPECT_THAT(distinct.entry_of, testing::ElementsAre(0, 1, 0, 2, 1));
+}
+
+TEST(FindDistinct, ReturnsNothingWithoutDuplicates) {
+  const std::int64_t ids[] = {7, -1, 3};
+  const DistinctIds distinct = FindDistinct(ids);
+  EXPECT_FALSE(distinct.has_duplicates);
+  EXPECT_TRUE(distinct.ids.empty());
+  EXPECT_TRUE(distinct.entry_of.empty());
+  EXPECT_FALSE(FindDistinct({}).has_duplicates);
+}
+
+TEST(FindDistinct, AgreesWithAMapOnRandomBatches) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::int64_t> ids(random() % 2000);
+    const std::uint64_t range = 1 + random() % 4000;
+    const int shift = static_cast<int>(random() % 53);  // Ids whose low bits are all the same, too.
+    for (std::int64_t& id : ids) {
+      id = static_cast<std::int64_t>((random() % range) << shift);
+      if (random() % 8 == 0) id = -id;
+    }
+    std::map<std::int64_t, std::uint32_t> entries;
+    std::vector<std::uint32_t> expected;
+    for (const std::int64_t id : ids) {
+      expected.push_back(
+          entries.emplace(id, static_cast<std::uint32_t>(entries.size())).first->second);
+    }
+    const DistinctIds distinct = FindDistinct(ids);
+    ASSERT_EQ(distinct.has_duplicates, entries.size() != ids.size());
+    if (!distinct.has_duplicates) continue;
+    ASSERT_EQ(distinct.entry_of, expected);
+    ASSERT_EQ(distinct.ids.size(), entries.size());
+    for (const auto& [id, entry] : entries) ASSERT_EQ(distinct.ids[entry], id);
+  }
+}
+
+}  // namespace
+}  // namespace embla::client

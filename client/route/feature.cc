@@ -1,0 +1,131 @@
+#include "client/route/feature.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+
+namespace embla::client {
+namespace {
+
+constexpr std::size_t kIdsMax = std::numeric_limits<std::uint32_t>::max() - 1;
+
+absl::Status LengthsFromOffsets(const FeatureArguments& arguments, Feature& feature) {
+  const std::span<const std::int64_t> offsets = arguments.offsets;
+  if (offsets.front() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offsets start at ", offsets.front(), ", not 0"));
+  }
+  feature.lengths_from_offsets.resize(offsets.size() - 1);
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    if (offsets[b + 1] < offsets[b] || offsets[b + 1] > static_cast<std::int64_t>(kIdsMax)) {
+      return absl::InvalidArgumentError(absl::StrCat("offsets must ascend: offset ", b + 1, " is ",
+                                                     offsets[b + 1], " after ", offsets[b]));
+    }
+    feature.lengths_from_offsets[b] = static_cast<std::uint32_t>(offsets[b + 1] - offsets[b]);
+  }
+  feature.lengths = feature.lengths_from_offsets;
+  return absl::OkStatus();
+}
+
+absl::Status CheckLengths(const FeatureArguments& arguments, Feature& feature) {
+  if (!arguments.lengths.empty() && !arguments.offsets.empty()) {
+    return absl::InvalidArgumentError("give lengths or offsets, not both");
+  }
+  feature.lengths = arguments.lengths;
+  if (!arguments.offsets.empty()) {
+    EMBLA_RETURN_IF_ERROR(LengthsFromOffsets(arguments, feature));
+  }
+  std::uint64_t sum = 0;
+  for (const std::uint32_t length : feature.lengths) sum += length;
+  const bool given = !arguments.lengths.empty() || !arguments.offsets.empty();
+  if (sum != arguments.ids.size() && (given || arguments.pooling != Pooling::kNone)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the bag lengths sum to ", sum, ", but there are ", arguments.ids.size(), " ids"));
+  }
+  if (arguments.pooling == Pooling::kNone) feature.lengths = {};
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeights(const FeatureArguments& arguments) {
+  if (arguments.weights.empty()) return absl::OkStatus();
+  if (arguments.pooling != Pooling::kSum) {
+    return absl::InvalidArgumentError("weights need pooling sum");
+  }
+  if (arguments.weights.size() != arguments.ids.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(arguments.weights.size(), " weights for ", arguments.ids.size(), " ids"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const FeatureArguments& arguments, Feature& feature) {
+  if (arguments.pooling != Pooling::kNone && arguments.pooling != Pooling::kSum &&
+      arguments.pooling != Pooling::kMean) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pooling ", static_cast<int>(arguments.pooling), " is none, sum or mean"));
+  }
+  if (arguments.ids.size() > kIdsMax || arguments.lengths.size() > kIdsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(arguments.ids.size(), " ids in ",
+                                                   arguments.lengths.size(),
+                                                   " bags are too many: split the batch"));
+  }
+  EMBLA_RETURN_IF_ERROR(CheckLengths(arguments, feature));
+  EMBLA_RETURN_IF_ERROR(CheckWeights(arguments));
+  const std::size_t expected = feature.rows() * feature.dim;
+  if (arguments.value_count != expected) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        std::string(arguments.values_name), " has ", arguments.value_count, " floats, but ",
+        feature.rows(), " rows x dim ", feature.dim, " are ", expected));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+FeatureArguments ArgumentsOf(const FeatureLookup& feature) {
+  return {.table = feature.table,
+          .ids = feature.ids,
+          .lengths = feature.lengths,
+          .offsets = feature.offsets,
+          .weights = feature.weights,
+          .pooling = feature.pooling,
+          .value_count = feature.rows_out.size(),
+          .values_name = "rows_out"};
+}
+
+FeatureArguments ArgumentsOf(const FeatureGradient& feature) {
+  return {.table = feature.table,
+          .ids = feature.ids,
+          .lengths = feature.lengths,
+          .offsets = feature.offsets,
+          .weights = feature.weights,
+          .pooling = feature.pooling,
+          .value_count = feature.gradients.size(),
+          .values_name = "gradients"};
+}
+
+absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArguments& arguments,
+                                     std::size_t position) {
+  const TableRoute* table = routes.Find(arguments.table);
+  if (table == nullptr) {
+    return absl::NotFoundError(absl::StrCat("no table ", std::string(arguments.table), " in plan ",
+                                            ToInt(routes.plan().version())));
+  }
+  Feature feature;
+  feature.table = table->spec().id;
+  feature.dim = table->spec().dim;
+  feature.pooling = arguments.pooling;
+  feature.ids = arguments.ids;
+  feature.weights = arguments.weights;
+  if (const absl::Status status = Check(arguments, feature); !status.ok()) {
+    return Annotate(status, absl::StrCat("feature ", position, ", table ", table->spec().name));
+  }
+  return feature;
+}
+
+}  // namespace embla::client

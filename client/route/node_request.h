@@ -1,0 +1,37 @@
+// What one call asks of one node. The batch's parts view the buffers, which hold the arrays of all
+// parts one after the other, as they travel.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/base/buffer.h"
+#include "core/rows/request.h"
+
+namespace embla::client {
+
+struct NodeLookup {
+  LookupBatch batch;
+  Buffer ids;      // int64[]
+  Buffer lengths;  // uint32[], of pooled parts
+  Buffer weights;  // fp32[], of weighted parts
+  // Where the answered rows go, not owned: exactly as many bytes as the parts ask for.
+  std::span<std::byte> reply_rows;
+
+  std::size_t bytes() const { return ids.size() + lengths.size() + weights.size(); }
+};
+
+struct NodeUpdate {
+  UpdateBatch batch;
+  Buffer ids;
+  Buffer lengths;          // Of kBags parts.
+  Buffer weights;          // Of weighted parts.
+  Buffer row_sum_squares;  // fp32[], of parts that have them
+  Buffer gradients;        // In the batch's wire dtype.
+
+  std::size_t bytes() const {
+    return ids.size() + lengths.size() + weights.size() + row_sum_squares.size() + gradients.size();
+  }
+};
+
+}  // namespace embla::client

@@ -1,0 +1,100 @@
+#include "client/route/table_route.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/text.h"
+#include "core/plan/slice_map.h"
+
+namespace embla::client {
+namespace {
+
+// A column block of slices as a column block of nodes: neighbours on one node are one interval.
+RouteBlock MergeRows(const SliceMap::ColumnBlock& block, const std::vector<Slice>& slices) {
+  std::vector<std::int64_t> borders;
+  std::vector<NodeId> owners;
+  for (std::size_t i = 0; i < block.owners.size(); ++i) {
+    EMBLA_CHECK(block.owners[i] != SliceMap::kNotCovered);
+    const NodeId owner = slices[block.owners[i]].device.node;
+    if (!owners.empty() && owners.back() == owner) continue;
+    borders.push_back(block.row_borders[i]);
+    owners.push_back(owner);
+  }
+  borders.push_back(block.row_borders.back());
+  return RouteBlock(block.column_begin, block.column_end, std::move(borders), std::move(owners));
+}
+
+}  // namespace
+
+RouteBlock::RouteBlock(std::uint32_t column_begin, std::uint32_t column_end,
+                       std::vector<std::int64_t> row_borders, std::vector<NodeId> owners)
+    : column_begin_(column_begin),
+      column_end_(column_end),
+      row_borders_(std::move(row_borders)),
+      owners_(std::move(owners)),
+      nodes_(owners_) {
+  EMBLA_CHECK(!owners_.empty() && row_borders_.size() == owners_.size() + 1);
+  std::sort(nodes_.begin(), nodes_.end());
+  nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
+  for (const NodeId owner : owners_) {
+    const auto node = std::lower_bound(nodes_.begin(), nodes_.end(), owner);
+    node_of_.push_back(static_cast<std::uint32_t>(node - nodes_.begin()));
+  }
+}
+
+std::uint32_t RouteBlock::OwnerOf(std::int64_t id) const {
+  if (id < row_borders_.front() || id >= row_borders_.back()) return node_of_.front();
+  // The first border is not searched: `id` is past it.
+  const auto after = std::upper_bound(row_borders_.begin() + 1, row_borders_.end(), id);
+  return node_of_[static_cast<std::size_t>(after - row_borders_.begin()) - 1];
+}
+
+bool RouteBlock::SameRows(const RouteBlock& other) const {
+  return row_borders_ == other.row_borders_ && owners_ == other.owners_;
+}
+
+TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
+  for (const std::vector<Slice>& slices : table.replicas) {
+    std::vector<RouteBlock>& blocks = replicas_.emplace_back();
+    const SliceMap map = SliceMap::Build(slices);
+    for (const SliceMap::ColumnBlock& block : map.blocks()) {
+      RouteBlock merged = MergeRows(block, slices);
+      if (!blocks.empty() && blocks.back().SameRows(merged)) {
+        blocks.back().ExtendTo(merged.column_end());
+      } else {
+        blocks.push_back(std::move(merged));
+      }
+    }
+  }
+}
+
+std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
+  const std::size_t first = ToInt(session) % replicas_.size();
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const std::size_t replica = (first + i) % replicas_.size();
+    const bool avoided =
+        std::any_of(replicas_[replica].begin(), replicas_[replica].end(), [&](const auto& block) {
+          return std::binary_search(block.nodes().begin(), block.nodes().end(), avoid);
+        });
+    if (!avoided) return replica;
+  }
+  return first;
+}
+
+Routes::Routes(PlanPtr plan) : plan_(std::move(plan)) {
+  tables_.reserve(plan_->tables().size());
+  for (const TablePlan& table : plan_->tables()) tables_.emplace_back(table);
+}
+
+const TableRoute* Routes::Find(std::string_view table) const {
+  const TablePlan* found = plan_->FindTable(table);
+  return found == nullptr ? nullptr : &tables_[found - plan_->tables().data()];
+}
+
+const TableRoute* Routes::Find(TableId table) const {
+  const TablePlan* found = plan_->FindTable(table);
+  return found == nullptr ? nullptr : &tables_[found - plan_->tables().data()];
+}
+
+}  // namespace embla::client

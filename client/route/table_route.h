@@ -1,0 +1,89 @@
+// Which node holds which rows and columns of a table: the plan's slices with a node's devices taken
+// together. Made once per plan version; routing a batch only reads it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+
+namespace embla::client {
+
+inline constexpr NodeId kNoNode{0xffffffff};
+
+// The rows of one column block.
+class RouteBlock {
+ public:
+  // `owners[i]` has the rows [row_borders[i], row_borders[i + 1]).
+  RouteBlock(std::uint32_t column_begin, std::uint32_t column_end,
+             std::vector<std::int64_t> row_borders, std::vector<NodeId> owners);
+
+  std::uint32_t column_begin() const { return column_begin_; }
+  std::uint32_t column_end() const { return column_end_; }
+  // Every node of the block, ascending.
+  const std::vector<NodeId>& nodes() const { return nodes_; }
+
+  // Position in nodes() of the node to ask for row `id`. Ids outside the table belong to the owner
+  // of row 0, who answers them as the table's bounds mode says.
+  std::uint32_t OwnerOf(std::int64_t id) const;
+  // First row of the first interval and end of the last.
+  std::int64_t row_begin() const { return row_borders_.front(); }
+  std::int64_t row_end() const { return row_borders_.back(); }
+
+  // Whether every row has the same owner as in `other`.
+  bool SameRows(const RouteBlock& other) const;
+  void ExtendTo(std::uint32_t column_end) { column_end_ = column_end; }
+
+ private:
+  std::uint32_t column_begin_;
+  std::uint32_t column_end_;
+  std::vector<std::int64_t> row_borders_;
+  std::vector<NodeId> owners_;          // Per interval of rows.
+  std::vector<NodeId> nodes_;           // The distinct owners.
+  std::vector<std::uint32_t> node_of_;  // Interval -> position in nodes_.
+};
+
+class TableRoute {
+ public:
+  explicit TableRoute(const TablePlan& table);
+
+  const TableSpec& spec() const { return *spec_; }
+  std::size_t replica_count() const { return replicas_.size(); }
+  // Ascending by column; they cover all columns.
+  const std::vector<RouteBlock>& blocks(std::size_t replica) const { return replicas_[replica]; }
+  // The tiling that orders updates.
+  const std::vector<RouteBlock>& primary() const { return replicas_.front(); }
+  // Whether the primary copy of a row is on several nodes.
+  bool columns_cut() const { return replicas_.front().size() > 1; }
+
+  // The copy that a session reads: always the same one, so that a trainer reads its own writes in
+  // order, unless it has rows on `avoid` and another copy has not.
+  std::size_t ReplicaFor(SessionId session, NodeId avoid) const;
+
+ private:
+  const TableSpec* spec_;  // Of the plan; not owned; outlives this object.
+  std::vector<std::vector<RouteBlock>> replicas_;
+};
+
+// The routes of all tables of a plan, which it keeps alive. Immutable.
+class Routes {
+ public:
+  explicit Routes(PlanPtr plan);
+
+  const Plan& plan() const { return *plan_; }
+  const PlanPtr& plan_ptr() const { return plan_; }
+  // Null when the plan has no such table.
+  const TableRoute* Find(std::string_view table) const;
+  const TableRoute* Find(TableId table) const;
+
+ private:
+  PlanPtr plan_;
+  std::vector<TableRoute> tables_;  // In the order of plan_->tables().
+};
+
+using RoutesPtr = std::shared_ptr<const Routes>;
+
+}  // namespace embla::client

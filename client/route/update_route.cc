@@ -1,0 +1,180 @@
+#include "client/route/update_route.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla::client {
+namespace {
+
+UpdateShare& ShareOf(NodeId node, PlanVersion version, std::vector<UpdateShare>& shares) {
+  for (UpdateShare& share : shares) {
+    if (share.node == node) return share;
+  }
+  UpdateShare& share = shares.emplace_back();
+  share.node = node;
+  share.plan_version = version;
+  return share;
+}
+
+absl::Status TableIsGone(TableId table, const Routes& routes) {
+  return absl::NotFoundError(
+      absl::StrCat("table id ", ToInt(table), " is gone in plan ", ToInt(routes.plan().version())));
+}
+
+}  // namespace
+
+absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient> features,
+                                                const Routes& routes, const Options& options,
+                                                BufferPool& pool) {
+  UpdateRoute route(options, pool);
+  route.inputs_.reserve(features.size());
+  for (const FeatureGradient& feature : features) {
+    EMBLA_RETURN_IF_ERROR(route.AddFeature(feature, routes));
+  }
+  for (Table& table : route.tables_) EMBLA_RETURN_IF_ERROR(route.CombineTable(table, routes));
+  return route;
+}
+
+absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Routes& routes) {
+  Input& input = inputs_.emplace_back();
+  EMBLA_ASSIGN_OR_RETURN(input.feature,
+                         CheckFeature(routes, ArgumentsOf(feature), inputs_.size() - 1));
+  input.gradients = feature.gradients.data();
+  if (input.feature.ids.empty()) return absl::OkStatus();
+  auto table = std::find_if(tables_.begin(), tables_.end(),
+                            [&](const Table& t) { return t.id == input.feature.table; });
+  if (table == tables_.end()) {
+    table = tables_.emplace(tables_.end());
+    table->id = input.feature.table;
+    table->dim = input.feature.dim;
+  }
+  table->features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
+  return absl::OkStatus();
+}
+
+absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
+  const TableRoute& route = *routes.Find(table.id);
+  if (!options_.combine_duplicates && !route.columns_cut()) return absl::OkStatus();
+  std::vector<CombinedGradients::Source> sources;
+  for (const std::uint32_t f : table.features) {
+    sources.push_back({&inputs_[f].feature, inputs_[f].gradients});
+  }
+  EMBLA_ASSIGN_OR_RETURN(table.combined, CombinedGradients::Create(sources, route.spec(), *pool_));
+  if (route.columns_cut() && NeedsRowStatistic(route.spec().optimizer)) {
+    table.combined->ComputeRowSumSquares(route.primary(), options_.wire_dtype);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) const {
+  std::vector<UpdateShare> shares;
+  for (std::uint32_t t = 0; t < tables_.size(); ++t) {
+    UpdateItem item;
+    item.table = t;
+    item.column_end = tables_[t].dim;
+    if (tables_[t].combined.has_value()) {
+      item.ranges = {{0, static_cast<std::uint32_t>(tables_[t].combined->ids().size())}};
+      EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+      continue;
+    }
+    item.all = true;
+    for (const std::uint32_t f : tables_[t].features) {
+      item.feature = f;
+      EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+    }
+  }
+  return shares;
+}
+
+absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Resplit(const UpdateShare& share,
+                                                              const Routes& routes) const {
+  std::vector<UpdateShare> shares;
+  for (const UpdateItem& item : share.items) {
+    EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+  }
+  return shares;
+}
+
+absl::Status UpdateRoute::SplitItem(const UpdateItem& item, const Routes& routes,
+                                    std::vector<UpdateShare>& shares) const {
+  const TableRoute* table = routes.Find(tables_[item.table].id);
+  if (table == nullptr) return TableIsGone(tables_[item.table].id, routes);
+  for (const RouteBlock& block : table->primary()) {
+    UpdateItem cut = item;
+    cut.column_begin = std::max(item.column_begin, block.column_begin());
+    cut.column_end = std::min(item.column_end, block.column_end());
+    if (cut.column_begin >= cut.column_end) continue;
+    SplitRows(cut, block, routes.plan().version(), shares);
+  }
+  return absl::OkStatus();
+}
+
+void UpdateRoute::SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,
+                            std::vector<UpdateShare>& shares) const {
+  if (block.nodes().size() == 1) {
+    ShareOf(block.nodes().front(), version, shares).items.push_back(item);
+    return;
+  }
+  UpdateItem like = item;
+  like.all = false;
+  for (auto* list : {&like.entries, &like.bags, &like.lengths}) list->clear();
+  like.ranges.clear();
+  std::vector<UpdateItem> items(block.nodes().size(), like);
+  if (tables_[item.table].combined.has_value()) {
+    AssignRanges(item, block, items);
+  } else {
+    AssignEntries(item, block, items);
+  }
+  for (std::size_t n = 0; n < items.size(); ++n) {
+    if (items[n].ranges.empty() && items[n].entries.empty()) continue;
+    const bool has_all = items[n].entries.size() == inputs_[item.feature].feature.ids.size();
+    if (item.all && has_all) items[n] = item;
+    ShareOf(block.nodes()[n], version, shares).items.push_back(std::move(items[n]));
+  }
+}
+
+// The ids ascend, so a node's are a few ranges: neighbours with one owner are joined.
+void UpdateRoute::AssignRanges(const UpdateItem& item, const RouteBlock& block,
+                               std::vector<UpdateItem>& items) const {
+  const std::span<const std::int64_t> ids = tables_[item.table].combined->ids();
+  for (const IdRange& range : item.ranges) {
+    for (std::uint32_t i = range.first; i < range.second; ++i) {
+      std::vector<IdRange>& ranges = items[block.OwnerOf(ids[i])].ranges;
+      if (!ranges.empty() && ranges.back().second == i) {
+        ++ranges.back().second;
+      } else {
+        ranges.push_back({i, i + 1});
+      }
+    }
+  }
+}
+
+void UpdateRoute::AssignEntries(const UpdateItem& item, const RouteBlock& block,
+                                std::vector<UpdateItem>& items) const {
+  const Feature& feature = inputs_[item.feature].feature;
+  const std::size_t count = item.all ? feature.ids.size() : item.entries.size();
+  const bool pooled = feature.pooling != Pooling::kNone;
+  const std::span<const std::uint32_t> lengths =
+      item.all ? feature.lengths : std::span<const std::uint32_t>(item.lengths);
+  std::size_t bag = 0;      // Of the next entry, and
+  std::size_t bag_end = 0;  // where the bag ends.
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t entry = item.all ? static_cast<std::uint32_t>(i) : item.entries[i];
+    UpdateItem& part = items[block.OwnerOf(feature.ids[entry])];
+    part.entries.push_back(entry);
+    if (!pooled) continue;
+    while (i >= bag_end) bag_end += lengths[bag++];
+    const std::uint32_t number =
+        item.all ? static_cast<std::uint32_t>(bag - 1) : item.bags[bag - 1];
+    if (part.bags.empty() || part.bags.back() != number) {
+      part.bags.push_back(number);
+      part.lengths.push_back(0);
+    }
+    ++part.lengths.back();
+  }
+}
+
+}  // namespace embla::client

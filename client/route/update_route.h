@@ -1,0 +1,122 @@
+// An update's way out: which node gets which gradients (Split), and the request of each (Build).
+// Pure: no network, no clock.
+//
+// A table's gradients are combined here, one row per distinct id over all features, when the caller
+// asks for it or when the columns of a row are on several nodes: then every node is told the sum of
+// squares over the whole row, if the optimizer needs it. Otherwise the features travel as they were
+// given, and the nodes combine, in the same order with the same result.
+//
+// A request is built from the caller's arrays each time it is sent, so nothing is kept for retries.
+// Tests: route_test.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/include/embla/client.h"
+#include "client/route/combined_gradients.h"
+#include "client/route/feature.h"
+#include "client/route/node_request.h"
+#include "client/route/table_route.h"
+#include "core/base/buffer.h"
+
+namespace embla::client {
+
+// One part of a share: one table or feature, one column range, on one node.
+struct UpdateItem {
+  std::uint32_t table = 0;  // Of the call's tables, in order of first mention.
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::vector<IdRange> ranges;  // Combined tables only: which of the distinct ids.
+  // Features that travel as given:
+  std::uint32_t feature = 0;
+  bool all = false;                    // The whole feature; the vectors are empty.
+  std::vector<std::uint32_t> entries;  // Positions in the feature's ids, ascending.
+  std::vector<std::uint32_t> bags;     // Pooled: those with entries here, ascending,
+  std::vector<std::uint32_t> lengths;  // and how many entries each has here.
+
+  std::uint32_t columns() const { return column_end - column_begin; }
+};
+
+// What one node does for one update.
+struct UpdateShare {
+  NodeId node{};
+  PlanVersion plan_version{};
+  std::vector<UpdateItem> items;
+};
+
+// What a request says beside its parts.
+struct UpdateHeader {
+  SessionId session{};
+  UpdateSeq seq{};
+  UpdateSeq first_incomplete{};
+  std::uint64_t step = 0;
+};
+
+class UpdateRoute {
+ public:
+  struct Options {
+    DType wire_dtype = DType::kFloat32;
+    bool combine_duplicates = true;
+  };
+
+  // Checks the features (CheckFeature) and combines. Their arrays and `pool` must outlive this
+  // object.
+  static absl::StatusOr<UpdateRoute> Create(std::span<const FeatureGradient> features,
+                                            const Routes& routes, const Options& options,
+                                            BufferPool& pool);
+
+  // One share per node that has anything to do. Errors: NotFound (a table is gone).
+  absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
+  // What `share` was to do, under newer routes.
+  absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share,
+                                                   const Routes& routes) const;
+
+  NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
+
+ private:
+  struct Input {
+    Feature feature;
+    const float* gradients = nullptr;  // Not owned.
+  };
+  struct Table {
+    TableId id{};
+    std::uint32_t dim = 0;
+    std::vector<std::uint32_t> features;
+    std::optional<CombinedGradients> combined;
+  };
+  // Sizes of a request's arrays, then positions in them while they are filled.
+  struct Arrays;
+
+  UpdateRoute(const Options& options, BufferPool& pool) : options_(options), pool_(&pool) {}
+
+  absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
+  absl::Status CombineTable(Table& table, const Routes& routes);
+  absl::Status SplitItem(const UpdateItem& item, const Routes& routes,
+                         std::vector<UpdateShare>& shares) const;
+  void SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,
+                 std::vector<UpdateShare>& shares) const;
+  void AssignRanges(const UpdateItem& item, const RouteBlock& block,
+                    std::vector<UpdateItem>& items) const;
+  void AssignEntries(const UpdateItem& item, const RouteBlock& block,
+                     std::vector<UpdateItem>& items) const;
+
+  UpdatePart PartOf(const UpdateItem& item) const;
+  std::size_t IdCount(const UpdateItem& item) const;
+  std::size_t BagCount(const UpdateItem& item) const;
+  bool HasWeights(const UpdateItem& item) const;
+  void FillCombined(const UpdateItem& item, Arrays& arrays) const;
+  void FillFeature(const UpdateItem& item, Arrays& arrays) const;
+
+  Options options_;
+  BufferPool* pool_;  // Not owned; outlives this object.
+  std::vector<Input> inputs_;
+  std::vector<Table> tables_;
+};
+
+}  // namespace embla::client

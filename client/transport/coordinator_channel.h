@@ -1,0 +1,34 @@
+// The coordinator, as the client calls it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+
+namespace embla::client {
+
+// Thread safety: every method may be called from any thread.
+class CoordinatorChannel {
+ public:
+  virtual ~CoordinatorChannel() = default;
+
+  // Errors: Unavailable, DeadlineExceeded.
+  virtual absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) = 0;
+  virtual absl::StatusOr<SessionId> OpenSession(std::string_view client_name,
+                                                absl::Time deadline) = 0;
+  virtual absl::Status CloseSession(SessionId session, absl::Time deadline) = 0;
+
+  // Calls `on_plan` with every plan newer than `newer_than`, on a thread of the channel, until
+  // StopWatch. Reconnects for ever, with jittered backoff. Call once.
+  virtual void StartWatch(PlanVersion newer_than, std::function<void(PlanPtr)> on_plan) = 0;
+  // When it returns, on_plan is not running and will not run again.
+  virtual void StopWatch() = 0;
+};
+
+}  // namespace embla::client
