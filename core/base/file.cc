@@ -1,0 +1,191 @@
+#include "core/base/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+
+namespace embla {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+      return absl::StatusCode::kResourceExhausted;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+absl::Status FileError(std::string_view verb, const std::string& path, int error) {
+  return absl::Status(CodeOf(error),
+                      absl::StrCat("cannot ", ToAbsl(verb), " ", path, ": ",
+                                   std::error_code(error, std::generic_category()).message()));
+}
+
+// Runs a system call again while signals interrupt it.
+template <typename Call>
+auto Retry(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+int OpenDescriptor(const std::string& path, int flags) {
+  constexpr mode_t kOwnerOnly = 0600;
+  return Retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kOwnerOnly); });
+}
+
+void CloseDescriptor(int descriptor) {
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+absl::Status SyncDescriptor(int descriptor, const std::string& path) {
+  if (Retry([&] { return ::fsync(descriptor); }) == 0) return absl::OkStatus();
+  return FileError("sync", path, errno);
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+AppendFile::AppendFile(AppendFile&& other) noexcept { *this = std::move(other); }
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  if (this == &other) return *this;
+  CloseDescriptor(descriptor_);
+  path_ = std::move(other.path_);
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+
+AppendFile::~AppendFile() { CloseDescriptor(descriptor_); }
+
+absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
+  EMBLA_RETURN_IF_ERROR(Failpoint("file.open"));
+  AppendFile file;
+  file.path_ = path;
+  file.descriptor_ = OpenDescriptor(path, O_RDWR | O_CREAT | O_APPEND);
+  if (file.descriptor_ < 0) return FileError("open", path, errno);
+  struct stat status {};
+  if (::fstat(file.descriptor_, &status) != 0) return FileError("examine", path, errno);
+  if (!S_ISREG(status.st_mode)) return FileError("append to", path, EINVAL);
+  file.size_ = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+absl::Status AppendFile::Append(std::string_view data) {
+  const absl::Status injected = Failpoint("file.write");
+  if (!injected.ok()) data = data.substr(0, data.size() / 2);
+  while (!data.empty()) {
+    const ssize_t written = Retry([&] { return ::write(descriptor_, data.data(), data.size()); });
+    if (written < 0) return FileError("write", path_, errno);
+    size_ += static_cast<std::uint64_t>(written);
+    data.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return injected;
+}
+
+absl::Status AppendFile::Sync() {
+  EMBLA_RETURN_IF_ERROR(Failpoint("file.sync"));
+  return SyncDescriptor(descriptor_, path_);
+}
+
+absl::Status AppendFile::Truncate(std::uint64_t size) {
+  EMBLA_RETURN_IF_ERROR(Failpoint("file.truncate"));
+  if (Retry([&] { return ::ftruncate(descriptor_, static_cast<off_t>(size)); }) != 0) {
+    return FileError("truncate", path_, errno);
+  }
+  size_ = size;
+  return absl::OkStatus();
+}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileLock::~FileLock() { CloseDescriptor(descriptor_); }
+
+absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
+  FileLock lock;
+  lock.descriptor_ = OpenDescriptor(path, O_RDWR | O_CREAT);
+  if (lock.descriptor_ < 0) return FileError("open", path, errno);
+  if (Retry([&] { return ::flock(lock.descriptor_, LOCK_EX | LOCK_NB); }) == 0) return lock;
+  if (errno != EWOULDBLOCK) return FileError("lock", path, errno);
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is locked: another process uses this directory"));
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const int descriptor = OpenDescriptor(path, O_RDONLY);
+  if (descriptor < 0) return FileError("open", path, errno);
+  std::string content;
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  ssize_t got = 0;
+  do {
+    const std::size_t before = content.size();
+    content.resize(before + kPiece);
+    got = Retry([&] { return ::read(descriptor, content.data() + before, kPiece); });
+    content.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
+  } while (got > 0);
+  const int error = errno;
+  CloseDescriptor(descriptor);
+  if (got < 0) return FileError("read", path, error);
+  return content;
+}
+
+absl::Status AtomicWriteFile(const std::string& path, std::string_view content) {
+  const std::string temporary = path + ".tmp";
+  EMBLA_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(temporary));
+  EMBLA_RETURN_IF_ERROR(file.Truncate(0));
+  EMBLA_RETURN_IF_ERROR(file.Append(content));
+  EMBLA_RETURN_IF_ERROR(file.Sync());
+  EMBLA_RETURN_IF_ERROR(Failpoint("file.rename"));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    return FileError("rename", temporary, errno);
+  return SyncDirectory(DirectoryOf(path));
+}
+
+absl::Status SyncDirectory(const std::string& directory) {
+  EMBLA_RETURN_IF_ERROR(Failpoint("file.dir_sync"));
+  const int descriptor = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY);
+  if (descriptor < 0) return FileError("open", directory, errno);
+  const absl::Status status = SyncDescriptor(descriptor, directory);
+  CloseDescriptor(descriptor);
+  return status;
+}
+
+absl::Status MakeDirectories(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return FileError("create", directory, error.value());
+  return absl::OkStatus();
+}
+
+}  // namespace embla

@@ -1,0 +1,75 @@
+// Files whose content must survive a crash. Errors carry the path and errno's text: NotFound,
+// PermissionDenied, ResourceExhausted (no space), else Unavailable.
+// Failpoints: file.open, file.write (writes the first half, then fails), file.sync, file.truncate,
+// file.rename, file.dir_sync.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace embla {
+
+// An open file that is appended to. Closes when destroyed, without syncing.
+// Thread safety: none.
+class AppendFile {
+ public:
+  AppendFile() = default;  // Not open.
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&& other) noexcept;
+  ~AppendFile();
+
+  // Opens `path`, creating it when it does not exist. A created file is durable only after
+  // SyncDirectory of its directory.
+  static absl::StatusOr<AppendFile> Open(const std::string& path);
+
+  // Writes all of `data` at the end. After an error a part of it may be there.
+  absl::Status Append(std::string_view data);
+  // Waits until the disk has everything. After an error nothing may be assumed about any byte
+  // written since the last Sync; asking again does not help.
+  absl::Status Sync();
+  // Cuts the file to its first `size` bytes.
+  absl::Status Truncate(std::uint64_t size);
+
+  bool is_open() const { return descriptor_ >= 0; }
+  std::uint64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+// Held until destroyed or the process ends. An advisory lock of the whole file.
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(FileLock&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+  // FailedPrecondition when another process, or another lock of this one, holds it.
+  static absl::StatusOr<FileLock> Acquire(const std::string& path);
+
+ private:
+  int descriptor_ = -1;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// Replaces `path` by `content` durably: a crash leaves the old file or the new one, never a mix.
+// `path`.tmp is used on the way.
+absl::Status AtomicWriteFile(const std::string& path, std::string_view content);
+
+// Makes created, renamed and removed names in `directory` durable.
+absl::Status SyncDirectory(const std::string& directory);
+
+// Creates `directory` and its parents where they are missing.
+absl::Status MakeDirectories(const std::string& directory);
+
+}  // namespace embla

@@ -1,0 +1,15 @@
+// Random numbers from the system, for ids that must never meet again: clusters, incarnations.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace embla {
+
+// Not 0.
+std::uint64_t RandomId64();
+
+// 128 bits as 32 hexadecimal digits.
+std::string RandomHexId();
+
+}  // namespace embla
