@@ -1,0 +1,31 @@
+#include "tools/embla/cluster_cmd.h"
+
+#include "absl/time/time.h"
+#include "core/base/status_macros.h"
+#include "tools/embla/text_table.h"
+
+namespace embla::cli {
+
+absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const client::ClusterStatus status, admin.GetClusterStatus());
+  const std::string started =
+      absl::FormatTime(absl::RFC3339_sec, status.started, absl::UTCTimeZone());
+  if (output.json) {
+    output.PutJson({{"cluster_id", status.cluster_id},
+                    {"version", status.version},
+                    {"started", started},
+                    {"plan_version", status.plan_version},
+                    {"nodes_live", status.nodes_live},
+                    {"nodes_total", status.nodes_total},
+                    {"tables", status.tables}});
+    return absl::OkStatus();
+  }
+  output.out << "cluster       " << status.cluster_id << "\n"
+             << "coordinator   version " << status.version << ", started " << started << "\n"
+             << "plan version  " << status.plan_version << "\n"
+             << "nodes         " << status.nodes_live << " live of " << status.nodes_total << "\n"
+             << "tables        " << status.tables << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace embla::cli

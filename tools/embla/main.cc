@@ -1,0 +1,237 @@
+// embla: what operators type. One file per noun; this one binds flags to them.
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "core/base/status_macros.h"
+#include "tools/embla/cluster_cmd.h"
+#include "tools/embla/exit_code.h"
+#include "tools/embla/lookup_cmd.h"
+#include "tools/embla/node_cmd.h"
+#include "tools/embla/plan_cmd.h"
+#include "tools/embla/table_cmd.h"
+
+namespace embla::cli {
+namespace {
+
+// The flags of every verb. The verb on the command line leaves its action in `run`.
+struct Invocation {
+  std::string admin_address = "127.0.0.1:7071";
+  std::string coordinator_address = "127.0.0.1:7070";
+  double timeout_seconds = 10;
+  bool json = false;
+
+  TableFlags table;
+  StatedNodes stated;
+  LookupFlags lookup;
+  std::string table_name;
+  std::vector<std::string> assignments;
+  bool yes = false;
+
+  std::function<absl::Status()> run;
+
+  Output output() const { return {json, std::cout}; }
+
+  using AdminVerb = std::function<absl::Status(client::Admin&)>;
+  // An action that talks to the coordinator's admin listener.
+  std::function<absl::Status()> WithAdmin(AdminVerb verb) const {
+    return [this, verb = std::move(verb)]() -> absl::Status {
+      EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
+                             client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
+      return verb(*admin);
+    };
+  }
+};
+
+CLI::App* AddNoun(CLI::App& app, const std::string& name, const std::string& what) {
+  CLI::App* noun = app.add_subcommand(name, what);
+  noun->require_subcommand(1);
+  return noun;
+}
+
+CLI::App* AddVerb(CLI::App& noun, const std::string& name, const std::string& what,
+                  Invocation& invocation, std::function<absl::Status()> action) {
+  CLI::App* verb = noun.add_subcommand(name, what);
+  verb->callback([&invocation, action = std::move(action)] { invocation.run = action; });
+  return verb;
+}
+
+void AddShapeFlags(CLI::App& verb, TableFlags& table) {
+  verb.add_option("--file", table.file, "YAML or JSON file with one table or a list of them");
+  verb.add_option("--name", table.name, "table name: letters, digits, . _ -");
+  verb.add_option("--rows", table.rows, "rows");
+  verb.add_option("--dim", table.dim, "columns");
+  verb.add_option("--dtype", table.dtype, "fp32 (default), fp16 or bf16");
+  verb.add_option("--rounding", table.rounding, "of fp16 and bf16: nearest (default), stochastic");
+  verb.add_option("--bounds", table.bounds, "ids out of range: error (default) or ignore");
+  verb.add_option("--nan-policy", table.nan_policy, "NaN gradients: reject (default) or allow");
+  verb.add_option("--seed", table.seed, "of initial values and stochastic rounding");
+  verb.add_option("--row-granules", table.row_granules, "units by rows; 0: min(rows, 4096)");
+  verb.add_option("--column-granule-width", table.column_granule_width, "columns per unit; 0: 4");
+  verb.add_option("--init", table.init, "default, constant (a), uniform [a, b), normal (a, b)");
+  verb.add_option("--init-a", table.init_a, "see --init");
+  verb.add_option("--init-b", table.init_b, "see --init");
+}
+
+void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
+  OptimizerSpec& numbers = table.numbers;
+  verb.add_option("--optimizer", table.optimizer,
+                  "sgd, rowwise_adagrad (default), adagrad or adam");
+  verb.add_option("--learning-rate", numbers.learning_rate, "step size")->capture_default_str();
+  verb.add_option("--eps", numbers.eps, "Adagrad, Adam")->capture_default_str();
+  verb.add_option("--beta1", numbers.beta1, "Adam")->capture_default_str();
+  verb.add_option("--beta2", numbers.beta2, "Adam")->capture_default_str();
+  verb.add_option("--initial-accumulator", numbers.initial_accumulator, "Adagrad");
+  verb.add_option("--weight-decay", numbers.weight_decay, "0: none");
+  verb.add_option("--weight-decay-mode", table.weight_decay_mode, "none, l2 or decoupled");
+  verb.add_option("--gradient-clip", numbers.gradient_clip, "clamp each element; 0: off");
+  verb.add_option("--bias-correction", table.bias_correction, "Adam: row (default) or step");
+}
+
+void AddPlacementFlags(CLI::App& verb, TableFlags& table) {
+  verb.add_option("--sharding", table.sharding,
+                  "data_parallel, table_wise, column_wise, table_column_wise, row_wise,\n"
+                  "table_row_wise or grid_shard");
+  verb.add_option("--min-partition", table.min_partition, "narrowest column block; 0: by dim");
+  verb.add_option("--on-nodes", table.nodes, "allowed nodes, by name")->delimiter(',');
+  verb.add_option("--on-devices", table.devices, "allowed device numbers of each node")
+      ->delimiter(',');
+}
+
+void AddTableVerbs(CLI::App& app, Invocation& in) {
+  CLI::App* noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
+  CLI::App* create = AddVerb(*noun, "create", "create a table and wait until it is there", in,
+                             in.WithAdmin([&in](client::Admin& admin) {
+                               return TableCreateVerb(admin, in.table, in.output());
+                             }));
+  AddShapeFlags(*create, in.table);
+  AddOptimizerFlags(*create, in.table);
+  AddPlacementFlags(*create, in.table);
+
+  AddVerb(*noun, "ls", "list the tables", in,
+          in.WithAdmin([&in](client::Admin& admin) { return TableListVerb(admin, in.output()); }));
+  CLI::App* describe = AddVerb(*noun, "describe", "everything about one table", in,
+                               in.WithAdmin([&in](client::Admin& admin) {
+                                 return TableDescribeVerb(admin, in.table_name, in.output());
+                               }));
+  describe->add_option("table", in.table_name, "table name")->required();
+  CLI::App* drop = AddVerb(
+      *noun, "drop", "drop a table with its rows", in, in.WithAdmin([&in](client::Admin& admin) {
+        return TableDropVerb(admin, in.table_name, in.yes, std::cin, in.output());
+      }));
+  drop->add_option("table", in.table_name, "table name")->required();
+  drop->add_flag("--yes", in.yes, "do not ask");
+  CLI::App* set = AddVerb(*noun, "set", "change hyper-parameters while training goes on", in,
+                          in.WithAdmin([&in](client::Admin& admin) {
+                            return TableSetVerb(admin, in.table_name, in.assignments, in.output());
+                          }));
+  set->add_option("table", in.table_name, "table name")->required();
+  set->add_option("assignments", in.assignments, "key=value ..., as learning_rate=0.05")
+      ->required();
+}
+
+void AddPlanVerbs(CLI::App& app, Invocation& in) {
+  CLI::App* noun = AddNoun(app, "plan", "which device holds what");
+  CLI::App* show = AddVerb(*noun, "show", "rows x columns and bytes per device", in,
+                           in.WithAdmin([&in](client::Admin& admin) {
+                             return PlanShowVerb(admin, in.table_name, in.output());
+                           }));
+  show->add_option("table", in.table_name, "only this table");
+
+  CLI::App* table = AddVerb(*noun, "table", "what `table create` would do; nothing is created", in,
+                            [&in]() -> absl::Status {
+                              if (in.stated.nodes > 0)
+                                return PlanTableOfflineVerb(in.table, in.stated, in.output());
+                              return in.WithAdmin([&in](client::Admin& admin) {
+                                return PlanTableVerb(admin, in.table, in.output());
+                              })();
+                            });
+  AddShapeFlags(*table, in.table);
+  AddOptimizerFlags(*table, in.table);
+  AddPlacementFlags(*table, in.table);
+  table->add_option("--nodes", in.stated.nodes, "plan on this many nodes; no cluster is asked");
+  table->add_option("--devices-per-node", in.stated.devices_per_node, "with --nodes")
+      ->capture_default_str();
+  table->add_option("--memory-per-device", in.stated.device_memory_bytes, "bytes, or 64GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64GiB");
+}
+
+void AddOtherVerbs(CLI::App& app, Invocation& in) {
+  CLI::App* cluster = AddNoun(app, "cluster", "the cluster as a whole");
+  AddVerb(*cluster, "status", "plan version, live nodes, tables", in,
+          in.WithAdmin([&in](client::Admin& a) { return ClusterStatusVerb(a, in.output()); }));
+  CLI::App* node = AddNoun(app, "node", "shard servers");
+  AddVerb(*node, "ls", "list the nodes", in, in.WithAdmin([&in](client::Admin& admin) {
+    return NodeListVerb(admin, absl::Now(), in.output());
+  }));
+
+  CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in]() -> absl::Status {
+    client::ConnectOptions options;
+    options.coordinator = in.coordinator_address;
+    options.name = "embla lookup";
+    options.timeout = absl::Seconds(in.timeout_seconds);
+    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
+                           client::Client::Connect(options));
+    return LookupVerb(*client, in.lookup, in.output());
+  });
+  lookup->add_option("--table", in.lookup.table, "table name")->required();
+  lookup->add_option("--ids", in.lookup.ids, "row ids, as 1,2,3")->delimiter(',')->required();
+  lookup->add_option("--pooling", in.lookup.pooling, "none, or the ids as one bag: sum, mean")
+      ->capture_default_str();
+  lookup->add_option("--columns", in.lookup.columns_max, "columns shown; 0: all")
+      ->capture_default_str();
+}
+
+void AddGlobalFlags(CLI::App& app, Invocation& in) {
+  app.require_subcommand(1);
+  app.fallthrough();  // -o and addresses may also stand after the verb.
+  app.set_version_flag("--version", "embla " EMBLA_VERSION);
+  app.add_option("--admin", in.admin_address, "the coordinator's admin address")
+      ->envname("EMBLA_ADMIN")
+      ->capture_default_str();
+  app.add_option("--coordinator", in.coordinator_address, "the coordinator's address (lookup)")
+      ->envname("EMBLA_COORDINATOR")
+      ->capture_default_str();
+  app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")
+      ->check(CLI::Range(0.001, 86'400.0))
+      ->capture_default_str();
+  const std::map<std::string, bool> forms = {{"table", false}, {"json", true}};
+  app.add_option("-o,--output", in.json, "table or json")
+      ->transform(CLI::CheckedTransformer(forms))
+      ->default_str("table");
+  app.footer(
+      "Exit codes: 0 ok, 1 error, 2 usage, 3 nobody answers, 4 not found, 5 refused (no room,\n"
+      "exists already, wrong state).");
+}
+
+int Main(int argc, char** argv) {
+  Invocation invocation;
+  CLI::App app("Embla: tables, nodes and plans of a cluster", "embla");
+  AddGlobalFlags(app, invocation);
+  AddOtherVerbs(app, invocation);
+  AddTableVerbs(app, invocation);
+  AddPlanVerbs(app, invocation);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return static_cast<int>(app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage);
+  }
+  const absl::Status status = invocation.run();
+  if (!status.ok()) std::cerr << "embla: " << status << "\n";
+  return static_cast<int>(ExitCodeOf(status));
+}
+
+}  // namespace
+}  // namespace embla::cli
+
+int main(int argc, char** argv) { return embla::cli::Main(argc, argv); }

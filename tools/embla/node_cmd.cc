@@ -1,0 +1,99 @@
+#include "tools/embla/node_cmd.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/plan/names.h"
+#include "core/plan/plan_json.h"
+#include "tools/embla/plan_view.h"
+#include "tools/embla/text_table.h"
+
+namespace embla::cli {
+namespace {
+
+struct Node {
+  NodeSpec spec;
+  client::NodeStatus status;
+
+  std::int64_t memory_bytes() const {
+    return std::accumulate(
+        spec.devices.begin(), spec.devices.end(), std::int64_t{0},
+        [](std::int64_t sum, const DeviceSpec& device) { return sum + device.memory_bytes; });
+  }
+  std::int64_t used_bytes() const {
+    return std::accumulate(status.device_used_bytes.begin(), status.device_used_bytes.end(),
+                           std::int64_t{0});
+  }
+};
+
+absl::StatusOr<std::vector<Node>> Nodes(client::Admin& admin) {
+  EMBLA_ASSIGN_OR_RETURN(std::vector<client::NodeStatus> statuses, admin.ListNodes());
+  std::vector<Node> nodes;
+  for (client::NodeStatus& status : statuses) {
+    EMBLA_ASSIGN_OR_RETURN(NodeSpec spec, NodeSpecFromJson(status.node_json));
+    nodes.push_back({std::move(spec), std::move(status)});
+  }
+  return nodes;
+}
+
+// "4 cpu", "8 gpu", "1 cpu 2 gpu".
+std::string DeviceWords(const NodeSpec& spec) {
+  std::string words;
+  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kGpu}) {
+    const auto count = std::count_if(spec.devices.begin(), spec.devices.end(),
+                                     [kind](const DeviceSpec& d) { return d.kind == kind; });
+    if (count == 0) continue;
+    absl::StrAppend(&words, words.empty() ? "" : " ", count, " ", std::string(NameOf(kind)));
+  }
+  return words;
+}
+
+std::string Age(absl::Time then, absl::Time now) {
+  if (then <= absl::UnixEpoch()) return "never";
+  return absl::StrCat(absl::ToInt64Milliseconds(now - then), " ms ago");
+}
+
+Json View(const Node& node) {
+  Json devices = Json::array();
+  for (std::size_t i = 0; i < node.spec.devices.size(); ++i) {
+    const auto& used = node.status.device_used_bytes;
+    devices.push_back({{"kind", NameOf(node.spec.devices[i].kind)},
+                       {"memory_bytes", node.spec.devices[i].memory_bytes},
+                       {"used_bytes", i < used.size() ? used[i] : 0}});
+  }
+  return {{"id", ToInt(node.spec.id)},
+          {"name", node.spec.name},
+          {"address", node.spec.address},
+          {"live", node.status.live},
+          {"plan_version", node.status.plan_version},
+          {"last_heartbeat_unix_ms", absl::ToUnixMillis(node.status.last_heartbeat)},
+          {"devices", devices}};
+}
+
+}  // namespace
+
+absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<Node> nodes, Nodes(admin));
+  if (output.json) {
+    Json list = Json::array();
+    for (const Node& node : nodes) list.push_back(View(node));
+    output.PutJson(list);
+    return absl::OkStatus();
+  }
+  TextTable text({"node", "state", "address", "devices", ">used", ">memory", ">plan", "heartbeat"});
+  for (const Node& node : nodes) {
+    text.Add({node.spec.name, node.status.live ? "live" : "dead", node.spec.address,
+              DeviceWords(node.spec), FormatBytes(node.used_bytes()),
+              FormatBytes(node.memory_bytes()), absl::StrCat(node.status.plan_version),
+              Age(node.status.last_heartbeat, now)});
+  }
+  output.out << text.Render();
+  return absl::OkStatus();
+}
+
+}  // namespace embla::cli

@@ -1,0 +1,193 @@
+#include "tools/embla/plan_view.h"
+
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/text.h"
+#include "core/plan/names.h"
+#include "tools/embla/text_table.h"
+
+namespace embla::cli {
+namespace {
+
+std::string NodeName(const Plan& plan, NodeId id) {
+  const NodeSpec* node = plan.FindNode(id);
+  return node == nullptr ? absl::StrCat("node ", ToInt(id)) : node->name;
+}
+
+std::string Plural(std::size_t count, std::string_view word) {
+  return absl::StrCat(FormatCount(static_cast<std::int64_t>(count)), " ", ToAbsl(word),
+                      count == 1 ? "" : "s");
+}
+
+std::size_t SliceCount(const TablePlan& table) {
+  std::size_t count = 0;
+  for (const auto& replica : table.replicas) count += replica.size();
+  return count;
+}
+
+// "16 slices on 16 devices of 2 nodes".
+std::string Spread(const TablePlan& table) {
+  std::set<DeviceId> devices;
+  std::set<NodeId> nodes;
+  for (const auto& replica : table.replicas) {
+    for (const Slice& slice : replica) {
+      devices.insert(slice.device);
+      nodes.insert(slice.device.node);
+    }
+  }
+  return absl::StrCat(Plural(SliceCount(table), "slice"), " on ", Plural(devices.size(), "device"),
+                      " of ", Plural(nodes.size(), "node"));
+}
+
+std::string Headline(const TablePlan& table) {
+  const TableSpec& spec = table.spec;
+  return absl::StrCat(spec.name, ": ", FormatCount(spec.rows), " rows x ", spec.dim, " columns ",
+                      ToAbsl(NameOf(spec.dtype)), ", ", ToAbsl(NameOf(spec.optimizer.kind)), ", ",
+                      ToAbsl(NameOf(table.sharding)), ": ", Spread(table), ", ",
+                      FormatBytes(TableBytes(table)));
+}
+
+// What the tables put on a device.
+struct Use {
+  std::int64_t bytes = 0;
+  std::int64_t slices = 0;
+};
+
+std::map<DeviceId, Use> UsePerDevice(const Plan& plan) {
+  std::map<DeviceId, Use> uses;
+  for (const TablePlan& table : plan.tables()) {
+    for (const auto& replica : table.replicas) {
+      for (const Slice& slice : replica) {
+        Use& use = uses[slice.device];
+        use.bytes += SliceBytes(table.spec, slice);
+        ++use.slices;
+      }
+    }
+  }
+  return uses;
+}
+
+Json SliceView(const Plan& plan, const TableSpec& spec, const Slice& slice, std::size_t replica) {
+  return {{"node", NodeName(plan, slice.device.node)},
+          {"device", slice.device.index},
+          {"replica", replica},
+          {"row_begin", slice.row_begin},
+          {"row_end", slice.row_end},
+          {"rows", slice.rows()},
+          {"column_begin", slice.column_begin},
+          {"column_end", slice.column_end},
+          {"columns", slice.columns()},
+          {"bytes", SliceBytes(spec, slice)}};
+}
+
+}  // namespace
+
+std::int64_t TableBytes(const TablePlan& table) {
+  std::int64_t bytes = 0;
+  for (const auto& replica : table.replicas) {
+    for (const Slice& slice : replica) bytes += SliceBytes(table.spec, slice);
+  }
+  return bytes;
+}
+
+std::string TableText(const Plan& plan, const TablePlan& table) {
+  std::vector<std::string> titles = {"node",     ">device",      ">rows", "row range",
+                                     ">columns", "column range", ">bytes"};
+  if (table.replicated()) titles.emplace_back("copy");
+  TextTable text(titles);
+  for (std::size_t r = 0; r < table.replicas.size(); ++r) {
+    for (const Slice& slice : table.replicas[r]) {
+      std::vector<std::string> cells = {
+          NodeName(plan, slice.device.node),
+          absl::StrCat(slice.device.index),
+          FormatCount(slice.rows()),
+          absl::StrCat(slice.row_begin, "..", slice.row_end - 1),
+          absl::StrCat(slice.columns()),
+          absl::StrCat(slice.column_begin, "..", slice.column_end - 1),
+          FormatBytes(SliceBytes(table.spec, slice))};
+      if (table.replicated()) cells.emplace_back(r == 0 ? "primary" : "replica");
+      text.Add(cells);
+    }
+  }
+  return absl::StrCat(Headline(table), "\n", text.Render("  "));
+}
+
+Json TableView(const Plan& plan, const TablePlan& table) {
+  Json slices = Json::array();
+  for (std::size_t r = 0; r < table.replicas.size(); ++r) {
+    for (const Slice& slice : table.replicas[r]) {
+      slices.push_back(SliceView(plan, table.spec, slice, r));
+    }
+  }
+  return {{"name", table.spec.name},
+          {"rows", table.spec.rows},
+          {"dim", table.spec.dim},
+          {"dtype", NameOf(table.spec.dtype)},
+          {"optimizer", NameOf(table.spec.optimizer.kind)},
+          {"sharding", NameOf(table.sharding)},
+          {"bytes", TableBytes(table)},
+          {"slices", slices}};
+}
+
+std::string DevicesText(const Plan& plan) {
+  const std::map<DeviceId, Use> uses = UsePerDevice(plan);
+  TextTable text({"node", ">device", "kind", ">memory", ">planned", ">share", ">slices"});
+  for (const NodeSpec& node : plan.nodes()) {
+    for (std::uint32_t index = 0; index < node.devices.size(); ++index) {
+      const DeviceSpec& device = node.devices[index];
+      const auto found = uses.find({node.id, index});
+      const Use use = found == uses.end() ? Use{} : found->second;
+      const double share = device.memory_bytes > 0 ? 100.0 * static_cast<double>(use.bytes) /
+                                                         static_cast<double>(device.memory_bytes)
+                                                   : 0.0;
+      text.Add({node.name, absl::StrCat(index), std::string(NameOf(device.kind)),
+                FormatBytes(device.memory_bytes), FormatBytes(use.bytes),
+                absl::StrFormat("%.1f%%", share), absl::StrCat(use.slices)});
+    }
+  }
+  return text.Render();
+}
+
+Json DevicesView(const Plan& plan) {
+  const std::map<DeviceId, Use> uses = UsePerDevice(plan);
+  Json devices = Json::array();
+  for (const NodeSpec& node : plan.nodes()) {
+    for (std::uint32_t index = 0; index < node.devices.size(); ++index) {
+      const auto found = uses.find({node.id, index});
+      const Use use = found == uses.end() ? Use{} : found->second;
+      devices.push_back({{"node", node.name},
+                         {"device", index},
+                         {"kind", NameOf(node.devices[index].kind)},
+                         {"memory_bytes", node.devices[index].memory_bytes},
+                         {"planned_bytes", use.bytes},
+                         {"slices", use.slices}});
+    }
+  }
+  return devices;
+}
+
+std::string PlanText(const Plan& plan) {
+  std::string text = absl::StrCat("plan version ", ToInt(plan.version()), ": ",
+                                  Plural(plan.tables().size(), "table"), " on ",
+                                  Plural(plan.nodes().size(), "node"), "\n");
+  for (const TablePlan& table : plan.tables()) {
+    absl::StrAppend(&text, "\n", TableText(plan, table));
+  }
+  if (!plan.nodes().empty()) absl::StrAppend(&text, "\n", DevicesText(plan));
+  return text;
+}
+
+Json PlanView(const Plan& plan) {
+  Json tables = Json::array();
+  for (const TablePlan& table : plan.tables()) tables.push_back(TableView(plan, table));
+  return {{"version", ToInt(plan.version())},
+          {"cluster_id", plan.cluster_id()},
+          {"tables", tables},
+          {"devices", DevicesView(plan)}};
+}
+
+}  // namespace embla::cli

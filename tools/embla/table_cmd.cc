@@ -1,0 +1,152 @@
+#include "tools/embla/table_cmd.h"
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/plan/names.h"
+#include "core/plan/plan_json.h"
+#include "core/planner/placement_json.h"
+#include "tools/embla/plan_cmd.h"
+#include "tools/embla/plan_view.h"
+#include "tools/embla/text_table.h"
+
+namespace embla::cli {
+namespace {
+
+std::size_t DeviceCount(const TablePlan& table) {
+  std::set<DeviceId> devices;
+  for (const auto& replica : table.replicas) {
+    for (const Slice& slice : replica) devices.insert(slice.device);
+  }
+  return devices.size();
+}
+
+std::string FieldText(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? absl::StrCat(value.get<double>()) : value.dump();
+}
+
+// Nested objects as "optimizer.learning_rate".
+void PutFields(const Json& object, const std::string& prefix, TextTable& text) {
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object()) {
+      PutFields(value, absl::StrCat(prefix, key, "."), text);
+    } else {
+      text.Add(
+          {absl::StrCat(prefix, key), value.is_string() ? value.get<std::string>() : value.dump()});
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status TableCreateVerb(client::Admin& admin, const TableFlags& flags, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(flags));
+  Json views = Json::array();
+  for (const TableRequest& request : requests) {
+    EMBLA_ASSIGN_OR_RETURN(const client::TableChange change,
+                           admin.CreateTable(TableSpecToJson(request.spec),
+                                             PlacementRequestToJson(request.placement)));
+    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+    EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+    if (output.json) {
+      views.push_back(TableView(plan, table));
+    } else {
+      output.out << "created " << TableText(plan, table);
+    }
+  }
+  if (output.json) output.PutJson(views);
+  return absl::OkStatus();
+}
+
+absl::Status TableListVerb(client::Admin& admin, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+  if (output.json) {
+    Json list = Json::array();
+    for (const TablePlan& table : plan.tables()) list.push_back(TableView(plan, table));
+    output.PutJson(list);
+    return absl::OkStatus();
+  }
+  TextTable text(
+      {"table", ">rows", ">dim", "dtype", "optimizer", "sharding", ">devices", ">bytes"});
+  for (const TablePlan& table : plan.tables()) {
+    text.Add({table.spec.name, FormatCount(table.spec.rows), absl::StrCat(table.spec.dim),
+              std::string(NameOf(table.spec.dtype)), std::string(NameOf(table.spec.optimizer.kind)),
+              std::string(NameOf(table.sharding)), absl::StrCat(DeviceCount(table)),
+              FormatBytes(TableBytes(table))});
+  }
+  output.out << text.Render();
+  return absl::OkStatus();
+}
+
+absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name,
+                               const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan* table, FindTable(plan, name));
+  const Json spec = Json::parse(TableSpecToJson(table->spec));
+  if (output.json) {
+    Json view = TableView(plan, *table);
+    output.PutJson({{"spec", spec}, {"bytes", view["bytes"]}, {"slices", view["slices"]}});
+    return absl::OkStatus();
+  }
+  TextTable text({"field", "value"});
+  PutFields(spec, "", text);
+  output.out << text.Render() << "\n" << TableText(plan, *table);
+  return absl::OkStatus();
+}
+
+absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool yes,
+                           std::istream& in, const Output& output) {
+  if (!yes) {
+    EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+    EMBLA_ASSIGN_OR_RETURN(const TablePlan* table, FindTable(plan, name));
+    output.out << "Drop " << name << " with its " << FormatCount(table->spec.rows)
+               << " rows? They cannot be brought back. Type yes: " << std::flush;
+    std::string answer;
+    std::getline(in, answer);
+    if (answer != "yes") {
+      return absl::CancelledError(
+          absl::StrCat(name, " was not dropped; answer yes, or pass --yes"));
+    }
+  }
+  EMBLA_ASSIGN_OR_RETURN(const std::uint64_t version, admin.DropTable(name));
+  if (output.json) {
+    output.PutJson({{"dropped", name}, {"plan_version", version}});
+  } else {
+    output.out << "dropped " << name << ", plan version " << version << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
+                          const std::vector<std::string>& assignments, const Output& output) {
+  std::map<std::string, std::string> values;
+  for (const std::string& assignment : assignments) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", assignment, "\" is not key=value, for instance learning_rate=0.05"));
+    }
+    const std::string key = assignment.substr(0, equals);
+    if (!values.emplace(key, assignment.substr(equals + 1)).second) {
+      return absl::InvalidArgumentError(absl::StrCat(key, " stands twice"));
+    }
+  }
+  EMBLA_ASSIGN_OR_RETURN(const client::TableChange change, admin.SetTable(name, values));
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+  if (output.json) {
+    output.PutJson({{"plan_version", change.plan_version},
+                    {"spec", Json::parse(TableSpecToJson(table.spec))}});
+  } else {
+    output.out << "set " << absl::StrJoin(assignments, " ") << " on " << name << ", plan version "
+               << change.plan_version << "\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla::cli

@@ -1,0 +1,32 @@
+// embla table ...
+#pragma once
+
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/include/embla/admin.h"
+#include "tools/embla/output.h"
+#include "tools/embla/table_request.h"
+
+namespace embla::cli {
+
+// Creates the tables one after the other; stops at the first that fails.
+absl::Status TableCreateVerb(client::Admin& admin, const TableFlags& flags, const Output& output);
+
+absl::Status TableListVerb(client::Admin& admin, const Output& output);
+
+// Everything that is known of one table. NotFound lists the tables there are.
+absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name, const Output& output);
+
+// Drops the table with all its rows. Unless `yes`, asks on `output` and reads the answer from `in`;
+// Cancelled when it is not "yes".
+absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool yes,
+                           std::istream& in, const Output& output);
+
+// `assignments` are "key=value", keys as in docs/plan_format.md.
+absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
+                          const std::vector<std::string>& assignments, const Output& output);
+
+}  // namespace embla::cli

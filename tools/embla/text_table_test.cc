@@ -1,0 +1,38 @@
+#include "tools/embla/text_table.h"
+
+#include "gtest/gtest.h"
+
+namespace embla::cli {
+namespace {
+
+TEST(TextTable, AlignsColumnsAndTrimsLines) {
+  TextTable table({"name", ">rows", "note"});
+  table.Add({"a", "1", ""});
+  table.Add({"longer", "12,345", "x"});
+  EXPECT_EQ(table.Render("  "),
+            "  name      rows  note\n"
+            "  a            1\n"
+            "  longer  12,345  x\n");
+}
+
+TEST(FormatCount, GroupsThousands) {
+  EXPECT_EQ(FormatCount(0), "0");
+  EXPECT_EQ(FormatCount(999), "999");
+  EXPECT_EQ(FormatCount(1000), "1,000");
+  EXPECT_EQ(FormatCount(1'600'000'000), "1,600,000,000");
+  EXPECT_EQ(FormatCount(-123'456), "-123,456");
+}
+
+TEST(FormatBytes, KeepsThreeDigits) {
+  EXPECT_EQ(FormatBytes(0), "0 B");
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1024), "1.00 KiB");
+  EXPECT_EQ(FormatBytes(10 * 1024), "10.0 KiB");
+  EXPECT_EQ(FormatBytes(1023 * 1024), "1023 KiB");
+  EXPECT_EQ(FormatBytes((std::int64_t{1} << 20) - 1), "1.00 MiB");
+  EXPECT_EQ(FormatBytes(std::int64_t{64} << 30), "64.0 GiB");
+  EXPECT_EQ(FormatBytes(std::int64_t{1} << 62), "4096 PiB");
+}
+
+}  // namespace
+}  // namespace embla::cli

@@ -1,0 +1,231 @@
+// The verbs against a coordinator of a few lines.
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/base/text.h"
+#include "core/plan/plan_json.h"
+#include "core/plan/table_options.h"
+#include "core/planner/placement.h"
+#include "core/planner/placement_json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/embla/cluster_cmd.h"
+#include "tools/embla/exit_code.h"
+#include "tools/embla/lookup_cmd.h"
+#include "tools/embla/node_cmd.h"
+#include "tools/embla/plan_cmd.h"
+#include "tools/embla/plan_view.h"
+#include "tools/embla/table_cmd.h"
+
+namespace embla::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two nodes of two devices; keeps its tables in a vector.
+class FakeAdmin final : public client::Admin {
+ public:
+  FakeAdmin() {
+    for (std::uint32_t n = 0; n < 2; ++n) {
+      NodeSpec node;
+      node.id = NodeId{n + 1};
+      node.name = "n" + std::to_string(n);
+      node.address = "127.0.0.1:700" + std::to_string(n);
+      node.devices.assign(2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 20});
+      nodes_.push_back(node);
+    }
+  }
+
+  absl::StatusOr<client::ClusterStatus> GetClusterStatus() override {
+    return client::ClusterStatus{"abc", version_, 1, 2, 0, absl::FromUnixSeconds(1), "0.1.0"};
+  }
+  absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override {
+    return std::vector<client::NodeStatus>{
+        {NodeSpecToJson(nodes_[0]), true, version_, absl::FromUnixSeconds(100), {1024, 1024}},
+        {NodeSpecToJson(nodes_[1]), false, 0, absl::UnixEpoch(), {}}};
+  }
+  absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
+                                                  const std::string& placement_json) override {
+    auto change = PlanTable(table_json, placement_json, {});
+    if (!change.ok()) return change;
+    tables_.push_back(*TablePlanFromJson(change->table_plan_json));
+    change->plan_version = ++version_;
+    return change;
+  }
+  absl::StatusOr<std::uint64_t> DropTable(const std::string& name) override {
+    const std::size_t before = tables_.size();
+    std::erase_if(tables_, [&](const TablePlan& table) { return table.spec.name == name; });
+    if (tables_.size() == before) return absl::NotFoundError(name);
+    return ++version_;
+  }
+  absl::StatusOr<client::TableChange> SetTable(
+      const std::string& name, const std::map<std::string, std::string>& values) override {
+    for (TablePlan& table : tables_) {
+      if (table.spec.name != name) continue;
+      if (auto status = SetTableOptions(values, &table.spec); !status.ok()) return status;
+      return client::TableChange{TablePlanToJson(table), ++version_};
+    }
+    return absl::NotFoundError(name);
+  }
+  absl::StatusOr<client::TableChange> PlanTable(const std::string& table_json,
+                                                const std::string& placement_json,
+                                                const client::StatedTopology&) override {
+    TableSpec spec = *TableSpecFromJson(table_json);
+    spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
+    spec.SetDefaults();
+    const auto table = PlaceTable(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
+    if (!table.ok()) return table.status();
+    return client::TableChange{TablePlanToJson(*table), version_};
+  }
+  absl::StatusOr<std::string> GetPlanJson() override {
+    return PlanToJson(Plan(PlanVersion{version_}, "abc", nodes_, tables_));
+  }
+
+ private:
+  std::vector<NodeSpec> nodes_;
+  std::vector<TablePlan> tables_;
+  std::uint64_t version_ = 1;
+};
+
+class VerbsTest : public ::testing::Test {
+ protected:
+  TableFlags Clicks(std::int64_t rows = 1000) const {
+    TableFlags flags;
+    flags.name = "clicks";
+    flags.rows = rows;
+    flags.dim = 8;
+    flags.sharding = "row_wise";
+    return flags;
+  }
+  void Create() { ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok()); }
+  // What was printed since the last call.
+  std::string Printed() {
+    const std::string printed = out_.str();
+    out_.str("");
+    return printed;
+  }
+
+  FakeAdmin admin_;
+  std::ostringstream out_;
+  const Output text_{false, out_};
+  const Output json_{true, out_};
+};
+
+TEST_F(VerbsTest, ClusterStatus) {
+  ASSERT_TRUE(ClusterStatusVerb(admin_, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("nodes         1 live of 2\n"));
+  ASSERT_TRUE(ClusterStatusVerb(admin_, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())["nodes_live"], 1);
+}
+
+TEST_F(VerbsTest, NodeListShowsTheDeadToo) {
+  const absl::Time now = absl::FromUnixMillis(100'250);
+  ASSERT_TRUE(NodeListVerb(admin_, now, text_).ok());
+  EXPECT_EQ(Printed(),
+            "node  state  address         devices      used    memory  plan  heartbeat\n"
+            "n0    live   127.0.0.1:7000  2 cpu    2.00 KiB  2.00 MiB     1  250 ms ago\n"
+            "n1    dead   127.0.0.1:7001  2 cpu         0 B  2.00 MiB     0  never\n");
+  ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())[0]["devices"][1]["used_bytes"], 1024);
+}
+
+TEST_F(VerbsTest, CreateShowsHowTheTableWasCut) {
+  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok());
+  const std::string printed = Printed();
+  EXPECT_THAT(printed, HasSubstr("created clicks: 1,000 rows x 8 columns fp32"));
+  EXPECT_THAT(printed, HasSubstr("row_wise: 4 slices on 4 devices of 2 nodes"));
+}
+
+TEST_F(VerbsTest, CreateThatDoesNotFitIsRefused) {
+  const absl::Status status = TableCreateVerb(admin_, Clicks(1'000'000), text_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kRefused) << status;
+}
+
+TEST_F(VerbsTest, ListAndDescribe) {
+  Create();
+  Printed();
+  ASSERT_TRUE(TableListVerb(admin_, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("clicks  1,000    8  fp32   rowwise_adagrad  row_wise"));
+  ASSERT_TRUE(TableDescribeVerb(admin_, "clicks", text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("optimizer.learning_rate  "));
+  ASSERT_TRUE(TableDescribeVerb(admin_, "clicks", json_).ok());
+  const Json view = Json::parse(Printed());
+  EXPECT_EQ(view["spec"]["dim"], 8);
+  EXPECT_EQ(view["slices"].size(), 4u);
+}
+
+TEST_F(VerbsTest, UnknownTableIsNotFoundAndListsTheOthers) {
+  Create();
+  const absl::Status status = PlanShowVerb(admin_, "click", text_);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kNotFound);
+  EXPECT_THAT(Message(status), HasSubstr("there are clicks"));
+}
+
+TEST_F(VerbsTest, SetChangesHyperParameters) {
+  Create();
+  Printed();
+  ASSERT_TRUE(TableSetVerb(admin_, "clicks", {"learning_rate=0.5", "eps=1"}, json_).ok());
+  const Json view = Json::parse(Printed());
+  EXPECT_EQ(view["spec"]["optimizer"]["learning_rate"], 0.5);
+  EXPECT_EQ(view["plan_version"], 3);
+}
+
+TEST_F(VerbsTest, SetRefusesWhatIsNoAssignment) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"learning_rate"}, {"=1"}, {"eps=1", "eps=2"}}) {
+    EXPECT_EQ(ExitCodeOf(TableSetVerb(admin_, "clicks", words, text_)), ExitCode::kUsage);
+  }
+}
+
+TEST_F(VerbsTest, DropAsksUnlessYes) {
+  Create();
+  std::istringstream no("y\n");
+  EXPECT_EQ(ExitCodeOf(TableDropVerb(admin_, "clicks", false, no, text_)), ExitCode::kError);
+  EXPECT_THAT(Printed(), HasSubstr("Drop clicks with its 1,000 rows?"));
+  std::istringstream closed;
+  EXPECT_FALSE(TableDropVerb(admin_, "clicks", false, closed, text_).ok());
+  ASSERT_TRUE(PlanShowVerb(admin_, "clicks", text_).ok());
+
+  std::istringstream yes("yes\n");
+  EXPECT_TRUE(TableDropVerb(admin_, "clicks", false, yes, text_).ok());
+  EXPECT_EQ(ExitCodeOf(TableDropVerb(admin_, "clicks", true, yes, text_)), ExitCode::kNotFound);
+}
+
+TEST_F(VerbsTest, PlanTableOnTheLiveClusterCreatesNothing) {
+  ASSERT_TRUE(PlanTableVerb(admin_, Clicks(), text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("4 slices on 4 devices of 2 nodes"));
+  ASSERT_TRUE(TableListVerb(admin_, json_).ok());
+  EXPECT_EQ(Printed(), "[]\n");
+}
+
+// The classic trap: row_wise split inside each machine only would put 200 M rows on each.
+TEST_F(VerbsTest, PlanTableOfflineCutsRowWiseOverAllDevicesOfAllNodes) {
+  TableFlags flags = Clicks(1'600'000'000);
+  ASSERT_TRUE(PlanTableOfflineVerb(flags, {.nodes = 2, .devices_per_node = 8}, json_).ok());
+  const Json view = Json::parse(Printed());
+  const Json& slices = view["tables"][0]["slices"];
+  ASSERT_EQ(slices.size(), 16u);
+  for (const Json& slice : slices) EXPECT_EQ(slice["rows"], 100'000'000);
+}
+
+TEST_F(VerbsTest, PlanTableOfflineChecksTheStatedNodes) {
+  for (const StatedNodes& stated :
+       {StatedNodes{}, StatedNodes{.nodes = 1, .devices_per_node = 0},
+        StatedNodes{.nodes = 1'000'000}, StatedNodes{.nodes = 1, .device_memory_bytes = 0}}) {
+    EXPECT_EQ(ExitCodeOf(PlanTableOfflineVerb(Clicks(), stated, text_)), ExitCode::kUsage);
+  }
+}
+
+TEST(ExitCode, TellsWhatToDo) {
+  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kOk);
+  EXPECT_EQ(ExitCodeOf(absl::InternalError("")), ExitCode::kError);
+  EXPECT_EQ(ExitCodeOf(absl::InvalidArgumentError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), ExitCode::kUnavailable);
+  EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), ExitCode::kNotFound);
+  EXPECT_EQ(ExitCodeOf(absl::AlreadyExistsError("")), ExitCode::kRefused);
+  EXPECT_EQ(ExitCodeOf(absl::ResourceExhaustedError("")), ExitCode::kRefused);
+}
+
+}  // namespace
+}  // namespace embla::cli
