@@ -21,7 +21,7 @@ enum class Revision : std::uint64_t {};
 inline constexpr Revision kAbsent{0};  // Of a key that does not exist.
 
 inline constexpr std::size_t kStateKeyBytesMax = 512;
-inline constexpr std::size_t kStateValueBytesMax = std::size_t{64} << 20;
+inline constexpr std::size_t kStateCommitBytesMax = std::size_t{64} << 20;  // Keys and values.
 inline constexpr std::size_t kStateCommitOpsMax = 128;  // Compares, and writes; etcd's limit.
 
 struct StateEntry {
@@ -80,7 +80,8 @@ class StateStore {
   // Applies all `writes` if all `compares` hold, else nothing; durable when it returns. The
   // revision is that of every key written. Errors:
   //   Aborted          a compare does not hold: names the key, its revision and the one expected
-  //   InvalidArgument  a key or value too large or empty, a key written twice, too many operations
+  //   InvalidArgument  an empty or too long key, a key written twice, too many operations or bytes
+  //   ResourceExhausted  the disk is full; nothing has changed, try again later
   //   Unavailable      the store cannot write any more; whether this commit lasts is unknown until
   //                    the store is opened again
   virtual absl::StatusOr<Revision> Commit(std::span<const StateCompare> compares,

@@ -1,0 +1,209 @@
+#include "server/state_store/file_state_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/state_store/state_format.h"
+
+namespace embla {
+namespace {
+
+std::string LogPath(const std::string& directory) { return directory + "/log"; }
+std::string SnapshotPath(const std::string& directory) { return directory + "/snapshot"; }
+
+// The file's content, or none when it does not exist.
+absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
+  absl::StatusOr<std::string> content = ReadFile(path);
+  if (absl::IsNotFound(content.status())) return std::optional<std::string>();
+  if (!content.ok()) return content.status();
+  return std::optional<std::string>(*std::move(content));
+}
+
+absl::Status Missing(const std::string& path) {
+  return absl::DataLossError(
+      absl::StrCat(path, " is missing, at offset 0; restore the file from a backup"));
+}
+
+// Brings `map` from its snapshot's revision to the log's last; frames that the snapshot already
+// holds are left by a crash between compacting and cutting the log.
+absl::Status Replay(const StateLogContent& log, const std::string& path, StateMap* map) {
+  for (const StateFrame& frame : log.frames) {
+    if (frame.revision <= map->revision()) continue;
+    if (frame.revision != map->next_revision()) {
+      return absl::DataLossError(absl::StrCat(path, " is corrupt before offset ", log.valid_bytes,
+                                              ": revision ", ToInt(frame.revision), " follows ",
+                                              ToInt(map->revision())));
+    }
+    map->Apply(frame.writes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct FileStateStore::Recovered {
+  StateMap map;
+  AppendFile log;
+  std::uint64_t snapshot_bytes = 0;
+};
+
+absl::StatusOr<FileStateStore::Recovered> FileStateStore::Recover(const std::string& directory) {
+  const std::string log_path = LogPath(directory);
+  const std::string snapshot_path = SnapshotPath(directory);
+  EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> snapshot, ReadIfThere(snapshot_path));
+  EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> log, ReadIfThere(log_path));
+  // The snapshot is created first: a log without one is a loss, not a new store.
+  if (!snapshot && log) return Missing(snapshot_path);
+  if (!snapshot) {
+    snapshot = EncodeStateSnapshot({});
+    EMBLA_RETURN_IF_ERROR(AtomicWriteFile(snapshot_path, *snapshot));
+  }
+  EMBLA_ASSIGN_OR_RETURN(StateSnapshot base, DecodeStateSnapshot(*snapshot, snapshot_path));
+  if (!log) {
+    if (base.revision != Revision{}) return Missing(log_path);
+    log = EncodeStateLogHeader();
+    EMBLA_RETURN_IF_ERROR(AtomicWriteFile(log_path, *log));
+  }
+  EMBLA_ASSIGN_OR_RETURN(const StateLogContent content, DecodeStateLog(*log, log_path));
+  Recovered recovered;
+  recovered.map = StateMap(base.revision, std::move(base.entries));
+  recovered.snapshot_bytes = snapshot->size();
+  EMBLA_RETURN_IF_ERROR(Replay(content, log_path, &recovered.map));
+  EMBLA_ASSIGN_OR_RETURN(recovered.log, AppendFile::Open(log_path));
+  if (content.valid_bytes < log->size()) {
+    LogWarning("state_store", "dropped a torn commit file=", log_path,
+               " offset=", content.valid_bytes, " bytes=", log->size() - content.valid_bytes);
+    EMBLA_RETURN_IF_ERROR(recovered.log.Truncate(content.valid_bytes));
+  }
+  // A frame may have been written, and its sync never answered: make it last before it is read.
+  EMBLA_RETURN_IF_ERROR(recovered.log.Sync());
+  return recovered;
+}
+
+absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(
+    const std::string& directory, const FileStateStoreOptions& options) {
+  EMBLA_RETURN_IF_ERROR(MakeDirectories(directory));
+  EMBLA_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(directory + "/LOCK"));
+  EMBLA_ASSIGN_OR_RETURN(Recovered recovered, Recover(directory));
+  return std::unique_ptr<FileStateStore>(
+      new FileStateStore(directory, options, std::move(lock), std::move(recovered)));
+}
+
+FileStateStore::FileStateStore(std::string directory, const FileStateStoreOptions& options,
+                               FileLock lock, Recovered recovered)
+    : directory_(std::move(directory)),
+      options_(options),
+      lock_(std::move(lock)),
+      log_(std::move(recovered.log)),
+      snapshot_bytes_(recovered.snapshot_bytes),
+      map_(std::move(recovered.map)) {}
+
+absl::StatusOr<StateEntry> FileStateStore::Get(std::string_view key) const {
+  const MutexLock lock(mu_);
+  return map_.Get(key);
+}
+
+absl::StatusOr<std::vector<StateEntry>> FileStateStore::List(std::string_view prefix) const {
+  const MutexLock lock(mu_);
+  return map_.List(prefix);
+}
+
+std::unique_ptr<StateWatch> FileStateStore::Watch(std::string_view prefix) {
+  return hub_.Watch(prefix);
+}
+
+Revision FileStateStore::revision() const {
+  const MutexLock lock(mu_);
+  return map_.revision();
+}
+
+absl::StatusOr<Revision> FileStateStore::Commit(std::span<const StateCompare> compares,
+                                                std::span<const StateWrite> writes) {
+  EMBLA_RETURN_IF_ERROR(ValidateCommit(compares, writes));
+  std::string frame;
+  EMBLA_RETURN_IF_ERROR(TakeTurn(compares, &frame, writes));
+  if (const absl::Status status = WriteFrame(frame); !status.ok()) {
+    PassTurn();
+    return status;
+  }
+  Revision revision{};
+  {
+    const MutexLock lock(mu_);
+    hub_.Publish(map_.Apply(writes));  // Under the lock: watchers see commits in their order.
+    revision = map_.revision();
+  }
+  CompactIfLarge();
+  PassTurn();
+  return revision;
+}
+
+absl::Status FileStateStore::TakeTurn(std::span<const StateCompare> compares, std::string* frame,
+                                      std::span<const StateWrite> writes) {
+  const MutexLock lock(mu_);
+  while (turn_taken_) turn_over_.Wait(mu_);
+  EMBLA_RETURN_IF_ERROR(broken_);
+  EMBLA_RETURN_IF_ERROR(map_.Check(compares));
+  *frame = EncodeStateFrame(map_.next_revision(), writes);
+  turn_taken_ = true;
+  return absl::OkStatus();
+}
+
+void FileStateStore::PassTurn() {
+  const MutexLock lock(mu_);
+  turn_taken_ = false;
+  turn_over_.NotifyAll();
+}
+
+absl::Status FileStateStore::WriteFrame(const std::string& frame) {
+  const std::uint64_t end = log_.size();
+  const absl::Status written = log_.Append(frame);
+  if (written.ok()) {
+    const absl::Status synced = log_.Sync();
+    return synced.ok() ? synced : Break(synced);
+  }
+  // A full disk heals; the frame's beginning must be gone before the next one is written.
+  if (!absl::IsResourceExhausted(written)) return Break(written);
+  absl::Status cleaned = log_.Truncate(end);
+  if (cleaned.ok()) cleaned = log_.Sync();
+  return cleaned.ok() ? written : Break(cleaned);
+}
+
+void FileStateStore::CompactIfLarge() {
+  if (log_.size() <= std::max(options_.log_bytes_max, snapshot_bytes_)) return;
+  StateSnapshot snapshot;
+  {
+    const MutexLock lock(mu_);
+    snapshot = {map_.revision(), map_.List("")};
+  }
+  const std::string encoded = EncodeStateSnapshot(snapshot);
+  absl::Status status = AtomicWriteFile(SnapshotPath(directory_), encoded);
+  if (status.ok()) {
+    snapshot_bytes_ = encoded.size();
+    status = log_.Truncate(EncodeStateLogHeader().size());
+  }
+  if (status.ok()) {
+    if (const absl::Status synced = log_.Sync(); !synced.ok()) static_cast<void>(Break(synced));
+    return;
+  }
+  // The commit itself is safe in the log, which only grows until the next try.
+  LogWarning("state_store", "cannot compact: ", status.message());
+}
+
+absl::Status FileStateStore::Break(const absl::Status& cause) {
+  const absl::Status broken = absl::UnavailableError(
+      absl::StrCat("the state store in ", directory_,
+                   " writes no more, whether the last commit lasts is unknown until a restart: ",
+                   cause.message()));
+  LogError("state_store", broken.message());
+  const MutexLock lock(mu_);
+  broken_ = broken;
+  return broken;
+}
+
+}  // namespace embla
