@@ -47,8 +47,8 @@ std::string Headline(const TablePlan& table) {
   const TableSpec& spec = table.spec;
   return absl::StrCat(spec.name, ": ", FormatCount(spec.rows), " rows x ", spec.dim, " columns ",
                       ToAbsl(NameOf(spec.dtype)), ", ", ToAbsl(NameOf(spec.optimizer.kind)), ", ",
-                      ToAbsl(NameOf(table.sharding)), ": ", Spread(table), ", ",
-                      FormatBytes(TableBytes(table)));
+                      FormatBytes(TableBytes(table)), "\n  ", ToAbsl(NameOf(table.sharding)), ": ",
+                      Spread(table));
 }
 
 // What the tables put on a device.

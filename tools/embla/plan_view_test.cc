@@ -60,19 +60,22 @@ Plan MakePlan() {
 constexpr char kPlanText[] =
     R"(plan version 7: 3 tables on 2 nodes
 
-clicks: 1,000,000 rows x 64 columns fp32, rowwise_adagrad, row_wise: 4 slices on 4 devices of 2 nodes, 248 MiB
+clicks: 1,000,000 rows x 64 columns fp32, rowwise_adagrad, 248 MiB
+  row_wise: 4 slices on 4 devices of 2 nodes
   node  device     rows  row range       columns  column range     bytes
   n0         0  250,000  0..249999            64  0..63         62.0 MiB
   n0         1  250,000  250000..499999       64  0..63         62.0 MiB
   n1         0  250,000  500000..749999       64  0..63         62.0 MiB
   n1         1  250,000  750000..999999       64  0..63         62.0 MiB
 
-user: 1,000 rows x 64 columns fp16, rowwise_adagrad, column_wise: 2 slices on 2 devices of 2 nodes, 133 KiB
+user: 1,000 rows x 64 columns fp16, rowwise_adagrad, 133 KiB
+  column_wise: 2 slices on 2 devices of 2 nodes
   node  device   rows  row range  columns  column range     bytes
   n0         0  1,000  0..999          32  0..31         66.4 KiB
   n1         1  1,000  0..999          32  32..63        66.4 KiB
 
-city: 10 rows x 4 columns fp32, sgd, data_parallel: 2 slices on 2 devices of 2 nodes, 320 B
+city: 10 rows x 4 columns fp32, sgd, 320 B
+  data_parallel: 2 slices on 2 devices of 2 nodes
   node  device  rows  row range  columns  column range  bytes  copy
   n0         1    10  0..9             4  0..3          160 B  primary
   n1         0    10  0..9             4  0..3          160 B  replica
