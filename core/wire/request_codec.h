@@ -86,6 +86,7 @@ absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPo
 struct StreamRequest {
   std::uint64_t sequence = 0;
   std::uint32_t deadline_ms = 0;
+  bool is_update = false;  // Else a lookup, or neither.
   absl::StatusOr<std::variant<LookupCall, UpdateCall>> call;
 };
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,

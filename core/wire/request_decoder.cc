@@ -9,6 +9,7 @@
 #include "core/wire/payload_cursor.h"
 #include "core/wire/request_codec.h"
 #include "core/wire/request_memory.h"
+#include "core/wire/request_messages.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla::wire {
@@ -20,11 +21,6 @@ constexpr std::uint32_t kFrameBytesMax = 4 << 20;
 constexpr int kLookupLarge[] = {v1::LookupRequest::kIdsFieldNumber,
                                 v1::LookupRequest::kLengthsFieldNumber,
                                 v1::LookupRequest::kWeightsFieldNumber};
-constexpr int kUpdateLarge[] = {
-    v1::UpdateRequest::kIdsFieldNumber, v1::UpdateRequest::kLengthsFieldNumber,
-    v1::UpdateRequest::kWeightsFieldNumber, v1::UpdateRequest::kRowSumSquaresFieldNumber,
-    v1::UpdateRequest::kGradientsFieldNumber};
-
 absl::StatusOr<DType> ToDType(v1::WireDType dtype) {
   if (dtype == v1::WIRE_DTYPE_UNSPECIFIED) return DType::kFloat32;
   if (v1::WireDType_IsValid(dtype)) return static_cast<DType>(dtype);
@@ -243,6 +239,23 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   return batch;
 }
 
+template <typename Message>
+absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                     std::span<const int> large_numbers,
+                                     const RequestLimits& limits, Message& small) {
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  const PlaceField place = [&memory](int number, std::size_t size) {
+    return memory.Place(number, size);
+  };
+  EMBLA_RETURN_IF_ERROR(
+      DecodeMessage(bytes, large_numbers, place, detail::LimitsFor(limits), small));
+  return memory;
+}
+
+}  // namespace
+
+namespace detail {
+
 absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory memory,
                                   const RequestLimits& limits) {
   EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
@@ -274,19 +287,7 @@ DecodeLimits LimitsFor(const RequestLimits& limits) {
           .small_bytes_max = std::size_t{limits.parts_max} * 64 + 4096};
 }
 
-template <typename Message>
-absl::StatusOr<RequestMemory> Decode(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                     std::span<const int> large_numbers,
-                                     const RequestLimits& limits, Message& small) {
-  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
-  const PlaceField place = [&memory](int number, std::size_t size) {
-    return memory.Place(number, size);
-  };
-  EMBLA_RETURN_IF_ERROR(DecodeMessage(bytes, large_numbers, place, LimitsFor(limits), small));
-  return memory;
-}
-
-}  // namespace
+}  // namespace detail
 
 absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                const RequestLimits& limits) {
@@ -298,8 +299,9 @@ absl::StatusOr<LookupCall> DecodeLookupRequest(grpc::ByteBuffer& bytes, BufferPo
 absl::StatusOr<UpdateCall> DecodeUpdateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
                                                const RequestLimits& limits) {
   v1::UpdateRequest small;
-  EMBLA_ASSIGN_OR_RETURN(RequestMemory memory, Decode(bytes, pool, kUpdateLarge, limits, small));
-  return ToCall(small, std::move(memory), limits);
+  EMBLA_ASSIGN_OR_RETURN(RequestMemory memory,
+                         Decode(bytes, pool, detail::kUpdateLarge, limits, small));
+  return detail::ToCall(small, std::move(memory), limits);
 }
 
 absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
@@ -308,7 +310,7 @@ absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, Buffe
   v1::UpdateRequest update;
   const NestedMessage calls[] = {
       {v1::StreamRequest::kLookupFieldNumber, kLookupLarge, &lookup},
-      {v1::StreamRequest::kUpdateFieldNumber, kUpdateLarge, &update},
+      {v1::StreamRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update},
   };
   RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
   const PlaceField place = [&memory](int number, std::size_t size) {
@@ -316,14 +318,15 @@ absl::StatusOr<StreamRequest> DecodeStreamRequest(grpc::ByteBuffer& bytes, Buffe
   };
   v1::StreamRequest envelope;
   EMBLA_ASSIGN_OR_RETURN(const int number,
-                         DecodeNested(bytes, calls, place, LimitsFor(limits), envelope));
+                         DecodeNested(bytes, calls, place, detail::LimitsFor(limits), envelope));
   StreamRequest request{.sequence = envelope.sequence(),
                         .deadline_ms = envelope.deadline_ms(),
+                        .is_update = number == v1::StreamRequest::kUpdateFieldNumber,
                         .call = absl::InvalidArgumentError("neither lookup nor update is set")};
   if (number == v1::StreamRequest::kLookupFieldNumber) {
     request.call = ToCall(lookup, std::move(memory), limits);
-  } else if (number == v1::StreamRequest::kUpdateFieldNumber) {
-    request.call = ToCall(update, std::move(memory), limits);
+  } else if (request.is_update) {
+    request.call = detail::ToCall(update, std::move(memory), limits);
   }
   return request;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/wire/large_fields.h"
+#include "core/wire/request_messages.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla::wire {
@@ -54,6 +55,23 @@ v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_
   return small;
 }
 
+std::vector<LargeField> LargeFields(const LookupPayload& payload) {
+  return {{v1::LookupRequest::kIdsFieldNumber, payload.ids},
+          {v1::LookupRequest::kLengthsFieldNumber, payload.lengths},
+          {v1::LookupRequest::kWeightsFieldNumber, payload.weights}};
+}
+
+v1::StreamRequest Envelope(const StreamCall& call) {
+  v1::StreamRequest envelope;
+  envelope.set_sequence(call.sequence);
+  envelope.set_deadline_ms(call.deadline_ms);
+  return envelope;
+}
+
+}  // namespace
+
+namespace detail {
+
 v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   v1::UpdateRequest small;
   small.set_plan_version(ToInt(batch.plan_version));
@@ -80,12 +98,6 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   return small;
 }
 
-std::vector<LargeField> LargeFields(const LookupPayload& payload) {
-  return {{v1::LookupRequest::kIdsFieldNumber, payload.ids},
-          {v1::LookupRequest::kLengthsFieldNumber, payload.lengths},
-          {v1::LookupRequest::kWeightsFieldNumber, payload.weights}};
-}
-
 std::vector<LargeField> LargeFields(const UpdatePayload& payload) {
   return {{v1::UpdateRequest::kIdsFieldNumber, payload.ids},
           {v1::UpdateRequest::kLengthsFieldNumber, payload.lengths},
@@ -94,14 +106,7 @@ std::vector<LargeField> LargeFields(const UpdatePayload& payload) {
           {v1::UpdateRequest::kGradientsFieldNumber, payload.gradients}};
 }
 
-v1::StreamRequest Envelope(const StreamCall& call) {
-  v1::StreamRequest envelope;
-  envelope.set_sequence(call.sequence);
-  envelope.set_deadline_ms(call.deadline_ms);
-  return envelope;
-}
-
-}  // namespace
+}  // namespace detail
 
 LookupPayload GatherPayload(const LookupBatch& batch) {
   return {.ids = JoinParts(batch.parts, &LookupPart::ids),
@@ -122,7 +127,7 @@ grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPaylo
 }
 
 grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload) {
-  return EncodeMessage(SmallPart(batch), LargeFields(payload));
+  return EncodeMessage(detail::SmallPart(batch), detail::LargeFields(payload));
 }
 
 grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& batch,
@@ -133,8 +138,8 @@ grpc::ByteBuffer EncodeStreamLookup(const StreamCall& call, const LookupBatch& b
 
 grpc::ByteBuffer EncodeStreamUpdate(const StreamCall& call, const UpdateBatch& batch,
                                     const UpdatePayload& payload) {
-  return EncodeNested(Envelope(call), v1::StreamRequest::kUpdateFieldNumber, SmallPart(batch),
-                      LargeFields(payload));
+  return EncodeNested(Envelope(call), v1::StreamRequest::kUpdateFieldNumber,
+                      detail::SmallPart(batch), detail::LargeFields(payload));
 }
 
 }  // namespace embla::wire

@@ -1,0 +1,100 @@
+#include "core/wire/replicate_codec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/wire/large_fields.h"
+#include "core/wire/request_memory.h"
+#include "core/wire/request_messages.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+constexpr int kSnapshotLarge[] = {v1::SnapshotChunk::kRowBlockFieldNumber};
+
+v1::ReplicateRequest Envelope(const ReplicateHead& head) {
+  v1::ReplicateRequest envelope;
+  envelope.set_table_id(ToInt(head.table));
+  envelope.set_primary_incarnation(head.incarnation);
+  envelope.set_order(head.order);
+  return envelope;
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head) {
+  return EncodeMessage(Envelope(head), {});
+}
+
+grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
+                                       const UpdatePayload& payload) {
+  return EncodeNested(Envelope(head), v1::ReplicateRequest::kUpdateFieldNumber,
+                      detail::SmallPart(batch), detail::LargeFields(payload));
+}
+
+grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, Buffer row_block, bool first,
+                                         bool last) {
+  v1::SnapshotChunk small;
+  small.set_first(first);
+  small.set_last(last);
+  return EncodeNested(Envelope(head), v1::ReplicateRequest::kSnapshotFieldNumber, small,
+                      {{v1::SnapshotChunk::kRowBlockFieldNumber, std::move(row_block)}});
+}
+
+absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                                     const RequestLimits& limits) {
+  v1::ReplicateRequest envelope;
+  v1::UpdateRequest update;
+  v1::SnapshotChunk snapshot;
+  const NestedMessage payloads[] = {
+      {v1::ReplicateRequest::kUpdateFieldNumber, detail::kUpdateLarge, &update},
+      {v1::ReplicateRequest::kSnapshotFieldNumber, kSnapshotLarge, &snapshot}};
+  ReplicateCall call;
+  RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
+  const PlaceField place = [&](int number, std::size_t size) -> absl::StatusOr<std::byte*> {
+    if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory.Place(number, size);
+    call.row_block = pool.Take(size);
+    return call.row_block.data();
+  };
+  EMBLA_ASSIGN_OR_RETURN(const int number,
+                         DecodeNested(bytes, payloads, place, detail::LimitsFor(limits), envelope));
+  call.head = {.table = TableId{envelope.table_id()},
+               .incarnation = envelope.primary_incarnation(),
+               .order = envelope.order()};
+  if (call.head.incarnation == 0) {
+    return absl::InvalidArgumentError("primary_incarnation is 0");
+  }
+  if (number == v1::ReplicateRequest::kUpdateFieldNumber) {
+    EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, std::move(memory), limits));
+    call.kind = ReplicateCall::Kind::kUpdate;
+    call.update = std::move(decoded.batch);
+    call.memory = std::move(decoded.memory);
+  } else if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
+    call.kind = ReplicateCall::Kind::kSnapshot;
+    call.first = snapshot.first();
+    call.last = snapshot.last();
+  }
+  return call;
+}
+
+grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack) {
+  v1::ReplicateReply message;
+  message.set_order(ack.order);
+  message.set_need_snapshot(ack.need_snapshot);
+  return EncodeMessage(message, {});
+}
+
+absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
+  v1::ReplicateReply message;
+  EMBLA_RETURN_IF_ERROR(DecodeMessage(
+      bytes, {},
+      [](int, std::size_t) -> absl::StatusOr<std::byte*> {
+        return absl::InternalError("no large fields");
+      },
+      {}, message));
+  return ReplicateAck{.order = message.order(), .need_snapshot = message.need_snapshot()};
+}
+
+}  // namespace embla::wire

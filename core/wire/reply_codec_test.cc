@@ -1,0 +1,168 @@
+#include "core/wire/reply_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "core/base/text.h"
+#include "core/wire/random_request.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+constexpr std::uint64_t kSeed = 99;
+
+Buffer Rows(std::size_t size) {
+  Buffer rows = Buffer::Allocate(size);
+  for (std::size_t i = 0; i < size; ++i) rows.data()[i] = static_cast<std::byte>(i * 31 + i / 251);
+  return rows;
+}
+
+std::string Text(const Buffer& rows) {
+  return std::string(reinterpret_cast<const char*>(rows.data()), rows.size());
+}
+
+TEST(ReplyCodecEncode, GeneratedCodeReadsLookupReplies) {
+  for (const std::size_t size : {0, 1, 255, 256, 257, 100'000}) {
+    v1::LookupReply reply;
+    ASSERT_TRUE(reply.ParseFromString(Flatten(EncodeLookupReply(PlanVersion{9}, Rows(size)))));
+    EXPECT_EQ(reply.plan_version(), 9u);
+    EXPECT_EQ(reply.rows(), Text(Rows(size)));
+  }
+}
+
+TEST(ReplyCodecEncode, SendsRowsWithoutACopy) {
+  Buffer rows = Rows(100'000);
+  const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
+  const grpc::ByteBuffer bytes = EncodeLookupReply(PlanVersion{1}, std::move(rows));
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(bytes.Dump(&slices).ok());
+  EXPECT_EQ(slices.back().begin(), memory);
+  EXPECT_EQ(slices.back().size(), 100'000u);
+}
+
+TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
+  Buffer rows = Rows(200'001);
+  const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
+  std::vector<grpc::ByteBuffer> frames =
+      EncodeStreamLookupReply(5, PlanVersion{3}, std::move(rows), 65'536);
+  ASSERT_EQ(frames.size(), 4u);
+  std::string joined;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    v1::StreamReply reply;
+    ASSERT_TRUE(reply.ParseFromString(Flatten(frames[i])));
+    EXPECT_EQ(reply.sequence(), 5u);
+    EXPECT_EQ(reply.more(), i + 1 < frames.size());
+    EXPECT_LE(reply.lookup().rows().size(), 65'536u);
+    std::vector<grpc::Slice> slices;
+    ASSERT_TRUE(frames[i].Dump(&slices).ok());
+    EXPECT_EQ(slices.back().begin(), memory + joined.size());
+    joined += reply.lookup().rows();
+  }
+  EXPECT_EQ(joined, Text(Rows(200'001)));
+}
+
+TEST(ReplyCodecEncode, EmptyRowsAreOneFrame) {
+  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(5, PlanVersion{3}, Buffer(), 0);
+  ASSERT_EQ(frames.size(), 1u);
+  const auto reply = DecodeStreamReply(frames[0], nullptr);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->kind, StreamReply::Kind::kLookup);
+  EXPECT_EQ(reply->plan_version, PlanVersion{3});
+  EXPECT_FALSE(reply->more);
+}
+
+TEST(ReplyCodecDecode, CopiesRowsToTheirPlace) {
+  RandomRequest random(kSeed);
+  v1::LookupReply reply;
+  reply.set_plan_version(4);
+  reply.set_rows(random.Bytes(10'000));
+  grpc::ByteBuffer bytes = random.Cut(reply.SerializeAsString());
+  Buffer target;
+  const auto version = DecodeLookupReply(bytes, [&](std::size_t size) {
+    target = Buffer::Allocate(size);
+    return absl::StatusOr<std::byte*>(target.data());
+  });
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(*version, PlanVersion{4});
+  EXPECT_EQ(Text(target), reply.rows());
+}
+
+TEST(ReplyCodecDecode, ErrorOfPlacePassesThrough) {
+  grpc::ByteBuffer bytes = EncodeLookupReply(PlanVersion{4}, Rows(1000));
+  const auto version = DecodeLookupReply(bytes, [](std::size_t) -> absl::StatusOr<std::byte*> {
+    return absl::OutOfRangeError("too many rows");
+  });
+  EXPECT_EQ(version.status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(ReplyCodecDecode, ReadsEveryKindOfStreamReplyInAnyFieldOrder) {
+  // Rows first, the sequence after them: still known when the rows are placed.
+  v1::StreamReply body;
+  body.mutable_lookup()->set_rows("0123456789");
+  body.mutable_lookup()->set_plan_version(8);
+  v1::StreamReply head;
+  head.set_sequence(77);
+  head.set_more(true);
+  grpc::Slice joined(body.SerializeAsString() + head.SerializeAsString());
+  grpc::ByteBuffer bytes(&joined, 1);
+  std::string rows;
+  std::uint64_t placed_for = 0;
+  const auto reply = DecodeStreamReply(bytes, [&](std::uint64_t sequence, std::size_t size) {
+    placed_for = sequence;
+    rows.resize(size);
+    return absl::StatusOr<std::byte*>(reinterpret_cast<std::byte*>(rows.data()));
+  });
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(placed_for, 77u);
+  EXPECT_EQ(rows, "0123456789");
+  EXPECT_EQ(reply->rows_bytes, 10u);
+  EXPECT_TRUE(reply->more);
+  EXPECT_EQ(reply->plan_version, PlanVersion{8});
+}
+
+TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
+  grpc::ByteBuffer update =
+      EncodeStreamUpdateReply(3, {.plan_version = PlanVersion{6}, .duplicate = true});
+  const auto updated = DecodeStreamReply(update, nullptr);
+  ASSERT_TRUE(updated.ok());
+  EXPECT_EQ(updated->kind, StreamReply::Kind::kUpdate);
+  EXPECT_TRUE(updated->duplicate);
+  EXPECT_EQ(updated->plan_version, PlanVersion{6});
+
+  grpc::ByteBuffer error = EncodeStreamError(3, absl::NotFoundError("no table 5"));
+  const auto failed = DecodeStreamReply(error, nullptr);
+  ASSERT_TRUE(failed.ok());
+  EXPECT_EQ(failed->kind, StreamReply::Kind::kError);
+  EXPECT_EQ(failed->status, absl::NotFoundError("no table 5"));
+
+  grpc::ByteBuffer unary = EncodeUpdateReply({.plan_version = PlanVersion{6}, .duplicate = false});
+  EXPECT_EQ(DecodeUpdateReply(unary)->plan_version, PlanVersion{6});
+}
+
+TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
+  SCOPED_TRACE(kSeed);
+  RandomRequest random(kSeed);
+  for (int round = 0; round < 10'000; ++round) {
+    v1::StreamReply reply;
+    reply.set_sequence(random.Below(1000));
+    reply.set_more(random.Chance(50));
+    reply.mutable_lookup()->set_rows(random.Bytes(random.Below(500)));
+    std::string text = reply.SerializeAsString();
+    random.Mutate(text);
+    grpc::ByteBuffer bytes = random.Cut(text);
+    std::string rows;
+    (void)DecodeStreamReply(bytes, [&](std::uint64_t, std::size_t size) {
+      EXPECT_LE(size, text.size());
+      rows.resize(size);
+      return absl::StatusOr<std::byte*>(reinterpret_cast<std::byte*>(rows.data()));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace embla::wire

@@ -1,0 +1,356 @@
+#include "core/wire/request_codec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "core/base/text.h"
+#include "core/wire/random_request.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla::wire {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kSeed = 20240607;
+
+// The request that our own encoder makes of a decoded one.
+v1::LookupRequest Again(const LookupCall& call) {
+  grpc::ByteBuffer bytes = EncodeLookupRequest(call.batch, GatherPayload(call.batch));
+  v1::LookupRequest request;
+  EXPECT_TRUE(request.ParseFromString(Flatten(bytes)));
+  return request;
+}
+
+v1::UpdateRequest Again(const UpdateCall& call) {
+  grpc::ByteBuffer bytes = EncodeUpdateRequest(call.batch, GatherPayload(call.batch));
+  v1::UpdateRequest request;
+  EXPECT_TRUE(request.ParseFromString(Flatten(bytes)));
+  return request;
+}
+
+// Values that have several spellings, in the one our encoder uses.
+template <typename Request>
+Request Canonical(Request request) {
+  if (request.wire_dtype() == v1::WIRE_DTYPE_UNSPECIFIED) {
+    request.set_wire_dtype(v1::WIRE_DTYPE_FP32);
+  }
+  for (auto& part : *request.mutable_parts()) {
+    if (part.ids_count() == 0) part.set_weighted(false);
+    if constexpr (std::is_same_v<Request, v1::UpdateRequest>) {
+      if (part.ids_count() == 0) part.set_has_row_sum_squares(false);
+    }
+  }
+  return request;
+}
+
+TEST(RequestCodecDecode, ReadsWhatGeneratedCodeWritesAndWritesWhatItReads) {
+  SCOPED_TRACE(kSeed);
+  RandomRequest random(kSeed);
+  BufferPool pool;
+  for (int round = 0; round < 2000; ++round) {
+    v1::LookupRequest lookup = random.Lookup();
+    grpc::ByteBuffer lookup_bytes = random.Cut(lookup.SerializeAsString());
+    auto lookup_call = DecodeLookupRequest(lookup_bytes, pool, {});
+    ASSERT_TRUE(lookup_call.ok()) << lookup_call.status() << lookup.ShortDebugString();
+    lookup.clear_frame_bytes_max();
+    EXPECT_TRUE(MessageDifferencer::Equals(Again(*lookup_call), Canonical(lookup)))
+        << round << lookup.ShortDebugString();
+
+    const v1::UpdateRequest update = random.Update();
+    grpc::ByteBuffer update_bytes = random.Cut(update.SerializeAsString());
+    auto update_call = DecodeUpdateRequest(update_bytes, pool, {});
+    ASSERT_TRUE(update_call.ok()) << update_call.status() << update.ShortDebugString();
+    v1::UpdateRequest canonical = Canonical(update);
+    EXPECT_TRUE(MessageDifferencer::Equals(Again(*update_call), canonical))
+        << round << update.ShortDebugString();
+  }
+}
+
+TEST(RequestCodecDecode, ReadsStreamRequestsOfGeneratedCode) {
+  SCOPED_TRACE(kSeed);
+  RandomRequest random(kSeed);
+  BufferPool pool;
+  for (int round = 0; round < 2000; ++round) {
+    const v1::StreamRequest stream = random.Stream();
+    grpc::ByteBuffer bytes = random.Cut(stream.SerializeAsString());
+    auto request = DecodeStreamRequest(bytes, pool, {});
+    ASSERT_TRUE(request.ok()) << request.status();
+    ASSERT_TRUE(request->call.ok()) << request->call.status();
+    EXPECT_EQ(request->sequence, stream.sequence());
+    EXPECT_EQ(request->deadline_ms, stream.deadline_ms());
+
+    grpc::ByteBuffer encoded;
+    const StreamCall call{stream.sequence(), stream.deadline_ms()};
+    if (const auto* lookup = std::get_if<LookupCall>(&*request->call)) {
+      encoded = EncodeStreamLookup(call, lookup->batch, GatherPayload(lookup->batch),
+                                   lookup->frame_bytes_max);
+    } else {
+      const auto& update = std::get<UpdateCall>(*request->call);
+      encoded = EncodeStreamUpdate(call, update.batch, GatherPayload(update.batch));
+    }
+    v1::StreamRequest again;
+    ASSERT_TRUE(again.ParseFromString(Flatten(encoded)));
+    v1::StreamRequest expected = stream;
+    if (expected.has_lookup()) {
+      v1::LookupRequest canonical = Canonical(expected.lookup());
+      canonical.set_frame_bytes_max(std::min(canonical.frame_bytes_max(), 4u << 20));
+      *expected.mutable_lookup() = canonical;
+    } else {
+      v1::UpdateRequest canonical = Canonical(expected.update());
+      *expected.mutable_update() = canonical;
+    }
+    EXPECT_TRUE(MessageDifferencer::Equals(again, expected)) << expected.ShortDebugString();
+  }
+}
+
+TEST(RequestCodecDecode, AlignsEveryPayload) {
+  RandomRequest random(kSeed);
+  BufferPool pool;
+  for (int round = 0; round < 50; ++round) {
+    grpc::ByteBuffer bytes = random.Cut(random.Lookup().SerializeAsString());
+    const auto call = DecodeLookupRequest(bytes, pool, {});
+    ASSERT_TRUE(call.ok());
+    if (call->batch.parts.empty()) continue;
+    const auto address = reinterpret_cast<std::uintptr_t>(call->batch.parts[0].ids.data());
+    EXPECT_EQ(address % kBufferAlignment, 0u);
+  }
+}
+
+TEST(RequestCodecDecode, LastOccurrenceOfAFieldWins) {
+  v1::LookupRequest first;
+  first.set_ids(std::string(16, 'x'));
+  v1::LookupRequest second;
+  v1::LookupPart& part = *second.add_parts();
+  part.set_table_id(1);
+  part.set_pooling(v1::POOLING_NONE);
+  part.set_column_end(4);
+  part.set_ids_count(1);
+  const std::int64_t id = 77;
+  second.set_ids(std::string(reinterpret_cast<const char*>(&id), 8));
+  grpc::Slice joined(first.SerializeAsString() + second.SerializeAsString());
+  grpc::ByteBuffer bytes(&joined, 1);
+  BufferPool pool;
+
+  const auto call = DecodeLookupRequest(bytes, pool, {});
+
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(call->batch.parts[0].ids[0], RowId{77});
+}
+
+TEST(RequestCodecDecode, CountsTheBytesOfTheReply) {
+  v1::LookupRequest request;
+  v1::LookupPart& part = *request.add_parts();
+  part.set_table_id(1);
+  part.set_pooling(v1::POOLING_NONE);
+  part.set_column_end(10);
+  part.set_ids_count(3);
+  request.set_ids(std::string(24, '\0'));
+  request.set_wire_dtype(v1::WIRE_DTYPE_INT8);
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+  EXPECT_EQ(DecodeLookupRequest(bytes, pool, {})->reply_bytes, 3u * 18u);
+}
+
+// --- Malformed requests: a valid one, one thing wrong, and what the message says of it.
+
+struct BadLookup {
+  const char* name;
+  std::function<void(v1::LookupRequest&)> damage;
+  const char* message;
+};
+
+v1::LookupRequest GoodLookup() {
+  v1::LookupRequest request;
+  v1::LookupPart& part = *request.add_parts();
+  part.set_table_id(1);
+  part.set_pooling(v1::POOLING_SUM);
+  part.set_column_end(4);
+  part.set_ids_count(3);
+  part.set_bags_count(2);
+  part.set_weighted(true);
+  request.set_ids(std::string(24, '\0'));
+  const std::uint32_t lengths[] = {1, 2};
+  request.set_lengths(std::string(reinterpret_cast<const char*>(lengths), 8));
+  request.set_weights(std::string(12, '\0'));
+  return request;
+}
+
+class RequestCodecBadLookup : public ::testing::TestWithParam<BadLookup> {};
+
+TEST_P(RequestCodecBadLookup, IsInvalidArgumentAndSaysWhy) {
+  v1::LookupRequest request = GoodLookup();
+  GetParam().damage(request);
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+  RequestLimits limits;
+  limits.parts_max = 8;
+  limits.ids_max = 1000;
+  limits.reply_bytes_max = 4000;
+
+  const auto call = DecodeLookupRequest(bytes, pool, limits);
+
+  EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(call.status()), HasSubstr(GetParam().message));
+}
+
+v1::LookupPart& Part(v1::LookupRequest& request) { return *request.mutable_parts(0); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RequestCodecBadLookup,
+    ::testing::Values(
+        BadLookup{"IdsCountTooLarge", [](auto& r) { Part(r).set_ids_count(4); }, "`ids`"},
+        BadLookup{"IdsCountHuge", [](auto& r) { Part(r).set_ids_count(1u << 31); }, "at most 1000"},
+        BadLookup{"IdsCountTooSmall", [](auto& r) { Part(r).set_ids_count(2); }, "sum to 3"},
+        BadLookup{"IdsTruncated", [](auto& r) { r.mutable_ids()->resize(23); }, "multiple of 8"},
+        BadLookup{"IdsLeftOver", [](auto& r) { r.mutable_ids()->resize(32); }, "no part"},
+        BadLookup{"LengthsShort", [](auto& r) { r.mutable_lengths()->resize(4); }, "`lengths`"},
+        BadLookup{"LengthsOdd", [](auto& r) { r.mutable_lengths()->resize(7); }, "multiple of 4"},
+        BadLookup{"LengthsOverflow",
+                  [](auto& r) {
+                    const std::uint32_t lengths[] = {0xffffffff, 4};  // 3 when it wraps.
+                    r.set_lengths(std::string(reinterpret_cast<const char*>(lengths), 8));
+                  },
+                  "sum to 4294967299"},
+        BadLookup{"WeightsMissing", [](auto& r) { r.clear_weights(); }, "`weights`"},
+        BadLookup{"WeightsUnasked", [](auto& r) { Part(r).set_weighted(false); }, "no part"},
+        BadLookup{"WeightsWithMean", [](auto& r) { Part(r).set_pooling(v1::POOLING_MEAN); },
+                  "weights go with"},
+        BadLookup{"BagsWithoutPooling", [](auto& r) { Part(r).set_pooling(v1::POOLING_NONE); },
+                  "bags_count"},
+        BadLookup{"PoolingUnset", [](auto& r) { Part(r).clear_pooling(); }, "pooling is 0"},
+        BadLookup{"PoolingUnknown",
+                  [](auto& r) { Part(r).set_pooling(static_cast<v1::Pooling>(9)); },
+                  "pooling is 9"},
+        BadLookup{"DTypeUnknown", [](auto& r) { r.set_wire_dtype(static_cast<v1::WireDType>(9)); },
+                  "wire_dtype is 9"},
+        BadLookup{"ColumnsEmpty", [](auto& r) { Part(r).set_column_begin(4); }, "columns [4, 4)"},
+        BadLookup{"ColumnsWide", [](auto& r) { Part(r).set_column_end(1u << 31); }, "columns [0,"},
+        BadLookup{"NoTable", [](auto& r) { Part(r).clear_table_id(); }, "table_id is 0"},
+        BadLookup{"ReplyTooLarge", [](auto& r) { Part(r).set_column_end(2000); }, "at most 4000"},
+        BadLookup{"FrameTooSmall", [](auto& r) { r.set_frame_bytes_max(100); }, "frame_bytes_max"},
+        BadLookup{"TooManyParts",
+                  [](auto& r) {
+                    for (int i = 0; i < 8; ++i) *r.add_parts() = r.parts(0);
+                  },
+                  "9 parts"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+struct BadUpdate {
+  const char* name;
+  std::function<void(v1::UpdateRequest&)> damage;
+  const char* message;
+};
+
+v1::UpdateRequest GoodUpdate() {
+  v1::UpdateRequest request;
+  request.set_session(1);
+  request.set_seq(5);
+  request.set_first_incomplete(2);
+  v1::UpdatePart& part = *request.add_parts();
+  part.set_table_id(1);
+  part.set_form(v1::GRADIENT_FORM_ROWS);
+  part.set_column_end(4);
+  part.set_ids_count(2);
+  part.set_has_row_sum_squares(true);
+  request.set_ids(std::string(16, '\0'));
+  request.set_row_sum_squares(std::string(8, '\0'));
+  request.set_gradients(std::string(32, '\0'));
+  return request;
+}
+
+class RequestCodecBadUpdate : public ::testing::TestWithParam<BadUpdate> {};
+
+TEST_P(RequestCodecBadUpdate, IsInvalidArgumentAndSaysWhy) {
+  v1::UpdateRequest request = GoodUpdate();
+  GetParam().damage(request);
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+
+  const auto call = DecodeUpdateRequest(bytes, pool, {});
+
+  EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(call.status()), HasSubstr(GetParam().message));
+}
+
+v1::UpdatePart& Part(v1::UpdateRequest& request) { return *request.mutable_parts(0); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RequestCodecBadUpdate,
+    ::testing::Values(
+        BadUpdate{"NoSession", [](auto& r) { r.clear_session(); }, "session is 0"},
+        BadUpdate{"NoSeq", [](auto& r) { r.clear_seq(); }, "seq is 0"},
+        BadUpdate{"IncompleteAfterSeq", [](auto& r) { r.set_first_incomplete(6); }, "is after seq"},
+        BadUpdate{"FormUnset", [](auto& r) { Part(r).clear_form(); }, "form is 0"},
+        BadUpdate{"FormUnknown",
+                  [](auto& r) { Part(r).set_form(static_cast<v1::GradientForm>(7)); }, "form is 7"},
+        BadUpdate{"BagsWithoutPooling", [](auto& r) { Part(r).set_form(v1::GRADIENT_FORM_BAGS); },
+                  "pooling is 0"},
+        BadUpdate{"SumsWithBags",
+                  [](auto& r) {
+                    Part(r).set_form(v1::GRADIENT_FORM_BAGS);
+                    Part(r).set_pooling(v1::POOLING_SUM);
+                  },
+                  "row_sum_squares"},
+        BadUpdate{"WeightsWithRows", [](auto& r) { Part(r).set_weighted(true); }, "weights"},
+        BadUpdate{"BagsWithRows", [](auto& r) { Part(r).set_bags_count(1); }, "bags_count"},
+        BadUpdate{"PoolingWithRows", [](auto& r) { Part(r).set_pooling(v1::POOLING_SUM); },
+                  "pooling with form 1"},
+        BadUpdate{"GradientsShort", [](auto& r) { r.mutable_gradients()->resize(31); },
+                  "`gradients`"},
+        BadUpdate{"GradientsOfAnotherDType", [](auto& r) { r.set_wire_dtype(v1::WIRE_DTYPE_FP16); },
+                  "`gradients`"},
+        BadUpdate{"SumsShort", [](auto& r) { r.mutable_row_sum_squares()->resize(4); },
+                  "`row_sum_squares`"},
+        BadUpdate{"DTypeUnknown", [](auto& r) { r.set_wire_dtype(static_cast<v1::WireDType>(5)); },
+                  "wire_dtype is 5"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RequestCodecDecode, RefusesPayloadsOverTheLimit) {
+  v1::LookupRequest request = GoodLookup();
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+  RequestLimits limits;
+  limits.request_bytes_max = 30;
+  const auto call = DecodeLookupRequest(bytes, pool, limits);
+  EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(call.status()), HasSubstr("at most 30"));
+}
+
+TEST(RequestCodecDecode, AnswersABadCallUnderItsSequence) {
+  v1::StreamRequest stream;
+  stream.set_sequence(42);
+  *stream.mutable_lookup() = GoodLookup();
+  stream.mutable_lookup()->mutable_ids()->resize(23);
+  BufferPool pool;
+  grpc::Slice flat(stream.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  const auto request = DecodeStreamRequest(bytes, pool, {});
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->sequence, 42u);
+  EXPECT_EQ(request->call.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RequestCodecDecode, AStreamRequestWithoutCallIsAnswered) {
+  v1::StreamRequest stream;
+  stream.set_sequence(7);
+  BufferPool pool;
+  grpc::Slice flat(stream.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  const auto request = DecodeStreamRequest(bytes, pool, {});
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->sequence, 7u);
+  EXPECT_FALSE(request->call.ok());
+}
+
+}  // namespace
+}  // namespace embla::wire
