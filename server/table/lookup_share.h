@@ -1,0 +1,61 @@
+// One device's share of a lookup: the rows of one of its slices.
+//
+// Both forms first select the ids that the slice has, and tell how many they found; the node adds
+// up what all devices found to see whether an id was missed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/rows/request.h"
+#include "kernels/lookup.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// The ids of an unpooled part that one slice has.
+class RowSelection {
+ public:
+  void Select(std::span<const RowId> ids, const Slice& slice);
+  std::size_t found() const { return slots_.size(); }
+
+  // Copies columns `columns` of the selected rows to their positions: the row of ids[i] to row i
+  // of `out`. Other rows of `out` are left alone.
+  absl::Status Gather(const RowStore& store, ColumnRange columns, const kernels::Output& out);
+
+ private:
+  bool all_ = false;  // Every id: positions_ is not needed.
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint32_t> positions_;  // Of slots_, ascending.
+  std::vector<std::byte> rows_;           // Gathered rows on their way to their positions.
+};
+
+// The ids of a pooled part that one slice has, bag by bag.
+class BagSelection {
+ public:
+  void Select(const LookupPart& part, const Slice& slice);
+  std::size_t found() const { return slots_.size(); }
+
+  // The next `count` bags, from the first one on.
+  kernels::Bags Next(std::size_t count);
+
+ private:
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint32_t> lengths_;
+  std::vector<float> weights_;  // Empty, or one per slot.
+  std::size_t next_bag_ = 0;
+  std::size_t next_slot_ = 0;
+};
+
+// Adds up what several slices of a device have of the same bags and columns. `selections` and
+// `slices` go together; the next `count` bags of every selection are written to `out` (fp32).
+// `scratch` is memory to reuse.
+absl::Status PoolNext(std::span<BagSelection> selections, std::span<const RowStore* const> stores,
+                      std::size_t count, ColumnRange columns, const kernels::Output& out,
+                      std::vector<float>& scratch);
+
+}  // namespace embla

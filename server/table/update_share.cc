@@ -1,0 +1,271 @@
+#include "server/table/update_share.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "server/table/element.h"
+
+namespace embla {
+namespace {
+
+// Summed gradients in flight per thread: they stay in the second-level cache between the sum and
+// the step.
+constexpr std::size_t kSumBytes = std::size_t{256} << 10;
+
+// Memory that a share keeps from one request to the next.
+constexpr std::size_t kRetainedElements = std::size_t{1} << 20;
+
+// A row statistic spans columns that the slice does not have.
+bool NeedsWholeRows(const OptimizerSpec& optimizer, const Slice& slice, std::uint32_t dim) {
+  return NeedsRowStatistic(optimizer) && slice.columns() != dim;
+}
+
+bool Overlap(const UpdatePart& part, const Slice& slice) {
+  return part.column_begin < slice.column_end && slice.column_begin < part.column_end;
+}
+
+bool IsWeighted(const UpdatePart& part) {
+  return part.form == UpdatePart::Form::kBags &&
+         (part.pooling == Pooling::kMean || !part.weights.empty());
+}
+
+std::string Columns(std::uint32_t begin, std::uint32_t end) {
+  return absl::StrCat("[", begin, ", ", end, ")");
+}
+
+absl::Status CheckPartFits(const TableShard& table, const Slice& slice,
+                           const OptimizerSpec& optimizer, const UpdatePart& part,
+                           const UpdatePart& first) {
+  if (part.column_begin > slice.column_begin || part.column_end < slice.column_end) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "table ", table.name(), ": gradients of columns ",
+        Columns(part.column_begin, part.column_end), " are only a part of the columns ",
+        Columns(slice.column_begin, slice.column_end), " that are stored together"));
+  }
+  if (part.column_begin != first.column_begin || part.column_end != first.column_end ||
+      part.clipped != first.clipped ||
+      part.row_sum_squares.empty() != first.row_sum_squares.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table.name(),
+                     ": its parts in one update differ in columns, in `clipped` or in "
+                     "having row_sum_squares"));
+  }
+  if (NeedsWholeRows(optimizer, slice, table.dim()) && part.columns() != table.dim() &&
+      part.row_sum_squares.empty() && !part.ids.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table.name(), ": gradients of columns ",
+                     Columns(part.column_begin, part.column_end), " of ", table.dim(),
+                     " need row_sum_squares, as its optimizer has a statistic over whole rows"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimizer,
+                           TableParts parts) {
+  for (const Slice& slice : table.slices()) {
+    const UpdatePart* first = nullptr;
+    for (const UpdatePart* part : parts) {
+      if (!Overlap(*part, slice)) continue;
+      if (first == nullptr) first = part;
+      EMBLA_RETURN_IF_ERROR(CheckPartFits(table, slice, optimizer, *part, *first));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, TableParts parts,
+                                  DType wire_dtype) {
+  const Slice& slice = own.slice;
+  std::vector<const UpdatePart*> here;
+  for (const UpdatePart* part : parts) {
+    if (Overlap(*part, slice)) here.push_back(part);
+  }
+  found_ = 0;
+  if (here.empty()) {
+    ids_.clear();
+    kernels::GroupIds({}, grouping_);
+    return absl::OkStatus();
+  }
+  const UpdatePart& first = *here.front();
+  const std::size_t row_bytes = RowBytes(wire_dtype, first.columns());
+  JoinGradients(here, row_bytes);
+  Collect(slice, here);
+  found_ = ids_.size() * slice.columns();
+  kernels::GroupIds(ids_, grouping_);
+
+  const bool whole_rows = NeedsWholeRows(spec.optimizer, slice, spec.dim);
+  compute_row_sum_squares_ = whole_rows && first.columns() == spec.dim;
+  if (!whole_rows || compute_row_sum_squares_) row_sum_squares_.clear();
+  if (!row_sum_squares_.empty()) EMBLA_RETURN_IF_ERROR(CheckUnique(slice));
+
+  // int8 rows carry one scale for all their columns, and a statistic needs them all: sum them all.
+  const bool all_columns = compute_row_sum_squares_ || wire_dtype == DType::kInt8Rowwise;
+  const std::uint32_t skipped = slice.column_begin - first.column_begin;
+  first_column_ = all_columns ? skipped : 0;
+  gradients_.rows.element = ElementOf(wire_dtype);
+  gradients_.rows.stride_bytes = row_bytes;
+  if (!all_columns) {
+    gradients_.rows.base = static_cast<const std::byte*>(gradients_.rows.base) +
+                           std::size_t{skipped} * ElementBytes(wire_dtype);
+  }
+  gradients_.columns = all_columns ? first.columns() : slice.columns();
+  gradients_.row_of = gradient_of_.data();
+  gradients_.factors = factors_.empty() ? nullptr : factors_.data();
+  gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
+  return absl::OkStatus();
+}
+
+// Gradient rows of all parts as one array: parts that follow each other in memory, as those of a
+// decoded request do, are one already.
+void UpdateShare::JoinGradients(TableParts parts, std::size_t row_bytes) {
+  const std::byte* const base = parts.front()->gradients.data();
+  const std::byte* end = base;
+  bool adjacent = true;
+  std::size_t bytes = 0;
+  for (const UpdatePart* part : parts) {
+    adjacent = adjacent && (part->gradients.empty() || part->gradients.data() == end);
+    end += part->gradients.size();
+    bytes += part->gradients.size();
+  }
+  if (joined_.capacity() > kRetainedElements) joined_ = {};
+  gradients_.rows.base = base;
+  if (adjacent) return;
+  joined_.resize(bytes);
+  std::size_t at = 0;
+  for (const UpdatePart* part : parts) {
+    if (part->gradients.empty()) continue;
+    std::memcpy(joined_.data() + at, part->gradients.data(), part->gradients.size());
+    at += part->gradients.size();
+  }
+  gradients_.rows.base = joined_.data();
+}
+
+void UpdateShare::Collect(const Slice& slice, TableParts parts) {
+  if (ids_.capacity() > kRetainedElements) {
+    ids_ = {};
+    gradient_of_ = {};
+    factors_ = {};
+    row_sum_squares_ = {};
+    grouping_ = {};
+  }
+  ids_.clear();
+  gradient_of_.clear();
+  factors_.clear();
+  row_sum_squares_.clear();
+  const bool weighted = std::any_of(parts.begin(), parts.end(),
+                                    [](const UpdatePart* part) { return IsWeighted(*part); });
+  std::uint32_t first_gradient = 0;
+  for (const UpdatePart* part : parts) {
+    if (part->form == UpdatePart::Form::kRows) {
+      CollectRows(slice, *part, first_gradient);
+    } else {
+      CollectBags(slice, *part, first_gradient);
+    }
+    if (weighted && !IsWeighted(*part)) factors_.resize(ids_.size(), 1.0f);
+    first_gradient += static_cast<std::uint32_t>(part->gradient_rows());
+  }
+}
+
+void UpdateShare::CollectRows(const Slice& slice, const UpdatePart& part,
+                              std::uint32_t first_gradient) {
+  std::size_t at = ids_.size();
+  ids_.resize(at + part.ids.size());
+  gradient_of_.resize(at + part.ids.size());
+  const bool with_squares = !part.row_sum_squares.empty();
+  if (with_squares) row_sum_squares_.resize(at + part.ids.size());
+  const auto rows = static_cast<std::uint64_t>(slice.rows());
+  for (std::size_t i = 0; i < part.ids.size(); ++i) {
+    const std::int64_t id = ToInt(part.ids[i]);
+    ids_[at] = id;
+    gradient_of_[at] = first_gradient + static_cast<std::uint32_t>(i);
+    if (with_squares) row_sum_squares_[at] = part.row_sum_squares[i];
+    at += static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(slice.row_begin) < rows;
+  }
+  ids_.resize(at);
+  gradient_of_.resize(at);
+  if (with_squares) row_sum_squares_.resize(at);
+}
+
+void UpdateShare::CollectBags(const Slice& slice, const UpdatePart& part,
+                              std::uint32_t first_gradient) {
+  std::size_t at = ids_.size();
+  ids_.resize(at + part.ids.size());
+  gradient_of_.resize(at + part.ids.size());
+  const bool weighted = IsWeighted(part);
+  if (weighted) factors_.resize(at + part.ids.size());
+  const auto rows = static_cast<std::uint64_t>(slice.rows());
+  std::size_t i = 0;
+  for (std::size_t bag = 0; bag < part.lengths.size(); ++bag) {
+    const float inverse =
+        part.lengths[bag] == 0 ? 0.0f : 1.0f / static_cast<float>(part.lengths[bag]);
+    for (const std::size_t end = i + part.lengths[bag]; i < end; ++i) {
+      const std::int64_t id = ToInt(part.ids[i]);
+      ids_[at] = id;
+      gradient_of_[at] = first_gradient + static_cast<std::uint32_t>(bag);
+      if (weighted) factors_[at] = part.weights.empty() ? inverse : part.weights[i];
+      at += static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(slice.row_begin) < rows;
+    }
+  }
+  ids_.resize(at);
+  gradient_of_.resize(at);
+  if (weighted) factors_.resize(at);
+}
+
+absl::Status UpdateShare::CheckUnique(const Slice& slice) const {
+  if (grouping_.ids.size() == ids_.size()) return absl::OkStatus();
+  for (std::size_t i = 0; i < grouping_.ids.size(); ++i) {
+    if (grouping_.offsets[i + 1] - grouping_.offsets[i] == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("row ", grouping_.ids[i], " occurs ",
+                                                   grouping_.offsets[i + 1] - grouping_.offsets[i],
+                                                   " times, but row_sum_squares need unique ids"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateShare::Apply(const TableSpec& spec, OwnSlice& own, std::uint64_t step,
+                                ThreadPool& pool, SumScratch& scratch) const {
+  const std::size_t touched = touched_rows();
+  const std::size_t columns = gradients_.columns;
+  const std::size_t rows_per_thread =
+      touched == 0 ? 1
+                   : std::clamp<std::size_t>(kSumBytes / (columns * sizeof(float)), 16, touched);
+  const std::size_t rows_at_once = std::min(touched, rows_per_thread * pool.threads());
+  scratch.sums.resize(rows_at_once * columns);
+  scratch.slots.resize(rows_at_once);
+  const bool with_squares = compute_row_sum_squares_ || !row_sum_squares_.empty();
+  scratch.row_sum_squares.resize(with_squares ? rows_at_once : 0);
+
+  for (std::size_t first = 0; first < touched; first += rows_at_once) {
+    const std::size_t count = std::min(rows_at_once, touched - first);
+    pool.ParallelFor(count, rows_per_thread, [&](std::size_t begin, std::size_t end) {
+      const std::span<float> sums =
+          std::span(scratch.sums).subspan(begin * columns, (end - begin) * columns);
+      kernels::SumSegments(grouping_, gradients_, first + begin, first + end, sums, columns);
+      for (std::size_t i = begin; i < end; ++i) {
+        const std::size_t row = first + i;
+        scratch.slots[i] = static_cast<std::uint32_t>(grouping_.ids[row] - own.slice.row_begin);
+        if (row_sum_squares_.empty()) continue;
+        scratch.row_sum_squares[i] = row_sum_squares_[grouping_.positions[grouping_.offsets[row]]];
+      }
+      if (!compute_row_sum_squares_) return;
+      kernels::RowSumSquares({sums.data(), columns * sizeof(float),
+                              static_cast<std::uint32_t>(columns), kernels::Element::kFloat32},
+                             std::span(scratch.row_sum_squares).subspan(begin, end - begin));
+    });
+    RowStepBatch batch;
+    batch.slots = std::span(scratch.slots).first(count);
+    batch.gradients = std::span(scratch.sums).first(count * columns).subspan(first_column_);
+    batch.stride = columns;
+    if (with_squares) batch.row_sum_squares = std::span(scratch.row_sum_squares).first(count);
+    batch.step = step;
+    EMBLA_RETURN_IF_ERROR(own.store->Step(batch));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla

@@ -1,0 +1,79 @@
+// One device's share of an update: all gradients of a batch for the rows of one slice, summed per
+// row, and one optimizer step for each of those rows.
+//
+// Prepare changes nothing and finds whatever can be wrong; Apply cannot fail for reasons that a
+// request could cause. Between the two, the devices of a node agree.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/rows/request.h"
+#include "kernels/combine.h"
+#include "server/storage/thread_pool.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// The parts of one table in an update.
+using TableParts = std::span<const UpdatePart* const>;
+
+// What must hold between the parts of a table and the slices that the node has of it, whatever the
+// ids: a slice gets whole rows of gradients, the parts of a slice have the same columns, and an
+// optimizer with a row statistic gets it. Errors: InvalidArgument, FailedPrecondition.
+absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimizer,
+                           TableParts parts);
+
+// Memory of a device for summed gradients; reused by all its updates.
+struct SumScratch {
+  std::vector<float> sums;
+  std::vector<float> row_sum_squares;
+  std::vector<std::uint32_t> slots;
+};
+
+class UpdateShare {
+ public:
+  // Collects what `parts` have for `own`, in arrival order. The parts must live until Apply.
+  // InvalidArgument: a row occurs twice where sums of squares came with the gradients.
+  //
+  // Requires: CheckPartsFit.
+  absl::Status Prepare(const TableSpec& spec, const OwnSlice& own, TableParts parts,
+                       DType wire_dtype);
+
+  // Ids found times columns of the slice, as Prepare counted.
+  std::size_t found() const { return found_; }
+  // Rows that Apply will step.
+  std::size_t touched_rows() const { return grouping_.ids.size(); }
+
+  // The rows that Apply will step, ascending.
+  std::span<const std::int64_t> rows() const { return grouping_.ids; }
+
+  // One optimizer step for every touched row.
+  absl::Status Apply(const TableSpec& spec, OwnSlice& own, std::uint64_t step, ThreadPool& pool,
+                     SumScratch& scratch) const;
+
+ private:
+  void Collect(const Slice& slice, TableParts parts);
+  void CollectRows(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
+  void CollectBags(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
+  void JoinGradients(TableParts parts, std::size_t row_bytes);
+  absl::Status CheckUnique(const Slice& slice) const;
+
+  // Of each occurrence of a row of the slice, in arrival order.
+  std::vector<std::int64_t> ids_;
+  std::vector<std::uint32_t> gradient_of_;
+  std::vector<float> factors_;          // Empty: all 1.
+  std::vector<float> row_sum_squares_;  // Empty: computed, or not needed.
+
+  kernels::Grouping grouping_;
+  kernels::Gradients gradients_;
+  std::vector<std::byte> joined_;   // The parts' gradients, where they are not adjacent.
+  std::uint32_t first_column_ = 0;  // Of the slice, in a summed gradient.
+  bool compute_row_sum_squares_ = false;
+  std::size_t found_ = 0;
+};
+
+}  // namespace embla
