@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 or Ubuntu 24.04 to a trained model: installs packages, builds, starts one
+# coordinator and two nodes of two CPU devices on loopback, trains, shows the plan and the metrics,
+# and stops. Everything it starts ends with it.
+#
+#   deploy/quickstart.sh                                    trains on generated examples
+#   deploy/quickstart.sh --train FILE --test FILE [--report FILE]
+#   deploy/quickstart.sh ... -- --epochs 3 --dim 16         the rest goes to embla-train
+set -euo pipefail
+export LC_ALL=C
+
+usage() {
+  echo "usage: $0 [--train FILE --test FILE] [--report FILE] [-- EMBLA-TRAIN-OPTIONS]" >&2
+  exit 2
+}
+
+train_file="" test_file="" report_file=""
+train_options=()
+while (($# > 0)); do
+  case "$1" in
+    --train | --test | --report)
+      (($# >= 2)) || usage
+      declare "${1#--}_file=$(realpath --canonicalize-missing "$2")"
+      shift 2
+      ;;
+    --)
+      shift
+      train_options=("$@")
+      break
+      ;;
+    *) usage ;;
+  esac
+done
+if [[ -n "$train_file" || -n "$test_file" ]]; then
+  [[ -r "$train_file" && -r "$test_file" ]] || {
+    echo "cannot read --train \"$train_file\" and --test \"$test_file\"; both are needed" >&2
+    exit 2
+  }
+  input=(--train "$train_file" --test "$test_file")
+else
+  input=(--generate 200000)
+fi
+[[ -z "$report_file" ]] || input+=(--report "$report_file")
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+title() { printf '\n== %s\n' "$*"; }
+
+title "packages"
+deploy/install_packages.sh
+
+title "build"
+cmake --preset release
+nice cmake --build --preset release --parallel "${EMBLA_JOBS:-$(nproc)}" \
+  --target embla embla-coordinator embla-shard embla-train
+bin="$PWD/build/release/bin"
+
+# ------------------------------------------------------------------ the cluster, and its end
+
+work="$(mktemp -d)"
+children=()
+# shellcheck disable=SC2317,SC2329  # Called by the trap.
+stop() {
+  local status=$?
+  trap - EXIT
+  if ((status != 0)); then
+    tail -n 20 "$work"/*.log >&2 || true
+  fi
+  # Nodes before the coordinator: they would only complain that it is gone.
+  for ((i = ${#children[@]} - 1; i >= 0; --i)); do
+    kill -TERM "${children[i]}" 2>/dev/null || true
+    if ! timeout 20 tail --pid="${children[i]}" -f /dev/null; then
+      kill -KILL "${children[i]}" 2>/dev/null || true
+    fi
+    wait "${children[i]}" 2>/dev/null || status=$((status == 0 ? 1 : status))
+  done
+  rm -rf "$work"
+  exit "$status"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start NAME PROGRAM OPTIONS...: returns when the program has written its port file.
+start() {
+  local name="$1"
+  shift
+  "$bin/$1" "${@:2}" --port-file "$work/$name.json" >"$work/$name.log" 2>&1 &
+  children+=($!)
+  for ((i = 0; i < 600; ++i)); do
+    [[ -s "$work/$name.json" ]] && return
+    kill -0 "${children[-1]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "$name did not start" >&2
+  return 1
+}
+
+# address NAME KEY: what stands in the port file, for instance "address node1 metrics".
+address() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\\([^\"]*\\)\".*/\\1/p" "$work/$1.json"; }
+
+title "start"
+loopback=127.0.0.1:0
+start coordinator embla-coordinator --listen "$loopback" --admin-listen "$loopback" \
+  --metrics-listen "$loopback" --state-dir "$work/state"
+EMBLA_COORDINATOR="$(address coordinator listen)"
+EMBLA_ADMIN="$(address coordinator admin)"
+export EMBLA_COORDINATOR EMBLA_ADMIN
+for node in node1 node2; do
+  start "$node" embla-shard --name "$node" --coordinator "$EMBLA_COORDINATOR" \
+    --listen "$loopback" --metrics-listen "$loopback" --devices cpu:2
+done
+for ((i = 0; i < 300; ++i)); do
+  "$bin/embla" cluster status -o json | grep -q '"nodes_live": 2' && break
+  sleep 0.1
+done
+"$bin/embla" cluster status
+"$bin/embla" node ls
+
+# ------------------------------------------------------------------ the work
+
+title "train"
+"$bin/embla-train" --coordinator "$EMBLA_COORDINATOR" --admin "$EMBLA_ADMIN" --trainers 2 \
+  "${input[@]}" "${train_options[@]}"
+
+title "plan"
+"$bin/embla" plan show
+
+title "metrics"
+for process in coordinator node1 node2; do
+  echo "$process: http://$(address "$process" metrics)/metrics"
+done
+curl --silent --show-error --fail "http://$(address node1 metrics)/metrics" |
+  grep -E '^embla_(plan_version|rows_(looked_up|updated)_total|requests_total)'
+
+title "stop"
