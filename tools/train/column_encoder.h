@@ -1,0 +1,86 @@
+// Turns the text of one column into row numbers of an embedding table.
+//
+// The rule, chosen per column from the training data and printed at the start:
+//   as it is   text, or numbers with at most `as_is_max` distinct values: one row per value
+//   bucketed   numbers with more: half powers of two, so that 100 and 120 share a row, 100 and 150
+//              do not; the sign is kept, zero stands alone. Values outside the trained range fall
+//              into its first or last bucket
+//   hashed     text with more than hash_rows distinct values, and all Criteo categories: values may
+//              share a row
+// Every column has row 0 for a missing value. Unless it is hashed, it has row 1 for values that the
+// training data did not have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace embla::train {
+
+inline constexpr std::uint32_t kMissingRow = 0;
+inline constexpr std::uint32_t kUnseenRow = 1;
+
+struct ColumnRule {
+  std::size_t as_is_max = 100;         // Distinct numbers that are still taken as they are.
+  std::uint32_t hash_rows = 1u << 20;  // Rows of a hashed column; at least 2.
+};
+
+// Half powers of two: 0 for 0, else sign * (41 + floor(2 log2 |value|)), with |value| limited to
+// 2^-20 .. 2^64. Requires: value is finite.
+inline constexpr int kBucketMax = 169;
+int BucketOf(double value);
+
+// Thread safety: const methods may be called from any thread.
+class ColumnEncoder {
+ public:
+  using Values = absl::flat_hash_map<std::string, std::uint32_t>;
+
+  // values[text] counts from 0 without a gap.
+  static ColumnEncoder AsIs(Values values);
+  // Requires: lowest <= highest, both within +-kBucketMax.
+  static ColumnEncoder Bucketed(int lowest, int highest);
+  // `salt` makes columns collide independently of each other. Requires: rows >= 2.
+  static ColumnEncoder Hashed(std::uint32_t rows, std::uint64_t salt);
+
+  std::uint32_t rows() const { return rows_; }
+  // Below rows().
+  std::uint32_t Encode(std::string_view cell) const;
+  // For people: "42 values as they are".
+  std::string Describe() const;
+
+ private:
+  enum class Kind { kAsIs, kBucketed, kHashed };
+  ColumnEncoder(Kind kind, std::uint32_t rows) : kind_(kind), rows_(rows) {}
+
+  Kind kind_;
+  std::uint32_t rows_;
+  Values values_;
+  int lowest_ = 0;
+  int highest_ = 0;
+  std::uint64_t salt_ = 0;
+};
+
+// Looks at every cell of one column of the training data, then chooses the encoder.
+class ColumnProfile {
+ public:
+  // keep_text: the numbers of this column are names (a postcode), so they are never bucketed.
+  ColumnProfile(const ColumnRule& rule, bool keep_text, std::uint64_t salt)
+      : rule_(rule), numeric_(!keep_text), salt_(salt) {}
+
+  void Add(std::string_view cell);
+  // Once, after the last Add.
+  ColumnEncoder Choose();
+
+ private:
+  const ColumnRule rule_;
+  bool numeric_;  // All values so far are numbers.
+  const std::uint64_t salt_;
+  bool overflowed_ = false;  // More than hash_rows distinct values; values_ is no longer kept.
+  ColumnEncoder::Values values_;
+  int lowest_ = kBucketMax;
+  int highest_ = -kBucketMax;
+};
+
+}  // namespace embla::train

@@ -1,0 +1,144 @@
+#include "tools/train/file_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "tools/train/criteo.h"
+#include "tools/train/random.h"
+
+namespace embla::train {
+namespace {
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& names,
+                                             std::vector<ColumnEncoder> encoders) {
+  auto encoding = std::make_shared<Encoding>();
+  encoding->encoders = std::move(encoders);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const ColumnEncoder& encoder = encoding->encoders[i];
+    encoding->columns.push_back({names[i], encoder.rows(), encoder.Describe()});
+  }
+  return encoding;
+}
+
+// Needs no look at the data, so that click logs of any size start at once.
+std::shared_ptr<const Encoding> CriteoEncoding(const std::vector<std::string>& names,
+                                               const ColumnRule& rule) {
+  std::vector<ColumnEncoder> encoders;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::Bucketed(-kBucketMax, kBucketMax)
+                                           : ColumnEncoder::Hashed(rule.hash_rows, i));
+  }
+  return MakeEncoding(names, std::move(encoders));
+}
+
+}  // namespace
+
+bool Split::Takes(std::uint64_t position) const {
+  if (part == Part::kAll) return true;
+  const bool holdout = Random(Mix(seed) ^ position).Uniform() < holdout_share;
+  return holdout == (part == Part::kHoldout);
+}
+
+FileSource::FileSource(FileOptions options, OpenedFormat opened, BadRows& bad_rows)
+    : options_(std::move(options)), opened_(std::move(opened)), bad_rows_(bad_rows) {}
+
+absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Learn(const FileOptions& options,
+                                                              BadRows& bad_rows) {
+  EMBLA_ASSIGN_OR_RETURN(OpenedFormat opened,
+                         OpenFormat(options.path, options.format, options.csv, options.label_kind));
+  std::unique_ptr<FileSource> source(new FileSource(options, std::move(opened), bad_rows));
+  if (source->format() == Format::kCriteo) {
+    source->encoding_ = CriteoEncoding(source->opened_.parser->columns(), options.rule);
+  } else {
+    EMBLA_RETURN_IF_ERROR(source->LearnEncoding());
+  }
+  EMBLA_RETURN_IF_ERROR(source->Restart());
+  return source;
+}
+
+absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Open(
+    const FileOptions& options, std::shared_ptr<const Encoding> encoding, BadRows& bad_rows) {
+  EMBLA_ASSIGN_OR_RETURN(OpenedFormat opened,
+                         OpenFormat(options.path, options.format, options.csv, options.label_kind));
+  std::unique_ptr<FileSource> source(new FileSource(options, std::move(opened), bad_rows));
+  source->encoding_ = std::move(encoding);
+  EMBLA_RETURN_IF_ERROR(source->CheckColumns());
+  EMBLA_RETURN_IF_ERROR(source->Restart());
+  return source;
+}
+
+absl::Status FileSource::LearnEncoding() {
+  const std::vector<std::string>& names = opened_.parser->columns();
+  for (const std::string& name : options_.keep_text) {
+    if (!Contains(names, name)) {
+      return absl::NotFoundError(absl::StrCat(options_.path, ": no column '", name, "'; it has ",
+                                              absl::StrJoin(names, ", ")));
+    }
+  }
+  const bool ratings = format() == Format::kRatings;  // Users and items are names.
+  std::vector<ColumnProfile> profiles;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    profiles.emplace_back(options_.rule, ratings || Contains(options_.keep_text, names[i]), i);
+  }
+  EMBLA_RETURN_IF_ERROR(Restart());
+  Record record;
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(const bool more, Next(record));
+    if (!more) break;
+    for (std::size_t i = 0; i < profiles.size(); ++i) profiles[i].Add(record.cells[i]);
+  }
+  std::vector<ColumnEncoder> encoders;
+  for (ColumnProfile& profile : profiles) encoders.push_back(profile.Choose());
+  encoding_ = MakeEncoding(names, std::move(encoders));
+  return absl::OkStatus();
+}
+
+absl::Status FileSource::CheckColumns() const {
+  std::vector<std::string> expected;
+  for (const Column& column : encoding_->columns) expected.push_back(column.name);
+  if (expected == opened_.parser->columns()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(options_.path, ": columns are ", absl::StrJoin(opened_.parser->columns(), ", "),
+                   "; the training data has ", absl::StrJoin(expected, ", ")));
+}
+
+absl::Status FileSource::Restart() {
+  EMBLA_ASSIGN_OR_RETURN(reader_, RecordReader::Open(options_.path, *opened_.parser, bad_rows_));
+  if (read_before_) bad_rows_.BeginAnotherPass();
+  read_before_ = false;
+  position_ = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> FileSource::Next(Record& record) {
+  read_before_ = true;
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(const bool more, reader_->Next(record));
+    if (!more) return false;
+    if (options_.split.Takes(position_++)) return true;
+  }
+}
+
+absl::Status FileSource::Read(std::size_t count, Examples& out) {
+  out.columns = columns().size();
+  Record record;
+  for (std::size_t i = 0; i < count; ++i) {
+    EMBLA_ASSIGN_OR_RETURN(const bool more, Next(record));
+    if (!more) break;
+    for (std::size_t c = 0; c < out.columns; ++c) {
+      out.rows.push_back(encoding_->encoders[c].Encode(record.cells[c]));
+    }
+    out.labels.push_back(record.label);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla::train
