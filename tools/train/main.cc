@@ -1,0 +1,213 @@
+// embla-train: trains a factorization machine or matrix factorization through an Embla cluster.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "tools/train/job.h"
+
+namespace embla::train {
+namespace {
+
+// Exit codes: 0 done, 1 the run failed, 2 the options or the input are wrong.
+constexpr int kFailed = 1;
+constexpr int kWrongInput = 2;
+
+struct Settings {
+  InputOptions input;
+  RunOptions run;
+  std::string coordinator = "127.0.0.1:7070";
+  std::string admin = "127.0.0.1:7071";
+  double timeout_seconds = 10.0;
+  double patience_seconds = 60.0;
+  bool quiet = false;
+};
+
+CLI::CheckedTransformer FormatNames() {
+  return CLI::CheckedTransformer(std::map<std::string, Format>{{"auto", Format::kAuto},
+                                                               {"csv", Format::kCsv},
+                                                               {"criteo", Format::kCriteo},
+                                                               {"ratings", Format::kRatings}});
+}
+
+CLI::CheckedTransformer ModelNames() {
+  return CLI::CheckedTransformer(
+      std::map<std::string, ModelKind>{{"fm", ModelKind::kFm}, {"mf", ModelKind::kMf}});
+}
+
+CLI::CheckedTransformer LossNames() {
+  return CLI::CheckedTransformer(
+      std::map<std::string, Loss>{{"logistic", Loss::kLogistic}, {"squared", Loss::kSquared}});
+}
+
+CLI::CheckedTransformer WireNames() {
+  return CLI::CheckedTransformer(
+      std::map<std::string, client::WireFormat>{{"fp32", client::WireFormat::kFp32},
+                                                {"fp16", client::WireFormat::kFp16},
+                                                {"bf16", client::WireFormat::kBf16},
+                                                {"int8", client::WireFormat::kInt8}});
+}
+
+void AddClusterOptions(CLI::App& app, Settings& settings) {
+  auto* group = app.add_option_group("Cluster");
+  group->add_option("--coordinator", settings.coordinator, "Address for trainers")
+      ->capture_default_str();
+  group->add_option("--admin", settings.admin, "Address for table creation")->capture_default_str();
+  group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
+      ->capture_default_str();
+  group
+      ->add_option("--patience", settings.patience_seconds,
+                   "Seconds to repeat lookups while a node is away; 0: fail at once")
+      ->capture_default_str();
+}
+
+void AddInputOptions(CLI::App& app, InputOptions& input) {
+  auto* group = app.add_option_group("Input");
+  group->add_option("--train", input.train_path,
+                    "CSV, Criteo or ratings file; plain, gzip or zstd");
+  group->add_option("--test", input.test_path, "Test file; without it a share is held out");
+  group->add_option("--holdout", input.holdout_share, "Share of --train to test on")
+      ->capture_default_str();
+  group->add_option("--generate", input.generate, "Train on N generated examples instead");
+  group->add_option("--generate-columns", input.generate_columns)->capture_default_str();
+  group->add_option("--generate-rows", input.generate_rows,
+                    "Per column; 0: one for every 2,000 examples");
+  group->add_option("--format", input.format, "auto, csv, criteo or ratings")
+      ->transform(FormatNames());
+  group->add_option("--label", input.csv.label, "CSV label column")->capture_default_str();
+  group->add_option("--drop", input.csv.dropped, "CSV columns to leave out")->delimiter(',');
+  group
+      ->add_option("--categorical", input.keep_text,
+                   "CSV columns whose numbers are names, never bucketed")
+      ->delimiter(',');
+  group
+      ->add_option("--as-is-max", input.rule.as_is_max,
+                   "Numbers with more distinct values than this are bucketed")
+      ->capture_default_str();
+  group->add_option("--hash-rows", input.rule.hash_rows, "Rows of a hashed column")
+      ->capture_default_str();
+  group->add_flag("--strict", input.strict, "Fail at the first bad row");
+  group->add_option("--bad-rows-shown", input.bad_rows_shown)->capture_default_str();
+}
+
+void AddModelOptions(CLI::App& app, Settings& settings) {
+  auto* group = app.add_option_group("Model and tables");
+  TableOptions& tables = settings.run.tables;
+  group
+      ->add_option("--model", settings.input.model,
+                   "fm, or mf for user and item (default: mf for ratings)")
+      ->transform(ModelNames());
+  group->add_option("--loss", settings.input.loss, "logistic, or squared (default for mf)")
+      ->transform(LossNames());
+  group->add_option("--dim", settings.run.dim, "Factors per row")->capture_default_str();
+  group->add_option("--prefix", settings.run.prefix, "Table names start with it")
+      ->capture_default_str();
+  group->add_option("--sharding", tables.sharding, "Of new tables (default: row_wise)");
+  group->add_option("--optimizer", tables.optimizer, "Of new tables (default: rowwise_adagrad)");
+  group->add_option("--nodes", tables.nodes, "Nodes of new tables (default: all)")->delimiter(',');
+  group->add_option("--dtype", tables.dtype, "Of new tables: fp32, fp16 or bf16")
+      ->capture_default_str();
+  group->add_option("--lr", tables.learning_rate, "Learning rate of new tables")
+      ->capture_default_str();
+  group->add_option("--weight-decay", tables.weight_decay, "L2, of new tables")
+      ->capture_default_str();
+  group->add_option("--init", tables.init_deviation, "Deviation of initial factors")
+      ->capture_default_str();
+}
+
+void AddTrainingOptions(CLI::App& app, Settings& settings) {
+  auto* group = app.add_option_group("Training");
+  RunOptions& run = settings.run;
+  group->add_option("--trainers", run.trainers, "Threads of this process")->capture_default_str();
+  group->add_option("--rank", run.rank, "This process among --world")->capture_default_str();
+  group->add_option("--world", run.world, "Processes that share the input")->capture_default_str();
+  group->add_option("--epochs", run.epochs)->capture_default_str();
+  group->add_option("--batch", run.trainer.batch, "Examples per step")->capture_default_str();
+  group->add_option("--wire", run.trainer.wire, "fp32, fp16, bf16 or int8")->transform(WireNames());
+  group->add_flag("--synchronous", run.trainer.synchronous,
+                  "Each step waits for the update of the step before");
+  group->add_option("--updates-in-flight", run.trainer.updates_in_flight)->capture_default_str();
+  group->add_flag("--gradient-mean", run.trainer.gradient_mean,
+                  "Divide gradients by the batch size");
+  group->add_option("--seed", run.seed, "Of initial weights and the order of examples")
+      ->capture_default_str();
+  group->add_option("--chunk", run.chunk_examples, "Examples in memory at a time")
+      ->capture_default_str();
+  group->add_option("--report", run.report_path, "Write the final figures as JSON");
+  group->add_option("--export", run.export_dir, "Write all tables as .npy into this folder");
+  group->add_flag("--quiet", settings.quiet, "No progress");
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Settings& settings) {
+  std::vector<std::unique_ptr<client::Client>> clients;
+  for (int i = 0; i < settings.run.trainers; ++i) {
+    client::ConnectOptions options;
+    options.coordinator = settings.coordinator;
+    options.timeout = absl::Seconds(settings.timeout_seconds);
+    options.threads = 1;
+    auto client = client::Client::Connect(options);
+    if (!client.ok()) {
+      return Annotate(client.status(), "cannot reach the coordinator " + settings.coordinator);
+    }
+    clients.push_back(std::move(client).value());
+  }
+  return clients;
+}
+
+absl::Status Train(const Settings& settings, Inputs& inputs) {
+  EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings));
+  EMBLA_ASSIGN_OR_RETURN(
+      const auto admin,
+      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds)));
+  const auto style = settings.quiet                 ? Progress::Style::kSilent
+                     : ::isatty(STDOUT_FILENO) != 0 ? Progress::Style::kBar
+                                                    : Progress::Style::kLines;
+  Progress progress(std::cout, style, Clock::Real());
+  Environment environment{*admin, {}, std::cout, progress, Clock::Real()};
+  for (const auto& client : clients) environment.clients.push_back(client.get());
+  EMBLA_ASSIGN_OR_RETURN(const Report report, RunJob(settings.run, inputs, environment));
+  PrintReport(report, std::cout);
+  if (settings.run.report_path.empty()) return absl::OkStatus();
+  return WriteReport(report, settings.run.report_path);
+}
+
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "embla-train: " << status.ToString() << "\n";
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster");
+  Settings settings;
+  AddClusterOptions(app, settings);
+  AddInputOptions(app, settings.input);
+  AddModelOptions(app, settings);
+  AddTrainingOptions(app, settings);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kWrongInput;
+  }
+  settings.run.trainer.patience = absl::Seconds(settings.patience_seconds);
+  settings.run.tables.seed = settings.input.seed = settings.run.seed;
+  const absl::Status valid = settings.run.Validate();
+  if (!valid.ok()) return Fail(valid, kWrongInput);
+  auto inputs = OpenInputs(settings.input, std::cout);
+  if (!inputs.ok()) return Fail(inputs.status(), kWrongInput);
+  const absl::Status trained = Train(settings, *inputs);
+  return trained.ok() ? 0 : Fail(trained, kFailed);
+}
+
+}  // namespace
+}  // namespace embla::train
+
+int main(int argc, char** argv) { return embla::train::Main(argc, argv); }

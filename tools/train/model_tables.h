@@ -1,0 +1,59 @@
+// The Embla tables of a model: which exist, how columns map to their rows, how they are created.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "tools/train/examples.h"
+
+namespace embla::train {
+
+//   kFm   one pair of tables for all columns: <prefix>_linear, <prefix>_factors
+//   kMf   one pair per column: <prefix>_user_bias, <prefix>_user_factors, <prefix>_item_bias, ...
+enum class ModelKind { kFm, kMf };
+
+// Linear weights (dim 1) and factors of adjacent columns. Column c's row r is row base[c] + r.
+struct TablePair {
+  std::string linear;
+  std::string factors;
+  std::size_t first_column = 0;
+  std::size_t columns = 0;
+  std::int64_t rows = 0;
+};
+
+struct ModelLayout {
+  std::uint32_t dim = 0;
+  std::size_t columns = 0;
+  std::vector<TablePair> pairs;
+  std::vector<std::int64_t> base;  // One per column.
+};
+
+ModelLayout LayoutOf(ModelKind kind, const std::string& prefix, std::span<const Column> columns,
+                     std::uint32_t dim);
+
+// How tables are created. What is absent takes the default; what is given must also be true of a
+// table that exists already.
+struct TableOptions {
+  std::optional<std::string> sharding;   // row_wise
+  std::optional<std::string> optimizer;  // rowwise_adagrad
+  std::string dtype = "fp32";
+  double learning_rate = 0.05;
+  double weight_decay = 0.0;     // L2, per touched row and step.
+  double init_deviation = 0.01;  // Of factors; linear weights start from 0.
+  std::uint64_t seed = 1;
+  std::vector<std::string> nodes;  // Empty: all.
+};
+
+// Creates the tables of `layout` that do not exist and says on `out` what it did. Several processes
+// may call this at once. FailedPrecondition: a table exists and differs; the message says how.
+absl::Status EnsureTables(const ModelLayout& layout, const TableOptions& options,
+                          client::Admin& admin, client::Client& client, std::ostream& out);
+
+}  // namespace embla::train

@@ -1,0 +1,212 @@
+#include "tools/train/testing/fake_service.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "tools/train/random.h"
+
+namespace embla::train::testing {
+namespace {
+
+constexpr float kEpsilon = 1e-8f;
+
+absl::Status NotFaked() { return absl::UnimplementedError("the fake service has no such call"); }
+
+// One optimizer step of a row.
+void Step(FakeService::Table& table, std::int64_t row, std::span<const float> gradient) {
+  const std::size_t dim = table.info.dim;
+  auto scale = static_cast<float>(table.learning_rate);
+  if (table.info.optimizer == "rowwise_adagrad") {
+    float squares = 0.0f;
+    for (const float g : gradient) squares += g * g;
+    table.accumulators[row] += squares / static_cast<float>(dim);
+    scale /= std::sqrt(table.accumulators[row]) + kEpsilon;
+  }
+  for (std::size_t j = 0; j < dim; ++j) table.rows[row * dim + j] -= scale * gradient[j];
+}
+
+FakeService::Table MakeTable(const nlohmann::json& spec, const nlohmann::json& placement) {
+  FakeService::Table table;
+  table.info.name = spec.at("name");
+  table.info.rows = spec.at("rows");
+  table.info.dim = spec.at("dim");
+  table.info.dtype = spec.at("dtype");
+  table.info.optimizer = spec.at("optimizer").at("kind");
+  table.info.sharding = placement.at("sharding");
+  table.learning_rate = spec.at("optimizer").at("learning_rate");
+  table.rows.resize(table.info.rows * table.info.dim);
+  table.accumulators.resize(table.info.rows);
+  if (spec.at("init").at("kind") == "normal") {
+    Random random(spec.at("seed").get<std::uint64_t>());
+    const double deviation = spec.at("init").at("b");
+    for (float& value : table.rows) value = static_cast<float>(deviation * random.Normal());
+  }
+  return table;
+}
+
+}  // namespace
+
+absl::Status FakeService::Failure::Take() {
+  if (count == 0) return absl::OkStatus();
+  --count;
+  return status;
+}
+
+absl::Status FakeService::CreateTable(const std::string& table_json,
+                                      const std::string& placement_json) {
+  const auto spec = nlohmann::json::parse(table_json);
+  const auto placement = nlohmann::json::parse(placement_json);
+  MutexLock lock(mu_);
+  const std::string name = spec.at("name");
+  if (tables_.contains(name)) return absl::AlreadyExistsError(absl::StrCat("table ", name));
+  tables_[name] = MakeTable(spec, placement);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FakeService::Table*> FakeService::Find(std::string_view name,
+                                                      std::span<const std::int64_t> ids) {
+  const auto found = tables_.find(std::string(name));
+  if (found == tables_.end()) return absl::NotFoundError(absl::StrCat("table ", ToAbsl(name)));
+  for (const std::int64_t id : ids) {
+    if (id < 0 || id >= found->second.info.rows) {
+      return absl::OutOfRangeError(absl::StrCat("id ", id, " in table ", ToAbsl(name)));
+    }
+  }
+  return &found->second;
+}
+
+absl::Status FakeService::Lookup(std::span<const client::FeatureLookup> features) {
+  MutexLock lock(mu_);
+  ++lookups_;
+  EMBLA_RETURN_IF_ERROR(lookup_failure_.Take());
+  for (const client::FeatureLookup& feature : features) {
+    EMBLA_ASSIGN_OR_RETURN(const Table* table, Find(feature.table, feature.ids));
+    const std::size_t dim = table->info.dim;
+    if (feature.rows_out.size() != feature.ids.size() * dim) {
+      return absl::InvalidArgumentError("rows_out has the wrong size");
+    }
+    for (std::size_t i = 0; i < feature.ids.size(); ++i) {
+      std::copy_n(table->rows.begin() + feature.ids[i] * static_cast<std::int64_t>(dim), dim,
+                  feature.rows_out.begin() + static_cast<std::ptrdiff_t>(i * dim));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeService::Update(std::span<const client::FeatureGradient> features) {
+  MutexLock lock(mu_);
+  ++updates_;
+  EMBLA_RETURN_IF_ERROR(update_failure_.Take());
+  for (const client::FeatureGradient& feature : features) {
+    EMBLA_ASSIGN_OR_RETURN(Table* const table, Find(feature.table, feature.ids));
+    const std::size_t dim = table->info.dim;
+    std::map<std::int64_t, std::vector<float>> sums;
+    for (std::size_t i = 0; i < feature.ids.size(); ++i) {
+      std::vector<float>& sum = sums[feature.ids[i]];
+      sum.resize(dim);
+      for (std::size_t j = 0; j < dim; ++j) sum[j] += feature.gradients[i * dim + j];
+    }
+    for (const auto& [row, gradient] : sums) Step(*table, row, gradient);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<client::TableInfo> FakeService::Tables() const {
+  MutexLock lock(mu_);
+  std::vector<client::TableInfo> infos;
+  for (const auto& [name, table] : tables_) infos.push_back(table.info);
+  return infos;
+}
+
+std::vector<float> FakeService::RowsOf(const std::string& table) const {
+  MutexLock lock(mu_);
+  return tables_.at(table).rows;
+}
+
+void FakeService::FailLookups(int count, absl::Status status) {
+  MutexLock lock(mu_);
+  lookup_failure_ = {count, std::move(status)};
+}
+
+void FakeService::FailUpdates(int count, absl::Status status) {
+  MutexLock lock(mu_);
+  update_failure_ = {count, std::move(status)};
+}
+
+std::int64_t FakeService::lookups() const {
+  MutexLock lock(mu_);
+  return lookups_;
+}
+
+std::int64_t FakeService::updates() const {
+  MutexLock lock(mu_);
+  return updates_;
+}
+
+absl::Status FakeClient::Lookup(std::span<const client::FeatureLookup> features,
+                                const client::CallOptions&) {
+  return service_.Lookup(features);
+}
+
+void FakeClient::LookupAsync(std::vector<client::FeatureLookup> features,
+                             const client::CallOptions&, client::DoneCallback done) {
+  done(service_.Lookup(features));
+}
+
+absl::Status FakeClient::Update(std::span<const client::FeatureGradient> features,
+                                const client::CallOptions&) {
+  return service_.Update(features);
+}
+
+void FakeClient::UpdateAsync(std::vector<client::FeatureGradient> features,
+                             const client::CallOptions&, client::DoneCallback done) {
+  done(service_.Update(features));
+}
+
+absl::Status FakeClient::ReadRows(std::string_view table, std::span<const std::int64_t> ids,
+                                  std::span<float> rows_out) {
+  client::FeatureLookup feature;
+  feature.table = table;
+  feature.ids = ids;
+  feature.rows_out = rows_out;
+  return service_.Lookup({&feature, 1});
+}
+
+absl::Status FakeClient::ReadState(std::string_view, std::span<const std::int64_t>,
+                                   std::span<float>) {
+  return NotFaked();
+}
+
+absl::StatusOr<std::size_t> FakeClient::StateFloatsPerRow(std::string_view) { return NotFaked(); }
+
+absl::Status FakeClient::ExportTable(std::string_view, const std::string&) { return NotFaked(); }
+
+absl::StatusOr<client::ClusterStatus> FakeAdmin::GetClusterStatus() { return NotFaked(); }
+
+absl::StatusOr<std::vector<client::NodeStatus>> FakeAdmin::ListNodes() { return NotFaked(); }
+
+absl::StatusOr<client::TableChange> FakeAdmin::CreateTable(const std::string& table_json,
+                                                           const std::string& placement_json) {
+  EMBLA_RETURN_IF_ERROR(service_.CreateTable(table_json, placement_json));
+  return client::TableChange{};
+}
+
+absl::StatusOr<std::uint64_t> FakeAdmin::DropTable(const std::string&) { return NotFaked(); }
+
+absl::StatusOr<client::TableChange> FakeAdmin::SetTable(const std::string&,
+                                                        const std::map<std::string, std::string>&) {
+  return NotFaked();
+}
+
+absl::StatusOr<client::TableChange> FakeAdmin::PlanTable(const std::string&, const std::string&,
+                                                         const client::StatedTopology&) {
+  return NotFaked();
+}
+
+absl::StatusOr<std::string> FakeAdmin::GetPlanJson() { return NotFaked(); }
+
+}  // namespace embla::train::testing
