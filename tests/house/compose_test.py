@@ -1,0 +1,118 @@
+"""Runs the commands of deploy/compose.yaml outside containers, on loopback, to the end of training.
+
+Usage: compose_test.py BIN_DIR. What a container gives is replaced: listeners take free loopback
+ports, service names become addresses, /var/lib/embla is a temporary folder. The trainer gets fewer
+examples.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SKIPPED = 77
+EXAMPLES = 5000
+START_SECONDS_MAX, TRAIN_SECONDS_MAX, STOP_SECONDS_MAX = 60, 300, 30
+LISTENERS = {"--listen": "listen", "--admin-listen": "admin", "--metrics-listen": "metrics"}
+
+
+class Cluster:
+    def __init__(self, bin_dir, work):
+        self.bin_dir = bin_dir
+        self.work = Path(work)
+        self.running = []  # In the order of their start.
+        self.addresses = {}  # "coordinator:7070" -> "127.0.0.1:34567"
+
+    def command(self, words):
+        program, *arguments = words
+        return [str(self.bin_dir / program)] + [self.outside(a) for a in arguments]
+
+    def outside(self, argument):
+        flag, _, value = argument.partition("=")
+        if flag in LISTENERS:
+            return f"{flag}=127.0.0.1:0"
+        if flag == "--advertise":
+            return "--advertise="
+        if flag == "--generate":
+            return f"--generate={EXAMPLES}"
+        value = value.replace("/var/lib/embla", str(self.work))
+        return f"{flag}={self.addresses.get(value, value)}" if value else flag
+
+    def start(self, name, words):
+        port_file = self.work / f"{name}.json"
+        log = open(self.work / f"{name}.log", "w", encoding="utf-8")
+        command = [a for a in self.command(words) if a != "--advertise="]
+        process = subprocess.Popen([*command, f"--port-file={port_file}"], stdout=log, stderr=log)
+        self.running.append((name, process))
+        give_up = time.monotonic() + START_SECONDS_MAX
+        while not port_file.exists():
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"{name} did not start")
+            time.sleep(0.02)
+        ports = json.loads(port_file.read_text(encoding="utf-8"))
+        for argument in words:
+            flag, _, value = argument.partition("=")
+            if flag in LISTENERS:
+                inside = f"{name}:{value.rsplit(':', 1)[1]}"
+                self.addresses[inside] = ports[LISTENERS[flag]]
+
+    def train(self, words):
+        done = subprocess.run(
+            self.command(words), capture_output=True, text=True, check=False,
+            timeout=TRAIN_SECONDS_MAX,
+        )
+        print(done.stdout[-2000:], done.stderr[-2000:])
+        if done.returncode != 0:
+            raise RuntimeError(f"training ended with {done.returncode}")
+
+    def stop(self):
+        """SIGTERM to the youngest first; every exit code must be 0."""
+        codes = {}
+        for name, process in reversed(self.running):
+            process.send_signal(signal.SIGTERM)
+            try:
+                codes[name] = process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                codes[name] = process.wait()
+        self.running = []
+        return codes
+
+    def logs(self):
+        texts = [f"--- {p.name}\n{p.read_text()[-2000:]}" for p in sorted(self.work.glob("*.log"))]
+        return "\n".join(texts)
+
+
+def main():
+    try:
+        import yaml
+    except ImportError:
+        print("SKIPPED: no python3-yaml here")
+        return SKIPPED
+    services = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]
+    with tempfile.TemporaryDirectory() as work:
+        cluster = Cluster(Path(sys.argv[1]).resolve(), work)
+        try:
+            for name, service in services.items():
+                if re.fullmatch(r"embla-(coordinator|shard)", service["command"][0]):
+                    cluster.start(name, service["command"])
+            cluster.train(services["train"]["command"])
+            codes = cluster.stop()
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            cluster.stop()
+            print(f"FAILED: {error}\n{cluster.logs()}")
+            return 1
+        print(f"exit codes: {codes}")
+        if any(codes.values()):
+            print(cluster.logs())
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
