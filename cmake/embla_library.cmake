@@ -57,7 +57,7 @@ function(embla_library name)
   target_link_libraries(embla_${name} ${scope} embla_options ${ARG_DEPS})
 endfunction()
 
-# embla_program(<name> SRCS ... DEPS ...): a binary in build/<preset>/bin.
+# embla_program(<name> SRCS ... DEPS ...): a binary in build/<preset>/bin; installed.
 function(embla_program name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   embla_existing(ARG_SRCS)
@@ -66,6 +66,7 @@ function(embla_program name)
   endif()
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS})
+  install(TARGETS ${name} COMPONENT programs)
 endfunction()
 
 add_custom_target(embla_tsan_tests)
