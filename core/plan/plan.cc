@@ -179,6 +179,12 @@ const NodeSpec* Plan::FindNode(NodeId id) const {
   return it != nodes_.end() && it->id == id ? &*it : nullptr;
 }
 
+const NodeSpec* Plan::FindNode(std::string_view name) const {
+  const auto it = std::find_if(nodes_.begin(), nodes_.end(),
+                               [name](const NodeSpec& node) { return node.name == name; });
+  return it == nodes_.end() ? nullptr : &*it;
+}
+
 const TablePlan* Plan::FindTable(TableId id) const {
   const auto it = table_by_id_.find(ToInt(id));
   return it == table_by_id_.end() ? nullptr : &tables_[it->second];
@@ -198,6 +204,14 @@ absl::Status Plan::Validate() const {
     EMBLA_RETURN_IF_ERROR(Annotate(CheckTable(*this, table), "plan of table " + table.spec.name));
   }
   return absl::OkStatus();
+}
+
+std::set<NodeId> HoldersOf(const TablePlan& table) {
+  std::set<NodeId> holders;
+  for (const std::vector<Slice>& replica : table.replicas) {
+    for (const Slice& slice : replica) holders.insert(slice.device.node);
+  }
+  return holders;
 }
 
 bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,7 @@ class Plan {
   const std::vector<TablePlan>& tables() const { return tables_; }  // Sorted by id.
 
   const NodeSpec* FindNode(NodeId id) const;
+  const NodeSpec* FindNode(std::string_view name) const;
   const TablePlan* FindTable(TableId id) const;
   const TablePlan* FindTable(std::string_view name) const;
 
@@ -95,6 +97,9 @@ class Plan {
 
 // The one shared thing: readers keep their snapshot while a newer plan is swapped in.
 using PlanPtr = std::shared_ptr<const Plan>;
+
+// The nodes that hold a slice of `table`.
+std::set<NodeId> HoldersOf(const TablePlan& table);
 
 // Whether some slice holds only a part of its rows' columns.
 bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices);

@@ -7,13 +7,14 @@
 // facts: nodes report them again.
 //
 // Thread safety: none; the caller serialises. Methods may write the store, so they may wait for a
-// disk. After each call that takes `now`, drain TakeEffects.
+// disk. After each call that is not const, drain TakeEffects.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -128,14 +129,18 @@ class Coordinator {
   Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
               absl::Time now);
 
+  absl::Status CheckNewTable(const TableSpec& spec) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
+  absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported);
   absl::Status BeginCreate(const QueuedCreate& create);
-  void RollBackPending(const absl::Status& reason);
-  void FinishPendingIfInstalled();
-  void CheckPending(absl::Time now);
+  // What is decided about the pending creation: OK when every node has it, an error when it must be
+  // rolled back, none while it is open.
+  std::optional<absl::Status> JudgePending(absl::Time now) const;
+  void SettlePending(absl::Time now);
   void StartQueued(absl::Time now);
-  // Writes `change` and the next head in one commit; then the new plan is current and published.
+  bool IsPending(const TablePlan& table) const;
+  // Writes `edit` as the next plan version; then the new plan is current and published.
   absl::Status CommitPlan(PlanEdit edit);
   void Complete(ChangeId id, absl::Status status, const TablePlan& table);
 
@@ -145,6 +150,7 @@ class Coordinator {
   StateRecords records_;
   Membership membership_;
   PlanPtr plan_;
+  ChangeId pending_change_{};  // Of the pending creation; 0 when nobody waits for it.
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;
   std::uint64_t last_change_ = 0;

@@ -57,7 +57,7 @@ class Membership {
   // NotFound when `incarnation` is not the linked one.
   absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
                          absl::Time now);
-  void Unlink(NodeId node, std::uint64_t incarnation, absl::Time now);
+  void Unlink(NodeId node, std::uint64_t incarnation);
   // Nodes that died since the last call.
   std::vector<NodeId> Tick(absl::Time now);
 

@@ -4,7 +4,7 @@
 //   plan/nodes/ID   a node, docs/plan_format.md; ID is 10 decimal digits
 //   plan/tables/ID  a table plan, docs/plan_format.md
 //   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
-//   sessions/next   the first session id not yet reserved
+//   sessions/next   {"next": s}: the first session id not yet reserved
 #pragma once
 
 #include <cstdint>
@@ -64,6 +64,9 @@ class StateRecords {
   bool SessionWasGiven(SessionId session) const;
 
  private:
+  // Moves `head` to the next version and gives the ids that `edit` asks for.
+  static void GiveIds(PlanEdit* edit, PlanHead* head);
+
   PlanHead head_;
   Revision head_revision_{};
   std::optional<PendingCreate> pending_;

@@ -1,0 +1,163 @@
+#include "server/coordinator/coordinator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+
+namespace embla {
+namespace {
+
+// The first table with a slice on `node`, if any.
+const TablePlan* FirstTableOn(const Plan& plan, NodeId node) {
+  for (const TablePlan& table : plan.tables()) {
+    if (HoldersOf(table).contains(node)) return &table;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status CoordinatorOptions::Validate() const {
+  if (new_cluster_id.empty()) return absl::InvalidArgumentError("new_cluster_id is empty");
+  if (heartbeat_interval <= absl::ZeroDuration() || dead_after < 2 * heartbeat_interval) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heartbeat interval ", absl::FormatDuration(heartbeat_interval),
+        " must be positive and at most half of dead_after ", absl::FormatDuration(dead_after)));
+  }
+  if (create_wait_default <= absl::ZeroDuration() || create_wait_max < create_wait_default) {
+    return absl::InvalidArgumentError(
+        "create_wait_default must be positive, create_wait_max not less");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store,
+                                                               const CoordinatorOptions& options,
+                                                               absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(options.Validate());
+  EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
+  return std::unique_ptr<Coordinator>(new Coordinator(store, options, std::move(state), now));
+}
+
+Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
+                         absl::Time now)
+    : store_(store),
+      options_(options),
+      started_(now),
+      records_(std::move(state.records)),
+      membership_(state.plan->nodes(), options.dead_after, now),
+      plan_(std::move(state.plan)) {}
+
+absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registration,
+                                                 absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(registration.Validate());
+  if (!registration.cluster_id.empty() && registration.cluster_id != plan_->cluster_id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", registration.name, " belongs to cluster ", registration.cluster_id.substr(0, 64),
+        ", this is cluster ", plan_->cluster_id()));
+  }
+  Tick(now);  // A process that is dead by now must not keep its name from its successor.
+  NodeSpec reported{.id = {},
+                    .name = registration.name,
+                    .address = registration.address,
+                    .devices = registration.devices};
+  if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
+    EMBLA_RETURN_IF_ERROR(membership_.CheckIncarnation(known->id, registration.incarnation));
+    EMBLA_RETURN_IF_ERROR(UpdateNode(*known, std::move(reported)));
+  } else {
+    PlanEdit edit;
+    edit.node = std::move(reported);
+    EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
+  }
+  const NodeSpec& node = *plan_->FindNode(registration.name);
+  membership_.Link(node, registration.incarnation, now);
+  LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
+          " address=", node.address, " devices=", node.devices.size());
+  return node.id;
+}
+
+absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported) {
+  reported.id = known.id;
+  if (reported == known) return absl::OkStatus();
+  if (const TablePlan* const table = FirstTableOn(*plan_, known.id);
+      table != nullptr && reported.devices != known.devices) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", known.name, " comes back with other devices (", reported.devices.size(),
+        ", or of other kind or memory) than the ", known.devices.size(),
+        " its slices were planned for, for instance those of table ", table->spec.name));
+  }
+  PlanEdit edit;
+  edit.node = std::move(reported);
+  return CommitPlan(std::move(edit));
+}
+
+absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
+                                    const HeartbeatInfo& info, absl::Time now) {
+  const NodeView* const before = membership_.Find(node);
+  const bool was_live = before != nullptr && before->live();
+  EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, incarnation, info, now));
+  if (!was_live) LogInfo("coordinator", "node is live again name=", before->spec.name);
+  SettlePending(now);
+  return absl::OkStatus();
+}
+
+void Coordinator::NodeDisconnected(NodeId node, std::uint64_t incarnation, absl::Time now) {
+  membership_.Unlink(node, incarnation);
+  Tick(now);
+}
+
+void Coordinator::Tick(absl::Time now) {
+  for (const NodeId node : membership_.Tick(now)) {
+    LogWarning("coordinator", "node is dead name=", membership_.Find(node)->spec.name,
+               " silent_for=", absl::FormatDuration(options_.dead_after));
+  }
+  SettlePending(now);
+}
+
+absl::StatusOr<SessionId> Coordinator::OpenSession(std::string_view client_name) {
+  EMBLA_ASSIGN_OR_RETURN(const SessionId session, records_.NextSession(store_));
+  ++sessions_opened_;
+  LogInfo("coordinator", "session opened session=", ToInt(session),
+          " client=", ToAbsl(client_name.substr(0, 128)));
+  return session;
+}
+
+absl::Status Coordinator::CloseSession(SessionId session) {
+  if (!records_.SessionWasGiven(session)) {
+    return absl::NotFoundError(absl::StrCat("session ", ToInt(session), " was never given out"));
+  }
+  ++sessions_closed_;
+  return absl::OkStatus();
+}
+
+std::vector<Effect> Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
+
+ClusterView Coordinator::Status() const {
+  return {.cluster_id = plan_->cluster_id(),
+          .plan_version = plan_->version(),
+          .nodes_live = membership_.live_count(),
+          .nodes_total = static_cast<std::uint32_t>(plan_->nodes().size()),
+          .tables = static_cast<std::uint32_t>(plan_->tables().size()),
+          .sessions_opened = sessions_opened_,
+          .sessions_closed = sessions_closed_,
+          .started = started_};
+}
+
+absl::Status Coordinator::CommitPlan(PlanEdit edit) {
+  EMBLA_ASSIGN_OR_RETURN(plan_, records_.Commit(store_, *plan_, std::move(edit)));
+  effects_.push_back(PublishPlan{plan_});
+  return absl::OkStatus();
+}
+
+void Coordinator::Complete(ChangeId id, absl::Status status, const TablePlan& table) {
+  if (id == ChangeId{}) return;
+  CompleteChange change{
+      .id = id, .status = std::move(status), .table = {}, .plan_version = plan_->version()};
+  if (change.status.ok()) change.table = table;
+  effects_.push_back(std::move(change));
+}
+
+}  // namespace embla

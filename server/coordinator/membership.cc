@@ -1,0 +1,96 @@
+#include "server/coordinator/membership.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+
+absl::Status NodeRegistration::Validate() const {
+  if (incarnation == 0) return absl::InvalidArgumentError("node incarnation is 0");
+  // The id is given later; any but 0 stands for it here.
+  return ValidateNode({.id = NodeId{1}, .name = name, .address = address, .devices = devices});
+}
+
+Membership::Membership(const std::vector<NodeSpec>& nodes, absl::Duration dead_after,
+                       absl::Time now)
+    : dead_after_(dead_after) {
+  for (const NodeSpec& node : nodes) {
+    Member& member = members_[node.id];
+    member.view.spec = node;
+    member.view.state = NodeState::kUnlinked;
+    member.view.last_heartbeat = absl::InfinitePast();
+    member.heard = now;
+  }
+}
+
+absl::Status Membership::CheckIncarnation(NodeId node, std::uint64_t incarnation) const {
+  const NodeView* const view = Find(node);
+  if (view == nullptr || !view->live() || view->incarnation == incarnation) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(absl::StrCat("another live process has the node name ",
+                                               view->spec.name, ", at ", view->spec.address));
+}
+
+void Membership::Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now) {
+  Member& member = members_[spec.id];
+  if (member.view.incarnation != incarnation) member.view = {};  // A new process has nothing yet.
+  member.view.spec = spec;
+  member.view.state = NodeState::kLive;
+  member.view.incarnation = incarnation;
+  member.view.last_heartbeat = now;
+  member.heard = now;
+}
+
+absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
+                                   const HeartbeatInfo& info, absl::Time now) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || it->second.view.incarnation != incarnation) {
+    return absl::NotFoundError(
+        absl::StrCat("node ", ToInt(node), " is not registered by this process; register again"));
+  }
+  NodeView& view = it->second.view;
+  view.state = NodeState::kLive;
+  view.plan_version = info.plan_version;
+  view.failed_plan_version = info.failed_plan_version;
+  view.failure = info.failure;
+  view.device_used_bytes = info.device_used_bytes;
+  view.last_heartbeat = now;
+  it->second.heard = now;
+  return absl::OkStatus();
+}
+
+void Membership::Unlink(NodeId node, std::uint64_t incarnation) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || it->second.view.incarnation != incarnation) return;
+  if (it->second.view.live()) it->second.view.state = NodeState::kUnlinked;
+}
+
+std::vector<NodeId> Membership::Tick(absl::Time now) {
+  std::vector<NodeId> died;
+  for (auto& [id, member] : members_) {
+    if (member.view.state == NodeState::kDead || now - member.heard < dead_after_) continue;
+    member.view.state = NodeState::kDead;
+    died.push_back(id);
+  }
+  return died;
+}
+
+const NodeView* Membership::Find(NodeId node) const {
+  const auto it = members_.find(node);
+  return it == members_.end() ? nullptr : &it->second.view;
+}
+
+std::vector<NodeView> Membership::Views() const {
+  std::vector<NodeView> views;
+  for (const auto& [id, member] : members_) views.push_back(member.view);
+  return views;
+}
+
+std::uint32_t Membership::live_count() const {
+  std::uint32_t count = 0;
+  for (const auto& [id, member] : members_) count += member.view.live() ? 1 : 0;
+  return count;
+}
+
+}  // namespace embla

@@ -1,0 +1,246 @@
+#include "server/coordinator/state_records.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/json_fields.h"
+#include "core/plan/plan_json.h"
+
+namespace embla {
+namespace {
+
+constexpr std::string_view kClusterKey = "cluster";
+constexpr std::string_view kHeadKey = "plan/head";
+constexpr std::string_view kNodesPrefix = "plan/nodes/";
+constexpr std::string_view kTablesPrefix = "plan/tables/";
+constexpr std::string_view kPendingKey = "plan/pending";
+constexpr std::string_view kSessionsKey = "sessions/next";
+constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kSessionBlock = 1024;
+
+template <typename Id>
+std::string KeyOf(std::string_view prefix, Id id) {
+  return absl::StrCat(ToAbsl(prefix), absl::StrFormat("%010d", ToInt(id)));
+}
+
+std::string HeadToJson(const PlanHead& head) {
+  return DumpJson({{"version", ToInt(head.version)},
+                   {"next_node_id", head.next_node_id},
+                   {"next_table_id", head.next_table_id}});
+}
+
+absl::StatusOr<PlanHead> HeadFromJson(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "plan head");
+  PlanHead head;
+  head.version = PlanVersion{fields.Unsigned("version", 1, UINT64_MAX)};
+  head.next_node_id = static_cast<std::uint32_t>(fields.Unsigned("next_node_id", 1, UINT32_MAX));
+  head.next_table_id = static_cast<std::uint32_t>(fields.Unsigned("next_table_id", 1, UINT32_MAX));
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return head;
+}
+
+std::string PendingToJson(const PendingCreate& pending) {
+  return DumpJson({{"table_id", ToInt(pending.table)},
+                   {"version", ToInt(pending.version)},
+                   {"deadline_unix_ms", absl::ToUnixMillis(pending.deadline)}});
+}
+
+absl::StatusOr<PendingCreate> PendingFromJson(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "pending creation");
+  PendingCreate pending;
+  pending.table = TableId{static_cast<std::uint32_t>(fields.Unsigned("table_id", 1, UINT32_MAX))};
+  pending.version = PlanVersion{fields.Unsigned("version", 1, UINT64_MAX)};
+  pending.deadline = absl::FromUnixMillis(fields.Signed("deadline_unix_ms", 0, INT64_MAX));
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return pending;
+}
+
+absl::StatusOr<std::string> ClusterIdFromJson(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "cluster");
+  std::string cluster_id = fields.Text("cluster_id");
+  fields.Unsigned("format", kFormat, kFormat);
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return cluster_id;
+}
+
+// The store kept what it was given, so a value that does not parse is no user's mistake.
+absl::Status Unreadable(const absl::Status& status, std::string_view key) {
+  return absl::DataLossError(
+      absl::StrCat("state key ", ToAbsl(key), " is not readable: ", status.message()));
+}
+
+template <typename Value>
+absl::StatusOr<Value> Parse(const StateEntry& entry,
+                            absl::StatusOr<Value> (*parse)(std::string_view)) {
+  absl::StatusOr<Value> value = parse(entry.value);
+  if (!value.ok()) return Unreadable(value.status(), entry.key);
+  return value;
+}
+
+template <typename Value>
+absl::StatusOr<std::vector<Value>> ParseAll(const StateStore& store, std::string_view prefix,
+                                            absl::StatusOr<Value> (*parse)(std::string_view)) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(prefix));
+  std::vector<Value> values;
+  for (const StateEntry& entry : entries) {
+    EMBLA_ASSIGN_OR_RETURN(values.emplace_back(), Parse(entry, parse));
+  }
+  return values;
+}
+
+absl::StatusOr<std::uint64_t> ParseSession(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "sessions");
+  const std::uint64_t next = fields.Unsigned("next", 1, UINT64_MAX - kSessionBlock);
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return next;
+}
+
+std::string SessionToJson(std::uint64_t next) { return DumpJson({{"next", next}}); }
+
+absl::Status CreateCluster(StateStore& store, const std::string& cluster_id) {
+  const PlanHead head{.version = PlanVersion{1}};
+  const StateCompare compares[] = {{std::string(kClusterKey), kAbsent},
+                                   {std::string(kHeadKey), kAbsent},
+                                   {std::string(kSessionsKey), kAbsent}};
+  const StateWrite writes[] = {
+      {std::string(kClusterKey), DumpJson({{"cluster_id", cluster_id}, {"format", kFormat}})},
+      {std::string(kHeadKey), HeadToJson(head)},
+      {std::string(kSessionsKey), SessionToJson(1)}};
+  return store.Commit(compares, writes).status();
+}
+
+// A missing record of a cluster that exists is no NotFound for the caller.
+absl::StatusOr<StateEntry> GetRequired(const StateStore& store, std::string_view key) {
+  absl::StatusOr<StateEntry> entry = store.Get(key);
+  if (absl::IsNotFound(entry.status())) return Unreadable(entry.status(), key);
+  return entry;
+}
+
+// Replaces the value with `value`'s id, or adds it.
+template <typename Value, typename IdOf>
+void PutById(const Value& value, const IdOf& id_of, std::vector<Value>* values) {
+  for (Value& old : *values) {
+    if (id_of(old) != id_of(value)) continue;
+    old = value;
+    return;
+  }
+  values->push_back(value);
+}
+
+}  // namespace
+
+absl::StatusOr<StateRecords::Loaded> StateRecords::Load(StateStore& store,
+                                                        const std::string& new_cluster_id) {
+  if (absl::IsNotFound(store.Get(kClusterKey).status())) {
+    EMBLA_RETURN_IF_ERROR(CreateCluster(store, new_cluster_id));
+  }
+  EMBLA_ASSIGN_OR_RETURN(const StateEntry cluster, GetRequired(store, kClusterKey));
+  EMBLA_ASSIGN_OR_RETURN(std::string cluster_id, Parse(cluster, &ClusterIdFromJson));
+  EMBLA_ASSIGN_OR_RETURN(const StateEntry head, GetRequired(store, kHeadKey));
+  EMBLA_ASSIGN_OR_RETURN(const StateEntry sessions, GetRequired(store, kSessionsKey));
+  Loaded loaded;
+  StateRecords& records = loaded.records;
+  EMBLA_ASSIGN_OR_RETURN(records.head_, Parse(head, &HeadFromJson));
+  records.head_revision_ = head.revision;
+  EMBLA_ASSIGN_OR_RETURN(records.next_session_, Parse(sessions, &ParseSession));
+  records.sessions_reserved_until_ = records.next_session_;
+  records.sessions_revision_ = sessions.revision;
+  if (const auto pending = store.Get(kPendingKey); pending.ok()) {
+    EMBLA_ASSIGN_OR_RETURN(records.pending_, Parse(*pending, &PendingFromJson));
+  } else if (!absl::IsNotFound(pending.status())) {
+    return pending.status();
+  }
+  EMBLA_ASSIGN_OR_RETURN(auto nodes, ParseAll(store, kNodesPrefix, &NodeSpecFromJson));
+  EMBLA_ASSIGN_OR_RETURN(auto tables, ParseAll(store, kTablesPrefix, &TablePlanFromJson));
+  auto plan = std::make_shared<const Plan>(records.head_.version, std::move(cluster_id),
+                                           std::move(nodes), std::move(tables));
+  if (const absl::Status valid = plan->Validate(); !valid.ok()) return Unreadable(valid, "plan/");
+  if (records.pending_ && plan->FindTable(records.pending_->table) == nullptr) {
+    return Unreadable(absl::NotFoundError("its table is not in the plan"), kPendingKey);
+  }
+  loaded.plan = std::move(plan);
+  return loaded;
+}
+
+void StateRecords::GiveIds(PlanEdit* edit, PlanHead* head) {
+  head->version = PlanVersion{ToInt(head->version) + 1};
+  if (edit->node && edit->node->id == NodeId{}) edit->node->id = NodeId{head->next_node_id++};
+  if (edit->table && edit->table->spec.id == TableId{}) {
+    edit->table->spec.id = TableId{head->next_table_id++};
+  }
+}
+
+absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan, PlanEdit edit) {
+  PlanHead head = head_;
+  GiveIds(&edit, &head);
+  std::optional<PendingCreate> pending = pending_;
+  std::vector<NodeSpec> nodes = plan.nodes();
+  std::vector<TablePlan> tables = plan.tables();
+  std::vector<StateWrite> writes = {{std::string(kHeadKey), HeadToJson(head)}};
+  if (edit.node) {
+    PutById(
+        *edit.node, [](const NodeSpec& node) { return node.id; }, &nodes);
+    writes.push_back({KeyOf(kNodesPrefix, edit.node->id), NodeSpecToJson(*edit.node)});
+  }
+  if (edit.table) {
+    PutById(
+        *edit.table, [](const TablePlan& table) { return table.spec.id; }, &tables);
+    writes.push_back({KeyOf(kTablesPrefix, edit.table->spec.id), TablePlanToJson(*edit.table)});
+  }
+  if (edit.drop_table) {
+    std::erase_if(tables,
+                  [&](const TablePlan& table) { return table.spec.id == *edit.drop_table; });
+    writes.push_back({KeyOf(kTablesPrefix, *edit.drop_table), std::nullopt});
+  }
+  if (edit.pending_until) {
+    EMBLA_CHECK(edit.table.has_value() && !pending);
+    pending = PendingCreate{edit.table->spec.id, head.version, *edit.pending_until};
+    writes.push_back({std::string(kPendingKey), PendingToJson(*pending)});
+  }
+  if (edit.pending_done) {
+    pending.reset();
+    writes.push_back({std::string(kPendingKey), std::nullopt});
+  }
+  auto next = std::make_shared<const Plan>(head.version, plan.cluster_id(), std::move(nodes),
+                                           std::move(tables));
+  EMBLA_RETURN_IF_ERROR(next->Validate());
+  const StateCompare compares[] = {{std::string(kHeadKey), head_revision_}};
+  EMBLA_ASSIGN_OR_RETURN(head_revision_, store.Commit(compares, writes));
+  head_ = head;
+  pending_ = pending;
+  return next;
+}
+
+absl::Status StateRecords::ClearPending(StateStore& store) {
+  const StateCompare compares[] = {{std::string(kHeadKey), head_revision_}};
+  const StateWrite writes[] = {{std::string(kPendingKey), std::nullopt}};
+  EMBLA_RETURN_IF_ERROR(store.Commit(compares, writes).status());
+  pending_.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionId> StateRecords::NextSession(StateStore& store) {
+  if (next_session_ == sessions_reserved_until_) {
+    const std::uint64_t until = sessions_reserved_until_ + kSessionBlock;
+    const StateCompare compares[] = {{std::string(kSessionsKey), sessions_revision_}};
+    const StateWrite writes[] = {{std::string(kSessionsKey), SessionToJson(until)}};
+    EMBLA_ASSIGN_OR_RETURN(sessions_revision_, store.Commit(compares, writes));
+    sessions_reserved_until_ = until;
+  }
+  return SessionId{next_session_++};
+}
+
+bool StateRecords::SessionWasGiven(SessionId session) const {
+  return ToInt(session) >= 1 && ToInt(session) < next_session_;
+}
+
+}  // namespace embla
