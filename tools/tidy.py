@@ -30,7 +30,9 @@ CPP = {".h", ".cc", ".cu", ".cuh"}
 HEADERS = {".h", ".cuh"}
 TEXT = CPP | {".proto", ".py", ".sh", ".cmake", ".toml", ".yaml", ".yml"}
 SKIPPED_FOLDERS = {"build", "third_party", "__pycache__"}
-TEST_FILES = ["*_test.*", "*_conformance.h", "*/testing/*", "tests/*"]
+TEST_FILES = [
+    "*_test.*", "*_test_support.*", "*_conformance.h", "*/testing/*", "tests/*",
+]
 # Scripts without an ending.
 EXTRA_FILES = [".ci/run", "docker/Dockerfile", "docker/Dockerfile.cuda"]
 
