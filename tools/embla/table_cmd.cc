@@ -37,8 +37,7 @@ void PutFields(const Json& object, const std::string& prefix, TextTable& text) {
     if (value.is_object()) {
       PutFields(value, absl::StrCat(prefix, key, "."), text);
     } else {
-      text.Add(
-          {absl::StrCat(prefix, key), value.is_string() ? value.get<std::string>() : value.dump()});
+      text.Add({absl::StrCat(prefix, key), FieldText(value)});
     }
   }
 }
