@@ -88,7 +88,9 @@ class DockerfileTest(unittest.TestCase):
             self.skipTest("not Debian 12")
         install = next(r for k, r in instructions(DOCKERFILES[0])[1:] if "apt-get install" in r)
         words = shlex.split(install.split("apt-get install", 1)[1].split("&&")[0])
-        have = closure({w for w in words if not w.startswith("-")})
+        asked = {word for word in words if not word.startswith("-")}
+        self.assertEqual([p for p in sorted(asked) if run("dpkg-query", "-W", p).returncode], [])
+        have = closure(asked)
         needed = {}
         for program in PROGRAMS:
             for package, library in packages_of(Path(BIN_DIR, program)):
