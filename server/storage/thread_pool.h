@@ -14,7 +14,8 @@
 
 namespace embla {
 
-// Thread safety: one ParallelFor at a time (a device runs one batch at a time).
+// Thread safety: every method may be called from any thread. The threads serve one ParallelFor at a
+// time (a device runs one batch at a time); one that comes meanwhile runs on its caller alone.
 class ThreadPool {
  public:
   // Requires: threads >= 1, the caller of ParallelFor included.

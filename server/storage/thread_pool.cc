@@ -1,0 +1,87 @@
+#include "server/storage/thread_pool.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace embla {
+
+// One ParallelFor. Ranges are handed out by a counter, so that a slow thread does not hold up the
+// others; with relaxed order, since mu_ separates the loop from what comes before and after.
+struct ThreadPool::Loop {
+  std::size_t n;
+  std::size_t grain;
+  absl::FunctionRef<void(std::size_t, std::size_t)> fn;
+  std::atomic<std::size_t> next = 0;
+};
+
+ThreadPool::ThreadPool(std::size_t threads) {
+  EMBLA_CHECK(threads >= 1);
+  workers_.reserve(threads - 1);
+  for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::Run(Loop& loop) {
+  for (;;) {
+    const std::size_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
+    if (begin >= loop.n) return;
+    loop.fn(begin, begin + std::min(loop.grain, loop.n - begin));
+  }
+}
+
+void ThreadPool::Work() {
+  std::uint64_t seen = 0;
+  for (;;) {
+    Loop* loop = nullptr;
+    {
+      MutexLock lock(mu_);
+      while (!stopping_ && (loop_ == nullptr || loop_number_ == seen)) changed_.Wait(mu_);
+      if (stopping_) return;
+      seen = loop_number_;
+      loop = loop_;
+      ++busy_;
+    }
+    Run(*loop);
+    MutexLock lock(mu_);
+    if (--busy_ == 0) changed_.NotifyAll();
+  }
+}
+
+void ThreadPool::ParallelFor(std::size_t n, std::size_t grain,
+                             absl::FunctionRef<void(std::size_t, std::size_t)> fn) {
+  EMBLA_CHECK(grain >= 1);
+  Loop loop{n, grain, fn};
+  if (workers_.empty() || n <= grain) {
+    Run(loop);
+    return;
+  }
+  bool alone;
+  {
+    MutexLock lock(mu_);
+    alone = loop_ == nullptr && busy_ == 0;
+    if (alone) {
+      loop_ = &loop;
+      ++loop_number_;
+    }
+  }
+  if (!alone) {
+    Run(loop);
+    return;
+  }
+  changed_.NotifyAll();
+  Run(loop);
+  MutexLock lock(mu_);
+  loop_ = nullptr;  // A worker that wakes up late finds nothing.
+  while (busy_ != 0) changed_.Wait(mu_);
+}
+
+}  // namespace embla
