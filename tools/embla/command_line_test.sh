@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The binary itself: exit codes, flags after verbs, JSON. Usage: command_line_test.sh PATH-OF-EMBLA
+set -euo pipefail
+export LC_ALL=C
+
+embla="$1"
+unset EMBLA_ADMIN EMBLA_COORDINATOR
+failed=0
+
+# expect CODE PATTERN ARGUMENTS...: the exit code, and a pattern in what is printed.
+expect() {
+  local code="$1" pattern="$2" printed status=0
+  shift 2
+  printed="$("$embla" "$@" 2>&1)" || status=$?
+  if ((status != code)) || ! grep -q -e "$pattern" <<<"$printed"; then
+    printf 'FAILED: embla %s\n  exit %s, expected %s and "%s" in:\n%s\n' \
+      "$*" "$status" "$code" "$pattern" "$printed"
+    failed=1
+  fi
+}
+
+# Nobody listens on port 1.
+nobody=(--admin 127.0.0.1:1 --coordinator 127.0.0.1:1 --timeout 0.5)
+shape=(--name clicks --rows 1600000000 --dim 64 --sharding row_wise)
+
+expect 0 "Exit codes" --help
+expect 0 "^embla [0-9]" --version
+expect 0 "rows x columns" plan --help
+expect 2 "subcommand" # Nothing at all.
+expect 2 "" bogus
+expect 2 "" table describe
+expect 2 "" cluster status --bogus
+expect 2 "" cluster status -o yaml
+expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
+expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
+expect 3 "127.0.0.1:1" lookup --table t --ids 1,2 "${nobody[@]}"
+expect 4 "cannot read" plan table --nodes 1 --file /nonexistent.yaml
+expect 5 "" plan table "${shape[@]}" --nodes 2 --devices-per-node 8 --memory-per-device 1GiB
+expect 0 "16 slices on 16 devices of 2 nodes" plan table "${shape[@]}" --nodes 2 \
+  --devices-per-node 8
+expect 0 '"rows": 100000000,' plan table "${shape[@]}" --nodes 2 --devices-per-node 8 -o json
+expect 0 '"rows": 100000000,' -o json plan table "${shape[@]}" --nodes 2 --devices-per-node 8
+
+exit "$failed"
