@@ -7,6 +7,7 @@
 // depend on threads, slices or devices.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +23,9 @@ struct Grouping {
   std::vector<std::uint32_t> offsets;    // ids.size() + 1 entries; empty batch: {0}.
   std::vector<std::uint32_t> positions;  // Segment i: [offsets[i], offsets[i+1]), ascending.
 
-  std::vector<std::uint64_t> scratch[4];  // Of GroupIds.
+  // Of GroupIds: (id, position) in one word where the ids' range allows, else in two.
+  std::vector<std::uint64_t> narrow[2];
+  std::vector<std::array<std::uint64_t, 2>> wide[2];
 };
 
 // Groups the positions 0..ids.size()-1 by ids[position]. A least-significant-digit radix sort over

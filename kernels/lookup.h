@@ -15,7 +15,7 @@ struct LookupTuning {
   std::uint32_t prefetch_rows = kAuto;  // 0 turns prefetching off.
 };
 
-// Output row i = row slots[i], narrowed to out.element by round-to-nearest-even.
+// Output row i = row slots[i]: the same bits, or converted as in convert.h.
 // kNoSlot gives a row of zeros (of every element, +0).
 //
 // Requires: out has rows.columns columns and does not overlap the rows.

@@ -1,0 +1,286 @@
+// The update kernel: one loop over the batch's rows, instantiated for every rule and format.
+// A rule is a struct with
+//   BeginRow(slot, i)       scalars and row state of the row, once
+//   Apply(d, w, g, state)   the new weights; updates the element state at hand
+#include "kernels/optimizer_step.h"
+
+#include <cmath>
+
+#include "kernels/cpu/step_scalars.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/optimizer_step.cc"
+#include "hwy/foreach_target.h"  // NOLINT: must come before highway.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/prefetch.h"
+#include "kernels/cpu/random-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace embla::kernels {
+namespace HWY_NAMESPACE {
+
+struct StepContext {
+  const StepParameters& parameters;
+  const StepRows& rows;
+  const StepBatch& batch;
+  float keep;  // 1 - lr * decoupled
+
+  const std::byte* WeightRow(std::uint32_t slot) const {
+    return static_cast<const std::byte*>(rows.weights.base) + slot * rows.weights.stride_bytes;
+  }
+};
+
+template <class D>
+HWY_INLINE hn::Vec<D> WithL2(D d, hn::Vec<D> w, hn::Vec<D> g, float l2) {
+  return hn::Add(g, hn::Mul(hn::Set(d, l2), w));
+}
+
+struct SgdRule {
+  const StepContext& context;
+  void BeginRow(std::uint32_t, std::size_t) {}
+  template <class D>
+  HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float*) const {
+    const auto h = WithL2(d, w, g, context.parameters.l2);
+    const auto kept = hn::Mul(hn::Set(d, context.keep), w);
+    return hn::Sub(kept, hn::Mul(hn::Set(d, context.parameters.learning_rate), h));
+  }
+};
+
+// g + l2*w of a row whose weights have the given format.
+template <class Format>
+struct DecayedGradient {
+  const std::byte* weights;
+  const std::byte* gradients;
+  float l2;
+  template <class D>
+  HWY_INLINE hn::Vec<D> At(D d, std::size_t column) const {
+    const auto g = Float32::Load(d, gradients, column);
+    return WithL2(d, Format::Load(d, weights, column), g, l2);
+  }
+};
+
+template <class Format>
+struct RowwiseAdagradRule {
+  const StepContext& context;
+  float mu = 0.0f;
+  float kept = 0.0f;
+
+  void BeginRow(std::uint32_t slot, std::size_t i) {
+    const StepParameters& p = context.parameters;
+    float& sum = context.rows.row_state[slot];
+    sum = sum + SumSquaresOf(slot, i) / static_cast<float>(context.rows.dim);
+    mu = p.learning_rate / (std::sqrt(sum) + p.eps);
+    kept = context.keep - mu * p.l2;
+  }
+  float SumSquaresOf(std::uint32_t slot, std::size_t i) const {
+    const StepBatch& batch = context.batch;
+    const float l2 = context.parameters.l2;
+    if (batch.row_sum_squares != nullptr && l2 == 0.0f) return batch.row_sum_squares[i];
+    const auto* const g = reinterpret_cast<const std::byte*>(batch.gradients + i * batch.stride);
+    if (l2 == 0.0f) return SumSquares(context.rows.weights.columns, GradientColumns{g});
+    return SumSquares(context.rows.weights.columns,
+                      DecayedGradient<Format>{context.WeightRow(slot), g, l2});
+  }
+  struct GradientColumns {
+    const std::byte* gradients;
+    template <class D>
+    HWY_INLINE hn::Vec<D> At(D d, std::size_t column) const {
+      return Float32::Load(d, gradients, column);
+    }
+  };
+  template <class D>
+  HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float*) const {
+    return hn::Sub(hn::Mul(hn::Set(d, kept), w), hn::Mul(hn::Set(d, mu), g));
+  }
+};
+
+struct AdagradRule {
+  const StepContext& context;
+  void BeginRow(std::uint32_t, std::size_t) {}
+  template <class D>
+  HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float* state) const {
+    const StepParameters& p = context.parameters;
+    const auto h = WithL2(d, w, g, p.l2);
+    const auto sum = hn::Add(hn::LoadU(d, state), hn::Mul(h, h));
+    hn::StoreU(sum, d, state);
+    const auto root = hn::Add(hn::Sqrt(sum), hn::Set(d, p.eps));
+    const auto change = hn::Div(hn::Mul(hn::Set(d, p.learning_rate), h), root);
+    return hn::Sub(hn::Mul(hn::Set(d, context.keep), w), change);
+  }
+};
+
+struct AdamRule {
+  const StepContext& context;
+  std::uint64_t t = 0;
+  float correction1 = 1.0f;
+  float correction2 = 1.0f;
+
+  void BeginRow(std::uint32_t slot, std::size_t) {
+    const StepParameters& p = context.parameters;
+    float& count = context.rows.row_state[slot];
+    count = NextStepCount(count);
+    const std::uint64_t now =
+        p.t_is_step ? HWY_MAX(context.batch.step, 1) : static_cast<std::uint64_t>(count);
+    if (now == t) return;
+    t = now;
+    correction1 = BiasCorrectionOf(p.beta1, t);
+    correction2 = BiasCorrectionOf(p.beta2, t);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float* state) const {
+    const StepParameters& p = context.parameters;
+    const auto h = WithL2(d, w, g, p.l2);
+    float* const second = state + context.rows.weights.columns;
+    const auto m = hn::Add(hn::Mul(hn::Set(d, p.beta1), hn::LoadU(d, state)),
+                           hn::Mul(hn::Set(d, 1.0f - p.beta1), h));
+    const auto v = hn::Add(hn::Mul(hn::Set(d, p.beta2), hn::LoadU(d, second)),
+                           hn::Mul(hn::Set(d, 1.0f - p.beta2), hn::Mul(h, h)));
+    hn::StoreU(m, d, state);
+    hn::StoreU(v, d, second);
+    const auto root = hn::Sqrt(hn::Div(v, hn::Set(d, correction2)));
+    const auto direction =
+        hn::Div(hn::Div(m, hn::Set(d, correction1)), hn::Add(root, hn::Set(d, p.eps)));
+    const auto change = hn::Add(direction, hn::Mul(hn::Set(d, p.decoupled), w));
+    return hn::Sub(w, hn::Mul(hn::Set(d, p.learning_rate), change));
+  }
+};
+
+// Stores of new weights: nearest, or stochastic with the row's key.
+template <class Format>
+struct NearestStore {
+  void BeginRow(const StepContext&, std::uint32_t) {}
+  template <class D>
+  HWY_INLINE void Put(D d, hn::Vec<D> v, std::byte* row, std::size_t column) const {
+    Format::Store(d, v, row, column);
+  }
+};
+
+template <class Stochastic>
+struct StochasticStore {
+  std::uint64_t batch_key;
+  std::uint64_t row_key = 0;
+  std::uint32_t column_begin = 0;
+  void BeginRow(const StepContext& context, std::uint32_t slot) {
+    row_key = RowKey(batch_key, context.rows.first_row + slot);
+    column_begin = context.rows.column_begin;
+  }
+  template <class D>
+  HWY_INLINE void Put(D d, hn::Vec<D> v, std::byte* row, std::size_t column) const {
+    const auto first = column_begin + static_cast<std::uint32_t>(column);
+    Stochastic::Store(d, v, RandomVector(d, row_key, first), row, column);
+  }
+};
+
+template <class Format, class Rule, class Store>
+struct StepColumns {
+  const Rule& rule;
+  const Store& store;
+  std::byte* weights;
+  const std::byte* gradients;
+  float* state;
+  template <class D>
+  HWY_INLINE void operator()(D d, std::size_t column) {
+    const auto w = Format::Load(d, weights, column);
+    const auto g = Float32::Load(d, gradients, column);
+    float* const at_column = state == nullptr ? nullptr : state + column;
+    store.Put(d, rule.Apply(d, w, g, at_column), weights, column);
+  }
+};
+
+// Prefetches all memory of a row.
+class StepPrefetcher {
+ public:
+  explicit StepPrefetcher(const StepContext& context)
+      : rows_(context.rows),
+        slots_(context.batch.slots),
+        weight_bytes_(ElementBytes(rows_.weights.element) * rows_.weights.columns),
+        state_floats_(ElementStateArrays(context.parameters.rule) * rows_.weights.columns),
+        distance_(StepPrefetchRows(weight_bytes_ + state_floats_ * sizeof(float))) {}
+
+  void Ahead(std::size_t i) const {
+    if (i + distance_ >= slots_.size()) return;
+    const std::size_t slot = slots_[i + distance_];
+    PrefetchBytes(
+        static_cast<const std::byte*>(rows_.weights.base) + slot * rows_.weights.stride_bytes,
+        weight_bytes_);
+    if (rows_.row_state != nullptr) PrefetchBytes(rows_.row_state + slot, sizeof(float));
+    if (state_floats_ == 0) return;
+    PrefetchBytes(rows_.element_state + slot * state_floats_, state_floats_ * sizeof(float));
+  }
+  float* ElementState(std::uint32_t slot) const {
+    return state_floats_ == 0 ? nullptr : rows_.element_state + slot * state_floats_;
+  }
+
+ private:
+  const StepRows& rows_;
+  std::span<const std::uint32_t> slots_;
+  std::size_t weight_bytes_;
+  std::size_t state_floats_;
+  std::size_t distance_;
+};
+
+template <class Format, class Rule, class Store>
+void StepAll(const StepContext& context, Rule rule, Store store) {
+  const StepBatch& batch = context.batch;
+  const MutableRows& weights = context.rows.weights;
+  const StepPrefetcher prefetcher(context);
+  for (std::size_t i = 0; i < batch.slots.size(); ++i) {
+    prefetcher.Ahead(i);
+    const std::uint32_t slot = batch.slots[i];
+    rule.BeginRow(slot, i);
+    store.BeginRow(context, slot);
+    StepColumns<Format, Rule, Store> step{
+        rule, store, static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
+        reinterpret_cast<const std::byte*>(batch.gradients + i * batch.stride),
+        prefetcher.ElementState(slot)};
+    ForColumns(weights.columns, step);
+  }
+}
+
+template <class Format, class Store>
+void StepByRule(const StepContext& context, Store store) {
+  switch (context.parameters.rule) {
+    case StepRule::kSgd:
+      return StepAll<Format>(context, SgdRule{context}, store);
+    case StepRule::kRowwiseAdagrad:
+      return StepAll<Format>(context, RowwiseAdagradRule<Format>{context}, store);
+    case StepRule::kAdagrad:
+      return StepAll<Format>(context, AdagradRule{context}, store);
+    case StepRule::kAdam:
+      return StepAll<Format>(context, AdamRule{context}, store);
+  }
+}
+
+void StepByFormat(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch) {
+  const StepContext context{parameters, rows, batch,
+                            1.0f - parameters.learning_rate * parameters.decoupled};
+  const std::uint64_t batch_key =
+      BatchKey(RandomPurpose::kRound, parameters.seed, batch.step, parameters.table_id);
+  switch (rows.weights.element) {
+    case Element::kFloat16:
+      if (!parameters.stochastic) return StepByRule<Float16>(context, NearestStore<Float16>());
+      return StepByRule<Float16>(context, StochasticStore<StochasticFloat16>{batch_key});
+    case Element::kBFloat16:
+      if (!parameters.stochastic) return StepByRule<BFloat16>(context, NearestStore<BFloat16>());
+      return StepByRule<BFloat16>(context, StochasticStore<StochasticBFloat16>{batch_key});
+    default:
+      return StepByRule<Float32>(context, NearestStore<Float32>());
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace embla::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace embla::kernels {
+HWY_EXPORT(StepByFormat);
+
+void Step(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch) {
+  HWY_DYNAMIC_DISPATCH(StepByFormat)(parameters, rows, batch);
+}
+
+}  // namespace embla::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,186 @@
+#include "kernels/optimizer_step.h"
+
+#include <cmath>
+
+#include "kernels/combine.h"
+#include "kernels/cpu/step_scalars.h"
+#include "kernels/cpu/testing/target_test.h"
+
+namespace embla::kernels {
+namespace {
+
+constexpr StepRule kRules[] = {StepRule::kSgd, StepRule::kRowwiseAdagrad, StepRule::kAdagrad,
+                               StepRule::kAdam};
+
+// A slice's memory for one rule.
+struct TestSlice {
+  TestSlice(TestRandom& random, StepRule rule, Element element, std::uint32_t slots,
+            std::uint32_t columns)
+      : weights(random, element, slots, columns),
+        row_state(slots, 0.0f),
+        element_state(slots * ElementStateArrays(rule) * columns) {
+    for (float& v : element_state) v = random.Unit();
+  }
+  StepRows rows(std::uint32_t dim) {
+    return {weights.mutable_rows(), row_state.data(), element_state.data(), 5'000'000'000, 0, dim};
+  }
+  bool operator==(const TestSlice& other) const {
+    const Rows shape = weights.rows();
+    for (std::size_t r = 0; r < row_state.size(); ++r) {
+      const std::size_t at = r * shape.stride_bytes;
+      if (!SameRow(weights.bytes().data() + at, other.weights.bytes().data() + at, shape.element,
+                   shape.columns)) {
+        return false;
+      }
+    }
+    return Same(row_state, other.row_state) && Same(element_state, other.element_state);
+  }
+  static bool Same(const std::vector<float>& a, const std::vector<float>& b) {
+    return SameRow(reinterpret_cast<const std::byte*>(a.data()),
+                   reinterpret_cast<const std::byte*>(b.data()), Element::kFloat32, a.size());
+  }
+
+  TestTable weights;
+  std::vector<float> row_state;
+  std::vector<float> element_state;
+};
+
+enum class Decay { kNone, kL2, kDecoupled };
+
+StepParameters Parameters(StepRule rule, Decay decay, bool stochastic) {
+  StepParameters p;
+  p.rule = rule;
+  p.learning_rate = 0.1f;
+  p.l2 = decay == Decay::kL2 ? 0.01f : 0.0f;
+  p.decoupled = decay == Decay::kDecoupled ? 0.01f : 0.0f;
+  p.stochastic = stochastic;
+  p.seed = 77;
+  p.table_id = 3;
+  return p;
+}
+
+class StepOnTarget : public TargetTest {};
+INSTANTIATE_TEST_SUITE_P(Targets, StepOnTarget, testing::ValuesIn(SupportedTargets()), TargetName);
+
+void ExpectLikeReference(TestRandom& random, const StepParameters& parameters, Element element,
+                         std::uint32_t columns) {
+  TestSlice got(random, parameters.rule, element, 20, columns);
+  TestSlice want = got;
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    std::vector<std::uint32_t> slots;
+    for (std::uint32_t s = 0; s < 20; ++s) {
+      if (random.Below(3) != 0) slots.push_back(s);
+    }
+    const std::size_t stride = columns + random.Below(3);
+    const auto gradients = random.Values(slots.size() * stride);
+    const StepBatch batch{slots, gradients.data(), stride, nullptr, step};
+    Step(parameters, got.rows(columns), batch);
+    reference::Step(parameters, want.rows(columns), batch);
+  }
+  EXPECT_TRUE(got == want) << "rule " << static_cast<int>(parameters.rule) << " element "
+                           << static_cast<int>(element) << " columns " << columns;
+}
+
+TEST_P(StepOnTarget, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
+  TestRandom random(1);
+  for (const StepRule rule : kRules) {
+    for (const Decay decay : {Decay::kNone, Decay::kL2, Decay::kDecoupled}) {
+      for (const Element element : kWeightElements) {
+        for (const std::uint32_t columns : {1u, 3u, 7u, 8u, 15u, 16u, 31u, 64u, 127u}) {
+          ExpectLikeReference(random, Parameters(rule, decay, false), element, columns);
+          ExpectLikeReference(random, Parameters(rule, decay, true), element, columns);
+        }
+      }
+    }
+    ExpectLikeReference(random, Parameters(rule, Decay::kL2, true), Element::kFloat16, 1024);
+    ExpectLikeReference(random, Parameters(rule, Decay::kNone, false), Element::kFloat32, 2048);
+  }
+}
+
+// Steps columns [begin, end) of 40-column rows on their own; returns their fp32 weights.
+std::vector<float> StepColumns(const StepParameters& parameters, Element element,
+                               std::uint32_t begin, std::uint32_t end) {
+  constexpr std::uint32_t kDim = 40;
+  constexpr std::uint32_t kSlots = 6;
+  TestRandom random(2);
+  const auto initial = random.Values(kSlots * kDim);
+  const std::uint32_t columns = end - begin;
+  ShiftedBytes weights(kSlots * columns * 4, 0);
+  std::vector<float> row_state(kSlots);
+  std::vector<float> element_state(kSlots * columns * ElementStateArrays(parameters.rule));
+  const std::size_t stride = columns * ElementBytes(element);
+  for (std::size_t s = 0; s < kSlots; ++s) {
+    reference::EncodeRow({&initial[s * kDim + begin], columns}, element,
+                         weights.data() + s * stride);
+  }
+  const StepRows rows{{weights.data(), stride, columns, element},
+                      row_state.data(),
+                      element_state.data(),
+                      100,
+                      begin,
+                      kDim};
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    const std::uint32_t slots[] = {0, 2, 3, 5};
+    const auto gradients = random.Values(4 * kDim);
+    float sum_squares[4];
+    RowSumSquares({gradients.data(), kDim * 4, kDim, Element::kFloat32}, sum_squares);
+    Step(parameters, rows, {slots, gradients.data() + begin, kDim, sum_squares, step});
+  }
+  std::vector<float> result;
+  for (std::size_t s = 0; s < kSlots; ++s) {
+    for (std::size_t c = 0; c < columns; ++c) {
+      result.push_back(reference::Decode(weights.data() + s * stride, element, c));
+    }
+  }
+  return result;
+}
+
+TEST_P(StepOnTarget, AnyColumnCutGivesTheSameWeights) {
+  for (const StepRule rule : kRules) {
+    for (const Element element : kWeightElements) {
+      StepParameters parameters = Parameters(rule, Decay::kDecoupled, true);
+      const auto whole = StepColumns(parameters, element, 0, 40);
+      for (const auto& [begin, end] : {std::pair{0u, 4u}, {4u, 24u}, {24u, 40u}}) {
+        const auto part = StepColumns(parameters, element, begin, end);
+        for (std::size_t s = 0; s < 6; ++s) {
+          for (std::size_t c = begin; c < end; ++c) {
+            ASSERT_EQ(part[s * (end - begin) + c - begin], whole[s * 40 + c])
+                << "rule " << static_cast<int>(rule) << " column " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StepOnTarget, UntouchedRowsAndEmptyBatchesChangeNothing) {
+  TestRandom random(3);
+  for (const StepRule rule : kRules) {
+    TestSlice slice(random, rule, Element::kFloat32, 5, 9);
+    const TestSlice before = slice;
+    const auto parameters = Parameters(rule, Decay::kDecoupled, false);
+    Step(parameters, slice.rows(9), {{}, nullptr, 9, nullptr, 1});
+    EXPECT_TRUE(slice == before);
+    const std::uint32_t slots[] = {4};
+    const auto gradients = random.Values(9);
+    Step(parameters, slice.rows(9), {slots, gradients.data(), 9, nullptr, 1});
+    EXPECT_EQ(std::memcmp(slice.weights.bytes().data(), before.weights.bytes().data(), 4 * 48), 0);
+  }
+}
+
+TEST(StepPower, IsExactForSmallExponentsAndCloseForLargeOnes) {
+  EXPECT_EQ(Power(0.5, 0), 1.0);
+  EXPECT_EQ(Power(0.5, 10), 0x1p-10);
+  EXPECT_NEAR(Power(0.999, 1000) / std::pow(0.999, 1000), 1.0, 1e-12);
+  EXPECT_EQ(BiasCorrectionOf(0.9f, 1), static_cast<float>(1.0 - double{0.9f}));
+  EXPECT_EQ(BiasCorrectionOf(0.9f, std::uint64_t{1} << 40), 1.0f);
+}
+
+TEST(StepCount, SaturatesWhereFloatStopsCounting) {
+  EXPECT_EQ(NextStepCount(0.0f), 1.0f);
+  EXPECT_EQ(NextStepCount(16777215.0f), 16777216.0f);
+  EXPECT_EQ(NextStepCount(16777216.0f), 16777216.0f);
+}
+
+}  // namespace
+}  // namespace embla::kernels
