@@ -75,7 +75,7 @@ std::vector<client::FeatureGradient> Batch::Gradients() const {
 }
 
 std::span<const float> Batch::Score(double prior) {
-  FmScores(shape(), prior, linear_, factors_, factor_sums_, scores_);
+  FmScores(rows(), prior, factor_sums_, scores_);
   return scores_;
 }
 
@@ -86,7 +86,7 @@ double Batch::Differentiate(Loss loss, float gradient_scale) {
     sum += result.loss;
     slopes_[e] = static_cast<float>(result.slope) * gradient_scale;
   }
-  FmGradients(shape(), slopes_, factors_, factor_sums_, linear_gradients_, factor_gradients_);
+  FmGradients(rows(), slopes_, factor_sums_, linear_gradients_, factor_gradients_);
   return sum;
 }
 

@@ -49,7 +49,7 @@ class Batch {
   std::size_t size() const { return labels_.size(); }
 
  private:
-  FmShape shape() const { return {size(), layout_.columns, layout_.dim}; }
+  FmRows rows() const { return {{size(), layout_.columns, layout_.dim}, linear_, factors_}; }
 
   const ModelLayout& layout_;
   std::vector<float> labels_;

@@ -11,20 +11,20 @@ namespace {
 // Log-odds of labels that are all equal: about one in a thousand is the other one.
 constexpr double kMeanMargin = 1e-3;
 
-void CheckSizes(const FmShape& shape, std::size_t linear, std::size_t factors, std::size_t sums,
-                std::size_t scores) {
-  EMBLA_CHECK(linear == shape.examples * shape.columns);
-  EMBLA_CHECK(factors == linear * shape.dim);
+void CheckSizes(const FmRows& rows, std::size_t sums, std::size_t scores) {
+  const FmShape& shape = rows.shape;
+  EMBLA_CHECK(rows.linear.size() == shape.examples * shape.columns);
+  EMBLA_CHECK(rows.factors.size() == rows.linear.size() * shape.dim);
   EMBLA_CHECK(sums == shape.examples * shape.dim);
   EMBLA_CHECK(scores == shape.examples);
 }
 
 }  // namespace
 
-void FmScores(const FmShape& shape, double prior, std::span<const float> linear,
-              std::span<const float> factors, std::span<float> factor_sums_out,
+void FmScores(const FmRows& rows, double prior, std::span<float> factor_sums_out,
               std::span<float> scores_out) {
-  CheckSizes(shape, linear.size(), factors.size(), factor_sums_out.size(), scores_out.size());
+  CheckSizes(rows, factor_sums_out.size(), scores_out.size());
+  const FmShape& shape = rows.shape;
   std::ranges::fill(factor_sums_out, 0.0f);
   for (std::size_t e = 0; e < shape.examples; ++e) {
     float* sums = factor_sums_out.data() + e * shape.dim;
@@ -32,8 +32,8 @@ void FmScores(const FmShape& shape, double prior, std::span<const float> linear,
     double squares = 0.0;
     for (std::size_t c = 0; c < shape.columns; ++c) {
       const std::size_t row = c * shape.examples + e;
-      const float* v = factors.data() + row * shape.dim;
-      score += linear[row];
+      const float* v = rows.factors.data() + row * shape.dim;
+      score += rows.linear[row];
       float row_squares = 0.0f;
       for (std::size_t j = 0; j < shape.dim; ++j) {
         sums[j] += v[j];
@@ -58,15 +58,17 @@ LossAndSlope LossOf(Loss loss, double score, double label) {
   return {std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))), probability - label};
 }
 
-void FmGradients(const FmShape& shape, std::span<const float> slopes,
-                 std::span<const float> factors, std::span<const float> factor_sums,
-                 std::span<float> linear_out, std::span<float> factors_out) {
-  CheckSizes(shape, linear_out.size(), factors.size(), factor_sums.size(), slopes.size());
-  EMBLA_CHECK(factors_out.size() == factors.size());
+void FmGradients(const FmRows& rows, std::span<const float> slopes,
+                 std::span<const float> factor_sums, std::span<float> linear_out,
+                 std::span<float> factors_out) {
+  CheckSizes(rows, factor_sums.size(), slopes.size());
+  EMBLA_CHECK(linear_out.size() == rows.linear.size());
+  EMBLA_CHECK(factors_out.size() == rows.factors.size());
+  const FmShape& shape = rows.shape;
   for (std::size_t c = 0; c < shape.columns; ++c) {
     for (std::size_t e = 0; e < shape.examples; ++e) {
       const std::size_t row = c * shape.examples + e;
-      const float* v = factors.data() + row * shape.dim;
+      const float* v = rows.factors.data() + row * shape.dim;
       const float* sums = factor_sums.data() + e * shape.dim;
       float* out = factors_out.data() + row * shape.dim;
       linear_out[row] = slopes[e];

@@ -27,9 +27,15 @@ struct FmShape {
   std::size_t dim = 0;
 };
 
+// The rows of a mini-batch.
+struct FmRows {
+  FmShape shape;
+  std::span<const float> linear;   // examples x columns
+  std::span<const float> factors;  // examples x columns x dim
+};
+
 // factor_sums_out (examples x dim) holds sum_c v[c], which the gradients need.
-void FmScores(const FmShape& shape, double prior, std::span<const float> linear,
-              std::span<const float> factors, std::span<float> factor_sums_out,
+void FmScores(const FmRows& rows, double prior, std::span<float> factor_sums_out,
               std::span<float> scores_out);
 
 struct LossAndSlope {
@@ -39,9 +45,9 @@ struct LossAndSlope {
 LossAndSlope LossOf(Loss loss, double score, double label);
 
 // Gradients of the sum of losses: d/dw[c] = slope, d/dv[c] = slope * (sum_d v[d] - v[c]).
-void FmGradients(const FmShape& shape, std::span<const float> slopes,
-                 std::span<const float> factors, std::span<const float> factor_sums,
-                 std::span<float> linear_out, std::span<float> factors_out);
+void FmGradients(const FmRows& rows, std::span<const float> slopes,
+                 std::span<const float> factor_sums, std::span<float> linear_out,
+                 std::span<float> factors_out);
 
 // The prior of labels with this mean: log-odds (kept away from infinity) or the mean itself.
 double PriorOf(Loss loss, double mean_label);

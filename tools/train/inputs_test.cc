@@ -1,0 +1,182 @@
+#include "tools/train/inputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "core/base/text.h"
+#include "tools/train/random.h"
+#include "tools/train/testing/temp_file.h"
+
+namespace embla::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TempFile;
+
+// A census in small: text, few numbers, many numbers, missing cells.
+std::string CensusText(int rows, std::uint64_t seed) {
+  Random random(seed);
+  std::string text = "label,city,grade,income\n";
+  for (int i = 0; i < rows; ++i) {
+    text += random.Below(2) == 0 ? "0," : "1,";
+    text += "city" + std::to_string(random.Below(5)) + ",";
+    text += random.Below(10) == 0 ? "," : std::to_string(random.Below(12)) + ",";
+    text += std::to_string(random.Below(1000000)) + "\n";
+  }
+  return text;
+}
+
+Examples ReadAll(ExampleSource& source) {
+  Examples examples;
+  EXPECT_TRUE(source.Restart().ok());
+  EXPECT_TRUE(source.Read(1u << 20, examples).ok());
+  return examples;
+}
+
+TEST(OpenInputs, PrintsTheFormatAndTheRuleOfEveryColumn) {
+  const TempFile train(CensusText(1000, 1));
+  const TempFile test(CensusText(100, 2));
+  InputOptions options;
+  options.train_path = train.path();
+  options.test_path = test.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  EXPECT_THAT(out.str(), HasSubstr("format csv, 3 columns"));
+  EXPECT_THAT(out.str(), HasSubstr("city: 5 values as they are (7 rows)"));
+  EXPECT_THAT(out.str(), HasSubstr("grade: 12 values as they are (14 rows)"));
+  EXPECT_THAT(out.str(), HasSubstr("income: numbers in"));
+  EXPECT_EQ(ReadAll(*inputs->train).size(), 1000u);
+  EXPECT_EQ(ReadAll(*inputs->test).size(), 100u);
+  EXPECT_EQ(inputs->model, ModelKind::kFm);
+  EXPECT_EQ(inputs->loss, Loss::kLogistic);
+}
+
+TEST(OpenInputs, KeepsRowsOfEveryColumnInRange) {
+  const TempFile train(CensusText(500, 1));
+  const TempFile test(CensusText(500, 2) + "1,unseen town,99,-7\n0,,,\n1,a,b,c\n");
+  InputOptions options;
+  options.train_path = train.path();
+  options.test_path = test.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok());
+  const Examples examples = ReadAll(*inputs->test);
+  ASSERT_EQ(examples.size(), 503u);
+  for (std::size_t e = 0; e < examples.size(); ++e) {
+    for (std::size_t c = 0; c < examples.columns; ++c) {
+      EXPECT_LT(examples.RowsOf(e)[c], inputs->test->columns()[c].rows);
+    }
+  }
+  EXPECT_EQ(examples.RowsOf(500)[0], kUnseenRow);
+  EXPECT_EQ(examples.RowsOf(501)[2], kMissingRow);
+}
+
+TEST(OpenInputs, HoldsOutAShareOfOneFileWithoutOverlap) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) {
+    text += "u" + std::to_string(i % 50) + "\ti" + std::to_string(i % 37) + "\t" +
+            std::to_string(i) + "\n";
+  }
+  const TempFile file(text);
+  InputOptions options;
+  options.train_path = file.path();
+  options.holdout_share = 0.2;
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  EXPECT_EQ(inputs->model, ModelKind::kMf);
+  EXPECT_EQ(inputs->loss, Loss::kSquared);
+  const Examples train = ReadAll(*inputs->train);
+  const Examples test = ReadAll(*inputs->test);
+  std::vector<float> labels = train.labels;
+  labels.insert(labels.end(), test.labels.begin(), test.labels.end());
+  std::ranges::sort(labels);
+  ASSERT_EQ(labels.size(), 5000u);
+  for (int i = 0; i < 5000; ++i) EXPECT_EQ(labels[i], static_cast<float>(i));
+  EXPECT_NEAR(static_cast<double>(test.size()), 1000.0, 150.0);
+}
+
+TEST(OpenInputs, CountsBadRowsOnceHoweverOftenAFileIsRead) {
+  const TempFile file("label,a\n1,x\nbad\n0,y\nworse\n1,z\n");
+  InputOptions options;
+  options.train_path = file.path();
+  options.test_path = file.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok());
+  for (int pass = 0; pass < 3; ++pass) {
+    ReadAll(*inputs->train);
+    ReadAll(*inputs->test);
+  }
+  EXPECT_EQ(inputs->train_bad_rows->count(), 2);
+  EXPECT_EQ(inputs->bad_rows(), 4);
+}
+
+TEST(OpenInputs, FailsAtABadRowWhenStrict) {
+  const TempFile file("label,a\n1,x\nbad\n");
+  InputOptions options;
+  options.train_path = file.path();
+  options.strict = true;
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  EXPECT_TRUE(absl::IsInvalidArgument(inputs.status()));
+  EXPECT_THAT(Message(inputs.status()), HasSubstr(":3: 1 fields"));
+}
+
+TEST(OpenInputs, SaysHowColumnsOfTheTestFileDiffer) {
+  const TempFile train("label,a,b\n1,x,y\n");
+  const TempFile test("label,a,c\n1,x,y\n");
+  InputOptions options;
+  options.train_path = train.path();
+  options.test_path = test.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  EXPECT_TRUE(absl::IsInvalidArgument(inputs.status()));
+  EXPECT_THAT(Message(inputs.status()), HasSubstr("columns are a, c; the training data has a, b"));
+}
+
+TEST(OpenInputs, RefusesMatrixFactorizationOfMoreThanTwoColumns) {
+  const TempFile file("label,a,b,c\n1,x,y,z\n");
+  InputOptions options;
+  options.train_path = file.path();
+  options.model = ModelKind::kMf;
+  std::ostringstream out;
+  EXPECT_TRUE(absl::IsInvalidArgument(OpenInputs(options, out).status()));
+}
+
+TEST(OpenInputs, NeedsNoLookAtClickLogs) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    text += std::to_string(i % 2);
+    for (int c = 0; c < 13; ++c) text += "\t" + std::to_string(i);
+    for (int c = 0; c < 26; ++c) text += "\tabc" + std::to_string(i);
+    text += "\n";
+  }
+  const TempFile file(text);
+  InputOptions options;
+  options.train_path = file.path();
+  options.rule.hash_rows = 1000;
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  EXPECT_THAT(out.str(), HasSubstr("C26: values hashed to 1000 rows"));
+  EXPECT_THAT(out.str(), HasSubstr("I1: numbers in 339 buckets"));
+  EXPECT_EQ(ReadAll(*inputs->train).size() + ReadAll(*inputs->test).size(), 100u);
+}
+
+TEST(InputOptionsValidate, WantsExactlyOneInput) {
+  InputOptions options;
+  EXPECT_TRUE(absl::IsInvalidArgument(options.Validate()));
+  options.generate = 10;
+  EXPECT_TRUE(options.Validate().ok());
+  options.train_path = "x.csv";
+  EXPECT_TRUE(absl::IsInvalidArgument(options.Validate()));
+}
+
+}  // namespace
+}  // namespace embla::train

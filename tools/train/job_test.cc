@@ -1,0 +1,197 @@
+#include "tools/train/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/base/text.h"
+#include "tools/train/testing/fake_service.h"
+#include "tools/train/testing/temp_file.h"
+
+namespace embla::train {
+namespace {
+
+using testing::FakeAdmin;
+using testing::FakeClient;
+using testing::FakeService;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class JobTest : public ::testing::Test {
+ protected:
+  JobTest() {
+    input_.generate = 2000;
+    run_.epochs = 2;
+    run_.trainer.batch = 64;
+    run_.trainer.first_pause = absl::ZeroDuration();
+  }
+
+  absl::StatusOr<Report> Run() {
+    auto inputs = OpenInputs(input_, out_);
+    if (!inputs.ok()) return inputs.status();
+    FakeAdmin admin(service_);
+    Progress progress(out_, Progress::Style::kLines, clock_);
+    Environment environment{admin, {}, out_, progress, clock_};
+    std::vector<std::unique_ptr<FakeClient>> clients;
+    for (int i = 0; i < run_.trainers; ++i) {
+      clients.push_back(std::make_unique<FakeClient>(service_));
+      environment.clients.push_back(clients.back().get());
+    }
+    return RunJob(run_, *inputs, environment);
+  }
+
+  FakeService service_;
+  ManualClock clock_{absl::UnixEpoch()};
+  std::ostringstream out_;
+  InputOptions input_;
+  RunOptions run_;
+};
+
+TEST_F(JobTest, TrainsOnEveryExampleInEveryEpochWithAnyNumberOfTrainers) {
+  for (const int trainers : {1, 2, 3, 7}) {
+    run_.trainers = trainers;
+    const auto report = Run();
+    ASSERT_TRUE(report.ok()) << Message(report.status());
+    EXPECT_EQ(report->examples, 4000u);
+    EXPECT_EQ(report->test_examples, 400u);
+  }
+}
+
+TEST_F(JobTest, ProcessesOfOneWorldShareTheExamples) {
+  run_.world = 3;
+  std::uint64_t examples = 0;
+  for (run_.rank = 0; run_.rank < run_.world; ++run_.rank) {
+    const auto report = Run();
+    ASSERT_TRUE(report.ok()) << Message(report.status());
+    examples += report->examples;
+  }
+  EXPECT_EQ(examples, 4000u);
+}
+
+// Bit for bit: one trainer, synchronous, same seed.
+TEST_F(JobTest, SynchronousRunsOfOneTrainerRepeatExactly) {
+  run_.trainer.synchronous = true;
+  const auto first = Run();
+  const std::vector<float> factors = service_.RowsOf("model_factors");
+  run_.prefix = "again";
+  const auto second = Run();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(service_.RowsOf("again_factors"), factors);
+  EXPECT_EQ(first->quality.auc, second->quality.auc);
+}
+
+TEST_F(JobTest, ReadsInputsThatDoNotFitAnewInEveryEpoch) {
+  run_.chunk_examples = 300;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  EXPECT_EQ(report->examples, 4000u);
+  EXPECT_EQ(report->test_examples, 400u);
+}
+
+TEST_F(JobTest, AnInputOfExactlyOneChunkIsReadWhole) {
+  run_.chunk_examples = 2000;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  EXPECT_EQ(report->examples, 4000u);
+}
+
+TEST_F(JobTest, TestsWithoutTrainingWhenThereAreNoEpochs) {
+  ASSERT_TRUE(Run().ok());
+  const std::int64_t updates = service_.updates();
+  run_.epochs = 0;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(service_.updates(), updates);
+  EXPECT_EQ(report->examples, 0u);
+  EXPECT_TRUE(report->quality.auc.has_value());
+}
+
+TEST_F(JobTest, OneFailingTrainerStopsTheOthersAndNamesTheError) {
+  run_.trainers = 3;
+  service_.FailLookups(1, absl::NotFoundError("table model_linear was dropped"));
+  const auto report = Run();
+  EXPECT_TRUE(absl::IsNotFound(report.status()));
+}
+
+TEST_F(JobTest, SaysThatAnInputHasNoExamples) {
+  const testing::TempFile file("label,a\n");
+  input_.generate = 0;
+  input_.train_path = file.path();
+  const auto report = Run();
+  EXPECT_TRUE(absl::IsInvalidArgument(report.status()));
+  EXPECT_THAT(Message(report.status()), HasSubstr("no training examples"));
+}
+
+TEST_F(JobTest, PrintsOneLineAtTheEndOfEveryEpoch) {
+  run_.epochs = 3;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(out_.str(), HasSubstr("epoch 1/3 100 %  2000 examples"));
+  EXPECT_THAT(out_.str(), HasSubstr("epoch 3/3 100 %  2000 examples"));
+}
+
+TEST(ReportToJson, HoldsTheFinalFigures) {
+  Report report;
+  report.quality.auc = 0.75;
+  report.examples = 100;
+  report.seconds = 4.0;
+  const auto json = nlohmann::json::parse(ReportToJson(report));
+  EXPECT_EQ(json.at("auc"), 0.75);
+  EXPECT_TRUE(json.at("rmse").is_null());
+  EXPECT_TRUE(json.at("planted_auc").is_null());
+  EXPECT_EQ(json.at("examples"), 100);
+  EXPECT_EQ(json.at("examples_per_second"), 25.0);
+  EXPECT_EQ(json.at("seconds"), 4.0);
+}
+
+TEST(WriteReport, NamesAFileThatCannotBeWritten) {
+  const absl::Status status = WriteReport(Report(), "/nowhere/report.json");
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(Message(status), HasSubstr("/nowhere/report.json"));
+}
+
+TEST(ProgressDraw, ShowsABarOnTerminals) {
+  ManualClock clock(absl::UnixEpoch());
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kBar, clock);
+  progress.BeginEpoch(1, 2, 1000);
+  progress.Draw();
+  EXPECT_EQ(out.str(), "");
+  clock.Advance(absl::Seconds(2));
+  progress.Add(500, 250.0);
+  progress.Draw();
+  EXPECT_THAT(out.str(), StartsWith("\repoch 1/2 [############............]  50 %  500 examples"));
+  EXPECT_THAT(out.str(), HasSubstr("250 examples/s  loss 0.5000"));
+}
+
+TEST(ProgressDraw, PrintsFewLinesElsewhere) {
+  ManualClock clock(absl::UnixEpoch());
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::kLines, clock);
+  progress.BeginEpoch(1, 1, 1000);
+  for (int i = 0; i < 1000; ++i) {
+    clock.Advance(absl::Milliseconds(1));
+    progress.Add(1, 0.5);
+    progress.Draw();
+  }
+  progress.EndEpoch();
+  const std::string text = out.str();
+  EXPECT_EQ(std::ranges::count(text, '\n'), 5);
+}
+
+TEST(RunOptionsValidate, NamesTheOption) {
+  RunOptions options;
+  EXPECT_TRUE(options.Validate().ok());
+  options.rank = 1;
+  EXPECT_THAT(Message(options.Validate()), HasSubstr("--rank is 1"));
+  options.rank = 0;
+  options.trainer.batch = 0;
+  EXPECT_THAT(Message(options.Validate()), HasSubstr("--batch is 0"));
+}
+
+}  // namespace
+}  // namespace embla::train
