@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
-#include <utility>
+#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,35 +12,31 @@
 namespace embla {
 namespace {
 
-// What nlohmann's own reader would accept silently: deep nesting and repeated fields.
+// Refuses what nlohmann's own reader would accept silently: deep nesting and repeated fields. A
+// parser callback; it ends the reading by an exception, which ParseJson catches.
 class StrictReader {
  public:
-  // A nlohmann parser callback; false drops the value.
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= kJsonDepthMax) Fail(absl::StrCat("nested deeper than ", kJsonDepthMax));
+      Require(depth < kJsonDepthMax, absl::StrCat("nested deeper than ", kJsonDepthMax));
       names_.emplace_back();
     } else if (event == Event::object_end || event == Event::array_end) {
       names_.pop_back();
     } else if (event == Event::key) {
       const auto& name = parsed.get_ref<const std::string&>();
-      if (!names_.back().insert(name).second) {
-        Fail(absl::StrCat("field \"", name.substr(0, 64), "\" is given twice"));
-      }
+      Require(names_.back().insert(name).second,
+              absl::StrCat("field \"", name.substr(0, 64), "\" is given twice"));
     }
-    return problem_.empty();
+    return true;
   }
-
-  const std::string& problem() const { return problem_; }
 
  private:
-  void Fail(std::string problem) {
-    if (problem_.empty()) problem_ = std::move(problem);
+  static void Require(bool holds, const std::string& problem) {
+    if (!holds) throw std::runtime_error(problem);
   }
 
-  std::vector<std::set<std::string>> names_;  // Of the objects that are open.
-  std::string problem_;
+  std::vector<std::set<std::string>> names_;  // Of the containers that are open.
 };
 
 const Json& Empty(Json::value_t type) {
@@ -53,18 +48,12 @@ const Json& Empty(Json::value_t type) {
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text) {
-  StrictReader reader;
-  Json json;
-  // The only place where the library may throw, for instance for a number like 1e999.
+  // The library also throws by itself, for instance for a number like 1e999.
   try {
-    json = Json::parse(text.begin(), text.end(), std::ref(reader));
+    return Json::parse(text.begin(), text.end(), StrictReader());
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("not valid JSON: ", error.what()));
   }
-  if (!reader.problem().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("not valid JSON: ", reader.problem()));
-  }
-  return json;
 }
 
 std::string DumpJson(const Json& json) {

@@ -96,8 +96,8 @@ struct TableSpec {
   // column granule j covers columns [j*W, min((j+1)*W, dim)).
   std::uint32_t row_granules = 0;          // G, 1..min(rows, kRowGranulesMax); 0 asks for 4096.
   std::uint32_t column_granule_width = 0;  // W, a multiple of 4 (or >= dim); 0 asks for 4.
-  OptimizerSpec optimizer;
-  InitSpec init;
+  OptimizerSpec optimizer{};
+  InitSpec init{};
   std::uint64_t seed = 0;  // Of initial values and of stochastic rounding.
   Rounding rounding = Rounding::kNearest;
   BoundsMode bounds = BoundsMode::kError;
