@@ -1,0 +1,87 @@
+// embla-coordinator: plans where tables live and tells everyone. Never on the data path.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "server/app/coordinator_process.h"
+#include "server/app/port_file.h"
+#include "server/app/stop_signal.h"
+
+namespace embla {
+namespace {
+
+struct Flags {
+  CoordinatorProcessOptions process;
+  std::string port_file;
+  LogLevel log_level = LogLevel::kInfo;
+  std::uint32_t heartbeat_ms = 1'000;
+  std::uint32_t dead_after_ms = 5'000;
+  std::uint32_t stop_grace_ms = 5'000;
+};
+
+void Define(CLI::App& app, Flags& flags) {
+  CoordinatorProcessOptions& process = flags.process;
+  process.metrics_listen = "127.0.0.1:0";
+  app.set_version_flag("--version", EMBLA_VERSION);
+  app.option_defaults()->always_capture_default();
+  app.add_option("--listen", process.listen,
+                 "Where to serve shard servers and trainers: host:port (0: a free port)");
+  app.add_option("--admin-listen", process.admin_listen, "Where to serve operators");
+  app.add_option("--metrics-listen", process.metrics_listen,
+                 "Where to serve /metrics; empty for nowhere");
+  app.add_flag("--insecure", process.insecure,
+               "Allow listening on addresses that other machines can reach, without encryption");
+  app.add_option("--state-dir", process.state_dir, "Directory that keeps the cluster's state")
+      ->required();
+  app.add_option("--heartbeat-ms", flags.heartbeat_ms, "How often shard servers report")
+      ->check(CLI::Range(10u, 600'000u));
+  app.add_option("--dead-after-ms", flags.dead_after_ms,
+                 "A shard server that is silent for so long is dead");
+  app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
+  app.add_option("--port-file", flags.port_file,
+                 "Written when ready: {\"listen\": ..., \"admin\": ..., \"metrics\": ...}");
+  app.add_option("--log-level", flags.log_level, "Least level that is logged")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
+          {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}}))
+      ->default_str("info");
+}
+
+absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
+  SetLogLevel(flags.log_level);
+  CoordinatorProcessOptions& options = flags.process;
+  options.coordinator.heartbeat_interval = absl::Milliseconds(flags.heartbeat_ms);
+  options.coordinator.dead_after = absl::Milliseconds(flags.dead_after_ms);
+  options.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
+  absl::StatusOr<std::unique_ptr<CoordinatorProcess>> process = CoordinatorProcess::Start(options);
+  if (!process.ok()) return process.status();
+  if (!flags.port_file.empty()) {
+    const absl::Status written =
+        WritePortFile(flags.port_file, {{"listen", (*process)->address()},
+                                        {"admin", (*process)->admin_address()},
+                                        {"metrics", (*process)->metrics_address()}});
+    if (!written.ok()) return written;
+  }
+  LogInfo("coordinator", "stopping signal=", stop_signal.Wait());
+  process->reset();
+  LogInfo("coordinator", "stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace embla
+
+int main(int argc, char** argv) {
+  const embla::StopSignal stop_signal;
+  CLI::App app("The coordinator of an Embla cluster", "embla-coordinator");
+  embla::Flags flags;
+  embla::Define(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = embla::Run(flags, stop_signal);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "embla-coordinator: %s\n", embla::Message(status).c_str());
+  return 1;
+}

@@ -1,0 +1,75 @@
+#include "server/app/coordinator_process.h"
+
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/metrics/instruments.h"
+#include "server/rpc/listen_address.h"
+#include "server/state_store/file_state_store.h"
+#include "server/state_store/memory_state_store.h"
+
+namespace embla {
+
+absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
+    const CoordinatorProcessOptions& options) {
+  std::unique_ptr<CoordinatorProcess> process(new CoordinatorProcess(options));
+  EMBLA_RETURN_IF_ERROR(process->OpenState());
+  EMBLA_RETURN_IF_ERROR(process->Listen());
+  return process;
+}
+
+CoordinatorProcess::CoordinatorProcess(const CoordinatorProcessOptions& options)
+    : options_(options) {
+  SetBuildInfo(metrics_, "embla-coordinator");
+}
+
+absl::Status CoordinatorProcess::OpenState() {
+  if (options_.state_dir.empty()) {
+    store_ = std::make_unique<MemoryStateStore>();
+  } else {
+    EMBLA_ASSIGN_OR_RETURN(store_, FileStateStore::Open(options_.state_dir));
+  }
+  CoordinatorOptions coordinator = options_.coordinator;
+  coordinator.new_cluster_id = RandomHexId();
+  EMBLA_RETURN_IF_ERROR(coordinator.Validate());
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> opened,
+                         Coordinator::Open(*store_, coordinator, Clock::Real().Now()));
+  host_ = std::make_unique<CoordinatorHost>(std::move(opened), CoordinatorHostOptions(),
+                                            Clock::Real(), &metrics_);
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorProcess::Listen() {
+  if (!options_.metrics_listen.empty()) {
+    EMBLA_RETURN_IF_ERROR(CheckListenAddress(options_.metrics_listen, options_.insecure).status());
+    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
+  }
+  service_ = std::make_unique<CoordinatorService>(*host_);
+  admin_service_ = std::make_unique<AdminService>(*host_);
+  RpcServerOptions server{.listen = options_.admin_listen, .insecure = options_.insecure};
+  grpc::Service* const admin_services[] = {admin_service_.get()};
+  EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
+  server.listen = options_.listen;
+  grpc::Service* const services[] = {service_.get()};
+  EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
+  const PlanPtr plan = host_->plan();
+  LogInfo("coordinator", "serving address=", address(), " admin=", admin_address(),
+          " metrics=", metrics_address(), " cluster=", plan->cluster_id(),
+          " plan=", ToInt(plan->version()), " tables=", plan->tables().size(),
+          " nodes=", plan->nodes().size());
+  return absl::OkStatus();
+}
+
+CoordinatorProcess::~CoordinatorProcess() {
+  // Ends what calls wait for, so that the servers can finish them.
+  if (host_ != nullptr) {
+    host_->StopListeners();
+    host_->Stop();
+  }
+  if (admin_server_ != nullptr) admin_server_->Shutdown(options_.stop_grace);
+  if (server_ != nullptr) server_->Shutdown(options_.stop_grace);
+}
+
+}  // namespace embla

@@ -1,0 +1,98 @@
+// embla-shard: one node of an Embla cluster. Holds slices of the tables and serves them.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "server/app/device_list.h"
+#include "server/app/port_file.h"
+#include "server/app/shard_process.h"
+#include "server/app/stop_signal.h"
+
+namespace embla {
+namespace {
+
+struct Flags {
+  ShardProcessOptions process;
+  std::string devices = "cpu:1";
+  std::string memory_per_device = "0";
+  std::string port_file;
+  LogLevel log_level = LogLevel::kInfo;
+  std::uint32_t heartbeat_ms = 0;
+  std::uint32_t stop_grace_ms = 10'000;
+};
+
+void Define(CLI::App& app, Flags& flags) {
+  ShardProcessOptions& process = flags.process;
+  process.metrics_listen = "127.0.0.1:0";
+  app.set_version_flag("--version", EMBLA_VERSION);
+  app.option_defaults()->always_capture_default();
+  app.add_option("--name", process.name, "Name of this node, the same at every start")
+      ->default_str("the host's name");
+  app.add_option("--coordinator", process.coordinator, "Address of the coordinator, host:port")
+      ->required();
+  app.add_option("--listen", process.server.listen,
+                 "Where to serve trainers: host:port (0: a free port) or unix:/path");
+  app.add_option("--advertise", process.advertise,
+                 "Address under which others reach this node; needed behind NAT")
+      ->default_str("where it listens");
+  app.add_option("--metrics-listen", process.metrics_listen,
+                 "Where to serve /metrics; empty for nowhere");
+  app.add_flag("--insecure", process.server.insecure,
+               "Allow listening on addresses that other machines can reach, without encryption");
+  app.add_option("--devices", flags.devices, "cpu:N splits this node into N CPU devices");
+  app.add_option("--memory-per-device", flags.memory_per_device,
+                 "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / N");
+  app.add_option("--threads-per-device", process.threads_per_device,
+                 "Threads that gather and update rows, per device")
+      ->check(CLI::Range(1u, 256u));
+  app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
+  app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
+  app.add_option("--port-file", flags.port_file,
+                 "Written when ready: {\"listen\": ..., \"metrics\": ...}");
+  app.add_option("--log-level", flags.log_level, "Least level that is logged")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
+          {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}}))
+      ->default_str("info");
+}
+
+absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
+  SetLogLevel(flags.log_level);
+  absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
+  if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
+  absl::StatusOr<std::vector<DeviceSpec>> devices = ParseDevices(flags.devices, *memory);
+  if (!devices.ok()) return devices.status();
+  flags.process.devices = *std::move(devices);
+  flags.process.heartbeat = absl::Milliseconds(flags.heartbeat_ms);
+  flags.process.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
+  absl::StatusOr<std::unique_ptr<ShardProcess>> process = ShardProcess::Start(flags.process);
+  if (!process.ok()) return process.status();
+  if (!flags.port_file.empty()) {
+    const absl::Status written = WritePortFile(
+        flags.port_file,
+        {{"listen", (*process)->address()}, {"metrics", (*process)->metrics_address()}});
+    if (!written.ok()) return written;
+  }
+  LogInfo("shard", "stopping signal=", stop_signal.Wait());
+  process->reset();
+  LogInfo("shard", "stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace embla
+
+int main(int argc, char** argv) {
+  const embla::StopSignal stop_signal;
+  CLI::App app("One node of an Embla cluster", "embla-shard");
+  embla::Flags flags;
+  embla::Define(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = embla::Run(flags, stop_signal);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "embla-shard: %s\n", embla::Message(status).c_str());
+  return 1;
+}

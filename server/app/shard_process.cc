@@ -1,0 +1,95 @@
+#include "server/app/shard_process.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/metrics/instruments.h"
+#include "server/rpc/listen_address.h"
+
+namespace embla {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
+// Peers cannot connect to "any address"; this machine's name is the best guess.
+absl::StatusOr<std::string> AdvertisedAddress(const ShardProcessOptions& options,
+                                              const std::string& address) {
+  if (!options.advertise.empty()) return options.advertise;
+  EMBLA_ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(address));
+  if (listen.host != "0.0.0.0" && listen.host != "::") return address;
+  return absl::StrCat(HostName(), ":", listen.port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
+    const ShardProcessOptions& options) {
+  EMBLA_RETURN_IF_ERROR(options.data.Validate());
+  EMBLA_RETURN_IF_ERROR(ParseListenAddress(options.coordinator).status());
+  ShardProcessOptions named = options;
+  if (named.name.empty()) named.name = HostName();
+  std::unique_ptr<ShardProcess> process(new ShardProcess(named));
+  EMBLA_RETURN_IF_ERROR(process->Listen());
+  EMBLA_RETURN_IF_ERROR(process->Join());
+  return process;
+}
+
+ShardProcess::ShardProcess(const ShardProcessOptions& options) : options_(options) {
+  SetBuildInfo(metrics_, "embla-shard");
+}
+
+absl::Status ShardProcess::Listen() {
+  ShardNodeOptions node;
+  node.name = options_.name;
+  node.devices = options_.devices;
+  node.threads_per_device = options_.threads_per_device;
+  node.reply_bytes_max = options_.data.limits.reply_bytes_max;
+  node.metrics = &metrics_;
+  EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
+  node_->set_replica_transport(&peers_);
+  service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
+  if (!options_.metrics_listen.empty()) {
+    EMBLA_RETURN_IF_ERROR(
+        CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
+    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
+  }
+  grpc::Service* const services[] = {service_.get()};
+  EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(options_.server, services));
+  return absl::OkStatus();
+}
+
+absl::Status ShardProcess::Join() {
+  CoordinatorLinkOptions link;
+  link.coordinator = options_.coordinator;
+  link.heartbeat = options_.heartbeat;
+  link.jitter_seed = RandomId64();
+  link.registration.name = options_.name;
+  link.registration.devices = options_.devices;
+  link.registration.incarnation = RandomId64();
+  EMBLA_ASSIGN_OR_RETURN(link.registration.address, AdvertisedAddress(options_, address()));
+  LogInfo("shard", "serving name=", options_.name, " address=", link.registration.address,
+          " devices=", options_.devices.size(),
+          " memory_per_device=", options_.devices.front().memory_bytes,
+          " metrics=", metrics_address());
+  link_ = std::make_unique<CoordinatorLink>(std::move(link), *node_);
+  return absl::OkStatus();
+}
+
+ShardProcess::~ShardProcess() {
+  link_.reset();
+  if (server_ != nullptr) {
+    service_->Drain();
+    server_->Shutdown(options_.stop_grace);
+  }
+  node_.reset();
+}
+
+}  // namespace embla

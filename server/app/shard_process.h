@@ -1,0 +1,65 @@
+// Everything an embla-shard process consists of, built in order and taken down in reverse: also for
+// programs that run a cluster inside themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/buffer.h"
+#include "core/metrics/exposer.h"
+#include "core/metrics/metrics.h"
+#include "server/rpc/coordinator_link.h"
+#include "server/rpc/data_service.h"
+#include "server/rpc/peer_channel.h"
+#include "server/rpc/rpc_server.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+struct ShardProcessOptions {
+  std::string name;         // Stable across restarts. Empty: the host's name.
+  std::string coordinator;  // host:port
+  RpcServerOptions server;
+  std::string advertise;       // As peers and trainers reach it. Empty: where it listens.
+  std::string metrics_listen;  // Empty: no metrics endpoint.
+  std::vector<DeviceSpec> devices;
+  std::uint32_t threads_per_device = 1;
+  absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
+  absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
+  DataServiceOptions data;
+};
+
+class ShardProcess {
+ public:
+  // Listens when it returns; the coordinator is found in the background.
+  // Errors: those of RpcServer, MetricsExposer and ShardNode::Create.
+  static absl::StatusOr<std::unique_ptr<ShardProcess>> Start(const ShardProcessOptions& options);
+  // Finishes calls in flight, for at most stop_grace.
+  ~ShardProcess();
+
+  const std::string& address() const { return server_->address(); }
+  // Empty without a metrics endpoint.
+  std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
+  bool registered() const { return link_->registered(); }
+
+ private:
+  explicit ShardProcess(const ShardProcessOptions& options);
+  absl::Status Listen();
+  absl::Status Join();
+
+  const ShardProcessOptions options_;
+  Metrics metrics_;
+  BufferPool pool_;
+  PeerChannel peers_;
+  std::unique_ptr<ShardNode> node_;
+  std::unique_ptr<DataService> service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<MetricsExposer> exposer_;
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+}  // namespace embla

@@ -1,0 +1,143 @@
+#include "server/rpc/admin_service.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/plan_json.h"
+#include "core/planner/placement_json.h"
+#include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/coordinator_codec.h"
+#include "server/rpc/post_unary.h"
+
+namespace embla {
+namespace {
+
+struct TableRequest {
+  TableSpec spec;
+  PlacementRequest placement;
+};
+
+// CreateTable and PlanTable name a table alike. An empty placement is the default one.
+template <typename Request>
+absl::StatusOr<TableRequest> Decode(const Request& request) {
+  TableRequest table;
+  absl::StatusOr<TableSpec> spec = TableSpecFromJson(request.table_json());
+  if (!spec.ok()) return Annotate(spec.status(), "table_json");
+  table.spec = *std::move(spec);
+  if (request.placement_json().empty()) return table;
+  absl::StatusOr<PlacementRequest> placement = PlacementRequestFromJson(request.placement_json());
+  if (!placement.ok()) return Annotate(placement.status(), "placement_json");
+  table.placement = *std::move(placement);
+  return table;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AdminService::GetClusterStatus(grpc::CallbackServerContext* call,
+                                                         const v1::GetClusterStatusRequest*,
+                                                         v1::ClusterStatus* reply) {
+  return PostUnary(host_, *call, [reply](Coordinator& coordinator, absl::Time) {
+    *reply = ToMessage(coordinator.Status());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::ListNodes(grpc::CallbackServerContext* call,
+                                                  const v1::ListNodesRequest*,
+                                                  v1::ListNodesReply* reply) {
+  return PostUnary(host_, *call, [reply](Coordinator& coordinator, absl::Time) {
+    for (const NodeView& node : coordinator.Nodes()) *reply->add_nodes() = ToMessage(node);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* call,
+                                                    const v1::CreateTableRequest* request,
+                                                    v1::TableReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  absl::StatusOr<TableRequest> table = Decode(*request);
+  if (!table.ok()) {
+    reactor->Finish(wire::ToGrpc(table.status()));
+    return reactor;
+  }
+  const absl::Duration wait = absl::Milliseconds(request->wait_ms());
+  const absl::Status posted = host_.Post([this, reactor, reply, wait, table = *std::move(table)](
+                                             Coordinator& coordinator, absl::Time now) {
+    const absl::StatusOr<ChangeId> change =
+        coordinator.StartCreateTable(table.spec, table.placement, wait, now);
+    if (!change.ok()) {
+      reactor->Finish(wire::ToGrpc(change.status()));
+      return;
+    }
+    host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
+      if (complete.status.ok()) {
+        *reply = ToMessage(complete.table, complete.plan_version);
+        LogInfo("coordinator", "table created name=", complete.table.spec.name,
+                " plan=", ToInt(complete.plan_version));
+      }
+      reactor->Finish(wire::ToGrpc(complete.status));
+    });
+  });
+  if (!posted.ok()) reactor->Finish(wire::ToGrpc(posted));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* call,
+                                                  const v1::DropTableRequest* request,
+                                                  v1::DropTableReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const PlanVersion version, coordinator.DropTable(request->name()));
+        reply->set_plan_version(ToInt(version));
+        LogInfo("coordinator", "table dropped name=", request->name(), " plan=", ToInt(version));
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* call,
+                                                 const v1::SetTableRequest* request,
+                                                 v1::TableReply* reply) {
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+                     const std::map<std::string, std::string> values(request->values().begin(),
+                                                                     request->values().end());
+                     EMBLA_ASSIGN_OR_RETURN(const TableChange change,
+                                            coordinator.SetTable(request->name(), values));
+                     *reply = ToMessage(change.table, change.plan_version);
+                     LogInfo("coordinator", "table set name=", request->name(),
+                             " plan=", ToInt(change.plan_version));
+                     return absl::OkStatus();
+                   });
+}
+
+grpc::ServerUnaryReactor* AdminService::PlanTable(grpc::CallbackServerContext* call,
+                                                  const v1::PlanTableRequest* request,
+                                                  v1::TableReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const TableRequest table, Decode(*request));
+        const StatedTopology topology{.nodes = request->nodes(),
+                                      .devices_per_node = request->devices_per_node(),
+                                      .device_memory_bytes = request->device_memory_bytes()};
+        EMBLA_ASSIGN_OR_RETURN(const TablePlan plan,
+                               coordinator.PlanTable(table.spec, table.placement, topology));
+        *reply = ToMessage(plan, coordinator.GetPlan()->version());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* call,
+                                                const v1::GetClusterPlanRequest*, v1::Plan* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  *reply = wire::ToMessage(*host_.plan());
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace embla

@@ -1,0 +1,44 @@
+// AdminService over a CoordinatorHost: tables, plans and nodes, for operators.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "embla/v1/admin.grpc.pb.h"
+#include "server/rpc/coordinator_host.h"
+
+namespace embla {
+
+// Thread safety: every public method may be called from any thread.
+class AdminService final : public v1::AdminService::CallbackService {
+ public:
+  // `host` is not owned and outlives the service, and the service outlives its RpcServer.
+  explicit AdminService(CoordinatorHost& host) : host_(host) {}
+
+  grpc::ServerUnaryReactor* GetClusterStatus(grpc::CallbackServerContext* call,
+                                             const v1::GetClusterStatusRequest* request,
+                                             v1::ClusterStatus* reply) override;
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* call,
+                                      const v1::ListNodesRequest* request,
+                                      v1::ListNodesReply* reply) override;
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* call,
+                                        const v1::CreateTableRequest* request,
+                                        v1::TableReply* reply) override;
+  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* call,
+                                      const v1::DropTableRequest* request,
+                                      v1::DropTableReply* reply) override;
+  grpc::ServerUnaryReactor* SetTable(grpc::CallbackServerContext* call,
+                                     const v1::SetTableRequest* request,
+                                     v1::TableReply* reply) override;
+  grpc::ServerUnaryReactor* PlanTable(grpc::CallbackServerContext* call,
+                                      const v1::PlanTableRequest* request,
+                                      v1::TableReply* reply) override;
+  grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* call,
+                                    const v1::GetClusterPlanRequest* request,
+                                    v1::Plan* reply) override;
+
+ private:
+  CoordinatorHost& host_;  // Not owned; outlives this object.
+};
+
+}  // namespace embla

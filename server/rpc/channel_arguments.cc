@@ -1,0 +1,24 @@
+#include "server/rpc/channel_arguments.h"
+
+#include <algorithm>
+
+namespace embla {
+
+grpc::ChannelArguments PeerChannelArguments(absl::Duration backoff_max) {
+  const int backoff_max_ms =
+      static_cast<int>(std::max<std::int64_t>(absl::ToInt64Milliseconds(backoff_max), 100));
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, backoff_max_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Links of one process must not share a connection by accident of equal arguments.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
+}  // namespace embla

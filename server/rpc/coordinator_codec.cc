@@ -1,0 +1,103 @@
+#include "server/rpc/coordinator_codec.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/plan/plan_json.h"
+#include "core/wire/status_codec.h"
+
+namespace embla {
+namespace {
+
+std::int64_t UnixMillisOrZero(absl::Time time) {
+  return time == absl::InfinitePast() ? 0 : absl::ToUnixMillis(time);
+}
+
+}  // namespace
+
+v1::Registration ToMessage(const NodeRegistration& registration) {
+  v1::Registration message;
+  message.set_name(registration.name);
+  message.set_address(registration.address);
+  message.set_incarnation(registration.incarnation);
+  message.set_cluster_id(registration.cluster_id);
+  for (const DeviceSpec& device : registration.devices) {
+    v1::Device& out = *message.add_devices();
+    out.set_kind(static_cast<v1::Device::Kind>(device.kind));
+    out.set_memory_bytes(device.memory_bytes);
+  }
+  return message;
+}
+
+absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
+  NodeRegistration registration;
+  registration.name = message.name();
+  registration.address = message.address();
+  registration.incarnation = message.incarnation();
+  registration.cluster_id = message.cluster_id();
+  for (const v1::Device& device : message.devices()) {
+    if (device.kind() != v1::Device::KIND_CPU && device.kind() != v1::Device::KIND_GPU) {
+      return absl::InvalidArgumentError(absl::StrCat("device ", registration.devices.size(),
+                                                     " has unknown kind ",
+                                                     static_cast<int>(device.kind())));
+    }
+    registration.devices.push_back(
+        {.kind = static_cast<DeviceKind>(device.kind()), .memory_bytes = device.memory_bytes()});
+  }
+  return registration;
+}
+
+v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
+  v1::Heartbeat message;
+  message.set_plan_version(ToInt(info.plan_version));
+  message.set_failed_plan_version(ToInt(info.failed_plan_version));
+  if (!info.failure.ok()) {
+    message.set_failure_code(static_cast<std::int32_t>(info.failure.code()));
+    message.set_failure_message(wire::StatusMessage(info.failure));
+  }
+  for (const std::int64_t bytes : info.device_used_bytes) {
+    message.add_devices()->set_used_bytes(bytes);
+  }
+  return message;
+}
+
+HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
+  HeartbeatInfo info;
+  info.plan_version = PlanVersion{message.plan_version()};
+  info.failed_plan_version = PlanVersion{message.failed_plan_version()};
+  info.failure = wire::StatusFromCode(message.failure_code(), message.failure_message());
+  for (const v1::DeviceUse& device : message.devices()) {
+    info.device_used_bytes.push_back(device.used_bytes());
+  }
+  return info;
+}
+
+v1::NodeStatus ToMessage(const NodeView& node) {
+  v1::NodeStatus message;
+  message.set_node_json(NodeSpecToJson(node.spec));
+  message.set_live(node.live());
+  message.set_plan_version(ToInt(node.plan_version));
+  message.set_last_heartbeat_unix_ms(UnixMillisOrZero(node.last_heartbeat));
+  message.set_incarnation(node.incarnation);
+  for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
+  return message;
+}
+
+v1::ClusterStatus ToMessage(const ClusterView& view) {
+  v1::ClusterStatus message;
+  message.set_cluster_id(view.cluster_id);
+  message.set_plan_version(ToInt(view.plan_version));
+  message.set_nodes_live(view.nodes_live);
+  message.set_nodes_total(view.nodes_total);
+  message.set_tables(view.tables);
+  message.set_started_unix_ms(UnixMillisOrZero(view.started));
+  message.set_version(EMBLA_VERSION);
+  return message;
+}
+
+v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version) {
+  v1::TableReply message;
+  message.set_table_plan_json(TablePlanToJson(table));
+  message.set_plan_version(ToInt(plan_version));
+  return message;
+}
+
+}  // namespace embla

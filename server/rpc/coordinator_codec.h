@@ -1,0 +1,23 @@
+// Messages of CoordinatorService and AdminService <-> the coordinator's values.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "embla/v1/admin.pb.h"
+#include "embla/v1/coordinator.pb.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/membership.h"
+
+namespace embla {
+
+v1::Registration ToMessage(const NodeRegistration& registration);
+// Errors: InvalidArgument (an unknown kind of device). The coordinator checks the rest.
+absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message);
+
+v1::Heartbeat ToMessage(const HeartbeatInfo& info);
+HeartbeatInfo FromMessage(const v1::Heartbeat& message);
+
+v1::NodeStatus ToMessage(const NodeView& node);
+v1::ClusterStatus ToMessage(const ClusterView& view);
+v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version);
+
+}  // namespace embla

@@ -1,0 +1,155 @@
+#include "server/rpc/coordinator_host.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace embla {
+
+CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
+                                 const CoordinatorHostOptions& options, const Clock& clock,
+                                 Metrics* metrics)
+    : options_(options),
+      clock_(clock),
+      metrics_(metrics),
+      coordinator_(std::move(coordinator)),
+      counters_(metrics),
+      plan_(coordinator_->GetPlan()) {
+  UpdateMetrics();
+  thread_ = std::thread([this] { Run(); });
+}
+
+CoordinatorHost::~CoordinatorHost() { Stop(); }
+
+void CoordinatorHost::Stop() {
+  {
+    MutexLock lock(queue_mu_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  queue_changed_.NotifyAll();
+  thread_.join();
+  for (const auto& [change, done] : awaited_) {
+    done({.id = change,
+          .status = absl::UnavailableError(
+              "the coordinator is stopping; look at the plan for the outcome"),
+          .table = {},
+          .plan_version = {}});
+  }
+  awaited_.clear();
+}
+
+absl::Status CoordinatorHost::Post(Task task) {
+  {
+    MutexLock lock(queue_mu_);
+    if (stopping_) return absl::UnavailableError("the coordinator is stopping");
+    if (queue_.size() >= options_.tasks_queued_max) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the coordinator has ", queue_.size(), " requests to do: try later"));
+    }
+    queue_.push_back(std::move(task));
+  }
+  queue_changed_.NotifyOne();
+  return absl::OkStatus();
+}
+
+void CoordinatorHost::AwaitChange(ChangeId change, ChangeDone done) {
+  awaited_[change] = std::move(done);
+}
+
+void CoordinatorHost::CountHeartbeat(NodeId node) {
+  // Nodes have metrics from the plan that brought them.
+  const auto entry = node_metrics_.find(node);
+  if (entry != node_metrics_.end()) entry->second.heartbeats.Add();
+}
+
+PlanPtr CoordinatorHost::plan() const {
+  MutexLock lock(plan_mu_);
+  return plan_;
+}
+
+void CoordinatorHost::AddListener(PlanListener* listener) {
+  MutexLock lock(listeners_mu_);
+  listeners_.push_back(listener);
+  if (listeners_stopped_) listener->OnStop();
+}
+
+void CoordinatorHost::RemoveListener(PlanListener* listener) {
+  MutexLock lock(listeners_mu_);
+  std::erase(listeners_, listener);
+}
+
+void CoordinatorHost::StopListeners() {
+  MutexLock lock(listeners_mu_);
+  listeners_stopped_ = true;
+  for (PlanListener* const listener : listeners_) listener->OnStop();
+}
+
+void CoordinatorHost::Run() {
+  absl::Time next_tick = clock_.Now() + options_.tick;
+  while (true) {
+    Task task;
+    {
+      MutexLock lock(queue_mu_);
+      while (queue_.empty() && !stopping_) {
+        const absl::Duration left = next_tick - clock_.Now();
+        if (left <= absl::ZeroDuration() || !queue_changed_.WaitFor(queue_mu_, left)) break;
+      }
+      if (queue_.empty() && stopping_) return;
+      if (!queue_.empty()) {
+        task = std::move(queue_.front());
+        queue_.pop_front();
+      }
+    }
+    if (task) RunTask(task);
+    if (clock_.Now() >= next_tick) {
+      RunTask([](Coordinator& coordinator, absl::Time now) { coordinator.Tick(now); });
+      UpdateMetrics();
+      next_tick = clock_.Now() + options_.tick;
+    }
+  }
+}
+
+void CoordinatorHost::RunTask(const Task& task) {
+  task(*coordinator_, clock_.Now());
+  for (const Effect& effect : coordinator_->TakeEffects()) Carry(effect);
+}
+
+void CoordinatorHost::Carry(const Effect& effect) {
+  if (const auto* publish = std::get_if<PublishPlan>(&effect)) {
+    {
+      MutexLock lock(plan_mu_);
+      plan_ = publish->plan;
+    }
+    counters_.plan_changes.Add();
+    UpdateMetrics();
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) listener->OnPlan(publish->plan);
+    return;
+  }
+  const auto& complete = std::get<CompleteChange>(effect);
+  const auto awaited = awaited_.find(complete.id);
+  if (awaited == awaited_.end()) return;
+  const ChangeDone done = std::move(awaited->second);
+  awaited_.erase(awaited);
+  done(complete);
+}
+
+void CoordinatorHost::UpdateMetrics() {
+  if (metrics_ == nullptr) return;
+  const ClusterView view = coordinator_->Status();
+  counters_.plan_version.Set(static_cast<double>(ToInt(view.plan_version)));
+  counters_.tables.Set(view.tables);
+  counters_.sessions_opened.Add(static_cast<double>(view.sessions_opened - sessions_counted_));
+  sessions_counted_ = view.sessions_opened;
+  for (const NodeView& node : coordinator_->Nodes()) {
+    auto [entry, inserted] = node_metrics_.try_emplace(node.spec.id);
+    if (inserted) entry->second = NodeMetrics(metrics_, node.spec.name);
+    entry->second.live.Set(node.live() ? 1 : 0);
+    entry->second.plan_version.Set(static_cast<double>(ToInt(node.plan_version)));
+  }
+}
+
+}  // namespace embla

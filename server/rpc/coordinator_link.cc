@@ -1,0 +1,195 @@
+#include "server/rpc/coordinator_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/channel_arguments.h"
+#include "server/rpc/coordinator_codec.h"
+
+namespace embla {
+
+CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node)
+    : options_(std::move(options)),
+      node_(node),
+      stub_(v1::CoordinatorService::NewStub(
+          grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
+                                    PeerChannelArguments(options_.backoff_max)))),
+      jitter_(options_.jitter_seed),
+      backoff_(options_.backoff_min) {
+  install_thread_ = std::thread([this] { InstallPlans(); });
+  link_thread_ = std::thread([this] { Run(); });
+}
+
+CoordinatorLink::~CoordinatorLink() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+  }
+  changed_.NotifyAll();
+  link_thread_.join();
+  install_thread_.join();
+}
+
+bool CoordinatorLink::registered() const {
+  MutexLock lock(mu_);
+  return registered_;
+}
+
+void CoordinatorLink::Run() {
+  while (true) {
+    const grpc::Status status = RunOnce();
+    {
+      MutexLock lock(mu_);
+      if (stopping_) return;
+      if (std::exchange(registered_, false)) backoff_ = options_.backoff_min;
+    }
+    Backoff(status);
+  }
+}
+
+grpc::Status CoordinatorLink::RunOnce() {
+  grpc::ClientContext context;
+  v1::NodeReport registration;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return grpc::Status::OK;
+    context_ = &context;
+    *registration.mutable_registration() = ToMessage(options_.registration);
+    registration.mutable_registration()->set_cluster_id(cluster_id_);
+    linked_ = true;
+  }
+  const std::unique_ptr<Stream> stream = stub_->NodeLink(&context);
+  stream->Write(registration);
+  std::thread heartbeats([this, &stream] { SendHeartbeats(*stream); });
+  v1::NodeCommand command;
+  while (stream->Read(&command)) Handle(command);
+  {
+    MutexLock lock(mu_);
+    linked_ = false;
+  }
+  changed_.NotifyAll();
+  heartbeats.join();
+  const grpc::Status status = stream->Finish();
+  MutexLock lock(mu_);
+  context_ = nullptr;
+  return status;
+}
+
+void CoordinatorLink::Handle(const v1::NodeCommand& command) {
+  if (command.has_registered()) {
+    const v1::Registered& registered = command.registered();
+    LogInfo("shard", "registered node_id=", registered.node_id(),
+            " cluster=", registered.cluster_id(), " coordinator=", options_.coordinator);
+    last_error_.clear();
+    MutexLock lock(mu_);
+    self_ = NodeId{registered.node_id()};
+    cluster_id_ = registered.cluster_id();
+    heartbeat_ = options_.heartbeat > absl::ZeroDuration()
+                     ? options_.heartbeat
+                     : absl::Milliseconds(std::max(registered.heartbeat_ms(), 1u));
+    registered_ = true;
+    report_now_ = true;
+  } else if (command.has_install_plan()) {
+    absl::StatusOr<PlanPtr> plan = wire::FromMessage(command.install_plan());
+    MutexLock lock(mu_);
+    if (plan.ok()) {
+      if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) wanted_ = *plan;
+    } else {
+      LogError("shard", "plan refused version=", command.install_plan().version(),
+               " reason=", Message(plan.status()));
+      failed_ = PlanVersion{command.install_plan().version()};
+      failure_ = plan.status();
+    }
+    report_now_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+void CoordinatorLink::Backoff(const grpc::Status& why) {
+  const std::string error = wire::FromGrpc(why).ToString();
+  if (error != last_error_) {
+    LogWarning("shard", "no link to the coordinator, trying again address=", options_.coordinator,
+               " reason=", error);
+    last_error_ = error;
+  }
+  // Between a half and the whole, so that a cluster's nodes do not come back in step.
+  const double share = std::uniform_real_distribution<double>(0.5, 1.0)(jitter_);
+  absl::Duration left = backoff_ * share;
+  backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+  MutexLock lock(mu_);
+  const absl::Time until = Clock::Real().Now() + left;
+  while (!stopping_ && left > absl::ZeroDuration()) {
+    changed_.WaitFor(mu_, left);
+    left = until - Clock::Real().Now();
+  }
+}
+
+void CoordinatorLink::SendHeartbeats(Stream& stream) {
+  HeartbeatInfo info;
+  while (AwaitHeartbeat(info)) {
+    info.device_used_bytes = node_.device_used_bytes();
+    v1::NodeReport report;
+    *report.mutable_heartbeat() = ToMessage(info);
+    if (!stream.Write(report)) return;
+  }
+}
+
+bool CoordinatorLink::AwaitHeartbeat(HeartbeatInfo& info) {
+  MutexLock lock(mu_);
+  absl::Time due = Clock::Real().Now() + heartbeat_;
+  while (linked_ && !(registered_ && report_now_)) {
+    const absl::Duration left = due - Clock::Real().Now();
+    if (left > absl::ZeroDuration()) {
+      changed_.WaitFor(mu_, left);
+    } else if (registered_) {
+      break;
+    } else {
+      due = Clock::Real().Now() + heartbeat_;
+    }
+  }
+  report_now_ = false;
+  info.plan_version = installed_;
+  info.failed_plan_version = failed_;
+  info.failure = failure_;
+  return linked_;
+}
+
+void CoordinatorLink::InstallPlans() {
+  while (true) {
+    PlanPtr plan;
+    NodeId self{};
+    {
+      MutexLock lock(mu_);
+      while (!stopping_ && wanted_ == nullptr) changed_.Wait(mu_);
+      if (stopping_) return;
+      plan = std::exchange(wanted_, nullptr);
+      self = self_;
+    }
+    const absl::Status status = node_.InstallPlan(plan, self);
+    if (!status.ok()) {
+      LogWarning("shard", "plan not installed version=", ToInt(plan->version()),
+                 " reason=", Message(status));
+    }
+    {
+      MutexLock lock(mu_);
+      if (status.ok()) {
+        installed_ = std::max(installed_, plan->version());
+      } else {
+        failed_ = plan->version();
+        failure_ = status;
+      }
+      report_now_ = true;
+    }
+    changed_.NotifyAll();
+  }
+}
+
+}  // namespace embla

@@ -1,0 +1,91 @@
+// A shard server's link to the coordinator: registers, sends heartbeats, installs plans. When the
+// coordinator is away the node goes on serving with the plan it has, and the link is made again,
+// for ever, with jittered backoff.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/base/mutex.h"
+#include "core/plan/plan.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+#include "server/coordinator/membership.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+struct CoordinatorLinkOptions {
+  std::string coordinator;                          // host:port
+  NodeRegistration registration;                    // cluster_id is filled in by the link.
+  absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
+  absl::Duration backoff_min = absl::Milliseconds(50);
+  absl::Duration backoff_max = absl::Seconds(2);
+  std::uint64_t jitter_seed = 0;
+};
+
+// Thread safety: every public method may be called from any thread, the destructor excepted.
+class CoordinatorLink {
+ public:
+  // Starts to connect. `node` is not owned and outlives the link.
+  CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node);
+  // Closes the link and waits for an installation in progress.
+  ~CoordinatorLink();
+
+  // Whether the coordinator has accepted the registration on the link that is open now.
+  bool registered() const;
+
+ private:
+  using Stream = grpc::ClientReaderWriterInterface<v1::NodeReport, v1::NodeCommand>;
+
+  // Link thread: one link after the other.
+  void Run();
+  grpc::Status RunOnce();
+  void Handle(const v1::NodeCommand& command);
+  void Backoff(const grpc::Status& why);
+
+  // Heartbeat thread: one per link, the only writer after the registration.
+  void SendHeartbeats(Stream& stream);
+  // Waits until a heartbeat is due; false when the link is over.
+  bool AwaitHeartbeat(HeartbeatInfo& info);
+
+  // Install thread: always the newest plan.
+  void InstallPlans();
+
+  const CoordinatorLinkOptions options_;
+  ShardNode& node_;  // Not owned; outlives this object.
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+
+  // Owned by the link thread.
+  std::mt19937_64 jitter_;
+  absl::Duration backoff_;
+  std::string last_error_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool linked_ ABSL_GUARDED_BY(mu_) = false;                     // The heartbeat thread goes on.
+  bool registered_ ABSL_GUARDED_BY(mu_) = false;                 // On the present link.
+  bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the open link.
+  NodeId self_ ABSL_GUARDED_BY(mu_){};
+  std::string cluster_id_ ABSL_GUARDED_BY(mu_);
+  absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Seconds(1);
+  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed.
+  PlanVersion installed_ ABSL_GUARDED_BY(mu_){};
+  PlanVersion failed_ ABSL_GUARDED_BY(mu_){};
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+
+  std::thread install_thread_;
+  std::thread link_thread_;
+};
+
+}  // namespace embla

@@ -1,0 +1,61 @@
+#include "server/rpc/coordinator_service.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/node_link_call.h"
+#include "server/rpc/post_unary.h"
+#include "server/rpc/watch_plan_call.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kClientNameBytesMax = 256;
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::NodeLink(
+    grpc::CallbackServerContext*) {
+  return new NodeLinkCall(host_);
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContext* call,
+                                                      const v1::GetPlanRequest*, v1::Plan* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  *reply = wire::ToMessage(*host_.plan());
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::Plan>* CoordinatorService::WatchPlan(
+    grpc::CallbackServerContext*, const v1::GetPlanRequest* request) {
+  return new WatchPlanCall(host_, PlanVersion{request->newer_than()});
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerContext* call,
+                                                          const v1::OpenSessionRequest* request,
+                                                          v1::OpenSessionReply* reply) {
+  return PostUnary(host_, *call, [request, reply](Coordinator& coordinator, absl::Time) {
+    if (request->client_name().size() > kClientNameBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat("client_name has ",
+                                                     request->client_name().size(),
+                                                     " bytes, at most ", kClientNameBytesMax));
+    }
+    const absl::StatusOr<SessionId> session = coordinator.OpenSession(request->client_name());
+    if (session.ok()) reply->set_session(ToInt(*session));
+    return session.status();
+  });
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::CloseSession(grpc::CallbackServerContext* call,
+                                                           const v1::CloseSessionRequest* request,
+                                                           v1::CloseSessionReply*) {
+  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time) {
+    return coordinator.CloseSession(SessionId{request->session()});
+  });
+}
+
+}  // namespace embla

@@ -1,0 +1,35 @@
+// CoordinatorService over a CoordinatorHost: links of shard servers, plans and sessions of clients.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "embla/v1/coordinator.grpc.pb.h"
+#include "server/rpc/coordinator_host.h"
+
+namespace embla {
+
+// Thread safety: every public method may be called from any thread.
+class CoordinatorService final : public v1::CoordinatorService::CallbackService {
+ public:
+  // `host` is not owned and outlives the service, and the service outlives its RpcServer.
+  explicit CoordinatorService(CoordinatorHost& host) : host_(host) {}
+
+  grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* NodeLink(
+      grpc::CallbackServerContext* call) override;
+  grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* call,
+                                    const v1::GetPlanRequest* request, v1::Plan* reply) override;
+  grpc::ServerWriteReactor<v1::Plan>* WatchPlan(grpc::CallbackServerContext* call,
+                                                const v1::GetPlanRequest* request) override;
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* call,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionReply* reply) override;
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionReply* reply) override;
+
+ private:
+  CoordinatorHost& host_;  // Not owned; outlives this object.
+};
+
+}  // namespace embla

@@ -1,0 +1,36 @@
+#include "server/rpc/data_context.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace embla {
+
+absl::Status DataServiceOptions::Validate() const {
+  if (deadline_default <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("deadline_default must be positive");
+  }
+  if (stream_requests_max == 0 || read_threads == 0 || reads_queued_max == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stream_requests_max ", stream_requests_max, ", read_threads ", read_threads,
+                     " and reads_queued_max ", reads_queued_max, " must be at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
+                         const DataServiceOptions& options)
+    : node(node),
+      pool(pool),
+      options(options),
+      clock(Clock::Real()),
+      shard(metrics),
+      lookup(metrics, MethodMetrics::Side::kServer, "Lookup"),
+      update(metrics, MethodMetrics::Side::kServer, "Update"),
+      read_rows(metrics, MethodMetrics::Side::kServer, "ReadRows"),
+      replicate(metrics, MethodMetrics::Side::kServer, "Replicate") {}
+
+void DataContext::Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
+                        std::size_t request_bytes, std::size_t reply_bytes) const {
+  method.Record(status.code(), clock.Now() - start, request_bytes, reply_bytes);
+}
+
+}  // namespace embla

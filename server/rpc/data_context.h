@@ -1,0 +1,52 @@
+// What the handlers of the data service share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/base/buffer.h"
+#include "core/base/clock.h"
+#include "core/metrics/instruments.h"
+#include "core/metrics/metrics.h"
+#include "core/wire/request_codec.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+struct DataServiceOptions {
+  wire::RequestLimits limits;
+  absl::Duration deadline_default = absl::Seconds(30);  // Of a request that states none.
+  // Per stream. A stream over a limit is not read until replies have been sent; one request is
+  // always taken.
+  std::uint32_t stream_requests_max = 1024;
+  std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
+  std::uint32_t read_threads = 2;                        // ReadRows calls that run at once.
+  std::size_t reads_queued_max = 64;
+  absl::Duration read_stall_max = absl::Seconds(60);  // A reader that takes nothing is cut off.
+
+  absl::Status Validate() const;
+};
+
+// Thread safety: as its members; all of them may be used from any thread.
+struct DataContext {
+  DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
+              const DataServiceOptions& options);
+
+  // A call with this result is over. Bytes are message bytes.
+  void Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
+             std::size_t request_bytes, std::size_t reply_bytes) const;
+
+  ShardNode& node;   // Not owned; outlives this object.
+  BufferPool& pool;  // Not owned; outlives this object.
+  const DataServiceOptions options;
+  const Clock& clock;
+  const ShardMetrics shard;
+  MethodMetrics lookup;
+  MethodMetrics update;
+  MethodMetrics read_rows;
+  MethodMetrics replicate;
+};
+
+}  // namespace embla

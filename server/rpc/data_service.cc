@@ -1,0 +1,158 @@
+#include "server/rpc/data_service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/wire/replicate_codec.h"
+#include "core/wire/reply_codec.h"
+#include "core/wire/request_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/read_rows_call.h"
+
+namespace embla {
+namespace {
+
+// One unary call, from its arrival until its answer.
+class UnaryCall {
+ public:
+  UnaryCall(const DataContext& context, MethodMetrics& method, grpc::ServerUnaryReactor* reactor,
+            const grpc::ByteBuffer& request, grpc::ByteBuffer* reply)
+      : context_(&context),
+        method_(&method),
+        reactor_(reactor),
+        reply_(reply),
+        request_bytes_(request.Length()),
+        start_(context.clock.Now()) {}
+
+  void Answer(grpc::ByteBuffer reply) const {
+    context_->Count(*method_, absl::OkStatus(), start_, request_bytes_, reply.Length());
+    *reply_ = std::move(reply);
+    reactor_->Finish(grpc::Status::OK);
+  }
+  void Fail(const absl::Status& status) const {
+    context_->Count(*method_, status, start_, request_bytes_, 0);
+    reactor_->Finish(wire::ToGrpc(status));
+  }
+
+ private:
+  // Not owned; gRPC keeps reactor and reply until Finish.
+  const DataContext* context_;
+  MethodMetrics* method_;
+  grpc::ServerUnaryReactor* reactor_;
+  grpc::ByteBuffer* reply_;
+  std::size_t request_bytes_;
+  absl::Time start_;
+};
+
+ReplicaMessage ToMessage(wire::ReplicateCall& call) {
+  ReplicaMessage message;
+  switch (call.kind) {
+    case wire::ReplicateCall::Kind::kProbe:
+      message.kind = ReplicaMessage::Kind::kProbe;
+      break;
+    case wire::ReplicateCall::Kind::kUpdate:
+      message.kind = ReplicaMessage::Kind::kUpdate;
+      break;
+    case wire::ReplicateCall::Kind::kSnapshot:
+      message.kind = ReplicaMessage::Kind::kSnapshot;
+      break;
+  }
+  message.table = call.head.table;
+  message.incarnation = call.head.incarnation;
+  message.order = call.head.order;
+  message.update = std::move(call.update);
+  message.row_block = std::move(call.row_block);
+  message.first = call.first;
+  message.last = call.last;
+  return message;
+}
+
+}  // namespace
+
+DataService::DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
+                         const DataServiceOptions& options)
+    : context_(node, pool, metrics, options),
+      read_threads_(options.read_threads, options.reads_queued_max) {}
+
+absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) const {
+  const std::chrono::system_clock::time_point deadline = call.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) {
+    return context_.clock.Now() + context_.options.deadline_default;
+  }
+  return absl::FromChrono(deadline);
+}
+
+grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const UnaryCall unary(context_, context_.lookup, reactor, *request, reply);
+  grpc::ByteBuffer bytes = *request;
+  absl::StatusOr<wire::LookupCall> lookup =
+      wire::DecodeLookupRequest(bytes, context_.pool, context_.options.limits);
+  if (!lookup.ok()) {
+    unary.Fail(lookup.status());
+    return reactor;
+  }
+  context_.node.Lookup(
+      std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call),
+      [unary](absl::StatusOr<LookupResult> result) {
+        if (!result.ok()) return unary.Fail(result.status());
+        unary.Answer(wire::EncodeLookupReply(result->plan_version, std::move(result->rows)));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const UnaryCall unary(context_, context_.update, reactor, *request, reply);
+  grpc::ByteBuffer bytes = *request;
+  absl::StatusOr<wire::UpdateCall> update =
+      wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
+  if (!update.ok()) {
+    unary.Fail(update.status());
+    return reactor;
+  }
+  context_.node.Update(std::move(update->batch), std::move(update->memory), DeadlineOf(*call),
+                       [unary](absl::StatusOr<UpdateResult> result) {
+                         if (!result.ok()) return unary.Fail(result.status());
+                         unary.Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
+                                                               .duplicate = result->duplicate}));
+                       });
+  return reactor;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream(
+    grpc::CallbackServerContext*) {
+  return new StreamCall(context_, streams_);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,
+                                                                  const grpc::ByteBuffer* request) {
+  return ReadRowsCall::Start(context_, read_threads_, *request, DeadlineOf(*call));
+}
+
+grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* call,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const UnaryCall unary(context_, context_.replicate, reactor, *request, reply);
+  grpc::ByteBuffer bytes = *request;
+  absl::StatusOr<wire::ReplicateCall> replicate =
+      wire::DecodeReplicateRequest(bytes, context_.pool, context_.options.limits);
+  if (!replicate.ok()) {
+    unary.Fail(replicate.status());
+    return reactor;
+  }
+  context_.node.ApplyReplicated(ToMessage(*replicate), std::move(replicate->memory),
+                                DeadlineOf(*call), [unary](absl::StatusOr<ReplicaAck> ack) {
+                                  if (!ack.ok()) return unary.Fail(ack.status());
+                                  unary.Answer(wire::EncodeReplicateReply(
+                                      {.order = ack->order, .need_snapshot = ack->need_snapshot}));
+                                });
+  return reactor;
+}
+
+}  // namespace embla

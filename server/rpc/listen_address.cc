@@ -1,0 +1,63 @@
+#include "server/rpc/listen_address.h"
+
+#include <charconv>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+}
+
+}  // namespace
+
+std::string ListenAddress::WithPort(int bound_port) const {
+  if (unix_socket) return text;
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", host, "]:", bound_port) : absl::StrCat(host, ":", bound_port);
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
+  ListenAddress address;
+  address.text = text;
+  if (absl::StartsWith(text, "unix:")) {
+    if (text.size() == 5) return absl::InvalidArgumentError("`unix:` needs a path after it");
+    address.unix_socket = true;
+    address.loopback = true;
+    return address;
+  }
+  const std::size_t colon = text.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const char* const end = port.data() + port.size();
+  const auto parsed = std::from_chars(port.data(), end, address.port);
+  if (port.empty() || parsed.ec != std::errc() || parsed.ptr != end || address.port < 0 ||
+      address.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", text, "` is not host:port, [ipv6]:port or unix:/path"));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  } else if (address.host.empty() || address.host.find(':') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", text, "` has no host, or an IPv6 address without brackets"));
+  }
+  address.loopback = IsLoopback(address.host);
+  return address;
+}
+
+absl::StatusOr<ListenAddress> CheckListenAddress(const std::string& text, bool insecure) {
+  EMBLA_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text));
+  if (address.loopback || insecure) return address;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "refusing to listen on ", text,
+      ": connections are not encrypted and callers are not authenticated. Listen on 127.0.0.1 or "
+      "unix:/path, or pass --insecure if every machine that can reach this address is trusted"));
+}
+
+}  // namespace embla

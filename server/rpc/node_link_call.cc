@@ -1,0 +1,147 @@
+#include "server/rpc/node_link_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/coordinator_codec.h"
+
+namespace embla {
+
+NodeLinkCall::NodeLinkCall(CoordinatorHost& host) : host_(host) { StartRead(&received_); }
+
+void NodeLinkCall::OnReadDone(bool ok) {
+  {
+    MutexLock lock(mu_);
+    if (!ok) ended_ = true;
+    if (ended_) {
+      FinishIfIdle();
+      return;
+    }
+    handling_ = true;
+  }
+  Handle(std::move(received_));
+}
+
+void NodeLinkCall::Handle(v1::NodeReport report) {
+  const absl::Status posted =
+      host_.Post([this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
+        absl::Status status =
+            absl::InvalidArgumentError("neither registration nor heartbeat is set");
+        if (report.has_registration()) status = Register(coordinator, report.registration(), now);
+        if (report.has_heartbeat()) status = Beat(coordinator, report.heartbeat(), now);
+        Handled(status);
+      });
+  if (!posted.ok()) Handled(posted);
+}
+
+absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registration& message,
+                                    absl::Time now) {
+  if (incarnation_ != 0) return absl::InvalidArgumentError("this link is registered already");
+  EMBLA_ASSIGN_OR_RETURN(const NodeRegistration registration, FromMessage(message));
+  EMBLA_ASSIGN_OR_RETURN(node_, coordinator.RegisterNode(registration, now));
+  incarnation_ = registration.incarnation;
+  LogInfo("coordinator", "node registered name=", registration.name, " id=", ToInt(node_),
+          " address=", registration.address, " devices=", registration.devices.size());
+  auto command = std::make_unique<v1::NodeCommand>();
+  command->mutable_registered()->set_node_id(ToInt(node_));
+  command->mutable_registered()->set_cluster_id(coordinator.GetPlan()->cluster_id());
+  command->mutable_registered()->set_heartbeat_ms(static_cast<std::uint32_t>(
+      absl::ToInt64Milliseconds(coordinator.options().heartbeat_interval)));
+  {
+    MutexLock lock(mu_);
+    registered_ = std::move(command);
+    welcomed_ = true;
+    plan_ = coordinator.GetPlan();
+    WriteMore();
+  }
+  host_.AddListener(this);
+  return absl::OkStatus();
+}
+
+absl::Status NodeLinkCall::Beat(Coordinator& coordinator, const v1::Heartbeat& message,
+                                absl::Time now) {
+  if (incarnation_ == 0) return absl::FailedPreconditionError("register first");
+  host_.CountHeartbeat(node_);
+  return coordinator.Heartbeat(node_, incarnation_, FromMessage(message), now);
+}
+
+void NodeLinkCall::Handled(const absl::Status& status) {
+  MutexLock lock(mu_);
+  handling_ = false;
+  if (!status.ok()) {
+    LogWarning("coordinator", "link refused reason=", Message(status));
+    ended_ = true;
+    result_ = wire::ToGrpc(status);
+  }
+  if (!ended_) StartRead(&received_);
+  FinishIfIdle();
+}
+
+void NodeLinkCall::OnPlan(const PlanPtr& plan) {
+  MutexLock lock(mu_);
+  plan_ = plan;
+  WriteMore();
+}
+
+void NodeLinkCall::OnStop() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  ended_ = true;
+  result_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping");
+  FinishIfIdle();
+}
+
+void NodeLinkCall::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  if (!ok) ended_ = true;
+  WriteMore();
+  FinishIfIdle();
+}
+
+void NodeLinkCall::OnCancel() {
+  MutexLock lock(mu_);
+  ended_ = true;
+  FinishIfIdle();
+}
+
+// Nothing of this call runs any more, except OnPlan until the listener is removed.
+void NodeLinkCall::OnDone() {
+  host_.RemoveListener(this);
+  if (incarnation_ != 0) {
+    (void)host_.Post(
+        [node = node_, incarnation = incarnation_](Coordinator& coordinator, absl::Time now) {
+          coordinator.NodeDisconnected(node, incarnation, now);
+        });
+  }
+  delete this;
+}
+
+void NodeLinkCall::WriteMore() {
+  if (writing_ || ended_ || finished_ || !welcomed_) return;
+  if (registered_ != nullptr) {
+    command_ = *std::move(registered_);
+    registered_.reset();
+  } else if (plan_ != nullptr && (plan_->version() > written_)) {
+    command_.Clear();
+    *command_.mutable_install_plan() = wire::ToMessage(*plan_);
+    written_ = plan_->version();
+    plan_.reset();
+  } else {
+    return;
+  }
+  writing_ = true;
+  StartWrite(&command_);
+}
+
+void NodeLinkCall::FinishIfIdle() {
+  if (!ended_ || finished_ || writing_ || handling_) return;
+  finished_ = true;
+  Finish(result_);
+}
+
+}  // namespace embla

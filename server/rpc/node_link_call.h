@@ -1,0 +1,66 @@
+// One shard server's link, on the coordinator's side: registration, then heartbeats in and plans
+// out. A node that falls behind gets the newest plan only.
+//
+// Lives until gRPC and the host are done with it, then deletes itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "core/base/mutex.h"
+#include "embla/v1/coordinator.pb.h"
+#include "server/rpc/coordinator_host.h"
+
+namespace embla {
+
+// gRPC never runs a reactor's callback inside Start* or Finish, so those are called under mu_.
+class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>,
+                           private PlanListener {
+ public:
+  // `host` is not owned and outlives the call.
+  explicit NodeLinkCall(CoordinatorHost& host);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  ~NodeLinkCall() override = default;
+
+  // On gRPC's thread: hand the report to the host. The next is read when it is done.
+  void Handle(v1::NodeReport report);
+  // On the host's thread.
+  absl::Status Register(Coordinator& coordinator, const v1::Registration& message, absl::Time now);
+  absl::Status Beat(Coordinator& coordinator, const v1::Heartbeat& message, absl::Time now);
+  void Handled(const absl::Status& status);
+  void OnPlan(const PlanPtr& plan) override;
+  void OnStop() override;
+
+  void WriteMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  CoordinatorHost& host_;  // Not owned; outlives this object.
+  v1::NodeReport received_;
+
+  // Owned by the host's thread, and by whoever runs when it cannot any more.
+  NodeId node_{};
+  std::uint64_t incarnation_ = 0;  // 0: not registered.
+
+  Mutex mu_;
+  grpc::Status result_ ABSL_GUARDED_BY(mu_);
+  v1::NodeCommand command_ ABSL_GUARDED_BY(mu_);                      // Being written.
+  std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // To be written first.
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                                 // To be written.
+  PlanVersion written_ ABSL_GUARDED_BY(mu_){};
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;  // registered_ was given.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool handling_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace embla

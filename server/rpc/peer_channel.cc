@@ -1,0 +1,83 @@
+#include "server/rpc/peer_channel.h"
+
+#include <cstring>
+#include <utility>
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include "absl/time/clock.h"
+#include "core/base/text.h"
+#include "core/wire/replicate_codec.h"
+#include "core/wire/status_codec.h"
+#include "server/rpc/channel_arguments.h"
+
+namespace embla {
+namespace {
+
+constexpr char kMethod[] = "/embla.v1.DataService/Replicate";
+
+// gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
+grpc::ByteBuffer Encode(const ReplicaMessage& message) {
+  const wire::ReplicateHead head{
+      .table = message.table, .incarnation = message.incarnation, .order = message.order};
+  switch (message.kind) {
+    case ReplicaMessage::Kind::kProbe:
+      break;
+    case ReplicaMessage::Kind::kUpdate:
+      return wire::EncodeReplicateUpdate(head, message.update, wire::GatherPayload(message.update));
+    case ReplicaMessage::Kind::kSnapshot: {
+      Buffer row_block = Buffer::Allocate(message.row_block.size());
+      if (!row_block.empty()) {
+        std::memcpy(row_block.data(), message.row_block.data(), row_block.size());
+      }
+      return wire::EncodeReplicateSnapshot(head, std::move(row_block), message.first, message.last);
+    }
+  }
+  return wire::EncodeReplicateProbe(head);
+}
+
+absl::StatusOr<ReplicaAck> Decode(const grpc::Status& status, grpc::ByteBuffer& reply) {
+  if (!status.ok()) return wire::FromGrpc(status);
+  const absl::StatusOr<wire::ReplicateAck> ack = wire::DecodeReplicateReply(reply);
+  if (!ack.ok()) return absl::InternalError(Message(ack.status()));
+  return ReplicaAck{.order = ack->order, .need_snapshot = ack->need_snapshot};
+}
+
+// What gRPC needs until the call is over.
+struct Call {
+  grpc::ClientContext context;
+  grpc::ByteBuffer request;
+  grpc::ByteBuffer reply;
+  ReplicaDone done;
+};
+
+}  // namespace
+
+void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
+                       ReplicaDone done) {
+  const std::shared_ptr<Stub> stub = StubFor(node.address);
+  auto* const call = new Call;
+  call->request = Encode(message);
+  call->done = std::move(done);
+  call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  // The callback runs on gRPC's thread, never inside this call.
+  stub->UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->reply,
+                  [call, stub](grpc::Status status) {
+                    const std::unique_ptr<Call> owned(call);
+                    owned->done(Decode(status, owned->reply));
+                  });
+}
+
+std::shared_ptr<PeerChannel::Stub> PeerChannel::StubFor(const std::string& address) {
+  MutexLock lock(mu_);
+  std::shared_ptr<Stub>& stub = stubs_[address];
+  if (stub == nullptr) {
+    stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
+        address, grpc::InsecureChannelCredentials(), PeerChannelArguments(absl::Seconds(1))));
+  }
+  return stub;
+}
+
+}  // namespace embla

@@ -1,0 +1,137 @@
+#include "server/rpc/read_rows_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/wire/large_fields.h"
+#include "core/wire/status_codec.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla {
+namespace {
+
+absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request,
+                                                 std::uint64_t ids_max) {
+  grpc::ByteBuffer bytes = request;
+  v1::ReadRowsRequest message;
+  const wire::PlaceField no_large = [](int, std::size_t) -> absl::StatusOr<std::byte*> {
+    return absl::InternalError("no large fields");
+  };
+  const wire::DecodeLimits limits{.small_bytes_max = ids_max * 10 + 4096};
+  EMBLA_RETURN_IF_ERROR(wire::DecodeMessage(bytes, {}, no_large, limits, message));
+  if (static_cast<std::uint64_t>(message.row_ids_size()) > ids_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("request has ", message.row_ids_size(), " row_ids, at most ", ids_max));
+  }
+  if (message.row_begin() < 0 || message.row_end() < message.row_begin()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows [", message.row_begin(), ", ", message.row_end(), ") are not a range"));
+  }
+  ShardNode::RowsQuery query;
+  query.table = TableId{message.table_id()};
+  query.row_begin = message.row_begin();
+  query.row_end = message.row_end();
+  query.with_state = message.with_state();
+  for (const std::int64_t row : message.row_ids()) query.row_ids.push_back(RowId{row});
+  return query;
+}
+
+}  // namespace
+
+ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
+                                  const grpc::ByteBuffer& request, absl::Time deadline) {
+  auto* const call = new ReadRowsCall(context, request.Length(), deadline);
+  absl::StatusOr<ShardNode::RowsQuery> query = DecodeQuery(request, context.options.limits.ids_max);
+  absl::Status status = query.status();
+  if (status.ok()) {
+    status = threads.Post([call, query = *std::move(query)] { call->Read(query); });
+  }
+  if (!status.ok()) {
+    call->End(status);
+    call->Unref();
+  }
+  return call;
+}
+
+ReadRowsCall::ReadRowsCall(DataContext& context, std::size_t request_bytes, absl::Time deadline)
+    : context_(context),
+      request_bytes_(request_bytes),
+      start_(context.clock.Now()),
+      deadline_(deadline) {}
+
+void ReadRowsCall::Read(const ShardNode::RowsQuery& query) {
+  End(context_.node.ReadRows(query, [this](Buffer block) { return Send(std::move(block)); }));
+  Unref();
+}
+
+absl::Status ReadRowsCall::Send(Buffer row_block) {
+  grpc::ByteBuffer message = wire::EncodeMessage(
+      v1::ReadRowsReply(), {{v1::ReadRowsReply::kRowBlockFieldNumber, std::move(row_block)}});
+  const absl::Time stalled_at =
+      std::min(deadline_, context_.clock.Now() + context_.options.read_stall_max);
+  MutexLock lock(mu_);
+  while (writes_.size() >= kAhead && !broken_) {
+    const absl::Duration left = stalled_at - context_.clock.Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("the reader did not take the rows in time");
+    }
+    changed_.WaitFor(mu_, left);
+  }
+  if (broken_) return absl::CancelledError("the reader is gone");
+  reply_bytes_ += message.Length();
+  writes_.push_back(std::move(message));
+  WriteOrFinish();
+  return absl::OkStatus();
+}
+
+void ReadRowsCall::End(const absl::Status& status) {
+  MutexLock lock(mu_);
+  ended_ = true;
+  result_ = status;
+  context_.Count(context_.read_rows, status, start_, request_bytes_, reply_bytes_);
+  WriteOrFinish();
+}
+
+void ReadRowsCall::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  writes_.pop_front();
+  if (!ok) broken_ = true;
+  changed_.NotifyAll();
+  WriteOrFinish();
+}
+
+void ReadRowsCall::OnCancel() {
+  MutexLock lock(mu_);
+  broken_ = true;
+  changed_.NotifyAll();
+  WriteOrFinish();
+}
+
+void ReadRowsCall::OnDone() { Unref(); }
+
+void ReadRowsCall::WriteOrFinish() {
+  if (writing_ || finished_) return;
+  // An error is told at once; blocks that were read before it are of no use.
+  if (broken_ || (ended_ && !result_.ok())) writes_.clear();
+  if (!writes_.empty()) {
+    writing_ = true;
+    StartWrite(&writes_.front());
+  } else if (ended_) {
+    finished_ = true;
+    Finish(wire::ToGrpc(result_));
+  }
+}
+
+void ReadRowsCall::Unref() {
+  bool last = false;
+  {
+    MutexLock lock(mu_);
+    last = --references_ == 0;
+  }
+  if (last) delete this;
+}
+
+}  // namespace embla

@@ -1,0 +1,48 @@
+// One gRPC listener with its services and the standard health service.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <grpcpp/server.h>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace embla {
+
+struct RpcServerOptions {
+  std::string listen = "127.0.0.1:0";
+  bool insecure = false;  // Allow addresses that other machines can reach.
+  std::size_t message_bytes_max = std::size_t{256} << 20;
+};
+
+class RpcServer {
+ public:
+  // `services` are not owned and outlive the server.
+  // Errors: InvalidArgument, FailedPrecondition (see CheckListenAddress), Unavailable (cannot
+  // bind).
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcServerOptions& options,
+                                                          std::span<grpc::Service* const> services);
+  // Shuts down at once if Shutdown was not called.
+  ~RpcServer();
+
+  // Stops accepting, reports NOT_SERVING, and waits for calls in flight; cancels those left after
+  // `grace`. When it returns, no handler runs.
+  void Shutdown(absl::Duration grace);
+
+  // With the port in use.
+  const std::string& address() const { return address_; }
+  // For tests and co-located callers: no socket.
+  std::shared_ptr<grpc::Channel> InProcessChannel();
+
+ private:
+  RpcServer(std::unique_ptr<grpc::Server> server, std::string address);
+
+  std::unique_ptr<grpc::Server> server_;
+  const std::string address_;
+};
+
+}  // namespace embla

@@ -1,0 +1,222 @@
+#include "server/rpc/stream_call.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "core/wire/reply_codec.h"
+#include "core/wire/status_codec.h"
+
+namespace embla {
+
+void OpenStreams::Add(StreamCall* stream) {
+  MutexLock lock(mu_);
+  streams_.push_back(stream);
+  if (draining_) stream->Drain();
+}
+
+void OpenStreams::Remove(StreamCall* stream) {
+  MutexLock lock(mu_);
+  std::erase(streams_, stream);
+}
+
+void OpenStreams::DrainAll() {
+  MutexLock lock(mu_);
+  draining_ = true;
+  for (StreamCall* const stream : streams_) stream->Drain();
+}
+
+StreamCall::StreamCall(DataContext& context, OpenStreams& open) : context_(context), open_(open) {
+  context_.shard.streams.Add(1);
+  open_.Add(this);
+  MutexLock lock(mu_);
+  ReadMore();
+}
+
+void StreamCall::Drain() {
+  MutexLock lock(mu_);
+  if (reads_done_) return;
+  reads_done_ = true;
+  result_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the node is stopping");
+  FinishIfIdle();
+}
+
+void StreamCall::OnReadDone(bool ok) {
+  {
+    MutexLock lock(mu_);
+    reading_ = false;
+    if (!ok) reads_done_ = true;
+    if (reads_done_) {
+      FinishIfIdle();
+      return;
+    }
+    ++executing_;  // Keeps this alive below.
+  }
+  const std::size_t request_bytes = received_.Length();
+  absl::StatusOr<wire::StreamRequest> request =
+      wire::DecodeStreamRequest(received_, context_.pool, context_.options.limits);
+  received_.Clear();
+  if (request.ok()) {
+    Execute(*std::move(request), request_bytes);
+  }
+  MutexLock lock(mu_);
+  --executing_;
+  if (!request.ok()) {
+    reads_done_ = true;
+    result_ = wire::ToGrpc(request.status());
+  }
+  ReadMore();
+  FinishIfIdle();
+}
+
+void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes) {
+  InFlight in_flight{.sequence = request.sequence,
+                     .bytes = request_bytes,
+                     .request_bytes = request_bytes,
+                     .start = context_.clock.Now()};
+  const absl::Time deadline =
+      in_flight.start + (request.deadline_ms == 0 ? context_.options.deadline_default
+                                                  : absl::Milliseconds(request.deadline_ms));
+  wire::LookupCall* lookup = nullptr;
+  if (request.call.ok()) lookup = std::get_if<wire::LookupCall>(&*request.call);
+  if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;
+  {
+    MutexLock lock(mu_);
+    ++executing_;
+    ++in_flight_;
+    in_flight_bytes_ += in_flight.bytes;
+  }
+  if (!request.call.ok()) {
+    Reply(in_flight, request.is_update ? context_.update : context_.lookup, request.call.status(),
+          {wire::EncodeStreamError(in_flight.sequence, request.call.status())});
+  } else if (lookup != nullptr) {
+    ExecuteLookup(std::move(*lookup), in_flight, deadline);
+  } else {
+    ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight, deadline);
+  }
+}
+
+void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
+                               absl::Time deadline) {
+  const std::uint32_t frame_bytes_max = call.frame_bytes_max;
+  context_.node.Lookup(
+      std::move(call.batch), std::move(call.memory), deadline,
+      [this, request, frame_bytes_max](absl::StatusOr<LookupResult> result) {
+        std::vector<grpc::ByteBuffer> messages;
+        if (result.ok()) {
+          messages = wire::EncodeStreamLookupReply(request.sequence, result->plan_version,
+                                                   std::move(result->rows), frame_bytes_max);
+        } else {
+          messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
+        }
+        Reply(request, context_.lookup, result.status(), std::move(messages));
+      });
+}
+
+void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
+                               absl::Time deadline) {
+  context_.node.Update(
+      std::move(call.batch), std::move(call.memory), deadline,
+      [this, request](absl::StatusOr<UpdateResult> result) {
+        std::vector<grpc::ByteBuffer> messages;
+        messages.push_back(result.ok()
+                               ? wire::EncodeStreamUpdateReply(
+                                     request.sequence, {.plan_version = result->plan_version,
+                                                        .duplicate = result->duplicate})
+                               : wire::EncodeStreamError(request.sequence, result.status()));
+        Reply(request, context_.update, result.status(), std::move(messages));
+      });
+}
+
+void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
+                       std::vector<grpc::ByteBuffer> messages) {
+  std::size_t reply_bytes = 0;
+  for (const grpc::ByteBuffer& message : messages) reply_bytes += message.Length();
+  context_.Count(method, status, request.start, request.request_bytes, reply_bytes);
+  bool delete_this = false;
+  {
+    MutexLock lock(mu_);
+    --executing_;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const bool last = i + 1 == messages.size();
+      writes_.push_back({.message = std::move(messages[i]),
+                         .released_bytes = last ? request.bytes : 0,
+                         .last = last});
+    }
+    if (broken_) Abandon();
+    WriteMore();
+    ReadMore();
+    FinishIfIdle();
+    delete_this = done_ && executing_ == 0;
+  }
+  if (delete_this) delete this;
+}
+
+void StreamCall::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  Release(writes_.front());
+  writes_.pop_front();
+  if (!ok) broken_ = true;
+  if (broken_) Abandon();
+  WriteMore();
+  ReadMore();
+  FinishIfIdle();
+}
+
+void StreamCall::OnCancel() {
+  MutexLock lock(mu_);
+  broken_ = true;
+  reads_done_ = true;
+  Abandon();
+  FinishIfIdle();
+}
+
+void StreamCall::OnDone() {
+  open_.Remove(this);
+  context_.shard.streams.Add(-1);
+  bool delete_this = false;
+  {
+    MutexLock lock(mu_);
+    done_ = true;
+    delete_this = executing_ == 0;
+  }
+  if (delete_this) delete this;
+}
+
+void StreamCall::ReadMore() {
+  const DataServiceOptions& options = context_.options;
+  const bool room = in_flight_ == 0 || (in_flight_ < options.stream_requests_max &&
+                                        in_flight_bytes_ < options.stream_bytes_max);
+  if (reading_ || reads_done_ || broken_ || !room) return;
+  reading_ = true;
+  StartRead(&received_);
+}
+
+void StreamCall::WriteMore() {
+  if (writing_ || writes_.empty() || broken_ || finished_) return;
+  writing_ = true;
+  StartWrite(&writes_.front().message);
+}
+
+void StreamCall::FinishIfIdle() {
+  if (finished_ || writing_ || executing_ > 0 || !writes_.empty()) return;
+  if (!reads_done_ && !broken_) return;
+  finished_ = true;
+  Finish(result_);
+}
+
+// Forgets the replies that nobody will read, but not the one that gRPC holds.
+void StreamCall::Abandon() {
+  while (writes_.size() > (writing_ ? 1 : 0)) {
+    Release(writes_.back());
+    writes_.pop_back();
+  }
+}
+
+void StreamCall::Release(const Write& write) {
+  in_flight_bytes_ -= write.released_bytes;
+  if (write.last) --in_flight_;
+}
+
+}  // namespace embla

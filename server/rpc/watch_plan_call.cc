@@ -1,0 +1,58 @@
+#include "server/rpc/watch_plan_call.h"
+
+#include "core/wire/plan_codec.h"
+
+namespace embla {
+
+WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than)
+    : host_(host), written_(newer_than) {
+  host_.AddListener(this);
+  OnPlan(host_.plan());  // After adding: no plan falls between.
+}
+
+void WatchPlanCall::OnPlan(const PlanPtr& plan) {
+  MutexLock lock(mu_);
+  if (plan_ == nullptr || plan->version() > plan_->version()) plan_ = plan;
+  WriteOrFinish();
+}
+
+void WatchPlanCall::OnStop() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  ended_ = true;
+  result_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping");
+  WriteOrFinish();
+}
+
+void WatchPlanCall::OnWriteDone(bool ok) {
+  MutexLock lock(mu_);
+  writing_ = false;
+  if (!ok) ended_ = true;
+  WriteOrFinish();
+}
+
+void WatchPlanCall::OnCancel() {
+  MutexLock lock(mu_);
+  ended_ = true;
+  WriteOrFinish();
+}
+
+void WatchPlanCall::OnDone() {
+  host_.RemoveListener(this);
+  delete this;
+}
+
+void WatchPlanCall::WriteOrFinish() {
+  if (writing_ || finished_) return;
+  if (ended_) {
+    finished_ = true;
+    Finish(result_);
+  } else if (plan_->version() > written_) {
+    message_ = wire::ToMessage(*plan_);
+    written_ = plan_->version();
+    writing_ = true;
+    StartWrite(&message_);
+  }
+}
+
+}  // namespace embla

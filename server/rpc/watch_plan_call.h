@@ -1,0 +1,42 @@
+// One client's WatchPlan: the current plan, then every newer one; a slow client gets the newest.
+// Deletes itself when gRPC is done with it.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "core/base/mutex.h"
+#include "embla/v1/types.pb.h"
+#include "server/rpc/coordinator_host.h"
+
+namespace embla {
+
+// gRPC never runs a reactor's callback inside Start* or Finish, so those are called under mu_.
+class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private PlanListener {
+ public:
+  // `host` is not owned and outlives the call.
+  WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  ~WatchPlanCall() override = default;
+
+  void OnPlan(const PlanPtr& plan) override;
+  void OnStop() override;
+  void WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  CoordinatorHost& host_;  // Not owned; outlives this object.
+
+  Mutex mu_;
+  v1::Plan message_ ABSL_GUARDED_BY(mu_);  // Being written.
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_);      // Newest.
+  PlanVersion written_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status result_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace embla
