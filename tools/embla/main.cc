@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -41,21 +43,40 @@ struct Invocation {
 
   Output output() const { return {json, std::cout}; }
 
-  using AdminVerb = std::function<absl::Status(client::Admin&)>;
-  // An action that talks to the coordinator's admin listener.
-  std::function<absl::Status()> WithAdmin(AdminVerb verb) const {
-    return [this, verb = std::move(verb)]() -> absl::Status {
-      EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
-                             client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
-      return verb(*admin);
-    };
+  absl::Status WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const {
+    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
+                           client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
+    return verb(*admin);
+  }
+
+  absl::Status CreateTable() const {
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
+    return WithAdmin(
+        [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
+  }
+
+  absl::Status PlanTable() const {
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
+    if (stated.nodes > 0) return PlanTableOfflineVerb(requests, stated, output());
+    return WithAdmin(
+        [&](client::Admin& admin) { return PlanTableVerb(admin, requests, output()); });
+  }
+
+  absl::Status Lookup() const {
+    client::ConnectOptions options;
+    options.coordinator = coordinator_address;
+    options.name = "embla lookup";
+    options.timeout = absl::Seconds(timeout_seconds);
+    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
+                           client::Client::Connect(options));
+    return LookupVerb(*client, lookup, output());
   }
 };
 
-CLI::App* AddNoun(CLI::App& app, const std::string& name, const std::string& what) {
+CLI::App& AddNoun(CLI::App& app, const std::string& name, const std::string& what) {
   CLI::App* noun = app.add_subcommand(name, what);
   noun->require_subcommand(1);
-  return noun;
+  return *noun;
 }
 
 CLI::App* AddVerb(CLI::App& noun, const std::string& name, const std::string& what,
@@ -97,67 +118,68 @@ void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
   verb.add_option("--bias-correction", table.bias_correction, "Adam: row (default) or step");
 }
 
-void AddPlacementFlags(CLI::App& verb, TableFlags& table) {
+void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nodes_flag) {
   verb.add_option("--sharding", table.sharding,
                   "data_parallel, table_wise, column_wise, table_column_wise, row_wise,\n"
                   "table_row_wise or grid_shard");
-  verb.add_option("--min-partition", table.min_partition, "narrowest column block; 0: by dim");
-  verb.add_option("--on-nodes", table.nodes, "allowed nodes, by name")->delimiter(',');
-  verb.add_option("--on-devices", table.devices, "allowed device numbers of each node")
+  verb.add_option(nodes_flag, table.nodes, "allowed nodes, by name")->delimiter(',');
+  verb.add_option("--devices", table.devices, "allowed device numbers of each node")
       ->delimiter(',');
+  verb.add_option("--min-partition", table.min_partition, "narrowest column block; 0: by dim");
+}
+
+// A verb whose action talks to the coordinator's admin listener.
+CLI::App* AddAdminVerb(CLI::App& noun, const std::string& name, const std::string& what,
+                       Invocation& in, std::function<absl::Status(client::Admin&)> action) {
+  return AddVerb(noun, name, what, in,
+                 [&in, action = std::move(action)] { return in.WithAdmin(action); });
 }
 
 void AddTableVerbs(CLI::App& app, Invocation& in) {
-  CLI::App* noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
-  CLI::App* create = AddVerb(*noun, "create", "create a table and wait until it is there", in,
-                             in.WithAdmin([&in](client::Admin& admin) {
-                               return TableCreateVerb(admin, in.table, in.output());
-                             }));
+  CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
+  CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
+                             [&in] { return in.CreateTable(); });
   AddShapeFlags(*create, in.table);
   AddOptimizerFlags(*create, in.table);
-  AddPlacementFlags(*create, in.table);
+  AddPlacementFlags(*create, in.table, "--nodes");
 
-  AddVerb(*noun, "ls", "list the tables", in,
-          in.WithAdmin([&in](client::Admin& admin) { return TableListVerb(admin, in.output()); }));
-  CLI::App* describe = AddVerb(*noun, "describe", "everything about one table", in,
-                               in.WithAdmin([&in](client::Admin& admin) {
-                                 return TableDescribeVerb(admin, in.table_name, in.output());
-                               }));
-  describe->add_option("table", in.table_name, "table name")->required();
-  CLI::App* drop = AddVerb(
-      *noun, "drop", "drop a table with its rows", in, in.WithAdmin([&in](client::Admin& admin) {
-        return TableDropVerb(admin, in.table_name, in.yes, std::cin, in.output());
+  AddAdminVerb(noun, "ls", "list the tables", in,
+               [&in](client::Admin& admin) { return TableListVerb(admin, in.output()); });
+  const auto add_name = [&in](CLI::App* verb) {
+    verb->add_option("table", in.table_name, "table name")->required();
+  };
+  add_name(
+      AddAdminVerb(noun, "describe", "everything about one table", in, [&in](client::Admin& admin) {
+        return TableDescribeVerb(admin, in.table_name, in.output());
       }));
-  drop->add_option("table", in.table_name, "table name")->required();
+  CLI::App* drop =
+      AddAdminVerb(noun, "drop", "drop a table with its rows", in, [&in](client::Admin& admin) {
+        return TableDropVerb(admin, in.table_name, in.yes, std::cin, in.output());
+      });
+  add_name(drop);
   drop->add_flag("--yes", in.yes, "do not ask");
-  CLI::App* set = AddVerb(*noun, "set", "change hyper-parameters while training goes on", in,
-                          in.WithAdmin([&in](client::Admin& admin) {
-                            return TableSetVerb(admin, in.table_name, in.assignments, in.output());
-                          }));
-  set->add_option("table", in.table_name, "table name")->required();
+  CLI::App* set =
+      AddAdminVerb(noun, "set", "change hyper-parameters while training goes on", in,
+                   [&in](client::Admin& admin) {
+                     return TableSetVerb(admin, in.table_name, in.assignments, in.output());
+                   });
+  add_name(set);
   set->add_option("assignments", in.assignments, "key=value ..., as learning_rate=0.05")
       ->required();
 }
 
 void AddPlanVerbs(CLI::App& app, Invocation& in) {
-  CLI::App* noun = AddNoun(app, "plan", "which device holds what");
-  CLI::App* show = AddVerb(*noun, "show", "rows x columns and bytes per device", in,
-                           in.WithAdmin([&in](client::Admin& admin) {
-                             return PlanShowVerb(admin, in.table_name, in.output());
-                           }));
+  CLI::App& noun = AddNoun(app, "plan", "which device holds what");
+  CLI::App* show = AddAdminVerb(
+      noun, "show", "rows x columns and bytes per device", in,
+      [&in](client::Admin& admin) { return PlanShowVerb(admin, in.table_name, in.output()); });
   show->add_option("table", in.table_name, "only this table");
 
-  CLI::App* table = AddVerb(*noun, "table", "what `table create` would do; nothing is created", in,
-                            [&in]() -> absl::Status {
-                              if (in.stated.nodes > 0)
-                                return PlanTableOfflineVerb(in.table, in.stated, in.output());
-                              return in.WithAdmin([&in](client::Admin& admin) {
-                                return PlanTableVerb(admin, in.table, in.output());
-                              })();
-                            });
+  CLI::App* table = AddVerb(noun, "table", "what `table create` would do; nothing is created", in,
+                            [&in] { return in.PlanTable(); });
   AddShapeFlags(*table, in.table);
   AddOptimizerFlags(*table, in.table);
-  AddPlacementFlags(*table, in.table);
+  AddPlacementFlags(*table, in.table, "--on-nodes");
   table->add_option("--nodes", in.stated.nodes, "plan on this many nodes; no cluster is asked");
   table->add_option("--devices-per-node", in.stated.devices_per_node, "with --nodes")
       ->capture_default_str();
@@ -167,23 +189,14 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
-  CLI::App* cluster = AddNoun(app, "cluster", "the cluster as a whole");
-  AddVerb(*cluster, "status", "plan version, live nodes, tables", in,
-          in.WithAdmin([&in](client::Admin& a) { return ClusterStatusVerb(a, in.output()); }));
-  CLI::App* node = AddNoun(app, "node", "shard servers");
-  AddVerb(*node, "ls", "list the nodes", in, in.WithAdmin([&in](client::Admin& admin) {
-    return NodeListVerb(admin, absl::Now(), in.output());
-  }));
+  AddAdminVerb(AddNoun(app, "cluster", "the cluster as a whole"), "status",
+               "plan version, live nodes, tables", in,
+               [&in](client::Admin& admin) { return ClusterStatusVerb(admin, in.output()); });
+  AddAdminVerb(
+      AddNoun(app, "node", "shard servers"), "ls", "list the nodes", in,
+      [&in](client::Admin& admin) { return NodeListVerb(admin, absl::Now(), in.output()); });
 
-  CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in]() -> absl::Status {
-    client::ConnectOptions options;
-    options.coordinator = in.coordinator_address;
-    options.name = "embla lookup";
-    options.timeout = absl::Seconds(in.timeout_seconds);
-    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
-                           client::Client::Connect(options));
-    return LookupVerb(*client, in.lookup, in.output());
-  });
+  CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] { return in.Lookup(); });
   lookup->add_option("--table", in.lookup.table, "table name")->required();
   lookup->add_option("--ids", in.lookup.ids, "row ids, as 1,2,3")->delimiter(',')->required();
   lookup->add_option("--pooling", in.lookup.pooling, "none, or the ids as one bag: sum, mean")

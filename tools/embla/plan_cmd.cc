@@ -80,17 +80,16 @@ absl::Status PlanShowVerb(client::Admin& admin, const std::string& table, const 
   return absl::OkStatus();
 }
 
-absl::Status PlanTableOfflineVerb(const TableFlags& flags, const StatedNodes& stated,
+absl::Status PlanTableOfflineVerb(std::span<const TableRequest> requests, const StatedNodes& stated,
                                   const Output& output) {
   EMBLA_RETURN_IF_ERROR(stated.Validate());
-  EMBLA_ASSIGN_OR_RETURN(std::vector<TableRequest> requests, RequestsFromFlags(flags));
   const std::vector<NodeSpec> nodes = MakeNodes(stated);
   std::vector<TablePlan> tables;
-  for (TableRequest& request : requests) {
-    request.spec.SetDefaults();
-    request.spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
-    EMBLA_ASSIGN_OR_RETURN(TablePlan table,
-                           PlaceTable(request.spec, request.placement, nodes, tables));
+  for (const TableRequest& request : requests) {
+    TableSpec spec = request.spec;
+    spec.SetDefaults();
+    spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
+    EMBLA_ASSIGN_OR_RETURN(TablePlan table, PlaceTable(spec, request.placement, nodes, tables));
     tables.push_back(std::move(table));
   }
   const Plan plan(PlanVersion{0}, "", nodes, std::move(tables));
@@ -103,8 +102,8 @@ absl::Status PlanTableOfflineVerb(const TableFlags& flags, const StatedNodes& st
   return absl::OkStatus();
 }
 
-absl::Status PlanTableVerb(client::Admin& admin, const TableFlags& flags, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(flags));
+absl::Status PlanTableVerb(client::Admin& admin, std::span<const TableRequest> requests,
+                           const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
   Json views = Json::array();
   for (const TableRequest& request : requests) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,9 +32,10 @@ struct StatedNodes {
 };
 
 // What creating the tables would do, on stated nodes: no cluster is asked.
-absl::Status PlanTableOfflineVerb(const TableFlags& flags, const StatedNodes& stated,
+absl::Status PlanTableOfflineVerb(std::span<const TableRequest> requests, const StatedNodes& stated,
                                   const Output& output);
 // The same on the live cluster, beside the tables that are there. Nothing is created.
-absl::Status PlanTableVerb(client::Admin& admin, const TableFlags& flags, const Output& output);
+absl::Status PlanTableVerb(client::Admin& admin, std::span<const TableRequest> requests,
+                           const Output& output);
 
 }  // namespace embla::cli

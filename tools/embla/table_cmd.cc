@@ -44,8 +44,8 @@ void PutFields(const Json& object, const std::string& prefix, TextTable& text) {
 
 }  // namespace
 
-absl::Status TableCreateVerb(client::Admin& admin, const TableFlags& flags, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(flags));
+absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
+                             const Output& output) {
   Json views = Json::array();
   for (const TableRequest& request : requests) {
     EMBLA_ASSIGN_OR_RETURN(const client::TableChange change,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <istream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@
 namespace embla::cli {
 
 // Creates the tables one after the other; stops at the first that fails.
-absl::Status TableCreateVerb(client::Admin& admin, const TableFlags& flags, const Output& output);
+absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
+                             const Output& output);
 
 absl::Status TableListVerb(client::Admin& admin, const Output& output);
 

@@ -90,13 +90,13 @@ class FakeAdmin final : public client::Admin {
 
 class VerbsTest : public ::testing::Test {
  protected:
-  TableFlags Clicks(std::int64_t rows = 1000) const {
-    TableFlags flags;
-    flags.name = "clicks";
-    flags.rows = rows;
-    flags.dim = 8;
-    flags.sharding = "row_wise";
-    return flags;
+  static std::vector<TableRequest> Clicks(std::int64_t rows = 1000) {
+    TableRequest request;
+    request.spec.name = "clicks";
+    request.spec.rows = rows;
+    request.spec.dim = 8;
+    request.placement.sharding = ShardingType::kRowWise;
+    return {request};
   }
   void Create() { ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok()); }
   // What was printed since the last call.
@@ -201,8 +201,8 @@ TEST_F(VerbsTest, PlanTableOnTheLiveClusterCreatesNothing) {
 
 // The classic trap: row_wise split inside each machine only would put 200 M rows on each.
 TEST_F(VerbsTest, PlanTableOfflineCutsRowWiseOverAllDevicesOfAllNodes) {
-  TableFlags flags = Clicks(1'600'000'000);
-  ASSERT_TRUE(PlanTableOfflineVerb(flags, {.nodes = 2, .devices_per_node = 8}, json_).ok());
+  const auto requests = Clicks(1'600'000'000);
+  ASSERT_TRUE(PlanTableOfflineVerb(requests, {.nodes = 2, .devices_per_node = 8}, json_).ok());
   const Json view = Json::parse(Printed());
   const Json& slices = view["tables"][0]["slices"];
   ASSERT_EQ(slices.size(), 16u);
