@@ -39,9 +39,9 @@ Plan ExamplePlan() {
   clicks.spec.rounding = Rounding::kStochastic;
   clicks.spec.SetDefaults();
   clicks.sharding = ShardingType::kRowWise;
-  clicks.replicas = {{{0, 300, 0, 8, {NodeId{1}, 0}},
-                      {300, 600, 0, 8, {NodeId{1}, 1}},
-                      {600, 1000, 0, 8, {NodeId{2}, 0}}}};
+  clicks.replicas = {{{0, 400, 0, 8, {NodeId{1}, 0}},
+                      {400, 700, 0, 8, {NodeId{1}, 1}},
+                      {700, 1000, 0, 8, {NodeId{2}, 0}}}};
   TablePlan country;
   country.spec = {.id = TableId{3}, .name = "country", .rows = 250, .dim = 4};
   country.spec.SetDefaults();
@@ -143,11 +143,11 @@ TEST(TableSpecJson, TellsWhichFieldIsWrong) {
 
 TEST(PlanJson, RefusesAPlanThatDoesNotHoldTogether) {
   std::string text = PlanToJson(ExamplePlan());
-  const std::string whole = "\"rows\":[300,600]";
+  const std::string whole = "\"rows\":[400,700]";
   ASSERT_NE(text.find(whole), std::string::npos);
-  text.replace(text.find(whole), whole.size(), "\"rows\":[300,500]");
+  text.replace(text.find(whole), whole.size(), "\"rows\":[400,600]");
   EXPECT_THAT(std::string(PlanFromJson(text).status().message()),
-              HasSubstr("rows 500-600 x columns 0-8 belong to no slice"));
+              HasSubstr("rows 600-700 x columns 0-8 belong to no slice"));
 }
 
 TEST(PlanJson, RefusesDeepNesting) {

@@ -1,9 +1,8 @@
 // Greedy placement by bytes. Every choice takes the least loaded candidate that still has room,
 // ties by id; loads count what `existing` holds plus what this table has been given so far.
 //
-//   rows      a row split over k devices gives device i the granules floor(i*G/k) up to
-//             floor((i+1)*G/k): equal to one granule. With fewer granules than devices, the G
-//             least loaded ones take one each.
+//   rows      a row split over k devices gives each floor(G/k) of the G granules, in the order of
+//             devices, and the least loaded ones take one more: equal to one granule
 //   columns   equal blocks of ColumnBlockWidth, placed one after the other
 //   one node  table_row_wise and table_column_wise try every node and keep the one whose fullest
 //             device ends up with the least
@@ -102,25 +101,32 @@ std::vector<Columns> CutIntoBlocks(const TableSpec& spec, std::uint32_t min_part
   return blocks;
 }
 
-absl::Status SplitRows(const TableSpec& spec, Columns columns, std::vector<Device*> devices,
+// How many row granules each device gets.
+std::vector<std::uint32_t> ShareGranules(std::uint32_t granules,
+                                         const std::vector<Device*>& devices) {
+  const auto count = static_cast<std::uint32_t>(devices.size());
+  std::vector<std::uint32_t> by_load(count);
+  for (std::uint32_t i = 0; i < count; ++i) by_load[i] = i;
+  std::stable_sort(by_load.begin(), by_load.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return devices[a]->load_bytes < devices[b]->load_bytes;
+  });
+  std::vector<std::uint32_t> shares(count, granules / count);
+  for (std::uint32_t i = 0; i < granules % count; ++i) ++shares[by_load[i]];
+  return shares;
+}
+
+absl::Status SplitRows(const TableSpec& spec, Columns columns, const std::vector<Device*>& devices,
                        std::vector<Slice>* slices) {
-  const std::uint64_t granules = spec.row_granules;
-  if (granules < devices.size()) {
-    std::stable_sort(devices.begin(), devices.end(), [](const Device* a, const Device* b) {
-      return std::tie(a->load_bytes, a->id) < std::tie(b->load_bytes, b->id);
-    });
-    devices.resize(granules);
-    std::sort(devices.begin(), devices.end(),
-              [](const Device* a, const Device* b) { return a->id < b->id; });
-  }
-  for (std::uint64_t i = 0; i < devices.size(); ++i) {
-    const auto first = static_cast<std::uint32_t>(i * granules / devices.size());
-    const auto last = static_cast<std::uint32_t>((i + 1) * granules / devices.size());
+  const std::vector<std::uint32_t> shares = ShareGranules(spec.row_granules, devices);
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (shares[i] == 0) continue;
     const Slice slice{.row_begin = spec.RowGranuleBegin(first),
-                      .row_end = spec.RowGranuleBegin(last),
+                      .row_end = spec.RowGranuleBegin(first + shares[i]),
                       .column_begin = columns.begin,
                       .column_end = columns.end};
     EMBLA_RETURN_IF_ERROR(Put(spec, slice, *devices[i], slices));
+    first += shares[i];
   }
   return absl::OkStatus();
 }

@@ -14,8 +14,8 @@ namespace embla {
 // What the user asks for beside the sharding type. Empty lists mean "no constraint".
 struct PlacementRequest {
   ShardingType sharding = ShardingType::kTableWise;
-  std::vector<std::string> nodes;      // Allowed nodes, by name.
-  std::vector<std::uint32_t> devices;  // Allowed device indices within each node.
+  std::vector<std::string> nodes{};      // Allowed nodes, by name.
+  std::vector<std::uint32_t> devices{};  // Allowed device indices within each node.
   // Narrowest column block of column_wise, table_column_wise and grid_shard (other types ignore
   // it); see ColumnBlockWidth. 0: TorchRec's 128.
   std::uint32_t min_partition = 0;

@@ -1,0 +1,361 @@
+#include "core/planner/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "core/plan/names.h"
+#include "core/planner/placement_json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr ShardingType kAllTypes[] = {ShardingType::kDataParallel, ShardingType::kTableWise,
+                                      ShardingType::kColumnWise,   ShardingType::kTableColumnWise,
+                                      ShardingType::kRowWise,      ShardingType::kTableRowWise,
+                                      ShardingType::kGridShard};
+
+std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices,
+                            std::int64_t memory_bytes = std::int64_t{1} << 40) {
+  std::vector<NodeSpec> result;
+  for (std::uint32_t i = 0; i < nodes; ++i) {
+    result.push_back(
+        {.id = NodeId{i + 1},
+         .name = "n" + std::to_string(i),
+         .address = "h:1",
+         .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, memory_bytes})});
+  }
+  return result;
+}
+
+TableSpec Spec(std::int64_t rows, std::uint32_t dim) {
+  TableSpec spec{.name = "t", .rows = rows, .dim = dim};
+  spec.optimizer.kind = OptimizerKind::kSgd;  // Bytes are then rows x columns x 4.
+  return spec;
+}
+
+TablePlan PlaceOrDie(const TableSpec& spec, const PlacementRequest& request,
+                     const std::vector<NodeSpec>& nodes,
+                     const std::vector<TablePlan>& existing = {}) {
+  absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, existing);
+  EXPECT_TRUE(table.ok()) << table.status();
+  return table.ok() ? *std::move(table) : TablePlan();
+}
+
+std::vector<std::int64_t> RowsOf(const TablePlan& table) {
+  std::vector<std::int64_t> rows;
+  for (const Slice& slice : table.primary()) rows.push_back(slice.rows());
+  return rows;
+}
+
+std::vector<std::string> DevicesOf(const TablePlan& table) {
+  std::vector<std::string> devices;
+  for (const Slice& slice : table.primary()) {
+    devices.push_back(std::to_string(ToInt(slice.device.node)) + ":" +
+                      std::to_string(slice.device.index));
+  }
+  return devices;
+}
+
+// Plan::Validate wants an id.
+absl::Status ValidateOn(TablePlan table, const std::vector<NodeSpec>& nodes) {
+  table.spec.id = TableId{1};
+  return Plan(PlanVersion{1}, "c", nodes, {table}).Validate();
+}
+
+// --- The shape of each type.
+
+TEST(PlaceTableRowWise, Takes100MillionRowsTo16DevicesOfTwoNodes) {
+  const TablePlan table =
+      PlaceOrDie(Spec(1'600'000'000, 64), {.sharding = ShardingType::kRowWise}, Nodes(2, 8));
+  ASSERT_EQ(table.replicas.size(), 1u);
+  EXPECT_EQ(RowsOf(table), std::vector<std::int64_t>(16, 100'000'000));
+  std::set<DeviceId> devices;
+  for (const Slice& slice : table.primary()) devices.insert(slice.device);
+  EXPECT_EQ(devices.size(), 16u);
+}
+
+TEST(PlaceTableTableRowWise, UsesTheDevicesOfOneNodeOnly) {
+  const TablePlan table =
+      PlaceOrDie(Spec(1'600'000'000, 64), {.sharding = ShardingType::kTableRowWise}, Nodes(2, 8));
+  EXPECT_EQ(RowsOf(table), std::vector<std::int64_t>(8, 200'000'000));
+  EXPECT_EQ(HoldersOf(table).size(), 1u);
+}
+
+TEST(PlaceTableRowWise, StoresNoEmptySlicesAndUsesTheLeastLoadedDevices) {
+  const auto nodes = Nodes(2, 4);
+  TablePlan busy = PlaceOrDie(Spec(1000, 4), {.sharding = ShardingType::kTableWise}, nodes);
+  EXPECT_THAT(DevicesOf(busy), ElementsAre("1:0"));
+  const TablePlan table =
+      PlaceOrDie(Spec(3, 4), {.sharding = ShardingType::kRowWise}, nodes, {busy});
+  EXPECT_THAT(RowsOf(table), ElementsAre(1, 1, 1));
+  EXPECT_THAT(DevicesOf(table), ElementsAre("1:1", "1:2", "1:3"));
+}
+
+TEST(PlaceTableColumnWise, PutsEachBlockOnTheLeastLoadedDevice) {
+  const auto nodes = Nodes(2, 2);
+  const TablePlan busy = PlaceOrDie(Spec(10, 4), {.sharding = ShardingType::kTableWise}, nodes);
+  const TablePlan table = PlaceOrDie(
+      Spec(100, 96), {.sharding = ShardingType::kColumnWise, .min_partition = 32}, nodes, {busy});
+  EXPECT_THAT(DevicesOf(table), ElementsAre("1:1", "2:0", "2:1"));
+  for (const Slice& slice : table.primary()) EXPECT_EQ(slice.columns(), 32u);
+}
+
+TEST(PlaceTableTableColumnWise, StaysOnTheNodeWithTheMostRoom) {
+  const auto nodes = Nodes(2, 2);
+  const TablePlan busy = PlaceOrDie(Spec(10, 4), {.sharding = ShardingType::kTableWise}, nodes);
+  const TablePlan table =
+      PlaceOrDie(Spec(100, 64), {.sharding = ShardingType::kTableColumnWise, .min_partition = 16},
+                 nodes, {busy});
+  EXPECT_THAT(DevicesOf(table), ElementsAre("2:0", "2:1", "2:0", "2:1"));
+}
+
+TEST(PlaceTableGridShard, PutsColumnBlocksOnNodesAndSplitsTheirRows) {
+  const TablePlan table = PlaceOrDie(
+      Spec(100, 64), {.sharding = ShardingType::kGridShard, .min_partition = 32}, Nodes(2, 2));
+  EXPECT_THAT(DevicesOf(table), ElementsAre("1:0", "1:1", "2:0", "2:1"));
+  EXPECT_THAT(RowsOf(table), ElementsAre(50, 50, 50, 50));
+  EXPECT_EQ(table.primary()[2].column_begin, 32u);
+}
+
+TEST(PlaceTableGridShard, ReusesNodesWhenThereAreMoreBlocksThanNodes) {
+  const TablePlan table = PlaceOrDie(
+      Spec(100, 64), {.sharding = ShardingType::kGridShard, .min_partition = 16}, Nodes(2, 2));
+  EXPECT_THAT(DevicesOf(table),
+              ElementsAre("1:0", "1:1", "2:0", "2:1", "1:0", "1:1", "2:0", "2:1"));
+}
+
+TEST(PlaceTableDataParallel, CopiesToOneDeviceOfEveryNodePrimaryOnTheLeastLoaded) {
+  const auto nodes = Nodes(3, 2);
+  const TablePlan big =
+      PlaceOrDie(Spec(100, 4), {.sharding = ShardingType::kRowWise, .nodes = {"n0"}}, nodes);
+  const TablePlan table =
+      PlaceOrDie(Spec(10, 4), {.sharding = ShardingType::kDataParallel}, nodes, {big});
+  ASSERT_EQ(table.replicas.size(), 3u);
+  EXPECT_EQ(table.primary()[0].device, (DeviceId{NodeId{2}, 0}));
+  EXPECT_EQ(table.replicas[1][0].device, (DeviceId{NodeId{1}, 0}));
+  EXPECT_EQ(table.replicas[2][0].device, (DeviceId{NodeId{3}, 0}));
+}
+
+// --- Column widths: TorchRec's base_dim.
+
+TEST(ColumnBlockWidth, FollowsTorchRecsRule) {
+  struct Vector {
+    std::uint32_t dim, min_partition, width;
+  };
+  const Vector vectors[] = {{64, 0, 64},   {128, 0, 128}, {192, 0, 192}, {256, 0, 128},
+                            {512, 0, 128}, {256, 32, 32}, {96, 32, 32},  {130, 0, 130},
+                            {200, 0, 200}, {250, 0, 250}, {384, 0, 128}, {8, 4, 4},
+                            {12, 5, 12},   {100, 10, 20}, {6, 1, 6},     {64, 100, 64}};
+  for (const Vector& vector : vectors) {
+    TableSpec spec = Spec(10, vector.dim);
+    spec.SetDefaults();
+    EXPECT_EQ(ColumnBlockWidth(spec, vector.min_partition), vector.width)
+        << vector.dim << " with min_partition " << vector.min_partition;
+  }
+}
+
+TEST(ColumnBlockWidth, CutsOnGranulesOnly) {
+  TableSpec spec = Spec(10, 96);
+  spec.column_granule_width = 24;
+  spec.SetDefaults();
+  EXPECT_EQ(ColumnBlockWidth(spec, 32), 48u);
+  spec.column_granule_width = 96;
+  EXPECT_EQ(ColumnBlockWidth(spec, 4), 96u);
+}
+
+// --- Constraints and refusals.
+
+TEST(PlaceTableConstraints, KeepToTheNamedNodesAndDevices) {
+  const TablePlan table =
+      PlaceOrDie(Spec(100, 4),
+                 {.sharding = ShardingType::kRowWise, .nodes = {"n2", "n0", "n2"}, .devices = {1}},
+                 Nodes(3, 2));
+  EXPECT_THAT(DevicesOf(table), ElementsAre("1:1", "3:1"));
+}
+
+void ExpectRefused(const absl::StatusOr<TablePlan>& table, absl::StatusCode code,
+                   const std::string& says) {
+  EXPECT_EQ(table.status().code(), code);
+  EXPECT_THAT(std::string(table.status().message()), HasSubstr(says));
+}
+
+TEST(PlaceTableConstraints, RefuseUnknownNodesAndDevices) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  ExpectRefused(PlaceTable(Spec(10, 4), {.nodes = {"n7"}}, Nodes(2, 2), {}), kInvalid, "\"n7\"");
+  ExpectRefused(PlaceTable(Spec(10, 4), {.devices = {2}}, Nodes(2, 2), {}), kInvalid,
+                "node n0 has no device 2");
+  ExpectRefused(PlaceTable(Spec(10, 4), {}, {}, {}), kInvalid, "no nodes");
+  ExpectRefused(PlaceTable(Spec(0, 4), {}, Nodes(1, 1), {}), kInvalid, "rows");
+}
+
+TEST(PlaceTableMemory, NamesTheDeviceAndTheBytes) {
+  const auto nodes = Nodes(2, 2, 1000);
+  ExpectRefused(
+      PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableWise}, nodes, {}),
+      absl::StatusCode::kResourceExhausted,
+      "table t needs 1600 bytes on device 0 of node n0, which has 1000 of 1000 bytes free");
+  EXPECT_TRUE(PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableRowWise}, nodes, {}).ok());
+}
+
+TEST(PlaceTableMemory, FillsWhatIsFreeAndRefusesTheNext) {
+  const auto nodes = Nodes(2, 2, 1000);
+  for (const ShardingType type : kAllTypes) {
+    SCOPED_TRACE(std::string(NameOf(type)));
+    std::vector<TablePlan> existing;
+    while (existing.size() < 100) {
+      auto table = PlaceTable(Spec(10, 8), {.sharding = type, .min_partition = 4}, nodes, existing);
+      if (!table.ok()) {
+        EXPECT_EQ(table.status().code(), absl::StatusCode::kResourceExhausted);
+        break;
+      }
+      existing.push_back(*table);
+    }
+    EXPECT_LT(existing.size(), 100u);
+    for (const DeviceLoad& load : LoadPerDevice(existing)) {
+      EXPECT_LE(load.bytes, 1000);
+      EXPECT_GT(load.bytes, 1000 - 320);
+    }
+  }
+}
+
+TEST(PlaceTableOptimizer, RefusesL2WithARowStatisticOnlyWhereColumnsAreCut) {
+  TableSpec spec = Spec(100, 64);
+  spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  spec.optimizer.weight_decay = 0.1f;
+  spec.optimizer.weight_decay_mode = WeightDecayMode::kL2;
+  for (const ShardingType type : kAllTypes) {
+    const bool cuts = type == ShardingType::kColumnWise || type == ShardingType::kGridShard ||
+                      type == ShardingType::kTableColumnWise;
+    const auto table = PlaceTable(spec, {.sharding = type, .min_partition = 16}, Nodes(2, 2), {});
+    if (cuts) {
+      ExpectRefused(table, absl::StatusCode::kInvalidArgument,
+                    "use decoupled decay or a type that keeps rows whole");
+    } else {
+      EXPECT_TRUE(table.ok()) << table.status();
+    }
+  }
+  spec.optimizer.weight_decay_mode = WeightDecayMode::kDecoupled;
+  EXPECT_TRUE(PlaceTable(spec, {.sharding = ShardingType::kColumnWise, .min_partition = 16},
+                         Nodes(2, 2), {})
+                  .ok());
+}
+
+// --- Properties over random tables, nodes and types.
+
+struct Case {
+  std::vector<NodeSpec> nodes;
+  std::vector<TablePlan> existing;
+  TableSpec spec;
+  PlacementRequest request;
+};
+
+TableSpec RandomSpec(std::mt19937& random) {
+  TableSpec spec{.name = "t",
+                 .rows = static_cast<std::int64_t>(1 + random() % (1u << (random() % 31))),
+                 .dim = static_cast<std::uint32_t>(1 + random() % (random() % 2 == 0 ? 2048 : 96))};
+  spec.dtype = static_cast<DType>(1 + random() % 3);
+  spec.optimizer.kind = static_cast<OptimizerKind>(1 + random() % 4);
+  if (random() % 2 == 0) {
+    spec.row_granules =
+        static_cast<std::uint32_t>(1 + random() % std::min<std::int64_t>(spec.rows, 9000));
+  }
+  if (random() % 2 == 0)
+    spec.column_granule_width = 4 * static_cast<std::uint32_t>(1 + random() % 40);
+  return spec;
+}
+
+Case RandomCase(unsigned seed) {
+  std::mt19937 random(seed);
+  Case c;
+  c.nodes = Nodes(1 + random() % 5, 1 + random() % 5, std::int64_t{1} << 60);
+  for (unsigned i = random() % 4; i > 0; --i) {
+    const PlacementRequest request{.sharding = kAllTypes[random() % 7]};
+    c.existing.push_back(PlaceOrDie(RandomSpec(random), request, c.nodes, c.existing));
+  }
+  c.spec = RandomSpec(random);
+  c.request.sharding = kAllTypes[random() % 7];
+  if (random() % 2 == 0) c.request.min_partition = static_cast<std::uint32_t>(random() % 200);
+  if (random() % 3 == 0) c.request.nodes = {c.nodes[random() % c.nodes.size()].name};
+  if (random() % 3 == 0) c.request.devices = {0};
+  return c;
+}
+
+class PlaceTableProperty : public testing::TestWithParam<unsigned> {};
+
+TEST_P(PlaceTableProperty, EveryPlanIsValidAndTheOrderOfNodesDoesNotMatter) {
+  for (unsigned seed = GetParam() * 100; seed < GetParam() * 100 + 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Case c = RandomCase(seed);
+    const TablePlan table = PlaceOrDie(c.spec, c.request, c.nodes, c.existing);
+    ASSERT_TRUE(ValidateOn(table, c.nodes).ok()) << ValidateOn(table, c.nodes);
+    std::mt19937 random(seed);
+    std::shuffle(c.nodes.begin(), c.nodes.end(), random);
+    ASSERT_EQ(PlaceOrDie(c.spec, c.request, c.nodes, c.existing), table);
+  }
+}
+
+TEST_P(PlaceTableProperty, RowSplitsAreEqualToOneGranule) {
+  for (unsigned seed = GetParam() * 100; seed < GetParam() * 100 + 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Case c = RandomCase(seed);
+    c.request = {.sharding = seed % 2 == 0 ? ShardingType::kRowWise : ShardingType::kTableRowWise};
+    const TablePlan table = PlaceOrDie(c.spec, c.request, c.nodes, c.existing);
+    const std::vector<std::int64_t> rows = RowsOf(table);
+    const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+    const std::int64_t granule_rows_max =
+        (c.spec.rows + table.spec.row_granules - 1) / table.spec.row_granules;
+    EXPECT_LE(*most - *least, granule_rows_max + 1);
+    const std::size_t devices = c.nodes[0].devices.size() *
+                                (c.request.sharding == ShardingType::kRowWise ? c.nodes.size() : 1);
+    EXPECT_EQ(rows.size(), std::min<std::size_t>(devices, table.spec.row_granules));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PlaceTableProperty, testing::Range(0u, 5u));
+
+TEST(LoadPerDevice, AddsUpToTheBytesOfEveryCopy) {
+  for (const ShardingType type : kAllTypes) {
+    const auto nodes = Nodes(3, 2);
+    const TablePlan table =
+        PlaceOrDie(Spec(1000, 64), {.sharding = type, .min_partition = 16}, nodes);
+    std::int64_t bytes = 0;
+    for (const DeviceLoad& load : LoadPerDevice({table})) bytes += load.bytes;
+    const std::int64_t copies = type == ShardingType::kDataParallel ? 3 : 1;
+    EXPECT_EQ(bytes, copies * 1000 * 64 * 4) << NameOf(type);
+  }
+}
+
+// --- JSON.
+
+TEST(PlacementRequestJson, RoundTripsAndNeedsOnlyTheType) {
+  const PlacementRequest request{.sharding = ShardingType::kGridShard,
+                                 .nodes = {"n0", "n1"},
+                                 .devices = {0, 3},
+                                 .min_partition = 32};
+  EXPECT_EQ(*PlacementRequestFromJson(PlacementRequestToJson(request)), request);
+  EXPECT_EQ(*PlacementRequestFromJson(R"({"sharding": "row_wise"})"),
+            (PlacementRequest{.sharding = ShardingType::kRowWise}));
+}
+
+TEST(PlacementRequestJson, RefusesWhatItDoesNotKnow) {
+  for (const char* const text :
+       {"{}", "[]", R"({"sharding": "rows"})", R"({"sharding": 5})",
+        R"({"sharding": "row_wise", "node": ["n0"]})", R"({"sharding": "row_wise", "nodes": "n0"})",
+        R"({"sharding": "row_wise", "nodes": [1]})", R"({"sharding": "row_wise", "devices": [-1]})",
+        R"({"sharding": "row_wise", "devices": [4294967296]})",
+        R"({"sharding": "row_wise", "min_partition": 2049})"}) {
+    EXPECT_EQ(PlacementRequestFromJson(text).status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace embla
