@@ -27,8 +27,13 @@ struct Cut {
 };
 
 // The parts of `Price::work`, in ms; their sum is the work, for the report.
-enum class CostPart : std::uint8_t { kForwardCompute, kForwardComms, kBackwardCompute,
-                                     kBackwardComms, kPrefetch };
+enum class CostPart : std::uint8_t {
+  kForwardCompute,
+  kForwardComms,
+  kBackwardCompute,
+  kBackwardComms,
+  kPrefetch
+};
 inline constexpr std::size_t kCostParts = 5;
 
 // Every shard of a cut is charged the same: the largest shard's price.
@@ -52,8 +57,10 @@ class CostModel {
 // `problem` is borrowed and outlives the model.
 std::unique_ptr<CostModel> MakeCostModel(const Problem& problem);
 
-// Bytes of device memory that tables may use on `device`, after the reservation; never negative.
-std::int64_t UsableBytes(const Problem& problem, const Device& device);
+// Bytes of each device's memory that the reservation takes beside its fraction. O(tables).
+double ReservedBytes(const Problem& problem);
+// Bytes of device memory left for tables; never negative. `reserved` is ReservedBytes(problem).
+std::int64_t UsableBytes(const Problem& problem, const Device& device, double reserved);
 
 // Smallest divisor of `dim` that is a multiple of 4 and >= min_partition (0: 128), else dim.
 std::uint32_t ColumnWidth(std::uint32_t dim, std::uint32_t min_partition);
