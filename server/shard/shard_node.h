@@ -36,7 +36,8 @@ struct ShardNodeOptions {
 
   std::size_t replica_backlog_max = 1024;  // Updates kept per replica; a replica further behind
                                            // gets a copy of the table instead.
-  absl::Duration replica_timeout = absl::Seconds(5);  // Of one message to a replica.
+  std::size_t replica_backlog_bytes_max = std::size_t{256} << 20;  // The same, in bytes.
+  absl::Duration replica_timeout = absl::Seconds(5);               // Of one message to a replica.
   absl::Duration replica_backoff =
       absl::Milliseconds(20);  // Doubles, up to replica_probe_interval.
   absl::Duration replica_probe_interval = absl::Seconds(1);

@@ -5,7 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "server/table/element.h"
+#include "server/table/reused_vector.h"
 
 namespace embla {
 namespace {
@@ -14,15 +14,6 @@ namespace {
 // enough to stay in the second-level cache.
 constexpr std::size_t kScatterBytes = std::size_t{128} << 10;
 
-// Memory that a reused vector may keep between requests.
-constexpr std::size_t kRetainedMax = std::size_t{4} << 20;
-
-template <typename T>
-void Resize(std::vector<T>& vector, std::size_t size) {
-  if (vector.capacity() > kRetainedMax && size < vector.capacity() / 4) vector = std::vector<T>();
-  vector.resize(size);
-}
-
 std::uint64_t OffsetIn(const Slice& slice, RowId id) {
   return static_cast<std::uint64_t>(ToInt(id)) - static_cast<std::uint64_t>(slice.row_begin);
 }
@@ -30,8 +21,8 @@ std::uint64_t OffsetIn(const Slice& slice, RowId id) {
 }  // namespace
 
 void RowSelection::Select(std::span<const RowId> ids, const Slice& slice) {
-  Resize(slots_, ids.size());
-  Resize(positions_, ids.size());
+  ResizeReused(slots_, ids.size());
+  ResizeReused(positions_, ids.size());
   const auto rows = static_cast<std::uint64_t>(slice.rows());
   std::size_t found = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -65,9 +56,9 @@ absl::Status RowSelection::Gather(const RowStore& store, ColumnRange columns,
 }
 
 void BagSelection::Select(const LookupPart& part, const Slice& slice) {
-  Resize(slots_, part.ids.size());
-  Resize(weights_, part.weights.size());
-  Resize(lengths_, part.lengths.size());
+  ResizeReused(slots_, part.ids.size());
+  ResizeReused(weights_, part.weights.size());
+  ResizeReused(lengths_, part.lengths.size());
   next_bag_ = next_slot_ = 0;
   const auto rows = static_cast<std::uint64_t>(slice.rows());
   std::size_t found = 0, id = 0;
@@ -103,7 +94,7 @@ absl::Status PoolNext(std::span<BagSelection> selections, std::span<const RowSto
   EMBLA_CHECK(!selections.empty() && selections.size() == stores.size());
   EMBLA_RETURN_IF_ERROR(stores[0]->Pool(selections[0].Next(count), columns, out));
   for (std::size_t s = 1; s < selections.size(); ++s) {
-    scratch.resize(count * columns.size());
+    ResizeReused(scratch, count * columns.size());
     const kernels::Output more{scratch.data(), columns.size() * sizeof(float),
                                kernels::Element::kFloat32};
     EMBLA_RETURN_IF_ERROR(stores[s]->Pool(selections[s].Next(count), columns, more));

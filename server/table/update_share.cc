@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "server/table/element.h"
+#include "server/table/reused_vector.h"
 
 namespace embla {
 namespace {
@@ -14,9 +15,6 @@ namespace {
 // Summed gradients in flight per thread: they stay in the second-level cache between the sum and
 // the step.
 constexpr std::size_t kSumBytes = std::size_t{256} << 10;
-
-// Memory that a share keeps from one request to the next.
-constexpr std::size_t kRetainedElements = std::size_t{1} << 20;
 
 // A row statistic spans columns that the slice does not have.
 bool NeedsWholeRows(const OptimizerSpec& optimizer, const Slice& slice, std::uint32_t dim) {
@@ -132,10 +130,9 @@ void UpdateShare::JoinGradients(TableParts parts, std::size_t row_bytes) {
     end += part->gradients.size();
     bytes += part->gradients.size();
   }
-  if (joined_.capacity() > kRetainedElements) joined_ = {};
   gradients_.rows.base = base;
   if (adjacent) return;
-  joined_.resize(bytes);
+  ResizeReused(joined_, bytes);
   std::size_t at = 0;
   for (const UpdatePart* part : parts) {
     if (part->gradients.empty()) continue;
@@ -146,13 +143,10 @@ void UpdateShare::JoinGradients(TableParts parts, std::size_t row_bytes) {
 }
 
 void UpdateShare::Collect(const Slice& slice, TableParts parts) {
-  if (ids_.capacity() > kRetainedElements) {
-    ids_ = {};
-    gradient_of_ = {};
-    factors_ = {};
-    row_sum_squares_ = {};
-    grouping_ = {};
-  }
+  std::size_t ids = 0;
+  for (const UpdatePart* part : parts) ids += part->ids.size();
+  ResizeReused(ids_, ids);
+  ResizeReused(gradient_of_, ids);
   ids_.clear();
   gradient_of_.clear();
   factors_.clear();

@@ -1,0 +1,310 @@
+#include "server/shard/lookup_task.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "kernels/convert.h"
+#include "server/table/element.h"
+#include "server/table/part_check.h"
+#include "server/table/reused_vector.h"
+
+namespace embla {
+namespace {
+
+// Pooled rows that are converted to the wire at once: they stay in the second-level cache.
+constexpr std::size_t kPooledBytes = std::size_t{256} << 10;
+
+// Bags [Border(rank), Border(rank + 1)) of a reduced part are summed by `rank`.
+std::size_t Border(std::size_t bags, std::uint32_t rank, std::uint32_t ranks) {
+  return bags * rank / ranks;
+}
+
+}  // namespace
+
+kernels::Output LookupTask::PartWork::At(std::size_t row, std::uint32_t column) const {
+  const std::size_t element = kernels::ElementBytes(out.element);
+  return {static_cast<std::byte*>(out.base) + row * out.stride_bytes +
+              (column - part->column_begin) * element,
+          out.stride_bytes, out.element};
+}
+
+absl::StatusOr<std::unique_ptr<LookupTask>> LookupTask::Make(const NodeContext& node,
+                                                             NodeTablesPtr tables,
+                                                             LookupBatch batch,
+                                                             absl::Time deadline) {
+  std::unique_ptr<LookupTask> task(
+      new LookupTask(node, std::move(tables), std::move(batch), deadline));
+  EMBLA_RETURN_IF_ERROR(task->Plan());
+  task->PlaceReply();
+  return task;
+}
+
+LookupTask::LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatch batch,
+                       absl::Time deadline)
+    : RequestTask(node, deadline), tables_(std::move(tables)), batch_(std::move(batch)) {}
+
+void LookupTask::SetCaller(Buffer keep_alive, LookupDone done) {
+  keep_alive_ = std::move(keep_alive);
+  done_ = std::move(done);
+}
+
+std::size_t LookupTask::bytes() const { return keep_alive_.size() + reply_bytes_; }
+
+absl::Status LookupTask::Plan() {
+  if (ElementBytes(batch_.wire_dtype) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows of dtype ", static_cast<int>(batch_.wire_dtype)));
+  }
+  for (const LookupPart& part : batch_.parts) {
+    parts_.push_back(std::make_unique<PartWork>());
+    EMBLA_RETURN_IF_ERROR(PlanPart(part, *parts_.back()));
+  }
+  if (reduces_) devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
+  return absl::OkStatus();
+}
+
+absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
+  EMBLA_RETURN_IF_ERROR(CheckPart(part));
+  EMBLA_ASSIGN_OR_RETURN(work.table, tables_->Find(part.table, batch_.plan_version));
+  const ColumnRange columns{part.column_begin, part.column_end};
+  EMBLA_RETURN_IF_ERROR(work.table->shard->CheckColumns(columns));
+  work.part = &part;
+  work.segments = work.table->shard->Segments(columns);
+  for (const ColumnSegment& segment : work.segments) {
+    devices_ |= segment.devices;
+    reduces_ = reduces_ || work.Reduces(segment);
+  }
+  // Neither factor exceeds 2^31 and 2^13: the product fits.
+  const std::size_t bytes = part.output_rows() * RowBytes(batch_.wire_dtype, part.columns());
+  work.reply_offset = reply_bytes_;
+  reply_bytes_ += bytes;
+  if (reply_bytes_ <= node_.options.reply_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the reply would have more than ", node_.options.reply_bytes_max, " bytes: split the batch"));
+}
+
+void LookupTask::PlaceReply() {
+  reply_ = node_.pool.Take(reply_bytes_);
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    const std::uint32_t columns = work->part->columns();
+    work->out = {reply_.data() + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
+                 ElementOf(batch_.wire_dtype)};
+    // An int8 row has one scale for all its columns.
+    if (batch_.wire_dtype != DType::kInt8Rowwise || work->segments.size() == 1) continue;
+    const std::size_t stride = columns * sizeof(float);
+    work->staged = node_.pool.Take(work->part->output_rows() * stride);
+    work->out = {work->staged.data(), stride, kernels::Element::kFloat32};
+  }
+}
+
+void LookupTask::Run(std::uint32_t device) {
+  if (!Begin()) return;
+  SetError(device, RunParts(device));
+}
+
+absl::Status LookupTask::RunParts(std::uint32_t device) {
+  absl::Status status;
+  std::vector<std::size_t> piece_at;
+  if (reduces_) {
+    const std::vector<std::size_t> counts = ReduceCounts();
+    std::size_t total = 0;
+    for (const std::size_t count : counts) {
+      piece_at.push_back(total);
+      total += count;
+    }
+    ResizeReused(this->device(device).reduce_in, total);
+  }
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    if (!work->pooled()) {
+      status.Update(GatherPart(*work, device));
+      continue;
+    }
+    for (const ColumnSegment& segment : work->segments) {
+      status.Update(work->Reduces(segment) ? PoolForReduce(*work, segment, device, piece_at)
+                                           : PoolSegment(*work, segment, device));
+    }
+  }
+  // With an error too: the other devices wait for this one.
+  if (reduces_) status.Update(Reduce(device));
+  return status;
+}
+
+absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
+  if (!work.table->shard->devices().Has(device)) return absl::OkStatus();
+  RowSelection& selection = this->device(device).row_selection;
+  for (const OwnSlice& own : work.table->shard->slices(device)) {
+    const ColumnRange columns{std::max(own.slice.column_begin, work.part->column_begin),
+                              std::min(own.slice.column_end, work.part->column_end)};
+    if (columns.begin >= columns.end) continue;
+    selection.Select(work.part->ids, own.slice);
+    work.found.fetch_add(selection.found() * columns.size(), std::memory_order_relaxed);
+    EMBLA_RETURN_IF_ERROR(selection.Gather(*own.store, columns, work.At(0, columns.begin)));
+  }
+  return absl::OkStatus();
+}
+
+std::size_t LookupTask::SelectBags(PartWork& work, const ColumnSegment& segment,
+                                   std::uint32_t device, std::vector<const RowStore*>& stores) {
+  if (!segment.devices.Has(device)) return 0;
+  std::vector<BagSelection>& selections = this->device(device).bag_selections;
+  for (const OwnSlice& own : work.table->shard->slices(device)) {
+    if (own.slice.column_begin > segment.columns.begin ||
+        own.slice.column_end < segment.columns.end) {
+      continue;
+    }
+    if (selections.size() == stores.size()) selections.emplace_back();
+    BagSelection& selection = selections[stores.size()];
+    selection.Select(*work.part, own.slice);
+    work.found.fetch_add(selection.found() * segment.columns.size(), std::memory_order_relaxed);
+    stores.push_back(own.store.get());
+  }
+  return stores.size();
+}
+
+absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segment,
+                                     std::uint32_t device) {
+  std::vector<const RowStore*> stores;
+  const std::size_t slices = SelectBags(work, segment, device, stores);
+  if (slices == 0) return absl::OkStatus();
+  Device& own = this->device(device);
+  const std::span<BagSelection> selections = std::span(own.bag_selections).first(slices);
+  const std::size_t bags = work.part->lengths.size();
+  const std::size_t row_bytes = segment.columns.size() * sizeof(float);
+  if (work.out.element == kernels::Element::kFloat32) {
+    const kernels::Output out = work.At(0, segment.columns.begin);
+    EMBLA_RETURN_IF_ERROR(
+        PoolNext(selections, stores, bags, segment.columns, out, own.pooled_more));
+    if (work.part->pooling != Pooling::kMean) return absl::OkStatus();
+    kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()}, work.part->lengths);
+    return absl::OkStatus();
+  }
+  const std::size_t bags_at_once = std::max<std::size_t>(1, kPooledBytes / row_bytes);
+  own.pooled.resize(std::min(bags, bags_at_once) * segment.columns.size());
+  for (std::size_t first = 0; first < bags; first += bags_at_once) {
+    const std::size_t count = std::min(bags_at_once, bags - first);
+    EMBLA_RETURN_IF_ERROR(PoolNext(selections, stores, count, segment.columns,
+                                   {own.pooled.data(), row_bytes, kernels::Element::kFloat32},
+                                   own.pooled_more));
+    WriteSums(work, first, count, segment.columns, own.pooled.data());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segment,
+                                       std::uint32_t device, std::vector<std::size_t>& piece_at) {
+  std::vector<const RowStore*> stores;
+  const std::size_t slices = SelectBags(work, segment, device, stores);
+  Device& own = this->device(device);
+  const std::span<BagSelection> selections = std::span(own.bag_selections).first(slices);
+  const std::size_t bags = work.part->lengths.size();
+  const std::uint32_t columns = segment.columns.size();
+  const auto ranks = static_cast<std::uint32_t>(piece_at.size());
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::size_t count = Border(bags, rank + 1, ranks) - Border(bags, rank, ranks);
+    float* const piece = own.reduce_in.data() + piece_at[rank];
+    piece_at[rank] += count * columns;
+    if (slices == 0) {
+      std::fill_n(piece, count * columns, 0.0f);
+      continue;
+    }
+    EMBLA_RETURN_IF_ERROR(PoolNext(selections, stores, count, segment.columns,
+                                   {piece, columns * sizeof(float), kernels::Element::kFloat32},
+                                   own.pooled_more));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::size_t> LookupTask::ReduceCounts() const {
+  const auto ranks = static_cast<std::uint32_t>(node_.devices.size());
+  std::vector<std::size_t> counts(ranks, 0);
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    const std::size_t bags = work->part->lengths.size();
+    for (const ColumnSegment& segment : work->segments) {
+      if (!work->Reduces(segment)) continue;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        counts[rank] +=
+            (Border(bags, rank + 1, ranks) - Border(bags, rank, ranks)) * segment.columns.size();
+      }
+    }
+  }
+  return counts;
+}
+
+absl::Status LookupTask::Reduce(std::uint32_t device) {
+  Device& own = this->device(device);
+  const auto ranks = static_cast<std::uint32_t>(node_.devices.size());
+  const std::vector<std::size_t> counts = ReduceCounts();
+  ResizeReused(own.reduce_out, counts[device]);
+  EMBLA_RETURN_IF_ERROR(own.communicator->ReduceScatterSum(own.reduce_in, counts, own.reduce_out));
+  float* sums = own.reduce_out.data();
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    const std::size_t bags = work->part->lengths.size();
+    const std::size_t first = Border(bags, device, ranks);
+    const std::size_t count = Border(bags, device + 1, ranks) - first;
+    for (const ColumnSegment& segment : work->segments) {
+      if (!work->Reduces(segment)) continue;
+      WriteSums(*work, first, count, segment.columns, sums);
+      sums += count * segment.columns.size();
+    }
+  }
+  return absl::OkStatus();
+}
+
+void LookupTask::WriteSums(const PartWork& work, std::size_t first_bag, std::size_t bags,
+                           ColumnRange columns, float* sums) const {
+  const std::size_t stride = columns.size() * sizeof(float);
+  if (work.part->pooling == Pooling::kMean) {
+    kernels::DivideRows({sums, stride, columns.size()},
+                        work.part->lengths.subspan(first_bag, bags));
+  }
+  kernels::Convert({sums, stride, kernels::Element::kFloat32}, work.At(first_bag, columns.begin),
+                   bags, columns.size());
+}
+
+void LookupTask::Finish() {
+  absl::Status status = Outcome();
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    if (status.ok()) status = CheckFound(*work);
+  }
+  if (!status.ok()) return done_(std::move(status));
+  Deliver();
+}
+
+absl::Status LookupTask::CheckFound(PartWork& work) {
+  const LookupPart& part = *work.part;
+  const TableMetrics& metrics = work.table->shard->metrics();
+  metrics.rows_looked_up.Add(static_cast<double>(part.ids.size()));
+  if (work.found.load(std::memory_order_relaxed) == part.ids.size() * part.columns()) {
+    return absl::OkStatus();
+  }
+  const TableShard::IdReport report = work.table->shard->Examine(
+      part.ids, {part.column_begin, part.column_end}, work.table->spec.bounds);
+  metrics.ids_out_of_range.Add(static_cast<double>(report.out_of_range));
+  EMBLA_RETURN_IF_ERROR(report.status);
+  if (work.pooled()) return absl::OkStatus();
+  const std::size_t row_bytes = kernels::RowBytes(work.out.element, part.columns());
+  for (std::size_t i = 0; i < part.ids.size(); ++i) {
+    if (work.table->shard->InTable(part.ids[i])) continue;
+    std::memset(work.At(i, part.column_begin).base, 0, row_bytes);
+  }
+  return absl::OkStatus();
+}
+
+void LookupTask::Deliver() {
+  for (const std::unique_ptr<PartWork>& work : parts_) {
+    if (work->staged.empty()) continue;
+    const std::uint32_t columns = work->part->columns();
+    kernels::Convert({work->out.base, work->out.stride_bytes, work->out.element},
+                     {reply_.data() + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
+                      ElementOf(batch_.wire_dtype)},
+                     work->part->output_rows(), columns);
+  }
+  keep_alive_ = Buffer();
+  done_(LookupResult{tables_->plan->version(), std::move(reply_)});
+}
+
+}  // namespace embla

@@ -1,0 +1,93 @@
+// One lookup batch on its way through the devices of a node.
+//
+// Rows of unpooled parts go straight to their place in the reply. A pooled part whose rows are on
+// one device is pooled there; where several devices share its rows, each pools its own and a
+// ReduceScatter over all parts of the batch at once leaves every device with the sums of a part of
+// the bags, which it writes to the reply.
+//
+// Every device counts the ids it has found. Only when the counts do not add up does anybody look
+// for the id that is nobody's.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/shard/node_tables.h"
+#include "server/shard/request_task.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+class LookupTask final : public RequestTask {
+ public:
+  // Checks the batch against `tables` and lays out the reply. Does not take `done` on error.
+  static absl::StatusOr<std::unique_ptr<LookupTask>> Make(const NodeContext& node,
+                                                          NodeTablesPtr tables, LookupBatch batch,
+                                                          absl::Time deadline);
+
+  // What the task needs until it is finished, and whom it tells.
+  void SetCaller(Buffer keep_alive, LookupDone done);
+  LookupDone TakeDone() { return std::move(done_); }
+
+  // Request and reply.
+  std::size_t bytes() const;
+
+  void Run(std::uint32_t device) override;
+  void Finish() override;
+
+ private:
+  struct PartWork {
+    const LookupPart* part = nullptr;
+    const NodeTable* table = nullptr;
+    std::vector<ColumnSegment> segments;
+    std::size_t reply_offset = 0;  // Bytes.
+    // Where devices write: the reply, or fp32 rows to be converted when all columns are there.
+    kernels::Output out;
+    Buffer staged;
+    std::atomic<std::size_t> found = 0;  // Ids times columns. Relaxed: read in Finish.
+
+    bool pooled() const { return part->pooling != Pooling::kNone; }
+    bool Reduces(const ColumnSegment& segment) const {
+      return pooled() && segment.devices.size() > 1;
+    }
+    // `out`, from a row and column of the part on.
+    kernels::Output At(std::size_t row, std::uint32_t column) const;
+  };
+
+  LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatch batch, absl::Time deadline);
+
+  absl::Status Plan();
+  absl::Status PlanPart(const LookupPart& part, PartWork& work);
+  void PlaceReply();
+
+  absl::Status RunParts(std::uint32_t device);
+  absl::Status GatherPart(PartWork& work, std::uint32_t device);
+  absl::Status PoolSegment(PartWork& work, const ColumnSegment& segment, std::uint32_t device);
+  absl::Status PoolForReduce(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
+                             std::vector<std::size_t>& piece_at);
+  // Selects the bags of every slice that `device` has in the segment. How many slices it has.
+  std::size_t SelectBags(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
+                         std::vector<const RowStore*>& stores);
+  absl::Status Reduce(std::uint32_t device);
+  std::vector<std::size_t> ReduceCounts() const;
+  void WriteSums(const PartWork& work, std::size_t first_bag, std::size_t bags, ColumnRange columns,
+                 float* sums) const;
+
+  absl::Status CheckFound(PartWork& work);
+  void Deliver();
+
+  const NodeTablesPtr tables_;
+  const LookupBatch batch_;
+  Buffer keep_alive_;
+  LookupDone done_;
+
+  std::vector<std::unique_ptr<PartWork>> parts_;
+  bool reduces_ = false;
+  std::size_t reply_bytes_ = 0;
+  Buffer reply_;
+};
+
+}  // namespace embla

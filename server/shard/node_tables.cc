@@ -1,0 +1,167 @@
+#include "server/shard/node_tables.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+
+namespace embla {
+namespace {
+
+bool IsOn(const Slice& slice, NodeId node) { return slice.device.node == node; }
+
+// The slices of `table` on `self`: of its only tiling, or of the replica that is here.
+absl::StatusOr<std::vector<Slice>> OwnSlices(const TablePlan& table, NodeId self) {
+  std::vector<Slice> own;
+  for (const std::vector<Slice>& tiling : table.replicas) {
+    const auto here = std::count_if(tiling.begin(), tiling.end(),
+                                    [&](const Slice& slice) { return IsOn(slice, self); });
+    if (here == 0) continue;
+    if (!own.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", table.spec.name, " has two copies on one node"));
+    }
+    if (table.replicated() && here != static_cast<std::ptrdiff_t>(tiling.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", table.spec.name, " has a copy that is spread over several nodes"));
+    }
+    std::copy_if(tiling.begin(), tiling.end(), std::back_inserter(own),
+                 [&](const Slice& slice) { return IsOn(slice, self); });
+  }
+  return own;
+}
+
+absl::Status CheckDevices(const TablePlan& table, const std::vector<Slice>& slices,
+                          std::uint32_t devices) {
+  for (const Slice& slice : slices) {
+    if (slice.device.index < devices) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", table.spec.name,
+                                                   " has a slice on device ", slice.device.index,
+                                                   ", this node has ", devices));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DescribeReplicas(const Plan& plan, const TablePlan& table, NodeId self,
+                              NodeTable& node_table) {
+  if (!table.replicated()) return absl::OkStatus();
+  const NodeId primary = table.primary().front().device.node;
+  node_table.is_primary = primary == self;
+  const NodeSpec* const primary_node = plan.FindNode(primary);
+  if (primary_node != nullptr) node_table.primary_node = primary_node->name;
+  if (!node_table.is_primary) return absl::OkStatus();
+  for (std::size_t r = 1; r < table.replicas.size(); ++r) {
+    const NodeSpec* const node = plan.FindNode(table.replicas[r].front().device.node);
+    if (node == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", table.spec.name, " has a copy on an unknown node"));
+    }
+    node_table.replicas.push_back(*node);
+  }
+  return absl::OkStatus();
+}
+
+// The kernels' precondition: with L2 decay the statistic is made of gradients and weights.
+absl::Status CheckSpecFits(const TableSpec& spec, const std::vector<Slice>& slices) {
+  const OptimizerSpec& optimizer = spec.optimizer;
+  if (!NeedsRowStatistic(optimizer) || optimizer.weight_decay_mode != WeightDecayMode::kL2 ||
+      optimizer.weight_decay == 0.0f) {
+    return absl::OkStatus();
+  }
+  for (const Slice& slice : slices) {
+    if (slice.columns() == spec.dim) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name, " has slices of ", slice.columns(), " of its ", spec.dim,
+                     " columns, so its optimizer cannot use L2 decay; use decoupled decay"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnmoved(const NodeTable& old, const TablePlan& table,
+                          const std::vector<Slice>& slices) {
+  if (!SameShape(old.spec, table.spec)) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", table.spec.name,
+                                                   " would change its shape, number format or "
+                                                   "optimizer"));
+  }
+  if (old.shard->slices() == slices) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("slices of table ", table.spec.name, " would move: ", old.shard->slices().size(),
+                   " slices are here, the plan says ", slices.size(),
+                   ". Moving slices of a table in use is not supported"));
+}
+
+absl::Status CheckSameRole(const NodeTable& old, const NodeTable& next) {
+  if (old.is_primary != next.is_primary) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the primary copy of table ", next.spec.name, " would move"));
+  }
+  // Its updates have not been counted so far: the first replica could not tell what it lacks.
+  if (!old.replicated() && next.replicated()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table ", next.spec.name, " is in use and would become replicated"));
+  }
+  return absl::OkStatus();
+}
+
+void KeepHistory(const NodeTable* old, PlanVersion version, NodeTable& table) {
+  if (table.is_primary) return;
+  if (old != nullptr) table.spec_history = old->spec_history;
+  if (!table.spec_history.empty() && table.spec_history.back().second == table.spec) return;
+  if (table.spec_history.size() == kSpecHistoryMax) {
+    table.spec_history.erase(table.spec_history.begin());
+  }
+  table.spec_history.emplace_back(version, table.spec);
+}
+
+}  // namespace
+
+absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion senders_plan) const {
+  const auto it = tables.find(ToInt(id));
+  if (it != tables.end()) return &it->second;
+  if (ToInt(senders_plan) > ToInt(plan->version())) {
+    return absl::UnavailableError(absl::StrCat("table ", ToInt(id), " is not here yet: plan ",
+                                               ToInt(senders_plan), " is not installed"));
+  }
+  const TablePlan* const elsewhere = plan->FindTable(id);
+  if (elsewhere == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no table with id ", ToInt(id)));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no slice of table ", elsewhere->spec.name, " is on this node"));
+}
+
+absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
+                                         std::uint32_t devices,
+                                         const TableShard::StoreFactory& make_store,
+                                         Metrics* metrics) {
+  auto next = std::make_shared<NodeTables>();
+  next->plan = plan;
+  next->self = self;
+  for (const TablePlan& table : plan->tables()) {
+    EMBLA_ASSIGN_OR_RETURN(std::vector<Slice> slices, OwnSlices(table, self));
+    const auto it = old.tables.find(ToInt(table.spec.id));
+    const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;
+    if (slices.empty() && existing == nullptr) continue;
+    NodeTable node_table;
+    node_table.spec = table.spec;
+    EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, devices));
+    EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));
+    EMBLA_RETURN_IF_ERROR(DescribeReplicas(*plan, table, self, node_table));
+    if (existing != nullptr) {
+      EMBLA_RETURN_IF_ERROR(CheckUnmoved(*existing, table, slices));
+      EMBLA_RETURN_IF_ERROR(CheckSameRole(*existing, node_table));
+      node_table.shard = existing->shard;
+    } else {
+      EMBLA_ASSIGN_OR_RETURN(
+          node_table.shard,
+          TableShard::Create(table.spec, plan->version(), std::move(slices), make_store, metrics));
+    }
+    KeepHistory(existing, plan->version(), node_table);
+    next->tables.emplace(ToInt(table.spec.id), std::move(node_table));
+  }
+  return next;
+}
+
+}  // namespace embla

@@ -1,0 +1,56 @@
+// The tables of a node under one plan: an immutable snapshot. Requests keep the one they began
+// with, so a dropped table's memory goes when its last request ends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// A table that this node holds slices of.
+struct NodeTable {
+  // Shared by the snapshots that have the table; the shard itself is guarded as it says.
+  std::shared_ptr<TableShard> shard;
+  TableSpec spec;  // As in this plan; devices take it over in the order of their queues.
+
+  // Tables with one copy are their own primary and have no replicas.
+  bool is_primary = true;
+  std::string primary_node;        // Name of the node that orders the updates.
+  std::vector<NodeSpec> replicas;  // On the primary: the nodes with the other copies.
+  // On replicas: the spec of every plan that changed it, ascending. An ordered update is applied
+  // with the hyper-parameters that the primary applied it with.
+  std::vector<std::pair<PlanVersion, TableSpec>> spec_history;
+
+  bool replicated() const { return !is_primary || !replicas.empty(); }
+};
+
+struct NodeTables {
+  PlanPtr plan = std::make_shared<const Plan>();
+  NodeId self{};
+  absl::flat_hash_map<std::uint32_t, NodeTable> tables;  // By id.
+
+  // NotFound or Unavailable (the node is behind the sender's plan) with the table's id.
+  absl::StatusOr<const NodeTable*> Find(TableId id, PlanVersion senders_plan) const;
+};
+
+using NodeTablesPtr = std::shared_ptr<const NodeTables>;
+
+inline constexpr std::size_t kSpecHistoryMax = 1024;
+
+// What `old` becomes under `plan`: existing tables are kept, new ones made with `make_store`.
+// `devices` is how many this node has. Errors leave nothing behind.
+absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
+                                         std::uint32_t devices,
+                                         const TableShard::StoreFactory& make_store,
+                                         Metrics* metrics);
+
+}  // namespace embla

@@ -1,0 +1,105 @@
+#include "server/shard/replica_tasks.h"
+
+#include <algorithm>
+
+#include "core/base/status_macros.h"
+#include "server/table/row_io.h"
+
+namespace embla {
+
+void ProbeTask::Run(std::uint32_t device) {
+  const ReplicaPosition& position = shard_->replica_position();
+  // A copy that no primary has touched has the initial values, like everybody's at order 0.
+  const bool follows = position.incarnation == 0 || position.incarnation == incarnation_;
+  ack_.need_snapshot = !position.complete || !follows;
+  ack_.order = ack_.need_snapshot ? 0 : position.order;
+}
+
+InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
+                                         ReplicaMessage message, const RowBlock& block,
+                                         ReplicaDone done)
+    : node_(node),
+      shard_(std::move(shard)),
+      message_(std::move(message)),
+      block_(block),
+      devices_(shard_->devices().size() == 1
+                   ? shard_->devices()
+                   : DeviceSet::First(static_cast<std::uint32_t>(node.devices.size()))),
+      errors_(node.devices.size()),
+      done_(std::move(done)) {}
+
+void InstallSnapshotTask::Run(std::uint32_t device) { errors_[device] = Install(device); }
+
+absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
+  const bool leads = device == shard_->lead_device();
+  ReplicaPosition& position = shard_->replica_position();
+  absl::Status status;
+  if (leads) {
+    if (message_.first) position = {message_.incarnation, message_.order, false};
+    out_of_order_ = position.complete || position.incarnation != message_.incarnation ||
+                    position.order != message_.order;
+    if (out_of_order_) status = absl::AbortedError("a piece of another snapshot");
+  }
+  EMBLA_RETURN_IF_ERROR(Agree(device, status));
+  const bool here = shard_->devices().Has(device);
+  EMBLA_RETURN_IF_ERROR(
+      Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus()));
+  if (leads && message_.last) position.complete = true;
+  return absl::OkStatus();
+}
+
+absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status& mine) const {
+  if (devices_.size() == 1) return mine;
+  std::int32_t worst = 0;
+  EMBLA_RETURN_IF_ERROR(
+      node_.devices[device]->communicator->AllReduceMax(mine.ok() ? 0 : 1, worst));
+  if (!mine.ok() || worst == 0) return mine;
+  return absl::AbortedError("another device could not install the snapshot");
+}
+
+void InstallSnapshotTask::Finish() {
+  if (out_of_order_) return done_(ReplicaAck{0, /*need_snapshot=*/true});
+  absl::Status status;
+  for (const absl::Status& error : errors_) {
+    if (status.ok() || absl::IsAborted(status)) status = error.ok() ? status : error;
+  }
+  if (!status.ok()) return done_(status);
+  done_(ReplicaAck{message_.order, /*need_snapshot=*/false});
+}
+
+void TakeSnapshotTask::Run(std::uint32_t device) {
+  if (device == shard_->lead_device()) order_ = shard_->replica_position().order;
+  by_device_[device] = Encode(device);
+}
+
+TakeSnapshotTask::Blocks TakeSnapshotTask::Encode(std::uint32_t device) const {
+  std::vector<Buffer> blocks;
+  std::vector<RowId> rows;
+  for (const OwnSlice& own : shard_->slices(device)) {
+    const auto per_block =
+        static_cast<std::int64_t>(RowsPerBlock(*shard_, own, /*with_state=*/true));
+    for (std::int64_t first = own.slice.row_begin; first < own.slice.row_end; first += per_block) {
+      rows.clear();
+      const std::int64_t last = std::min(first + per_block, own.slice.row_end);
+      for (std::int64_t row = first; row < last; ++row) rows.push_back(RowId{row});
+      EMBLA_ASSIGN_OR_RETURN(Buffer block,
+                             EncodeRows(*shard_, own, rows, /*with_state=*/true, /*pool=*/nullptr));
+      blocks.push_back(std::move(block));
+    }
+  }
+  return blocks;
+}
+
+void TakeSnapshotTask::Finish() {
+  TableSnapshot snapshot;
+  snapshot.order = order_;
+  for (std::uint32_t d = 0; d < by_device_.size(); ++d) {
+    if (!shard_->devices().Has(d)) continue;
+    if (!by_device_[d].ok()) return done_(by_device_[d].status());
+    std::move(by_device_[d]->begin(), by_device_[d]->end(),
+              std::back_inserter(snapshot.row_blocks));
+  }
+  done_(std::move(snapshot));
+}
+
+}  // namespace embla

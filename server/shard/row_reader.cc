@@ -1,0 +1,74 @@
+#include "server/shard/row_reader.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "server/table/row_io.h"
+
+namespace embla {
+
+absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Create(std::shared_ptr<TableShard> shard,
+                                                             const ShardNode::RowsQuery& query,
+                                                             DeviceExecutors& executors,
+                                                             BufferPool& pool) {
+  if (query.row_begin < 0 || query.row_end < query.row_begin || query.row_end > shard->rows()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", shard->name(), ": rows [",
+                                                   query.row_begin, ", ", query.row_end, ") of ",
+                                                   shard->rows()));
+  }
+  for (const RowId row : query.row_ids) {
+    if (shard->InTable(row)) continue;
+    return absl::OutOfRangeError(absl::StrCat("table ", shard->name(), " has rows 0 to ",
+                                              shard->rows() - 1, ", got id ", ToInt(row)));
+  }
+  std::unique_ptr<RowReader> reader(
+      new RowReader(std::move(shard), query.with_state, executors, pool));
+  for (std::uint32_t d = 0; d < executors.devices(); ++d) {
+    if (!reader->shard_->devices().Has(d)) continue;
+    for (std::size_t s = 0; s < reader->shard_->slices(d).size(); ++s) reader->Add(query, d, s);
+  }
+  return reader;
+}
+
+// Slices and what their stores say of sizes never change: no device thread is needed.
+void RowReader::Add(const ShardNode::RowsQuery& query, std::uint32_t device, std::size_t slice) {
+  const OwnSlice& own = shard_->slices(device)[slice];
+  SliceRows rows{device, slice, RowsPerBlock(*shard_, own, with_state_), 0, 0, {}};
+  if (query.row_ids.empty()) {
+    rows.next_row = std::max(query.row_begin, own.slice.row_begin);
+    rows.end_row = std::min(query.row_end, own.slice.row_end);
+  }
+  std::copy_if(query.row_ids.begin(), query.row_ids.end(), std::back_inserter(rows.rows),
+               [&](RowId row) {
+                 return ToInt(row) >= own.slice.row_begin && ToInt(row) < own.slice.row_end;
+               });
+  slices_.push_back(std::move(rows));
+}
+
+std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
+  std::vector<RowId> rows;
+  const std::size_t end = std::min(slice.next + slice.rows_per_block, slice.rows.size());
+  for (; slice.next < end; ++slice.next) rows.push_back(slice.rows[slice.next]);
+  while (slice.next_row < slice.end_row && rows.size() < slice.rows_per_block) {
+    rows.push_back(RowId{slice.next_row++});
+  }
+  return rows;
+}
+
+absl::StatusOr<std::optional<Buffer>> RowReader::Next() {
+  for (; current_ < slices_.size(); ++current_) {
+    const std::vector<RowId> rows = TakeRows(slices_[current_]);
+    if (rows.empty()) continue;
+    absl::StatusOr<Buffer> block = Buffer();
+    RunOnDevices(executors_, DeviceSet::Of(slices_[current_].device), [&](std::uint32_t device) {
+      block = EncodeRows(*shard_, shard_->slices(device)[slices_[current_].slice], rows,
+                         with_state_, &pool_);
+    });
+    if (!block.ok()) return block.status();
+    return *std::move(block);
+  }
+  return std::nullopt;
+}
+
+}  // namespace embla

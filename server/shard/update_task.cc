@@ -1,0 +1,291 @@
+#include "server/shard/update_task.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "kernels/convert.h"
+#include "server/table/element.h"
+#include "server/table/part_check.h"
+
+namespace embla {
+namespace {
+
+// Positions of a table's ids and gradients are 32-bit numbers in the kernels.
+constexpr std::size_t kIdsOfTableMax = std::size_t{1} << 31;
+
+constexpr std::size_t kRowsPerFiniteCheck = 4096;
+
+bool HasNonFinite(std::span<const float> values) {
+  return std::any_of(values.begin(), values.end(),
+                     [](float value) { return !std::isfinite(value); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::Make(
+    const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+    std::optional<FromPrimary> from_primary, absl::Time deadline) {
+  std::unique_ptr<UpdateTask> task(new UpdateTask(node, std::move(tables), std::move(update),
+                                                  std::move(from_primary), deadline));
+  EMBLA_RETURN_IF_ERROR(task->Plan());
+  return task;
+}
+
+UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+                       std::optional<FromPrimary> from_primary, absl::Time deadline)
+    : RequestTask(node, deadline),
+      tables_(std::move(tables)),
+      update_(std::move(update)),
+      from_primary_(std::move(from_primary)) {}
+
+void UpdateTask::SetCaller(Replicator& replicator, UpdateDone done) {
+  replicator_ = &replicator;
+  done_ = std::move(done);
+}
+
+bool UpdateTask::replicates() const {
+  return std::any_of(work_.begin(), work_.end(),
+                     [](const auto& work) { return !work->table->replicas.empty(); });
+}
+
+absl::Status UpdateTask::Plan() {
+  EMBLA_RETURN_IF_ERROR(CheckUpdateId(update_->batch));
+  for (std::uint32_t i = 0; i < update_->batch.parts.size(); ++i) {
+    EMBLA_RETURN_IF_ERROR(PlanPart(i));
+  }
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    EMBLA_RETURN_IF_ERROR(CheckPartsFit(work->shard(), work->table->spec.optimizer, work->parts));
+    devices_ |= work->shard().devices();
+  }
+  // The agreement is a collective of all devices.
+  if (devices_.size() > 1) {
+    devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::PlanPart(std::uint32_t index) {
+  const UpdatePart& part = update_->batch.parts[index];
+  EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
+  EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
+                         tables_->Find(part.table, update_->batch.plan_version));
+  if (table->is_primary == from_primary_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat("updates of table ", table->spec.name,
+                                                      " go to node ", table->primary_node,
+                                                      ", which has the primary copy"));
+  }
+  EMBLA_RETURN_IF_ERROR(table->shard->CheckColumns({part.column_begin, part.column_end}));
+  TableWork& work = WorkOf(*table);
+  work.parts.push_back(&part);
+  work.part_indices.push_back(index);
+  work.ids += part.ids.size();
+  work.expected += part.ids.size() * part.columns();
+  if (work.ids <= kIdsOfTableMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name, ": more than ",
+                                                 kIdsOfTableMax, " ids in one update"));
+}
+
+UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table) {
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    if (work->table == &table) return *work;
+  }
+  work_.push_back(std::make_unique<TableWork>());
+  work_.back()->table = &table;
+  return *work_.back();
+}
+
+void UpdateTask::Run(std::uint32_t device) {
+  if (!Begin()) return;
+  std::vector<SliceWork> slices;
+  if (!Agree(device, Prepare(device, slices))) return;
+  SetError(device, Apply(device, slices));
+}
+
+absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    if (!work->shard().devices().Has(device)) continue;
+    EMBLA_RETURN_IF_ERROR(PrepareTable(*work, device, slices));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
+                                      std::vector<SliceWork>& slices) {
+  TableShard& shard = work.shard();
+  if (from_primary_.has_value()) {
+    EMBLA_RETURN_IF_ERROR(shard.SetSpec(device, from_primary_->spec, update_->batch.plan_version));
+  }
+  if (shard.lead_device() == device) {
+    EMBLA_RETURN_IF_ERROR(Lead(work, device));
+    if (work.applied_before && devices_.size() == 1) return absl::OkStatus();
+  }
+  EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
+  std::vector<std::unique_ptr<UpdateShare>>& shares = this->device(device).update_shares;
+  for (OwnSlice& own : shard.slices(device)) {
+    if (shares.size() == slices.size()) shares.push_back(std::make_unique<UpdateShare>());
+    UpdateShare& share = *shares[slices.size()];
+    EMBLA_RETURN_IF_ERROR(
+        Annotate(share.Prepare(shard.spec(device), own, work.parts, update_->batch.wire_dtype),
+                 absl::StrCat("table ", shard.name())));
+    work.found.fetch_add(share.found(), std::memory_order_relaxed);
+    slices.push_back({&work, &own, &share});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
+  work.bounds = work.shard().spec(device).bounds;
+  if (from_primary_.has_value()) return LeadReplica(work);
+  const UpdateBatch& batch = update_->batch;
+  EMBLA_ASSIGN_OR_RETURN(work.applied_before, work.shard().replay_windows().IsApplied(
+                                                  batch.session, batch.seq, batch.first_incomplete,
+                                                  node_.options.clock->Now()));
+  work.order = work.shard().replica_position().order;
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::LeadReplica(TableWork& work) {
+  ReplicaPosition& position = work.shard().replica_position();
+  const bool untouched = position.incarnation == 0 && position.complete;
+  if (untouched) position.incarnation = from_primary_->incarnation;
+  work.order = position.order;
+  work.need_snapshot = !position.complete || position.incarnation != from_primary_->incarnation ||
+                       from_primary_->order > position.order + 1;
+  if (work.need_snapshot) return absl::AbortedError("the replica needs a snapshot");
+  work.applied_before = from_primary_->order <= position.order;
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device) const {
+  const TableShard& shard = work.shard();
+  if (work.shard().spec(device).nan_policy == NanPolicy::kAllow) return absl::OkStatus();
+  // Each of the table's devices looks at a part of the gradients.
+  const std::size_t share = shard.devices().RankOf(device);
+  const std::size_t shares = shard.devices().size();
+  const kernels::Element element = ElementOf(update_->batch.wire_dtype);
+  for (const UpdatePart* part : work.parts) {
+    const std::size_t row_bytes = RowBytes(update_->batch.wire_dtype, part->columns());
+    const std::size_t first = part->gradient_rows() * share / shares;
+    const std::size_t last = part->gradient_rows() * (share + 1) / shares;
+    std::atomic<bool> bad = share == 0 && (embla::HasNonFinite(part->weights) ||
+                                           embla::HasNonFinite(part->row_sum_squares));
+    this->device(device).pool.ParallelFor(
+        last - first, kRowsPerFiniteCheck, [&](std::size_t begin, std::size_t end) {
+          const std::byte* const base = part->gradients.data() + (first + begin) * row_bytes;
+          if (kernels::HasNonFinite({base, row_bytes, element}, end - begin, part->columns())) {
+            bad.store(true, std::memory_order_relaxed);
+          }
+        });
+    if (!bad.load(std::memory_order_relaxed)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", shard.name(), ": a gradient is NaN or infinite, and its nan_policy is reject"));
+  }
+  return absl::OkStatus();
+}
+
+bool UpdateTask::Agree(std::uint32_t device, const absl::Status& status) {
+  SetError(device, status);
+  if (devices_.size() > 1) {
+    std::int32_t worst = 0;
+    const absl::Status met =
+        this->device(device).communicator->AllReduceMax(status.ok() ? 0 : 1, worst);
+    if (!met.ok()) SetError(device, met);
+    if (!met.ok() || worst != 0) return false;
+  } else if (!status.ok()) {
+    return false;
+  }
+  // The same on every device: all counts are in.
+  const absl::Status found = CheckFound(device);
+  SetError(device, found);
+  return found.ok();
+}
+
+absl::Status UpdateTask::CheckFound(std::uint32_t device) {
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    if (work->applied_before) continue;
+    if (work->found.load(std::memory_order_relaxed) == work->expected) continue;
+    for (const UpdatePart* part : work->parts) {
+      const TableShard::IdReport report =
+          work->shard().Examine(part->ids, {part->column_begin, part->column_end}, work->bounds);
+      if (device == work->shard().lead_device()) {
+        work->shard().metrics().ids_out_of_range.Add(static_cast<double>(report.out_of_range));
+      }
+      EMBLA_RETURN_IF_ERROR(report.status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork>& slices) {
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    if (work->shard().lead_device() == device && !work->applied_before) Record(*work, device);
+  }
+  Device& own_device = this->device(device);
+  for (const SliceWork& slice : slices) {
+    if (slice.work->applied_before) continue;
+    TableShard& shard = slice.work->shard();
+    EMBLA_RETURN_IF_ERROR(slice.share->Apply(shard.spec(device), *slice.own, update_->batch.step,
+                                             own_device.pool, own_device.sum_scratch));
+    // A row once, however many slices its columns are in.
+    if (slice.own->slice.column_begin == slice.work->parts.front()->column_begin) {
+      shard.metrics().rows_updated.Add(static_cast<double>(slice.share->touched_rows()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void UpdateTask::Record(TableWork& work, std::uint32_t device) {
+  const UpdateBatch& batch = update_->batch;
+  TableShard& shard = work.shard();
+  shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
+  ReplicaPosition& position = shard.replica_position();
+  if (from_primary_.has_value()) {
+    position.order = work.order = from_primary_->order;
+    const absl::StatusOr<bool> applied = shard.replay_windows().IsApplied(
+        batch.session, batch.seq, batch.first_incomplete, node_.options.clock->Now());
+    if (applied.ok() && !*applied) shard.replay_windows().Record(batch.session, batch.seq);
+    return;
+  }
+  shard.replay_windows().Record(batch.session, batch.seq);
+  if (work.table->replicas.empty()) return;
+  work.order = ++position.order;
+  replicator_->Append(shard.id(), work.order, update_, work.part_indices,
+                      shard.spec_version(device));
+}
+
+void UpdateTask::Finish() {
+  const absl::Status status = Outcome();
+  if (from_primary_.has_value()) {
+    AnswerPrimary(status);
+  } else {
+    AnswerTrainer(status);
+  }
+}
+
+void UpdateTask::AnswerPrimary(const absl::Status& status) {
+  const TableWork& work = *work_.front();
+  if (!status.ok() && !work.need_snapshot) return replica_done_(status);
+  replica_done_(ReplicaAck{work.order, work.need_snapshot});
+}
+
+void UpdateTask::AnswerTrainer(const absl::Status& status) {
+  if (!status.ok()) return done_(status);
+  UpdateResult result{tables_->plan->version(), true};
+  std::vector<Replicator::TableOrder> orders;
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    result.duplicate = result.duplicate && work->applied_before;
+    if (!work->table->replicas.empty()) orders.emplace_back(work->shard().id(), work->order);
+  }
+  if (orders.empty()) return done_(result);
+  replicator_->Wait(std::move(orders), deadline_,
+                    [result, done = std::move(done_)](const absl::Status& replicated) {
+                      if (!replicated.ok()) return done(replicated);
+                      done(result);
+                    });
+}
+
+}  // namespace embla

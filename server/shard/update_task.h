@@ -1,0 +1,112 @@
+// One update batch on its way through the devices of a node.
+//
+//   prepare  every device collects and sorts what is for its rows; the first device of each table
+//            also looks whether the update has been applied before
+//   agree    any device's error is everybody's, before anything is changed
+//   apply    the first device of each table records the update and, for replicated tables, gives it
+//            its place in the order; every device steps its rows
+//
+// A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
+// its first attempt is answered when that one has been applied, everywhere on the node.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/shard/node_tables.h"
+#include "server/shard/replicator.h"
+#include "server/shard/request_task.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+class UpdateTask final : public RequestTask {
+ public:
+  // Where an update of a replicated table comes from when this node is a replica.
+  struct FromPrimary {
+    std::uint64_t incarnation = 0;
+    std::uint64_t order = 0;
+    TableSpec spec;  // The hyper-parameters that the primary used.
+  };
+
+  // Checks `update` against `tables`. `from_primary` is empty for updates of trainers.
+  static absl::StatusOr<std::unique_ptr<UpdateTask>> Make(const NodeContext& node,
+                                                          NodeTablesPtr tables,
+                                                          SharedUpdatePtr update,
+                                                          std::optional<FromPrimary> from_primary,
+                                                          absl::Time deadline);
+
+  // Who is told: a trainer, through `replicator` where tables are replicated (not owned; outlives
+  // the task), or the primary.
+  void SetCaller(Replicator& replicator, UpdateDone done);
+  void SetCaller(ReplicaDone done) { replica_done_ = std::move(done); }
+  UpdateDone TakeDone() { return std::move(done_); }
+  ReplicaDone TakeReplicaDone() { return std::move(replica_done_); }
+
+  bool replicates() const;
+
+  std::size_t bytes() const { return update_->keep_alive.size(); }
+
+  void Run(std::uint32_t device) override;
+  void Finish() override;
+
+ private:
+  struct TableWork {
+    const NodeTable* table = nullptr;
+    std::vector<const UpdatePart*> parts;
+    std::vector<std::uint32_t> part_indices;
+    std::size_t ids = 0;
+    std::size_t expected = 0;            // Ids times columns.
+    std::atomic<std::size_t> found = 0;  // Relaxed: the agreement orders it.
+    // Set by the lead device before the agreement, read by others after it.
+    BoundsMode bounds = BoundsMode::kError;
+    bool applied_before = false;
+    // Set by the lead device, read in Finish. Replicated tables only.
+    std::uint64_t order = 0;  // The table's position after this task.
+    bool need_snapshot = false;
+
+    TableShard& shard() const { return *table->shard; }
+  };
+  // A table's slice on a device, with what was prepared for it.
+  struct SliceWork {
+    TableWork* work;
+    OwnSlice* own;
+    UpdateShare* share;
+  };
+
+  UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+             std::optional<FromPrimary> from_primary, absl::Time deadline);
+
+  absl::Status Plan();
+  absl::Status PlanPart(std::uint32_t index);
+  TableWork& WorkOf(const NodeTable& table);
+
+  absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
+  absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
+  absl::Status Lead(TableWork& work, std::uint32_t device);
+  absl::Status LeadReplica(TableWork& work);
+  absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
+  // True on all devices or on none.
+  bool Agree(std::uint32_t device, const absl::Status& status);
+  absl::Status CheckFound(std::uint32_t device);
+  absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
+  void Record(TableWork& work, std::uint32_t device);
+
+  void AnswerPrimary(const absl::Status& status);
+  void AnswerTrainer(const absl::Status& status);
+
+  const NodeTablesPtr tables_;
+  const SharedUpdatePtr update_;
+  std::vector<std::unique_ptr<TableWork>> work_;
+  const std::optional<FromPrimary> from_primary_;
+  Replicator* replicator_ = nullptr;
+  UpdateDone done_;
+  ReplicaDone replica_done_;
+};
+
+}  // namespace embla

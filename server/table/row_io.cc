@@ -1,0 +1,106 @@
+#include "server/table/row_io.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+RowBlockShape ShapeOf(const TableShard& shard, const OwnSlice& own, bool with_state) {
+  RowBlockShape shape;
+  shape.table = shard.id();
+  shape.column_begin = own.slice.column_begin;
+  shape.column_end = own.slice.column_end;
+  shape.dtype = shard.dtype();
+  if (with_state) {
+    shape.state_floats = static_cast<std::uint32_t>(own.store->StateFloats(own.slice.columns()));
+  }
+  return shape;
+}
+
+// Rows [first, last) of `block`, all of them in `own`.
+absl::Status WriteRun(OwnSlice& own, const RowBlock& block, std::size_t first, std::size_t last) {
+  std::vector<std::uint32_t> slots;
+  for (std::size_t i = first; i < last; ++i) {
+    slots.push_back(static_cast<std::uint32_t>(ToInt(block.rows[i]) - own.slice.row_begin));
+  }
+  const std::size_t row_bytes = RowBytes(block.shape.dtype, block.shape.columns());
+  const std::size_t state_floats = block.shape.state_floats;
+  return own.store->WriteRows(
+      slots, {block.shape.column_begin, block.shape.column_end},
+      {block.weights.subspan(first * row_bytes, slots.size() * row_bytes),
+       block.state.subspan(first * state_floats, slots.size() * state_floats)});
+}
+
+absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBlockShape& shape) {
+  if (shape.table != shard.id() || shape.dtype != shard.dtype()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("row block of table ", ToInt(shape.table), " with dtype ",
+                     static_cast<int>(shape.dtype), " does not fit table ", ToInt(shard.id()),
+                     " with dtype ", static_cast<int>(shard.dtype())));
+  }
+  if (shape.column_begin < own.slice.column_begin || shape.column_end > own.slice.column_end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", shard.name(), ": row block of columns [", shape.column_begin, ", ",
+                     shape.column_end, ") does not fit a slice of columns [",
+                     own.slice.column_begin, ", ", own.slice.column_end, ")"));
+  }
+  const std::size_t state_floats = own.store->StateFloats(shape.columns());
+  if (shape.state_floats == state_floats) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", shard.name(), ": row block has ",
+                                                 shape.state_floats, " floats of state per row, ",
+                                                 "its optimizer has ", state_floats));
+}
+
+}  // namespace
+
+std::size_t RowsPerBlock(const TableShard& shard, const OwnSlice& own, bool with_state) {
+  return std::max<std::size_t>(1, kBlockBytes / ShapeOf(shard, own, with_state).RowBytesTotal());
+}
+
+absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
+                                  std::span<const RowId> rows, bool with_state, BufferPool* pool) {
+  RowBlockBuilder builder(ShapeOf(shard, own, with_state), static_cast<std::uint32_t>(rows.size()),
+                          pool);
+  std::copy(rows.begin(), rows.end(), builder.rows().begin());
+  std::vector<std::uint32_t> slots;
+  slots.reserve(rows.size());
+  for (const RowId row : rows) {
+    slots.push_back(static_cast<std::uint32_t>(ToInt(row) - own.slice.row_begin));
+  }
+  std::vector<float> unwanted;
+  if (!with_state) unwanted.resize(rows.size() * own.store->StateFloats(own.slice.columns()));
+  EMBLA_RETURN_IF_ERROR(own.store->ReadRows(
+      slots, own.columns(),
+      {builder.weights(), with_state ? builder.state() : std::span<float>(unwanted)}));
+  return builder.Finish();
+}
+
+absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block) {
+  for (OwnSlice& own : shard.slices(device)) {
+    if (own.slice.column_end <= block.shape.column_begin ||
+        own.slice.column_begin >= block.shape.column_end) {
+      continue;
+    }
+    EMBLA_RETURN_IF_ERROR(CheckFits(shard, own, block.shape));
+    const auto is_own = [&](RowId row) {
+      return ToInt(row) >= own.slice.row_begin && ToInt(row) < own.slice.row_end;
+    };
+    for (std::size_t first = 0; first < block.rows.size();) {
+      const auto run = block.rows.subspan(first);
+      const auto skipped = std::find_if(run.begin(), run.end(), is_own) - run.begin();
+      const auto end = std::find_if_not(run.begin() + skipped, run.end(), is_own) - run.begin();
+      if (end > skipped) EMBLA_RETURN_IF_ERROR(WriteRun(own, block, first + skipped, first + end));
+      first += end;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla

@@ -1,0 +1,27 @@
+// Rows of a table's slices as row blocks (core/rows/row_block.h), and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/rows/row_block.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// Rows of `own` in a block of about 1 MiB.
+std::size_t RowsPerBlock(const TableShard& shard, const OwnSlice& own, bool with_state);
+
+// The columns of `own` of `rows`, which it has. On the slice's device. `pool` may be null.
+absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
+                                  std::span<const RowId> rows, bool with_state, BufferPool* pool);
+
+// Installs the rows of `block` that `device` has; the block has state. On that device.
+// InvalidArgument: another table, number format or optimizer, or columns that are cut otherwise.
+absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block);
+
+}  // namespace embla
