@@ -67,14 +67,12 @@ class HostRowStore final : public RowStore {
 
   // The rows, seen from column `columns.begin` on.
   kernels::Rows View(ColumnRange columns) const;
-  std::byte* WeightRow(std::uint32_t slot) const;
-  std::span<float> ElementState(std::uint32_t slot) const;
+  std::span<float> ElementState(std::uint32_t slot, std::size_t array) const;
 
   const std::uint32_t slots_;
   const ColumnRange columns_;
   const DType dtype_;
   const kernels::InitParameters init_;
-  const std::size_t weight_stride_bytes_;
   Optimizer optimizer_;
   Arenas arenas_;
   kernels::StepRows rows_;

@@ -1,0 +1,253 @@
+// What every RowStore must do. Instantiate with a factory type:
+//   struct Factory { std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice); };
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/plan/plan.h"
+#include "core/plan/table_spec.h"
+#include "gtest/gtest.h"
+#include "kernels/combine.h"
+#include "kernels/row_kernels.h"
+#include "server/storage/row_store.h"
+
+namespace embla {
+
+inline TableSpec ConformanceSpec(OptimizerKind kind, DType dtype) {
+  TableSpec spec;
+  spec.id = TableId{3};
+  spec.name = "conformance";
+  spec.rows = 900;
+  spec.dim = 24;
+  spec.dtype = dtype;
+  spec.seed = 11;
+  spec.rounding = Rounding::kStochastic;
+  spec.optimizer.kind = kind;
+  spec.optimizer.learning_rate = 0.1f;
+  spec.optimizer.initial_accumulator = 0.25f;
+  spec.SetDefaults();
+  return spec;
+}
+
+inline Slice WholeTable(const TableSpec& spec) { return {0, spec.rows, 0, spec.dim, {}}; }
+
+struct StoredRows {
+  std::vector<std::byte> weights;
+  std::vector<float> state;
+  bool operator==(const StoredRows&) const = default;
+};
+
+inline StoredRows Read(const RowStore& store, std::span<const std::uint32_t> slots,
+                       ColumnRange columns) {
+  StoredRows rows;
+  rows.weights.resize(slots.size() * RowBytes(store.dtype(), columns.size()));
+  rows.state.resize(slots.size() * store.StateFloats(columns.size()));
+  EXPECT_TRUE(store.ReadRows(slots, columns, {rows.weights, rows.state}).ok());
+  return rows;
+}
+
+inline StoredRows ReadAll(const RowStore& store) {
+  std::vector<std::uint32_t> slots(store.slots());
+  std::iota(slots.begin(), slots.end(), 0u);
+  return Read(store, slots, store.columns());
+}
+
+// A few steps on random rows of the table, cut to what `store` holds.
+inline void Train(RowStore& store, const TableSpec& spec, std::int64_t row_begin,
+                  std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    std::vector<std::uint32_t> slots;
+    std::vector<float> gradients;
+    for (std::int64_t row = 0; row < spec.rows; ++row) {
+      if (random() % 3 != 0) continue;
+      std::vector<float> gradient(spec.dim);
+      for (float& g : gradient) g = normal(random);
+      if (row < row_begin || row >= row_begin + store.slots()) continue;
+      slots.push_back(static_cast<std::uint32_t>(row - row_begin));
+      gradients.insert(gradients.end(), gradient.begin(), gradient.end());
+    }
+    std::vector<float> sums(slots.size());
+    kernels::RowSumSquares(
+        {gradients.data(), spec.dim * sizeof(float), spec.dim, kernels::Element::kFloat32}, sums);
+    const auto of_slice =
+        std::span<const float>(gradients).subspan(gradients.empty() ? 0 : store.columns().begin);
+    ASSERT_TRUE(store.Step({slots, of_slice, spec.dim, sums, step}).ok());
+  }
+}
+
+template <typename Factory>
+class RowStoreConformance : public testing::Test {
+ protected:
+  std::unique_ptr<RowStore> Make(const TableSpec& spec) {
+    return factory_.Make(spec, WholeTable(spec));
+  }
+  std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
+    return factory_.Make(spec, slice);
+  }
+  // Calls test(spec) for every optimizer and format.
+  template <typename Test>
+  void ForEverySpec(const Test& test) {
+    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                            OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+      for (const auto dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+        SCOPED_TRACE(testing::Message() << "optimizer " << static_cast<int>(kind) << " dtype "
+                                        << static_cast<int>(dtype));
+        test(ConformanceSpec(kind, dtype));
+      }
+    }
+  }
+
+ private:
+  Factory factory_;
+};
+TYPED_TEST_SUITE_P(RowStoreConformance);
+
+TYPED_TEST_P(RowStoreConformance, ReportsItsShape) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, DType::kBFloat16);
+  const auto store = this->Make(spec, {100, 350, 8, 20, {}});
+  EXPECT_EQ(store->slots(), 250u);
+  EXPECT_EQ(store->columns(), (ColumnRange{8, 20}));
+  EXPECT_EQ(store->dtype(), DType::kBFloat16);
+  EXPECT_EQ(store->StateFloats(12), 1u + 2 * 12);
+  EXPECT_GE(store->memory_bytes(), 250u * (12 * 2 + 25 * 4));
+}
+
+TYPED_TEST_P(RowStoreConformance, AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto whole = this->Make(spec);
+    std::vector<std::pair<Slice, std::unique_ptr<RowStore>>> parts;
+    for (const Slice& slice : {Slice{0, 500, 0, 8, {}}, Slice{500, 900, 0, 8, {}},
+                               Slice{0, 40, 8, 24, {}}, Slice{40, 900, 8, 24, {}}}) {
+      parts.emplace_back(slice, this->Make(spec, slice));
+    }
+    for (const bool trained : {false, true}) {
+      if (trained) {
+        Train(*whole, spec, 0, 5);
+        for (auto& [slice, store] : parts) Train(*store, spec, slice.row_begin, 5);
+      }
+      for (const auto& [slice, store] : parts) {
+        std::vector<std::uint32_t> slots(store->slots());
+        std::iota(slots.begin(), slots.end(), static_cast<std::uint32_t>(slice.row_begin));
+        ASSERT_EQ(ReadAll(*store), Read(*whole, slots, store->columns())) << "trained " << trained;
+      }
+    }
+  });
+}
+
+TYPED_TEST_P(RowStoreConformance, GatherGivesTheStoredWeightsInEveryWireFormat) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto store = this->Make(spec);
+    const std::uint32_t slots[] = {7, 899, kernels::kNoSlot, 7, 0};
+    const ColumnRange columns{4, 17};
+    const std::uint32_t stored_slots[] = {7, 899, 7, 0};
+    const StoredRows stored = Read(*store, stored_slots, columns);
+    for (const auto wire : {kernels::Element::kFloat32, kernels::Element::kFloat16,
+                            kernels::Element::kBFloat16, kernels::Element::kInt8Rowwise}) {
+      const std::size_t bytes = kernels::RowBytes(wire, columns.size());
+      std::vector<std::byte> got(5 * bytes, std::byte{0xee});
+      std::vector<std::byte> want(5 * bytes, std::byte{0});
+      ASSERT_TRUE(store->Gather(slots, columns, {got.data(), bytes, wire}).ok());
+      const kernels::Rows source{stored.weights.data(), RowBytes(spec.dtype, columns.size()),
+                                 columns.size(), static_cast<kernels::Element>(spec.dtype)};
+      const std::uint32_t order[] = {0, 1, kernels::kNoSlot, 2, 3};
+      kernels::Gather(source, order, {want.data(), bytes, wire});
+      EXPECT_EQ(got, want);
+    }
+  });
+}
+
+TYPED_TEST_P(RowStoreConformance, PoolSumsBagsOfAnyLength) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  const auto store = this->Make(spec);
+  std::mt19937_64 random(1);
+  std::vector<std::uint32_t> lengths(300);
+  for (auto& length : lengths) length = random() % 40;
+  lengths[7] = 3000;
+  std::vector<std::uint32_t> slots(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}));
+  for (auto& slot : slots) slot = random() % 900;
+  std::vector<float> weights(slots.size());
+  for (auto& weight : weights) weight = static_cast<float>(random() % 7);
+  const StoredRows stored = ReadAll(*store);
+  for (const float* w : {static_cast<const float*>(nullptr), std::as_const(weights).data()}) {
+    std::vector<float> got(lengths.size() * 24);
+    std::vector<float> want(lengths.size() * 24);
+    const kernels::Bags bags{slots, lengths, w};
+    ASSERT_TRUE(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}).ok());
+    kernels::Pool({stored.weights.data(), 96, 24, kernels::Element::kFloat32}, bags,
+                  {want.data(), 96, kernels::Element::kFloat32});
+    EXPECT_EQ(got, want);
+  }
+}
+
+TYPED_TEST_P(RowStoreConformance, EmptyBatchesDoNothing) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
+  const auto store = this->Make(spec);
+  const StoredRows before = ReadAll(*store);
+  EXPECT_TRUE(store->Gather({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}).ok());
+  EXPECT_TRUE(store->Pool({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}).ok());
+  EXPECT_TRUE(store->Step({{}, {}, 24, {}, 1}).ok());
+  EXPECT_TRUE(store->WriteRows({}, {0, 24}, {}).ok());
+  EXPECT_TRUE(store->ResetRows(900, 0).ok());
+  EXPECT_EQ(ReadAll(*store), before);
+}
+
+TYPED_TEST_P(RowStoreConformance, WrittenRowsAreTheReadOnesAndTrainOnAlike) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto source = this->Make(spec);
+    Train(*source, spec, 0, 6);
+    const auto target = this->Make(spec);
+    std::vector<std::uint32_t> slots(source->slots());
+    std::iota(slots.begin(), slots.end(), 0u);
+    for (const ColumnRange columns : {ColumnRange{0, 4}, ColumnRange{4, 24}}) {
+      const StoredRows rows = Read(*source, slots, columns);
+      ASSERT_TRUE(target->WriteRows(slots, columns, {rows.weights, rows.state}).ok());
+    }
+    ASSERT_EQ(ReadAll(*target), ReadAll(*source));
+    Train(*source, spec, 0, 7);
+    Train(*target, spec, 0, 7);
+    EXPECT_EQ(ReadAll(*target), ReadAll(*source));
+  });
+}
+
+TYPED_TEST_P(RowStoreConformance, ResetRowsAreAsAtCreation) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto fresh = this->Make(spec);
+    const auto store = this->Make(spec);
+    Train(*store, spec, 0, 8);
+    ASSERT_NE(ReadAll(*store), ReadAll(*fresh));
+    ASSERT_TRUE(store->ResetRows(0, 300).ok());
+    ASSERT_TRUE(store->ResetRows(300, 600).ok());
+    EXPECT_EQ(ReadAll(*store), ReadAll(*fresh));
+  });
+}
+
+TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
+  TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
+  const auto changed = this->Make(spec);
+  spec.optimizer.learning_rate = 0.7f;
+  const auto created = this->Make(spec);
+  ASSERT_TRUE(changed->SetOptimizer(spec.optimizer).ok());
+  Train(*changed, spec, 0, 9);
+  Train(*created, spec, 0, 9);
+  EXPECT_EQ(ReadAll(*changed), ReadAll(*created));
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(changed->SetOptimizer(spec.optimizer).code(), absl::StatusCode::kInvalidArgument);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,
+                            AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining,
+                            GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength,
+                            EmptyBatchesDoNothing, WrittenRowsAreTheReadOnesAndTrainOnAlike,
+                            ResetRowsAreAsAtCreation, SetOptimizerActsOnTheNextStepAndKeepsTheKind);
+
+}  // namespace embla

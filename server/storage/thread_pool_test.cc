@@ -1,0 +1,52 @@
+#include "server/storage/thread_pool.h"
+
+#include <atomic>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+TEST(ThreadPoolParallelFor, CoversEveryIndexOnceForAnySizeGrainAndThreadCount) {
+  for (const std::size_t threads : {1u, 2u, 5u}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const std::size_t n : {0u, 1u, 7u, 64u, 1001u}) {
+      for (const std::size_t grain : {1u, 3u, 64u, 5000u}) {
+        std::vector<std::atomic<int>> seen(n);
+        pool.ParallelFor(n, grain, [&](std::size_t begin, std::size_t end) {
+          EXPECT_LT(begin, end);
+          EXPECT_LE(end - begin, grain);
+          for (std::size_t i = begin; i < end; ++i) ++seen[i];
+        });
+        for (const auto& count : seen) ASSERT_EQ(count, 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPoolParallelFor, ResultsAreVisibleWhenItReturns) {
+  ThreadPool pool(4);
+  std::vector<std::size_t> values(1000);
+  for (std::size_t round = 1; round < 200; ++round) {
+    pool.ParallelFor(values.size(), 10, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) values[i] += round;  // Not atomic, on purpose.
+    });
+  }
+  for (const std::size_t value : values) ASSERT_EQ(value, 199u * 200 / 2);
+}
+
+TEST(ThreadPoolParallelFor, OtherThreadsTakePart) {
+  ThreadPool pool(2);
+  std::atomic<int> inside = 0;
+  // Each range waits for the other: it ends only if two threads run.
+  pool.ParallelFor(2, 1, [&](std::size_t, std::size_t) {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+}  // namespace
+}  // namespace embla
