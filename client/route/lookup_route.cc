@@ -55,6 +55,11 @@ std::size_t LookupRoute::AnswerBytes(const LookupItem& item) const {
   return RowsOf(item) * RowBytes(options_.wire_dtype, item.columns());
 }
 
+bool LookupRoute::HasCopies(const LookupItem& item, const Routes& routes) const {
+  const TableRoute* table = routes.Find(TableOf(item));
+  return table != nullptr && table->replica_count() > 1;
+}
+
 LookupItem LookupRoute::WholeItem(std::uint32_t feature) const {
   LookupItem item;
   item.feature = feature;
@@ -63,11 +68,11 @@ LookupItem LookupRoute::WholeItem(std::uint32_t feature) const {
   return item;
 }
 
-absl::StatusOr<std::vector<LookupShare>> LookupRoute::Split(const Routes& routes) {
+absl::StatusOr<std::vector<LookupShare>> LookupRoute::Split(const Routes& routes, NodeId avoid) {
   std::vector<LookupShare> shares;
   for (std::uint32_t f = 0; f < inputs_.size(); ++f) {
     if (inputs_[f].feature.ids.empty()) continue;
-    EMBLA_RETURN_IF_ERROR(SplitItem(WholeItem(f), routes, kNoNode, shares));
+    EMBLA_RETURN_IF_ERROR(SplitItem(WholeItem(f), routes, avoid, shares));
   }
   EMBLA_RETURN_IF_ERROR(PlaceAnswers(shares));
   return shares;

@@ -65,16 +65,20 @@ class LookupRoute {
                                             const Routes& routes, const Options& options,
                                             BufferPool& pool);
 
-  // One share per node that has anything to do. Call once.
-  // InvalidArgument when the answers are too large to be addressed.
-  absl::StatusOr<std::vector<LookupShare>> Split(const Routes& routes);
+  // One share per node that has anything to do, without `avoid` where there is another copy. Call
+  // once. Errors: InvalidArgument (the answers are too large to be addressed), NotFound (a table is
+  // gone).
+  absl::StatusOr<std::vector<LookupShare>> Split(const Routes& routes, NodeId avoid);
 
-  // What `share` was to do, under newer routes, without `avoid` where there is another copy.
-  // Errors: NotFound (the table is gone).
+  // What `share` was to do, under newer routes. Errors as Split.
   absl::StatusOr<std::vector<LookupShare>> Resplit(const LookupShare& share, const Routes& routes,
                                                    NodeId avoid);
 
   NodeLookup Build(const LookupShare& share) const;
+
+  TableId TableOf(const LookupItem& item) const { return inputs_[item.feature].feature.table; }
+  // Whether the rows are on several nodes, so that another one may be asked.
+  bool HasCopies(const LookupItem& item, const Routes& routes) const;
 
   // Fills the callers' arrays. `shares` are the answered ones: together they cover everything.
   void Merge(std::span<const LookupShare* const> shares);

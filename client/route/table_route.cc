@@ -50,6 +50,16 @@ std::uint32_t RouteBlock::OwnerOf(std::int64_t id) const {
   return node_of_[static_cast<std::size_t>(after - row_borders_.begin()) - 1];
 }
 
+std::int64_t RouteBlock::RowsOn(NodeId node, std::int64_t row_begin, std::int64_t row_end) const {
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    if (owners_[i] != node) continue;
+    const std::int64_t begin = std::max(row_borders_[i], row_begin);
+    rows += std::max<std::int64_t>(std::min(row_borders_[i + 1], row_end) - begin, 0);
+  }
+  return rows;
+}
+
 bool RouteBlock::SameRows(const RouteBlock& other) const {
   return row_borders_ == other.row_borders_ && owners_ == other.owners_;
 }

@@ -29,9 +29,9 @@ class RouteBlock {
   // Position in nodes() of the node to ask for row `id`. Ids outside the table belong to the owner
   // of row 0, who answers them as the table's bounds mode says.
   std::uint32_t OwnerOf(std::int64_t id) const;
-  // First row of the first interval and end of the last.
-  std::int64_t row_begin() const { return row_borders_.front(); }
-  std::int64_t row_end() const { return row_borders_.back(); }
+
+  // How many of the rows [row_begin, row_end) `node` has.
+  std::int64_t RowsOn(NodeId node, std::int64_t row_begin, std::int64_t row_end) const;
 
   // Whether every row has the same owner as in `other`.
   bool SameRows(const RouteBlock& other) const;

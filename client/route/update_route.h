@@ -79,6 +79,8 @@ class UpdateRoute {
 
   NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
 
+  TableId TableOf(const UpdateItem& item) const { return tables_[item.table].id; }
+
  private:
   struct Input {
     Feature feature;

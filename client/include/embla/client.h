@@ -24,7 +24,8 @@
 
 namespace embla::client {
 
-// Number format of rows or gradients on the wire. kInt8 is row-wise: 1 byte per column and 8 per row.
+// Number format of rows or gradients on the wire. kInt8 is row-wise: a byte per column and 8 per
+// row.
 enum class WireFormat : std::uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
 
 // kNone: one row per id. kSum, kMean: one row per bag; the mean of an empty bag is zeros.
@@ -34,8 +35,8 @@ enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 enum class Transport : std::uint8_t { kStream = 1, kUnary = 2 };
 
 struct ConnectOptions {
-  std::string coordinator;  // host:port
-  std::string name;         // For people; empty: host name and process id.
+  std::string coordinator = {};                // host:port
+  std::string name = {};                       // For people; empty: host name and process id.
   absl::Duration timeout = absl::Seconds(10);  // Deadline of a call that states none.
   Transport transport = Transport::kStream;
   int connections_per_node = 1;
@@ -63,24 +64,24 @@ struct CallOptions {
 // One input of a lookup: jagged ids into one table. Give `lengths` or `offsets`, or neither when
 // pooling is kNone. All spans must stay valid until the call is done.
 struct FeatureLookup {
-  std::string_view table;
-  std::span<const std::int64_t> ids;
-  std::span<const std::uint32_t> lengths;  // Bag b has lengths[b] ids.
-  std::span<const std::int64_t> offsets;   // Bag b is ids[offsets[b] .. offsets[b+1]).
-  std::span<const float> weights;          // Empty, or one per id; kSum only.
+  std::string_view table = {};
+  std::span<const std::int64_t> ids = {};
+  std::span<const std::uint32_t> lengths = {};  // Bag b has lengths[b] ids.
+  std::span<const std::int64_t> offsets = {};   // Bag b is ids[offsets[b] .. offsets[b+1]).
+  std::span<const float> weights = {};          // Empty, or one per id; kSum only.
   Pooling pooling = Pooling::kNone;
-  std::span<float> rows_out;               // (ids or bags) x dim.
+  std::span<float> rows_out = {};  // (ids or bags) x dim.
 };
 
 // One input of an update: the gradient of what the matching lookup returned.
 struct FeatureGradient {
-  std::string_view table;
-  std::span<const std::int64_t> ids;
-  std::span<const std::uint32_t> lengths;
-  std::span<const std::int64_t> offsets;
-  std::span<const float> weights;
+  std::string_view table = {};
+  std::span<const std::int64_t> ids = {};
+  std::span<const std::uint32_t> lengths = {};
+  std::span<const std::int64_t> offsets = {};
+  std::span<const float> weights = {};
   Pooling pooling = Pooling::kNone;
-  std::span<const float> gradients;        // (ids or bags) x dim.
+  std::span<const float> gradients = {};  // (ids or bags) x dim.
 };
 
 struct TableInfo {
@@ -107,15 +108,16 @@ class PendingLookup {
   std::future<absl::Status> done_;
 };
 
-// Thread safety: every method may be called from any thread.
+// Thread safety: every method may be called from any thread. Callbacks run on the client's threads;
+// they may start calls, but must neither wait for one nor destroy the client.
 //
 // Errors of Lookup and Update:
 //   InvalidArgument    the call is wrong (sizes, names, NaN gradients): fix it
 //   NotFound           no such table
 //   OutOfRange         an id is outside the table and its bounds mode is error
-//   Unavailable        a node did not answer in time; the message names it. Lookups may be repeated;
-//                      an update's outcome is unknown
-//   ResourceExhausted  the node is overloaded, or this client's retry budget is used up
+//   Unavailable        a node cannot be reached, or the retry budget is used up; names the node.
+//                      Lookups may be repeated; an update's outcome is unknown
+//   ResourceExhausted  the node is overloaded
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
 class Client {
  public:

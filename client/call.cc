@@ -1,0 +1,210 @@
+#include "client/call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/text.h"
+
+namespace embla::client {
+namespace {
+
+// An error of the node's own making is not worth many tries.
+constexpr int kInternalAttemptsMax = 3;
+
+}  // namespace
+
+Call::Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time deadline,
+           MethodMetrics& metrics)
+    : services_(services),
+      work_(std::move(work)),
+      deadline_(deadline),
+      begin_(services.timer.Now()),
+      metrics_(metrics) {
+  services_.budget.AddRequest();
+}
+
+absl::Status Call::Run() {
+  Start(/*may_refresh=*/true);
+  while (!over_) {
+    std::function<void()> step;
+    {
+      MutexLock lock(mu_);
+      while (steps_.empty()) changed_.Wait(mu_);
+      step = std::move(steps_.front());
+      steps_.pop_front();
+    }
+    step();
+  }
+  return status_;
+}
+
+void Call::RunAsync(std::function<void(const absl::Status&)> done) {
+  done_ = std::move(done);
+  Post([this] { Start(/*may_refresh=*/true); });
+}
+
+void Call::Post(std::function<void()> step) {
+  {
+    MutexLock lock(mu_);
+    steps_.push_back(std::move(step));
+    // Once the lock is released, a caller in Run or a thread in Drain may end the call: only who is
+    // about to drain may touch it.
+    if (done_ == nullptr) return changed_.NotifyOne();
+    if (draining_) return;
+    draining_ = true;
+  }
+  services_.executor.Post([this] { Drain(); });
+}
+
+void Call::Drain() {
+  while (true) {
+    std::function<void()> step;
+    {
+      MutexLock lock(mu_);
+      if (steps_.empty()) {
+        draining_ = false;
+        return;
+      }
+      step = std::move(steps_.front());
+      steps_.pop_front();
+    }
+    step();
+    if (!over_) continue;
+    // Nothing is in flight, so nobody else knows this object.
+    const auto done = std::move(done_);
+    const absl::Status status = status_;
+    return done(status);
+  }
+}
+
+void Call::Start(bool may_refresh) {
+  const RoutesPtr routes = services_.plans.routes();
+  const absl::Status status = work_->Prepare(*routes);
+  if (absl::IsNotFound(status) && may_refresh) {
+    // The table may be newer than the plan.
+    return services_.plans.RefreshThen(deadline_,
+                                       [this] { Post([this] { Start(/*may_refresh=*/false); }); });
+  }
+  if (!status.ok()) {
+    status_ = status;
+    return FinishCall();
+  }
+  work_->Enter(deadline_, [this](const absl::Status& admitted) {
+    Post([this, admitted] { OnAdmitted(admitted); });
+  });
+}
+
+void Call::OnAdmitted(const absl::Status& status) {
+  status_ = status;
+  if (!status_.ok()) return FinishCall();
+  const RoutesPtr routes = services_.plans.routes();
+  const NodeId avoid = services_.nodes.NodeToAvoid(services_.timer.Now());
+  absl::StatusOr<std::vector<ShareTarget>> targets = work_->Split(*routes, avoid);
+  if (!targets.ok()) status_ = targets.status();
+  if (!targets.ok() || targets->empty()) return FinishCall();
+  unfinished_ = targets->size();
+  for (const ShareTarget& target : *targets) Send({.target = target});
+}
+
+void Call::Send(const Attempt& attempt) {
+  NodeChannel* channel = services_.nodes.Find(attempt.target.node);
+  if (channel == nullptr) {
+    return OnFailure(attempt, absl::UnavailableError("the node is in no plan any more"));
+  }
+  work_->Send(attempt.target, *channel, deadline_, [this, attempt](NodeReply reply) {
+    Post([this, attempt, reply = std::move(reply)] { OnReply(attempt, reply); });
+  });
+}
+
+void Call::OnReply(const Attempt& attempt, NodeReply reply) {
+  sent_bytes_ += reply.sent_bytes;
+  received_bytes_ += reply.received_bytes;
+  if (!reply.status.ok()) return OnFailure(attempt, reply.status);
+  answered_.push_back(attempt.target);
+  FinishShare(absl::OkStatus());
+}
+
+void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
+  const Remedy remedy = RemedyFor(status);
+  const absl::Time now = services_.timer.Now();
+  const bool hopeless = absl::IsInternal(status) && attempt.attempts >= kInternalAttemptsMax;
+  // One error is enough: the other shares need not be tried again.
+  if (remedy == Remedy::kGiveUp || hopeless || !status_.ok()) {
+    return FinishShare(Explain(attempt, status));
+  }
+  if (remedy == Remedy::kRefreshPlan) return RefreshAndResend(attempt, status);
+  if (absl::IsUnavailable(status)) services_.nodes.NoteFailure(attempt.target.node, now);
+  const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
+  if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
+  if (!services_.budget.TryTake(now)) {
+    services_.metrics.retry_budget_exhausted.Add();
+    return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
+  }
+  metrics_.RecordRetry();
+  ResendAfter(wait, attempt);
+}
+
+// Asks for a newer plan; without one the node may be the one that is behind.
+void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status) {
+  const RoutesPtr routes = services_.plans.routes();
+  if (routes->plan().version() > attempt.target.plan_version) return Resend(attempt, kNoNode);
+  Attempt next = attempt;
+  ++next.refreshes;
+  const absl::Duration wait = services_.backoff.Next(Remedy::kRefreshPlan, next.refreshes);
+  if (services_.timer.Now() + wait >= deadline_) {
+    const absl::Status stale = absl::UnavailableError(
+        absl::StrCat("the node refuses plan ", ToInt(attempt.target.plan_version),
+                     " and there is no newer one: ", status.message()));
+    return FinishShare(Explain(attempt, stale));
+  }
+  services_.plans.RefreshThen(deadline_, [this, next, wait] {
+    Post([this, next, wait] {
+      const bool newer = services_.plans.routes()->plan().version() > next.target.plan_version;
+      newer ? Resend(next, kNoNode) : ResendAfter(wait, next);
+    });
+  });
+}
+
+void Call::ResendAfter(absl::Duration wait, const Attempt& attempt) {
+  services_.timer.At(services_.timer.Now() + wait, [this, attempt] {
+    Post([this, attempt] { Resend(attempt, attempt.target.node); });
+  });
+}
+
+void Call::Resend(const Attempt& attempt, NodeId avoid) {
+  if (!status_.ok()) return FinishShare(status_);
+  absl::StatusOr<std::vector<ShareTarget>> targets =
+      work_->Retarget(attempt.target, *services_.plans.routes(), avoid);
+  if (!targets.ok()) return FinishShare(Explain(attempt, targets.status()));
+  unfinished_ += targets->size() - 1;
+  for (const ShareTarget& target : *targets) {
+    Send({.target = target, .attempts = attempt.attempts + 1, .refreshes = attempt.refreshes});
+  }
+}
+
+void Call::FinishShare(const absl::Status& status) {
+  if (status_.ok()) status_ = status;
+  --unfinished_;
+  if (unfinished_ == 0) FinishCall();
+}
+
+absl::Status Call::Explain(const Attempt& attempt, const absl::Status& status) const {
+  const RoutesPtr routes = services_.plans.routes();
+  const NodeSpec* node = routes->plan().FindNode(attempt.target.node);
+  const TableRoute* table = routes->Find(work_->TableOf(attempt.target));
+  std::string where = node == nullptr ? absl::StrCat("node id ", ToInt(attempt.target.node))
+                                      : absl::StrCat("node ", node->name, " at ", node->address);
+  if (table != nullptr) absl::StrAppend(&where, ", table ", table->spec().name);
+  if (attempt.attempts > 1) absl::StrAppend(&where, ", after ", attempt.attempts, " attempts");
+  return Annotate(status, where);
+}
+
+void Call::FinishCall() {
+  if (status_.ok()) work_->Merge(answered_);
+  work_->Leave();
+  metrics_.Record(status_.code(), services_.timer.Now() - begin_, sent_bytes_, received_bytes_);
+  over_ = true;
+}
+
+}  // namespace embla::client

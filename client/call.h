@@ -1,0 +1,97 @@
+// One lookup or update on its way: asks every node for its share, sends again what failed and may
+// be repeated, and ends when nothing is in flight any more: with everything answered, or with the
+// first error that cannot be helped.
+//
+// The steps of a call run one after the other on a queue of its own: for a waiting caller on the
+// caller's thread, else on the executor. Replies, timers and plan refreshes only add to that queue.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/call_work.h"
+#include "client/executor.h"
+#include "client/node_directory.h"
+#include "client/plan_keeper.h"
+#include "client/retry.h"
+#include "client/transport/timer.h"
+#include "core/base/mutex.h"
+#include "core/metrics/instruments.h"
+
+namespace embla::client {
+
+// What all calls of a client share. Nothing is owned; everything outlives the calls.
+struct CallServices {
+  Timer& timer;
+  Executor& executor;
+  PlanKeeper& plans;
+  NodeDirectory& nodes;
+  RetryBudget& budget;
+  Backoff& backoff;
+  const ClientMetrics& metrics;
+};
+
+class Call {
+ public:
+  // `metrics` is not owned; outlives the call.
+  Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time deadline,
+       MethodMetrics& metrics);
+
+  // Runs the call on this thread.
+  absl::Status Run();
+  // Runs the call on the executor; `done` is the last that it does, and may destroy this object.
+  void RunAsync(std::function<void(const absl::Status&)> done);
+
+ private:
+  // A share that is in flight or waits for its turn.
+  struct Attempt {
+    ShareTarget target;
+    int attempts = 1;
+    int refreshes = 0;
+  };
+
+  void Post(std::function<void()> step);
+  void Drain();
+
+  void Start(bool may_refresh);
+  void OnAdmitted(const absl::Status& status);
+  void Send(const Attempt& attempt);
+  void OnReply(const Attempt& attempt, NodeReply reply);
+  void OnFailure(const Attempt& attempt, const absl::Status& status);
+  void RefreshAndResend(const Attempt& attempt, const absl::Status& status);
+  void Resend(const Attempt& attempt, NodeId avoid);
+  void ResendAfter(absl::Duration wait, const Attempt& attempt);
+  // The end of a share. The first error is the call's.
+  void FinishShare(const absl::Status& status);
+  absl::Status Explain(const Attempt& attempt, const absl::Status& status) const;
+  void FinishCall();
+
+  CallServices& services_;
+  const std::unique_ptr<CallWork> work_;
+  const absl::Time deadline_;
+  const absl::Time begin_;
+  MethodMetrics& metrics_;
+
+  // Of the steps.
+  std::size_t unfinished_ = 0;  // Shares.
+  std::vector<ShareTarget> answered_;
+  absl::Status status_;
+  std::size_t sent_bytes_ = 0;
+  std::size_t received_bytes_ = 0;
+  bool over_ = false;
+  std::function<void(const absl::Status&)> done_;  // Null: a caller waits in Run.
+
+  Mutex mu_;
+  CondVar changed_;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<std::function<void()>> steps_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla::client

@@ -1,0 +1,107 @@
+#include "client/call_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/status_macros.h"
+
+namespace embla::client {
+namespace {
+
+// Takes `shares` in and says where they go.
+template <typename Share>
+std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>& all) {
+  std::vector<ShareTarget> targets;
+  for (Share& share : shares) {
+    targets.push_back({all.size(), share.node, share.plan_version});
+    all.push_back(std::move(share));
+  }
+  return targets;
+}
+
+}  // namespace
+
+absl::Status LookupWork::Prepare(const Routes& routes) {
+  EMBLA_ASSIGN_OR_RETURN(route_, LookupRoute::Create(features_, routes, options_, pool_));
+  return absl::OkStatus();
+}
+
+void LookupWork::Enter(absl::Time, std::function<void(absl::Status)> admitted) {
+  admitted(absl::OkStatus());
+}
+
+absl::StatusOr<std::vector<ShareTarget>> LookupWork::Split(const Routes& routes, NodeId avoid) {
+  EMBLA_ASSIGN_OR_RETURN(std::vector<LookupShare> shares, route_->Split(routes, avoid));
+  return AddShares(std::move(shares), shares_);
+}
+
+absl::StatusOr<std::vector<ShareTarget>> LookupWork::Retarget(const ShareTarget& target,
+                                                              const Routes& routes, NodeId avoid) {
+  const LookupShare& share = shares_[target.share];
+  const bool other_copy =
+      avoid == target.node &&
+      std::any_of(share.items.begin(), share.items.end(),
+                  [&](const auto& item) { return route_->HasCopies(item, routes); });
+  if (target.plan_version == routes.plan().version() && !other_copy) return std::vector{target};
+  EMBLA_ASSIGN_OR_RETURN(std::vector<LookupShare> shares, route_->Resplit(share, routes, avoid));
+  return AddShares(std::move(shares), shares_);
+}
+
+void LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                      NodeChannel::Done done) {
+  channel.Lookup(route_->Build(shares_[target.share]), deadline, std::move(done));
+}
+
+TableId LookupWork::TableOf(const ShareTarget& target) const {
+  return route_->TableOf(shares_[target.share].items.front());
+}
+
+void LookupWork::Merge(std::span<const ShareTarget> answered) {
+  std::vector<const LookupShare*> shares;
+  for (const ShareTarget& target : answered) shares.push_back(&shares_[target.share]);
+  route_->Merge(shares);
+}
+
+absl::Status UpdateWork::Prepare(const Routes& routes) {
+  EMBLA_ASSIGN_OR_RETURN(route_, UpdateRoute::Create(features_, routes, options_.route, pool_));
+  return absl::OkStatus();
+}
+
+void UpdateWork::Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) {
+  window_.Enter(deadline, [this, admitted = std::move(admitted)](absl::StatusOr<UpdateSeq> seq) {
+    if (seq.ok()) seq_ = *seq;
+    admitted(seq.status());
+  });
+}
+
+absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Split(const Routes& routes, NodeId) {
+  EMBLA_ASSIGN_OR_RETURN(std::vector<UpdateShare> shares, route_->Split(routes));
+  return AddShares(std::move(shares), shares_);
+}
+
+absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget& target,
+                                                              const Routes& routes, NodeId) {
+  if (target.plan_version == routes.plan().version()) return std::vector{target};
+  EMBLA_ASSIGN_OR_RETURN(std::vector<UpdateShare> shares,
+                         route_->Resplit(shares_[target.share], routes));
+  return AddShares(std::move(shares), shares_);
+}
+
+void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                      NodeChannel::Done done) {
+  const UpdateHeader header{.session = options_.session,
+                            .seq = seq_,
+                            .first_incomplete = window_.first_incomplete(),
+                            .step = options_.step == 0 ? ToInt(seq_) : options_.step};
+  channel.Update(route_->Build(shares_[target.share], header), deadline, std::move(done));
+}
+
+TableId UpdateWork::TableOf(const ShareTarget& target) const {
+  return route_->TableOf(shares_[target.share].items.front());
+}
+
+void UpdateWork::Leave() {
+  if (seq_ != UpdateSeq{}) window_.Leave(seq_);
+}
+
+}  // namespace embla::client

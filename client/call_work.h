@@ -1,0 +1,115 @@
+// What a call does at each step; when, and how often, is Call's business. A call's steps are never
+// run by two threads at once, but by different threads.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/include/embla/client.h"
+#include "client/route/lookup_route.h"
+#include "client/route/update_route.h"
+#include "client/transport/node_channel.h"
+#include "client/update_window.h"
+
+namespace embla::client {
+
+// One node's share of a call, by number.
+struct ShareTarget {
+  std::size_t share = 0;
+  NodeId node{};
+  PlanVersion plan_version{};  // It was routed by.
+};
+
+class CallWork {
+ public:
+  virtual ~CallWork() = default;
+
+  // Checks the caller's arguments. May be called again, under a newer plan, after NotFound.
+  virtual absl::Status Prepare(const Routes& routes) = 0;
+  // Calls `admitted` when the call may start, at once or later and on any thread.
+  virtual void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) = 0;
+  // All shares of the call.
+  virtual absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) = 0;
+  // Whoever is to do `target`'s share now: itself again, or new shares instead of it.
+  virtual absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target,
+                                                            const Routes& routes, NodeId avoid) = 0;
+  virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+                    NodeChannel::Done done) = 0;
+  // The first table of the share, for messages.
+  virtual TableId TableOf(const ShareTarget& target) const = 0;
+  // All shares in `answered` were answered, and together they are the whole call.
+  virtual void Merge(std::span<const ShareTarget> answered) = 0;
+  // The call is over, well or not. Nothing of it is in flight.
+  virtual void Leave() = 0;
+};
+
+class LookupWork final : public CallWork {
+ public:
+  // `pool` is not owned; outlives this object.
+  LookupWork(std::span<const FeatureLookup> features, const LookupRoute::Options& options,
+             BufferPool& pool)
+      : features_(features.begin(), features.end()), options_(options), pool_(pool) {}
+
+  absl::Status Prepare(const Routes& routes) override;
+  void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) override;
+  absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) override;
+  absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
+                                                    NodeId avoid) override;
+  void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+            NodeChannel::Done done) override;
+  TableId TableOf(const ShareTarget& target) const override;
+  void Merge(std::span<const ShareTarget> answered) override;
+  void Leave() override {}
+
+ private:
+  const std::vector<FeatureLookup> features_;
+  const LookupRoute::Options options_;
+  BufferPool& pool_;
+  std::optional<LookupRoute> route_;
+  std::deque<LookupShare> shares_;
+};
+
+class UpdateWork final : public CallWork {
+ public:
+  struct Options {
+    UpdateRoute::Options route;
+    SessionId session{};
+    std::uint64_t step = 0;  // 0: the update's own number.
+  };
+  // `window` and `pool` are not owned; they outlive this object.
+  UpdateWork(std::span<const FeatureGradient> features, const Options& options,
+             UpdateWindow& window, BufferPool& pool)
+      : features_(features.begin(), features.end()),
+        options_(options),
+        window_(window),
+        pool_(pool) {}
+
+  absl::Status Prepare(const Routes& routes) override;
+  void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) override;
+  absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) override;
+  absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
+                                                    NodeId avoid) override;
+  void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
+            NodeChannel::Done done) override;
+  TableId TableOf(const ShareTarget& target) const override;
+  void Merge(std::span<const ShareTarget> answered) override {}
+  void Leave() override;
+
+ private:
+  const std::vector<FeatureGradient> features_;
+  const Options options_;
+  UpdateWindow& window_;
+  BufferPool& pool_;
+  std::optional<UpdateRoute> route_;
+  std::deque<UpdateShare> shares_;
+  UpdateSeq seq_{};  // 0: not entered.
+};
+
+}  // namespace embla::client

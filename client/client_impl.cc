@@ -1,0 +1,238 @@
+#include "client/client_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/npy_file.h"
+#include "client/row_reader.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/names.h"
+
+namespace embla::client {
+namespace {
+
+constexpr absl::Duration kConnectBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kGoodbyeTimeout = absl::Milliseconds(500);
+constexpr absl::Duration kReadBackoff = absl::Milliseconds(200);
+constexpr std::size_t kExportBytes = std::size_t{16} << 20;
+
+bool WorthRepeating(const absl::Status& status) {
+  const Remedy remedy = RemedyFor(status);
+  return remedy == Remedy::kRetry || remedy == Remedy::kRefreshPlan || remedy == Remedy::kSlowDown;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> ClientImpl::Open(ConnectOptions options, World world) {
+  EMBLA_RETURN_IF_ERROR(options.Validate());
+  auto client = std::unique_ptr<ClientImpl>(new ClientImpl(std::move(options), std::move(world)));
+  EMBLA_RETURN_IF_ERROR(client->OpenSession());
+  return client;
+}
+
+ClientImpl::ClientImpl(ConnectOptions options, World world)
+    : options_(std::move(options)),
+      client_metrics_(&metrics_),
+      lookup_metrics_(&metrics_, MethodMetrics::Side::kClient, "Lookup"),
+      update_metrics_(&metrics_, MethodMetrics::Side::kClient, "Update"),
+      timer_(std::move(world.timer)),
+      coordinator_(std::move(world.coordinator)),
+      budget_(options_.retry_budget_ratio, options_.retry_budget_per_second, timer_->Now()),
+      backoff_(RandomId64()),
+      nodes_([connect = std::move(world.connect), timer = timer_.get()](
+                 const std::string& address) { return connect(address, *timer); }),
+      window_(*timer_),
+      plans_(*coordinator_, nodes_, client_metrics_),
+      executor_(options_.threads),
+      services_{*timer_, executor_, plans_, nodes_, budget_, backoff_, client_metrics_} {}
+
+ClientImpl::~ClientImpl() {
+  {
+    MutexLock lock(mu_);
+    while (async_calls_ > 0) idle_.Wait(mu_);
+  }
+  coordinator_->StopWatch();
+  // A courtesy: the coordinator forgets idle sessions itself.
+  if (session_ != SessionId{}) {
+    (void)coordinator_->CloseSession(session_, absl::Now() + kGoodbyeTimeout);
+  }
+}
+
+// Both steps until they succeed: the coordinator may be about to start.
+absl::Status ClientImpl::OpenSession() {
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  absl::Status status;
+  while (true) {
+    if (session_ == SessionId{}) {
+      const auto session = coordinator_->OpenSession(options_.name, deadline);
+      if (session.ok()) session_ = *session;
+      status = session.status();
+    }
+    if (status.ok()) status = plans_.Refresh(deadline);
+    if (status.ok()) break;
+    if (!WorthRepeating(status) || absl::Now() + kConnectBackoff >= deadline) return status;
+    absl::SleepFor(kConnectBackoff);
+  }
+  coordinator_->StartWatch(plans_.routes()->plan().version(),
+                           [this](PlanPtr plan) { plans_.Offer(std::move(plan)); });
+  return absl::OkStatus();
+}
+
+absl::Time ClientImpl::DeadlineOf(const CallOptions& options) const {
+  const bool stated = options.timeout > absl::ZeroDuration();
+  return timer_->Now() + (stated ? options.timeout : options_.timeout);
+}
+
+std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> features,
+                                              const CallOptions& options) {
+  const LookupRoute::Options route{.wire_dtype = DTypeOf(options.wire),
+                                   .combine_duplicates = options.combine_duplicates,
+                                   .session = session_};
+  return std::make_unique<LookupWork>(features, route, pool_);
+}
+
+std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> features,
+                                              const CallOptions& options) {
+  const UpdateWork::Options work{.route = {.wire_dtype = DTypeOf(options.wire),
+                                           .combine_duplicates = options.combine_duplicates},
+                                 .session = session_,
+                                 .step = options.step};
+  return std::make_unique<UpdateWork>(features, work, window_, pool_);
+}
+
+absl::Status ClientImpl::RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
+                                 MethodMetrics& metrics) {
+  Call call(services_, std::move(work), DeadlineOf(options), metrics);
+  return call.Run();
+}
+
+void ClientImpl::StartCall(std::unique_ptr<CallWork> work, const CallOptions& options,
+                           MethodMetrics& metrics, DoneCallback done) {
+  {
+    MutexLock lock(mu_);
+    ++async_calls_;
+  }
+  auto* call = new Call(services_, std::move(work), DeadlineOf(options), metrics);
+  call->RunAsync([this, call, done = std::move(done)](const absl::Status& status) {
+    delete call;
+    done(status);
+    MutexLock lock(mu_);
+    --async_calls_;
+    idle_.NotifyAll();
+  });
+}
+
+absl::Status ClientImpl::Lookup(std::span<const FeatureLookup> features,
+                                const CallOptions& options) {
+  return RunCall(WorkFor(features, options), options, lookup_metrics_);
+}
+
+void ClientImpl::LookupAsync(std::vector<FeatureLookup> features, const CallOptions& options,
+                             DoneCallback done) {
+  StartCall(WorkFor(features, options), options, lookup_metrics_, std::move(done));
+}
+
+absl::Status ClientImpl::Update(std::span<const FeatureGradient> features,
+                                const CallOptions& options) {
+  return RunCall(WorkFor(features, options), options, update_metrics_);
+}
+
+void ClientImpl::UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
+                             DoneCallback done) {
+  StartCall(WorkFor(features, options), options, update_metrics_, std::move(done));
+}
+
+absl::Status ClientImpl::ReadRows(std::string_view table, std::span<const std::int64_t> ids,
+                                  std::span<float> rows_out) {
+  const FeatureLookup feature{.table = table, .ids = ids, .rows_out = rows_out};
+  return Lookup({&feature, 1}, {});
+}
+
+absl::StatusOr<RoutesPtr> ClientImpl::RoutesWith(std::string_view table) {
+  RoutesPtr routes = plans_.routes();
+  if (routes->Find(table) == nullptr) {
+    EMBLA_RETURN_IF_ERROR(RefreshPlan());
+    routes = plans_.routes();
+  }
+  if (routes->Find(table) != nullptr) return routes;
+  return absl::NotFoundError(
+      absl::StrCat("no table ", std::string(table), " in plan ", ToInt(routes->plan().version())));
+}
+
+absl::Status ClientImpl::ReadWithRetries(
+    std::string_view table,
+    const std::function<absl::Status(const RowReader&, const TableRoute&, absl::Time)>& read) {
+  const absl::Time deadline = DeadlineOf({});
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+    const TableRoute& route = *routes->Find(table);
+    const absl::Status status = read(RowReader(*routes, route, nodes_, session_), route, deadline);
+    if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
+    absl::SleepFor(kReadBackoff);
+    // An error here shows in the next attempt.
+    (void)plans_.Refresh(deadline);
+  }
+}
+
+absl::Status ClientImpl::ReadState(std::string_view table, std::span<const std::int64_t> ids,
+                                   std::span<float> state_out) {
+  return ReadWithRetries(
+      table,
+      [&](const RowReader& reader, const TableRoute& route, absl::Time deadline) -> absl::Status {
+        const std::size_t expected = ids.size() * StateFloats(route.spec());
+        if (state_out.size() == expected) return reader.ReadState(ids, deadline, state_out);
+        return absl::InvalidArgumentError(
+            absl::StrCat("state_out has ", state_out.size(), " floats, but ", ids.size(),
+                         " rows x ", StateFloats(route.spec()), " are ", expected));
+      });
+}
+
+absl::StatusOr<std::size_t> ClientImpl::StateFloatsPerRow(std::string_view table) {
+  EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+  return StateFloats(routes->Find(table)->spec());
+}
+
+absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& npy_path) {
+  EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+  const TableSpec spec = routes->Find(table)->spec();
+  EMBLA_ASSIGN_OR_RETURN(NpyFile file, NpyFile::Create(npy_path, spec.rows, spec.dim));
+  const auto rows_max = static_cast<std::int64_t>(
+      std::max<std::size_t>(kExportBytes / (spec.dim * sizeof(float)), 1));
+  std::vector<float> rows(static_cast<std::size_t>(std::min(rows_max, spec.rows)) * spec.dim);
+  for (std::int64_t begin = 0; begin < spec.rows; begin += rows_max) {
+    const std::int64_t end = std::min(begin + rows_max, spec.rows);
+    const auto chunk = std::span(rows).first(static_cast<std::size_t>(end - begin) * spec.dim);
+    EMBLA_RETURN_IF_ERROR(ReadWithRetries(
+        table,
+        [&](const RowReader& reader, const TableRoute& route, absl::Time deadline) -> absl::Status {
+          if (route.spec().id == spec.id) return reader.ReadWeights(begin, end, deadline, chunk);
+          return absl::AbortedError(absl::StrCat("table ", spec.name, " was replaced meanwhile"));
+        }));
+    EMBLA_RETURN_IF_ERROR(file.Append(chunk));
+  }
+  return file.Finish();
+}
+
+std::vector<TableInfo> ClientImpl::Tables() {
+  const RoutesPtr routes = plans_.routes();
+  std::vector<TableInfo> tables;
+  for (const TablePlan& table : routes->plan().tables()) {
+    tables.push_back({.name = table.spec.name,
+                      .rows = table.spec.rows,
+                      .dim = table.spec.dim,
+                      .dtype = std::string(NameOf(table.spec.dtype)),
+                      .sharding = std::string(NameOf(table.sharding)),
+                      .optimizer = std::string(NameOf(table.spec.optimizer.kind))});
+  }
+  return tables;
+}
+
+absl::Status ClientImpl::RefreshPlan() { return plans_.Refresh(DeadlineOf({})); }
+
+std::uint64_t ClientImpl::plan_version() const { return ToInt(plans_.routes()->plan().version()); }
+
+}  // namespace embla::client

@@ -1,0 +1,100 @@
+// Client: one session with one cluster.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "client/call.h"
+#include "client/include/embla/client.h"
+#include "client/row_reader.h"
+#include "client/transport/coordinator_channel.h"
+#include "core/base/buffer.h"
+#include "core/base/mutex.h"
+#include "core/metrics/metrics.h"
+
+namespace embla::client {
+
+class ClientImpl final : public Client {
+ public:
+  // What the client talks to the world through; tests bring their own.
+  struct World {
+    std::unique_ptr<Timer> timer;
+    std::unique_ptr<CoordinatorChannel> coordinator;
+    // Makes the channel to a node; the timer is World::timer.
+    std::function<std::unique_ptr<NodeChannel>(const std::string& address, Timer& timer)> connect;
+  };
+
+  // Opens the session and fetches the first plan. Errors as Client::Connect.
+  static absl::StatusOr<std::unique_ptr<Client>> Open(ConnectOptions options, World world);
+
+  ~ClientImpl() override;
+
+  absl::Status Lookup(std::span<const FeatureLookup> features, const CallOptions& options) override;
+  void LookupAsync(std::vector<FeatureLookup> features, const CallOptions& options,
+                   DoneCallback done) override;
+  absl::Status Update(std::span<const FeatureGradient> features,
+                      const CallOptions& options) override;
+  void UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
+                   DoneCallback done) override;
+
+  absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
+                        std::span<float> rows_out) override;
+  absl::Status ReadState(std::string_view table, std::span<const std::int64_t> ids,
+                         std::span<float> state_out) override;
+  absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) override;
+  absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
+
+  std::vector<TableInfo> Tables() override;
+  absl::Status RefreshPlan() override;
+  std::uint64_t plan_version() const override;
+  std::uint64_t session() const override { return ToInt(session_); }
+  std::string MetricsText() const override { return metrics_.Text(); }
+
+ private:
+  ClientImpl(ConnectOptions options, World world);
+
+  absl::Status OpenSession();
+  absl::Time DeadlineOf(const CallOptions& options) const;
+  std::unique_ptr<CallWork> WorkFor(std::span<const FeatureLookup> features,
+                                    const CallOptions& options);
+  std::unique_ptr<CallWork> WorkFor(std::span<const FeatureGradient> features,
+                                    const CallOptions& options);
+  absl::Status RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
+                       MethodMetrics& metrics);
+  void StartCall(std::unique_ptr<CallWork> work, const CallOptions& options, MethodMetrics& metrics,
+                 DoneCallback done);
+  // The table under the newest plan; asks the coordinator when it is not known.
+  absl::StatusOr<RoutesPtr> RoutesWith(std::string_view table);
+  // Runs `read` until it succeeds, fails for good, or the time of a call is over.
+  absl::Status ReadWithRetries(
+      std::string_view table,
+      const std::function<absl::Status(const RowReader&, const TableRoute&, absl::Time)>& read);
+
+  const ConnectOptions options_;
+  Metrics metrics_;
+  ClientMetrics client_metrics_;
+  MethodMetrics lookup_metrics_;
+  MethodMetrics update_metrics_;
+  BufferPool pool_;
+  SessionId session_{};
+
+  // Destroyed in reverse: whoever calls into something comes after it.
+  const std::unique_ptr<Timer> timer_;
+  const std::unique_ptr<CoordinatorChannel> coordinator_;
+  RetryBudget budget_;
+  Backoff backoff_;
+  NodeDirectory nodes_;
+  UpdateWindow window_;
+  PlanKeeper plans_;
+  Executor executor_;
+  CallServices services_;
+
+  Mutex mu_;
+  CondVar idle_;
+  std::int64_t async_calls_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace embla::client

@@ -1,0 +1,56 @@
+// The channels to the nodes of the current plan.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "client/transport/node_channel.h"
+#include "core/base/ids.h"
+#include "core/base/mutex.h"
+#include "core/plan/plan.h"
+
+namespace embla::client {
+
+// Thread safety: every method may be called from any thread.
+class NodeDirectory {
+ public:
+  using MakeChannel = std::function<std::unique_ptr<NodeChannel>(const std::string& address)>;
+
+  explicit NodeDirectory(MakeChannel make_channel) : make_channel_(std::move(make_channel)) {}
+
+  // Opens channels to new nodes and closes those of nodes that are gone or have moved. Plans older
+  // than the newest one given are ignored.
+  void Install(const Plan& plan);
+
+  // Null when the plan has no such node. Valid until this object is destroyed: a closed channel
+  // stays, as a shell, for the calls that still hold it.
+  NodeChannel* Find(NodeId node);
+
+  // Lookups of replicated tables stay away from a node for a second after it failed.
+  void NoteFailure(NodeId node, absl::Time now);
+  // The node to avoid now, or kNoNode.
+  NodeId NodeToAvoid(absl::Time now);
+
+ private:
+  struct Node {
+    std::string address;
+    std::unique_ptr<NodeChannel> channel;
+  };
+
+  const MakeChannel make_channel_;
+
+  Mutex mu_;
+  PlanVersion version_ ABSL_GUARDED_BY(mu_){};
+  absl::flat_hash_map<std::uint32_t, Node> nodes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<NodeChannel>> closed_ ABSL_GUARDED_BY(mu_);
+  NodeId failed_ ABSL_GUARDED_BY(mu_){};
+  absl::Time failed_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+};
+
+}  // namespace embla::client

@@ -1,0 +1,79 @@
+#include "client/plan_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace embla::client {
+namespace {
+
+// A coordinator that does not answer in this time is as good as down.
+constexpr absl::Duration kRefreshTimeout = absl::Seconds(2);
+
+}  // namespace
+
+PlanKeeper::PlanKeeper(CoordinatorChannel& coordinator, NodeDirectory& nodes, ClientMetrics metrics)
+    : coordinator_(coordinator),
+      nodes_(nodes),
+      metrics_(metrics),
+      routes_(std::make_shared<Routes>(std::make_shared<Plan>())),
+      refresher_([this] { RefreshLoop(); }) {}
+
+PlanKeeper::~PlanKeeper() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  refresher_.join();
+}
+
+RoutesPtr PlanKeeper::routes() const {
+  MutexLock lock(mu_);
+  return routes_;
+}
+
+void PlanKeeper::Offer(PlanPtr plan) {
+  if (plan->version() <= routes()->plan().version()) return;
+  // Channels first: whoever sees the plan finds its nodes.
+  nodes_.Install(*plan);
+  auto routes = std::make_shared<Routes>(std::move(plan));
+  MutexLock lock(mu_);
+  if (routes->plan().version() <= routes_->plan().version()) return;
+  metrics_.plan_version.Set(static_cast<double>(ToInt(routes->plan().version())));
+  metrics_.plan_refreshes.Add();
+  routes_ = std::move(routes);
+}
+
+absl::Status PlanKeeper::Refresh(absl::Time deadline) {
+  absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(deadline);
+  if (!plan.ok()) return plan.status();
+  Offer(*std::move(plan));
+  return absl::OkStatus();
+}
+
+void PlanKeeper::RefreshThen(absl::Time deadline, std::function<void()> then) {
+  MutexLock lock(mu_);
+  waiting_.push_back({deadline, std::move(then)});
+  changed_.NotifyAll();
+}
+
+void PlanKeeper::RefreshLoop() {
+  while (true) {
+    std::vector<Waiting> asked;
+    {
+      MutexLock lock(mu_);
+      while (waiting_.empty() && !stopping_) changed_.Wait(mu_);
+      if (waiting_.empty()) return;
+      asked.swap(waiting_);
+    }
+    // Whoever waits decides by routes(); an error here only means that there is nothing newer.
+    absl::Time deadline = absl::Now() + kRefreshTimeout;
+    for (const Waiting& waiting : asked) deadline = std::min(deadline, waiting.deadline);
+    (void)Refresh(deadline);
+    for (const Waiting& waiting : asked) waiting.then();
+  }
+}
+
+}  // namespace embla::client

@@ -1,0 +1,65 @@
+#include "client/retry.h"
+
+#include <algorithm>
+
+namespace embla::client {
+namespace {
+
+constexpr absl::Duration kRetryFirst = absl::Milliseconds(10);
+constexpr absl::Duration kRefreshFirst = absl::Milliseconds(20);
+constexpr absl::Duration kSlowDownFirst = absl::Milliseconds(100);
+constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+
+}  // namespace
+
+RetryBudget::RetryBudget(double per_request, double per_second, absl::Time now)
+    : per_request_(per_request),
+      per_second_(per_second),
+      tokens_max_(std::max(per_second, 10.0)),
+      tokens_(tokens_max_),
+      filled_(now) {}
+
+void RetryBudget::AddRequest() {
+  MutexLock lock(mu_);
+  tokens_ = std::min(tokens_ + per_request_, tokens_max_);
+}
+
+bool RetryBudget::TryTake(absl::Time now) {
+  MutexLock lock(mu_);
+  const double seconds = std::max(absl::ToDoubleSeconds(now - filled_), 0.0);
+  tokens_ = std::min(tokens_ + seconds * per_second_, tokens_max_);
+  filled_ = now;
+  if (tokens_ < 1) return false;
+  tokens_ -= 1;
+  return true;
+}
+
+Remedy RemedyFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+    // The plan has the table, or the request would not have been sent.
+    case absl::StatusCode::kNotFound:
+      return Remedy::kRefreshPlan;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kInternal:
+      return Remedy::kRetry;
+    case absl::StatusCode::kResourceExhausted:
+      return Remedy::kSlowDown;
+    default:
+      return Remedy::kGiveUp;
+  }
+}
+
+absl::Duration Backoff::Next(Remedy remedy, int attempt) {
+  const absl::Duration first = remedy == Remedy::kSlowDown      ? kSlowDownFirst
+                               : remedy == Remedy::kRefreshPlan ? kRefreshFirst
+                                                                : kRetryFirst;
+  const absl::Duration full = std::min(first * (1 << std::min(attempt - 1, 10)), kBackoffMax);
+  MutexLock lock(mu_);
+  return full * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+}
+
+}  // namespace embla::client

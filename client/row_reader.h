@@ -1,0 +1,50 @@
+// Reads whole rows, weights or optimizer state, from the nodes that hold them: row blocks of any
+// columns, put together into the caller's array.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/node_directory.h"
+#include "client/route/table_route.h"
+#include "core/base/ids.h"
+
+namespace embla::client {
+
+class RowReader {
+ public:
+  // `routes` and `nodes` are not owned; they outlive this object. Requires: the table is in
+  // `routes`.
+  RowReader(const Routes& routes, const TableRoute& table, NodeDirectory& nodes, SessionId session);
+
+  // Weights of the rows [row_begin, row_end), as fp32. Nodes are read at the same time.
+  // Errors: Unavailable (a node does not answer, or does not hold what the plan says; names it),
+  // DeadlineExceeded, DataLoss (a damaged row block).
+  absl::Status ReadWeights(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
+                           std::span<float> out) const;
+
+  // Optimizer state of `ids`: per row the scalars, then the arrays of dim.
+  // Errors: as ReadWeights, and OutOfRange.
+  absl::Status ReadState(std::span<const std::int64_t> ids, absl::Time deadline,
+                         std::span<float> out) const;
+
+ private:
+  struct NodeRead;
+
+  NodeRead& ReadOf(NodeId node, std::vector<NodeRead>& reads) const;
+  absl::Status ReadNode(NodeRead& read, absl::Time deadline) const;
+  absl::Status ReadNodes(std::span<NodeRead> reads, absl::Time deadline) const;
+
+  const Routes& routes_;     // Not owned.
+  const TableRoute& table_;  // Not owned.
+  NodeDirectory& nodes_;     // Not owned.
+  const std::size_t replica_;
+};
+
+// Floats of optimizer state per row.
+std::size_t StateFloats(const TableSpec& spec);
+
+}  // namespace embla::client

@@ -1,0 +1,39 @@
+// A data call on its way through the channel.
+#pragma once
+
+#include <cstddef>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "client/route/node_request.h"
+#include "client/transport/node_channel.h"
+
+namespace embla::client {
+
+struct DataRequest {
+  std::variant<NodeLookup, NodeUpdate> call;
+  absl::Time deadline;
+  NodeChannel::Done done;
+
+  bool is_lookup() const { return call.index() == 0; }
+  // Where the answered rows go; updates have none.
+  std::span<std::byte> reply_rows() const {
+    return is_lookup() ? std::get<NodeLookup>(call).reply_rows : std::span<std::byte>();
+  }
+  // On their way to and from the node.
+  std::size_t bytes() const {
+    return reply_rows().size() +
+           std::visit([](const auto& request) { return request.bytes(); }, call);
+  }
+};
+
+// One connection to a node. `done` as in NodeChannel.
+class DataConnection {
+ public:
+  virtual ~DataConnection() = default;
+  virtual void Send(DataRequest request) = 0;
+  // Fails what is in flight with Unavailable.
+  virtual void Close() = 0;
+};
+
+}  // namespace embla::client

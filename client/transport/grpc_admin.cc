@@ -1,0 +1,167 @@
+// Admin over AdminService.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <grpcpp/client_context.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/include/embla/admin.h"
+#include "client/transport/grpc_channel.h"
+#include "core/base/text.h"
+#include "core/wire/status_codec.h"
+#include "embla/v1/admin.grpc.pb.h"
+
+namespace embla::client {
+namespace {
+
+// Before the coordinator gives up waiting for nodes: it then says which one, and cleans up.
+constexpr absl::Duration kReplyReserve = absl::Seconds(1);
+
+class GrpcAdmin final : public Admin {
+ public:
+  GrpcAdmin(const std::string& address, absl::Duration timeout)
+      : address_(address),
+        timeout_(timeout),
+        channel_(MakeChannel(address)),
+        stub_(v1::AdminService::NewStub(channel_)) {}
+
+  absl::Status WaitUntilConnected() const {
+    if (channel_->WaitForConnected(DeadlineOf(absl::Now() + timeout_))) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("coordinator ", address_, " does not answer within ",
+                                               absl::FormatDuration(timeout_)));
+  }
+
+  absl::StatusOr<ClusterStatus> GetClusterStatus() override {
+    v1::ClusterStatus reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->GetClusterStatus(&context, v1::GetClusterStatusRequest(), &reply);
+    });
+    if (!status.ok()) return status;
+    return ClusterStatus{.cluster_id = reply.cluster_id(),
+                         .plan_version = reply.plan_version(),
+                         .nodes_live = reply.nodes_live(),
+                         .nodes_total = reply.nodes_total(),
+                         .tables = reply.tables(),
+                         .started = absl::FromUnixMillis(reply.started_unix_ms()),
+                         .version = reply.version()};
+  }
+
+  absl::StatusOr<std::vector<NodeStatus>> ListNodes() override {
+    v1::ListNodesReply reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->ListNodes(&context, v1::ListNodesRequest(), &reply);
+    });
+    if (!status.ok()) return status;
+    std::vector<NodeStatus> nodes;
+    for (const v1::NodeStatus& node : reply.nodes()) {
+      nodes.push_back({.node_json = node.node_json(),
+                       .live = node.live(),
+                       .plan_version = node.plan_version(),
+                       .last_heartbeat = absl::FromUnixMillis(node.last_heartbeat_unix_ms()),
+                       .device_used_bytes = {node.device_used_bytes().begin(),
+                                             node.device_used_bytes().end()}});
+    }
+    return nodes;
+  }
+
+  absl::StatusOr<TableChange> CreateTable(const std::string& table_json,
+                                          const std::string& placement_json) override {
+    v1::CreateTableRequest request;
+    request.set_table_json(table_json);
+    request.set_placement_json(placement_json);
+    const absl::Duration wait = std::max(timeout_ - kReplyReserve, timeout_ / 2);
+    request.set_wait_ms(static_cast<std::uint32_t>(absl::ToInt64Milliseconds(wait)));
+    return ChangeTable([&](grpc::ClientContext& context, v1::TableReply& reply) {
+      return stub_->CreateTable(&context, request, &reply);
+    });
+  }
+
+  absl::StatusOr<std::uint64_t> DropTable(const std::string& name) override {
+    v1::DropTableRequest request;
+    request.set_name(name);
+    v1::DropTableReply reply;
+    const absl::Status status = Call(
+        [&](grpc::ClientContext& context) { return stub_->DropTable(&context, request, &reply); });
+    if (!status.ok()) return status;
+    return reply.plan_version();
+  }
+
+  absl::StatusOr<TableChange> SetTable(const std::string& name,
+                                       const std::map<std::string, std::string>& values) override {
+    v1::SetTableRequest request;
+    request.set_name(name);
+    for (const auto& [key, value] : values) (*request.mutable_values())[key] = value;
+    return ChangeTable([&](grpc::ClientContext& context, v1::TableReply& reply) {
+      return stub_->SetTable(&context, request, &reply);
+    });
+  }
+
+  absl::StatusOr<TableChange> PlanTable(const std::string& table_json,
+                                        const std::string& placement_json,
+                                        const StatedTopology& topology) override {
+    v1::PlanTableRequest request;
+    request.set_table_json(table_json);
+    request.set_placement_json(placement_json);
+    request.set_nodes(topology.nodes);
+    request.set_devices_per_node(topology.devices_per_node);
+    request.set_device_memory_bytes(topology.device_memory_bytes);
+    return ChangeTable([&](grpc::ClientContext& context, v1::TableReply& reply) {
+      return stub_->PlanTable(&context, request, &reply);
+    });
+  }
+
+  absl::StatusOr<std::string> GetPlanJson() override {
+    v1::Plan reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->GetPlan(&context, v1::GetClusterPlanRequest(), &reply);
+    });
+    if (!status.ok()) return status;
+    return reply.json();
+  }
+
+ private:
+  template <typename Rpc>
+  absl::Status Call(const Rpc& rpc) const {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(absl::Now() + timeout_));
+    const absl::Status status = wire::FromGrpc(rpc(context));
+    // The server's own words need no address in front of them.
+    const bool unreachable = status.code() == absl::StatusCode::kUnavailable ||
+                             status.code() == absl::StatusCode::kDeadlineExceeded;
+    return unreachable ? Annotate(status, absl::StrCat("coordinator ", address_)) : status;
+  }
+
+  template <typename Rpc>
+  absl::StatusOr<TableChange> ChangeTable(const Rpc& rpc) const {
+    v1::TableReply reply;
+    const absl::Status status =
+        Call([&](grpc::ClientContext& context) { return rpc(context, reply); });
+    if (!status.ok()) return status;
+    return TableChange{.table_plan_json = reply.table_plan_json(),
+                       .plan_version = reply.plan_version()};
+  }
+
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::AdminService::Stub> stub_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& admin_address,
+                                                      absl::Duration timeout) {
+  if (timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeout ", absl::FormatDuration(timeout), " must be positive"));
+  }
+  auto admin = std::make_unique<GrpcAdmin>(admin_address, timeout);
+  const absl::Status status = admin->WaitUntilConnected();
+  if (!status.ok()) return status;
+  return admin;
+}
+
+}  // namespace embla::client

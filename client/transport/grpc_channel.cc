@@ -1,0 +1,39 @@
+#include "client/transport/grpc_channel.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+namespace embla::client {
+namespace {
+
+constexpr int kMessageBytesMax = 512 << 20;  // Frames and limits are far below.
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  // Retries are decided above, with the plan in hand.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Two channels to one address are two connections.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A machine that vanished without a word.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+std::chrono::system_clock::time_point DeadlineOf(absl::Time deadline) {
+  // Far beyond every call, and within what gRPC can represent.
+  return absl::ToChronoTime(std::min(deadline, absl::FromUnixSeconds(std::int64_t{1} << 33)));
+}
+
+}  // namespace embla::client

@@ -1,0 +1,165 @@
+#include "client/transport/grpc_coordinator_channel.h"
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include <grpcpp/client_context.h>
+
+#include "absl/strings/str_cat.h"
+#include "client/transport/grpc_channel.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/base/random.h"
+#include "core/base/text.h"
+#include "core/wire/plan_codec.h"
+#include "core/wire/status_codec.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+
+namespace embla::client {
+namespace {
+
+constexpr absl::Duration kWatchBackoffMin = absl::Milliseconds(100);
+constexpr absl::Duration kWatchBackoffMax = absl::Seconds(2);
+
+class GrpcCoordinatorChannel final : public CoordinatorChannel {
+ public:
+  explicit GrpcCoordinatorChannel(const std::string& address)
+      : address_(address), stub_(v1::CoordinatorService::NewStub(MakeChannel(address))) {}
+
+  ~GrpcCoordinatorChannel() override { StopWatch(); }
+
+  absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) override {
+    v1::Plan plan;
+    const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
+      return stub_->GetPlan(&context, v1::GetPlanRequest(), &plan);
+    });
+    if (!status.ok()) return status;
+    return wire::FromMessage(plan);
+  }
+
+  absl::StatusOr<SessionId> OpenSession(std::string_view client_name,
+                                        absl::Time deadline) override {
+    v1::OpenSessionRequest request;
+    request.set_client_name(std::string(client_name));
+    v1::OpenSessionReply reply;
+    const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
+      return stub_->OpenSession(&context, request, &reply);
+    });
+    if (!status.ok()) return status;
+    return SessionId{reply.session()};
+  }
+
+  absl::Status CloseSession(SessionId session, absl::Time deadline) override {
+    v1::CloseSessionRequest request;
+    request.set_session(ToInt(session));
+    v1::CloseSessionReply reply;
+    return Call(deadline, [&](grpc::ClientContext& context) {
+      return stub_->CloseSession(&context, request, &reply);
+    });
+  }
+
+  void StartWatch(PlanVersion newer_than, std::function<void(PlanPtr)> on_plan) override {
+    newer_than_ = newer_than;
+    on_plan_ = std::move(on_plan);
+    watcher_ = std::thread([this] { Watch(); });
+  }
+
+  void StopWatch() override {
+    {
+      MutexLock lock(mu_);
+      stopping_ = true;
+      if (watching_ != nullptr) watching_->TryCancel();
+      changed_.NotifyAll();
+    }
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+ private:
+  template <typename Rpc>
+  absl::Status Call(absl::Time deadline, const Rpc& rpc) {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    const absl::Status status = wire::FromGrpc(rpc(context));
+    return Annotate(status, absl::StrCat("coordinator ", address_));
+  }
+
+  void Watch() {
+    std::minstd_rand random(static_cast<unsigned>(RandomId64()));
+    absl::Duration backoff = kWatchBackoffMin;
+    bool was_up = true;
+    while (true) {
+      absl::Status status;
+      if (WatchOnce(status)) {
+        backoff = kWatchBackoffMin;
+        was_up = true;
+      }
+      MutexLock lock(mu_);
+      if (stopping_) return;
+      if (was_up) {
+        LogWarning("client", "the watch of the plan ended; trying again coordinator=", address_,
+                   " status=", status.ToString());
+        was_up = false;
+      }
+      const double jitter = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+      const absl::Time until = absl::Now() + backoff * jitter;
+      while (!stopping_ && absl::Now() < until) changed_.WaitFor(mu_, until - absl::Now());
+      if (stopping_) return;
+      backoff = std::min(backoff * 2, kWatchBackoffMax);
+    }
+  }
+
+  // One stream, until it ends. Returns whether anything came.
+  bool WatchOnce(absl::Status& status) {
+    grpc::ClientContext context;
+    {
+      MutexLock lock(mu_);
+      if (stopping_) return false;
+      watching_ = &context;
+    }
+    v1::GetPlanRequest request;
+    request.set_newer_than(ToInt(newer_than_));
+    const auto reader = stub_->WatchPlan(&context, request);
+    bool any = false;
+    v1::Plan message;
+    while (reader->Read(&message)) {
+      any = true;
+      absl::StatusOr<PlanPtr> plan = wire::FromMessage(message);
+      if (!plan.ok()) {
+        LogError("client", "a plan cannot be read version=", message.version(),
+                 " status=", plan.status().ToString());
+        continue;
+      }
+      newer_than_ = (*plan)->version();
+      on_plan_(*std::move(plan));
+    }
+    {
+      MutexLock lock(mu_);
+      watching_ = nullptr;
+    }
+    status = wire::FromGrpc(reader->Finish());
+    return any;
+  }
+
+  const std::string address_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+
+  // Of the watcher, once it runs.
+  PlanVersion newer_than_{};
+  std::function<void(PlanPtr)> on_plan_;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::thread watcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<CoordinatorChannel> MakeGrpcCoordinatorChannel(const std::string& address) {
+  return std::make_unique<GrpcCoordinatorChannel>(address);
+}
+
+}  // namespace embla::client

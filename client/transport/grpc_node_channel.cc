@@ -1,0 +1,103 @@
+#include "client/transport/grpc_node_channel.h"
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include <grpcpp/client_context.h>
+
+#include "client/transport/grpc_channel.h"
+#include "client/transport/in_flight_gate.h"
+#include "client/transport/stream_connection.h"
+#include "client/transport/unary_connection.h"
+#include "core/base/buffer.h"
+#include "core/wire/status_codec.h"
+#include "embla/v1/data.grpc.pb.h"
+
+namespace embla::client {
+namespace {
+
+class GrpcNodeChannel final : public NodeChannel {
+ public:
+  GrpcNodeChannel(const std::string& address, const GrpcNodeOptions& options, Timer& timer)
+      : timer_(timer),
+        gate_(options.in_flight_bytes_max, timer,
+              [this](DataRequest request) { Start(std::move(request)); }),
+        reads_channel_(MakeChannel(address)) {
+    for (int i = 0; i < options.connections; ++i) {
+      // ReadRows shares the first connection.
+      std::shared_ptr<grpc::Channel> channel = i == 0 ? reads_channel_ : MakeChannel(address);
+      if (options.transport == Transport::kStream) {
+        connections_.push_back(std::make_unique<StreamConnection>(std::move(channel), timer));
+      } else {
+        connections_.push_back(std::make_unique<UnaryConnection>(std::move(channel)));
+      }
+    }
+  }
+
+  ~GrpcNodeChannel() override { Close(); }
+
+  void Lookup(NodeLookup request, absl::Time deadline, Done done) override {
+    gate_.Enter({std::move(request), deadline, std::move(done)});
+  }
+
+  void Update(NodeUpdate request, absl::Time deadline, Done done) override {
+    gate_.Enter({std::move(request), deadline, std::move(done)});
+  }
+
+  absl::Status ReadRows(const RowsQuery& query, absl::Time deadline,
+                        const RowBlockSink& sink) override {
+    v1::ReadRowsRequest request;
+    request.set_table_id(ToInt(query.table));
+    request.set_row_begin(query.row_begin);
+    request.set_row_end(query.row_end);
+    request.mutable_row_ids()->Add(query.row_ids.begin(), query.row_ids.end());
+    request.set_with_state(query.with_state);
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    const auto stub = v1::DataService::NewStub(reads_channel_);
+    const auto reader = stub->ReadRows(&context, request);
+    v1::ReadRowsReply reply;
+    absl::Status status;
+    while (status.ok() && reader->Read(&reply)) {
+      Buffer block = Buffer::Allocate(reply.row_block().size());  // Aligned, as decoding needs it.
+      std::copy(reply.row_block().begin(), reply.row_block().end(),
+                reinterpret_cast<char*>(block.data()));
+      status = sink(block.bytes());
+    }
+    if (!status.ok()) context.TryCancel();
+    const absl::Status finish = wire::FromGrpc(reader->Finish());
+    return status.ok() ? finish : status;
+  }
+
+  void Close() override {
+    for (const auto& connection : connections_) connection->Close();
+    gate_.FailWaiting(absl::UnavailableError("the connection was given up"));
+  }
+
+ private:
+  void Start(DataRequest request) {
+    // Expired while it waited for its turn: the node need not see it.
+    if (request.deadline <= timer_.Now()) {
+      return request.done(
+          {.status = absl::DeadlineExceededError("the time was over before sending")});
+    }
+    const std::size_t turn = next_connection_.fetch_add(1, std::memory_order_relaxed);
+    connections_[turn % connections_.size()]->Send(std::move(request));
+  }
+
+  Timer& timer_;  // Not owned; outlives this object.
+  InFlightGate gate_;
+  const std::shared_ptr<grpc::Channel> reads_channel_;
+  std::atomic<std::size_t> next_connection_ = 0;              // Any order will do.
+  std::vector<std::unique_ptr<DataConnection>> connections_;  // Last: their calls use the gate.
+};
+
+}  // namespace
+
+std::unique_ptr<NodeChannel> MakeGrpcNodeChannel(const std::string& address,
+                                                 const GrpcNodeOptions& options, Timer& timer) {
+  return std::make_unique<GrpcNodeChannel>(address, options, timer);
+}
+
+}  // namespace embla::client

@@ -1,0 +1,119 @@
+#include "client/transport/unary_connection.h"
+
+#include <utility>
+
+#include <grpcpp/client_context.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client/transport/grpc_channel.h"
+#include "client/transport/request_bytes.h"
+#include "core/wire/reply_codec.h"
+#include "core/wire/status_codec.h"
+
+namespace embla::client {
+namespace {
+
+constexpr char kLookupMethod[] = "/embla.v1.DataService/Lookup";
+constexpr char kUpdateMethod[] = "/embla.v1.DataService/Update";
+
+absl::Status DecodeReply(const DataRequest& request, grpc::ByteBuffer& reply) {
+  if (!request.is_lookup()) {
+    const auto decoded = wire::DecodeUpdateReply(reply);
+    return decoded.ok() ? absl::OkStatus()
+                        : absl::InternalError(absl::StrCat("not a reply to an update: ",
+                                                           decoded.status().message()));
+  }
+  const std::span<std::byte> rows = request.reply_rows();
+  std::size_t received = 0;
+  const auto decoded =
+      wire::DecodeLookupReply(reply, [&](std::size_t size) -> absl::StatusOr<std::byte*> {
+        received = size;
+        if (size == rows.size()) return rows.data();
+        return absl::InternalError(
+            absl::StrCat("the reply has ", size, " bytes of rows, not ", rows.size()));
+      });
+  if (!decoded.ok()) {
+    return absl::InternalError(
+        absl::StrCat("not a reply to the lookup: ", decoded.status().message()));
+  }
+  if (received != rows.size()) {
+    return absl::InternalError(absl::StrCat("the reply has no rows, not ", rows.size(), " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct UnaryConnection::Call {
+  DataRequest request;
+  grpc::ClientContext context;
+  grpc::ByteBuffer message;
+  grpc::ByteBuffer reply;
+  std::size_t sent_bytes = 0;
+  Call* previous = nullptr;
+  Call* next = nullptr;
+};
+
+UnaryConnection::~UnaryConnection() {
+  Close();
+  MutexLock lock(mu_);
+  while (calls_ != nullptr) idle_.Wait(mu_);
+}
+
+void UnaryConnection::Send(DataRequest request) {
+  auto* call = new Call;
+  call->request = std::move(request);
+  call->context.set_deadline(DeadlineOf(call->request.deadline));
+  const char* method = kLookupMethod;
+  if (call->request.is_lookup()) {
+    auto& lookup = std::get<NodeLookup>(call->request.call);
+    call->message = wire::EncodeLookupRequest(lookup.batch, PayloadOf(lookup));
+  } else {
+    auto& update = std::get<NodeUpdate>(call->request.call);
+    call->message = wire::EncodeUpdateRequest(update.batch, PayloadOf(update));
+    method = kUpdateMethod;
+  }
+  call->sent_bytes = call->message.Length();
+  bool closed = false;
+  {
+    MutexLock lock(mu_);
+    closed = closed_;
+    if (!closed) {
+      call->next = calls_;
+      if (calls_ != nullptr) calls_->previous = call;
+      calls_ = call;
+    }
+  }
+  if (closed) {
+    call->request.done({.status = absl::UnavailableError("the connection was given up")});
+    delete call;
+    return;
+  }
+  stub_.UnaryCall(&call->context, method, grpc::StubOptions(), &call->message, &call->reply,
+                  [this, call](const grpc::Status& status) { OnDone(call, status); });
+}
+
+void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
+  NodeReply reply{.status = wire::FromGrpc(status),
+                  .sent_bytes = call->sent_bytes,
+                  .received_bytes = call->reply.Length()};
+  if (reply.status.ok()) reply.status = DecodeReply(call->request, call->reply);
+  call->request.done(std::move(reply));
+  // After done: the destructor waits for it.
+  {
+    MutexLock lock(mu_);
+    (call->previous == nullptr ? calls_ : call->previous->next) = call->next;
+    if (call->next != nullptr) call->next->previous = call->previous;
+    idle_.NotifyAll();
+  }
+  delete call;
+}
+
+void UnaryConnection::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  for (Call* call = calls_; call != nullptr; call = call->next) call->context.TryCancel();
+}
+
+}  // namespace embla::client
