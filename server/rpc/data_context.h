@@ -16,7 +16,7 @@
 namespace embla {
 
 struct DataServiceOptions {
-  wire::RequestLimits limits;
+  wire::RequestLimits limits = {};
   absl::Duration deadline_default = absl::Seconds(30);  // Of a request that states none.
   // Per stream. A stream over a limit is not read until replies have been sent; one request is
   // always taken.

@@ -1,0 +1,77 @@
+// Test support: a coordinator in memory behind real listeners on loopback, with plain stubs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "core/base/clock.h"
+#include "core/metrics/metrics.h"
+#include "embla/v1/admin.grpc.pb.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/coordinator_host.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/rpc_server.h"
+#include "server/state_store/memory_state_store.h"
+
+namespace embla {
+
+class CoordinatorFixture : public ::testing::Test {
+ protected:
+  // Again: on the same store and, given `listen`, on the same port, as after a restart.
+  void Start(const std::string& listen = "127.0.0.1:0") {
+    CoordinatorOptions options;
+    options.new_cluster_id = "test-cluster";
+    options.heartbeat_interval = absl::Milliseconds(50);
+    auto coordinator = Coordinator::Open(store_, options, Clock::Real().Now());
+    ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+    host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), CoordinatorHostOptions(),
+                                              Clock::Real(), &metrics_);
+    service_ = std::make_unique<CoordinatorService>(*host_);
+    admin_service_ = std::make_unique<AdminService>(*host_);
+    grpc::Service* const services[] = {service_.get(), admin_service_.get()};
+    auto server = RpcServer::Start({.listen = listen}, services);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto channel = grpc::CreateCustomChannel(server_->address(),
+                                                   grpc::InsecureChannelCredentials(), arguments);
+    stub_ = v1::CoordinatorService::NewStub(channel);
+    admin_ = v1::AdminService::NewStub(channel);
+  }
+
+  void Stop() {
+    if (server_ == nullptr) return;
+    host_->StopListeners();
+    host_->Stop();
+    server_->Shutdown(absl::Seconds(5));
+    server_.reset();
+    service_.reset();
+    admin_service_.reset();
+    host_.reset();
+  }
+
+  void TearDown() override { Stop(); }
+
+  static v1::CreateTableRequest TableRequest(const std::string& name) {
+    v1::CreateTableRequest request;
+    request.set_table_json(R"({"name": ")" + name + R"(", "rows": 100, "dim": 8})");
+    request.set_placement_json(R"({"sharding": "row_wise"})");
+    return request;
+  }
+
+  MemoryStateStore store_;
+  Metrics metrics_;
+  std::unique_ptr<CoordinatorHost> host_;
+  std::unique_ptr<CoordinatorService> service_;
+  std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+};
+
+}  // namespace embla

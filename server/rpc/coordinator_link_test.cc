@@ -1,0 +1,120 @@
+#include "server/rpc/coordinator_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/rpc/coordinator_fixture.h"
+#include "server/rpc/fake_shard_node.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CoordinatorLinkTest : public CoordinatorFixture {
+ protected:
+  CoordinatorLinkOptions Options(const std::string& name) const {
+    CoordinatorLinkOptions options;
+    options.coordinator = server_->address();
+    options.registration.name = name;
+    options.registration.address = "127.0.0.1:9";
+    options.registration.devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
+    options.registration.incarnation = 77;
+    options.backoff_min = absl::Milliseconds(5);
+    options.backoff_max = absl::Milliseconds(50);
+    return options;
+  }
+
+  // Asks the coordinator until `condition` holds of its nodes.
+  bool AwaitNodes(const std::function<bool(const v1::ListNodesReply&)>& condition) {
+    const absl::Time until = Clock::Real().Now() + kTestWaitMax;
+    while (Clock::Real().Now() < until) {
+      grpc::ClientContext context;
+      v1::ListNodesReply reply;
+      if (admin_->ListNodes(&context, {}, &reply).ok() && condition(reply)) return true;
+    }
+    return false;
+  }
+  static bool OneLive(const v1::ListNodesReply& reply) {
+    return reply.nodes_size() == 1 && reply.nodes(0).live();
+  }
+
+  grpc::Status Create(const std::string& name) {
+    grpc::ClientContext context;
+    v1::TableReply reply;
+    return admin_->CreateTable(&context, TableRequest(name), &reply);
+  }
+
+  FakeShardNode node_;
+};
+
+TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
+  Start();
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
+    return OneLive(reply) && reply.nodes(0).device_used_bytes_size() == 2;
+  }));
+  EXPECT_TRUE(link.registered());
+  const grpc::Status created = Create("t");
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  EXPECT_EQ(node_.plan()->tables().size(), 1u);
+  EXPECT_NE(node_.self(), NodeId{});
+}
+
+TEST_F(CoordinatorLinkTest, ReportsAPlanThatItCannotInstall) {
+  Start();
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return ToInt(node.version()) > 0; }));
+  node_.FailInstalls(absl::ResourceExhaustedError("device 0 is full"));
+  const grpc::Status created = Create("t");
+  EXPECT_EQ(created.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(created.error_message(), HasSubstr("device 0 is full"));
+  EXPECT_TRUE(host_->plan()->tables().empty());
+}
+
+TEST_F(CoordinatorLinkTest, ComesBackWhenTheCoordinatorDoes) {
+  Start();
+  const std::string address = server_->address();
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  ASSERT_TRUE(Create("before").ok());
+  for (int round = 0; round < 3; ++round) {
+    Stop();
+    Start(address);
+    ASSERT_TRUE(AwaitNodes(OneLive)) << round;
+  }
+  const grpc::Status created = Create("after");
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  EXPECT_EQ(node_.plan()->tables().size(), 2u);
+}
+
+TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
+  Start();
+  {
+    CoordinatorLink link(Options("n0"), node_);
+    ASSERT_TRUE(AwaitNodes(OneLive));
+  }
+  CoordinatorLinkOptions options = Options("n0");
+  options.registration.incarnation = 78;
+  CoordinatorLink link(options, node_);
+  EXPECT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
+    return OneLive(reply) && reply.nodes(0).incarnation() == 78;
+  }));
+}
+
+TEST_F(CoordinatorLinkTest, StopsWhileTheCoordinatorIsAway) {
+  Start();
+  const CoordinatorLinkOptions options = Options("n0");
+  Stop();
+  CoordinatorLink link(options, node_);
+  EXPECT_FALSE(link.registered());
+}
+
+}  // namespace
+}  // namespace embla

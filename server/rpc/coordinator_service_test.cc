@@ -1,0 +1,279 @@
+#include "server/rpc/coordinator_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "core/wire/plan_codec.h"
+#include "server/rpc/coordinator_fixture.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A shard server as any program with the protocol could be one: installs every plan at once.
+class PlainNode {
+ public:
+  PlainNode(v1::CoordinatorService::Stub& stub, const std::string& name, std::uint64_t incarnation)
+      : stream_(stub.NodeLink(&context_)) {
+    v1::NodeReport report;
+    v1::Registration& registration = *report.mutable_registration();
+    registration.set_name(name);
+    registration.set_address("127.0.0.1:9");
+    registration.set_incarnation(incarnation);
+    v1::Device& device = *registration.add_devices();
+    device.set_kind(v1::Device::KIND_CPU);
+    device.set_memory_bytes(1 << 20);
+    stream_->Write(report);
+  }
+  ~PlainNode() {
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+  bool Read(v1::NodeCommand& command) { return stream_->Read(&command); }
+  void Beat(std::uint64_t installed, std::uint64_t failed = 0) {
+    v1::NodeReport report;
+    report.mutable_heartbeat()->set_plan_version(installed);
+    if (failed != 0) {
+      report.mutable_heartbeat()->set_failed_plan_version(failed);
+      report.mutable_heartbeat()->set_failure_code(8);
+      report.mutable_heartbeat()->set_failure_message("no memory here");
+    }
+    stream_->Write(report);
+  }
+  grpc::Status Finish() {
+    v1::NodeCommand command;
+    while (Read(command)) {
+    }
+    return stream_->Finish();
+  }
+  // Reads plans until one has `tables` tables; answers each as installed, or that one as failed.
+  void InstallUntil(int tables, bool fail = false) {
+    v1::NodeCommand command;
+    while (Read(command)) {
+      if (!command.has_install_plan()) continue;
+      const auto plan = wire::FromMessage(command.install_plan());
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const bool found = static_cast<int>((*plan)->tables().size()) == tables;
+      const std::uint64_t version = ToInt((*plan)->version());
+      if (found && fail) {
+        Beat(version - 1, version);
+      } else {
+        Beat(version);
+      }
+      if (found) return;
+    }
+    FAIL() << "the link ended";
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::NodeReport, v1::NodeCommand>> stream_;
+};
+
+using CoordinatorServiceTest = CoordinatorFixture;
+
+TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndGetsThePlan) {
+  Start();
+  PlainNode node(*stub_, "n0", 1);
+  v1::NodeCommand command;
+  ASSERT_TRUE(node.Read(command));
+  ASSERT_TRUE(command.has_registered());
+  EXPECT_GT(command.registered().node_id(), 0u);
+  EXPECT_EQ(command.registered().cluster_id(), "test-cluster");
+  EXPECT_EQ(command.registered().heartbeat_ms(), 50u);
+  ASSERT_TRUE(node.Read(command));
+  const auto plan = wire::FromMessage(command.install_plan());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ((*plan)->nodes().size(), 1u);
+  EXPECT_EQ((*plan)->nodes()[0].name, "n0");
+}
+
+TEST_F(CoordinatorServiceTest, ASecondLiveNodeOfANameIsRefused) {
+  Start();
+  PlainNode first(*stub_, "n0", 1);
+  v1::NodeCommand command;
+  ASSERT_TRUE(first.Read(command));
+  PlainNode second(*stub_, "n0", 2);
+  EXPECT_EQ(second.Finish().error_code(), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(CoordinatorServiceTest, AHeartbeatBeforeTheRegistrationIsRefused) {
+  Start();
+  grpc::ClientContext context;
+  const auto stream = stub_->NodeLink(&context);
+  v1::NodeReport report;
+  report.mutable_heartbeat();
+  stream->Write(report);
+  v1::NodeCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
+  Start();
+  PlainNode node(*stub_, "n0", 1);
+  std::thread installer([&] { node.InstallUntil(1); });
+  // The node is in the plan once ListNodes shows it live.
+  v1::ListNodesReply nodes;
+  while (nodes.nodes_size() == 0) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
+  }
+  grpc::ClientContext context;
+  v1::TableReply reply;
+  const grpc::Status status = admin_->CreateTable(&context, TableRequest("clicks"), &reply);
+  installer.join();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(reply.table_plan_json(), HasSubstr("clicks"));
+
+  grpc::ClientContext get;
+  v1::Plan plan;
+  ASSERT_TRUE(stub_->GetPlan(&get, {}, &plan).ok());
+  EXPECT_EQ((*wire::FromMessage(plan))->tables().size(), 1u);
+
+  grpc::ClientContext again;
+  EXPECT_EQ(admin_->CreateTable(&again, TableRequest("clicks"), &reply).error_code(),
+            grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {
+  Start();
+  PlainNode node(*stub_, "n0", 1);
+  std::thread installer([&] { node.InstallUntil(1, /*fail=*/true); });
+  v1::ListNodesReply nodes;
+  while (nodes.nodes_size() == 0) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
+  }
+  grpc::ClientContext context;
+  v1::TableReply reply;
+  const grpc::Status status = admin_->CreateTable(&context, TableRequest("clicks"), &reply);
+  installer.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no memory here"));
+  EXPECT_TRUE(host_->plan()->tables().empty());
+}
+
+TEST_F(CoordinatorServiceTest, StoppingFailsACreationThatIsAwaited) {
+  Start();
+  PlainNode node(*stub_, "n0", 1);
+  v1::ListNodesReply nodes;
+  while (nodes.nodes_size() == 0) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
+  }
+  grpc::Status status;
+  std::thread creator([&] {
+    grpc::ClientContext context;
+    v1::TableReply reply;
+    status = admin_->CreateTable(&context, TableRequest("clicks"), &reply);
+  });
+  // The plan with the table reaches the node, which does not answer.
+  v1::NodeCommand command;
+  bool seen = false;
+  while (!seen && node.Read(command)) {
+    seen = command.has_install_plan() &&
+           (*wire::FromMessage(command.install_plan()))->tables().size() == 1;
+  }
+  Stop();
+  creator.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(CoordinatorServiceTest, WatchersGetTheCurrentPlanAndNewerOnes) {
+  Start();
+  PlainNode first(*stub_, "n0", 1);
+  v1::NodeCommand command;
+  ASSERT_TRUE(first.Read(command));
+  grpc::ClientContext context;
+  const auto watch = stub_->WatchPlan(&context, {});
+  v1::Plan plan;
+  ASSERT_TRUE(watch->Read(&plan));
+  const std::uint64_t version = plan.version();
+  PlainNode second(*stub_, "n1", 2);
+  ASSERT_TRUE(watch->Read(&plan));
+  EXPECT_GT(plan.version(), version);
+  EXPECT_EQ((*wire::FromMessage(plan))->nodes().size(), 2u);
+  Stop();
+  EXPECT_FALSE(watch->Read(&plan));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
+  std::set<std::uint64_t> sessions;
+  for (int round = 0; round < 3; ++round) {
+    Start();
+    for (int i = 0; i < 5; ++i) {
+      grpc::ClientContext context;
+      v1::OpenSessionReply reply;
+      ASSERT_TRUE(stub_->OpenSession(&context, {}, &reply).ok());
+      EXPECT_NE(reply.session(), 0u);
+      EXPECT_TRUE(sessions.insert(reply.session()).second);
+    }
+    Stop();
+  }
+  Start();
+  v1::CloseSessionRequest close;
+  close.set_session(*sessions.begin());
+  v1::CloseSessionReply closed;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub_->CloseSession(&context, close, &closed).ok());
+}
+
+TEST_F(CoordinatorServiceTest, AdminRequestsAreCheckedAndExplained) {
+  Start();
+  struct Case {
+    std::string table;
+    std::string placement;
+    const char* message;
+  };
+  for (const Case& bad : {Case{"{", "", "table_json"}, Case{R"({"name": 5})", "", "table_json"},
+                          Case{R"({"name": "t", "rows": 1, "dim": 4, "typo": 1})", "", "typo"},
+                          Case{R"({"name": "t", "rows": 1, "dim": 4})", "[]", "placement_json"}}) {
+    v1::CreateTableRequest request;
+    request.set_table_json(bad.table);
+    request.set_placement_json(bad.placement);
+    grpc::ClientContext context;
+    v1::TableReply reply;
+    const grpc::Status status = admin_->CreateTable(&context, request, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << bad.table;
+    EXPECT_THAT(status.error_message(), HasSubstr(bad.message));
+  }
+  grpc::ClientContext drop;
+  v1::DropTableRequest none;
+  none.set_name("none");
+  v1::DropTableReply dropped;
+  EXPECT_EQ(admin_->DropTable(&drop, none, &dropped).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(CoordinatorServiceTest, PlansATableOnAStatedTopologyWithoutCreatingIt) {
+  Start();
+  v1::PlanTableRequest request;
+  request.set_table_json(R"({"name": "big", "rows": 1600000000, "dim": 8, "row_granules": 4096})");
+  request.set_placement_json(R"({"sharding": "row_wise"})");
+  request.set_nodes(2);
+  request.set_devices_per_node(8);
+  request.set_device_memory_bytes(std::int64_t{80} << 30);
+  grpc::ClientContext context;
+  v1::TableReply reply;
+  const grpc::Status status = admin_->PlanTable(&context, request, &reply);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(reply.table_plan_json(), HasSubstr("big"));
+  EXPECT_TRUE(host_->plan()->tables().empty());
+
+  grpc::ClientContext status_context;
+  v1::ClusterStatus cluster;
+  ASSERT_TRUE(admin_->GetClusterStatus(&status_context, {}, &cluster).ok());
+  EXPECT_EQ(cluster.cluster_id(), "test-cluster");
+  EXPECT_EQ(cluster.tables(), 0u);
+}
+
+}  // namespace
+}  // namespace embla

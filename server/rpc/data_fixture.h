@@ -1,0 +1,93 @@
+// Test support: a DataService with a FakeShardNode behind a real listener on loopback, and plain
+// generated stubs to it, as a client in any language would have.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "core/metrics/metrics.h"
+#include "embla/v1/data.grpc.pb.h"
+#include "server/rpc/data_service.h"
+#include "server/rpc/fake_shard_node.h"
+#include "server/rpc/rpc_server.h"
+
+namespace embla {
+
+class DataFixture : public ::testing::Test {
+ protected:
+  void Start(const DataServiceOptions& options = {}, const RpcServerOptions& server = {}) {
+    service_ = std::make_unique<DataService>(node_, pool_, &metrics_, options);
+    grpc::Service* const services[] = {service_.get()};
+    absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(server, services);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channel_ = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(),
+                                         arguments);
+    stub_ = v1::DataService::NewStub(channel_);
+  }
+
+  void TearDown() override {
+    node_.Release();
+    if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+  }
+
+  // An unpooled lookup of `ids` with two columns.
+  static v1::LookupRequest LookupOf(const std::vector<std::int64_t>& ids,
+                                    std::uint32_t columns = 2) {
+    v1::LookupRequest request;
+    v1::LookupPart& part = *request.add_parts();
+    part.set_table_id(1);
+    part.set_pooling(v1::POOLING_NONE);
+    part.set_column_end(columns);
+    part.set_ids_count(static_cast<std::uint32_t>(ids.size()));
+    request.set_ids(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8));
+    return request;
+  }
+
+  static std::string RowsOf(const std::vector<std::int64_t>& ids, std::uint32_t columns = 2) {
+    std::vector<float> rows;
+    for (const std::int64_t id : ids) {
+      for (std::uint32_t c = 0; c < columns; ++c) {
+        rows.push_back(FakeShardNode::Value(RowId{id}, c));
+      }
+    }
+    return std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float));
+  }
+
+  static v1::UpdateRequest UpdateOf(std::uint64_t seq, std::size_t rows) {
+    v1::UpdateRequest request;
+    request.set_session(1);
+    request.set_seq(seq);
+    v1::UpdatePart& part = *request.add_parts();
+    part.set_table_id(1);
+    part.set_form(v1::GRADIENT_FORM_ROWS);
+    part.set_column_end(2);
+    part.set_ids_count(static_cast<std::uint32_t>(rows));
+    request.set_ids(std::string(rows * 8, '\0'));
+    request.set_gradients(std::string(rows * 8, '\0'));
+    return request;
+  }
+
+  grpc::Status Lookup(const v1::LookupRequest& request, v1::LookupReply& reply) {
+    grpc::ClientContext context;
+    return stub_->Lookup(&context, request, &reply);
+  }
+
+  FakeShardNode node_;
+  BufferPool pool_;
+  Metrics metrics_;
+  std::unique_ptr<DataService> service_;
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::DataService::Stub> stub_;
+};
+
+}  // namespace embla

@@ -1,0 +1,208 @@
+#include "server/rpc/data_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/rpc/data_fixture.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+using DataServiceUnary = DataFixture;
+
+TEST_F(DataServiceUnary, AGeneratedClientLooksUpAndUpdates) {
+  Start();
+  v1::LookupReply reply;
+  const std::vector<std::int64_t> ids = {5, 9, 5};
+  ASSERT_TRUE(Lookup(LookupOf(ids), reply).ok());
+  EXPECT_EQ(reply.rows(), RowsOf(ids));
+  EXPECT_EQ(reply.plan_version(), 3u);
+
+  for (const std::uint64_t seq : {6, 7}) {
+    grpc::ClientContext context;
+    v1::UpdateReply update;
+    ASSERT_TRUE(stub_->Update(&context, UpdateOf(seq, 3), &update).ok());
+    EXPECT_EQ(update.duplicate(), seq == 7);
+  }
+  EXPECT_EQ(node_.updated_rows(), 6u);
+}
+
+TEST_F(DataServiceUnary, ServesUnixSockets) {
+  const std::string path = ::testing::TempDir() + "embla_data_service_test.sock";
+  Start({}, {.listen = "unix:" + path});
+  EXPECT_EQ(server_->address(), "unix:" + path);
+  v1::LookupReply reply;
+  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+}
+
+TEST_F(DataServiceUnary, RepliesOfManyMegabytesArrive) {
+  Start();
+  std::vector<std::int64_t> ids(20'000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i * 7 % 1000);
+  v1::LookupReply reply;
+  ASSERT_TRUE(Lookup(LookupOf(ids, 128), reply).ok());
+  EXPECT_TRUE(reply.rows() == RowsOf(ids, 128));
+}
+
+TEST_F(DataServiceUnary, MalformedRequestsAreRefusedAndTheNextIsServed) {
+  Start();
+  v1::LookupRequest bad = LookupOf({1, 2});
+  bad.mutable_ids()->resize(9);
+  v1::LookupReply reply;
+  const grpc::Status status = Lookup(bad, reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("`ids` has 9 bytes"));
+  EXPECT_EQ(node_.taken(), 0u);
+  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+}
+
+TEST_F(DataServiceUnary, ErrorsOfTheNodePassThrough) {
+  Start();
+  v1::LookupRequest unknown = LookupOf({1});
+  unknown.mutable_parts(0)->set_table_id(404);
+  v1::LookupReply reply;
+  const grpc::Status status = Lookup(unknown, reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), HasSubstr("table 404"));
+}
+
+TEST_F(DataServiceUnary, AGiganticRequestIsRefused) {
+  Start({}, {.message_bytes_max = 1 << 20});
+  v1::LookupReply reply;
+  const grpc::Status status = Lookup(LookupOf(std::vector<std::int64_t>(200'000)), reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+}
+
+TEST_F(DataServiceUnary, TheNodeGetsTheCallersDeadlineOrTheDefault) {
+  Start({.deadline_default = absl::Hours(1)});
+  v1::LookupReply reply;
+  ASSERT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_GT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(50));
+  EXPECT_LT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(61));
+
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
+  ASSERT_TRUE(stub_->Lookup(&context, LookupOf({1}), &reply).ok());
+  EXPECT_LT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(6));
+}
+
+TEST_F(DataServiceUnary, CallsAreCountedByMethodAndCode) {
+  Start();
+  v1::LookupReply reply;
+  ASSERT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  v1::LookupRequest unknown = LookupOf({1});
+  unknown.mutable_parts(0)->set_table_id(404);
+  ASSERT_FALSE(Lookup(unknown, reply).ok());
+  const std::string text = metrics_.Text();
+  EXPECT_THAT(text, HasSubstr("embla_requests_total{code=\"OK\",method=\"Lookup\"} 1"));
+  EXPECT_THAT(text, HasSubstr("embla_requests_total{code=\"NOT_FOUND\",method=\"Lookup\"} 1"));
+}
+
+TEST_F(DataServiceUnary, ShutdownWaitsForCallsInFlight) {
+  Start();
+  node_.Hold();
+  v1::LookupReply reply;
+  grpc::Status status;
+  std::thread caller([&] { status = Lookup(LookupOf({4}), reply); });
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+  std::thread stopper([&] { server_->Shutdown(kTestWaitMax); });
+  node_.Release();
+  stopper.join();
+  caller.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.rows(), RowsOf({4}));
+}
+
+using DataServiceReadRows = DataFixture;
+
+v1::ReadRowsRequest Range(std::int64_t begin, std::int64_t end) {
+  v1::ReadRowsRequest request;
+  request.set_table_id(1);
+  request.set_row_begin(begin);
+  request.set_row_end(end);
+  return request;
+}
+
+TEST_F(DataServiceReadRows, StreamsEveryBlockInOrder) {
+  Start();
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRows(&context, Range(3, 60));
+  v1::ReadRowsReply reply;
+  std::string first_bytes;
+  while (reader->Read(&reply)) first_bytes += reply.row_block()[0];
+  EXPECT_TRUE(reader->Finish().ok());
+  ASSERT_EQ(first_bytes.size(), 57u);
+  for (std::size_t i = 0; i < first_bytes.size(); ++i) {
+    EXPECT_EQ(first_bytes[i], static_cast<char>(i + 3));
+  }
+}
+
+TEST_F(DataServiceReadRows, RefusesWhatIsNoRange) {
+  Start();
+  for (const auto& [begin, end] : {std::pair(5, 4), std::pair(-1, 4)}) {
+    grpc::ClientContext context;
+    const auto reader = stub_->ReadRows(&context, Range(begin, end));
+    v1::ReadRowsReply reply;
+    EXPECT_FALSE(reader->Read(&reply));
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+}
+
+TEST_F(DataServiceReadRows, ErrorsOfTheNodePassThrough) {
+  Start();
+  v1::ReadRowsRequest request = Range(0, 10);
+  request.set_table_id(404);
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRows(&context, request);
+  v1::ReadRowsReply reply;
+  EXPECT_FALSE(reader->Read(&reply));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(DataServiceReadRows, AReaderThatGoesAwayEndsTheReading) {
+  Start();
+  node_.SetBlockBytes(1 << 20);
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRows(&context, Range(0, 1'000'000));
+  v1::ReadRowsReply reply;
+  ASSERT_TRUE(reader->Read(&reply));
+  context.TryCancel();
+  EXPECT_TRUE(node_.Await([](const FakeShardNode& node) { return !node.last_read().ok(); }));
+  // A terabyte was asked for; flow control let only a little of it be read.
+  EXPECT_LT(node_.blocks_read(), 1000);
+}
+
+TEST_F(DataServiceReadRows, AReaderThatTakesNothingIsCutOff) {
+  Start({.read_stall_max = absl::Milliseconds(50)});
+  node_.SetBlockBytes(1 << 20);
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRows(&context, Range(0, 1'000'000));
+  EXPECT_TRUE(node_.Await([](const FakeShardNode& node) {
+    return node.last_read().code() == absl::StatusCode::kDeadlineExceeded;
+  }));
+  context.TryCancel();
+}
+
+TEST(RpcServerStart, RefusesOtherMachinesUnlessInsecure) {
+  const auto refused = RpcServer::Start({.listen = "0.0.0.0:0"}, {});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
+  EXPECT_TRUE(RpcServer::Start({.listen = "0.0.0.0:0", .insecure = true}, {}).ok());
+}
+
+TEST(RpcServerStart, SaysThatAPortIsTaken) {
+  const auto first = RpcServer::Start({}, {});
+  ASSERT_TRUE(first.ok());
+  const auto second = RpcServer::Start({.listen = (*first)->address()}, {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace embla
