@@ -1,0 +1,197 @@
+#include "server/shard/testing/local_cluster.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/check.h"
+
+namespace embla::testing {
+
+LocalTransport::LocalTransport(std::uint32_t seed) : random_(seed) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+LocalTransport::~LocalTransport() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void LocalTransport::SetNode(NodeId id, ShardNode* node) {
+  MutexLock lock(mu_);
+  nodes_[id] = node;
+  while (delivering_) changed_.Wait(mu_);
+}
+
+void LocalTransport::SetFaults(Faults faults) {
+  MutexLock lock(mu_);
+  faults_ = faults;
+}
+
+std::uint64_t LocalTransport::messages(ReplicaMessage::Kind kind) const {
+  MutexLock lock(mu_);
+  const auto it = counts_.find(kind);
+  return it == counts_.end() ? 0 : it->second;
+}
+
+LocalTransport::Delivery LocalTransport::CopyOf(NodeId node, const ReplicaMessage& message) {
+  Delivery copy{node, {}, {}, nullptr};
+  copy.message.kind = message.kind;
+  copy.message.table = message.table;
+  copy.message.incarnation = message.incarnation;
+  copy.message.order = message.order;
+  copy.message.first = message.first;
+  copy.message.last = message.last;
+  Packed<UpdateBatch> update = Copy(message.update);
+  copy.message.update = std::move(update.batch);
+  copy.memory = std::move(update.memory);
+  copy.message.row_block = Buffer::Allocate(message.row_block.size());
+  if (!message.row_block.empty()) {
+    std::memcpy(copy.message.row_block.data(), message.row_block.data(), message.row_block.size());
+  }
+  return copy;
+}
+
+void LocalTransport::Send(const NodeSpec& node, const ReplicaMessage& message,
+                          absl::Duration timeout, ReplicaDone done) {
+  Delivery delivery = CopyOf(node.id, message);
+  MutexLock lock(mu_);
+  ++counts_[message.kind];
+  const int fate = static_cast<int>(random_() % 1000);
+  const absl::Status lost = absl::UnavailableError("lost");
+  if (fate < faults_.lost_request) {
+    delivery.node = NodeId{};  // Nobody.
+    delivery.done = std::move(done);
+  } else if (fate < faults_.lost_request + faults_.lost_answer) {
+    delivery.done = [lost, done = std::move(done)](const absl::StatusOr<ReplicaAck>&) {
+      done(lost);
+    };
+  } else {
+    delivery.done = std::move(done);
+    if (fate < faults_.lost_request + faults_.lost_answer + faults_.repeated_later) {
+      Delivery again = CopyOf(node.id, message);
+      again.after = static_cast<int>(random_() % 8);
+      queue_.push_back(std::move(again));
+    }
+  }
+  queue_.push_back(std::move(delivery));
+  changed_.NotifyAll();
+}
+
+void LocalTransport::Loop() {
+  for (;;) {
+    Delivery delivery;
+    {
+      MutexLock lock(mu_);
+      while (queue_.empty() && !stopping_) changed_.Wait(mu_);
+      if (queue_.empty()) return;
+      delivery = std::move(queue_.front());
+      queue_.pop_front();
+      if (delivery.after > 0 && !queue_.empty()) {
+        --delivery.after;
+        queue_.push_back(std::move(delivery));
+        continue;
+      }
+      delivering_ = true;
+    }
+    Deliver(std::move(delivery));
+    MutexLock lock(mu_);
+    delivering_ = false;
+    changed_.NotifyAll();
+  }
+}
+
+void LocalTransport::Deliver(Delivery delivery) {
+  ShardNode* node = nullptr;
+  {
+    MutexLock lock(mu_);
+    const auto it = nodes_.find(delivery.node);
+    if (it != nodes_.end()) node = it->second;
+  }
+  const auto answer = [done = std::move(delivery.done)](const absl::StatusOr<ReplicaAck>& ack) {
+    if (done) done(ack);
+  };
+  if (node == nullptr) return answer(absl::UnavailableError("node is down"));
+  node->ApplyReplicated(std::move(delivery.message), std::move(delivery.memory),
+                        absl::InfiniteFuture(), answer);
+}
+
+LocalCluster::LocalCluster(const Options& options)
+    : options_(options), transport_(options.seed), plan_(std::make_shared<const Plan>()) {
+  for (std::uint32_t n = 0; n < options_.nodes; ++n) {
+    NodeSpec spec;
+    spec.id = NodeId{n + 1};
+    spec.name = absl::StrCat("n", n);
+    spec.address = absl::StrCat("127.0.0.1:", 1 + n);
+    spec.devices.resize(options_.devices_per_node,
+                        DeviceSpec{DeviceKind::kCpu, options_.device_bytes});
+    specs_.push_back(std::move(spec));
+    nodes_.push_back(MakeNode(n));
+    transport_.SetNode(specs_[n].id, nodes_[n].get());
+  }
+}
+
+LocalCluster::~LocalCluster() {
+  // Messages in flight to a node that is gone fail; those of a node that goes must come back.
+  for (std::uint32_t n = 0; n < nodes_.size(); ++n) TakeDown(n);
+}
+
+std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
+  ShardNodeOptions options;
+  options.name = specs_[index].name;
+  options.devices = specs_[index].devices;
+  options.threads_per_device = options_.threads_per_device;
+  options.replica_backlog_max = 8;
+  options.replica_backoff = absl::Milliseconds(1);
+  options.replica_probe_interval = absl::Milliseconds(20);
+  absl::StatusOr<std::unique_ptr<ShardNode>> node = ShardNode::Create(options, pool_);
+  EMBLA_CHECK(node.ok());
+  (*node)->set_replica_transport(&transport_);
+  return *std::move(node);
+}
+
+absl::Status LocalCluster::Install(std::vector<TablePlan> tables) {
+  const PlanVersion version{ToInt(plan_->version()) + 1};
+  const auto plan = std::make_shared<const Plan>(version, "test", specs_, std::move(tables));
+  if (absl::Status status = plan->Validate(); !status.ok()) return status;
+  for (std::uint32_t n = 0; n < nodes_.size(); ++n) {
+    if (nodes_[n] == nullptr) continue;
+    absl::Status status = nodes_[n]->InstallPlan(plan, specs_[n].id);
+    if (!status.ok()) return status;
+  }
+  plan_ = plan;
+  return absl::OkStatus();
+}
+
+void LocalCluster::TakeDown(std::uint32_t index) {
+  transport_.SetNode(specs_[index].id, nullptr);
+  nodes_[index].reset();
+}
+
+void LocalCluster::Restart(std::uint32_t index) {
+  TakeDown(index);
+  nodes_[index] = MakeNode(index);
+  EMBLA_CHECK(nodes_[index]->InstallPlan(plan_, specs_[index].id).ok());
+  transport_.SetNode(specs_[index].id, nodes_[index].get());
+}
+
+absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch> request) {
+  return Await<LookupResult>([&](LookupDone done) {
+    node(id).Lookup(std::move(request.batch), std::move(request.memory),
+                    absl::Now() + absl::Minutes(1), std::move(done));
+  });
+}
+
+absl::StatusOr<UpdateResult> LocalCluster::Update(NodeId id, Packed<UpdateBatch> request,
+                                                  absl::Duration timeout) {
+  return Await<UpdateResult>([&](UpdateDone done) {
+    node(id).Update(std::move(request.batch), std::move(request.memory), absl::Now() + timeout,
+                    std::move(done));
+  });
+}
+
+}  // namespace embla::testing

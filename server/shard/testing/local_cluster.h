@@ -1,0 +1,131 @@
+// Several shard nodes in one process, for tests, with the network between them played by a thread
+// that can lose, delay and repeat messages.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "server/shard/shard_node.h"
+#include "server/shard/testing/packed_batch.h"
+
+namespace embla::testing {
+
+// Delivers replica messages to nodes of this process. Thread safety: full.
+class LocalTransport final : public ReplicaTransport {
+ public:
+  // Of 1000 messages, how many meet each fate. The rest arrive once and are answered.
+  struct Faults {
+    int lost_request = 0;
+    int lost_answer = 0;
+    int repeated_later = 0;  // Arrives, and once more after some later ones.
+  };
+  explicit LocalTransport(std::uint32_t seed);
+  ~LocalTransport() override;
+
+  // Null: the node is down. Waits until nothing is being delivered.
+  void SetNode(NodeId id, ShardNode* node);
+  void SetFaults(Faults faults);
+
+  void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
+            ReplicaDone done) override;
+
+  std::uint64_t messages(ReplicaMessage::Kind kind) const;
+
+ private:
+  struct Delivery {
+    NodeId node;
+    ReplicaMessage message;
+    Buffer memory;
+    ReplicaDone done;  // Null: nobody listens.
+    int after = 0;     // Later messages that go first.
+  };
+
+  void Loop();
+  static Delivery CopyOf(NodeId node, const ReplicaMessage& message);
+  void Deliver(Delivery delivery);
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  Faults faults_ ABSL_GUARDED_BY(mu_);
+  std::mt19937 random_ ABSL_GUARDED_BY(mu_);
+  std::map<NodeId, ShardNode*> nodes_ ABSL_GUARDED_BY(mu_);
+  std::map<ReplicaMessage::Kind, std::uint64_t> counts_ ABSL_GUARDED_BY(mu_);
+  std::deque<Delivery> queue_ ABSL_GUARDED_BY(mu_);
+  bool delivering_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+// Nodes "n0", "n1", ... with ids from 1.
+class LocalCluster {
+ public:
+  struct Options {
+    std::uint32_t nodes = 1;
+    std::uint32_t devices_per_node = 1;
+    std::uint32_t threads_per_device = 1;
+    std::int64_t device_bytes = std::int64_t{1} << 30;
+    std::uint32_t seed = 1;
+  };
+  explicit LocalCluster(const Options& options);
+  ~LocalCluster();
+
+  const std::vector<NodeSpec>& specs() const { return specs_; }
+  ShardNode& node(std::uint32_t index) { return *nodes_[index]; }
+  ShardNode& node(NodeId id) { return node(ToInt(id) - 1); }
+  LocalTransport& transport() { return transport_; }
+  BufferPool& pool() { return pool_; }
+
+  // Installs the next plan with these tables on every node; the first error, if any.
+  absl::Status Install(std::vector<TablePlan> tables);
+  const PlanPtr& plan() const { return plan_; }
+
+  // A node that lost its memory.
+  void Restart(std::uint32_t index);
+  void TakeDown(std::uint32_t index);
+
+  // Waits for the answer. The deadline is a minute away.
+  absl::StatusOr<LookupResult> Lookup(NodeId node, Packed<LookupBatch> request);
+  absl::StatusOr<UpdateResult> Update(NodeId node, Packed<UpdateBatch> request,
+                                      absl::Duration timeout = absl::Minutes(1));
+
+ private:
+  std::unique_ptr<ShardNode> MakeNode(std::uint32_t index);
+
+  const Options options_;
+  BufferPool pool_;
+  std::vector<NodeSpec> specs_;
+  LocalTransport transport_;
+  PlanPtr plan_;
+  std::vector<std::unique_ptr<ShardNode>> nodes_;
+};
+
+// Calls `start(done)` and waits for what is given to `done`.
+template <typename Result>
+absl::StatusOr<Result> Await(
+    const std::function<void(std::function<void(absl::StatusOr<Result>)>)>& start) {
+  struct Slot {
+    Mutex mu;
+    CondVar changed;
+    std::unique_ptr<absl::StatusOr<Result>> result ABSL_GUARDED_BY(mu);
+  };
+  const auto slot = std::make_shared<Slot>();
+  start([slot](absl::StatusOr<Result> result) {
+    MutexLock lock(slot->mu);
+    slot->result = std::make_unique<absl::StatusOr<Result>>(std::move(result));
+    slot->changed.NotifyAll();
+  });
+  MutexLock lock(slot->mu);
+  while (slot->result == nullptr) slot->changed.Wait(slot->mu);
+  return std::move(*slot->result);
+}
+
+}  // namespace embla::testing

@@ -1,0 +1,44 @@
+// A table as one plain array with one slice, updated by loops over occurrences: what every plan
+// must agree with bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/plan/table_spec.h"
+#include "server/storage/host_row_store.h"
+
+namespace embla::testing {
+
+class TableModel {
+ public:
+  explicit TableModel(const TableSpec& spec);
+
+  const TableSpec& spec() const { return spec_; }
+  bool Has(std::int64_t row) const { return row >= 0 && row < spec_.rows; }
+
+  // A gradient of `row`, in arrival order; already clipped and weighted.
+  void Add(std::int64_t row, std::vector<float> gradient);
+  // The sums of what was added, by row.
+  std::map<std::int64_t, std::vector<float>> Sums() const;
+  // One step with what was added, then forgets it.
+  void Step(std::uint64_t step);
+
+  void SetOptimizer(const OptimizerSpec& optimizer);
+
+  // Columns of one row: weights as stored, decoded, and state.
+  std::vector<std::byte> Weights(std::int64_t row, ColumnRange columns) const;
+  std::vector<float> Decoded(std::int64_t row, ColumnRange columns) const;
+  std::vector<float> State(std::int64_t row, ColumnRange columns) const;
+
+ private:
+  TableSpec spec_;
+  MemoryBudget budget_;
+  ThreadPool pool_;
+  std::unique_ptr<HostRowStore> store_;
+  std::map<std::int64_t, std::vector<std::vector<float>>> gradients_;
+};
+
+}  // namespace embla::testing
