@@ -17,7 +17,7 @@ struct UpdateRoute::Arrays {
 };
 
 std::size_t UpdateRoute::IdCount(const UpdateItem& item) const {
-  if (!tables_[item.table].combined.has_value()) {
+  if (!item.combined()) {
     return item.all ? inputs_[item.feature].feature.ids.size() : item.entries.size();
   }
   std::size_t count = 0;
@@ -27,13 +27,13 @@ std::size_t UpdateRoute::IdCount(const UpdateItem& item) const {
 
 // 0 for gradients per row.
 std::size_t UpdateRoute::BagCount(const UpdateItem& item) const {
-  if (tables_[item.table].combined.has_value()) return 0;
+  if (item.combined()) return 0;
   return item.all ? inputs_[item.feature].feature.lengths.size() : item.bags.size();
 }
 
 // A part of a mean's ids does not know the whole bag's length: it is sent as a weighted sum.
 bool UpdateRoute::HasWeights(const UpdateItem& item) const {
-  if (tables_[item.table].combined.has_value()) return false;
+  if (item.combined()) return false;
   const Feature& feature = inputs_[item.feature].feature;
   return !feature.weights.empty() || (feature.pooling == Pooling::kMean && !item.all);
 }
@@ -43,7 +43,7 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
   part.table = tables_[item.table].id;
   part.column_begin = item.column_begin;
   part.column_end = item.column_end;
-  part.clipped = tables_[item.table].combined.has_value();
+  part.clipped = item.combined();
   const Pooling pooling = inputs_[item.feature].feature.pooling;
   if (part.clipped || pooling == Pooling::kNone) return part;
   part.form = UpdatePart::Form::kBags;
@@ -65,11 +65,12 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
   for (const UpdateItem& item : share.items) {
     const UpdatePart& part = request.batch.parts.emplace_back(PartOf(item));
     const bool bags = part.form == UpdatePart::Form::kBags;
-    const auto& combined = tables_[item.table].combined;
     ids += IdCount(item);
     lengths += BagCount(item);
     if (HasWeights(item)) weights += IdCount(item);
-    if (combined.has_value() && !combined->row_sum_squares().empty()) sums += IdCount(item);
+    if (item.combined() && !tables_[item.table].combined->row_sum_squares().empty()) {
+      sums += IdCount(item);
+    }
     gradient_bytes +=
         (bags ? BagCount(item) : IdCount(item)) * RowBytes(options_.wire_dtype, item.columns());
   }
@@ -84,7 +85,7 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
             request.row_sum_squares.MutableAs<float>().data(), request.gradients.data()};
   for (std::size_t i = 0; i < share.items.size(); ++i) {
     const Arrays begin = at;
-    if (tables_[share.items[i].table].combined.has_value()) {
+    if (share.items[i].combined()) {
       FillCombined(share.items[i], at);
     } else {
       FillFeature(share.items[i], at);

@@ -56,17 +56,42 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
 }
 
 absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
-  const TableRoute& route = *routes.Find(table.id);
-  if (!options_.combine_duplicates && !route.columns_cut()) return absl::OkStatus();
-  std::vector<CombinedGradients::Source> sources;
-  for (const std::uint32_t f : table.features) {
-    sources.push_back({&inputs_[f].feature, inputs_[f].gradients});
+  const TableRoute* route = routes.Find(table.id);
+  if (route == nullptr) return TableIsGone(table.id, routes);
+  if (!options_.combine_duplicates && !route->columns_cut()) return absl::OkStatus();
+  if (!table.combined.has_value()) {
+    std::vector<CombinedGradients::Source> sources;
+    for (const std::uint32_t f : table.features) {
+      sources.push_back({&inputs_[f].feature, inputs_[f].gradients});
+    }
+    EMBLA_ASSIGN_OR_RETURN(table.combined,
+                           CombinedGradients::Create(sources, route->spec(), *pool_));
   }
-  EMBLA_ASSIGN_OR_RETURN(table.combined, CombinedGradients::Create(sources, route.spec(), *pool_));
-  if (route.columns_cut() && NeedsRowStatistic(route.spec().optimizer)) {
-    table.combined->ComputeRowSumSquares(route.primary(), options_.wire_dtype);
+  const bool needed = route->columns_cut() && NeedsRowStatistic(route->spec().optimizer);
+  if (needed && table.combined->row_sum_squares().empty()) {
+    table.combined->ComputeRowSumSquares(route->primary(), options_.wire_dtype);
   }
   return absl::OkStatus();
+}
+
+// The same rows as `item`, combined: every occurrence of an id was on one node.
+UpdateItem UpdateRoute::CombinedItem(const UpdateItem& item) const {
+  const std::span<const std::int64_t> all = tables_[item.table].combined->ids();
+  const std::span<const std::int64_t> ids = inputs_[item.feature].feature.ids;
+  std::vector<std::uint32_t> numbers;
+  for (std::size_t i = 0; i < IdCount(item); ++i) {
+    const std::int64_t id = ids[item.all ? i : item.entries[i]];
+    const auto found = std::lower_bound(all.begin(), all.end(), id);
+    numbers.push_back(static_cast<std::uint32_t>(found - all.begin()));
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  UpdateItem combined;
+  combined.table = item.table;
+  combined.column_begin = item.column_begin;
+  combined.column_end = item.column_end;
+  for (const std::uint32_t number : numbers) combined.ranges.push_back({number, number + 1});
+  return combined;
 }
 
 absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) const {
@@ -90,10 +115,30 @@ absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes
 }
 
 absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Resplit(const UpdateShare& share,
-                                                              const Routes& routes) const {
+                                                              const Routes& routes) {
   std::vector<UpdateShare> shares;
+  std::vector<bool> done(tables_.size(), false);
   for (const UpdateItem& item : share.items) {
-    EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+    Table& table = tables_[item.table];
+    EMBLA_RETURN_IF_ERROR(CombineTable(table, routes));
+    if (item.combined() || !table.combined.has_value()) {
+      EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+      continue;
+    }
+    // The columns have been cut meanwhile. The features of a table become one item.
+    if (done[item.table]) continue;
+    done[item.table] = true;
+    UpdateItem joined;
+    for (const UpdateItem& other : share.items) {
+      if (other.table != item.table) continue;
+      UpdateItem part = CombinedItem(other);
+      part.ranges.insert(part.ranges.end(), joined.ranges.begin(), joined.ranges.end());
+      joined = std::move(part);
+    }
+    std::sort(joined.ranges.begin(), joined.ranges.end());
+    joined.ranges.erase(std::unique(joined.ranges.begin(), joined.ranges.end()),
+                        joined.ranges.end());
+    EMBLA_RETURN_IF_ERROR(SplitItem(joined, routes, shares));
   }
   return shares;
 }
@@ -123,7 +168,7 @@ void UpdateRoute::SplitRows(const UpdateItem& item, const RouteBlock& block, Pla
   for (auto* list : {&like.entries, &like.bags, &like.lengths}) list->clear();
   like.ranges.clear();
   std::vector<UpdateItem> items(block.nodes().size(), like);
-  if (tables_[item.table].combined.has_value()) {
+  if (item.combined()) {
     AssignRanges(item, block, items);
   } else {
     AssignEntries(item, block, items);

@@ -41,6 +41,7 @@ struct UpdateItem {
   std::vector<std::uint32_t> lengths;  // and how many entries each has here.
 
   std::uint32_t columns() const { return column_end - column_begin; }
+  bool combined() const { return !ranges.empty(); }
 };
 
 // What one node does for one update.
@@ -73,9 +74,8 @@ class UpdateRoute {
 
   // One share per node that has anything to do. Errors: NotFound (a table is gone).
   absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
-  // What `share` was to do, under newer routes.
-  absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share,
-                                                   const Routes& routes) const;
+  // What `share` was to do, under newer routes. Errors: as Split and Create.
+  absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share, const Routes& routes);
 
   NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
 
@@ -98,7 +98,9 @@ class UpdateRoute {
   UpdateRoute(const Options& options, BufferPool& pool) : options_(options), pool_(&pool) {}
 
   absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
+  // Combines, and computes the rows' statistic, where that is needed and not done.
   absl::Status CombineTable(Table& table, const Routes& routes);
+  UpdateItem CombinedItem(const UpdateItem& item) const;
   absl::Status SplitItem(const UpdateItem& item, const Routes& routes,
                          std::vector<UpdateShare>& shares) const;
   void SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,

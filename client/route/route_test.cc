@@ -1,0 +1,250 @@
+// Random batches under random plans, and plans that change on the way, against one plain table.
+#include <cmath>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/route/lookup_route.h"
+#include "client/route/testing/fake_nodes.h"
+#include "client/route/testing/random_plan.h"
+#include "client/route/update_route.h"
+#include "kernels/combine.h"
+#include "kernels/convert.h"
+
+namespace embla::client {
+namespace {
+
+constexpr int kLookupSeeds = 400;
+constexpr int kUpdateSeeds = 120;
+
+PlanPtr MakePlan(Random& random, std::uint64_t version, const std::vector<TableSpec>& tables) {
+  return std::make_shared<Plan>(RandomPlan(random, PlanVersion{version}, tables));
+}
+
+// `value` after a trip in `wire_dtype` (not int8, which depends on the neighbours).
+float OnWire(float value, DType wire_dtype) {
+  std::byte bytes[4];
+  float result = 0;
+  kernels::Convert({&value, 4}, {bytes, 4, ElementOf(wire_dtype)}, 1, 1);
+  kernels::Convert({bytes, 4, ElementOf(wire_dtype)}, {&result, 4}, 1, 1);
+  return result;
+}
+
+// Sends all shares; a share that the nodes refuse for their newer plan is split again by it.
+absl::Status RunLookup(LookupRoute& route, FakeNodes& nodes, const Routes& old_routes,
+                       const Routes& new_routes) {
+  auto shares = route.Split(old_routes, kNoNode);
+  if (!shares.ok()) return shares.status();
+  std::vector<LookupShare> answered;
+  for (LookupShare& share : *shares) {
+    absl::Status status = nodes.Lookup(share.node, route.Build(share));
+    if (status.ok()) {
+      answered.push_back(std::move(share));
+      continue;
+    }
+    if (!absl::IsFailedPrecondition(status)) return status;
+    auto again = route.Resplit(share, new_routes, kNoNode);
+    if (!again.ok()) return again.status();
+    for (LookupShare& part : *again) {
+      status = nodes.Lookup(part.node, route.Build(part));
+      if (!status.ok()) return status;
+      answered.push_back(std::move(part));
+    }
+  }
+  std::vector<const LookupShare*> pointers;
+  for (const LookupShare& share : answered) pointers.push_back(&share);
+  route.Merge(pointers);
+  return absl::OkStatus();
+}
+
+// What `feature` should read, in double.
+std::vector<double> Expected(const RandomFeature& feature, const PlainTable& table) {
+  std::vector<double> rows(feature.lengths.size() * feature.dim);
+  std::size_t next = 0;
+  for (std::size_t b = 0; b < feature.lengths.size(); ++b) {
+    for (std::uint32_t k = 0; k < feature.lengths[b]; ++k, ++next) {
+      const std::int64_t id = feature.ids[next];
+      if (id < 0 || id >= table.spec().rows) continue;
+      double factor = feature.weights.empty() ? 1.0 : feature.weights[next];
+      if (feature.pooling == Pooling::kMean) factor = 1.0 / feature.lengths[b];
+      for (std::uint32_t c = 0; c < feature.dim; ++c) {
+        rows[b * feature.dim + c] += factor * table.weight(id, c);
+      }
+    }
+  }
+  return rows;
+}
+
+void CheckRows(const RandomFeature& feature, const PlainTable& table, DType wire_dtype) {
+  const std::vector<double> expected = Expected(feature, table);
+  const bool exact = feature.pooling == Pooling::kNone && wire_dtype != DType::kInt8Rowwise;
+  const double relative = wire_dtype == DType::kFloat32       ? 1e-5
+                          : wire_dtype == DType::kInt8Rowwise ? 2e-2
+                                                              : 1e-2;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (exact) {
+      ASSERT_EQ(feature.values[i], OnWire(static_cast<float>(expected[i]), wire_dtype)) << i;
+    } else {
+      // Of a bag's sum of absolute values: its weights are below 15, its rows below 1.
+      const double scale = 1.0 + 15.0 * feature.lengths[i / feature.dim];
+      ASSERT_NEAR(feature.values[i], expected[i], relative * scale) << i;
+    }
+  }
+}
+
+void LookupUnderRandomPlans(std::uint64_t seed) {
+  Random random(seed);
+  const std::vector<TableSpec> tables = RandomTables(random);
+  const PlanPtr old_plan = MakePlan(random, 1, tables);
+  const PlanPtr new_plan = Below(random, 2) == 0 ? old_plan : MakePlan(random, 2, tables);
+  FakeNodes nodes(new_plan);
+  const LookupRoute::Options options{.wire_dtype = static_cast<DType>(1 + Below(random, 4)),
+                                     .combine_duplicates = Below(random, 2) == 0,
+                                     .session = SessionId{random()}};
+  std::vector<RandomFeature> inputs;
+  for (std::size_t f = Below(random, 5); f > 0; --f) {
+    const TableSpec& table = tables[Below(random, tables.size())];
+    inputs.push_back(MakeRandomFeature(random, table, table.bounds == BoundsMode::kIgnore ? 9 : 0));
+  }
+  std::vector<FeatureLookup> features;
+  for (RandomFeature& input : inputs) features.push_back(input.lookup());
+  const Routes old_routes(old_plan), new_routes(new_plan);
+  BufferPool pool;
+  auto route = LookupRoute::Create(features, old_routes, options, pool);
+  ASSERT_TRUE(route.ok()) << route.status();
+  ASSERT_EQ(RunLookup(*route, nodes, old_routes, new_routes), absl::OkStatus());
+  for (const RandomFeature& input : inputs) {
+    CheckRows(input, nodes.table(new_plan->FindTable(std::string_view(input.table))->spec.id),
+              options.wire_dtype);
+  }
+}
+
+TEST(LookupRouteProperty, ReadsWhatOnePlainTableWouldGive) {
+  for (std::uint64_t seed = 1; seed <= kLookupSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ASSERT_NO_FATAL_FAILURE(LookupUnderRandomPlans(seed));
+  }
+}
+
+TEST(LookupRouteProperty, MeansOfSplitBagsAreThoseOfWholeBags) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    std::vector<TableSpec> tables = RandomTables(random);
+    tables.resize(1);
+    tables[0].bounds = BoundsMode::kError;
+    RandomFeature input = MakeRandomFeature(random, tables[0], 0);
+    // One node has all ids of a bag, so the sum is the same under every plan.
+    input.pooling = Pooling::kMean;
+    input.weights.clear();
+    for (std::size_t i = 0; i < input.ids.size(); ++i) input.ids[i] = input.ids[0];
+    std::vector<float> first;
+    for (std::uint64_t version = 1; version <= 5; ++version) {
+      const PlanPtr plan = MakePlan(random, version, tables);
+      const Routes routes(plan);
+      FakeNodes nodes(plan);
+      const FeatureLookup feature = input.lookup();
+      BufferPool pool;
+      auto route = LookupRoute::Create({&feature, 1}, routes, {}, pool);
+      ASSERT_TRUE(route.ok()) << route.status();
+      ASSERT_EQ(RunLookup(*route, nodes, routes, routes), absl::OkStatus());
+      if (version == 1) first = input.values;
+      ASSERT_EQ(input.values, first);
+    }
+  }
+}
+
+absl::Status RunUpdate(UpdateRoute& route, FakeNodes& nodes, const Routes& old_routes,
+                       const Routes& new_routes) {
+  auto shares = route.Split(old_routes);
+  if (!shares.ok()) return shares.status();
+  for (const UpdateShare& share : *shares) {
+    absl::Status status = nodes.Update(share.node, route.Build(share, {}));
+    if (status.ok()) continue;
+    if (!absl::IsFailedPrecondition(status)) return status;
+    auto again = route.Resplit(share, new_routes);
+    if (!again.ok()) return again.status();
+    for (const UpdateShare& part : *again) {
+      status = nodes.Update(part.node, route.Build(part, {}));
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The whole update on one plain table: clamp, weigh, sum, (round,) step.
+void ApplyPlainly(const std::vector<RandomFeature>& inputs, DType wire_dtype, PlainTable& table) {
+  const TableSpec& spec = table.spec();
+  std::map<std::int64_t, std::vector<CanonicalSum>> sums;
+  for (const RandomFeature& input : inputs) {
+    if (input.table != spec.name) continue;
+    std::size_t next = 0;
+    for (std::size_t b = 0; b < input.lengths.size(); ++b) {
+      for (std::uint32_t k = 0; k < input.lengths[b]; ++k, ++next) {
+        if (input.ids[next] < 0 || input.ids[next] >= spec.rows) continue;
+        float factor = input.weights.empty() ? 1.0f : input.weights[next];
+        if (input.pooling == Pooling::kMean) factor = 1.0f / static_cast<float>(input.lengths[b]);
+        std::vector<CanonicalSum>& row = sums[input.ids[next]];
+        row.resize(spec.dim);
+        for (std::uint32_t c = 0; c < spec.dim; ++c) {
+          float value = input.values[b * spec.dim + c];
+          const float clip = spec.optimizer.gradient_clip;
+          if (clip > 0) value = std::clamp(value, -clip, clip);
+          row[c].Add(value * factor);
+        }
+      }
+    }
+  }
+  for (const auto& [id, row] : sums) {
+    std::vector<float> gradient;
+    for (const CanonicalSum& sum : row) gradient.push_back(OnWire(sum.Total(), wire_dtype));
+    float sum_squares = 0;
+    kernels::RowSumSquares({gradient.data(), spec.dim * sizeof(float), spec.dim},
+                           {&sum_squares, 1});
+    for (std::uint32_t c = 0; c < spec.dim; ++c) table.Step(id, c, gradient[c], sum_squares);
+  }
+}
+
+void UpdateUnderRandomPlans(std::uint64_t seed) {
+  Random random(seed);
+  const std::vector<TableSpec> tables = RandomTables(random);
+  const PlanPtr old_plan = MakePlan(random, 1, tables);
+  const PlanPtr new_plan = Below(random, 2) == 0 ? old_plan : MakePlan(random, 2, tables);
+  FakeNodes nodes(new_plan);
+  // Rounded sums are only known when the client sums.
+  const bool combine = Below(random, 2) == 0;
+  const DType wire = combine ? static_cast<DType>(1 + Below(random, 3)) : DType::kFloat32;
+  const Routes old_routes(old_plan), new_routes(new_plan);
+  std::vector<PlainTable> plain;
+  for (const TableSpec& spec : tables) plain.emplace_back(spec);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<RandomFeature> inputs;
+    for (std::size_t f = Below(random, 5); f > 0; --f) {
+      const TableSpec& table = tables[Below(random, tables.size())];
+      const std::int64_t range = table.bounds == BoundsMode::kIgnore ? 9 : 0;
+      inputs.push_back(MakeRandomFeature(random, table, range));
+    }
+    std::vector<FeatureGradient> features;
+    for (const RandomFeature& input : inputs) features.push_back(input.gradient());
+    BufferPool pool;
+    auto route = UpdateRoute::Create(features, old_routes,
+                                     {.wire_dtype = wire, .combine_duplicates = combine}, pool);
+    ASSERT_TRUE(route.ok()) << route.status();
+    ASSERT_EQ(RunUpdate(*route, nodes, old_routes, new_routes), absl::OkStatus());
+    for (PlainTable& table : plain) ApplyPlainly(inputs, wire, table);
+  }
+  for (const PlainTable& table : plain) {
+    ASSERT_EQ(nodes.table(table.spec().id).weights(), table.weights()) << table.spec().name;
+  }
+}
+
+TEST(UpdateRouteProperty, StepsBitForBitLikeOnePlainTable) {
+  for (std::uint64_t seed = 1; seed <= kUpdateSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ASSERT_NO_FATAL_FAILURE(UpdateUnderRandomPlans(seed));
+  }
+}
+
+}  // namespace
+}  // namespace embla::client

@@ -1,0 +1,184 @@
+#include "client/route/testing/fake_nodes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "client/route/feature.h"
+#include "core/base/status_macros.h"
+#include "kernels/combine.h"
+#include "kernels/convert.h"
+
+namespace embla::client {
+
+void CanonicalSum::Add(float value) {
+  piece_ += value;
+  if (++in_piece_ < kernels::kCombinePiece) return;
+  total_ += piece_;
+  piece_ = 0.0f;
+  in_piece_ = 0;
+}
+
+float CanonicalSum::Total() const { return in_piece_ == 0 ? total_ : total_ + piece_; }
+
+PlainTable::PlainTable(const TableSpec& spec)
+    : spec_(spec), weights_(spec.rows * spec.dim), statistic_(weights_.size()) {
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    weights_[i] = std::sin(static_cast<float>(i) + static_cast<float>(spec.seed));
+  }
+}
+
+void PlainTable::Step(std::int64_t row, std::uint32_t column, float gradient, float sum_squares) {
+  const std::size_t i = row * spec_.dim + column;
+  const OptimizerSpec& optimizer = spec_.optimizer;
+  float rate = optimizer.learning_rate;
+  if (optimizer.kind == OptimizerKind::kRowwiseAdagrad) {
+    statistic_[i] += sum_squares / static_cast<float>(spec_.dim);
+    rate /= std::sqrt(statistic_[i]) + optimizer.eps;
+  }
+  weights_[i] -= rate * gradient;
+}
+
+FakeNodes::FakeNodes(PlanPtr plan) : routes_(std::make_shared<Routes>(plan)) {
+  for (const TablePlan& table : plan->tables()) {
+    tables_.emplace(table.spec.id, PlainTable(table.spec));
+  }
+}
+
+absl::Status FakeNodes::CheckOwned(NodeId node, const TableRoute& table, std::int64_t id,
+                                   std::uint32_t column_begin, std::uint32_t column_end,
+                                   bool update) const {
+  const std::size_t replicas = update ? 1 : table.replica_count();
+  for (std::size_t r = 0; r < replicas; ++r) {
+    std::uint32_t covered = 0;
+    for (const RouteBlock& block : table.blocks(r)) {
+      const std::uint32_t begin = std::max(column_begin, block.column_begin());
+      const std::uint32_t end = std::min(column_end, block.column_end());
+      if (begin < end && block.nodes()[block.OwnerOf(id)] == node) covered += end - begin;
+    }
+    if (covered == column_end - column_begin) return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table ", table.spec().name, " row ", id, " columns ", column_begin, " to ", column_end,
+      " is not on node ", ToInt(node), " at plan ", ToInt(routes_->plan().version())));
+}
+
+absl::Status FakeNodes::LookupRows(NodeId node, const LookupPart& part,
+                                   std::vector<float>& rows) const {
+  const TableRoute* route = routes_->Find(part.table);
+  if (route == nullptr) return absl::NotFoundError(absl::StrCat("table ", ToInt(part.table)));
+  if (part.pooling == ::embla::Pooling::kMean) return absl::InternalError("a mean was asked for");
+  const PlainTable& table = tables_.at(part.table);
+  std::size_t bag = 0, left = 0;
+  for (std::size_t i = 0; i < part.output_rows() * part.columns(); ++i) rows.push_back(0.0f);
+  float* row = rows.data() + rows.size() - part.output_rows() * part.columns();
+  for (std::size_t i = 0; i < part.ids.size(); ++i) {
+    const std::int64_t id = ToInt(part.ids[i]);
+    EMBLA_RETURN_IF_ERROR(
+        CheckOwned(node, *route, id, part.column_begin, part.column_end, /*update=*/false));
+    const bool inside = id >= 0 && id < table.spec().rows;
+    if (!inside && table.spec().bounds == BoundsMode::kError) {
+      return absl::OutOfRangeError(absl::StrCat("table ", table.spec().name, ": id ", id));
+    }
+    std::size_t output = i;
+    if (part.pooling != ::embla::Pooling::kNone) {
+      while (left == 0) left = part.lengths[bag++];
+      --left;
+      output = bag - 1;
+    }
+    for (std::uint32_t c = 0; inside && c < part.columns(); ++c) {
+      const float weight = table.weight(id, part.column_begin + c);
+      row[output * part.columns() + c] += part.weights.empty() ? weight : part.weights[i] * weight;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeNodes::Lookup(NodeId node, const NodeLookup& request) {
+  std::byte* out = request.reply_rows.data();
+  for (const LookupPart& part : request.batch.parts) {
+    std::vector<float> rows;
+    EMBLA_RETURN_IF_ERROR(LookupRows(node, part, rows));
+    const std::size_t row_bytes = RowBytes(request.batch.wire_dtype, part.columns());
+    kernels::Convert({rows.data(), part.columns() * sizeof(float)},
+                     {out, row_bytes, ElementOf(request.batch.wire_dtype)}, part.output_rows(),
+                     part.columns());
+    out += row_bytes * part.output_rows();
+  }
+  if (out == request.reply_rows.data() + request.reply_rows.size()) return absl::OkStatus();
+  return absl::InternalError("the client expects another number of bytes");
+}
+
+struct FakeNodes::RowGradient {
+  std::map<std::uint32_t, CanonicalSum> columns;
+  float sum_squares = -1.0f;  // As told by the client.
+};
+
+absl::Status FakeNodes::AddPart(NodeId node, const UpdatePart& part, DType wire_dtype,
+                                std::map<std::int64_t, RowGradient>& rows) const {
+  const TableRoute* route = routes_->Find(part.table);
+  if (route == nullptr) return absl::NotFoundError(absl::StrCat("table ", ToInt(part.table)));
+  const TableSpec& spec = route->spec();
+  std::vector<float> gradients(part.gradient_rows() * part.columns());
+  kernels::Convert(
+      {part.gradients.data(), RowBytes(wire_dtype, part.columns()), ElementOf(wire_dtype)},
+      {gradients.data(), part.columns() * sizeof(float)}, part.gradient_rows(), part.columns());
+  const float clip = part.clipped ? 0.0f : spec.optimizer.gradient_clip;
+  std::size_t bag = 0, left = 0;
+  for (std::size_t i = 0; i < part.ids.size(); ++i) {
+    const std::int64_t id = ToInt(part.ids[i]);
+    EMBLA_RETURN_IF_ERROR(
+        CheckOwned(node, *route, id, part.column_begin, part.column_end, /*update=*/true));
+    float factor = part.weights.empty() ? 1.0f : part.weights[i];
+    std::size_t row = i;
+    if (part.form == UpdatePart::Form::kBags) {
+      while (left == 0) left = part.lengths[bag++];
+      --left;
+      row = bag - 1;
+      if (part.pooling == ::embla::Pooling::kMean) {
+        factor = 1.0f / static_cast<float>(part.lengths[row]);
+      }
+    }
+    if (id < 0 || id >= spec.rows) {
+      if (spec.bounds == BoundsMode::kIgnore) continue;
+      return absl::OutOfRangeError(absl::StrCat("table ", spec.name, ": id ", id));
+    }
+    RowGradient& sums = rows[id];
+    if (!part.row_sum_squares.empty()) sums.sum_squares = part.row_sum_squares[i];
+    for (std::uint32_t c = 0; c < part.columns(); ++c) {
+      float value = gradients[row * part.columns() + c];
+      if (clip > 0) value = std::clamp(value, -clip, clip);
+      sums.columns[part.column_begin + c].Add(value * factor);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeNodes::Update(NodeId node, const NodeUpdate& request) {
+  std::map<TableId, std::map<std::int64_t, RowGradient>> tables;
+  for (const UpdatePart& part : request.batch.parts) {
+    EMBLA_RETURN_IF_ERROR(AddPart(node, part, request.batch.wire_dtype, tables[part.table]));
+  }
+  for (auto& [id, rows] : tables) {
+    PlainTable& table = tables_.at(id);
+    const std::uint32_t dim = table.spec().dim;
+    for (auto& [row, gradient] : rows) {
+      float sum_squares = gradient.sum_squares;
+      if (NeedsRowStatistic(table.spec().optimizer) && gradient.columns.size() < dim &&
+          sum_squares < 0) {
+        return absl::InvalidArgumentError("row_sum_squares is missing");
+      }
+      if (gradient.columns.size() == dim) {
+        std::vector<float> whole;
+        for (const auto& [column, sum] : gradient.columns) whole.push_back(sum.Total());
+        kernels::RowSumSquares({whole.data(), dim * sizeof(float), dim}, {&sum_squares, 1});
+      }
+      for (const auto& [column, sum] : gradient.columns) {
+        table.Step(row, column, sum.Total(), sum_squares);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla::client

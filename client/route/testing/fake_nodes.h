@@ -1,0 +1,74 @@
+// Shard servers in plain loops: they hold fp32 tables, check that they were asked only for what the
+// plan gives them, and follow the numerics contract (kernels/row_kernels.h) literally.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/route/node_request.h"
+#include "client/route/table_route.h"
+#include "core/plan/plan.h"
+
+namespace embla::client {
+
+// The canonical fp32 sum of duplicates.
+class CanonicalSum {
+ public:
+  void Add(float value);
+  float Total() const;
+
+ private:
+  float total_ = 0.0f;
+  float piece_ = 0.0f;
+  std::size_t in_piece_ = 0;
+};
+
+// One table as one process would hold it.
+class PlainTable {
+ public:
+  explicit PlainTable(const TableSpec& spec);
+
+  const TableSpec& spec() const { return spec_; }
+  float weight(std::int64_t row, std::uint32_t column) const {
+    return weights_[row * spec_.dim + column];
+  }
+  // One step of SGD or row-wise Adagrad on one element; sum_squares is over the whole row.
+  void Step(std::int64_t row, std::uint32_t column, float gradient, float sum_squares);
+
+  const std::vector<float>& weights() const { return weights_; }
+
+ private:
+  TableSpec spec_;
+  std::vector<float> weights_;
+  std::vector<float> statistic_;  // One per element, so that every column owner has its own.
+};
+
+class FakeNodes {
+ public:
+  explicit FakeNodes(PlanPtr plan);
+
+  // Who holds what from now on; the rows stay.
+  void SetPlan(PlanPtr plan) { routes_ = std::make_shared<Routes>(std::move(plan)); }
+
+  absl::Status Lookup(NodeId node, const NodeLookup& request);
+  absl::Status Update(NodeId node, const NodeUpdate& request);
+
+  const PlainTable& table(TableId id) const { return tables_.at(id); }
+
+ private:
+  struct RowGradient;
+
+  absl::Status CheckOwned(NodeId node, const TableRoute& table, std::int64_t id,
+                          std::uint32_t column_begin, std::uint32_t column_end, bool update) const;
+  absl::Status LookupRows(NodeId node, const LookupPart& part, std::vector<float>& rows) const;
+  absl::Status AddPart(NodeId node, const UpdatePart& part, DType wire_dtype,
+                       std::map<std::int64_t, RowGradient>& rows) const;
+
+  RoutesPtr routes_;
+  std::map<TableId, PlainTable> tables_;
+};
+
+}  // namespace embla::client
