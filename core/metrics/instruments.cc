@@ -101,7 +101,6 @@ ShardMetrics::ShardMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   plan_version = metrics->MakeGauge(metric::kPlanVersion);
   updates_replayed = metrics->MakeCounter(metric::kUpdatesReplayed);
-  update_sessions = metrics->MakeGauge(metric::kUpdateSessions);
   streams = metrics->MakeGauge(metric::kStreams);
 }
 

@@ -87,7 +87,6 @@ struct ShardMetrics {
 
   Gauge plan_version;
   Counter updates_replayed;
-  Gauge update_sessions;
   Gauge streams;
 };
 

@@ -16,7 +16,6 @@ constexpr MetricInfo kAll[] = {
     metric::kGradientRows,
     metric::kIdsOutOfRange,
     metric::kUpdatesReplayed,
-    metric::kUpdateSessions,
     metric::kQueueDepth,
     metric::kDeviceBusy,
     metric::kDeviceMemory,

@@ -61,8 +61,6 @@ inline constexpr MetricInfo kIdsOutOfRange{"embla_ids_out_of_range_total",
 inline constexpr MetricInfo kUpdatesReplayed{
     "embla_updates_replayed_total", kCounter,
     "Updates that had been applied before and were acknowledged again."};
-inline constexpr MetricInfo kUpdateSessions{"embla_update_sessions", kGauge,
-                                            "Sessions whose updates this node remembers."};
 inline constexpr MetricInfo kQueueDepth{
     "embla_device_queue_depth", kGauge, "Batches waiting for a device.", {"device"}};
 inline constexpr MetricInfo kDeviceBusy{
