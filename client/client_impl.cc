@@ -46,7 +46,7 @@ ClientImpl::ClientImpl(ConnectOptions options, World world)
       nodes_([connect = std::move(world.connect), timer = timer_.get()](
                  const std::string& address) { return connect(address, *timer); }),
       window_(*timer_),
-      plans_(*coordinator_, nodes_, client_metrics_),
+      plans_(*coordinator_, nodes_, *timer_, client_metrics_),
       executor_(options_.threads),
       services_{*timer_, executor_, plans_, nodes_, budget_, backoff_, client_metrics_} {}
 
@@ -58,13 +58,13 @@ ClientImpl::~ClientImpl() {
   coordinator_->StopWatch();
   // A courtesy: the coordinator forgets idle sessions itself.
   if (session_ != SessionId{}) {
-    (void)coordinator_->CloseSession(session_, absl::Now() + kGoodbyeTimeout);
+    (void)coordinator_->CloseSession(session_, timer_->Now() + kGoodbyeTimeout);
   }
 }
 
 // Both steps until they succeed: the coordinator may be about to start.
 absl::Status ClientImpl::OpenSession() {
-  const absl::Time deadline = absl::Now() + options_.timeout;
+  const absl::Time deadline = timer_->Now() + options_.timeout;
   absl::Status status;
   while (true) {
     if (session_ == SessionId{}) {
@@ -74,7 +74,7 @@ absl::Status ClientImpl::OpenSession() {
     }
     if (status.ok()) status = plans_.Refresh(deadline);
     if (status.ok()) break;
-    if (!WorthRepeating(status) || absl::Now() + kConnectBackoff >= deadline) return status;
+    if (!WorthRepeating(status) || timer_->Now() + kConnectBackoff >= deadline) return status;
     absl::SleepFor(kConnectBackoff);
   }
   coordinator_->StartWatch(plans_.routes()->plan().version(),
@@ -170,7 +170,8 @@ absl::Status ClientImpl::ReadWithRetries(
   while (true) {
     EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
     const TableRoute& route = *routes->Find(table);
-    const absl::Status status = read(RowReader(*routes, route, nodes_, session_), route, deadline);
+    const std::size_t replica = route.ReplicaFor(session_, nodes_.NodeToAvoid(timer_->Now()));
+    const absl::Status status = read(RowReader(*routes, route, nodes_, replica), route, deadline);
     if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
     absl::SleepFor(kReadBackoff);
     // An error here shows in the next attempt.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace embla::client {
 namespace {
 
@@ -13,9 +11,11 @@ constexpr absl::Duration kRefreshTimeout = absl::Seconds(2);
 
 }  // namespace
 
-PlanKeeper::PlanKeeper(CoordinatorChannel& coordinator, NodeDirectory& nodes, ClientMetrics metrics)
+PlanKeeper::PlanKeeper(CoordinatorChannel& coordinator, NodeDirectory& nodes, const Timer& timer,
+                       ClientMetrics metrics)
     : coordinator_(coordinator),
       nodes_(nodes),
+      timer_(timer),
       metrics_(metrics),
       routes_(std::make_shared<Routes>(std::make_shared<Plan>())),
       refresher_([this] { RefreshLoop(); }) {}
@@ -69,7 +69,7 @@ void PlanKeeper::RefreshLoop() {
       asked.swap(waiting_);
     }
     // Whoever waits decides by routes(); an error here only means that there is nothing newer.
-    absl::Time deadline = absl::Now() + kRefreshTimeout;
+    absl::Time deadline = timer_.Now() + kRefreshTimeout;
     for (const Waiting& waiting : asked) deadline = std::min(deadline, waiting.deadline);
     (void)Refresh(deadline);
     for (const Waiting& waiting : asked) waiting.then();

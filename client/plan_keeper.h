@@ -11,6 +11,7 @@
 #include "client/node_directory.h"
 #include "client/route/table_route.h"
 #include "client/transport/coordinator_channel.h"
+#include "client/transport/timer.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
 
@@ -19,8 +20,9 @@ namespace embla::client {
 // Thread safety: every method may be called from any thread.
 class PlanKeeper {
  public:
-  // Both outlive this object; neither is owned.
-  PlanKeeper(CoordinatorChannel& coordinator, NodeDirectory& nodes, ClientMetrics metrics);
+  // All outlive this object; none is owned.
+  PlanKeeper(CoordinatorChannel& coordinator, NodeDirectory& nodes, const Timer& timer,
+             ClientMetrics metrics);
   ~PlanKeeper();
 
   // Version 0 before the first plan.
@@ -44,6 +46,7 @@ class PlanKeeper {
 
   CoordinatorChannel& coordinator_;
   NodeDirectory& nodes_;
+  const Timer& timer_;
   const ClientMetrics metrics_;
 
   mutable Mutex mu_;

@@ -9,7 +9,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/route/feature.h"
 #include "core/base/text.h"
 #include "core/rows/row_block.h"
@@ -62,13 +61,6 @@ std::size_t StateFloats(const TableSpec& spec) {
   const StateShape state = StateShapeOf(spec.optimizer);
   return state.row_floats + std::size_t{state.element_arrays} * spec.dim;
 }
-
-RowReader::RowReader(const Routes& routes, const TableRoute& table, NodeDirectory& nodes,
-                     SessionId session)
-    : routes_(routes),
-      table_(table),
-      nodes_(nodes),
-      replica_(table.ReplicaFor(session, nodes.NodeToAvoid(absl::Now()))) {}
 
 RowReader::NodeRead& RowReader::ReadOf(NodeId node, std::vector<NodeRead>& reads) const {
   for (NodeRead& read : reads) {

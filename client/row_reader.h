@@ -16,9 +16,11 @@ namespace embla::client {
 
 class RowReader {
  public:
-  // `routes` and `nodes` are not owned; they outlive this object. Requires: the table is in
-  // `routes`.
-  RowReader(const Routes& routes, const TableRoute& table, NodeDirectory& nodes, SessionId session);
+  // Reads the table's copy number `replica`. Nothing is owned; all outlive this object.
+  // Requires: the table is one of `routes`.
+  RowReader(const Routes& routes, const TableRoute& table, NodeDirectory& nodes,
+            std::size_t replica)
+      : routes_(routes), table_(table), nodes_(nodes), replica_(replica) {}
 
   // Weights of the rows [row_begin, row_end), as fp32. Nodes are read at the same time.
   // Errors: Unavailable (a node does not answer, or does not hold what the plan says; names it),

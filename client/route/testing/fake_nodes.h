@@ -38,6 +38,9 @@ class PlainTable {
   // One step of SGD or row-wise Adagrad on one element; sum_squares is over the whole row.
   void Step(std::int64_t row, std::uint32_t column, float gradient, float sum_squares);
 
+  float statistic(std::int64_t row, std::uint32_t column) const {
+    return statistic_[row * spec_.dim + column];
+  }
   const std::vector<float>& weights() const { return weights_; }
 
  private:
@@ -56,6 +59,7 @@ class FakeNodes {
   absl::Status Lookup(NodeId node, const NodeLookup& request);
   absl::Status Update(NodeId node, const NodeUpdate& request);
 
+  const RoutesPtr& routes() const { return routes_; }
   const PlainTable& table(TableId id) const { return tables_.at(id); }
 
  private:

@@ -1,0 +1,395 @@
+// The client against nodes in memory that fail on command, on a clock that the test moves.
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "client/client_impl.h"
+#include "client/route/testing/random_plan.h"
+#include "client/testing/fake_cluster.h"
+#include "client/testing/manual_timer.h"
+#include "core/base/failpoint.h"
+#include "core/base/text.h"
+
+namespace embla::client {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::int64_t kRows = 100;
+constexpr std::uint32_t kDim = 4;
+
+// Table "clicks" split by rows over the nodes 1 and 2, table "copied" on both, 1 is the primary,
+// table "wide" split by columns. Node n's address is fake:n and `suffix`.
+PlanPtr MakePlan(std::uint64_t version, const std::string& suffix = "", std::int64_t border = 50) {
+  std::vector<NodeSpec> nodes;
+  for (std::uint32_t n = 1; n <= 2; ++n) {
+    nodes.push_back({NodeId{n}, absl::StrCat("n", n), absl::StrCat("fake:", n, suffix), {{}}});
+  }
+  const DeviceId on1{NodeId{1}, 0}, on2{NodeId{2}, 0};
+  std::vector<TablePlan> tables(3);
+  const char* names[] = {"clicks", "copied", "wide"};
+  for (std::uint32_t t = 0; t < tables.size(); ++t) {
+    tables[t].spec = {.id = TableId{t + 1}, .name = names[t], .rows = kRows, .dim = kDim};
+    tables[t].spec.SetDefaults();
+  }
+  tables[0].spec.optimizer.kind = OptimizerKind::kSgd;
+  tables[0].replicas = {{{0, border, 0, kDim, on1}, {border, kRows, 0, kDim, on2}}};
+  tables[1].replicas = {{{0, kRows, 0, kDim, on1}}, {{0, kRows, 0, kDim, on2}}};
+  tables[2].replicas = {{{0, kRows, 0, 1, on1}, {0, kRows, 1, kDim, on2}}};
+  return std::make_shared<Plan>(PlanVersion{version}, "test", std::move(nodes), std::move(tables));
+}
+
+class ClientTest : public testing::Test {
+ protected:
+  // Ids of both nodes.
+  static constexpr std::int64_t kIds[] = {7, 93, 7};
+
+  explicit ClientTest(ConnectOptions options = {.coordinator = "fake"})
+      : options_(std::move(options)) {}
+
+  void SetUp() override {
+    auto timer = std::make_unique<ManualTimer>(absl::FromUnixSeconds(1'000'000));
+    timer_ = timer.get();
+    ClientImpl::World world{std::move(timer), cluster_.MakeCoordinator(),
+                            [this](const std::string& address, Timer& timer) {
+                              return cluster_.MakeChannel(address, timer);
+                            }};
+    auto client = ClientImpl::Open(options_, std::move(world));
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+
+  FeatureLookup Clicks() { return {.table = "clicks", .ids = kIds, .rows_out = rows_}; }
+  FeatureGradient ClicksGradient() const {
+    return {.table = "clicks", .ids = kIds, .gradients = gradients_};
+  }
+
+  // Runs a call to its end, moving the clock whenever nothing else happens.
+  absl::Status Finish(const std::function<void(DoneCallback)>& start) {
+    std::promise<absl::Status> promise;
+    std::future<absl::Status> future = promise.get_future();
+    start([&](absl::Status status) { promise.set_value(std::move(status)); });
+    while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      if (!timer_->RunNext()) std::this_thread::yield();
+    }
+    return future.get();
+  }
+  absl::Status Lookup(const FeatureLookup& feature, const CallOptions& options = {}) {
+    return Finish([&](DoneCallback done) { client_->LookupAsync({feature}, options, done); });
+  }
+  absl::Status Update(const FeatureGradient& feature, const CallOptions& options = {}) {
+    return Finish([&](DoneCallback done) { client_->UpdateAsync({feature}, options, done); });
+  }
+
+  void ExpectRows(std::uint32_t table) {
+    for (std::size_t i = 0; i < std::size(kIds); ++i) {
+      for (std::uint32_t c = 0; c < kDim; ++c) {
+        EXPECT_EQ(rows_[i * kDim + c], cluster_.table(TableId{table}).weight(kIds[i], c));
+      }
+    }
+  }
+
+  const ConnectOptions options_;
+  FakeCluster cluster_{MakePlan(1)};
+  ManualTimer* timer_ = nullptr;  // The client's.
+  std::vector<float> rows_ = std::vector<float>(3 * kDim);
+  std::vector<float> gradients_ = std::vector<float>(3 * kDim, 0.25f);
+  std::unique_ptr<Client> client_;  // Last: it talks to the cluster.
+};
+
+constexpr std::int64_t ClientTest::kIds[];
+
+TEST_F(ClientTest, LookupFillsRowsFromEveryNode) {
+  const FeatureLookup feature = Clicks();
+  ASSERT_EQ(client_->Lookup({&feature, 1}, {}), absl::OkStatus());
+  ExpectRows(1);
+  EXPECT_EQ(cluster_.requests().size(), 2u);
+}
+
+TEST_F(ClientTest, UpdateStepsEveryRowOnceAndNumbersUpdates) {
+  const float before = cluster_.table(TableId{1}).weight(7, 0);
+  const FeatureGradient feature = ClicksGradient();
+  ASSERT_EQ(client_->Update({&feature, 1}, {}), absl::OkStatus());
+  ASSERT_EQ(client_->Update({&feature, 1}, {}), absl::OkStatus());
+  const float step = cluster_.table(TableId{1}).spec().optimizer.learning_rate * 0.5f;
+  EXPECT_EQ(cluster_.table(TableId{1}).weight(7, 0), before - step - step);
+  const auto requests = cluster_.requests();
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_EQ(ToInt(requests[0].seq), 1u);
+  EXPECT_EQ(ToInt(requests[3].seq), 2u);
+  EXPECT_EQ(ToInt(requests[3].first_incomplete), 2u);
+}
+
+TEST_F(ClientTest, NothingToDoIsDoneAtOnce) {
+  EXPECT_EQ(client_->Lookup({}, {}), absl::OkStatus());
+  EXPECT_EQ(client_->Update({}, {}), absl::OkStatus());
+  EXPECT_TRUE(cluster_.requests().empty());
+}
+
+TEST_F(ClientTest, PrefetchFillsRowsWhenWaitedFor) {
+  PendingLookup pending = client_->Prefetch({Clicks()}, {});
+  ASSERT_EQ(pending.Wait(), absl::OkStatus());
+  ExpectRows(1);
+}
+
+TEST_F(ClientTest, UnavailableNodeIsAskedAgainWithTheSameSeq) {
+  const absl::Status down = absl::UnavailableError("connection refused");
+  cluster_.FailNext("fake:2", {down, down, down});
+  ASSERT_EQ(Update(ClicksGradient()), absl::OkStatus());
+  const auto requests = cluster_.requests();
+  ASSERT_EQ(requests.size(), 5u);  // Node 1 once, node 2 four times.
+  for (const auto& request : requests) EXPECT_EQ(ToInt(request.seq), 1u);
+  // Each wait is longer than the one before, whatever the jitter.
+  EXPECT_GE(requests[2].time - requests[1].time, absl::Milliseconds(5));
+  EXPECT_GE(requests[4].time - requests[3].time, absl::Milliseconds(20));
+  EXPECT_THAT(client_->MetricsText(), HasSubstr("embla_client_retries_total{method=\"Update\"} 3"));
+}
+
+TEST_F(ClientTest, DeadNodeIsNamedBeforeTheDeadline) {
+  cluster_.FailAll("fake:2", absl::UnavailableError("connection refused"));
+  const absl::Time begin = timer_->Now();
+  const absl::Status status = Lookup(Clicks(), {.timeout = absl::Seconds(3)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("node n2 at fake:2"), HasSubstr("table clicks"),
+                    HasSubstr("connection refused"), HasSubstr("attempts")));
+  EXPECT_LE(timer_->Now() - begin, absl::Seconds(3));
+  EXPECT_GE(timer_->Now() - begin, absl::Seconds(1));
+  // And when the node is back, so is the client.
+  cluster_.FailAll("fake:2", absl::OkStatus());
+  EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
+  ExpectRows(1);
+}
+
+TEST_F(ClientTest, SilentNodeIsNamedAtTheDeadline) {
+  cluster_.Hold("fake:1");
+  const absl::Time begin = timer_->Now();
+  const absl::Status status = Lookup(Clicks(), {.timeout = absl::Seconds(3)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node n1 at fake:1"));
+  EXPECT_EQ(timer_->Now() - begin, absl::Seconds(3));
+}
+
+TEST_F(ClientTest, ErrorsOfTheCallPassThroughAtOnce) {
+  const std::int64_t outside[] = {7, kRows, 7};
+  const absl::Status status = Lookup({.table = "clicks", .ids = outside, .rows_out = rows_});
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("n1"), HasSubstr("clicks")));
+  EXPECT_EQ(cluster_.requests().size(), 1u);
+  cluster_.FailNext("fake:1", {absl::InvalidArgumentError("a gradient is NaN")});
+  EXPECT_EQ(Update(ClicksGradient()).code(), absl::StatusCode::kInvalidArgument);
+  // An update that failed does not hold back the session.
+  ASSERT_EQ(Update(ClicksGradient()), absl::OkStatus());
+  EXPECT_EQ(ToInt(cluster_.requests().back().first_incomplete), 2u);
+}
+
+TEST_F(ClientTest, OverloadedNodeIsAskedLater) {
+  cluster_.FailNext("fake:1", {absl::ResourceExhaustedError("queue full")});
+  ASSERT_EQ(Lookup(Clicks()), absl::OkStatus());
+  const auto requests = cluster_.requests();
+  EXPECT_GE(requests.back().time - requests.front().time, absl::Milliseconds(50));
+}
+
+TEST_F(ClientTest, StalePlanIsRefreshedAndOnlyTheRefusedShareIsSentAgain) {
+  const PlanPtr plan = MakePlan(2, "", 8);
+  cluster_.SetNodePlan(plan);
+  cluster_.SetCoordinatorPlan(plan);
+  const std::int64_t ids[] = {7, 20, 93};  // 20 moves from node 1 to node 2.
+  const float before = cluster_.table(TableId{1}).weight(93, 0);
+  ASSERT_EQ(Update({.table = "clicks", .ids = ids, .gradients = gradients_}), absl::OkStatus());
+  const auto requests = cluster_.requests();
+  ASSERT_EQ(requests.size(), 4u);  // Old: 1 (refused), 2. New: 1, 2.
+  for (const auto& request : requests) EXPECT_EQ(ToInt(request.seq), 1u);
+  EXPECT_EQ(ToInt(requests.back().plan_version), 2u);
+  // Row 93 was stepped by the first round alone.
+  const float rate = cluster_.table(TableId{1}).spec().optimizer.learning_rate;
+  EXPECT_EQ(cluster_.table(TableId{1}).weight(93, 0), before - rate * 0.25f);
+  EXPECT_EQ(client_->plan_version(), 2u);
+}
+
+TEST_F(ClientTest, NodeThatIsBehindIsWaitedFor) {
+  const absl::Status behind = absl::NotFoundError("no table clicks at plan 0");
+  cluster_.FailNext("fake:1", {behind, behind, behind});
+  EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
+  ExpectRows(1);
+}
+
+TEST_F(ClientTest, NodeThatRefusesThePlanForGoodIsNamed) {
+  cluster_.FailAll("fake:1", absl::FailedPreconditionError("not here"));
+  const absl::Time begin = timer_->Now();
+  const absl::Status status = Lookup(Clicks(), {.timeout = absl::Seconds(2)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("n1"), HasSubstr("refuses plan 1"), HasSubstr("not here")));
+  EXPECT_LE(timer_->Now() - begin, absl::Seconds(2));
+}
+
+TEST_F(ClientTest, NodeAtANewAddressIsFoundThere) {
+  cluster_.FailAll("fake:2", absl::UnavailableError("connection refused"));
+  cluster_.SetCoordinatorPlan(MakePlan(2, ":moved"));
+  ASSERT_EQ(client_->RefreshPlan(), absl::OkStatus());
+  EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
+  EXPECT_EQ(cluster_.requests().back().address.substr(6), ":moved");
+}
+
+TEST_F(ClientTest, NewTableIsFoundByARefreshAndAMissingOneIsNotFound) {
+  EXPECT_EQ(Lookup({.table = "none", .ids = kIds, .rows_out = rows_}).code(),
+            absl::StatusCode::kNotFound);
+  const PlanPtr old_plan = MakePlan(2);
+  std::vector<TablePlan> tables = old_plan->tables();
+  tables.push_back(tables[0]);
+  tables[3].spec.id = TableId{4};
+  tables[3].spec.name = "new";
+  const auto plan = std::make_shared<Plan>(PlanVersion{3}, "test", old_plan->nodes(), tables);
+  cluster_.SetCoordinatorPlan(plan);
+  // The nodes do not know it: what matters is that they were asked.
+  EXPECT_EQ(Lookup({.table = "new", .ids = kIds, .rows_out = rows_}).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client_->plan_version(), 3u);
+}
+
+TEST_F(ClientTest, TrainingGoesOnWhileTheCoordinatorIsDown) {
+  cluster_.SetCoordinatorStatus(absl::UnavailableError("connection refused"));
+  EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
+  EXPECT_EQ(Update(ClicksGradient()), absl::OkStatus());
+  EXPECT_EQ(client_->RefreshPlan().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientTest, LookupOfACopyFailsOverAndUpdatesGoToThePrimary) {
+  const FeatureLookup copied{.table = "copied", .ids = kIds, .rows_out = rows_};
+  // Session 77 reads the second copy.
+  ASSERT_EQ(Lookup(copied), absl::OkStatus());
+  EXPECT_EQ(cluster_.requests().back().address, "fake:2");
+  cluster_.FailAll("fake:2", absl::UnavailableError("connection refused"));
+  ASSERT_EQ(Lookup(copied), absl::OkStatus());
+  ExpectRows(2);
+  EXPECT_EQ(cluster_.requests().back().address, "fake:1");
+  // For a second nobody asks node 2.
+  const std::size_t before = cluster_.requests().size();
+  ASSERT_EQ(Lookup(copied), absl::OkStatus());
+  EXPECT_EQ(cluster_.requests().size(), before + 1);
+  ASSERT_EQ(Update({.table = "copied", .ids = kIds, .gradients = gradients_}), absl::OkStatus());
+  EXPECT_EQ(cluster_.requests().back().address, "fake:1");
+}
+
+TEST_F(ClientTest, UpdatesBeyondTheWindowWaitForTheOldest) {
+  cluster_.Hold("fake:1");
+  std::atomic<int> finished = 0;
+  const int count = static_cast<int>(UpdateWindow::kSpanMax) + 10;
+  for (int i = 0; i < count; ++i) {
+    client_->UpdateAsync({ClicksGradient()}, {}, [&](absl::Status status) {
+      EXPECT_EQ(status, absl::OkStatus());
+      ++finished;
+    });
+  }
+  // Node 2 answers at once, so that every update that was let in has one answer.
+  while (cluster_.requests().size() < UpdateWindow::kSpanMax) std::this_thread::yield();
+  EXPECT_EQ(finished, 0);
+  for (const auto& request : cluster_.requests()) {
+    EXPECT_LE(ToInt(request.seq), UpdateWindow::kSpanMax);
+    EXPECT_EQ(ToInt(request.first_incomplete), 1u);
+  }
+  cluster_.Release("fake:1");
+  while (finished < count) std::this_thread::yield();
+  EXPECT_EQ(cluster_.requests().size(), 2u * count);
+}
+
+class ClientWithoutBudgetTest : public ClientTest {
+ protected:
+  ClientWithoutBudgetTest()
+      : ClientTest({.coordinator = "fake", .retry_budget_ratio = 0, .retry_budget_per_second = 0}) {
+  }
+};
+
+TEST_F(ClientWithoutBudgetTest, ErrorsPassThroughOnceTheBudgetIsUsedUp) {
+  cluster_.FailAll("fake:1", absl::UnavailableError("connection refused"));
+  const absl::Status status = Lookup(Clicks(), {.timeout = absl::Hours(1)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("retry budget"), HasSubstr("node n1")));
+  EXPECT_EQ(cluster_.requests().size(), 12u);  // 10 tokens, and node 2.
+  EXPECT_THAT(client_->MetricsText(), HasSubstr("embla_client_retry_budget_exhausted_total 1"));
+}
+
+std::string FileContent(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_F(ClientTest, ExportTableWritesANumpyFile) {
+  for (const char* table : {"clicks", "wide"}) {
+    const std::string path = testing::TempDir() + "client_test_" + table + ".npy";
+    ASSERT_EQ(client_->ExportTable(table, path), absl::OkStatus());
+    const std::string content = FileContent(path);
+    ASSERT_GT(content.size(), 128u);
+    EXPECT_EQ(content.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+    EXPECT_THAT(content, HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (100, 4)"));
+    const std::size_t header =
+        10 + static_cast<unsigned char>(content[8]) + 256 * static_cast<unsigned char>(content[9]);
+    EXPECT_EQ(header % 64, 0u);
+    std::vector<float> rows(kRows * kDim);
+    ASSERT_EQ(content.size(), header + rows.size() * sizeof(float));
+    std::memcpy(rows.data(), content.data() + header, content.size() - header);
+    EXPECT_EQ(rows, cluster_.table(TableId{table == std::string("wide") ? 3u : 1u}).weights());
+    std::remove(path.c_str());
+  }
+}
+
+TEST_F(ClientTest, FullDiskLeavesNothingBehind) {
+  const std::string path = testing::TempDir() + "client_test_full.npy";
+  for (const char* point : {"file.write", "file.sync", "file.open"}) {
+    SetFailpoint(point, FailpointAction::kError);
+    EXPECT_NE(client_->ExportTable("clicks", path), absl::OkStatus()) << point;
+    ClearFailpoints();
+    EXPECT_FALSE(std::ifstream(path).good()) << point;
+    EXPECT_FALSE(std::ifstream(path + ".tmp").good()) << point;
+  }
+}
+
+TEST_F(ClientTest, ReadsRowsAndStateInTheOrderOfTheIds) {
+  ASSERT_EQ(Update({.table = "wide", .ids = kIds, .gradients = gradients_}), absl::OkStatus());
+  ASSERT_EQ(client_->ReadRows("wide", kIds, rows_), absl::OkStatus());
+  ExpectRows(3);
+  ASSERT_EQ(client_->StateFloatsPerRow("wide").value(), 1u);
+  std::vector<float> state(3);
+  ASSERT_EQ(client_->ReadState("wide", kIds, state), absl::OkStatus());
+  const PlainTable& wide = cluster_.table(TableId{3});
+  EXPECT_THAT(state,
+              ElementsAre(wide.statistic(7, 0), wide.statistic(93, 0), wide.statistic(7, 0)));
+  EXPECT_THAT(state, Each(Not(0.0f)));
+  const std::int64_t outside[] = {-1, 0, 1};
+  EXPECT_EQ(client_->ReadState("wide", outside, state).code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(ClientTest, TellsItsTables) {
+  const std::vector<TableInfo> tables = client_->Tables();
+  ASSERT_EQ(tables.size(), 3u);
+  EXPECT_EQ(tables[0].name, "clicks");
+  EXPECT_EQ(tables[0].rows, kRows);
+  EXPECT_EQ(tables[0].dim, kDim);
+  EXPECT_EQ(tables[0].dtype, "fp32");
+  EXPECT_EQ(tables[0].optimizer, "sgd");
+  EXPECT_EQ(client_->session(), 77u);
+}
+
+TEST(ConnectOptionsValidate, NamesTheFieldThatIsWrong) {
+  const auto message = [](const ConnectOptions& options) { return Message(options.Validate()); };
+  EXPECT_EQ(message({.coordinator = "a:1"}), "");
+  EXPECT_THAT(message({}), HasSubstr("coordinator"));
+  EXPECT_THAT(message({.coordinator = "a:1", .threads = 0}), HasSubstr("threads"));
+  EXPECT_THAT(message({.coordinator = "a:1", .timeout = absl::ZeroDuration()}),
+              HasSubstr("timeout"));
+  EXPECT_THAT(message({.coordinator = "a:1", .retry_budget_ratio = -1}),
+              HasSubstr("retry_budget_ratio"));
+}
+
+}  // namespace
+}  // namespace embla::client

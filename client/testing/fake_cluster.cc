@@ -1,0 +1,226 @@
+#include "client/testing/fake_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/rows/row_block.h"
+
+namespace embla::client {
+
+class FakeCluster::Coordinator final : public CoordinatorChannel {
+ public:
+  explicit Coordinator(FakeCluster& cluster) : cluster_(cluster) {}
+
+  absl::StatusOr<PlanPtr> GetPlan(absl::Time) override {
+    MutexLock lock(cluster_.mu_);
+    ++cluster_.coordinator_calls_;
+    if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
+    return cluster_.coordinator_plan_;
+  }
+  absl::StatusOr<SessionId> OpenSession(std::string_view, absl::Time) override {
+    MutexLock lock(cluster_.mu_);
+    if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
+    return SessionId{77};
+  }
+  absl::Status CloseSession(SessionId, absl::Time) override { return absl::OkStatus(); }
+  // A watch that never says anything: tests of the client see what refreshing alone does.
+  void StartWatch(PlanVersion, std::function<void(PlanPtr)>) override {}
+  void StopWatch() override {}
+
+ private:
+  FakeCluster& cluster_;
+};
+
+class FakeCluster::Channel final : public NodeChannel {
+ public:
+  Channel(FakeCluster& cluster, std::string address, Timer& timer)
+      : cluster_(cluster), address_(std::move(address)), timer_(timer) {
+    node_ = NodeId{static_cast<std::uint32_t>(std::stoul(address_.substr(address_.find(':') + 1)))};
+  }
+
+  void Lookup(NodeLookup request, absl::Time deadline, Done done) override {
+    Send(std::make_shared<NodeLookup>(std::move(request)), deadline, std::move(done));
+  }
+  void Update(NodeUpdate request, absl::Time deadline, Done done) override {
+    Send(std::make_shared<NodeUpdate>(std::move(request)), deadline, std::move(done));
+  }
+
+  absl::Status ReadRows(const RowsQuery& query, absl::Time, const RowBlockSink& sink) override {
+    {
+      MutexLock lock(cluster_.mu_);
+      const absl::Status status = cluster_.Scripted(address_);
+      if (!status.ok()) return status;
+    }
+    const PlainTable& table = cluster_.nodes_.table(query.table);
+    std::vector<std::int64_t> rows = query.row_ids;
+    if (rows.empty()) {
+      for (std::int64_t r = query.row_begin; r < query.row_end; ++r) rows.push_back(r);
+    }
+    const TableRoute& route = *cluster_.nodes_.routes()->Find(query.table);
+    for (const RouteBlock& block : route.primary()) {
+      for (const std::int64_t row : rows) {
+        if (block.nodes()[block.OwnerOf(row)] != node_) continue;
+        const absl::Status status = SendRow(table, block, row, query.with_state, sink);
+        if (!status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Close() override {}
+
+ private:
+  static absl::Status SendRow(const PlainTable& table, const RouteBlock& block, std::int64_t row,
+                              bool with_state, const RowBlockSink& sink) {
+    const StateShape state = StateShapeOf(table.spec().optimizer);
+    const std::uint32_t columns = block.column_end() - block.column_begin();
+    const std::uint32_t state_floats =
+        with_state ? state.row_floats + state.element_arrays * columns : 0;
+    RowBlockBuilder builder({.table = table.spec().id,
+                             .column_begin = block.column_begin(),
+                             .column_end = block.column_end(),
+                             .state_floats = state_floats},
+                            1);
+    builder.rows()[0] = RowId{row};
+    auto* weights = reinterpret_cast<float*>(builder.weights().data());
+    for (std::uint32_t c = 0; c < columns; ++c) {
+      weights[c] = table.weight(row, block.column_begin() + c);
+    }
+    for (std::uint32_t i = 0; i < state_floats; ++i) {
+      builder.state()[i] = table.statistic(row, block.column_begin());
+    }
+    return sink(builder.Finish().bytes());
+  }
+
+  template <typename NodeRequest>
+  void Send(std::shared_ptr<NodeRequest> request, absl::Time deadline, Done done) {
+    std::function<void()> answer = [this, request, done] {
+      done({.status = cluster_.Answer(address_, node_, *request, timer_.Now())});
+    };
+    if (deadline <= timer_.Now()) {
+      return done({.status = absl::DeadlineExceededError("the time was over before sending")});
+    }
+    {
+      MutexLock lock(cluster_.mu_);
+      const auto held = cluster_.held_.find(address_);
+      if (held != cluster_.held_.end()) {
+        const int number = ++cluster_.last_held_;
+        held->second[number] = {std::move(answer), [done] {
+                                  done({.status = absl::DeadlineExceededError("no reply in time")});
+                                }};
+        timer_.At(deadline, [this, number] { Expire(number); });
+        return;
+      }
+    }
+    answer();
+  }
+
+  void Expire(int number) {
+    std::function<void()> expire;
+    {
+      MutexLock lock(cluster_.mu_);
+      auto& held = cluster_.held_[address_];
+      const auto found = held.find(number);
+      if (found == held.end()) return;
+      expire = std::move(found->second.expire);
+      held.erase(found);
+    }
+    expire();
+  }
+
+  FakeCluster& cluster_;
+  const std::string address_;
+  Timer& timer_;
+  NodeId node_{};
+};
+
+absl::Status FakeCluster::Scripted(const std::string& address) {
+  const auto all = all_.find(address);
+  if (all != all_.end() && !all->second.ok()) return all->second;
+  std::deque<absl::Status>& next = next_[address];
+  if (next.empty()) return absl::OkStatus();
+  absl::Status status = next.front();
+  next.pop_front();
+  return status;
+}
+
+template <typename NodeRequest>
+absl::Status FakeCluster::Answer(const std::string& address, NodeId node,
+                                 const NodeRequest& request, absl::Time now) {
+  MutexLock lock(mu_);
+  Request& record = requests_.emplace_back();
+  record.address = address;
+  record.plan_version = request.batch.plan_version;
+  record.time = now;
+  record.answer = Scripted(address);
+  if constexpr (std::is_same_v<NodeRequest, NodeLookup>) {
+    record.lookup = true;
+    if (record.answer.ok()) record.answer = nodes_.Lookup(node, request);
+  } else {
+    record.seq = request.batch.seq;
+    record.first_incomplete = request.batch.first_incomplete;
+    if (record.answer.ok()) record.answer = nodes_.Update(node, request);
+  }
+  return record.answer;
+}
+
+void FakeCluster::SetCoordinatorPlan(PlanPtr plan) {
+  MutexLock lock(mu_);
+  coordinator_plan_ = std::move(plan);
+}
+
+void FakeCluster::SetNodePlan(PlanPtr plan) {
+  MutexLock lock(mu_);
+  nodes_.SetPlan(std::move(plan));
+}
+
+void FakeCluster::SetCoordinatorStatus(absl::Status status) {
+  MutexLock lock(mu_);
+  coordinator_status_ = std::move(status);
+}
+
+void FakeCluster::FailNext(const std::string& address, std::vector<absl::Status> statuses) {
+  MutexLock lock(mu_);
+  next_[address].assign(statuses.begin(), statuses.end());
+}
+
+void FakeCluster::FailAll(const std::string& address, absl::Status status) {
+  MutexLock lock(mu_);
+  all_[address] = std::move(status);
+}
+
+void FakeCluster::Hold(const std::string& address) {
+  MutexLock lock(mu_);
+  held_[address];
+}
+
+void FakeCluster::Release(const std::string& address) {
+  std::map<int, Held> released;
+  {
+    MutexLock lock(mu_);
+    released.swap(held_[address]);
+    held_.erase(address);
+  }
+  for (auto& [number, held] : released) held.answer();
+}
+
+std::vector<FakeCluster::Request> FakeCluster::requests() const {
+  MutexLock lock(mu_);
+  return requests_;
+}
+
+int FakeCluster::coordinator_calls() const {
+  MutexLock lock(mu_);
+  return coordinator_calls_;
+}
+
+std::unique_ptr<CoordinatorChannel> FakeCluster::MakeCoordinator() {
+  return std::make_unique<Coordinator>(*this);
+}
+
+std::unique_ptr<NodeChannel> FakeCluster::MakeChannel(const std::string& address, Timer& timer) {
+  return std::make_unique<Channel>(*this, address, timer);
+}
+
+}  // namespace embla::client

@@ -1,0 +1,84 @@
+// A coordinator and shard servers in memory, which fail when told to.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/route/testing/fake_nodes.h"
+#include "client/transport/coordinator_channel.h"
+#include "client/transport/node_channel.h"
+#include "client/transport/timer.h"
+#include "core/base/mutex.h"
+
+namespace embla::client {
+
+// Thread safety: every method may be called from any thread.
+class FakeCluster {
+ public:
+  // A data request as it arrived.
+  struct Request {
+    std::string address;
+    bool lookup = false;
+    PlanVersion plan_version{};
+    UpdateSeq seq{};
+    UpdateSeq first_incomplete{};
+    absl::Time time;
+    absl::Status answer;
+  };
+
+  // The nodes have `plan`; the coordinator says so.
+  explicit FakeCluster(PlanPtr plan) : coordinator_plan_(plan), nodes_(std::move(plan)) {}
+
+  // The plan that the coordinator answers from now on, and that the nodes follow.
+  void SetCoordinatorPlan(PlanPtr plan);
+  void SetNodePlan(PlanPtr plan);
+  void SetCoordinatorStatus(absl::Status status);
+
+  // The next requests to `address` get these answers; after that it answers well again.
+  void FailNext(const std::string& address, std::vector<absl::Status> statuses);
+  // All requests to `address` get this answer until it is OK.
+  void FailAll(const std::string& address, absl::Status status);
+  // Requests to `address` are answered when Release is called, or DeadlineExceeded at their
+  // deadlines.
+  void Hold(const std::string& address);
+  void Release(const std::string& address);
+
+  std::vector<Request> requests() const;
+  const PlainTable& table(TableId id) const { return nodes_.table(id); }
+  int coordinator_calls() const;
+
+  std::unique_ptr<CoordinatorChannel> MakeCoordinator();
+  // The address is that of a node, or that followed by ":" and anything.
+  std::unique_ptr<NodeChannel> MakeChannel(const std::string& address, Timer& timer);
+
+ private:
+  class Coordinator;
+  class Channel;
+  struct Held {
+    std::function<void()> answer;
+    std::function<void()> expire;
+  };
+
+  // The scripted answer to the next request at `address`; OK: none.
+  absl::Status Scripted(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename NodeRequest>
+  absl::Status Answer(const std::string& address, NodeId node, const NodeRequest& request,
+                      absl::Time now);
+
+  mutable Mutex mu_;
+  PlanPtr coordinator_plan_ ABSL_GUARDED_BY(mu_);
+  absl::Status coordinator_status_ ABSL_GUARDED_BY(mu_);
+  int coordinator_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  FakeNodes nodes_;
+  std::map<std::string, std::deque<absl::Status>> next_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, absl::Status> all_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::map<int, Held>> held_ ABSL_GUARDED_BY(mu_);
+  int last_held_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla::client
