@@ -143,6 +143,27 @@ TEST(RequestCodecDecode, LastOccurrenceOfAFieldWins) {
   EXPECT_EQ(call->batch.parts[0].ids[0], RowId{77});
 }
 
+// docs/protocol.md, "One lookup, byte by byte".
+TEST(RequestCodecEncode, WritesTheBytesOfTheProtocolPage) {
+  const RowId ids[] = {RowId{5}, RowId{9}};
+  const std::uint32_t lengths[] = {2};
+  LookupBatch batch;
+  batch.plan_version = PlanVersion{3};
+  batch.parts.push_back({.table = TableId{7},
+                         .pooling = Pooling::kSum,
+                         .column_begin = 0,
+                         .column_end = 4,
+                         .ids = ids,
+                         .lengths = lengths,
+                         .weights = {}});
+  const std::string page(
+      "\x08\x03\x10\x01\x22\x0a\x08\x07\x10\x02\x20\x04\x28\x02\x30\x01\x2a\x10"
+      "\x05\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00"
+      "\x32\x04\x02\x00\x00\x00",
+      40);
+  EXPECT_EQ(Flatten(EncodeLookupRequest(batch, GatherPayload(batch))), page);
+}
+
 TEST(RequestCodecDecode, CountsTheBytesOfTheReply) {
   v1::LookupRequest request;
   v1::LookupPart& part = *request.add_parts();

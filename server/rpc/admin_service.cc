@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
@@ -76,11 +75,7 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
       return;
     }
     host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
-      if (complete.status.ok()) {
-        *reply = ToMessage(complete.table, complete.plan_version);
-        LogInfo("coordinator", "table created name=", complete.table.spec.name,
-                " plan=", ToInt(complete.plan_version));
-      }
+      if (complete.status.ok()) *reply = ToMessage(complete.table, complete.plan_version);
       reactor->Finish(wire::ToGrpc(complete.status));
     });
   });
@@ -95,7 +90,6 @@ grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* c
       host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
         EMBLA_ASSIGN_OR_RETURN(const PlanVersion version, coordinator.DropTable(request->name()));
         reply->set_plan_version(ToInt(version));
-        LogInfo("coordinator", "table dropped name=", request->name(), " plan=", ToInt(version));
         return absl::OkStatus();
       });
 }

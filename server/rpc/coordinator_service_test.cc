@@ -32,6 +32,7 @@ class PlainNode {
     stream_->Write(report);
   }
   ~PlainNode() {
+    if (finished_) return;
     context_.TryCancel();
     stream_->Finish();
   }
@@ -51,6 +52,7 @@ class PlainNode {
     v1::NodeCommand command;
     while (Read(command)) {
     }
+    finished_ = true;
     return stream_->Finish();
   }
   // Reads plans until one has `tables` tables; answers each as installed, or that one as failed.
@@ -75,6 +77,7 @@ class PlainNode {
  private:
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NodeReport, v1::NodeCommand>> stream_;
+  bool finished_ = false;
 };
 
 using CoordinatorServiceTest = CoordinatorFixture;

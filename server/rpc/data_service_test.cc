@@ -190,18 +190,26 @@ TEST_F(DataServiceReadRows, AReaderThatTakesNothingIsCutOff) {
   context.TryCancel();
 }
 
-TEST(RpcServerStart, RefusesOtherMachinesUnlessInsecure) {
-  const auto refused = RpcServer::Start({.listen = "0.0.0.0:0"}, {});
+using RpcServerStart = DataFixture;
+
+TEST_F(RpcServerStart, RefusesOtherMachinesUnlessInsecure) {
+  Start();
+  DataService service(node_, pool_, nullptr, {});
+  grpc::Service* const services[] = {&service};
+  const auto refused = RpcServer::Start({.listen = "0.0.0.0:0"}, services);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
-  EXPECT_TRUE(RpcServer::Start({.listen = "0.0.0.0:0", .insecure = true}, {}).ok());
+  const auto insecure = RpcServer::Start({.listen = "0.0.0.0:0", .insecure = true}, services);
+  EXPECT_TRUE(insecure.ok()) << insecure.status();
 }
 
-TEST(RpcServerStart, SaysThatAPortIsTaken) {
-  const auto first = RpcServer::Start({}, {});
-  ASSERT_TRUE(first.ok());
-  const auto second = RpcServer::Start({.listen = (*first)->address()}, {});
+TEST_F(RpcServerStart, SaysThatAPortIsTaken) {
+  Start();
+  DataService service(node_, pool_, nullptr, {});
+  grpc::Service* const services[] = {&service};
+  const auto second = RpcServer::Start({.listen = server_->address()}, services);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->address()));
 }
 
 }  // namespace

@@ -44,8 +44,6 @@ absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registra
   EMBLA_ASSIGN_OR_RETURN(const NodeRegistration registration, FromMessage(message));
   EMBLA_ASSIGN_OR_RETURN(node_, coordinator.RegisterNode(registration, now));
   incarnation_ = registration.incarnation;
-  LogInfo("coordinator", "node registered name=", registration.name, " id=", ToInt(node_),
-          " address=", registration.address, " devices=", registration.devices.size());
   auto command = std::make_unique<v1::NodeCommand>();
   command->mutable_registered()->set_node_id(ToInt(node_));
   command->mutable_registered()->set_cluster_id(coordinator.GetPlan()->cluster_id());
