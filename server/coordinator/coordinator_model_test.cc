@@ -1,0 +1,193 @@
+// Random events against a coordinator that is restarted after any of them: what it said lasts.
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "core/base/log.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator_test_support.h"
+
+namespace embla {
+namespace {
+
+constexpr int kNames = 4;
+
+class CoordinatorModel {
+ public:
+  explicit CoordinatorModel(unsigned seed) : random_(seed) {}
+
+  void Step() {
+    switch (random_() % 12) {
+      case 0:
+        return Register();
+      case 1:
+        return Disconnect();
+      case 2:
+      case 3:
+      case 4:
+        return Beat();
+      case 5:
+      case 6:
+        return Create();
+      case 7:
+        return Drop();
+      case 8:
+        return Set();
+      case 9:
+        return OpenSession();
+      case 10:
+        c_.Advance(absl::Milliseconds(random_() % 3000));
+        return c_->Tick(c_.now());
+      default:
+        return Restart();
+    }
+  }
+
+  void CheckAfterStep() {
+    for (const auto& [id, outcome] : c_.Outcomes()) {
+      ASSERT_EQ(running_.erase(id), 1u) << "completed a change that was not running";
+      const bool there = c_->GetPlan()->FindTable(outcome.table.spec.id) != nullptr;
+      // A table may be gone again by the time this looks, never here: one step, one drop at most.
+      ASSERT_EQ(outcome.status.ok(), there);
+      ++(there ? created_ : refused_);
+    }
+    const Plan& plan = *c_->GetPlan();
+    ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+    ASSERT_GE(plan.version(), last_version_);
+    last_version_ = plan.version();
+    for (const TablePlan& table : plan.tables()) {
+      const auto [it, is_new] = table_names_.emplace(table.spec.id, table.spec.name);
+      ASSERT_EQ(it->second, table.spec.name) << "a table id was used twice";
+    }
+    for (const NodeSpec& node : plan.nodes()) {
+      const auto [it, is_new] = node_ids_.emplace(node.name, node.id);
+      ASSERT_EQ(it->second, node.id);
+    }
+    for (const ChangeId change : running_) ASSERT_TRUE(c_->ChangeState(change).ok());
+    CheckThatAllOfItIsStored();
+  }
+
+  // Time passes until every creation has ended, one way or the other.
+  void Drain() {
+    for (int i = 0; i < 700 && !running_.empty(); ++i) {
+      c_.Advance(absl::Seconds(1));
+      c_->Tick(c_.now());
+      CheckAfterStep();
+    }
+    ASSERT_TRUE(running_.empty());
+  }
+
+  int created() const { return created_; }
+  int refused() const { return refused_; }
+
+ private:
+  std::string Name(const char* prefix) { return prefix + std::to_string(random_() % kNames); }
+  bool Chance(unsigned percent) { return random_() % 100 < percent; }
+
+  void CheckThatAllOfItIsStored() {
+    const auto other = Coordinator::Open(c_.store(), {.new_cluster_id = "other"}, c_.now());
+    ASSERT_TRUE(other.ok()) << other.status();
+    ASSERT_EQ(*(*other)->GetPlan(), *c_->GetPlan());
+  }
+
+  void Register() {
+    const std::string name = Name("n");
+    const std::uint64_t incarnation = 1 + random_() % 3;
+    NodeRegistration registration = CoordinatorHarness::Registration(name, incarnation);
+    if (Chance(20)) registration.address += "1";
+    const auto id = c_->RegisterNode(registration, c_.now());
+    if (id.ok()) incarnations_[*id] = incarnation;
+  }
+
+  // A node that registered, or none.
+  NodeId AnyNode() {
+    if (incarnations_.empty()) return NodeId{};
+    auto it = incarnations_.begin();
+    std::advance(it, random_() % incarnations_.size());
+    return it->first;
+  }
+
+  void Disconnect() {
+    const NodeId node = AnyNode();
+    c_->NodeDisconnected(node, incarnations_[node], c_.now());
+  }
+
+  void Beat() {
+    const NodeId node = AnyNode();
+    HeartbeatInfo info;
+    const PlanVersion version = c_->GetPlan()->version();
+    if (Chance(70)) {
+      info.plan_version = version;
+    } else if (Chance(30)) {
+      info.failed_plan_version = version;
+      info.failure = absl::ResourceExhaustedError("no room");
+    }
+    static_cast<void>(c_->Heartbeat(node, incarnations_[node], info, c_.now()));
+  }
+
+  void Create() {
+    const auto sharding = static_cast<ShardingType>(1 + random_() % 7);
+    const auto change = c_->StartCreateTable(CoordinatorHarness::Spec(Name("t")),
+                                             {.sharding = sharding, .min_partition = 4},
+                                             absl::Seconds(1 + random_() % 30), c_.now());
+    if (!change.ok()) return;
+    ASSERT_TRUE(running_.insert(*change).second);
+  }
+
+  void Drop() { static_cast<void>(c_->DropTable(Name("t"))); }
+
+  void Set() {
+    static_cast<void>(c_->SetTable(Name("t"), {{"learning_rate", std::to_string(random_() % 5)}}));
+  }
+
+  void OpenSession() {
+    const auto session = c_->OpenSession("trainer");
+    ASSERT_TRUE(session.ok());
+    ASSERT_TRUE(sessions_.insert(*session).second);
+  }
+
+  void Restart() {
+    const Plan before = *c_->GetPlan();
+    c_.Restart();
+    ASSERT_EQ(*c_->GetPlan(), before);
+    running_.clear();  // Nobody waits any more.
+    incarnations_.clear();
+  }
+
+  std::mt19937 random_;
+  CoordinatorHarness c_;
+  PlanVersion last_version_{};
+  std::map<NodeId, std::uint64_t> incarnations_;
+  std::map<TableId, std::string> table_names_;
+  std::map<std::string, NodeId> node_ids_;
+  std::set<SessionId> sessions_;
+  std::set<ChangeId> running_;
+  int created_ = 0;
+  int refused_ = 0;
+};
+
+TEST(CoordinatorRestart, AtAnyStepKeepsEverything) {
+  SetLogLevel(LogLevel::kError);
+  int created = 0;
+  int refused = 0;
+  for (unsigned seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    CoordinatorModel model(seed);
+    for (int step = 0; step < 150; ++step) {
+      model.Step();
+      model.CheckAfterStep();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    model.Drain();
+    if (testing::Test::HasFatalFailure()) return;
+    created += model.created();
+    refused += model.refused();
+  }
+  // The events are such that both happen.
+  EXPECT_GT(created, 100);
+  EXPECT_GT(refused, 20);
+}
+
+}  // namespace
+}  // namespace embla

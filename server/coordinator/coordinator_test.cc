@@ -1,0 +1,244 @@
+#include "server/coordinator/coordinator.h"
+
+#include <set>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator_test_support.h"
+
+namespace embla {
+namespace {
+
+using absl::StatusCode;
+using testing::HasSubstr;
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  static void ExpectError(const absl::Status& status, StatusCode code, const std::string& says) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+  }
+  NodeState StateOf(NodeId node) {
+    for (const NodeView& view : c_->Nodes()) {
+      if (view.spec.id == node) return view.state;
+    }
+    ADD_FAILURE() << "no node " << ToInt(node);
+    return NodeState::kDead;
+  }
+
+  CoordinatorHarness c_;
+};
+
+using CoordinatorOpen = CoordinatorTest;
+
+TEST_F(CoordinatorOpen, AnEmptyStoreBecomesAClusterThatKeepsItsId) {
+  EXPECT_EQ(c_->Status().cluster_id, "cluster-1");
+  EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{1});
+  c_.Restart();
+  EXPECT_EQ(c_->Status().cluster_id, "cluster-1");
+  EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{1});
+}
+
+TEST_F(CoordinatorOpen, RefusesAStoreWhoseRecordsDoNotReadOrDoNotHoldTogether) {
+  const std::vector<std::vector<StateWrite>> spoils = {
+      {{"cluster", "{}"}},
+      {{"plan/head", std::nullopt}},
+      {{"plan/head", "{\"version\":1,\"next_node_id\":0,\"next_table_id\":1}"}},
+      {{"plan/nodes/0000000001", "not JSON"}},
+      {{"plan/pending", "{\"table_id\":9,\"version\":1,\"deadline_unix_ms\":1}"}},
+      {{"sessions/next", "0"}},
+  };
+  for (const std::vector<StateWrite>& writes : spoils) {
+    CoordinatorHarness harness;
+    ASSERT_TRUE(harness.store().Commit({}, writes).ok());
+    const auto opened = Coordinator::Open(harness.store(), {.new_cluster_id = "x"}, harness.now());
+    ExpectError(opened.status(), StatusCode::kDataLoss, "state key");
+  }
+}
+
+TEST_F(CoordinatorOpen, RefusesOptionsThatCannotWork) {
+  EXPECT_FALSE(CoordinatorOptions{}.Validate().ok());
+  CoordinatorOptions options{.new_cluster_id = "x"};
+  EXPECT_TRUE(options.Validate().ok());
+  options.dead_after = options.heartbeat_interval;
+  EXPECT_FALSE(options.Validate().ok());
+}
+
+using CoordinatorRegisterNode = CoordinatorTest;
+
+TEST_F(CoordinatorRegisterNode, GivesIdsThatStayWithTheNameAndPublishesThePlan) {
+  const NodeId first = c_.Register("n0");
+  const NodeId second = c_.Register("n1");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(c_.published()->version(), PlanVersion{3});
+  EXPECT_EQ(c_.published()->FindNode("n1")->address, "n1:7000");
+  c_.Restart();
+  EXPECT_EQ(c_.Register("n1", 9), second);
+  EXPECT_EQ(c_.Register("n0", 9), first);
+  EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{3});
+}
+
+TEST_F(CoordinatorRegisterNode, ANewAddressIsANewPlanVersion) {
+  c_.Register("n0");
+  NodeRegistration moved = CoordinatorHarness::Registration("n0");
+  moved.address = "elsewhere:7001";
+  ASSERT_TRUE(c_->RegisterNode(moved, c_.now()).ok());
+  EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{3});
+  EXPECT_EQ(c_.published()->FindNode("n0")->address, "elsewhere:7001");
+  EXPECT_EQ(c_->Nodes()[0].spec.address, "elsewhere:7001");
+}
+
+TEST_F(CoordinatorRegisterNode, RefusesASecondLiveProcessWithTheNameUntilTheFirstIsGone) {
+  const NodeId node = c_.Register("n0", 1);
+  const NodeRegistration second = CoordinatorHarness::Registration("n0", 2);
+  ExpectError(c_->RegisterNode(second, c_.now()).status(), StatusCode::kAlreadyExists, "n0:7000");
+  c_->NodeDisconnected(node, 1, c_.now());
+  EXPECT_TRUE(c_->RegisterNode(second, c_.now()).ok());
+  c_.Advance(absl::Seconds(5));  // Silence counts as gone, even while its link looks open.
+  EXPECT_TRUE(c_->RegisterNode(CoordinatorHarness::Registration("n0", 3), c_.now()).ok());
+}
+
+TEST_F(CoordinatorRegisterNode, RefusesOtherDevicesOnlyWhileSlicesAreThere) {
+  const NodeId node = c_.Register("n0");
+  ASSERT_TRUE(c_->RegisterNode(CoordinatorHarness::Registration("n0", 1, 3), c_.now()).ok());
+  EXPECT_EQ(c_->GetPlan()->FindNode(node)->devices.size(), 3u);
+  c_.CreateOn("t", {node});
+  ExpectError(c_->RegisterNode(CoordinatorHarness::Registration("n0", 1, 2), c_.now()).status(),
+              StatusCode::kFailedPrecondition, "table t");
+}
+
+TEST_F(CoordinatorRegisterNode, RefusesWhatIsMalformedOrOfAnotherCluster) {
+  NodeRegistration bad = CoordinatorHarness::Registration("a/b");
+  EXPECT_EQ(c_->RegisterNode(bad, c_.now()).status().code(), StatusCode::kInvalidArgument);
+  bad = CoordinatorHarness::Registration("n0", 0);
+  EXPECT_EQ(c_->RegisterNode(bad, c_.now()).status().code(), StatusCode::kInvalidArgument);
+  bad = CoordinatorHarness::Registration("n0", 1, 0);
+  EXPECT_EQ(c_->RegisterNode(bad, c_.now()).status().code(), StatusCode::kInvalidArgument);
+  bad = CoordinatorHarness::Registration("n0");
+  bad.cluster_id = "cluster-7";
+  ExpectError(c_->RegisterNode(bad, c_.now()).status(), StatusCode::kFailedPrecondition,
+              "cluster-7");
+  bad.cluster_id = "cluster-1";
+  EXPECT_TRUE(c_->RegisterNode(bad, c_.now()).ok());
+}
+
+using CoordinatorHeartbeat = CoordinatorTest;
+
+TEST_F(CoordinatorHeartbeat, KeepsANodeLiveAndItsSilenceKillsIt) {
+  const NodeId node = c_.Register("n0");
+  for (int i = 0; i < 3; ++i) {
+    c_.Advance(absl::Seconds(4));
+    ASSERT_TRUE(c_.Beat(node).ok());
+    c_->Tick(c_.now());
+    EXPECT_EQ(StateOf(node), NodeState::kLive);
+  }
+  c_.Advance(absl::Seconds(5));
+  c_->Tick(c_.now());
+  EXPECT_EQ(StateOf(node), NodeState::kDead);
+  EXPECT_EQ(c_->Status().nodes_live, 0u);
+  ASSERT_TRUE(c_.Beat(node).ok());  // It was only slow.
+  EXPECT_EQ(StateOf(node), NodeState::kLive);
+}
+
+TEST_F(CoordinatorHeartbeat, AClosedLinkIsNotLiveAndDiesLater) {
+  const NodeId node = c_.Register("n0", 7);
+  c_->NodeDisconnected(node, 6, c_.now());  // An older link's end.
+  EXPECT_EQ(StateOf(node), NodeState::kLive);
+  c_->NodeDisconnected(node, 7, c_.now());
+  EXPECT_EQ(StateOf(node), NodeState::kUnlinked);
+  c_.Advance(absl::Seconds(5));
+  c_->Tick(c_.now());
+  EXPECT_EQ(StateOf(node), NodeState::kDead);
+}
+
+TEST_F(CoordinatorHeartbeat, IsOfTheRegisteredIncarnationOnly) {
+  const NodeId node = c_.Register("n0", 7);
+  EXPECT_EQ(c_.Beat(node, 6).code(), StatusCode::kNotFound);
+  EXPECT_EQ(c_.Beat(NodeId{99}, 7).code(), StatusCode::kNotFound);
+  c_.Restart();
+  EXPECT_EQ(c_.Beat(node, 7).code(), StatusCode::kNotFound);  // It has to register again.
+}
+
+TEST_F(CoordinatorHeartbeat, IsShownToOperators) {
+  const NodeId node = c_.Register("n0");
+  c_.Advance(absl::Seconds(1));
+  HeartbeatInfo info;
+  info.plan_version = PlanVersion{2};
+  info.device_used_bytes = {5, 6};
+  ASSERT_TRUE(c_->Heartbeat(node, 1, info, c_.now()).ok());
+  const NodeView view = c_->Nodes()[0];
+  EXPECT_EQ(view.plan_version, PlanVersion{2});
+  EXPECT_EQ(view.last_heartbeat, c_.now());
+  EXPECT_EQ(view.device_used_bytes, (std::vector<std::int64_t>{5, 6}));
+}
+
+using CoordinatorSessions = CoordinatorTest;
+
+TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
+  std::set<SessionId> seen;
+  for (int restart = 0; restart < 3; ++restart) {
+    for (int i = 0; i < 1500; ++i) {
+      const auto session = c_->OpenSession("trainer");
+      ASSERT_TRUE(session.ok()) << session.status();
+      ASSERT_NE(*session, SessionId{});
+      ASSERT_TRUE(seen.insert(*session).second);
+    }
+    c_.Restart();
+  }
+}
+
+TEST_F(CoordinatorSessions, WriteTheStoreOncePerBlock) {
+  ASSERT_TRUE(c_->OpenSession("a").ok());
+  const Revision before = c_.store().revision();
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(c_->OpenSession("a").ok());
+  EXPECT_EQ(c_.store().revision(), before);
+}
+
+TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
+  const SessionId session = *c_->OpenSession("a");
+  EXPECT_TRUE(c_->CloseSession(session).ok());
+  EXPECT_EQ(c_->CloseSession(SessionId{0}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(c_->CloseSession(SessionId{ToInt(session) + 1}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(c_->Status().sessions_opened, 1u);
+  EXPECT_EQ(c_->Status().sessions_closed, 1u);
+}
+
+using CoordinatorStoreFailure = CoordinatorTest;
+
+TEST_F(CoordinatorStoreFailure, ChangesNothingAndIsToldToTheCaller) {
+  const NodeId node = c_.Register("n0");
+  c_.CreateOn("t", {node});
+  const PlanPtr before = c_->GetPlan();
+  c_.store().FailCommits(true);
+  EXPECT_EQ(c_->RegisterNode(CoordinatorHarness::Registration("n1"), c_.now()).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(c_.Create("u").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->DropTable("t").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "1"}}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->OpenSession("a").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->GetPlan(), before);
+  EXPECT_TRUE(c_->TakeEffects().empty());
+  c_.store().FailCommits(false);
+  EXPECT_TRUE(c_->DropTable("t").ok());
+  EXPECT_TRUE(c_->OpenSession("a").ok());
+}
+
+TEST_F(CoordinatorStoreFailure, ACreationThatCannotBeRolledBackIsAnsweredOnceAndRetried) {
+  const NodeId node = c_.Register("n0");
+  const ChangeId change = *c_.Create("t");
+  c_.store().FailCommits(true);
+  HeartbeatInfo failed;
+  failed.failed_plan_version = c_->GetPlan()->version();
+  failed.failure = absl::ResourceExhaustedError("no memory");
+  ASSERT_TRUE(c_->Heartbeat(node, 1, failed, c_.now()).ok());
+  EXPECT_EQ(c_.Outcomes().at(change).status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(c_->GetPlan()->FindTable("t"), nullptr);
+  c_.store().FailCommits(false);
+  c_->Tick(c_.now());
+  EXPECT_TRUE(c_.Outcomes().empty());
+  EXPECT_EQ(c_->GetPlan()->FindTable("t"), nullptr);
+}
+
+}  // namespace
+}  // namespace embla

@@ -1,0 +1,128 @@
+// A coordinator on a store in memory, with a clock, and nodes that answer when told to.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator.h"
+#include "server/state_store/memory_state_store.h"
+
+namespace embla {
+
+// Fails every commit while told to.
+class FailingStore final : public StateStore {
+ public:
+  void FailCommits(bool fail) { fail_ = fail; }
+
+  absl::StatusOr<StateEntry> Get(std::string_view key) const override { return inner_.Get(key); }
+  absl::StatusOr<std::vector<StateEntry>> List(std::string_view prefix) const override {
+    return inner_.List(prefix);
+  }
+  absl::StatusOr<Revision> Commit(std::span<const StateCompare> compares,
+                                  std::span<const StateWrite> writes) override {
+    if (fail_) return absl::UnavailableError("the disk is gone");
+    return inner_.Commit(compares, writes);
+  }
+  std::unique_ptr<StateWatch> Watch(std::string_view prefix) override {
+    return inner_.Watch(prefix);
+  }
+  Revision revision() const override { return inner_.revision(); }
+
+ private:
+  MemoryStateStore inner_;
+  bool fail_ = false;
+};
+
+class CoordinatorHarness {
+ public:
+  CoordinatorHarness() { Restart(); }
+
+  Coordinator& operator*() { return *coordinator_; }
+  Coordinator* operator->() { return coordinator_.get(); }
+  FailingStore& store() { return store_; }
+  absl::Time now() const { return now_; }
+  void Advance(absl::Duration step) { now_ += step; }
+
+  // A new coordinator on the same store. Effects that nobody took are gone, as in a crash.
+  void Restart() {
+    auto opened =
+        Coordinator::Open(store_, {.new_cluster_id = "cluster-" + std::to_string(++starts_)}, now_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    coordinator_ = *std::move(opened);
+  }
+
+  static NodeRegistration Registration(const std::string& name, std::uint64_t incarnation = 1,
+                                       std::uint32_t devices = 2) {
+    return {.name = name,
+            .address = name + ":7000",
+            .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, 1 << 30}),
+            .incarnation = incarnation,
+            .cluster_id = ""};
+  }
+
+  NodeId Register(const std::string& name, std::uint64_t incarnation = 1) {
+    const auto id = coordinator_->RegisterNode(Registration(name, incarnation), now_);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.ok() ? *id : NodeId{};
+  }
+
+  // The node tells that it has the current plan.
+  absl::Status Install(NodeId node, std::uint64_t incarnation = 1) {
+    HeartbeatInfo info;
+    info.plan_version = coordinator_->GetPlan()->version();
+    return coordinator_->Heartbeat(node, incarnation, info, now_);
+  }
+  // The node is alive and has not got on.
+  absl::Status Beat(NodeId node, std::uint64_t incarnation = 1) {
+    return coordinator_->Heartbeat(node, incarnation, {}, now_);
+  }
+
+  static TableSpec Spec(const std::string& name, std::int64_t rows = 1000) {
+    return {.name = name, .rows = rows, .dim = 16};
+  }
+
+  absl::StatusOr<ChangeId> Create(const std::string& name,
+                                  ShardingType sharding = ShardingType::kRowWise) {
+    return coordinator_->StartCreateTable(Spec(name), {.sharding = sharding}, {}, now_);
+  }
+
+  // Creates a table that every node in `nodes` installs at once.
+  void CreateOn(const std::string& name, const std::vector<NodeId>& nodes,
+                const PlacementRequest& request = {.sharding = ShardingType::kRowWise}) {
+    ASSERT_TRUE(coordinator_->StartCreateTable(Spec(name), request, {}, now_).ok());
+    for (const NodeId node : nodes) ASSERT_TRUE(Install(node).ok());
+    ASSERT_NE(Outcomes().size(), 0u);
+  }
+
+  // The outcomes among the effects; publications are counted.
+  std::map<ChangeId, CompleteChange> Outcomes() {
+    std::map<ChangeId, CompleteChange> outcomes;
+    for (Effect& effect : coordinator_->TakeEffects()) {
+      if (auto* const change = std::get_if<CompleteChange>(&effect)) {
+        EXPECT_TRUE(outcomes.emplace(change->id, *change).second) << "completed twice";
+      } else {
+        published_ = std::get<PublishPlan>(effect).plan;
+      }
+    }
+    return outcomes;
+  }
+  // The last plan among all effects taken so far.
+  PlanPtr published() {
+    static_cast<void>(Outcomes());
+    return published_;
+  }
+
+ private:
+  FailingStore store_;
+  absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  int starts_ = 0;
+  std::unique_ptr<Coordinator> coordinator_;
+  PlanPtr published_;
+};
+
+}  // namespace embla
