@@ -1,0 +1,190 @@
+// Plans arriving at a node: what is kept, what is new, what is refused without a trace.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/planner/placement.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/local_cluster.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::EncodeRows;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::UpdatePartData;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+constexpr NodeId kFirst{1};
+
+TableSpec Spec(std::uint32_t id, std::int64_t rows = 100) {
+  TableSpec spec;
+  spec.id = TableId{id};
+  spec.name = absl::StrCat("t", id);
+  spec.rows = rows;
+  spec.dim = 4;
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  spec.optimizer.learning_rate = 1.0f;
+  spec.init = {InitKind::kConstant, 0.0f, 0.0f};
+  spec.SetDefaults();
+  return spec;
+}
+
+TablePlan OnDevice(const TableSpec& spec, std::uint32_t device) {
+  TablePlan plan;
+  plan.spec = spec;
+  plan.replicas = {{{0, spec.rows, 0, spec.dim, {kFirst, device}}}};
+  return plan;
+}
+
+class InstallPlanTest : public ::testing::Test {
+ protected:
+  InstallPlanTest() : cluster_({.devices_per_node = 2, .device_bytes = 1 << 20}) {}
+
+  absl::StatusOr<LookupResult> Lookup(std::uint32_t table, std::int64_t row) {
+    LookupPartData data;
+    data.part.table = TableId{table};
+    data.part.column_end = 4;
+    data.ids = {RowId{row}};
+    return cluster_.Lookup(kFirst, Pack(LookupBatch{}, {data}));
+  }
+  absl::Status Update(std::uint32_t table, std::int64_t row, std::uint64_t seq) {
+    UpdatePartData data;
+    data.part.table = TableId{table};
+    data.part.column_end = 4;
+    data.ids = {RowId{row}};
+    data.gradients = EncodeRows(std::vector<float>(4, 1.0f), 4, DType::kFloat32);
+    UpdateBatch header;
+    header.session = SessionId{1};
+    header.seq = UpdateSeq{seq};
+    header.first_incomplete = UpdateSeq{seq};
+    return cluster_.Update(kFirst, Pack(header, {data})).status();
+  }
+  std::vector<float> Row(std::uint32_t table, std::int64_t row) {
+    const absl::StatusOr<LookupResult> result = Lookup(table, row);
+    if (!result.ok()) return {};
+    const std::span<const float> values = result->rows.As<float>();
+    return {values.begin(), values.end()};
+  }
+
+  LocalCluster cluster_;
+};
+
+TEST_F(InstallPlanTest, KeepsTheRowsOfExistingTables) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_TRUE(Update(1, 5, 1).ok());
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}).ok());
+  EXPECT_THAT(Row(1, 5), Each(-1.0f));
+  EXPECT_THAT(Row(2, 5), Each(0.0f));
+  ASSERT_TRUE(Update(1, 5, 1).ok());  // Its replay window was kept too.
+  EXPECT_THAT(Row(1, 5), Each(-1.0f));
+}
+
+TEST_F(InstallPlanTest, FreesTheMemoryOfDroppedTables) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}).ok());
+  EXPECT_GT(cluster_.node(0).device_used_bytes()[0], 0);
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(2), 1)}).ok());
+  EXPECT_EQ(cluster_.node(0).device_used_bytes()[0], 0);
+  EXPECT_EQ(Lookup(1, 5).status().code(), Code::kNotFound);
+  EXPECT_TRUE(Lookup(2, 5).ok());
+}
+
+TEST_F(InstallPlanTest, OlderAndEqualPlansAreIgnored) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  const PlanPtr current = cluster_.plan();
+  for (const std::uint64_t version : {0, 1}) {
+    const auto other = std::make_shared<const Plan>(PlanVersion{version}, "c", cluster_.specs(),
+                                                    std::vector<TablePlan>{});
+    EXPECT_TRUE(cluster_.node(0).InstallPlan(other, kFirst).ok());
+  }
+  EXPECT_EQ(cluster_.node(0).plan(), current);
+  EXPECT_TRUE(Lookup(1, 5).ok());
+}
+
+TEST_F(InstallPlanTest, NoMemoryIsResourceExhaustedAndLeavesEverything) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  const std::vector<std::int64_t> used = cluster_.node(0).device_used_bytes();
+  const absl::Status status = cluster_.Install(
+      {OnDevice(Spec(1), 0), OnDevice(Spec(2), 1), OnDevice(Spec(3, 1'000'000), 0)});
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node n0 cannot install plan 2"));
+  EXPECT_EQ(cluster_.node(0).device_used_bytes(), used);
+  EXPECT_EQ(ToInt(cluster_.node(0).plan()->version()), 1u);
+  EXPECT_TRUE(Lookup(1, 5).ok());
+  EXPECT_FALSE(Lookup(2, 5).ok());
+}
+
+TEST_F(InstallPlanTest, HyperParametersApplyFromTheNextUpdateOn) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_TRUE(Update(1, 5, 1).ok());
+  TableSpec faster = Spec(1);
+  faster.optimizer.learning_rate = 10.0f;
+  ASSERT_TRUE(cluster_.Install({OnDevice(faster, 0)}).ok());
+  ASSERT_TRUE(Update(1, 5, 2).ok());
+  EXPECT_THAT(Row(1, 5), Each(-11.0f));
+}
+
+TEST_F(InstallPlanTest, MovedSlicesAreFailedPrecondition) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  const absl::Status status = cluster_.Install({OnDevice(Spec(1), 1)});
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("slices of table t1 would move"));
+  EXPECT_TRUE(Lookup(1, 5).ok());
+}
+
+TEST_F(InstallPlanTest, ChangedShapesAreInvalidArgument) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  std::vector<TableSpec> changed(3, Spec(1));
+  changed[0].dtype = DType::kFloat16;
+  changed[1].optimizer.kind = OptimizerKind::kAdam;
+  changed[2].seed = 9;
+  for (const TableSpec& spec : changed) {
+    EXPECT_EQ(cluster_.Install({OnDevice(spec, 0)}).code(), Code::kInvalidArgument);
+  }
+}
+
+TEST_F(InstallPlanTest, ANodeThatThePlanDoesNotKnowIsInvalidArgument) {
+  const auto plan =
+      std::make_shared<const Plan>(PlanVersion{5}, "c", cluster_.specs(), std::vector<TablePlan>{});
+  EXPECT_EQ(cluster_.node(0).InstallPlan(plan, NodeId{9}).code(), Code::kInvalidArgument);
+}
+
+TEST_F(InstallPlanTest, ADeviceThatTheNodeLacksIsInvalidArgument) {
+  const auto plan = std::make_shared<const Plan>(PlanVersion{5}, "c", cluster_.specs(),
+                                                 std::vector<TablePlan>{OnDevice(Spec(1), 7)});
+  EXPECT_EQ(cluster_.node(0).InstallPlan(plan, kFirst).code(), Code::kInvalidArgument);
+}
+
+TEST_F(InstallPlanTest, RequestsGoOnMeanwhile) {
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  std::atomic<bool> stop = false;
+  std::atomic<int> served = 0;
+  std::thread trainer([&] {
+    for (std::uint64_t seq = 1; !stop; ++seq) {
+      ASSERT_TRUE(Update(1, 5, seq).ok());
+      ASSERT_TRUE(Lookup(1, 5).ok());
+      ++served;
+    }
+  });
+  TableSpec spec = Spec(1);
+  for (int i = 0; i < 40; ++i) {
+    spec.optimizer.learning_rate = 1.0f + i;
+    std::vector<TablePlan> tables = {OnDevice(spec, 0)};
+    if (i % 2 == 0) tables.push_back(OnDevice(Spec(100 + i), 1));
+    ASSERT_TRUE(cluster_.Install(tables).ok());
+  }
+  while (served == 0) std::this_thread::yield();
+  stop = true;
+  trainer.join();
+}
+
+}  // namespace
+}  // namespace embla

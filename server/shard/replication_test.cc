@@ -1,0 +1,289 @@
+// Tables with a copy on every node: the copies agree bit for bit whatever the network loses,
+// repeats and delays, whoever restarts, and an acknowledged update is on every copy.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/table_model.h"
+
+namespace embla::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+using Kind = ReplicaMessage::Kind;
+
+TableSpec Spec() {
+  TableSpec spec;
+  spec.id = TableId{1};
+  spec.name = "shared";
+  spec.rows = 3000;  // Several row blocks per snapshot.
+  spec.dim = 128;
+  spec.dtype = DType::kFloat16;
+  spec.rounding = Rounding::kStochastic;
+  spec.optimizer.kind = OptimizerKind::kAdam;
+  spec.SetDefaults();
+  return spec;
+}
+
+class ReplicationTest : public ::testing::Test {
+ protected:
+  void Start(std::uint32_t nodes, std::uint32_t seed = 1) {
+    LocalCluster::Options options;
+    options.nodes = nodes;
+    options.devices_per_node = 2;
+    options.seed = seed;
+    cluster_ = std::make_unique<LocalCluster>(options);
+    spec_ = Spec();
+    model_ = std::make_unique<TableModel>(spec_);
+    Install();
+    primary_ = cluster_->plan()->tables()[0].primary()[0].device.node;
+    random_.seed(seed);
+  }
+
+  void Install() {
+    PlacementRequest request;
+    request.sharding = ShardingType::kDataParallel;
+    const absl::StatusOr<TablePlan> table = PlaceTable(spec_, request, cluster_->specs(), {});
+    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_TRUE(cluster_->Install({*table}).ok());
+  }
+
+  UpdatePartData RandomPart() {
+    UpdatePartData data;
+    data.part.table = spec_.id;
+    data.part.column_end = spec_.dim;
+    std::vector<float> gradients;
+    for (int i = 0; i < 5; ++i) {
+      data.ids.push_back(RowId{static_cast<std::int64_t>(random_() % spec_.rows)});
+      for (std::uint32_t c = 0; c < spec_.dim; ++c) gradients.push_back(uniform_(random_));
+    }
+    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+    for (std::size_t i = 0; i < data.ids.size(); ++i) {
+      model_->Add(ToInt(data.ids[i]),
+                  {gradients.begin() + i * spec_.dim, gradients.begin() + (i + 1) * spec_.dim});
+    }
+    return data;
+  }
+
+  UpdateBatch Header(std::uint64_t seq) const {
+    UpdateBatch header;
+    header.plan_version = cluster_->plan()->version();
+    header.session = SessionId{3};
+    header.seq = UpdateSeq{seq};
+    header.first_incomplete = UpdateSeq{seq};
+    header.step = seq;
+    return header;
+  }
+
+  absl::StatusOr<UpdateResult> Send(std::uint64_t seq, const UpdatePartData& part,
+                                    absl::Duration timeout = absl::Minutes(1)) {
+    return cluster_->Update(primary_, Pack(Header(seq), {part}), timeout);
+  }
+
+  // A new update, acknowledged, on the model too.
+  void UpdateOnce(std::uint64_t seq) {
+    const absl::StatusOr<UpdateResult> result = Send(seq, RandomPart());
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(result->duplicate);
+    model_->Step(seq);
+  }
+
+  std::uint32_t ReplicaIndex() const { return ToInt(primary_) == 1 ? 1 : 0; }
+
+  // Whether `node`'s copy is the model, bit for bit, state included.
+  bool IsCurrent(NodeId node) {
+    bool equal = true;
+    const absl::Status status =
+        cluster_->node(node).ReadRows({spec_.id, 0, spec_.rows, {}, true}, [&](Buffer encoded) {
+          const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
+          const ColumnRange columns{0, spec_.dim};
+          const std::size_t row_bytes = RowBytes(spec_.dtype, spec_.dim);
+          for (std::size_t i = 0; i < block->rows.size(); ++i) {
+            const std::vector<std::byte> weights = model_->Weights(ToInt(block->rows[i]), columns);
+            const std::vector<float> state = model_->State(ToInt(block->rows[i]), columns);
+            equal = equal &&
+                    std::memcmp(weights.data(), block->weights.data() + i * row_bytes, row_bytes) ==
+                        0 &&
+                    std::memcmp(state.data(), block->state.data() + i * state.size(),
+                                state.size() * sizeof(float)) == 0;
+          }
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+    return equal;
+  }
+
+  void ExpectAllCurrent() {
+    for (const NodeSpec& node : cluster_->specs()) EXPECT_TRUE(IsCurrent(node.id)) << node.name;
+  }
+
+  TableSpec spec_;
+  std::unique_ptr<TableModel> model_;
+  std::unique_ptr<LocalCluster> cluster_;
+  NodeId primary_{};
+  std::mt19937 random_;
+  std::uniform_real_distribution<float> uniform_{-1.0f, 1.0f};
+};
+
+TEST_F(ReplicationTest, AnAcknowledgedUpdateIsOnEveryCopy) {
+  Start(3);
+  for (std::uint64_t seq = 1; seq <= 10; ++seq) {
+    UpdateOnce(seq);
+    ExpectAllCurrent();
+  }
+  EXPECT_EQ(cluster_->transport().messages(Kind::kSnapshot), 0u);  // Fresh copies need none.
+}
+
+TEST_F(ReplicationTest, UpdatesElsewhereNameThePrimary) {
+  Start(2);
+  const absl::Status status =
+      cluster_->Update(cluster_->specs()[ReplicaIndex()].id, Pack(Header(1), {RandomPart()}))
+          .status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("go to node ", cluster_->specs()[ToInt(primary_) - 1].name)));
+}
+
+TEST_F(ReplicationTest, LossesRepetitionsAndDelaysChangeNothing) {
+  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
+  const std::uint32_t seed = fixed != nullptr ? std::stoul(fixed) : std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+  Start(3, seed);
+  cluster_->transport().SetFaults({.lost_request = 150, .lost_answer = 150, .repeated_later = 200});
+  for (std::uint64_t seq = 1; seq <= 60; ++seq) UpdateOnce(seq);
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
+  Start(2);
+  UpdateOnce(1);
+  cluster_->TakeDown(ReplicaIndex());
+  const UpdatePartData part = RandomPart();
+  const absl::Status status = Send(2, part, absl::Milliseconds(50)).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("node ", cluster_->specs()[ReplicaIndex()].name,
+                                     ", which has a copy")));
+  EXPECT_EQ(Send(2, part, absl::Milliseconds(20)).status().code(), Code::kUnavailable);
+  cluster_->Restart(ReplicaIndex());
+  const absl::StatusOr<UpdateResult> result = Send(2, part);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->duplicate);
+  model_->Step(2);
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, ARestartedReplicaIsBroughtUpToDateByItself) {
+  Start(3);
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
+  cluster_->Restart(ReplicaIndex());
+  const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
+  while (!IsCurrent(replica)) absl::SleepFor(absl::ZeroDuration());
+  EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
+  UpdateOnce(6);
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
+  Start(2);
+  UpdateOnce(1);
+  cluster_->TakeDown(ReplicaIndex());
+  std::vector<UpdatePartData> parts;
+  for (std::uint64_t seq = 2; seq <= 30; ++seq) {  // The backlog keeps 8.
+    parts.push_back(RandomPart());
+    EXPECT_EQ(Send(seq, parts.back(), absl::Milliseconds(5)).status().code(), Code::kUnavailable);
+    model_->Step(seq);
+  }
+  cluster_->Restart(ReplicaIndex());
+  EXPECT_TRUE(Send(30, parts.back())->duplicate);
+  ExpectAllCurrent();
+  EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
+}
+
+TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {
+  Start(3);
+  for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
+  cluster_->Restart(ToInt(primary_) - 1);  // It has no log: the table begins again.
+  model_ = std::make_unique<TableModel>(spec_);
+  for (const NodeSpec& node : cluster_->specs()) {
+    while (!IsCurrent(node.id)) absl::SleepFor(absl::ZeroDuration());
+  }
+  UpdateOnce(6);
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, HyperParametersChangeAtTheSameUpdateOnEveryCopy) {
+  Start(3);
+  cluster_->transport().SetFaults({.lost_request = 200});
+  for (std::uint64_t seq = 1; seq <= 20; ++seq) {
+    UpdateOnce(seq);
+    spec_.optimizer.learning_rate = 0.001f * static_cast<float>(seq);
+    Install();
+    model_->SetOptimizer(spec_.optimizer);
+  }
+  ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, ARejectedUpdateIsOnNoCopy) {
+  Start(2);
+  UpdateOnce(1);
+  UpdatePartData bad = RandomPart();
+  model_->Step(0);
+  model_ = std::make_unique<TableModel>(spec_);
+  bad.ids[0] = RowId{spec_.rows};
+  EXPECT_EQ(Send(2, bad).status().code(), Code::kOutOfRange);
+  const auto before = cluster_->transport().messages(Kind::kUpdate);
+  EXPECT_EQ(Send(2, bad).status().code(), Code::kOutOfRange);
+  EXPECT_EQ(cluster_->transport().messages(Kind::kUpdate), before);
+}
+
+TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
+  Start(2);
+  ShardNode& replica = cluster_->node(ReplicaIndex());
+  const auto apply = [](ShardNode& node, ReplicaMessage message) {
+    return Await<ReplicaAck>([&](ReplicaDone done) {
+      node.ApplyReplicated(std::move(message), Buffer(), absl::InfiniteFuture(), std::move(done));
+    });
+  };
+  const auto message = [&](Kind kind) {
+    ReplicaMessage message;
+    message.kind = kind;
+    message.table = spec_.id;
+    message.incarnation = 77;
+    message.order = 1;
+    return message;
+  };
+  EXPECT_EQ(apply(cluster_->node(primary_), message(Kind::kProbe)).status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(apply(replica, message(Kind::kUpdate)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(apply(replica, message(Kind::kSnapshot)).status().code(), Code::kInvalidArgument);
+  ReplicaMessage damaged = message(Kind::kSnapshot);
+  RowBlockBuilder builder({spec_.id, 0, spec_.dim, spec_.dtype, 1 + 2 * spec_.dim}, 1);
+  builder.rows()[0] = RowId{1};
+  damaged.row_block = builder.Finish();
+  damaged.row_block.bytes().back() ^= std::byte{1};
+  EXPECT_EQ(apply(replica, std::move(damaged)).status().code(), Code::kDataLoss);
+  ReplicaMessage other = message(Kind::kSnapshot);
+  RowBlockBuilder other_builder({TableId{2}, 0, spec_.dim, spec_.dtype, 0}, 1);
+  other_builder.rows()[0] = RowId{1};
+  other.row_block = other_builder.Finish();
+  other.first = true;
+  EXPECT_EQ(apply(replica, std::move(other)).status().code(), Code::kInvalidArgument);
+  ReplicaMessage nobody = message(Kind::kProbe);
+  nobody.table = TableId{9};
+  EXPECT_EQ(apply(replica, std::move(nobody)).status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace embla::testing

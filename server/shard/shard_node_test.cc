@@ -1,0 +1,483 @@
+// What a shard node refuses, and that a refusal changes nothing; plans; exactly-once; limits.
+// That what it accepts is right is shard_node_oracle_test's business.
+#include "server/shard/shard_node.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/local_cluster.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::Await;
+using ::embla::testing::EncodeRows;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::UpdatePartData;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+TableSpec Spec(std::uint32_t id, std::int64_t rows = 100, std::uint32_t dim = 4) {
+  TableSpec spec;
+  spec.id = TableId{id};
+  spec.name = absl::StrCat("t", id);
+  spec.rows = rows;
+  spec.dim = dim;
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  spec.optimizer.learning_rate = 1.0f;
+  spec.init = {InitKind::kConstant, 0.0f, 0.0f};
+  spec.SetDefaults();
+  return spec;
+}
+
+TablePlan Place(const LocalCluster& cluster, const TableSpec& spec, ShardingType type,
+                std::vector<std::string> nodes = {}) {
+  PlacementRequest request;
+  request.sharding = type;
+  request.nodes = std::move(nodes);
+  request.min_partition = 4;
+  const absl::StatusOr<TablePlan> plan = PlaceTable(spec, request, cluster.specs(), {});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *plan;
+}
+
+std::vector<RowId> Ids(std::initializer_list<std::int64_t> values) {
+  std::vector<RowId> ids;
+  for (const std::int64_t value : values) ids.push_back(RowId{value});
+  return ids;
+}
+
+LookupPartData Rows(const TableSpec& spec, std::vector<RowId> ids) {
+  LookupPartData data;
+  data.part.table = spec.id;
+  data.part.column_end = spec.dim;
+  data.ids = std::move(ids);
+  return data;
+}
+
+// The same gradient for every column of every id.
+UpdatePartData Gradients(const TableSpec& spec, std::vector<RowId> ids, float gradient) {
+  UpdatePartData data;
+  data.part.table = spec.id;
+  data.part.column_end = spec.dim;
+  data.gradients =
+      EncodeRows(std::vector<float>(ids.size() * spec.dim, gradient), spec.dim, DType::kFloat32);
+  data.ids = std::move(ids);
+  return data;
+}
+
+UpdateBatch Header(std::uint64_t seq, std::uint64_t session = 1) {
+  UpdateBatch header;
+  header.plan_version = PlanVersion{1};
+  header.session = SessionId{session};
+  header.seq = UpdateSeq{seq};
+  header.first_incomplete = UpdateSeq{1};
+  header.step = seq;
+  return header;
+}
+
+constexpr NodeId kFirst{1};
+
+class ShardNodeTest : public ::testing::Test {
+ protected:
+  void Start(std::uint32_t devices, std::vector<std::pair<TableSpec, ShardingType>> tables) {
+    LocalCluster::Options options;
+    options.devices_per_node = devices;
+    cluster_ = std::make_unique<LocalCluster>(options);
+    std::vector<TablePlan> plans;
+    for (const auto& [spec, type] : tables) plans.push_back(Place(*cluster_, spec, type));
+    ASSERT_TRUE(cluster_->Install(std::move(plans)).ok());
+  }
+
+  absl::StatusOr<LookupResult> Lookup(std::vector<LookupPartData> parts, LookupBatch header = {}) {
+    return cluster_->Lookup(kFirst, Pack(header, parts));
+  }
+  absl::StatusOr<UpdateResult> Update(const UpdateBatch& header,
+                                      std::vector<UpdatePartData> parts) {
+    return cluster_->Update(kFirst, Pack(header, parts));
+  }
+
+  // All weights of the row are equal in these tests.
+  float Value(const TableSpec& spec, std::int64_t row) {
+    const absl::StatusOr<LookupResult> result = Lookup({Rows(spec, {RowId{row}})});
+    EXPECT_TRUE(result.ok()) << result.status();
+    const std::span<const float> values = result->rows.As<float>();
+    EXPECT_THAT(values, Each(values[0]));
+    return values[0];
+  }
+
+  std::unique_ptr<LocalCluster> cluster_;
+};
+
+TEST_F(ShardNodeTest, UnknownTableIsNotFound) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}});
+  EXPECT_EQ(Lookup({Rows(Spec(404), Ids({1}))}).status().code(), Code::kNotFound);
+  EXPECT_EQ(Update(Header(1), {Gradients(Spec(404), Ids({1}), 1)}).status().code(),
+            Code::kNotFound);
+}
+
+TEST_F(ShardNodeTest, APlanThatTheNodeDoesNotHaveYetIsUnavailable) {
+  Start(1, {});
+  LookupBatch header;
+  header.plan_version = PlanVersion{9};
+  const absl::Status status = Lookup({Rows(Spec(1), Ids({1}))}, header).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node n0 at plan 1"));
+}
+
+TEST_F(ShardNodeTest, AnEmptyBatchIsAnsweredEmpty) {
+  Start(2, {{Spec(1), ShardingType::kRowWise}});
+  EXPECT_EQ(Lookup({})->rows.size(), 0u);
+  EXPECT_TRUE(Update(Header(1), {}).ok());
+  EXPECT_EQ(Lookup({Rows(Spec(1), {})})->rows.size(), 0u);
+  EXPECT_TRUE(Update(Header(1), {Gradients(Spec(1), {}, 0)}).ok());
+}
+
+TEST_F(ShardNodeTest, AnIdOutsideTheTableIsOutOfRangeAndChangesNothing) {
+  for (const std::uint32_t devices : {1, 3}) {
+    Start(devices, {{Spec(1), ShardingType::kRowWise}, {Spec(2), ShardingType::kRowWise}});
+    for (const std::int64_t bad : {std::int64_t{-1}, std::int64_t{100}, INT64_MAX, INT64_MIN}) {
+      const absl::Status status = Lookup({Rows(Spec(1), {RowId{5}, RowId{bad}})}).status();
+      EXPECT_EQ(status.code(), Code::kOutOfRange);
+      EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("got id ", bad)));
+      EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1),
+                                   Gradients(Spec(2), {RowId{6}, RowId{bad}}, 1)})
+                    .status()
+                    .code(),
+                Code::kOutOfRange);
+    }
+    EXPECT_EQ(Value(Spec(1), 5), 0);
+    EXPECT_EQ(Value(Spec(2), 6), 0);
+    // The refused seq is still new.
+    EXPECT_FALSE(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1)})->duplicate);
+    EXPECT_EQ(Value(Spec(1), 5), -1);
+  }
+}
+
+TEST_F(ShardNodeTest, BoundsModeIgnoreReadsZerosAndDropsGradients) {
+  TableSpec spec = Spec(1);
+  spec.bounds = BoundsMode::kIgnore;
+  spec.init = {InitKind::kConstant, 2.0f, 0.0f};
+  Start(2, {{spec, ShardingType::kRowWise}});
+  const absl::StatusOr<LookupResult> rows = Lookup({Rows(spec, Ids({-1, 3, 100}))});
+  ASSERT_TRUE(rows.ok());
+  EXPECT_THAT(rows->rows.As<float>(), ::testing::ElementsAre(0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0));
+  LookupPartData mean = Rows(spec, Ids({-1, 3}));
+  mean.part.pooling = Pooling::kMean;
+  mean.lengths = {2};
+  EXPECT_THAT(Lookup({mean})->rows.As<float>(), Each(1.0f));
+  EXPECT_TRUE(Update(Header(1), {Gradients(spec, Ids({-1, 3, 100}), 1)}).ok());
+  EXPECT_EQ(Value(spec, 3), 1);
+}
+
+TEST_F(ShardNodeTest, RowsAndColumnsOfOtherNodesAreFailedPrecondition) {
+  LocalCluster::Options options;
+  options.nodes = 2;
+  cluster_ = std::make_unique<LocalCluster>(options);
+  const TableSpec by_row = Spec(1), by_column = Spec(2, 100, 8);
+  ASSERT_TRUE(cluster_
+                  ->Install({Place(*cluster_, by_row, ShardingType::kRowWise),
+                             Place(*cluster_, by_column, ShardingType::kColumnWise)})
+                  .ok());
+  const absl::Status row = Lookup({Rows(by_row, Ids({0, 99}))}).status();
+  EXPECT_EQ(row.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(
+      std::string(row.message()),
+      HasSubstr("node n0 at plan 1: table t1 row 99 column 0 is not on this node; refresh"));
+  EXPECT_EQ(Update(Header(1), {Gradients(by_row, Ids({0, 99}), 1)}).status().code(),
+            Code::kFailedPrecondition);
+  const absl::Status column = Lookup({Rows(by_column, Ids({0}))}).status();
+  EXPECT_EQ(column.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(column.message()), HasSubstr("table t2 column 4"));
+  EXPECT_EQ(Value(by_row, 0), 0);
+}
+
+TEST_F(ShardNodeTest, GradientsOfAPartOfTheStoredColumnsAreFailedPrecondition) {
+  Start(1, {{Spec(1, 100, 8), ShardingType::kTableWise}});
+  UpdatePartData part = Gradients(Spec(1), Ids({1}), 1);
+  EXPECT_EQ(Update(Header(1), {part}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(ShardNodeTest, NonFiniteGradientsAreRefusedAsAWhole) {
+  for (const std::uint32_t devices : {1, 4}) {
+    TableSpec allows = Spec(2);
+    allows.nan_policy = NanPolicy::kAllow;
+    Start(devices, {{Spec(1), ShardingType::kRowWise}, {allows, ShardingType::kRowWise}});
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      const absl::Status status =
+          Update(Header(1), {Gradients(allows, Ids({1}), 1), Gradients(Spec(1), Ids({1, 2}), bad)})
+              .status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()), HasSubstr("nan_policy"));
+    }
+    EXPECT_EQ(Value(allows, 1), 0);
+    ASSERT_TRUE(Update(Header(1), {Gradients(allows, Ids({1}), NAN)}).ok());
+    const absl::StatusOr<LookupResult> row = Lookup({Rows(allows, Ids({1}))});
+    EXPECT_TRUE(std::isnan(row->rows.As<float>()[0]));
+  }
+}
+
+TEST_F(ShardNodeTest, MalformedPartsAreInvalidArgument) {
+  Start(2, {{Spec(1), ShardingType::kRowWise}});
+  std::vector<LookupPartData> lookups(6, Rows(Spec(1), Ids({1, 2})));
+  lookups[0].part.column_end = 5;
+  lookups[1].part.column_begin = 4;
+  lookups[2].lengths = {2};
+  lookups[3].part.pooling = Pooling::kSum;
+  lookups[3].lengths = {1, 2};
+  lookups[4].part.pooling = Pooling::kMean;
+  lookups[4].lengths = {2};
+  lookups[4].weights = {1, 1};
+  lookups[5].part.pooling = Pooling{9};
+  for (std::size_t i = 0; i < lookups.size(); ++i) {
+    EXPECT_EQ(Lookup({lookups[i]}).status().code(), Code::kInvalidArgument) << i;
+  }
+  std::vector<UpdatePartData> updates(7, Gradients(Spec(1), Ids({1, 2}), 1));
+  updates[0].gradients.pop_back();
+  updates[1].gradients.resize(1);
+  updates[2].weights = {1, 1};
+  updates[3].part.form = UpdatePart::Form::kBags;
+  updates[3].part.pooling = Pooling::kNone;
+  updates[3].lengths = {1, 1};
+  updates[4].part.form = UpdatePart::Form::kBags;
+  updates[4].lengths = {1, 0xffffffff};
+  updates[5].row_sum_squares = {1};
+  updates[6].part.form = UpdatePart::Form{3};
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    EXPECT_EQ(Update(Header(1), {updates[i]}).status().code(), Code::kInvalidArgument) << i;
+  }
+  LookupBatch unknown_dtype;
+  unknown_dtype.wire_dtype = DType{77};
+  EXPECT_EQ(Lookup({Rows(Spec(1), Ids({1}))}, unknown_dtype).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Value(Spec(1), 1), 0);
+}
+
+TEST_F(ShardNodeTest, UpdateIdsAreChecked) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}});
+  std::vector<UpdateBatch> headers(3, Header(5));
+  headers[0].session = SessionId{0};
+  headers[1].seq = UpdateSeq{0};
+  headers[2].first_incomplete = UpdateSeq{6};
+  for (const UpdateBatch& header : headers) {
+    EXPECT_EQ(Update(header, {Gradients(Spec(1), Ids({1}), 1)}).status().code(),
+              Code::kInvalidArgument);
+  }
+  EXPECT_EQ(Update(Header(257), {Gradients(Spec(1), Ids({1}), 1)}).status().code(),
+            Code::kResourceExhausted);
+}
+
+TEST_F(ShardNodeTest, AReplyOverTheLimitIsInvalidArgumentBeforeItIsAllocated) {
+  Start(1, {{Spec(1, 100, 1024), ShardingType::kTableWise}});
+  LookupPartData pooled = Rows(Spec(1, 100, 1024), {});
+  pooled.part.pooling = Pooling::kSum;
+  pooled.lengths.resize(100'000);
+  EXPECT_EQ(Lookup({pooled}).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(ShardNodeTest, RowStatisticsNeedWholeRowsOrSumsOfSquares) {
+  LocalCluster::Options options;
+  options.nodes = 2;
+  cluster_ = std::make_unique<LocalCluster>(options);
+  TableSpec spec = Spec(1, 100, 8);
+  spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  ASSERT_TRUE(cluster_->Install({Place(*cluster_, spec, ShardingType::kColumnWise)}).ok());
+  UpdatePartData part = Gradients(Spec(1), Ids({3, 3}), 1);  // Columns 0 to 3.
+  EXPECT_THAT(std::string(Update(Header(1), {part}).status().message()),
+              HasSubstr("need row_sum_squares"));
+  part.row_sum_squares = {8, 8};
+  const absl::Status twice = Update(Header(1), {part}).status();
+  EXPECT_EQ(twice.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(twice.message()), HasSubstr("row 3 occurs 2 times"));
+  part = Gradients(Spec(1), Ids({3}), 1);
+  part.row_sum_squares = {NAN};
+  EXPECT_EQ(Update(Header(1), {part}).status().code(), Code::kInvalidArgument);
+  part.row_sum_squares = {8};
+  EXPECT_TRUE(Update(Header(1), {part}).ok());
+  LookupPartData row = Rows(Spec(1), Ids({3}));
+  EXPECT_THAT(Lookup({row})->rows.As<float>(), Each(::testing::FloatEq(-1.0f)));
+}
+
+TEST_F(ShardNodeTest, PartsOfOneTableThatDisagreeAreInvalidArgument) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}});
+  UpdatePartData clipped = Gradients(Spec(1), Ids({1}), 1);
+  clipped.part.clipped = true;
+  EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({1}), 1), clipped}).status().code(),
+            Code::kInvalidArgument);
+}
+
+TEST_F(ShardNodeTest, ASeqTakesEffectOncePerSession) {
+  for (const std::uint32_t devices : {1, 2}) {
+    Start(devices, {{Spec(1), ShardingType::kRowWise}});
+    const auto update = [&](std::uint64_t seq, std::uint64_t session) {
+      return Update(Header(seq, session), {Gradients(Spec(1), Ids({0, 99}), 1)})->duplicate;
+    };
+    EXPECT_FALSE(update(2, 1));
+    EXPECT_TRUE(update(2, 1));
+    EXPECT_FALSE(update(1, 1));  // Out of order is fine.
+    EXPECT_FALSE(update(2, 2));
+    EXPECT_TRUE(update(1, 1));
+    EXPECT_EQ(Value(Spec(1), 0), -3);
+    EXPECT_EQ(Value(Spec(1), 99), -3);
+  }
+}
+
+TEST_F(ShardNodeTest, OnlyTheTablesThatLackAnUpdateTakeIt) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}, {Spec(2), ShardingType::kTableWise}});
+  ASSERT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({1}), 1)}).ok());
+  const absl::StatusOr<UpdateResult> both =
+      Update(Header(1), {Gradients(Spec(1), Ids({1}), 1), Gradients(Spec(2), Ids({1}), 1)});
+  EXPECT_FALSE(both->duplicate);
+  EXPECT_EQ(Value(Spec(1), 1), -1);
+  EXPECT_EQ(Value(Spec(2), 1), -1);
+}
+
+TEST_F(ShardNodeTest, RetriesThatRaceTakeEffectOnce) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Start(3, {{Spec(1), ShardingType::kRowWise}, {Spec(2), ShardingType::kTableWise}});
+  constexpr int kThreads = 4, kUpdates = 60;
+  std::vector<std::thread> threads;
+  std::atomic<int> applied = 0;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(seed + t);
+      for (std::uint64_t seq = 1; seq <= kUpdates; ++seq) {
+        std::vector<UpdatePartData> parts = {Gradients(Spec(1), Ids({0, 50, 99}), 1)};
+        if (seq % 2 == 0) parts.push_back(Gradients(Spec(2), Ids({7}), 1));
+        const absl::StatusOr<UpdateResult> result = Update(Header(seq), parts);
+        ASSERT_TRUE(result.ok()) << result.status();
+        if (!result->duplicate) ++applied;
+        if (random() % 2 == 0) ASSERT_TRUE(Lookup({Rows(Spec(1), Ids({1, 98}))}).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(applied, kUpdates);
+  for (const std::int64_t row : {0, 50, 99}) EXPECT_EQ(Value(Spec(1), row), -kUpdates);
+  EXPECT_EQ(Value(Spec(2), 7), -kUpdates / 2);
+}
+
+TEST_F(ShardNodeTest, ExpiredRequestsAreDroppedFromTheQueue) {
+  for (const std::uint32_t devices : {1, 2}) {
+    Start(devices, {{Spec(1), ShardingType::kRowWise}});
+    const auto late = cluster_->Update(
+        kFirst, Pack(Header(1), {Gradients(Spec(1), Ids({1, 98}), 1)}), -absl::Seconds(1));
+    EXPECT_EQ(late.status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(Value(Spec(1), 1), 0);
+  }
+}
+
+TEST_F(ShardNodeTest, FullQueuesAreResourceExhaustedAndEverybodyIsAnswered) {
+  ShardNodeOptions options;
+  options.name = "n0";
+  options.devices = {{DeviceKind::kCpu, 1 << 30}};
+  options.queued_requests_max_per_device = 4;
+  BufferPool pool;
+  const std::unique_ptr<ShardNode> node = *ShardNode::Create(options, pool);
+  LocalCluster placer({});
+  const auto plan = std::make_shared<const Plan>(
+      PlanVersion{1}, "c", placer.specs(),
+      std::vector<TablePlan>{Place(placer, Spec(1), ShardingType::kTableWise)});
+  ASSERT_TRUE(node->InstallPlan(plan, kFirst).ok());
+  std::atomic<int> answered = 0, refused = 0;
+  Mutex mu;
+  CondVar changed;
+  bool hold = true;
+  constexpr int kRequests = 50;
+  for (int i = 0; i < kRequests; ++i) {
+    auto request = Pack(LookupBatch{}, {Rows(Spec(1), Ids({1}))});
+    node->Lookup(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                 [&](const absl::StatusOr<LookupResult>& result) {
+                   ++answered;
+                   if (result.ok()) {
+                     MutexLock lock(mu);
+                     while (hold) changed.Wait(mu);  // Keeps the device busy.
+                   } else {
+                     EXPECT_EQ(result.status().code(), Code::kResourceExhausted);
+                     ++refused;
+                   }
+                 });
+  }
+  EXPECT_GE(refused, kRequests - 6);
+  {
+    MutexLock lock(mu);
+    hold = false;
+    changed.NotifyAll();
+  }
+  ASSERT_TRUE(node->ReadRows({TableId{1}, 0, 1, {}, false}, [](Buffer) { return absl::OkStatus(); })
+                  .ok());  // Queued behind all of them.
+  EXPECT_EQ(answered, kRequests);
+}
+
+TEST_F(ShardNodeTest, ReadRowsGivesRangesAndIds) {
+  Start(3, {{Spec(1, 1000), ShardingType::kRowWise}});
+  const auto read = [&](ShardNode::RowsQuery query) {
+    std::vector<std::int64_t> rows;
+    const absl::Status status = cluster_->node(0).ReadRows(query, [&](Buffer encoded) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
+      for (const RowId row : block->rows) rows.push_back(ToInt(row));
+      EXPECT_EQ(block->shape.state_floats, 0u);
+      return absl::OkStatus();
+    });
+    return std::make_pair(status.code(), rows);
+  };
+  EXPECT_EQ(read({TableId{1}, 0, 1000, {}, false}).second.size(), 1000u);
+  EXPECT_THAT(read({TableId{1}, 332, 335, {}, false}).second,
+              ::testing::UnorderedElementsAre(332, 333, 334));
+  EXPECT_THAT(read({TableId{1}, 0, 0, Ids({999, 3}), true}).second,
+              ::testing::UnorderedElementsAre(3, 999));
+  EXPECT_EQ(read({TableId{1}, 0, 1001, {}, false}).first, Code::kInvalidArgument);
+  EXPECT_EQ(read({TableId{1}, 5, 4, {}, false}).first, Code::kInvalidArgument);
+  EXPECT_EQ(read({TableId{1}, 0, 0, Ids({1000}), false}).first, Code::kOutOfRange);
+  EXPECT_EQ(read({TableId{9}, 0, 1, {}, false}).first, Code::kNotFound);
+}
+
+TEST_F(ShardNodeTest, ReadRowsStopsAtTheSinksError) {
+  Start(2, {{Spec(1), ShardingType::kRowWise}});
+  int blocks = 0;
+  EXPECT_EQ(cluster_->node(0)
+                .ReadRows({TableId{1}, 0, 100, {}, false},
+                          [&](Buffer) {
+                            ++blocks;
+                            return absl::CancelledError("gone");
+                          })
+                .code(),
+            Code::kCancelled);
+  EXPECT_EQ(blocks, 1);
+}
+
+TEST(ShardNodeCreate, OptionsAreChecked) {
+  BufferPool pool;
+  const auto code = [&](const std::function<void(ShardNodeOptions&)>& change) {
+    ShardNodeOptions options;
+    options.devices = {{DeviceKind::kCpu, 1 << 20}};
+    change(options);
+    return ShardNode::Create(options, pool).status().code();
+  };
+  EXPECT_EQ(code([](ShardNodeOptions&) {}), Code::kOk);
+  EXPECT_EQ(code([](ShardNodeOptions& o) { o.devices.clear(); }), Code::kInvalidArgument);
+  EXPECT_EQ(code([](ShardNodeOptions& o) { o.devices[0].memory_bytes = 0; }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](ShardNodeOptions& o) { o.devices[0].kind = DeviceKind::kGpu; }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](ShardNodeOptions& o) { o.devices.resize(65, o.devices[0]); }),
+            Code::kInvalidArgument);
+  EXPECT_EQ(code([](ShardNodeOptions& o) { o.threads_per_device = 0; }), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace embla
