@@ -24,7 +24,8 @@ kernels::StepRule RuleOf(OptimizerKind kind) {
   EMBLA_CHECK(false);
 }
 
-void SetHyperParameters(const OptimizerSpec& spec, kernels::StepParameters& parameters) {
+void SetHyperParameters(const OptimizerSpec& spec, bool stochastic,
+                        kernels::StepParameters& parameters) {
   parameters.rule = RuleOf(spec.kind);
   parameters.learning_rate = spec.learning_rate;
   parameters.eps = spec.eps;
@@ -33,19 +34,24 @@ void SetHyperParameters(const OptimizerSpec& spec, kernels::StepParameters& para
   parameters.l2 = spec.weight_decay_mode == WeightDecayMode::kL2 ? spec.weight_decay : 0.0f;
   parameters.decoupled =
       spec.weight_decay_mode == WeightDecayMode::kDecoupled ? spec.weight_decay : 0.0f;
+  parameters.stochastic = stochastic;
   parameters.t_is_step = spec.bias_correction == BiasCorrection::kStep;
 }
 
 }  // namespace
 
-Optimizer::Optimizer(const TableSpec& spec) : spec_(spec.optimizer), dim_(spec.dim) {
-  SetHyperParameters(spec_, parameters_);
-  parameters_.stochastic = spec.rounding == Rounding::kStochastic && spec.dtype != DType::kFloat32;
+Optimizer::Optimizer(const TableSpec& spec)
+    : spec_(spec.optimizer), dim_(spec.dim), dtype_(spec.dtype) {
+  SetHyperParameters(spec_, IsStochastic(spec.rounding), parameters_);
   parameters_.seed = spec.seed;
   parameters_.table_id = ToInt(spec.id);
 }
 
-absl::Status Optimizer::Set(const OptimizerSpec& spec) {
+bool Optimizer::IsStochastic(Rounding rounding) const {
+  return rounding == Rounding::kStochastic && dtype_ != DType::kFloat32;
+}
+
+absl::Status Optimizer::Set(const OptimizerSpec& spec, Rounding rounding) {
   if (spec.kind != spec_.kind) {
     return absl::InvalidArgumentError(absl::StrCat(
         "optimizer kind ", static_cast<int>(spec.kind), " differs from the table's, ",
@@ -53,7 +59,7 @@ absl::Status Optimizer::Set(const OptimizerSpec& spec) {
   }
   EMBLA_RETURN_IF_ERROR(spec.Validate());
   spec_ = spec;
-  SetHyperParameters(spec_, parameters_);
+  SetHyperParameters(spec_, IsStochastic(rounding), parameters_);
   return absl::OkStatus();
 }
 

@@ -35,7 +35,7 @@ class Optimizer {
 
   // New hyper-parameters for the steps to come; state stays. InvalidArgument when the kind differs
   // or spec.Validate() fails.
-  absl::Status Set(const OptimizerSpec& spec);
+  absl::Status Set(const OptimizerSpec& spec, Rounding rounding);
 
   const OptimizerSpec& spec() const { return spec_; }
   const kernels::StepParameters& step_parameters() const { return parameters_; }
@@ -52,8 +52,11 @@ class Optimizer {
   bool NeedsRowSumSquares(std::uint32_t columns) const;
 
  private:
+  bool IsStochastic(Rounding rounding) const;
+
   OptimizerSpec spec_;
   std::uint32_t dim_;
+  DType dtype_;
   kernels::StepParameters parameters_;
 };
 

@@ -235,13 +235,13 @@ TEST(OptimizerSet, ChangesHyperParametersButNotTheKind) {
   Optimizer optimizer(Spec(OptimizerKind::kAdagrad, 4));
   OptimizerSpec spec = optimizer.spec();
   spec.learning_rate = 0.5f;
-  ASSERT_TRUE(optimizer.Set(spec).ok());
+  ASSERT_TRUE(optimizer.Set(spec, Rounding::kNearest).ok());
   EXPECT_EQ(optimizer.step_parameters().learning_rate, 0.5f);
   spec.kind = OptimizerKind::kSgd;
-  EXPECT_EQ(optimizer.Set(spec).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(optimizer.Set(spec, Rounding::kNearest).code(), absl::StatusCode::kInvalidArgument);
   spec.kind = OptimizerKind::kAdagrad;
   spec.learning_rate = -1.0f;
-  EXPECT_EQ(optimizer.Set(spec).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(optimizer.Set(spec, Rounding::kNearest).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(optimizer.step_parameters().learning_rate, 0.5f);
 }
 

@@ -229,8 +229,9 @@ TEST_F(ReplicationTest, HyperParametersChangeAtTheSameUpdateOnEveryCopy) {
   for (std::uint64_t seq = 1; seq <= 20; ++seq) {
     UpdateOnce(seq);
     spec_.optimizer.learning_rate = 0.001f * static_cast<float>(seq);
+    spec_.rounding = seq % 2 == 0 ? Rounding::kStochastic : Rounding::kNearest;
     Install();
-    model_->SetOptimizer(spec_.optimizer);
+    model_->SetOptimizer(spec_.optimizer, spec_.rounding);
   }
   ExpectAllCurrent();
 }

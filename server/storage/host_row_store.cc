@@ -171,8 +171,8 @@ absl::Status HostRowStore::Step(const RowStepBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::Status HostRowStore::SetOptimizer(const OptimizerSpec& optimizer) {
-  return optimizer_.Set(optimizer);
+absl::Status HostRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
+  return optimizer_.Set(optimizer, rounding);
 }
 
 std::size_t HostRowStore::StateFloats(std::uint32_t columns) const {

@@ -43,7 +43,7 @@ class HostRowStore final : public RowStore {
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                     const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
-  absl::Status SetOptimizer(const OptimizerSpec& optimizer) override;
+  absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
   absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                         const RowImages& images) const override;
   absl::Status WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,

@@ -70,7 +70,7 @@ class RowStore {
   virtual absl::Status Step(const RowStepBatch& batch) = 0;
 
   // Hyper-parameters of the steps to come. InvalidArgument when the kind differs.
-  virtual absl::Status SetOptimizer(const OptimizerSpec& optimizer) = 0;
+  virtual absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) = 0;
 
   // Copies weights and state of slots[i] to row i of `images`.
   virtual absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,

@@ -232,16 +232,18 @@ TYPED_TEST_P(RowStoreConformance, ResetRowsAreAsAtCreation) {
 }
 
 TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
-  TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
+  TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kBFloat16);
   const auto changed = this->Make(spec);
   spec.optimizer.learning_rate = 0.7f;
+  spec.rounding = spec.rounding == Rounding::kNearest ? Rounding::kStochastic : Rounding::kNearest;
   const auto created = this->Make(spec);
-  ASSERT_TRUE(changed->SetOptimizer(spec.optimizer).ok());
+  ASSERT_TRUE(changed->SetOptimizer(spec.optimizer, spec.rounding).ok());
   Train(*changed, spec, 0, 9);
   Train(*created, spec, 0, 9);
   EXPECT_EQ(ReadAll(*changed), ReadAll(*created));
   spec.optimizer.kind = OptimizerKind::kSgd;
-  EXPECT_EQ(changed->SetOptimizer(spec.optimizer).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(changed->SetOptimizer(spec.optimizer, spec.rounding).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,

@@ -135,7 +135,7 @@ absl::Status TableShard::SetSpec(std::uint32_t device, const TableSpec& spec, Pl
   by_device_[device].spec_version = version;
   if (by_device_[device].spec == spec) return absl::OkStatus();
   for (OwnSlice& own : by_device_[device].slices) {
-    EMBLA_RETURN_IF_ERROR(own.store->SetOptimizer(spec.optimizer));
+    EMBLA_RETURN_IF_ERROR(own.store->SetOptimizer(spec.optimizer, spec.rounding));
   }
   by_device_[device].spec = spec;
   return absl::OkStatus();

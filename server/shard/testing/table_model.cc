@@ -53,9 +53,10 @@ void TableModel::Step(std::uint64_t step) {
   gradients_.clear();
 }
 
-void TableModel::SetOptimizer(const OptimizerSpec& optimizer) {
+void TableModel::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
   spec_.optimizer = optimizer;
-  EMBLA_CHECK(store_->SetOptimizer(optimizer).ok());
+  spec_.rounding = rounding;
+  EMBLA_CHECK(store_->SetOptimizer(optimizer, rounding).ok());
 }
 
 std::vector<std::byte> TableModel::Weights(std::int64_t row, ColumnRange columns) const {

@@ -26,7 +26,7 @@ class TableModel {
   // One step with what was added, then forgets it.
   void Step(std::uint64_t step);
 
-  void SetOptimizer(const OptimizerSpec& optimizer);
+  void SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding);
 
   // Columns of one row: weights as stored, decoded, and state.
   std::vector<std::byte> Weights(std::int64_t row, ColumnRange columns) const;
