@@ -60,6 +60,7 @@ CLI::CheckedTransformer WireNames() {
 void AddClusterOptions(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("Cluster");
   group->add_option("--coordinator", settings.coordinator, "Address for trainers")
+      ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   group->add_option("--admin", settings.admin, "Address for table creation")->capture_default_str();
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
@@ -187,6 +188,7 @@ int Fail(const absl::Status& status, int code) {
 
 int Main(int argc, char** argv) {
   CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster");
+  app.set_version_flag("--version", "embla-train " EMBLA_VERSION);
   Settings settings;
   AddClusterOptions(app, settings);
   AddInputOptions(app, settings.input);
