@@ -121,6 +121,20 @@ class TidyTest(unittest.TestCase):
         self.assertEqual([(f.path, f.message) for f in found],
                          [("low/a_test.cc", "no CMakeLists.txt lists this file")])
 
+    def test_loops_and_functions_of_cmake_are_written_out(self):
+        loop = "foreach(unit a b)\n  embla_test(${unit}_test SRCS ${unit}_test.cc)\nendforeach()\n"
+        call = "function(my_test name)\n embla_test(t SRCS ${name}.cc)\nendfunction()\n"
+        library = "embla_library(low SRCS a.cc HDRS a.h)\n"
+        self.expect_clean("low/CMakeLists.txt", library + loop)
+        self.expect_clean("low/CMakeLists.txt", library + call + "my_test(a_test DEPS x)\n")
+
+    def test_header_for_tests_only_need_not_be_listed(self):
+        header = {"low/odd.h": "#pragma once\n"}
+        found = findings(**header, **{"low/a_test.cc": '#include "low/odd.h"\n'})
+        self.assertEqual([str(f) for f in found], [])
+        found = findings(**header)
+        self.assertEqual([f.path for f in found], ["low/odd.h"])
+
     def test_similar_name_does_not_count_as_listed(self):
         cmake = CLEAN["low/CMakeLists.txt"].replace("SRCS a.cc", "SRCS aa.cc")
         found = findings(**{"low/CMakeLists.txt": cmake})
