@@ -188,7 +188,8 @@ def check_own_header_first(file, paths):
     stem = re.sub(r"_(test|bench)$", "", file.path.removesuffix(file.suffix))
     own = [stem + ".h", stem + ".cuh"]
     if stem.startswith("client/"):
-        own.append("embla/" + Path(stem).name + ".h")
+        public = "embla/" + Path(stem).name + ".h"
+        own += [public, "client/include/" + public]
     first = next(includes(file), None)
     for header in own:
         exists = header in paths or f"client/include/{header}" in paths
