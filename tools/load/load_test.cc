@@ -86,7 +86,8 @@ TEST(IdDistributionDraw, ReuseGivesEveryClassItsShareOfLookups) {
 }
 
 TEST(IdDistributionParse, SaysWhatIsWrong) {
-  for (const char* text : {"", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:1x", "even"}) {
+  for (const char* text :
+       {"", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:1x", "even"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(IdDistribution::Parse(text, 10).status())) << text;
   }
   const auto missing = IdDistribution::Parse("reuse:/nowhere.json", 10);
