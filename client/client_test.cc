@@ -10,7 +10,7 @@
 #include "client/client_impl.h"
 #include "client/route/testing/random_plan.h"
 #include "client/testing/fake_cluster.h"
-#include "client/testing/manual_timer.h"
+#include "client/transport/testing/manual_timer.h"
 #include "core/base/failpoint.h"
 #include "core/base/text.h"
 

@@ -34,7 +34,7 @@ class NodeChannel {
     TableId table{};
     std::int64_t row_begin = 0;
     std::int64_t row_end = 0;
-    std::vector<std::int64_t> row_ids;  // If not empty, these instead of the range.
+    std::vector<std::int64_t> row_ids = {};  // If not empty, these instead of the range.
     bool with_state = false;
   };
 

@@ -1,0 +1,134 @@
+#include "client/transport/grpc_coordinator_channel.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+#include "client/transport/testing/plain_data_service.h"
+#include "core/wire/plan_codec.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+
+namespace embla::client {
+namespace {
+
+v1::Plan PlanMessage(std::uint64_t version) {
+  return wire::ToMessage(Plan(PlanVersion{version}, "test", {}, {}));
+}
+
+// Tells every watcher the newest plan, once per version.
+class PlainCoordinator final : public v1::CoordinatorService::Service {
+ public:
+  grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest*, v1::Plan* reply) override {
+    MutexLock lock(mu_);
+    *reply = PlanMessage(version_);
+    return grpc::Status::OK;
+  }
+  grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
+                           v1::OpenSessionReply* reply) override {
+    reply->set_session(request->client_name().size());
+    return grpc::Status::OK;
+  }
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+                            v1::CloseSessionReply*) override {
+    if (request->session() == 8) return grpc::Status::OK;
+    return {grpc::StatusCode::NOT_FOUND, "no such session"};
+  }
+  grpc::Status WatchPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
+                         grpc::ServerWriter<v1::Plan>* writer) override {
+    std::uint64_t sent = request->newer_than();
+    while (!context->IsCancelled()) {
+      std::optional<v1::Plan> plan;
+      {
+        MutexLock lock(mu_);
+        if (version_ <= sent) changed_.WaitFor(mu_, absl::Milliseconds(20));
+        if (version_ > sent) plan = PlanMessage(sent = version_);
+      }
+      if (plan.has_value()) writer->Write(*plan);
+    }
+    return grpc::Status::OK;
+  }
+
+  void SetVersion(std::uint64_t version) {
+    MutexLock lock(mu_);
+    version_ = version;
+    changed_.NotifyAll();
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
+// The versions a watch has seen.
+class Seen {
+ public:
+  void Add(const PlanPtr& plan) {
+    MutexLock lock(mu_);
+    versions_.push_back(ToInt(plan->version()));
+    changed_.NotifyAll();
+  }
+  std::vector<std::uint64_t> Await(std::size_t count) {
+    MutexLock lock(mu_);
+    while (versions_.size() < count) changed_.Wait(mu_);
+    return versions_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<std::uint64_t> versions_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+
+TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
+  PlainCoordinator coordinator;
+  const PlainServer server(coordinator, "127.0.0.1:0");
+  const auto channel = MakeGrpcCoordinatorChannel(server.address());
+  const auto plan = channel->GetPlan(Soon());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(ToInt((*plan)->version()), 1u);
+  const auto session = channel->OpenSession("somebody", Soon());
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(ToInt(*session), 8u);
+  EXPECT_EQ(channel->CloseSession(*session, Soon()), absl::OkStatus());
+  EXPECT_EQ(channel->CloseSession(SessionId{9}, Soon()).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(GrpcCoordinatorChannel, UnreachableCoordinatorIsNamed) {
+  const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
+  const absl::Status status = channel->GetPlan(Soon()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("coordinator 127.0.0.1:1"));
+}
+
+TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
+  PlainCoordinator coordinator;
+  auto server = std::make_unique<PlainServer>(coordinator, "127.0.0.1:0");
+  const std::string address = server->address();
+  const auto channel = MakeGrpcCoordinatorChannel(address);
+  Seen seen;
+  channel->StartWatch(PlanVersion{0}, [&](const PlanPtr& plan) { seen.Add(plan); });
+  EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
+  coordinator.SetVersion(2);
+  EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
+  server.reset();
+  server = std::make_unique<PlainServer>(coordinator, address);
+  coordinator.SetVersion(5);
+  EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 5));
+  channel->StopWatch();
+}
+
+TEST(GrpcCoordinatorChannel, WatchOfACoordinatorThatIsDownCanBeStopped) {
+  const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
+  channel->StartWatch(PlanVersion{0}, [](const PlanPtr&) { ADD_FAILURE(); });
+  channel->StopWatch();
+}
+
+}  // namespace
+}  // namespace embla::client
