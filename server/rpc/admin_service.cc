@@ -104,8 +104,6 @@ grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* ca
                      EMBLA_ASSIGN_OR_RETURN(const TableChange change,
                                             coordinator.SetTable(request->name(), values));
                      *reply = ToMessage(change.table, change.plan_version);
-                     LogInfo("coordinator", "table set name=", request->name(),
-                             " plan=", ToInt(change.plan_version));
                      return absl::OkStatus();
                    });
 }
