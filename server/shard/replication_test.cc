@@ -5,10 +5,10 @@
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -189,7 +189,7 @@ TEST_F(ReplicationTest, ARestartedReplicaIsBroughtUpToDateByItself) {
   for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
   cluster_->Restart(ReplicaIndex());
   const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
-  while (!IsCurrent(replica)) absl::SleepFor(absl::ZeroDuration());
+  while (!IsCurrent(replica)) std::this_thread::yield();
   EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
   UpdateOnce(6);
   ExpectAllCurrent();
@@ -217,7 +217,7 @@ TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {
   cluster_->Restart(ToInt(primary_) - 1);  // It has no log: the table begins again.
   model_ = std::make_unique<TableModel>(spec_);
   for (const NodeSpec& node : cluster_->specs()) {
-    while (!IsCurrent(node.id)) absl::SleepFor(absl::ZeroDuration());
+    while (!IsCurrent(node.id)) std::this_thread::yield();
   }
   UpdateOnce(6);
   ExpectAllCurrent();
