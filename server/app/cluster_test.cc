@@ -226,6 +226,14 @@ TEST_F(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   EXPECT_TRUE(Lookup(LookupOf(2, {7})).ok());
 }
 
+TEST_F(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
+  shard_.reset();
+  StartShard("unix:" + ::testing::TempDir() + "embla_cluster_test.sock");
+  CreateTable("t", "error");
+  const grpc::Status status = Lookup(LookupOf(1, {7}));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST_F(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
   CreateTable("t", "error");
   const std::string address = shard_->address();

@@ -1,6 +1,7 @@
 #include "server/rpc/data_service.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -39,6 +40,28 @@ TEST_F(DataServiceUnary, ServesUnixSockets) {
   EXPECT_EQ(server_->address(), "unix:" + path);
   v1::LookupReply reply;
   EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+}
+
+// grpc.health.v1: an empty HealthCheckRequest is answered with {status: SERVING}.
+TEST_F(DataServiceUnary, TheHealthServiceSaysServing) {
+  Start();
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel_);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                          grpc::ByteBuffer(nullptr, 0), &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::vector<grpc::Slice> slices;
+  ASSERT_TRUE(reply.Dump(&slices).ok());
+  ASSERT_EQ(slices.size(), 1u);
+  EXPECT_EQ(std::string(slices[0].begin(), slices[0].end()), std::string("\x08\x01"));
 }
 
 TEST_F(DataServiceUnary, RepliesOfManyMegabytesArrive) {
