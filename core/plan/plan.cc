@@ -88,8 +88,12 @@ bool HasPort(std::string_view address) {
 absl::Status CheckAddress(std::string_view address) {
   const bool printable =
       std::all_of(address.begin(), address.end(), [](char c) { return c > ' ' && c < 127; });
-  if (printable && address.size() <= kAddressBytesMax && HasPort(address)) return absl::OkStatus();
-  return absl::InvalidArgumentError("address is not host:port with a port of 1 to 65535");
+  const bool unix_socket = address.starts_with("unix:/");
+  if (printable && address.size() <= kAddressBytesMax && (unix_socket || HasPort(address))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "address is not host:port with a port of 1 to 65535, nor unix:/path");
 }
 
 absl::Status CheckNodes(const std::vector<NodeSpec>& nodes) {

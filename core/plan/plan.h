@@ -28,7 +28,7 @@ struct DeviceSpec {
 struct NodeSpec {
   NodeId id{};
   std::string name;     // Stable across restarts; what operators type.
-  std::string address;  // host:port of its data listener.
+  std::string address;  // host:port or unix:/path of its data listener.
   std::vector<DeviceSpec> devices;
   bool operator==(const NodeSpec&) const = default;
 };
@@ -111,7 +111,7 @@ std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice);
 // weights of its row, so the columns may not be cut.
 absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns);
 
-// InvalidArgument unless the node has an id, a name, an address host:port and devices.
+// InvalidArgument unless the node has an id, a name, an address and devices.
 absl::Status ValidateNode(const NodeSpec& node);
 
 // Checks that `slices` cover rows x dim exactly once. The message names the first gap or overlap.

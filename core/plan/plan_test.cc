@@ -123,6 +123,8 @@ TEST(PlanValidate, RefusesNodesThatCannotBeReached) {
   node.address = "[::1]:7000";
   EXPECT_TRUE(ValidateNode(node).ok());
   EXPECT_FALSE(ValidateNode(Node(1, 0)).ok());
+  node.address = "unix:/run/embla/n0.sock";
+  EXPECT_TRUE(ValidateNode(node).ok());
 }
 
 TEST(SliceBytes, CountsRowStateInEveryColumnPart) {

@@ -14,7 +14,7 @@ namespace embla {
 
 struct NodeRegistration {
   std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
-  std::string address;  // host:port of the data listener.
+  std::string address;  // host:port or unix:/path of the data listener.
   std::vector<DeviceSpec> devices;
   std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
   std::string cluster_id;         // Empty, or the cluster the node belonged to.
