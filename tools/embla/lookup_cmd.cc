@@ -1,6 +1,7 @@
 #include "tools/embla/lookup_cmd.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,15 @@ absl::StatusOr<std::uint32_t> DimOf(client::Client& client, const std::string& n
     if (table.name == name) return table.dim;
   }
   return absl::NotFoundError(absl::StrCat("no table \"", name, "\""));
+}
+
+// The shortest decimal number that is this float: 0.1, not 0.10000000149011612.
+double Shortest(float value) {
+  char digits[32];
+  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), value);
+  double shortest = 0;
+  std::from_chars(digits, end.ptr, shortest);
+  return shortest;
 }
 
 std::string RowText(std::span<const float> row, std::uint32_t columns_max) {
@@ -58,7 +68,8 @@ absl::Status LookupVerb(client::Client& client, const LookupFlags& flags, const 
   TextTable text({pooled ? "bag" : ">id", "columns"});
   for (std::size_t r = 0; r * dim < rows.size(); ++r) {
     const std::span<const float> row(rows.data() + r * dim, dim);
-    const std::vector<float> columns(row.begin(), row.end());
+    Json columns = Json::array();
+    for (const float value : row) columns.push_back(Shortest(value));
     if (pooled) {
       list.push_back({{"ids", flags.ids}, {"pooling", flags.pooling}, {"columns", columns}});
     } else {

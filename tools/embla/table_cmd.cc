@@ -101,6 +101,9 @@ absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name,
 
 absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool yes,
                            std::istream& in, const Output& output) {
+  if (!yes && output.json) {
+    return absl::InvalidArgumentError("with -o json nothing is asked: pass --yes");
+  }
   if (!yes) {
     EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
     EMBLA_ASSIGN_OR_RETURN(const TablePlan* table, FindTable(plan, name));

@@ -1,4 +1,6 @@
 // The verbs against a coordinator of a few lines.
+#include <algorithm>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -187,6 +189,8 @@ TEST_F(VerbsTest, DropAsksUnlessYes) {
   EXPECT_FALSE(TableDropVerb(admin_, "clicks", false, closed, text_).ok());
   ASSERT_TRUE(PlanShowVerb(admin_, "clicks", text_).ok());
 
+  std::istringstream unread("yes\n");
+  EXPECT_EQ(ExitCodeOf(TableDropVerb(admin_, "clicks", false, unread, json_)), ExitCode::kUsage);
   std::istringstream yes("yes\n");
   EXPECT_TRUE(TableDropVerb(admin_, "clicks", false, yes, text_).ok());
   EXPECT_EQ(ExitCodeOf(TableDropVerb(admin_, "clicks", true, yes, text_)), ExitCode::kNotFound);
@@ -215,6 +219,78 @@ TEST_F(VerbsTest, PlanTableOfflineChecksTheStatedNodes) {
         StatedNodes{.nodes = 1'000'000}, StatedNodes{.nodes = 1, .device_memory_bytes = 0}}) {
     EXPECT_EQ(ExitCodeOf(PlanTableOfflineVerb(Clicks(), stated, text_)), ExitCode::kUsage);
   }
+}
+
+// Row i of table "clicks" is i, i + 0.1.
+class FakeClient final : public client::Client {
+ public:
+  absl::Status Lookup(std::span<const client::FeatureLookup> features,
+                      const client::CallOptions&) override {
+    const client::FeatureLookup& feature = features.front();
+    std::fill(feature.rows_out.begin(), feature.rows_out.end(), 0.0f);
+    for (std::size_t i = 0; i < feature.ids.size(); ++i) {
+      const std::size_t row = feature.pooling == client::Pooling::kNone ? i : 0;
+      feature.rows_out[2 * row] += static_cast<float>(feature.ids[i]);
+      feature.rows_out[2 * row + 1] += static_cast<float>(feature.ids[i]) + 0.1f;
+    }
+    return absl::OkStatus();
+  }
+  std::vector<client::TableInfo> Tables() override {
+    return {{.name = "clicks", .rows = 10, .dim = 2, .dtype = {}, .sharding = {}, .optimizer = {}}};
+  }
+
+  void LookupAsync(std::vector<client::FeatureLookup>, const client::CallOptions&,
+                   client::DoneCallback) override {}
+  absl::Status Update(std::span<const client::FeatureGradient>,
+                      const client::CallOptions&) override {
+    return absl::OkStatus();
+  }
+  void UpdateAsync(std::vector<client::FeatureGradient>, const client::CallOptions&,
+                   client::DoneCallback) override {}
+  absl::Status ReadRows(std::string_view, std::span<const std::int64_t>,
+                        std::span<float>) override {
+    return absl::OkStatus();
+  }
+  absl::Status ReadState(std::string_view, std::span<const std::int64_t>,
+                         std::span<float>) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override { return 0; }
+  absl::Status ExportTable(std::string_view, const std::string&) override {
+    return absl::OkStatus();
+  }
+  absl::Status RefreshPlan() override { return absl::OkStatus(); }
+  std::uint64_t plan_version() const override { return 1; }
+  std::uint64_t session() const override { return 1; }
+  std::string MetricsText() const override { return ""; }
+};
+
+TEST_F(VerbsTest, LookupShowsRows) {
+  FakeClient client;
+  LookupFlags flags;
+  flags.table = "clicks";
+  flags.ids = {0, 3};
+  ASSERT_TRUE(LookupVerb(client, flags, json_).ok());
+  EXPECT_EQ(Json::parse(Printed()).dump(),
+            R"([{"id":0,"columns":[0.0,0.1]},{"id":3,"columns":[3.0,3.1]}])");
+  flags.columns_max = 1;
+  ASSERT_TRUE(LookupVerb(client, flags, text_).ok());
+  EXPECT_EQ(Printed(),
+            "id  columns\n"
+            " 0   0 ... 1 more\n"
+            " 3   3 ... 1 more\n");
+  flags.pooling = "sum";
+  ASSERT_TRUE(LookupVerb(client, flags, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())[0]["columns"][0], 3.0);
+}
+
+TEST_F(VerbsTest, LookupRefusesUnknownTablesAndPoolings) {
+  FakeClient client;
+  LookupFlags flags;
+  flags.table = "click";
+  EXPECT_EQ(ExitCodeOf(LookupVerb(client, flags, text_)), ExitCode::kNotFound);
+  flags.pooling = "max";
+  EXPECT_EQ(ExitCodeOf(LookupVerb(client, flags, text_)), ExitCode::kUsage);
 }
 
 TEST(ExitCode, TellsWhatToDo) {
