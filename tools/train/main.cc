@@ -62,7 +62,9 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   group->add_option("--coordinator", settings.coordinator, "Address for trainers")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
-  group->add_option("--admin", settings.admin, "Address for table creation")->capture_default_str();
+  group->add_option("--admin", settings.admin, "Address for table creation")
+      ->envname("EMBLA_ADMIN")
+      ->capture_default_str();
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
   group
