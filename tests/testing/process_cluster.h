@@ -48,8 +48,8 @@ class ProcessCluster {
   struct Options {
     int nodes = 2;
     int devices_per_node = 2;
-    std::vector<std::string> coordinator_flags;
-    std::vector<std::string> shard_flags;
+    std::vector<std::string> coordinator_flags = {};
+    std::vector<std::string> shard_flags = {};
   };
 
   // Returns when every node is live. Errors: DeadlineExceeded with the tail of the logs.
