@@ -147,37 +147,35 @@ absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
   return absl::OkStatus();
 }
 
-std::size_t LookupTask::SelectBags(PartWork& work, const ColumnSegment& segment,
-                                   std::uint32_t device, std::vector<const RowStore*>& stores) {
-  if (!segment.devices.Has(device)) return 0;
+std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegment& segment,
+                                               std::uint32_t device) {
+  if (!segment.devices.Has(device)) return {};
   std::vector<BagSelection>& selections = this->device(device).bag_selections;
+  std::size_t slices = 0;
   for (const OwnSlice& own : work.table->shard->slices(device)) {
     if (own.slice.column_begin > segment.columns.begin ||
         own.slice.column_end < segment.columns.end) {
       continue;
     }
-    if (selections.size() == stores.size()) selections.emplace_back();
-    BagSelection& selection = selections[stores.size()];
-    selection.Select(*work.part, own.slice);
-    work.found.fetch_add(selection.found() * segment.columns.size(), std::memory_order_relaxed);
-    stores.push_back(own.store.get());
+    if (selections.size() == slices) selections.emplace_back();
+    selections[slices].Select(*work.part, own);
+    work.found.fetch_add(selections[slices].found() * segment.columns.size(),
+                         std::memory_order_relaxed);
+    ++slices;
   }
-  return stores.size();
+  return std::span(selections).first(slices);
 }
 
 absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segment,
                                      std::uint32_t device) {
-  std::vector<const RowStore*> stores;
-  const std::size_t slices = SelectBags(work, segment, device, stores);
-  if (slices == 0) return absl::OkStatus();
+  const std::span<BagSelection> slices = SelectBags(work, segment, device);
+  if (slices.empty()) return absl::OkStatus();
   Device& own = this->device(device);
-  const std::span<BagSelection> selections = std::span(own.bag_selections).first(slices);
   const std::size_t bags = work.part->lengths.size();
   const std::size_t row_bytes = segment.columns.size() * sizeof(float);
   if (work.out.element == kernels::Element::kFloat32) {
     const kernels::Output out = work.At(0, segment.columns.begin);
-    EMBLA_RETURN_IF_ERROR(
-        PoolNext(selections, stores, bags, segment.columns, out, own.pooled_more));
+    EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags, segment.columns, out, own.pooled_more));
     if (work.part->pooling != Pooling::kMean) return absl::OkStatus();
     kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()}, work.part->lengths);
     return absl::OkStatus();
@@ -186,7 +184,7 @@ absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segmen
   own.pooled.resize(std::min(bags, bags_at_once) * segment.columns.size());
   for (std::size_t first = 0; first < bags; first += bags_at_once) {
     const std::size_t count = std::min(bags_at_once, bags - first);
-    EMBLA_RETURN_IF_ERROR(PoolNext(selections, stores, count, segment.columns,
+    EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
                                    {own.pooled.data(), row_bytes, kernels::Element::kFloat32},
                                    own.pooled_more));
     WriteSums(work, first, count, segment.columns, own.pooled.data());
@@ -196,10 +194,8 @@ absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segmen
 
 absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segment,
                                        std::uint32_t device, std::vector<std::size_t>& piece_at) {
-  std::vector<const RowStore*> stores;
-  const std::size_t slices = SelectBags(work, segment, device, stores);
+  const std::span<BagSelection> slices = SelectBags(work, segment, device);
   Device& own = this->device(device);
-  const std::span<BagSelection> selections = std::span(own.bag_selections).first(slices);
   const std::size_t bags = work.part->lengths.size();
   const std::uint32_t columns = segment.columns.size();
   const auto ranks = static_cast<std::uint32_t>(piece_at.size());
@@ -207,11 +203,11 @@ absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segm
     const std::size_t count = Border(bags, rank + 1, ranks) - Border(bags, rank, ranks);
     float* const piece = own.reduce_in.data() + piece_at[rank];
     piece_at[rank] += count * columns;
-    if (slices == 0) {
+    if (slices.empty()) {
       std::fill_n(piece, count * columns, 0.0f);
       continue;
     }
-    EMBLA_RETURN_IF_ERROR(PoolNext(selections, stores, count, segment.columns,
+    EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
                                    {piece, columns * sizeof(float), kernels::Element::kFloat32},
                                    own.pooled_more));
   }

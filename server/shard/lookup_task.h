@@ -68,9 +68,9 @@ class LookupTask final : public RequestTask {
   absl::Status PoolSegment(PartWork& work, const ColumnSegment& segment, std::uint32_t device);
   absl::Status PoolForReduce(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
                              std::vector<std::size_t>& piece_at);
-  // Selects the bags of every slice that `device` has in the segment. How many slices it has.
-  std::size_t SelectBags(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
-                         std::vector<const RowStore*>& stores);
+  // Selects the bags of every slice that `device` has in the segment.
+  std::span<BagSelection> SelectBags(PartWork& work, const ColumnSegment& segment,
+                                     std::uint32_t device);
   absl::Status Reduce(std::uint32_t device);
   std::vector<std::size_t> ReduceCounts() const;
   void WriteSums(const PartWork& work, std::size_t first_bag, std::size_t bags, ColumnRange columns,

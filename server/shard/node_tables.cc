@@ -133,9 +133,7 @@ absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion sender
 }
 
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
-                                         std::uint32_t devices,
-                                         const TableShard::StoreFactory& make_store,
-                                         Metrics* metrics) {
+                                         const TableMaker& maker) {
   auto next = std::make_shared<NodeTables>();
   next->plan = plan;
   next->self = self;
@@ -146,7 +144,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
     if (slices.empty() && existing == nullptr) continue;
     NodeTable node_table;
     node_table.spec = table.spec;
-    EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, devices));
+    EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, maker.devices));
     EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));
     EMBLA_RETURN_IF_ERROR(DescribeReplicas(*plan, table, self, node_table));
     if (existing != nullptr) {
@@ -154,9 +152,9 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
       EMBLA_RETURN_IF_ERROR(CheckSameRole(*existing, node_table));
       node_table.shard = existing->shard;
     } else {
-      EMBLA_ASSIGN_OR_RETURN(
-          node_table.shard,
-          TableShard::Create(table.spec, plan->version(), std::move(slices), make_store, metrics));
+      EMBLA_ASSIGN_OR_RETURN(node_table.shard,
+                             TableShard::Create(table.spec, plan->version(), std::move(slices),
+                                                maker.make_store, maker.metrics));
     }
     KeepHistory(existing, plan->version(), node_table);
     next->tables.emplace(ToInt(table.spec.id), std::move(node_table));

@@ -46,11 +46,16 @@ using NodeTablesPtr = std::shared_ptr<const NodeTables>;
 
 inline constexpr std::size_t kSpecHistoryMax = 1024;
 
-// What `old` becomes under `plan`: existing tables are kept, new ones made with `make_store`.
-// `devices` is how many this node has. Errors leave nothing behind.
+// Where a node's new tables come from.
+struct TableMaker {
+  std::uint32_t devices = 0;  // Of the node.
+  TableShard::StoreFactory make_store;
+  Metrics* metrics = nullptr;  // Not owned; may be null.
+};
+
+// What `old` becomes under `plan`: existing tables are kept, new ones made. Errors leave nothing
+// behind.
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
-                                         std::uint32_t devices,
-                                         const TableShard::StoreFactory& make_store,
-                                         Metrics* metrics);
+                                         const TableMaker& maker);
 
 }  // namespace embla

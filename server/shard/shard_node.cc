@@ -159,10 +159,13 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
     return absl::InvalidArgumentError(
         absl::StrCat(context(), ": it does not know node id ", ToInt(self)));
   }
-  absl::StatusOr<NodeTablesPtr> next = NextTables(
-      *old, plan, self, static_cast<std::uint32_t>(devices_.size()),
-      [this](const TableSpec& spec, const Slice& slice) { return MakeStore(spec, slice); },
-      options_.metrics);
+  TableMaker maker;
+  maker.devices = static_cast<std::uint32_t>(devices_.size());
+  maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
+    return MakeStore(spec, slice);
+  };
+  maker.metrics = options_.metrics;
+  absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, maker);
   if (!next.ok()) return Annotate(next.status(), context());
   SetReplicas(**next);
   SetTables(*next);

@@ -55,7 +55,9 @@ absl::Status RowSelection::Gather(const RowStore& store, ColumnRange columns,
   return absl::OkStatus();
 }
 
-void BagSelection::Select(const LookupPart& part, const Slice& slice) {
+void BagSelection::Select(const LookupPart& part, const OwnSlice& own) {
+  const Slice& slice = own.slice;
+  store_ = own.store.get();
   ResizeReused(slots_, part.ids.size());
   ResizeReused(weights_, part.weights.size());
   ResizeReused(lengths_, part.lengths.size());
@@ -75,7 +77,8 @@ void BagSelection::Select(const LookupPart& part, const Slice& slice) {
   slots_.resize(found);
 }
 
-kernels::Bags BagSelection::Next(std::size_t count) {
+absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
+                                    const kernels::Output& out) {
   EMBLA_CHECK(next_bag_ + count <= lengths_.size());
   kernels::Bags bags;
   bags.lengths = std::span<const std::uint32_t>(lengths_).subspan(next_bag_, count);
@@ -85,24 +88,23 @@ kernels::Bags BagSelection::Next(std::size_t count) {
   if (!weights_.empty()) bags.weights = weights_.data() + next_slot_;
   next_bag_ += count;
   next_slot_ += slots;
-  return bags;
+  return store_->Pool(bags, columns, out);
 }
 
-absl::Status PoolNext(std::span<BagSelection> selections, std::span<const RowStore* const> stores,
-                      std::size_t count, ColumnRange columns, const kernels::Output& out,
-                      std::vector<float>& scratch) {
-  EMBLA_CHECK(!selections.empty() && selections.size() == stores.size());
-  EMBLA_RETURN_IF_ERROR(stores[0]->Pool(selections[0].Next(count), columns, out));
-  for (std::size_t s = 1; s < selections.size(); ++s) {
+absl::Status PoolNext(std::span<BagSelection> slices, std::size_t count, ColumnRange columns,
+                      const kernels::Output& out, std::vector<float>& scratch) {
+  EMBLA_RETURN_IF_ERROR(slices.front().PoolNext(count, columns, out));
+  for (BagSelection& slice : slices.subspan(1)) {
     ResizeReused(scratch, count * columns.size());
     const kernels::Output more{scratch.data(), columns.size() * sizeof(float),
                                kernels::Element::kFloat32};
-    EMBLA_RETURN_IF_ERROR(stores[s]->Pool(selections[s].Next(count), columns, more));
+    EMBLA_RETURN_IF_ERROR(slice.PoolNext(count, columns, more));
     for (std::size_t row = 0; row < count; ++row) {
       auto* const sum =
           reinterpret_cast<float*>(static_cast<std::byte*>(out.base) + row * out.stride_bytes);
-      for (std::uint32_t c = 0; c < columns.size(); ++c)
+      for (std::uint32_t c = 0; c < columns.size(); ++c) {
         sum[c] += scratch[row * columns.size() + c];
+      }
     }
   }
   return absl::OkStatus();

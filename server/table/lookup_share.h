@@ -37,13 +37,15 @@ class RowSelection {
 // The ids of a pooled part that one slice has, bag by bag.
 class BagSelection {
  public:
-  void Select(const LookupPart& part, const Slice& slice);
+  // `own` lives until the last PoolNext.
+  void Select(const LookupPart& part, const OwnSlice& own);
   std::size_t found() const { return slots_.size(); }
 
-  // The next `count` bags, from the first one on.
-  kernels::Bags Next(std::size_t count);
+  // Pools the next `count` bags, from the first one on.
+  absl::Status PoolNext(std::size_t count, ColumnRange columns, const kernels::Output& out);
 
  private:
+  const RowStore* store_ = nullptr;
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint32_t> lengths_;
   std::vector<float> weights_;  // Empty, or one per slot.
@@ -51,11 +53,9 @@ class BagSelection {
   std::size_t next_slot_ = 0;
 };
 
-// Adds up what several slices of a device have of the same bags and columns. `selections` and
-// `slices` go together; the next `count` bags of every selection are written to `out` (fp32).
-// `scratch` is memory to reuse.
-absl::Status PoolNext(std::span<BagSelection> selections, std::span<const RowStore* const> stores,
-                      std::size_t count, ColumnRange columns, const kernels::Output& out,
-                      std::vector<float>& scratch);
+// Adds up what several slices of a device have of the next `count` bags. `out` is fp32; `scratch`
+// is memory to reuse. Requires: `slices` is not empty.
+absl::Status PoolNext(std::span<BagSelection> slices, std::size_t count, ColumnRange columns,
+                      const kernels::Output& out, std::vector<float>& scratch);
 
 }  // namespace embla

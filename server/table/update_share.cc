@@ -90,8 +90,7 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
     return absl::OkStatus();
   }
   const UpdatePart& first = *here.front();
-  const std::size_t row_bytes = RowBytes(wire_dtype, first.columns());
-  JoinGradients(here, row_bytes);
+  JoinGradients(here);
   Collect(slice, here);
   found_ = ids_.size() * slice.columns();
   kernels::GroupIds(ids_, grouping_);
@@ -101,12 +100,18 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   if (!whole_rows || compute_row_sum_squares_) row_sum_squares_.clear();
   if (!row_sum_squares_.empty()) EMBLA_RETURN_IF_ERROR(CheckUnique(slice));
 
+  DescribeGradients(slice, first, wire_dtype);
+  gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
+  return absl::OkStatus();
+}
+
+void UpdateShare::DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype) {
   // int8 rows carry one scale for all their columns, and a statistic needs them all: sum them all.
   const bool all_columns = compute_row_sum_squares_ || wire_dtype == DType::kInt8Rowwise;
   const std::uint32_t skipped = slice.column_begin - first.column_begin;
   first_column_ = all_columns ? skipped : 0;
   gradients_.rows.element = ElementOf(wire_dtype);
-  gradients_.rows.stride_bytes = row_bytes;
+  gradients_.rows.stride_bytes = RowBytes(wire_dtype, first.columns());
   if (!all_columns) {
     gradients_.rows.base = static_cast<const std::byte*>(gradients_.rows.base) +
                            std::size_t{skipped} * ElementBytes(wire_dtype);
@@ -114,13 +119,11 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   gradients_.columns = all_columns ? first.columns() : slice.columns();
   gradients_.row_of = gradient_of_.data();
   gradients_.factors = factors_.empty() ? nullptr : factors_.data();
-  gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
-  return absl::OkStatus();
 }
 
 // Gradient rows of all parts as one array: parts that follow each other in memory, as those of a
 // decoded request do, are one already.
-void UpdateShare::JoinGradients(TableParts parts, std::size_t row_bytes) {
+void UpdateShare::JoinGradients(TableParts parts) {
   const std::byte* const base = parts.front()->gradients.data();
   const std::byte* end = base;
   bool adjacent = true;

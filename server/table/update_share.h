@@ -59,7 +59,8 @@ class UpdateShare {
   void Collect(const Slice& slice, TableParts parts);
   void CollectRows(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
   void CollectBags(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
-  void JoinGradients(TableParts parts, std::size_t row_bytes);
+  void JoinGradients(TableParts parts);
+  void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const Slice& slice) const;
 
   // Of each occurrence of a row of the slice, in arrival order.
