@@ -1,6 +1,7 @@
 // What the handlers of the data service share.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,7 +23,9 @@ struct DataServiceOptions {
   // always taken.
   std::uint32_t stream_requests_max = 1024;
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
-  std::uint32_t read_threads = 2;                        // ReadRows calls that run at once.
+  // Of all streams together; a request beyond it is refused with RESOURCE_EXHAUSTED.
+  std::size_t in_flight_bytes_max = std::size_t{2} << 30;
+  std::uint32_t read_threads = 2;  // ReadRows calls that run at once.
   std::size_t reads_queued_max = 64;
   absl::Duration read_stall_max = absl::Seconds(60);  // A reader that takes nothing is cut off.
 
@@ -43,6 +46,7 @@ struct DataContext {
   const DataServiceOptions options;
   const Clock& clock;
   const ShardMetrics shard;
+  std::atomic<std::size_t> in_flight_bytes = 0;  // Of all streams. Nothing else hangs on it.
   MethodMetrics lookup;
   MethodMetrics update;
   MethodMetrics read_rows;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/status_codec.h"
 
@@ -80,20 +81,30 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   wire::LookupCall* lookup = nullptr;
   if (request.call.ok()) lookup = std::get_if<wire::LookupCall>(&*request.call);
   if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;
-  {
-    MutexLock lock(mu_);
-    ++executing_;
-    ++in_flight_;
-    in_flight_bytes_ += in_flight.bytes;
-  }
-  if (!request.call.ok()) {
-    Reply(in_flight, request.is_update ? context_.update : context_.lookup, request.call.status(),
-          {wire::EncodeStreamError(in_flight.sequence, request.call.status())});
+  absl::Status status = Admit(in_flight.bytes);
+  if (status.ok()) status = request.call.status();
+  if (!status.ok()) {
+    Reply(in_flight, request.is_update ? context_.update : context_.lookup, status,
+          {wire::EncodeStreamError(in_flight.sequence, status)});
   } else if (lookup != nullptr) {
     ExecuteLookup(std::move(*lookup), in_flight, deadline);
   } else {
     ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight, deadline);
   }
+}
+
+absl::Status StreamCall::Admit(std::size_t bytes) {
+  const std::size_t held = context_.in_flight_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  {
+    MutexLock lock(mu_);
+    ++executing_;
+    ++in_flight_;
+    in_flight_bytes_ += bytes;
+  }
+  if (held + bytes <= context_.options.in_flight_bytes_max || held == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("streams have ", held, " bytes of requests and replies in flight, at most ",
+                   context_.options.in_flight_bytes_max, ": read replies, or slow down"));
 }
 
 void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
@@ -215,6 +226,7 @@ void StreamCall::Abandon() {
 }
 
 void StreamCall::Release(const Write& write) {
+  context_.in_flight_bytes.fetch_sub(write.released_bytes, std::memory_order_relaxed);
   in_flight_bytes_ -= write.released_bytes;
   if (write.last) --in_flight_;
 }

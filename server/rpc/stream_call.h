@@ -71,6 +71,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   ~StreamCall() override = default;
 
   void Execute(wire::StreamRequest request, std::size_t request_bytes);
+  // Counts a request as in flight; RESOURCE_EXHAUSTED when all streams together hold too much.
+  absl::Status Admit(std::size_t bytes);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
   // The request is executed. May delete this.

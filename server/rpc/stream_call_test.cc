@@ -130,6 +130,24 @@ TEST_F(StreamCallTest, TakesNoMoreRequestsThanTheLimit) {
   EXPECT_EQ(answered.size(), 10u);
 }
 
+TEST_F(StreamCallTest, StreamsTogetherHoldNoMoreThanTheLimit) {
+  Start({.in_flight_bytes_max = 10'000});
+  node_.Hold();
+  const std::unique_ptr<Stream> first = stub_->Stream(&context_);
+  // 9000 bytes of reply, and its request.
+  ASSERT_TRUE(first->Write(Request(1, LookupOf(std::vector<std::int64_t>(9), 250))));
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+  grpc::ClientContext context;
+  const std::unique_ptr<Stream> second = stub_->Stream(&context);
+  v1::StreamReply reply;
+  ASSERT_TRUE(second->Write(Request(2, LookupOf({1}, 250))));
+  ASSERT_TRUE(second->Read(&reply));
+  EXPECT_EQ(reply.code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+  node_.Release();
+  ASSERT_TRUE(first->Read(&reply));
+  EXPECT_EQ(reply.code(), 0);
+}
+
 TEST_F(StreamCallTest, AClientThatDoesNotReadItsRepliesIsNotRead) {
   Start({.stream_bytes_max = std::size_t{8} << 20});
   const std::unique_ptr<Stream> stream = stub_->Stream(&context_);
