@@ -60,6 +60,7 @@ std::string ReportToJson(const Report& report) {
       {"seconds", report.seconds},
       {"epochs", report.epochs},
       {"train_loss", report.train_loss},
+      {"prior", report.prior},
       {"test_examples", report.test_examples},
       {"bad_rows", report.bad_rows},
       {"updates_unknown", report.updates_unknown},

@@ -15,7 +15,7 @@ struct Report {
   Quality quality;          // On the test set.
   Quality planted;          // Of the generator's own scores on the same test set.
   double train_loss = 0.0;  // Mean over the last epoch.
-  double prior = 0.0;
+  double prior = 0.0;       // The constant of the model, see fm.h.
   int epochs = 0;
   std::uint64_t examples = 0;  // Trained on by this process, all epochs together.
   std::uint64_t test_examples = 0;
