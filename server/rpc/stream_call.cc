@@ -45,14 +45,16 @@ void StreamCall::Drain() {
 void StreamCall::OnReadDone(bool ok) {
   {
     MutexLock lock(mu_);
-    reading_ = false;
     if (!ok) reads_done_ = true;
     if (reads_done_) {
+      reading_ = false;
       FinishIfIdle();
       return;
     }
     ++executing_;  // Keeps this alive below.
   }
+  // reading_ stays set: a reply's ReadMore may not read into received_ before it is decoded, nor
+  // let the next request overtake this one.
   const std::size_t request_bytes = received_.Length();
   absl::StatusOr<wire::StreamRequest> request =
       wire::DecodeStreamRequest(received_, context_.pool, context_.options.limits);
@@ -62,6 +64,7 @@ void StreamCall::OnReadDone(bool ok) {
   }
   MutexLock lock(mu_);
   --executing_;
+  reading_ = false;
   if (!request.ok()) {
     reads_done_ = true;
     result_ = wire::ToGrpc(request.status());
