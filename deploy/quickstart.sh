@@ -6,6 +6,8 @@
 #   deploy/quickstart.sh                                    trains on generated examples
 #   deploy/quickstart.sh --train FILE --test FILE [--report FILE]
 #   deploy/quickstart.sh ... -- --epochs 3 --dim 16         the rest goes to embla-train
+#
+# EMBLA_BIN_DIR: use the programs there; nothing is installed or built.
 set -euo pipefail
 export LC_ALL=C
 
@@ -45,14 +47,16 @@ fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 title() { printf '\n== %s\n' "$*"; }
 
-title "packages"
-deploy/install_packages.sh
-
-title "build"
-cmake --preset release
-nice cmake --build --preset release --parallel "${EMBLA_JOBS:-$(nproc)}" \
-  --target embla embla-coordinator embla-shard embla-train
-bin="$PWD/build/release/bin"
+bin="${EMBLA_BIN_DIR:-}"
+if [[ -z "$bin" ]]; then
+  title "packages"
+  deploy/install_packages.sh
+  title "build"
+  cmake --preset release
+  nice cmake --build --preset release --parallel "${EMBLA_JOBS:-$(nproc)}" \
+    --target embla embla-coordinator embla-shard embla-train
+  bin="$PWD/build/release/bin"
+fi
 
 # ------------------------------------------------------------------ the cluster, and its end
 

@@ -101,14 +101,15 @@ class DockerfileTest(unittest.TestCase):
 
 def closure(packages):
     """The packages and everything they depend on, as installed here."""
+    fields = run("dpkg-query", "-W", "-f=${Package}=${Depends},${Pre-Depends}\\n").stdout
+    depends = dict(line.split("=", 1) for line in fields.splitlines())
     have, queue = set(), sorted(packages)
     while queue:
         package = queue.pop()
         if package in have:
             continue
         have.add(package)
-        fields = run("dpkg-query", "-W", "-f=${Depends},${Pre-Depends}", package).stdout
-        for field in re.split(r"[,|]", fields):
+        for field in re.split(r"[,|]", depends.get(package, "")):
             if name := re.match(r"\s*([\w.+-]+)", field):
                 queue.append(name.group(1))
     return have
@@ -116,15 +117,12 @@ def closure(packages):
 
 def packages_of(program):
     """(package, library) of every shared library the dynamic linker loads for `program`."""
-    for line in run("ldd", str(program)).stdout.splitlines():
-        if not (m := re.search(r"=> (/\S+)", line)):
-            continue
-        path = m.group(1)
-        for candidate in [path, "/usr" + path, str(Path(path).resolve())]:
-            owner = run("dpkg-query", "-S", candidate).stdout
-            if owner:
-                yield owner.split(":")[0], path
-                break
+    paths = re.findall(r"=> (/\S+)", run("ldd", str(program)).stdout)
+    # The same file has several names where /lib is a link to /usr/lib.
+    names = {n for p in paths for n in (p, "/usr" + p, str(Path(p).resolve()))}
+    for line in run("dpkg-query", "-S", *sorted(names)).stdout.splitlines():
+        owner, path = line.rsplit(": ", 1)
+        yield owner.split(":")[0], path
 
 
 class ComposeTest(unittest.TestCase):
