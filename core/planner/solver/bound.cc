@@ -30,7 +30,8 @@ std::int64_t Meet(const Point& a, const Point& b) {
 
 }  // namespace
 
-DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set)
+DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set,
+                         Charge charge)
     : options_(options), machine_(machine), set_(options.sets[set]) {
   weight_.assign(machine.devices(), 0);
   unit_ = INT64_MAX;
@@ -66,7 +67,10 @@ DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::
       shortest = std::min(shortest, time);
       longest_shard_ = std::max(longest_shard_, time);
       shard_bytes_.push_back(option.bytes[0]);
-      for (std::size_t r = 0; r < kTiers; ++r) bytes_[r].push_back(option.total[r]);
+      for (std::size_t r = 0; r < kTiers; ++r) {
+        bytes_[r].push_back(charge == Charge::kTrue ? option.total[r]
+                                                    : option.bytes[r] * option.shards);
+      }
     }
     unavoidable_ = std::max(unavoidable_, shortest);
     begin_.push_back(static_cast<std::uint32_t>(work_.size()));

@@ -47,8 +47,13 @@ struct Dual {
 // The dual over one scope: a device set and the tables that cannot leave it.
 class DualProblem {
  public:
+  // What a shard's bytes count as: their true sum, for a bound; or what packing charges, the
+  // largest shard's bytes for each.
+  enum class Charge : std::uint8_t { kTrue, kPacked };
+
   // All borrowed; outlive this object.
-  DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set);
+  DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set,
+              Charge charge = Charge::kTrue);
 
   // Prices near the best for `capacity`, warm-started from `*prices`.
   Dual Maximise(const Limits& limits, const TierBytes& capacity, Prices* prices);

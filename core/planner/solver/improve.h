@@ -31,12 +31,21 @@ class Improver {
     bool found = false, swaps = false;
   };
 
+  // An item with what a step looks at, side by side in memory.
+  struct Weighed {
+    Ticks work = 0, host_work = 0;
+    TierBytes bytes{};
+    Layout::Item item;
+  };
+
   bool LowerDevice(std::uint32_t device, Ticks peak);
   bool LowerNetwork(std::uint32_t host, Ticks peak);
-  void ChooseTargets(std::uint32_t from, bool by_network);
+  // The lightest devices but `from`, by load or by their host's network.
+  void ChooseTargets(std::uint32_t from, bool by_network, std::size_t count);
   void ConsiderMoves(std::uint32_t from, Ticks peak, Step* best);
-  void ConsiderSwaps(std::uint32_t from, Ticks peak, Step* best);
-  void ConsiderSwap(Layout::Item item, std::uint32_t from, Layout::Item other, std::uint32_t to,
+  // For each shard, the `reach` on both sides of the one that would even the devices out.
+  void ConsiderSwaps(std::uint32_t from, Ticks peak, std::ptrdiff_t reach, Step* best);
+  void ConsiderSwap(const Weighed& a, std::uint32_t from, const Weighed& b, std::uint32_t to,
                     Ticks peak, Step* best);
   bool MayLie(Layout::Item item, std::uint32_t device) const;
   bool MoveRows(std::uint32_t host, Ticks peak);
@@ -45,14 +54,21 @@ class Improver {
   bool Replace(std::uint32_t table, std::uint32_t option, Ticks peak);
   Ticks WorstTouched(std::uint32_t table) const;
   void Take(const Step& step);
-  const std::vector<Layout::Item>& SortedItems(std::uint32_t device);
+  // Lets tables take a cheaper option where they are, if the free memory there allows; the most
+  // work saved per byte first.
+  bool UseFreeMemory();
+  // Gives the table another option of the same shape where it is; false if it does not fit.
+  bool Exchange(std::uint32_t table, std::uint32_t option);
+  template <typename Visit>
+  void ForEachDevice(std::uint32_t table, const Visit& visit);
+  const std::vector<Weighed>& SortedItems(std::uint32_t device);
 
   Layout& layout_;
   const OptionSet& options_;
   const Machine& machine_;
   Packer packer_;
   std::vector<std::uint32_t> targets_;             // Lightest devices, lightest first.
-  std::vector<std::vector<Layout::Item>> sorted_;  // Items of a device by work, when fresh.
+  std::vector<std::vector<Weighed>> sorted_;  // Items of a device by work, when fresh.
   std::vector<std::uint8_t> fresh_;
   std::int64_t operations_ = 0;
 };

@@ -1,36 +1,31 @@
 #include "core/planner/solver/pack.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "core/planner/solver/ratio.h"
 
 namespace embla::planner {
-namespace {
-
-// a / b in 2^-20, at most 2^10.
-std::int64_t Ratio(std::int64_t a, std::int64_t b) {
-  if (b <= 0) return a > 0 ? std::int64_t{1} << 30 : 0;
-  const Int128 ratio = (static_cast<Int128>(a) << 20) / b;
-  return static_cast<std::int64_t>(std::min<Int128>(ratio, std::int64_t{1} << 30));
-}
-
-}  // namespace
-
 Packer::Packer(Layout& layout, PackRule rule, Ticks target)
     : layout_(layout),
       options_(layout.options()),
       machine_(layout.machine()),
       rule_(rule),
-      target_(std::max<Ticks>(1, target)) {
-  mean_capacity_ = std::max<std::int64_t>(1, machine_.TotalCapacity()[0] / machine_.devices());
+      per_target_(Reciprocal(target)),
+      per_mean_capacity_(Reciprocal(machine_.TotalCapacity()[0] / machine_.devices())) {
+  if (rule == PackRule::kLoad) return;
+  for (const std::int64_t bytes : machine_.capacity) per_capacity_.push_back(Reciprocal(bytes));
 }
 
 std::int64_t Packer::Score(std::uint32_t device, const Option& option) const {
   const Ticks load = layout_.LoadWith(device, option);
   if (rule_ == PackRule::kLoad) return load;
-  const std::int64_t time = Ratio(load, target_);
-  const std::int64_t space =
-      Ratio(layout_.bytes(device) + option.bytes[0], machine_.capacity[device]);
-  return rule_ == PackRule::kMaxNorm ? std::max(time, space) : time * time + space * space;
+  const std::int64_t time = Ratio(load, per_target_);
+  const std::int64_t space = Ratio(layout_.bytes(device) + option.bytes[0], per_capacity_[device]);
+  if (rule_ == PackRule::kMaxNorm) return std::max(time, space);
+  const std::int64_t time_before = Ratio(layout_.load(device), per_target_);
+  const std::int64_t space_before = Ratio(layout_.bytes(device), per_capacity_[device]);
+  return (time - time_before) * (time + time_before) +
+         (space - space_before) * (space + space_before);
 }
 
 std::uint32_t Packer::BestDevice(const std::uint32_t* begin, const std::uint32_t* end,
@@ -185,7 +180,7 @@ bool Packer::PlaceOther(std::uint32_t table, std::uint32_t refused) {
 
 std::int64_t Packer::SizeOf(const Option& option) const {
   if (rule_ == PackRule::kLoad) return option.work;
-  return std::max(Ratio(option.work, target_), Ratio(option.bytes[0], mean_capacity_));
+  return std::max(Ratio(option.work, per_target_), Ratio(option.bytes[0], per_mean_capacity_));
 }
 
 bool Packer::PlaceAll(const std::vector<std::uint32_t>& picks) {

@@ -12,7 +12,7 @@ namespace embla::planner {
 enum class PackRule : std::uint8_t {
   kLoad = 0,       // Least load afterwards: memory is loose.
   kMaxNorm = 1,    // Least max(load / target, bytes / capacity).
-  kQuadratic = 2,  // Least (load / target)^2 + (bytes / capacity)^2.
+  kQuadratic = 2,  // Least growth of (load / target)^2 + (bytes / capacity)^2.
 };
 
 class Packer {
@@ -46,8 +46,10 @@ class Packer {
   const OptionSet& options_;
   const Machine& machine_;
   const PackRule rule_;
-  const Ticks target_;
-  std::int64_t mean_capacity_ = 1;
+  // Reciprocals: of the target load, of the mean memory, and of each device's (not for kLoad).
+  const std::int64_t per_target_;
+  const std::int64_t per_mean_capacity_;
+  std::vector<std::int64_t> per_capacity_;
   std::int64_t operations_ = 0;
 };
 

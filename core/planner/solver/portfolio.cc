@@ -6,6 +6,7 @@
 
 #include "core/planner/solver/improve.h"
 #include "core/planner/solver/pack.h"
+#include "core/planner/solver/rebalance.h"
 
 namespace embla::planner {
 namespace {
@@ -46,9 +47,12 @@ Portfolio::Portfolio(const OptionSet& options, const Machine& machine, const Pro
       machine_(machine),
       proof_(proof),
       settings_(settings),
-      dual_(options, machine, 0) {
-  const auto& byte = proof.prices.byte;
-  loose_ = std::all_of(byte.begin(), byte.end(), [](std::int64_t price) { return price == 0; });
+      dual_(options, machine, 0, DualProblem::Charge::kPacked),
+      prices_(proof.prices) {
+  const Dual dual = dual_.Maximise({.time = proof.bound}, dual_.capacity(), &prices_);
+  const TierBytes& capacity = dual_.capacity();
+  loose_ = true;
+  for (std::size_t r = 0; r < kTiers; ++r) loose_ &= dual.bytes[r] <= capacity[r] / 10 * 8;
   const std::int64_t size = static_cast<std::int64_t>(options.tables());
   budget_ = settings.operations_max != 0 ? settings.operations_max
                                          : 20'000'000 + size * 6000 + size * machine.devices() * 8;
@@ -65,19 +69,22 @@ std::vector<std::uint32_t> Portfolio::PickFor(const Attempt& attempt) {
       .bytes = options_.sets[0].capacity_max / 100 * attempt.bytes_percent};
   TierBytes capacity = dual_.capacity();
   for (std::int64_t& bytes : capacity) bytes -= bytes / 1000 * attempt.spare_permille;
-  Prices prices = proof_.prices;
+  Prices prices = prices_;
   std::vector<std::uint32_t> picks;
   if (!loose_) {
     const Dual dual = dual_.Maximise(limits, capacity, &prices);
     // Limits that leave a table no option, or no room: they were wishes.
-    if (!dual.feasible || !dual.bounded) prices = proof_.prices;
+    if (!dual.feasible || !dual.bounded) prices = prices_;
   }
   dual_.Pick(prices, limits, &picks);
   // The best price splits a table or two; raise it until whole tables fit.
   for (int round = 0; round < 64 && !loose_; ++round) {
     TierBytes sum{};
     for (std::uint32_t t = 0; t < picks.size(); ++t) {
-      for (std::size_t r = 0; r < kTiers; ++r) sum[r] += options_.of(t)[picks[t]].total[r];
+      for (std::size_t r = 0; r < kTiers; ++r) {
+        const Option& option = options_.of(t)[picks[t]];
+        sum[r] += option.bytes[r] * option.shards;
+      }
     }
     bool fits = true;
     for (std::size_t r = 0; r < kTiers; ++r) {
@@ -96,12 +103,18 @@ void Portfolio::Try(const Attempt& attempt) {
   Packer packer(layout, attempt.rule, proof_.bound);
   const std::vector<std::uint32_t> picks = PickFor(attempt);
   const bool packed = packer.PlaceAll(picks);
+  if (getenv("DBG")) fprintf(stderr,"attempt %ld %ld %ld %d packed %d load %.4f bound %.4f ops %ld ops0 %ld dual %ld\n", attempt.work_percent, attempt.bytes_percent, attempt.spare_permille, int(attempt.rule), packed, MsFromTicks(layout.FindPeak().load), MsFromTicks(proof_.bound), packer.operations(), proof_.operations, dual_.operations());
   operations_ += packer.operations();
   if (!packed) return;
+  Rebalancer rebalancer(layout, proof_.bound);
+  rebalancer.Run(Goal(), budget_ - operations_);
+  operations_ += rebalancer.operations();
+  if (getenv("DBG")) fprintf(stderr,"   rebalanced %.4f ops %ld \n", MsFromTicks(layout.FindPeak().load), rebalancer.operations());
   Improver improver(layout, attempt.rule);
   improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
   operations_ += improver.operations();
   const Ticks load = layout.FindPeak().load;
+  if (getenv("DBG")) fprintf(stderr,"   improved %.4f ops %ld budget %ld\n", MsFromTicks(load), improver.operations(), budget_);
   if (load >= best_load_) return;
   best_load_ = load;
   best_.emplace(std::move(layout));
@@ -112,10 +125,14 @@ std::optional<Layout> Portfolio::Run() {
                                        {50, 100, 0, PackRule::kLoad},
                                        {25, 100, 0, PackRule::kLoad},
                                        {100, 50, 10, PackRule::kMaxNorm}};
-  static constexpr Attempt kTight[] = {
-      {100, 50, 10, PackRule::kMaxNorm}, {100, 50, 10, PackRule::kQuadratic},
-      {100, 25, 10, PackRule::kMaxNorm}, {100, 25, 5, PackRule::kQuadratic},
-      {25, 25, 10, PackRule::kMaxNorm},  {100, 100, 30, PackRule::kMaxNorm}};
+  static constexpr Attempt kTight[] = {{100, 50, 3, PackRule::kQuadratic},
+                                       {100, 25, 3, PackRule::kMaxNorm},
+                                       {100, 50, 3, PackRule::kMaxNorm},
+                                       {100, 25, 10, PackRule::kQuadratic},
+                                       {100, 50, 10, PackRule::kMaxNorm},
+                                       {100, 50, 1, PackRule::kQuadratic},
+                                       {25, 25, 10, PackRule::kMaxNorm},
+                                       {100, 100, 30, PackRule::kMaxNorm}};
   const std::span<const Attempt> schedule =
       loose_ ? std::span<const Attempt>(kLoose) : std::span<const Attempt>(kTight);
   for (const Attempt& attempt : schedule) {

@@ -52,7 +52,8 @@ class Portfolio {
   const Proof& proof_;
   const SolveOptions& settings_;
   DualProblem dual_;
-  bool loose_ = false;  // No price on any memory.
+  Prices prices_;
+  bool loose_ = false;  // Much of every memory stays free.
   std::int64_t budget_ = 0;
   std::int64_t operations_ = 0;
   std::optional<Layout> best_;
