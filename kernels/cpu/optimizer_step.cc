@@ -1,9 +1,11 @@
 // The update kernel: one loop over the batch's rows, instantiated for every rule and format.
 // A rule is a struct with
-//   BeginRow(slot, i)       scalars and row state of the row, once
-//   Apply(d, w, g, state)   the new weights; updates the element state at hand
+//   Prepare(i)              what row i needs, kRowsAhead rows before its turn: off the critical
+//   path BeginRow(slot, i)       scalars of the row in hand Apply(d, w, g, state)   the new
+//   weights; updates the element state at hand
 #include "kernels/optimizer_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/step_scalars.h"
@@ -32,19 +34,28 @@ struct StepContext {
   }
 };
 
+inline constexpr std::size_t kRowsAhead = 8;
+
 template <class D>
 HWY_INLINE hn::Vec<D> WithL2(D d, hn::Vec<D> w, hn::Vec<D> g, float l2) {
   return hn::Add(g, hn::Mul(hn::Set(d, l2), w));
 }
 
 struct SgdRule {
-  const StepContext& context;
+  const float learning_rate;
+  const float keep;
+  const float l2;
+
+  explicit SgdRule(const StepContext& context)
+      : learning_rate(context.parameters.learning_rate),
+        keep(context.keep),
+        l2(context.parameters.l2) {}
+  void Prepare(std::size_t) {}
   void BeginRow(std::uint32_t, std::size_t) {}
   template <class D>
   HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float*) const {
-    const auto h = WithL2(d, w, g, context.parameters.l2);
-    const auto kept = hn::Mul(hn::Set(d, context.keep), w);
-    return hn::Sub(kept, hn::Mul(hn::Set(d, context.parameters.learning_rate), h));
+    const auto h = WithL2(d, w, g, l2);
+    return hn::Sub(hn::Mul(hn::Set(d, keep), w), hn::Mul(hn::Set(d, learning_rate), h));
   }
 };
 
@@ -66,15 +77,21 @@ struct RowwiseAdagradRule {
   const StepContext& context;
   float mu = 0.0f;
   float kept = 0.0f;
+  float mus[kRowsAhead] = {};
 
-  void BeginRow(std::uint32_t slot, std::size_t i) {
+  explicit RowwiseAdagradRule(const StepContext& step) : context(step) {}
+  HWY_INLINE void Prepare(std::size_t i) {
     const StepParameters& p = context.parameters;
+    const std::uint32_t slot = context.batch.slots[i];
     float& sum = context.rows.row_state[slot];
     sum = sum + SumSquaresOf(slot, i) / static_cast<float>(context.rows.dim);
-    mu = p.learning_rate / (std::sqrt(sum) + p.eps);
-    kept = context.keep - mu * p.l2;
+    mus[i % kRowsAhead] = p.learning_rate / (std::sqrt(sum) + p.eps);
   }
-  float SumSquaresOf(std::uint32_t slot, std::size_t i) const {
+  HWY_INLINE void BeginRow(std::uint32_t, std::size_t i) {
+    mu = mus[i % kRowsAhead];
+    kept = context.keep - mu * context.parameters.l2;
+  }
+  HWY_INLINE float SumSquaresOf(std::uint32_t slot, std::size_t i) const {
     const StepBatch& batch = context.batch;
     const float l2 = context.parameters.l2;
     if (batch.row_sum_squares != nullptr && l2 == 0.0f) return batch.row_sum_squares[i];
@@ -97,26 +114,52 @@ struct RowwiseAdagradRule {
 };
 
 struct AdagradRule {
-  const StepContext& context;
+  const float learning_rate;
+  const float keep;
+  const float l2;
+  const float eps;
+
+  explicit AdagradRule(const StepContext& context)
+      : learning_rate(context.parameters.learning_rate),
+        keep(context.keep),
+        l2(context.parameters.l2),
+        eps(context.parameters.eps) {}
+  void Prepare(std::size_t) {}
   void BeginRow(std::uint32_t, std::size_t) {}
   template <class D>
   HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float* state) const {
-    const StepParameters& p = context.parameters;
-    const auto h = WithL2(d, w, g, p.l2);
+    const auto h = WithL2(d, w, g, l2);
     const auto sum = hn::Add(hn::LoadU(d, state), hn::Mul(h, h));
     hn::StoreU(sum, d, state);
-    const auto root = hn::Add(hn::Sqrt(sum), hn::Set(d, p.eps));
-    const auto change = hn::Div(hn::Mul(hn::Set(d, p.learning_rate), h), root);
-    return hn::Sub(hn::Mul(hn::Set(d, context.keep), w), change);
+    const auto root = hn::Add(hn::Sqrt(sum), hn::Set(d, eps));
+    const auto change = hn::Div(hn::Mul(hn::Set(d, learning_rate), h), root);
+    return hn::Sub(hn::Mul(hn::Set(d, keep), w), change);
   }
 };
 
 struct AdamRule {
   const StepContext& context;
+  const float learning_rate;
+  const float eps;
+  const float beta1;
+  const float beta2;
+  const float l2;
+  const float decoupled;
+  const std::size_t columns;
   std::uint64_t t = 0;
   float correction1 = 1.0f;
   float correction2 = 1.0f;
 
+  explicit AdamRule(const StepContext& step)
+      : context(step),
+        learning_rate(step.parameters.learning_rate),
+        eps(step.parameters.eps),
+        beta1(step.parameters.beta1),
+        beta2(step.parameters.beta2),
+        l2(step.parameters.l2),
+        decoupled(step.parameters.decoupled),
+        columns(step.rows.weights.columns) {}
+  void Prepare(std::size_t) {}
   void BeginRow(std::uint32_t slot, std::size_t) {
     const StepParameters& p = context.parameters;
     float& count = context.rows.row_state[slot];
@@ -130,20 +173,19 @@ struct AdamRule {
   }
   template <class D>
   HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float* state) const {
-    const StepParameters& p = context.parameters;
-    const auto h = WithL2(d, w, g, p.l2);
-    float* const second = state + context.rows.weights.columns;
-    const auto m = hn::Add(hn::Mul(hn::Set(d, p.beta1), hn::LoadU(d, state)),
-                           hn::Mul(hn::Set(d, 1.0f - p.beta1), h));
-    const auto v = hn::Add(hn::Mul(hn::Set(d, p.beta2), hn::LoadU(d, second)),
-                           hn::Mul(hn::Set(d, 1.0f - p.beta2), hn::Mul(h, h)));
+    const auto h = WithL2(d, w, g, l2);
+    float* const second = state + columns;
+    const auto m = hn::Add(hn::Mul(hn::Set(d, beta1), hn::LoadU(d, state)),
+                           hn::Mul(hn::Set(d, 1.0f - beta1), h));
+    const auto v = hn::Add(hn::Mul(hn::Set(d, beta2), hn::LoadU(d, second)),
+                           hn::Mul(hn::Set(d, 1.0f - beta2), hn::Mul(h, h)));
     hn::StoreU(m, d, state);
     hn::StoreU(v, d, second);
     const auto root = hn::Sqrt(hn::Div(v, hn::Set(d, correction2)));
     const auto direction =
-        hn::Div(hn::Div(m, hn::Set(d, correction1)), hn::Add(root, hn::Set(d, p.eps)));
-    const auto change = hn::Add(direction, hn::Mul(hn::Set(d, p.decoupled), w));
-    return hn::Sub(w, hn::Mul(hn::Set(d, p.learning_rate), change));
+        hn::Div(hn::Div(m, hn::Set(d, correction1)), hn::Add(root, hn::Set(d, eps)));
+    const auto change = hn::Add(direction, hn::Mul(hn::Set(d, decoupled), w));
+    return hn::Sub(w, hn::Mul(hn::Set(d, learning_rate), change));
   }
 };
 
@@ -175,8 +217,8 @@ struct StochasticStore {
 
 template <class Format, class Rule, class Store>
 struct StepColumns {
-  const Rule& rule;
-  const Store& store;
+  const Rule rule;
+  const Store store;
   std::byte* weights;
   const std::byte* gradients;
   float* state;
@@ -199,13 +241,15 @@ class StepPrefetcher {
         state_floats_(ElementStateArrays(context.parameters.rule) * rows_.weights.columns),
         distance_(StepPrefetchRows(weight_bytes_ + state_floats_ * sizeof(float))) {}
 
-  void Ahead(std::size_t i) const {
+  HWY_INLINE void Ahead(std::size_t i) const {
+    if (rows_.row_state != nullptr && i + distance_ + kRowsAhead < slots_.size()) {
+      PrefetchBytes(rows_.row_state + slots_[i + distance_ + kRowsAhead], sizeof(float));
+    }
     if (i + distance_ >= slots_.size()) return;
     const std::size_t slot = slots_[i + distance_];
     PrefetchBytes(
         static_cast<const std::byte*>(rows_.weights.base) + slot * rows_.weights.stride_bytes,
         weight_bytes_);
-    if (rows_.row_state != nullptr) PrefetchBytes(rows_.row_state + slot, sizeof(float));
     if (state_floats_ == 0) return;
     PrefetchBytes(rows_.element_state + slot * state_floats_, state_floats_ * sizeof(float));
   }
@@ -214,7 +258,7 @@ class StepPrefetcher {
   }
 
  private:
-  const StepRows& rows_;
+  StepRows rows_;
   std::span<const std::uint32_t> slots_;
   std::size_t weight_bytes_;
   std::size_t state_floats_;
@@ -223,13 +267,16 @@ class StepPrefetcher {
 
 template <class Format, class Rule, class Store>
 void StepAll(const StepContext& context, Rule rule, Store store) {
-  const StepBatch& batch = context.batch;
-  const MutableRows& weights = context.rows.weights;
+  // Copies: what is behind a reference is read again after every store of a weight.
+  const StepBatch batch = context.batch;
+  const MutableRows weights = context.rows.weights;
   const StepPrefetcher prefetcher(context);
+  for (std::size_t i = 0; i < std::min(kRowsAhead, batch.slots.size()); ++i) rule.Prepare(i);
   for (std::size_t i = 0; i < batch.slots.size(); ++i) {
     prefetcher.Ahead(i);
     const std::uint32_t slot = batch.slots[i];
     rule.BeginRow(slot, i);
+    if (i + kRowsAhead < batch.slots.size()) rule.Prepare(i + kRowsAhead);
     store.BeginRow(context, slot);
     StepColumns<Format, Rule, Store> step{
         rule, store, static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
@@ -243,13 +290,13 @@ template <class Format, class Store>
 void StepByRule(const StepContext& context, Store store) {
   switch (context.parameters.rule) {
     case StepRule::kSgd:
-      return StepAll<Format>(context, SgdRule{context}, store);
+      return StepAll<Format>(context, SgdRule(context), store);
     case StepRule::kRowwiseAdagrad:
-      return StepAll<Format>(context, RowwiseAdagradRule<Format>{context}, store);
+      return StepAll<Format>(context, RowwiseAdagradRule<Format>(context), store);
     case StepRule::kAdagrad:
-      return StepAll<Format>(context, AdagradRule{context}, store);
+      return StepAll<Format>(context, AdagradRule(context), store);
     case StepRule::kAdam:
-      return StepAll<Format>(context, AdamRule{context}, store);
+      return StepAll<Format>(context, AdamRule(context), store);
   }
 }
 

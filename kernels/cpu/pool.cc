@@ -34,7 +34,7 @@ struct PoolSource {
 };
 
 // K vectors of tag D from `column` on, over all rows of the bag.
-template <class Format, class D, std::size_t... K>
+template <class Format, bool kPrefetch, class D, std::size_t... K>
 HWY_INLINE void SumBlock(D d, const PoolSource& source, const Bag& bag, std::size_t column,
                          std::index_sequence<K...>) {
   const std::size_t lanes = hn::Lanes(d);
@@ -43,7 +43,9 @@ HWY_INLINE void SumBlock(D d, const PoolSource& source, const Bag& bag, std::siz
   hn::Vec<D> sum[sizeof...(K)];
   ((sum[K] = hn::Zero(d)), ...);
   for (std::size_t i = bag.begin; i < bag.end; ++i) {
-    if (column == 0) source.prefetcher.Ahead(i);
+    if constexpr (kPrefetch) {
+      if (column == 0) source.prefetcher.Ahead(i);
+    }
     const std::uint32_t slot = source.bags.slots[i];
     if (slot == kNoSlot) continue;
     const std::byte* const row = base + slot * source.rows.stride_bytes;
@@ -58,40 +60,40 @@ HWY_INLINE void SumBlock(D d, const PoolSource& source, const Bag& bag, std::siz
 }
 
 // All columns from `column` on that blocks of exactly K vectors cover.
-template <std::size_t K, class Format, class D>
+template <std::size_t K, class Format, bool kPrefetch, class D>
 HWY_INLINE std::size_t SumBlocks(D d, const PoolSource& source, const Bag& bag,
                                  std::size_t column) {
   for (; column + K * hn::Lanes(d) <= source.rows.columns; column += K * hn::Lanes(d)) {
-    SumBlock<Format>(d, source, bag, column, std::make_index_sequence<K>());
+    SumBlock<Format, kPrefetch>(d, source, bag, column, std::make_index_sequence<K>());
   }
   return column;
 }
 
-template <class Format>
+template <class Format, bool kPrefetch>
 HWY_INLINE void SumBag(const PoolSource& source, const Bag& bag) {
   const hn::ScalableTag<float> wide;
   const hn::CappedTag<float, 4> narrow;
   const hn::CappedTag<float, 1> single;
-  std::size_t column = SumBlocks<kBlockMax, Format>(wide, source, bag, 0);
-  if constexpr (kBlockMax > 8) column = SumBlocks<8, Format>(wide, source, bag, column);
-  column = SumBlocks<4, Format>(wide, source, bag, column);
-  column = SumBlocks<2, Format>(wide, source, bag, column);
-  column = SumBlocks<1, Format>(wide, source, bag, column);
-  column = SumBlocks<2, Format>(narrow, source, bag, column);
-  column = SumBlocks<1, Format>(narrow, source, bag, column);
-  SumBlocks<1, Format>(single, source, bag, column);
+  std::size_t column = SumBlocks<kBlockMax, Format, kPrefetch>(wide, source, bag, 0);
+  if constexpr (kBlockMax > 8) column = SumBlocks<8, Format, kPrefetch>(wide, source, bag, column);
+  column = SumBlocks<4, Format, kPrefetch>(wide, source, bag, column);
+  column = SumBlocks<2, Format, kPrefetch>(wide, source, bag, column);
+  column = SumBlocks<1, Format, kPrefetch>(wide, source, bag, column);
+  column = SumBlocks<2, Format, kPrefetch>(narrow, source, bag, column);
+  column = SumBlocks<1, Format, kPrefetch>(narrow, source, bag, column);
+  SumBlocks<1, Format, kPrefetch>(single, source, bag, column);
 }
 
-template <class Format>
+template <class Format, bool kPrefetch>
 void PoolBags(const PoolSource& source, const Output& out) {
   Bag bag{0, 0, static_cast<std::byte*>(out.base)};
-  source.prefetcher.Start();
+  if constexpr (kPrefetch) source.prefetcher.Start();
   for (const std::uint32_t length : source.bags.lengths) {
     bag.end = bag.begin + length;
     if (length == 0) {
       std::memset(bag.out, 0, source.rows.columns * sizeof(float));
     } else {
-      SumBag<Format>(source, bag);
+      SumBag<Format, kPrefetch>(source, bag);
     }
     bag.begin = bag.end;
     bag.out += out.stride_bytes;
@@ -103,13 +105,17 @@ void PoolAll(const Rows& rows, const Bags& bags, const Output& out, std::size_t 
   const RowPrefetcher prefetcher(rows.base, rows.stride_bytes, row_bytes, bags.slots,
                                  prefetch_rows);
   const PoolSource source{rows, bags, prefetcher};
+  const bool prefetch = prefetch_rows != 0;
   switch (rows.element) {
     case Element::kFloat16:
-      return PoolBags<Float16>(source, out);
+      return prefetch ? PoolBags<Float16, true>(source, out)
+                      : PoolBags<Float16, false>(source, out);
     case Element::kBFloat16:
-      return PoolBags<BFloat16>(source, out);
+      return prefetch ? PoolBags<BFloat16, true>(source, out)
+                      : PoolBags<BFloat16, false>(source, out);
     default:
-      return PoolBags<Float32>(source, out);
+      return prefetch ? PoolBags<Float32, true>(source, out)
+                      : PoolBags<Float32, false>(source, out);
   }
 }
 

@@ -1,4 +1,7 @@
 // Software prefetch of rows that a batch will touch soon.
+//
+// Everything here must be inlined into the loops that use it: GCC takes a function that only
+// prefetches for one without effect and drops the calls to it.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "hwy/base.h"
 #include "hwy/cache_control.h"
 #include "kernels/row_kernels.h"
 
@@ -14,16 +18,15 @@ namespace embla::kernels {
 // Distances that measured best (docs/benchmarks.md): far enough ahead to cover a miss, but no more
 // lines in flight than the line fill buffers hold.
 constexpr std::size_t GatherPrefetchRows(std::size_t row_bytes) {
-  return row_bytes <= 128 ? 32 : row_bytes <= 512 ? 8 : 2;
+  return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 4;
 }
-constexpr std::size_t PoolPrefetchRows(std::size_t row_bytes) {
-  return row_bytes <= 128 ? 32 : row_bytes <= 512 ? 8 : 2;
-}
+// Sums of wide rows wait for nothing but memory, which runs ahead by itself.
+constexpr std::size_t PoolPrefetchRows(std::size_t row_bytes) { return row_bytes <= 128 ? 32 : 0; }
 constexpr std::size_t StepPrefetchRows(std::size_t row_bytes) {
-  return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 2;
+  return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 4;
 }
 
-inline void PrefetchBytes(const void* begin, std::size_t bytes) {
+HWY_INLINE void PrefetchBytes(const void* begin, std::size_t bytes) {
   constexpr std::uintptr_t kLine = 64;
   const auto first = reinterpret_cast<std::uintptr_t>(begin) & ~(kLine - 1);
   const auto end = reinterpret_cast<std::uintptr_t>(begin) + bytes;
@@ -43,14 +46,14 @@ class RowPrefetcher {
         slots_(slots),
         distance_(distance == 0 ? slots.size() : distance) {}
 
-  void Ahead(std::size_t i) const {
+  HWY_INLINE void Ahead(std::size_t i) const {
     if (i + distance_ >= slots_.size()) return;
     const std::uint32_t slot = slots_[i + distance_];
     if (slot != kNoSlot) PrefetchBytes(base_ + slot * stride_bytes_, row_bytes_);
   }
 
   // The rows that Ahead will not reach because the batch starts with them.
-  void Start() const {
+  HWY_INLINE void Start() const {
     if (distance_ >= slots_.size()) return;
     for (std::size_t i = 0; i < distance_; ++i) {
       if (slots_[i] != kNoSlot) PrefetchBytes(base_ + slots_[i] * stride_bytes_, row_bytes_);
