@@ -45,8 +45,8 @@ const Training kTrainings[] = {
     {"sgd", R"("dtype":"fp32","optimizer":{"kind":"sgd","learning_rate":0.1})"},
     {"rowwise", R"("dtype":"fp32","optimizer":{"kind":"rowwise_adagrad","learning_rate":0.05,)"
                 R"("weight_decay":0.01,"weight_decay_mode":"decoupled","gradient_clip":0.5})"},
-    {"adagrad_fp16",
-     R"("dtype":"fp16","rounding":"stochastic","optimizer":{"kind":"adagrad","learning_rate":0.05})"},
+    {"adagrad_fp16", R"("dtype":"fp16","rounding":"stochastic",)"
+                     R"("optimizer":{"kind":"adagrad","learning_rate":0.05})"},
     {"adam_bf16",
      R"("dtype":"bf16","rounding":"stochastic","optimizer":{"kind":"adam","learning_rate":0.01})"},
 };
