@@ -12,6 +12,9 @@ export LC_ALL=C
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Another clone of the same sources finds what this one compiled.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+
 packages=--tests
 presets=(release)
 ctest_options=()
