@@ -40,7 +40,8 @@ TEST(BufferMove, LeavesTheSourceEmpty) {
   Buffer source = Buffer::Allocate(16);
   const Buffer target = std::move(source);
   EXPECT_EQ(target.As<std::uint64_t>().size(), 2u);
-  EXPECT_TRUE(source.empty());  // NOLINT(bugprone-use-after-move): the moved-from state is specified.
+  // The moved-from state is specified.
+  EXPECT_TRUE(source.empty());  // NOLINT(bugprone-use-after-move)
 }
 
 }  // namespace

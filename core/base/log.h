@@ -1,4 +1,5 @@
-// One line per state change, never per request: "2026-01-01T00:00:00.000Z I shard message key=value".
+// One line per state change, never per request:
+//   2026-01-01T00:00:00.000Z I shard message key=value
 //   info     a state changed      warning  heals by itself      error  a request or data was lost
 #pragma once
 

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define EMBLA_RETURN_IF_ERROR(expression)                        \
-  do {                                                           \
+#define EMBLA_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                     \
     if (absl::Status embla_status = (expression); !embla_status.ok()) return embla_status; \
   } while (false)
 

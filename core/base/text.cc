@@ -6,8 +6,7 @@ namespace embla {
 
 absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  absl::Status annotated(status.code(),
-                         absl::StrCat(ToAbsl(context), ": ", status.message()));
+  absl::Status annotated(status.code(), absl::StrCat(ToAbsl(context), ": ", status.message()));
   status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
     annotated.SetPayload(type, payload);
   });
