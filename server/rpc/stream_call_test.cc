@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <set>
 #include <string>
@@ -57,6 +58,39 @@ TEST_F(StreamCallTest, ManyInFlightAreAnsweredBySequence) {
   stream->WritesDone();
   EXPECT_FALSE(stream->Read(&reply));
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+// Replies come from another thread while requests are read and decoded: none may be lost, mixed up
+// or overtaken.
+TEST_F(StreamCallTest, RepliesOfAnotherThreadDoNotDisturbTheReading) {
+  Start();
+  node_.Hold();
+  const std::unique_ptr<Stream> stream = stub_->Stream(&context_);
+  constexpr std::uint64_t kRequests = 3000;
+  std::atomic<bool> done = false;
+  std::thread answerer([&] {
+    while (!done) {
+      node_.Release();
+      node_.Hold();
+    }
+    node_.Release();
+  });
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      if (!stream->Write(Request(i, LookupOf({static_cast<std::int64_t>(i)})))) break;
+    }
+  });
+  std::set<std::uint64_t> answered;
+  v1::StreamReply reply;
+  while (answered.size() < kRequests && stream->Read(&reply)) {
+    EXPECT_EQ(reply.code(), 0) << reply.message();
+    EXPECT_EQ(reply.lookup().rows(), RowsOf({static_cast<std::int64_t>(reply.sequence())}));
+    EXPECT_TRUE(answered.insert(reply.sequence()).second) << reply.sequence();
+  }
+  done = true;
+  writer.join();
+  answerer.join();
+  EXPECT_EQ(answered.size(), kRequests);
 }
 
 TEST_F(StreamCallTest, LargeRepliesComeInFrames) {
