@@ -12,7 +12,7 @@ packages=(
   ca-certificates curl git
   g++ cmake ninja-build ccache lld python3
   libabsl-dev libbenchmark-dev libcli11-dev libgmock-dev libgrpc++-dev libgtest-dev libhwy-dev
-  libprotobuf-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev prometheus-cpp-dev
+  libprotobuf-dev libssl-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 test_packages=(clang-format python3-yaml shellcheck)

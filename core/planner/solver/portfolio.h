@@ -1,0 +1,63 @@
+// The bound and the portfolio of packings for one group's problem: steps 2 to 4 of solve.h.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "core/planner/problem/machine.h"
+#include "core/planner/problem/solution.h"
+#include "core/planner/solver/bound.h"
+#include "core/planner/solver/layout.h"
+#include "core/planner/solver/options.h"
+#include "core/planner/solver/pack.h"
+#include "core/planner/solver/solve.h"
+
+namespace embla::planner {
+
+// What was proven before any plan was made.
+struct Proof {
+  Ticks bound = 0;
+  Certificate certificate;
+  Prices prices;     // Of the scope with all devices.
+  bool fits = true;  // False: no plan fits the memory.
+  std::int64_t operations = 0;
+};
+Proof ProveBound(const OptionSet& options, const Machine& machine);
+
+class Portfolio {
+ public:
+  // All borrowed; outlive this object.
+  Portfolio(const OptionSet& options, const Machine& machine, const Proof& proof,
+            const SolveOptions& settings);
+
+  // The best layout found; none when nothing fitted.
+  std::optional<Layout> Run();
+
+  std::int64_t operations() const { return operations_; }
+
+ private:
+  struct Attempt {
+    std::int64_t work_percent;    // Longest shard, of the bound.
+    std::int64_t bytes_percent;   // Largest shard, of a device's memory.
+    std::int64_t spare_permille;  // Memory kept free for moves.
+    PackRule rule;
+  };
+
+  void Try(const Attempt& attempt);
+  std::vector<std::uint32_t> PickFor(const Attempt& attempt);
+  Ticks Goal() const;
+
+  const OptionSet& options_;
+  const Machine& machine_;
+  const Proof& proof_;
+  const SolveOptions& settings_;
+  DualProblem dual_;
+  Prices prices_;
+  bool loose_ = false;  // Much of every memory stays free.
+  std::int64_t budget_ = 0;
+  std::int64_t operations_ = 0;
+  std::optional<Layout> best_;
+  Ticks best_load_ = kTicksMax;
+};
+
+}  // namespace embla::planner
