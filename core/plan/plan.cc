@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/names.h"
+#include "core/plan/replica_groups.h"
 #include "core/plan/slice_map.h"
 
 namespace embla {
@@ -141,7 +142,7 @@ absl::Status CheckTable(const Plan& plan, const TablePlan& table) {
   for (const std::vector<Slice>& replica : table.replicas) {
     EMBLA_RETURN_IF_ERROR(CheckDevices(plan, replica));
   }
-  return absl::OkStatus();
+  return CheckGroupsMatch(table, plan.nodes());
 }
 
 }  // namespace
@@ -157,7 +158,7 @@ absl::Status TablePlan::Validate() const {
     EMBLA_RETURN_IF_ERROR(ValidateTiling(spec, replica));
     EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec.optimizer, CutsColumns(spec, replica)));
   }
-  return absl::OkStatus();
+  return CheckGroupCount(*this);
 }
 
 Plan::Plan(PlanVersion version, std::string cluster_id, std::vector<NodeSpec> nodes,

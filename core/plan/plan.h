@@ -47,14 +47,18 @@ struct Slice {
 };
 
 // One table's tiling. Slices are sorted by (column_begin, row_begin) and tile the table exactly,
-// once; a replicated table holds one such tiling per replica, primary first.
+// once; a replicated table holds one such tiling per copy, primary first, and a table with replica
+// groups one per group (core/plan/replica_groups.h).
 struct TablePlan {
   TableSpec spec;
   ShardingType sharding = ShardingType::kTableWise;  // What the user asked for; for display only.
-  std::vector<std::vector<Slice>> replicas;          // Never empty; [0] orders the updates.
+  std::vector<std::vector<Slice>> replicas;  // Never empty; [0] orders the updates, or is group 0.
 
   const std::vector<Slice>& primary() const { return replicas.front(); }
-  bool replicated() const { return replicas.size() > 1; }
+  // Copies that are kept equal by their primary (data_parallel).
+  bool replicated() const { return replicas.size() > 1 && !grouped(); }
+  // Copies that are trained apart and averaged now and then.
+  bool grouped() const { return spec.replica_groups > 1; }
 
   // Spec and tilings valid. The table may have no id yet, and devices are not looked up.
   absl::Status Validate() const;

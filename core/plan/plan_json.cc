@@ -46,19 +46,24 @@ Json ToJson(const OptimizerSpec& spec) {
 }
 
 Json ToJson(const TableSpec& spec) {
-  return {{"id", ToInt(spec.id)},
-          {"name", spec.name},
-          {"rows", spec.rows},
-          {"dim", spec.dim},
-          {"dtype", Word(spec.dtype)},
-          {"row_granules", spec.row_granules},
-          {"column_granule_width", spec.column_granule_width},
-          {"optimizer", ToJson(spec.optimizer)},
-          {"init", {{"kind", Word(spec.init.kind)}, {"a", spec.init.a}, {"b", spec.init.b}}},
-          {"seed", spec.seed},
-          {"rounding", Word(spec.rounding)},
-          {"bounds", Word(spec.bounds)},
-          {"nan_policy", Word(spec.nan_policy)}};
+  Json json = {{"id", ToInt(spec.id)},
+               {"name", spec.name},
+               {"rows", spec.rows},
+               {"dim", spec.dim},
+               {"dtype", Word(spec.dtype)},
+               {"row_granules", spec.row_granules},
+               {"column_granule_width", spec.column_granule_width},
+               {"optimizer", ToJson(spec.optimizer)},
+               {"init", {{"kind", Word(spec.init.kind)}, {"a", spec.init.a}, {"b", spec.init.b}}},
+               {"seed", spec.seed},
+               {"rounding", Word(spec.rounding)},
+               {"bounds", Word(spec.bounds)},
+               {"nan_policy", Word(spec.nan_policy)}};
+  // Left out where there are no groups: readers from before groups take such tables as they are.
+  if (spec.replica_groups == 1) return json;
+  json["replica_groups"] = spec.replica_groups;
+  json["sync_every_steps"] = spec.sync_every_steps;
+  return json;
 }
 
 Json ToJson(const Slice& slice) {
@@ -119,6 +124,8 @@ absl::StatusOr<TableSpec> ReadTableSpec(const Json& json) {
   fields.MaybeWord("rounding", &FromName<Rounding>, &spec.rounding);
   fields.MaybeWord("bounds", &FromName<BoundsMode>, &spec.bounds);
   fields.MaybeWord("nan_policy", &FromName<NanPolicy>, &spec.nan_policy);
+  fields.MaybeUnsigned("replica_groups", kReplicaGroupsMax, &spec.replica_groups);
+  fields.MaybeUnsigned("sync_every_steps", UINT32_MAX, &spec.sync_every_steps);
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return spec;
 }

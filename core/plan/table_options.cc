@@ -14,15 +14,16 @@
 namespace embla {
 namespace {
 
-using Target = std::variant<float OptimizerSpec::*, WeightDecayMode OptimizerSpec::*,
-                            BiasCorrection OptimizerSpec::*, Rounding TableSpec::*,
-                            BoundsMode TableSpec::*, NanPolicy TableSpec::*>;
+using Target =
+    std::variant<float OptimizerSpec::*, WeightDecayMode OptimizerSpec::*,
+                 BiasCorrection OptimizerSpec::*, Rounding TableSpec::*, BoundsMode TableSpec::*,
+                 NanPolicy TableSpec::*, std::uint32_t TableSpec::*>;
 struct Option {
   std::string_view key;
   Target target;
 };
 
-constexpr std::array<Option, 11> kOptions = {{
+constexpr std::array<Option, 12> kOptions = {{
     {"learning_rate", &OptimizerSpec::learning_rate},
     {"eps", &OptimizerSpec::eps},
     {"beta1", &OptimizerSpec::beta1},
@@ -34,6 +35,7 @@ constexpr std::array<Option, 11> kOptions = {{
     {"rounding", &TableSpec::rounding},
     {"bounds", &TableSpec::bounds},
     {"nan_policy", &TableSpec::nan_policy},
+    {"sync_every_steps", &TableSpec::sync_every_steps},
 }};
 
 absl::StatusOr<float> ParseFraction(std::string_view text) {
@@ -46,6 +48,14 @@ absl::StatusOr<float> ParseFraction(std::string_view text) {
       absl::StrCat("\"", ToAbsl(text.substr(0, 40)), "\" is not a finite fp32 number"));
 }
 
+absl::StatusOr<std::uint32_t> ParseCount(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", ToAbsl(text.substr(0, 40)), "\" is not a number of 0 to 4294967295"));
+}
+
 OptimizerSpec& OwnerOf(TableSpec* spec, OptimizerSpec*) { return spec->optimizer; }
 TableSpec& OwnerOf(TableSpec* spec, TableSpec*) { return *spec; }
 
@@ -54,6 +64,8 @@ absl::Status Assign(std::string_view text, Value Owner::*member, TableSpec* spec
   Value& value = OwnerOf(spec, static_cast<Owner*>(nullptr)).*member;
   if constexpr (std::is_enum_v<Value>) {
     EMBLA_ASSIGN_OR_RETURN(value, FromName<Value>(text));
+  } else if constexpr (std::is_same_v<Value, std::uint32_t>) {
+    EMBLA_ASSIGN_OR_RETURN(value, ParseCount(text));
   } else {
     EMBLA_ASSIGN_OR_RETURN(value, ParseFraction(text));
   }

@@ -62,6 +62,16 @@ absl::Status CheckShape(const TableSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGroups(const TableSpec& spec) {
+  if (spec.replica_groups < 1 || spec.replica_groups > kReplicaGroupsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("replica_groups is ", spec.replica_groups,
+                                                   ", allowed is 1 to ", kReplicaGroupsMax));
+  }
+  if (spec.sync_every_steps == 0 || spec.replica_groups > 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("sync_every_steps is ", spec.sync_every_steps,
+                                                 " but there is only one replica group"));
+}
+
 }  // namespace
 
 absl::Status ValidateName(std::string_view what, std::string_view name) {
@@ -123,6 +133,7 @@ absl::Status TableSpec::Validate() const {
   EMBLA_RETURN_IF_ERROR(ValidateName("table name", name));
   const auto check = [this]() -> absl::Status {
     EMBLA_RETURN_IF_ERROR(CheckShape(*this));
+    EMBLA_RETURN_IF_ERROR(CheckGroups(*this));
     if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBFloat16) {
       return absl::InvalidArgumentError("dtype of a table is one of fp32, fp16, bf16");
     }

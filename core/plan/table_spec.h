@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kDimMax = 2048;
 inline constexpr std::int64_t kRowsMax = std::int64_t{1} << 40;
 inline constexpr std::uint32_t kRowGranulesDefault = 4096;
 inline constexpr std::uint32_t kRowGranulesMax = std::uint32_t{1} << 20;
+inline constexpr std::uint32_t kReplicaGroupsMax = 64;
 
 // Number format of weights, or of rows and gradients on the wire.
 enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
@@ -102,6 +103,12 @@ struct TableSpec {
   Rounding rounding = Rounding::kNearest;
   BoundsMode bounds = BoundsMode::kError;
   NanPolicy nan_policy = NanPolicy::kReject;
+  // How many whole copies of the table there are, one per replica group (docs/consistency.md);
+  // fixed at creation. 1: the table has no groups.
+  std::uint32_t replica_groups = 1;
+  // A node averages the groups' copies when each of them has applied this many updates since it
+  // last did. 0: only when asked to.
+  std::uint32_t sync_every_steps = 0;
 
   // Fills in row_granules and column_granule_width where they are 0.
   void SetDefaults();

@@ -6,6 +6,8 @@
 //   columns   equal blocks of ColumnBlockWidth, placed one after the other
 //   one node  table_row_wise and table_column_wise try every node and keep the one whose fullest
 //             device ends up with the least
+//   groups    a table with R replica groups is placed on the first D/R devices of each node, each
+//             standing for its R copies: as loaded as the most, as free as the least of them
 //
 // Tests: placement_test.cc (every random plan validates, order of nodes, balance, memory).
 #include "core/planner/placement.h"
@@ -22,6 +24,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/names.h"
+#include "core/plan/replica_groups.h"
 
 namespace embla {
 namespace {
@@ -33,6 +36,7 @@ struct Device {
   std::string node_name;
   std::int64_t memory_bytes = 0;
   std::int64_t load_bytes = 0;
+  std::uint32_t fullest = 0;  // The index to name when there is no room: its own, or a copy's.
 
   std::int64_t free_bytes() const { return memory_bytes - load_bytes; }
 };
@@ -52,7 +56,7 @@ std::int64_t Peak(const NodeDevices& devices) {
 
 absl::Status NoRoom(const TableSpec& spec, std::int64_t bytes, const Device& device) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("table ", spec.name, " needs ", bytes, " bytes on device ", device.id.index,
+      absl::StrCat("table ", spec.name, " needs ", bytes, " bytes on device ", device.fullest,
                    " of node ", device.node_name, ", which has ", device.free_bytes(), " of ",
                    device.memory_bytes, " bytes free"));
 }
@@ -265,12 +269,62 @@ absl::StatusOr<NodeDevices> AllowedDevices(const PlacementRequest& request, cons
     devices.push_back({.id = id,
                        .node_name = node.name,
                        .memory_bytes = node.devices[index].memory_bytes,
-                       .load_bytes = load == loads.end() ? 0 : load->second});
+                       .load_bytes = load == loads.end() ? 0 : load->second,
+                       .fullest = index});
   }
   if (devices.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("node ", node.name, " has no devices"));
   }
   return devices;
+}
+
+// The devices of group 0, each standing for the one at its position in every group.
+absl::StatusOr<NodeDevices> FoldGroups(const NodeSpec& node, const NodeDevices& devices,
+                                       std::uint32_t groups) {
+  EMBLA_ASSIGN_OR_RETURN(const std::uint32_t per_group,
+                         DevicesPerGroup(node.name, node.devices.size(), groups));
+  NodeDevices folded;
+  std::size_t copies = 0;
+  for (const Device& device : devices) {
+    const std::uint32_t position = device.id.index % per_group;
+    const auto first = std::find_if(folded.begin(), folded.end(), [position](const Device& other) {
+      return other.id.index == position;
+    });
+    if (device.id.index < per_group) {
+      folded.push_back(device);
+    } else if (first != folded.end()) {
+      ++copies;
+      const std::int64_t load_bytes = std::max(first->load_bytes, device.load_bytes);
+      const std::int64_t free_bytes = std::min(first->free_bytes(), device.free_bytes());
+      if (device.free_bytes() < first->free_bytes()) first->fullest = device.id.index;
+      first->load_bytes = load_bytes;
+      first->memory_bytes = load_bytes + free_bytes;
+    }
+  }
+  if (!folded.empty() && copies == folded.size() * (groups - 1) &&
+      copies + folded.size() == devices.size()) {
+    return folded;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the devices allowed on node ", node.name, " are not the same in all ", groups,
+      " replica groups: each group has ", per_group, " devices of that node, group 0 the first"));
+}
+
+// Group 0's tiling, and its copies on the devices of the other groups.
+std::vector<std::vector<Slice>> CopyToGroups(const TableSpec& spec,
+                                             const std::vector<const NodeSpec*>& nodes,
+                                             const std::vector<Slice>& first) {
+  std::vector<std::vector<Slice>> groups(spec.replica_groups, first);
+  for (std::uint32_t group = 1; group < groups.size(); ++group) {
+    for (Slice& slice : groups[group]) {
+      const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const NodeSpec* candidate) {
+        return candidate->id == slice.device.node;
+      });
+      const auto devices = static_cast<std::uint32_t>((*node)->devices.size());
+      slice.device.index = DeviceOfGroup(slice.device.index, group, devices / spec.replica_groups);
+    }
+  }
+  return groups;
 }
 
 std::map<DeviceId, std::int64_t> Loads(const std::vector<TablePlan>& tables) {
@@ -307,11 +361,14 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   std::vector<NodeDevices> candidates;
   for (const NodeSpec* const node : allowed) {
     EMBLA_ASSIGN_OR_RETURN(candidates.emplace_back(), AllowedDevices(request, *node, loads));
+    if (!table.grouped() || request.sharding == ShardingType::kDataParallel) continue;
+    EMBLA_ASSIGN_OR_RETURN(candidates.back(),
+                           FoldGroups(*node, candidates.back(), spec.replica_groups));
   }
   if (request.sharding == ShardingType::kDataParallel) {
     EMBLA_ASSIGN_OR_RETURN(table.replicas, Replicate(table.spec, candidates));
   } else {
-    std::vector<Slice>& slices = table.replicas.emplace_back();
+    std::vector<Slice> slices;
     EMBLA_RETURN_IF_ERROR(Tile(table.spec, request, candidates, &slices));
     std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin);
@@ -319,7 +376,9 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
     EMBLA_RETURN_IF_ERROR(
         Annotate(CheckOptimizerFits(table.spec.optimizer, CutsColumns(table.spec, slices)),
                  "table " + spec.name));
+    table.replicas = CopyToGroups(table.spec, allowed, slices);
   }
+  EMBLA_RETURN_IF_ERROR(Annotate(CheckGroupCount(table), "table " + spec.name));
   return table;
 }
 

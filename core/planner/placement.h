@@ -28,9 +28,12 @@ struct PlacementRequest {
 // Requires: granules set.
 std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partition);
 
+// A table with replica groups gets one tiling per group, on that group's devices of every node.
+//
 // A device's free memory is its size less what `existing` already puts there.
 // Errors: InvalidArgument (unknown node, no such device, a cut the type does not allow, an
-// optimizer that needs whole rows under a column cut across nodes with L2 decay),
+// optimizer that needs whole rows under a column cut across nodes with L2 decay, devices that
+// replica groups cannot share evenly),
 // ResourceExhausted (a slice does not fit: names the device, bytes needed and free).
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
                                      const std::vector<NodeSpec>& nodes,

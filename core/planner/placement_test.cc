@@ -357,5 +357,53 @@ TEST(PlacementRequestJson, RefusesWhatItDoesNotKnow) {
   }
 }
 
+// --- Replica groups.
+
+TEST(PlaceTableGroups, PutsTheCopiesOfASliceOnOneNodeForEveryType) {
+  for (const ShardingType type : kAllTypes) {
+    if (type == ShardingType::kDataParallel) continue;
+    TableSpec spec = Spec(1000, 64);
+    spec.replica_groups = 2;
+    const std::vector<NodeSpec> nodes = Nodes(3, 4);
+    const TablePlan table = PlaceOrDie(spec, {.sharding = type, .min_partition = 16}, nodes);
+    ASSERT_EQ(table.replicas.size(), 2u) << NameOf(type);
+    EXPECT_TRUE(ValidateOn(table, nodes).ok()) << NameOf(type) << ValidateOn(table, nodes);
+    for (const Slice& slice : table.replicas[0]) EXPECT_LT(slice.device.index, 2u);
+    for (const Slice& slice : table.replicas[1]) EXPECT_GE(slice.device.index, 2u);
+  }
+}
+
+TEST(PlaceTableGroups, CountTheFullestOfTheCopies) {
+  TableSpec spec = Spec(1000, 4);  // 16,000 bytes.
+  spec.replica_groups = 2;
+  const std::vector<NodeSpec> nodes = Nodes(1, 4, 20'000);
+  // Device 3, the copy of device 1, is taken by another table: devices 0 and 2 must be used.
+  const TablePlan other = PlaceOrDie(Spec(1000, 4), {.devices = {3}}, nodes);
+  const TablePlan table = PlaceOrDie(spec, {}, nodes, {other});
+  EXPECT_EQ(table.replicas[0][0].device.index, 0u);
+  EXPECT_EQ(table.replicas[1][0].device.index, 2u);
+  const absl::Status full = PlaceTable(spec, {}, nodes, {other, table}).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+}
+
+TEST(PlaceTableGroups, NeedDevicesThatCanBeSharedEvenly) {
+  TableSpec spec = Spec(1000, 4);
+  spec.replica_groups = 3;
+  const absl::Status odd = PlaceTable(spec, {}, Nodes(2, 4), {}).status();
+  EXPECT_EQ(odd.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(odd.message()), HasSubstr("node n0 has 4 devices"));
+  spec.replica_groups = 2;
+  for (const std::vector<std::uint32_t>& devices :
+       std::vector<std::vector<std::uint32_t>>{{0}, {2, 3}, {0, 3}, {0, 1, 2}}) {
+    const absl::Status status = PlaceTable(spec, {.devices = devices}, Nodes(1, 4), {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not the same in all 2"));
+  }
+  EXPECT_TRUE(PlaceTable(spec, {.devices = {1, 3}}, Nodes(1, 4), {}).ok());
+  const absl::Status parallel =
+      PlaceTable(spec, {.sharding = ShardingType::kDataParallel}, Nodes(1, 4), {}).status();
+  EXPECT_THAT(std::string(parallel.message()), HasSubstr("data_parallel"));
+}
+
 }  // namespace
 }  // namespace embla
