@@ -28,7 +28,7 @@ struct Prices {
   std::int64_t network = 0;  // Share of the weight on hosts' networks, of 2^10; below 2^10.
 };
 inline constexpr int kPriceShift = 20;
-inline constexpr std::int64_t kPriceMax = std::int64_t{1} << 42;
+inline constexpr std::int64_t kPriceMax = std::int64_t{1} << 42;  // And DualProblem::price_max().
 
 // Filters on options.
 struct Limits {

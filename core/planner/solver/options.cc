@@ -37,7 +37,8 @@ DeviceSet MakeSet(const Machine& machine, std::vector<std::uint32_t> devices) {
 }
 
 // Whether a placement of `b` has room for one of `a`, shard by shard.
-bool CanStandIn(const Option& a, const Option& b, bool one_host) {
+// `even`: every host of the set has all its devices there, and they have equally many.
+bool CanStandIn(const Option& a, const Option& b, bool one_host, bool even) {
   if (a.shards > b.shards) return false;
   const auto rank = [one_host](const Option& o) {
     // On one host "any device of one host" is any device.
@@ -51,16 +52,17 @@ bool CanStandIn(const Option& a, const Option& b, bool one_host) {
     return b.shape == Shape::kOneHost ||
            (b.shape != Shape::kEverywhere && a.shards <= b.cut.row_blocks);
   }
-  return b.shape == Shape::kEverywhere || a.cut.row_blocks == b.cut.row_blocks;
+  // Column blocks of `a` may need as many hosts as there are.
+  return b.shape == Shape::kEverywhere ? even : a.cut.row_blocks == b.cut.row_blocks;
 }
 
-bool Beats(const Option& a, const Option& b, bool one_host) {
+bool Beats(const Option& a, const Option& b, bool one_host, bool even) {
   if (a.work > b.work || a.total_work() > b.total_work()) return false;
   if (a.host_work > b.host_work || a.total_host_work() > b.total_host_work()) return false;
   for (std::size_t r = 0; r < kTiers; ++r) {
     if (a.bytes[r] > b.bytes[r] || a.total[r] > b.total[r]) return false;
   }
-  return CanStandIn(a, b, one_host);
+  return CanStandIn(a, b, one_host, even);
 }
 
 class Enumerator {
@@ -101,7 +103,7 @@ class Enumerator {
       }
     }
     if (found_.empty()) return NoOption(table, out->sets[set]);
-    Prune(out->sets[set].hosts.size() == 1);
+    Prune(out->sets[set]);
     out->all.insert(out->all.end(), found_.begin(), found_.end());
     out->begin.push_back(static_cast<std::uint32_t>(out->all.size()));
     return absl::OkStatus();
@@ -206,14 +208,19 @@ class Enumerator {
         {price.work, price.host_work, price.bytes, price.bytes_total, cut.shards(), shape, cut});
   }
 
-  void Prune(bool one_host) {
+  void Prune(const DeviceSet& set) {
+    const bool one_host = set.hosts.size() == 1;
+    const bool even = set.full_hosts.size() == set.hosts.size() &&
+                      std::all_of(set.hosts.begin(), set.hosts.end(), [&](std::uint32_t host) {
+                        return machine_.devices_of(host) == machine_.devices_of(set.hosts.front());
+                      });
     kept_.clear();
     for (std::size_t b = 0; b < found_.size(); ++b) {
       bool beaten = false;
       for (std::size_t a = 0; a < found_.size() && !beaten; ++a) {
-        if (a == b || !Beats(found_[a], found_[b], one_host)) continue;
+        if (a == b || !Beats(found_[a], found_[b], one_host, even)) continue;
         // Of two that beat each other the first stays.
-        beaten = a < b || !Beats(found_[b], found_[a], one_host);
+        beaten = a < b || !Beats(found_[b], found_[a], one_host, even);
       }
       if (!beaten) kept_.push_back(found_[b]);
     }

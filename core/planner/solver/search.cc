@@ -1,0 +1,393 @@
+#include "core/planner/solver/search.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace embla::planner {
+namespace {
+
+// The most work whose time on a device with this slowdown is at most `z`.
+Ticks WorkWithin(Ticks z, std::int64_t slowdown) {
+  const Int128 work = (static_cast<Int128>(z) << kSlowdownShift) / slowdown;
+  return static_cast<Ticks>(std::min<Int128>(work, kTicksMax));
+}
+
+}  // namespace
+
+Search::Search(const OptionSet& options, const Machine& machine, const Prices& prices)
+    : options_(options), machine_(machine), prices_(prices) {
+  for (const Option& option : options.all) {
+    hosts_matter_ |= option.shape == Shape::kHostRows || option.shape == Shape::kGrid ||
+                     (option.shape == Shape::kOneHost && option.shards > 1) ||
+                     option.host_work > 0 || option.bytes[1] > 0 || option.bytes[2] > 0;
+  }
+  for (const Spread spread : options.spread_of) hosts_matter_ |= spread == Spread::kHosts;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::vector<std::uint8_t>>, std::uint32_t> seen;
+  for (std::uint32_t d = 0; d < machine.devices(); ++d) {
+    std::vector<std::uint8_t> in;
+    for (const DeviceSet& set : options.sets) in.push_back(set.has[d]);
+    const auto key = std::tuple(machine.slowdown[d], machine.capacity[d], std::move(in));
+    class_of_.push_back(seen.emplace(key, static_cast<std::uint32_t>(seen.size())).first->second);
+  }
+}
+
+Int128 Search::Priced(const Option& option, Int128 work, bool packed) const {
+  Int128 cost = work << kPriceShift;
+  for (std::size_t r = 0; r < kTiers; ++r) {
+    const Int128 bytes =
+        packed ? static_cast<Int128>(option.bytes[r]) * option.shards : option.total[r];
+    cost += bytes * prices_.byte[r];
+  }
+  return cost;
+}
+
+bool Search::Prepare(Ticks z) {
+  z_ = z;
+  work_limit_.clear();
+  for (const std::int64_t slowdown : machine_.slowdown) {
+    work_limit_.push_back(WorkWithin(z, slowdown));
+  }
+  struct Entry {
+    Ticks work;
+    std::uint32_t table;
+    Rest least;
+    std::vector<std::uint32_t> order;
+  };
+  std::vector<Entry> entries;
+  for (std::uint32_t t = 0; t < options_.tables(); ++t) {
+    const auto options = options_.of(t);
+    const std::int64_t slowdown = options_.devices_of(t).slowdown_min;
+    Entry entry{0, t, {}, {}};
+    std::vector<std::pair<Int128, std::uint32_t>> costs;
+    for (std::uint32_t o = 0; o < options.size(); ++o) {
+      const Option& option = options[o];
+      if (Slowed(option.work, slowdown) > z || option.host_work > z) continue;
+      const Int128 cost = Priced(option, option.total_work(), true);
+      const Int128 work = option.total_work();
+      Rest& least = entry.least;
+      const bool first = costs.empty();
+      least.priced = first ? cost : std::min(least.priced, cost);
+      least.work = first ? work : std::min(least.work, work);
+      for (std::size_t r = 0; r < kTiers; ++r) {
+        const Int128 bytes = static_cast<Int128>(option.bytes[r]) * option.shards;
+        least.bytes[r] = first ? bytes : std::min(least.bytes[r], bytes);
+      }
+      least.smallest_shard = std::min(least.smallest_shard, option.work);
+      costs.emplace_back(cost, o);
+    }
+    if (costs.empty()) return false;
+    std::sort(costs.begin(), costs.end());
+    for (const auto& [cost, o] : costs) entry.order.push_back(o);
+    entry.work = options[entry.order.front()].work;
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.work != b.work ? a.work > b.work : a.table < b.table;
+  });
+  tables_.clear();
+  order_of_.clear();
+  rest_.assign(entries.size() + 1, {});
+  for (std::size_t i = entries.size(); i-- > 0;) {
+    rest_[i] = entries[i].least;
+    rest_[i].work += rest_[i + 1].work;
+    rest_[i].priced += rest_[i + 1].priced;
+    for (std::size_t r = 0; r < kTiers; ++r) rest_[i].bytes[r] += rest_[i + 1].bytes[r];
+    rest_[i].smallest_shard = std::min(rest_[i].smallest_shard, rest_[i + 1].smallest_shard);
+  }
+  for (Entry& entry : entries) {
+    tables_.push_back(entry.table);
+    order_of_.push_back(std::move(entry.order));
+  }
+  return true;
+}
+
+Search::Answer Search::Decide(Ticks z, Order order, std::int64_t budget) {
+  order_ = order;
+  stop_at_ = operations_ + budget;
+  work_.assign(machine_.devices(), 0);
+  bytes_.assign(machine_.devices(), 0);
+  network_.assign(machine_.hosts(), 0);
+  host_bytes_.assign(machine_.hosts(), {});
+  choices_.assign(options_.tables(), {});
+  operations_ += static_cast<std::int64_t>(options_.all.size());
+  if (!Prepare(z)) return Answer::kNone;
+  return Descend(0);
+}
+
+Layout Search::TakeLayout() const {
+  Layout layout(options_, machine_);
+  for (std::uint32_t t = 0; t < options_.tables(); ++t) {
+    layout.Place(t, choices_[t].option, choices_[t].targets);
+  }
+  return layout;
+}
+
+bool Search::HasRoom(std::size_t depth) const {
+  const Rest& rest = rest_[depth];
+  Int128 room = 0;
+  TierBytes free{};
+  for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
+    const Ticks left = work_limit_[d] - work_[d];
+    if (left >= rest.smallest_shard) room += left;
+    free[0] += machine_.capacity[d] - bytes_[d];
+  }
+  if (rest.work > room) return false;
+  for (std::uint32_t h = 0; h < machine_.hosts(); ++h) {
+    for (std::size_t r = 1; r < kTiers; ++r) {
+      free[r] += machine_.host_capacity[h][r] - host_bytes_[h][r];
+    }
+  }
+  Int128 priced_room = room << kPriceShift;
+  for (std::size_t r = 0; r < kTiers; ++r) {
+    if (rest.bytes[r] > free[r]) return false;
+    priced_room += static_cast<Int128>(free[r]) * prices_.byte[r];
+  }
+  return rest.priced <= priced_room;
+}
+
+Search::Answer Search::Descend(std::size_t depth) {
+  if (depth == tables_.size()) return Answer::kPlan;
+  operations_ += machine_.devices();
+  if (operations_ > stop_at_) return Answer::kUnknown;
+  if (!HasRoom(depth)) return Answer::kNone;
+  for (const std::uint32_t option : order_of_[depth]) {
+    const Answer answer = TryOption(depth, option);
+    if (answer != Answer::kNone) return answer;
+  }
+  return Answer::kNone;
+}
+
+Search::Answer Search::TryOption(std::size_t depth, std::uint32_t number) {
+  const std::uint32_t table = tables_[depth];
+  const Option& option = options_.of(table)[number];
+  Choice& choice = choices_[table];
+  choice.option = number;
+  choice.targets.clear();
+  if (option.shape == Shape::kHostRows || option.shape == Shape::kGrid) {
+    return PlaceRows(depth, option, 0);
+  }
+  if (option.shape != Shape::kEverywhere) return PlaceShards(depth, option, 0, Ranked(table));
+  const DeviceSet& set = options_.devices_of(table);
+  std::size_t placed = 0;
+  Answer answer = Answer::kNone;
+  while (placed < set.devices.size() && FitsShard(option, set.devices[placed])) {
+    Add(option, set.devices[placed++], +1);
+  }
+  operations_ += static_cast<std::int64_t>(placed);
+  if (placed == set.devices.size()) answer = Descend(depth + 1);
+  if (answer == Answer::kPlan) return answer;
+  while (placed > 0) Add(option, set.devices[--placed], -1);
+  return answer;
+}
+
+std::vector<std::uint32_t> Search::Ranked(std::uint32_t table) const {
+  std::vector<std::uint32_t> ranked = options_.devices_of(table).devices;
+  const bool fullest = order_ == Order::kFullestFirst;
+  std::stable_sort(ranked.begin(), ranked.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const Ticks x = work_limit_[a] - work_[a], y = work_limit_[b] - work_[b];
+    return fullest ? x < y : x > y;
+  });
+  return ranked;
+}
+
+bool Search::MayJoin(std::uint32_t table, const Option& option, std::uint32_t device) const {
+  const Layout::Targets& taken = choices_[table].targets;
+  if (taken.empty()) return true;
+  const std::uint32_t host = machine_.host_of[device];
+  if (option.shape == Shape::kOneHost && machine_.host_of[taken.front()] != host) return false;
+  const Spread spread = options_.spread_of[table];
+  if (spread == Spread::kAny) return true;
+  return std::none_of(taken.begin(), taken.end(), [&](std::uint32_t other) {
+    return other == device || (spread == Spread::kHosts && machine_.host_of[other] == host);
+  });
+}
+
+Search::Answer Search::PlaceShards(std::size_t depth, const Option& option, std::size_t first_rank,
+                                   const std::vector<std::uint32_t>& ranked) {
+  const std::uint32_t table = tables_[depth];
+  Layout::Targets& targets = choices_[table].targets;
+  if (targets.size() == option.shards) return Descend(depth + 1);
+  for (std::size_t i = first_rank; i < ranked.size(); ++i) {
+    const std::uint32_t device = ranked[i];
+    ++operations_;
+    if (!FitsShard(option, device) || !MayJoin(table, option, device)) continue;
+    // With a rule on distance, devices differ by the shards they already have of this table.
+    const bool same_before =
+        (options_.spread_of[table] == Spread::kAny || targets.empty()) &&
+        std::any_of(ranked.begin() + static_cast<std::ptrdiff_t>(first_rank),
+                    ranked.begin() + static_cast<std::ptrdiff_t>(i), [&](std::uint32_t other) {
+                      return SameDevice(other, device) && MayJoin(table, option, other);
+                    });
+    operations_ += static_cast<std::int64_t>((i - first_rank) / 4);
+    if (same_before) continue;
+    Add(option, device, +1);
+    targets.push_back(device);
+    const Answer answer = PlaceShards(depth, option, i, ranked);
+    if (answer == Answer::kPlan) return answer;
+    targets.pop_back();
+    Add(option, device, -1);
+    if (answer == Answer::kUnknown) return answer;
+  }
+  return Answer::kNone;
+}
+
+Search::Answer Search::PlaceRows(std::size_t depth, const Option& option, std::size_t first) {
+  const std::uint32_t table = tables_[depth];
+  const auto& hosts = options_.devices_of(table).full_hosts;
+  Layout::Targets& targets = choices_[table].targets;
+  if (targets.size() == option.cut.column_blocks) return Descend(depth + 1);
+  const bool apart = options_.spread_of[table] != Spread::kAny;
+  for (std::size_t i = first; i < hosts.size(); ++i) {
+    operations_ += machine_.devices_of(hosts[i]);
+    if (machine_.devices_of(hosts[i]) != option.cut.row_blocks || !FitsRow(option, hosts[i])) {
+      continue;
+    }
+    if (apart && !targets.empty() && targets.back() == hosts[i]) continue;
+    if (!(apart && !targets.empty()) &&
+        std::any_of(hosts.begin() + static_cast<std::ptrdiff_t>(first),
+                    hosts.begin() + static_cast<std::ptrdiff_t>(i),
+                    [&](std::uint32_t other) { return SameHost(other, hosts[i]); })) {
+      continue;
+    }
+    AddRow(option, hosts[i], +1);
+    targets.push_back(hosts[i]);
+    const Answer answer = PlaceRows(depth, option, i);
+    if (answer == Answer::kPlan) return answer;
+    targets.pop_back();
+    AddRow(option, hosts[i], -1);
+    if (answer == Answer::kUnknown) return answer;
+  }
+  return Answer::kNone;
+}
+
+bool Search::FitsShard(const Option& option, std::uint32_t device) const {
+  if (work_[device] + option.work > work_limit_[device] ||
+      bytes_[device] + option.bytes[0] > machine_.capacity[device]) {
+    return false;
+  }
+  const std::uint32_t host = machine_.host_of[device];
+  const TierBytes& capacity = machine_.host_capacity[host];
+  return network_[host] + option.host_work <= z_ &&
+         host_bytes_[host][1] + option.bytes[1] <= capacity[1] &&
+         host_bytes_[host][2] + option.bytes[2] <= capacity[2];
+}
+
+bool Search::FitsRow(const Option& option, std::uint32_t host) const {
+  const std::int64_t count = option.cut.row_blocks;
+  if (network_[host] + option.host_work * count > z_) return false;
+  for (std::size_t r = 1; r < kTiers; ++r) {
+    if (host_bytes_[host][r] + option.bytes[r] * count > machine_.host_capacity[host][r]) {
+      return false;
+    }
+  }
+  for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
+    if (work_[d] + option.work > work_limit_[d] ||
+        bytes_[d] + option.bytes[0] > machine_.capacity[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Search::Add(const Option& option, std::uint32_t device, int sign) {
+  const std::uint32_t host = machine_.host_of[device];
+  work_[device] += sign * option.work;
+  bytes_[device] += sign * option.bytes[0];
+  network_[host] += sign * option.host_work;
+  host_bytes_[host][1] += sign * option.bytes[1];
+  host_bytes_[host][2] += sign * option.bytes[2];
+}
+
+void Search::AddRow(const Option& option, std::uint32_t host, int sign) {
+  for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
+    Add(option, d, sign);
+  }
+}
+
+bool Search::SameDevice(std::uint32_t a, std::uint32_t b) const {
+  if (work_[a] != work_[b] || bytes_[a] != bytes_[b] || class_of_[a] != class_of_[b]) return false;
+  return !hosts_matter_ || SameHost(machine_.host_of[a], machine_.host_of[b]);
+}
+
+bool Search::SameHost(std::uint32_t a, std::uint32_t b) const {
+  if (a == b) return true;
+  const std::uint32_t count = machine_.devices_of(a);
+  if (count != machine_.devices_of(b) || network_[a] != network_[b] ||
+      host_bytes_[a] != host_bytes_[b] || machine_.host_capacity[a] != machine_.host_capacity[b]) {
+    return false;
+  }
+  // The same devices, in any order.
+  using Key = std::tuple<Ticks, std::int64_t, std::uint32_t>;
+  absl::InlinedVector<Key, 16> x, y;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t d = machine_.host_begin[a] + i, e = machine_.host_begin[b] + i;
+    x.emplace_back(work_[d], bytes_[d], class_of_[d]);
+    y.emplace_back(work_[e], bytes_[e], class_of_[e]);
+  }
+  std::sort(x.begin(), x.end());
+  std::sort(y.begin(), y.end());
+  return x == y;
+}
+
+namespace {
+
+// No plan can have a higher load.
+Ticks HighestLoad(const OptionSet& options, const Machine& machine) {
+  Int128 sum = 0;
+  for (std::uint32_t t = 0; t < options.tables(); ++t) {
+    Ticks most = 0;
+    for (const Option& option : options.of(t)) {
+      most = std::max({most, option.total_work(), option.total_host_work()});
+    }
+    sum += most;
+  }
+  const std::int64_t slowest = *std::max_element(machine.slowdown.begin(), machine.slowdown.end());
+  const Int128 load = (sum * std::max(slowest, kSlowdownOne) >> kSlowdownShift) + 1;
+  return static_cast<Ticks>(std::min<Int128>(load, kTicksMax));
+}
+
+}  // namespace
+
+SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, const Prices& prices,
+                             const SearchLimits& limits, std::optional<Layout>* best) {
+  using Answer = Search::Answer;
+  using Order = Search::Order;
+  constexpr int kFinest = 7;      // Questions come as near as 2^-7 of the interval.
+  constexpr int kQuestions = 12;  // Each may spend that part of the budget.
+  Search search(options, machine, prices);
+  if (!best->has_value()) {
+    const Answer answer =
+        search.Decide(HighestLoad(options, machine), Order::kEmptiestFirst, limits.operations_max);
+    if (answer != Answer::kPlan) {
+      return {answer == Answer::kNone ? kTicksMax : limits.bound, search.operations()};
+    }
+    best->emplace(search.TakeLayout());
+  }
+  Ticks high = (*best)->FindPeak().load;     // There is such a plan.
+  Ticks low = std::min(limits.bound, high);  // There is none below.
+  int below_high = 1, above_low = 1;         // Distances, as powers of 1 / 2 of the interval.
+  while (search.operations() < limits.operations_max &&
+         (below_high <= kFinest || above_low <= kFinest)) {
+    const Int128 allowed = static_cast<Int128>(low) * limits.goal_gap_ppm / 1'000'000;
+    if (high - low <= allowed) break;
+    const bool for_plan = below_high <= above_low;
+    const Ticks z = for_plan ? high - std::max<Ticks>(1, (high - low) >> below_high)
+                             : low + ((high - low) >> above_low);
+    const Order order = below_high % 2 != 0 ? Order::kFullestFirst : Order::kEmptiestFirst;
+    const Answer answer = search.Decide(z, order, limits.operations_max / kQuestions);
+    if (answer == Answer::kPlan) {
+      best->emplace(search.TakeLayout());
+      high = (*best)->FindPeak().load;
+    } else if (answer == Answer::kNone) {
+      low = z + 1;
+    } else if (for_plan) {
+      ++below_high;
+    } else {
+      ++above_low;
+    }
+  }
+  return {low, search.operations()};
+}
+
+}  // namespace embla::planner

@@ -1,0 +1,101 @@
+// Few tables: "is there a plan with max load <= z?", answered by exhaustive search within a budget.
+//
+// With about one shard per device the dual bound is far below what whole shards can reach. The
+// search decides table by table, the most work first, over options and devices; devices (and
+// hosts) that carry the same are tried once. A branch ends when the work that remains, at its
+// least, is more than the room that is left; room smaller than any remaining shard is no room. The
+// same is asked of every tier's bytes, and of work and bytes together under the dual's prices. A
+// "no" is a proof (without a certificate); a "yes" is a plan. Covered by brute_force_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/planner/solver/bound.h"
+#include "core/planner/solver/layout.h"
+
+namespace embla::planner {
+
+class Search {
+ public:
+  enum class Answer : std::uint8_t { kPlan, kNone, kUnknown };
+  enum class Order : std::uint8_t { kFullestFirst, kEmptiestFirst };
+
+  // Borrowed; outlive this object.
+  Search(const OptionSet& options, const Machine& machine, const Prices& prices);
+
+  // kUnknown: `budget` operations were not enough. After kPlan, TakeLayout() has the plan.
+  Answer Decide(Ticks z, Order order, std::int64_t budget);
+  Layout TakeLayout() const;
+
+  std::int64_t operations() const { return operations_; }
+
+ private:
+  struct Choice {
+    std::uint32_t option = 0;
+    Layout::Targets targets;
+  };
+  // What is left to do from a table on, at its least.
+  struct Rest {
+    Int128 work = 0;
+    Int128 priced = 0;  // Work and bytes under the prices.
+    std::array<Int128, kTiers> bytes{};
+    Ticks smallest_shard = kTicksMax;
+  };
+
+  bool Prepare(Ticks z);
+  Answer Descend(std::size_t depth);
+  Answer TryOption(std::size_t depth, std::uint32_t option);
+  Answer PlaceShards(std::size_t depth, const Option& option, std::size_t first_rank,
+                     const std::vector<std::uint32_t>& ranked);
+  Answer PlaceRows(std::size_t depth, const Option& option, std::size_t first);
+  bool HasRoom(std::size_t depth) const;
+  bool FitsShard(const Option& option, std::uint32_t device) const;
+  bool FitsRow(const Option& option, std::uint32_t host) const;
+  void Add(const Option& option, std::uint32_t device, int sign);
+  void AddRow(const Option& option, std::uint32_t host, int sign);
+  bool SameDevice(std::uint32_t a, std::uint32_t b) const;
+  bool SameHost(std::uint32_t a, std::uint32_t b) const;
+  bool MayJoin(std::uint32_t table, const Option& option, std::uint32_t device) const;
+  Int128 Priced(const Option& option, Int128 work, bool packed) const;
+  std::vector<std::uint32_t> Ranked(std::uint32_t table) const;
+
+  const OptionSet& options_;
+  const Machine& machine_;
+  const Prices prices_;
+  bool hosts_matter_ = false;            // Some option loads or names a host.
+  std::vector<std::uint32_t> class_of_;  // By device: same class, same limits and rules.
+  std::vector<std::uint32_t> tables_;    // In the order of the search.
+  std::vector<std::vector<std::uint32_t>> order_of_;  // By depth: options, least cost first.
+  std::vector<Rest> rest_;                            // By depth; one more at the end.
+  std::vector<Ticks> work_limit_;                     // By device: the most work with a load <= z.
+
+  Ticks z_ = 0;
+  Order order_ = Order::kFullestFirst;
+  std::int64_t stop_at_ = 0;
+  std::vector<Ticks> work_;
+  std::vector<std::int64_t> bytes_;
+  std::vector<Ticks> network_;
+  std::vector<TierBytes> host_bytes_;
+  std::vector<Choice> choices_;  // By table.
+  std::int64_t operations_ = 0;
+};
+
+struct SearchLimits {
+  Ticks bound = 0;  // Proven already.
+  std::int64_t goal_gap_ppm = 0;
+  std::int64_t operations_max = 0;
+};
+struct SearchOutcome {
+  Ticks bound = 0;  // kTicksMax: it is proven that there is no plan at all.
+  std::int64_t operations = 0;
+};
+
+// Narrows the interval from the bound to the load of `best` by such questions, from both ends.
+// Where `best` is empty any plan is looked for first.
+SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, const Prices& prices,
+                             const SearchLimits& limits, std::optional<Layout>* best);
+
+}  // namespace embla::planner
