@@ -63,6 +63,38 @@ class Buffer {
   std::shared_ptr<PoolState> pool_;  // Null: freed, not returned.
 };
 
+// All or a stretch of a buffer that several hold; the last one returns the memory.
+class SharedBuffer {
+ public:
+  SharedBuffer() = default;
+  SharedBuffer(Buffer buffer)  // NOLINT(google-explicit-constructor): a buffer with one holder.
+      : memory_(std::make_shared<const Buffer>(std::move(buffer))), bytes_(memory_->bytes()) {}
+
+  // Requires: begin <= end <= size().
+  SharedBuffer Part(std::size_t begin, std::size_t end) const {
+    EMBLA_CHECK(begin <= end && end <= size());
+    SharedBuffer part = *this;
+    part.bytes_ = bytes_.subspan(begin, end - begin);
+    return part;
+  }
+
+  const std::byte* data() const { return bytes_.data(); }
+  std::size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  // As Buffer::As.
+  template <typename T>
+  std::span<const T> As() const {
+    EMBLA_CHECK(size() % sizeof(T) == 0);
+    return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
+  }
+
+ private:
+  std::shared_ptr<const Buffer> memory_;
+  std::span<const std::byte> bytes_;
+};
+
 // Keeps freed buffers of up to `retained_bytes_max` for reuse: large replies then cost no page
 // faults. Thread safety: every method may be called from any thread.
 class BufferPool {

@@ -275,6 +275,15 @@ grpc::Slice SliceOf(Buffer buffer) {
       owned);
 }
 
+grpc::Slice SliceOf(SharedBuffer buffer) {
+  if (buffer.empty()) return grpc::Slice();
+  auto* const held = new SharedBuffer(std::move(buffer));
+  // gRPC only reads what it sends.
+  return grpc::Slice(
+      const_cast<std::byte*>(held->data()), held->size(),
+      [](void* user_data) { delete static_cast<SharedBuffer*>(user_data); }, held);
+}
+
 grpc::ByteBuffer EncodeMessage(const MessageLite& small, const std::vector<LargeField>& fields) {
   SliceWriter writer;
   small.AppendToString(&writer.text());

@@ -25,11 +25,13 @@ namespace embla::wire {
 
 // The buffer's memory as a slice, without a copy; the last reference frees it.
 grpc::Slice SliceOf(Buffer buffer);
+grpc::Slice SliceOf(SharedBuffer buffer);
 
 // A large field to send. Slices are shared by reference: encoding one again copies nothing.
 struct LargeField {
   LargeField(int number, grpc::Slice slice) : number(number), slice(std::move(slice)) {}
   LargeField(int number, Buffer buffer) : LargeField(number, SliceOf(std::move(buffer))) {}
+  LargeField(int number, SharedBuffer buffer) : LargeField(number, SliceOf(std::move(buffer))) {}
 
   int number = 0;
   grpc::Slice slice;

@@ -41,7 +41,7 @@ PlaceField Ignore() {
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, Buffer rows) {
+grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, SharedBuffer rows) {
   return EncodeMessage(SmallPart(plan_version),
                        {{v1::LookupReply::kRowsFieldNumber, std::move(rows)}});
 }
@@ -51,24 +51,23 @@ grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
 }
 
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version, Buffer rows,
-                                                      std::uint32_t frame_bytes_max) {
+                                                      PlanVersion plan_version, SharedBuffer rows,
+                                                      const StreamFrames& frames) {
   const std::size_t size = rows.size();
-  const std::size_t frame = frame_bytes_max == 0 ? size : frame_bytes_max;
-  const grpc::Slice all = SliceOf(std::move(rows));
+  const std::size_t bytes_max = frames.bytes_max == 0 ? size : frames.bytes_max;
   const v1::LookupReply small = SmallPart(plan_version);
-  std::vector<grpc::ByteBuffer> frames;
+  std::vector<grpc::ByteBuffer> messages;
   std::size_t begin = 0;
   do {
-    const std::size_t end = std::min(size, begin + frame);
+    const std::size_t end = std::min(size, begin + bytes_max);
     v1::StreamReply envelope;
     envelope.set_sequence(sequence);
-    envelope.set_more(end < size);
-    frames.push_back(EncodeNested(envelope, v1::StreamReply::kLookupFieldNumber, small,
-                                  {{v1::LookupReply::kRowsFieldNumber, all.sub(begin, end)}}));
+    envelope.set_more(frames.more || end < size);
+    messages.push_back(EncodeNested(envelope, v1::StreamReply::kLookupFieldNumber, small,
+                                    {{v1::LookupReply::kRowsFieldNumber, rows.Part(begin, end)}}));
     begin = end;
   } while (begin < size);
-  return frames;
+  return messages;
 }
 
 grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply) {

@@ -22,14 +22,18 @@ struct UpdateReply {
 
 // --- Encoding: what a server does. `rows` is sent without a copy.
 
-grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, Buffer rows);
+grpc::ByteBuffer EncodeLookupReply(PlanVersion plan_version, SharedBuffer rows);
 grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply);
 
-// One message per frame of at most frame_bytes_max bytes of rows (0: one frame), in order. All
-// frames share `rows`.
+// How a lookup's rows are cut into messages.
+struct StreamFrames {
+  std::uint32_t bytes_max = 0;  // Of the rows in one message; 0: one message.
+  bool more = false;            // These rows are not the lookup's last.
+};
+// The messages in order; all share `rows`.
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version, Buffer rows,
-                                                      std::uint32_t frame_bytes_max);
+                                                      PlanVersion plan_version, SharedBuffer rows,
+                                                      const StreamFrames& frames);
 grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
 // Requires: !status.ok().
 grpc::ByteBuffer EncodeStreamError(std::uint64_t sequence, const absl::Status& status);

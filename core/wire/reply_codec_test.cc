@@ -49,7 +49,7 @@ TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
   Buffer rows = Rows(200'001);
   const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
   std::vector<grpc::ByteBuffer> frames =
-      EncodeStreamLookupReply(5, PlanVersion{3}, std::move(rows), 65'536);
+      EncodeStreamLookupReply(5, PlanVersion{3}, std::move(rows), {.bytes_max = 65'536});
   ASSERT_EQ(frames.size(), 4u);
   std::string joined;
   for (std::size_t i = 0; i < frames.size(); ++i) {
@@ -67,7 +67,7 @@ TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
 }
 
 TEST(ReplyCodecEncode, EmptyRowsAreOneFrame) {
-  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(5, PlanVersion{3}, Buffer(), 0);
+  std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(5, PlanVersion{3}, Buffer(), {});
   ASSERT_EQ(frames.size(), 1u);
   const auto reply = DecodeStreamReply(frames[0], nullptr);
   ASSERT_TRUE(reply.ok()) << reply.status();

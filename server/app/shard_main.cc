@@ -47,8 +47,8 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--memory-per-device", flags.memory_per_device,
                  "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / N");
   app.add_option("--threads-per-device", process.threads_per_device,
-                 "Threads that gather and update rows, per device")
-      ->check(CLI::Range(1u, 256u));
+                 "Threads that gather and update rows, per device; 0: cores / devices")
+      ->check(CLI::Range(0u, 256u));
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,10 @@ absl::Status ShardProcess::Listen() {
   node.name = options_.name;
   node.devices = options_.devices;
   node.threads_per_device = options_.threads_per_device;
+  if (node.threads_per_device == 0) {
+    const auto devices = std::max(static_cast<std::uint32_t>(options_.devices.size()), 1u);
+    node.threads_per_device = std::max(std::thread::hardware_concurrency() / devices, 1u);
+  }
   node.reply_bytes_max = options_.data.limits.reply_bytes_max;
   node.metrics = &metrics_;
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));

@@ -95,7 +95,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     return reactor;
   }
   context_.node.Lookup(
-      std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call),
+      std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
         if (!result.ok()) return unary.Fail(result.status());
         unary.Answer(wire::EncodeLookupReply(result->plan_version, std::move(result->rows)));

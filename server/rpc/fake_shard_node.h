@@ -38,7 +38,8 @@ class FakeShardNode final : public ShardNode {
     return plan_;
   }
 
-  void Lookup(LookupBatch batch, Buffer, absl::Time deadline, LookupDone done) override {
+  void Lookup(LookupBatch batch, Buffer, absl::Time deadline, LookupFrames frames,
+              LookupDone done) override {
     Buffer rows = pool_.Take(RowsBytes(batch));
     auto* out = reinterpret_cast<float*>(rows.data());
     bool found = true;
@@ -51,10 +52,14 @@ class FakeShardNode final : public ShardNode {
         }
       }
     }
-    auto answer = [done = std::move(done), rows = std::make_shared<Buffer>(std::move(rows)),
-                   found] {
+    auto answer = [done = std::move(done), frames = std::move(frames),
+                   rows = SharedBuffer(std::move(rows)), found] {
       if (!found) return done(absl::NotFoundError("table 404 does not exist"));
-      done(LookupResult{.plan_version = PlanVersion{3}, .rows = std::move(*rows)});
+      const std::size_t half = frames.send == nullptr ? 0 : rows.size() / 2;
+      if (half > 0) frames.send(PlanVersion{3}, rows.Part(0, half));
+      done(LookupResult{.plan_version = PlanVersion{3},
+                        .rows = rows.Part(half, rows.size()),
+                        .sent_bytes = half});
     };
     Take(std::move(answer), deadline);
   }

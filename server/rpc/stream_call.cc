@@ -113,17 +113,29 @@ absl::Status StreamCall::Admit(std::size_t bytes) {
 void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
                                absl::Time deadline) {
   const std::uint32_t frame_bytes_max = call.frame_bytes_max;
+  LookupFrames frames;
+  if (frame_bytes_max > 0) {
+    frames.bytes = frame_bytes_max;
+    frames.send = [this, sequence = request.sequence, frame_bytes_max](PlanVersion plan_version,
+                                                                       SharedBuffer rows) {
+      Send(wire::EncodeStreamLookupReply(sequence, plan_version, std::move(rows),
+                                         {.bytes_max = frame_bytes_max, .more = true}));
+    };
+  }
   context_.node.Lookup(
-      std::move(call.batch), std::move(call.memory), deadline,
+      std::move(call.batch), std::move(call.memory), deadline, std::move(frames),
       [this, request, frame_bytes_max](absl::StatusOr<LookupResult> result) {
+        InFlight answered = request;
         std::vector<grpc::ByteBuffer> messages;
         if (result.ok()) {
+          answered.sent_bytes = result->sent_bytes;
           messages = wire::EncodeStreamLookupReply(request.sequence, result->plan_version,
-                                                   std::move(result->rows), frame_bytes_max);
+                                                   std::move(result->rows),
+                                                   {.bytes_max = frame_bytes_max});
         } else {
           messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
         }
-        Reply(request, context_.lookup, result.status(), std::move(messages));
+        Reply(answered, context_.lookup, result.status(), std::move(messages));
       });
 }
 
@@ -142,9 +154,16 @@ void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
       });
 }
 
+void StreamCall::Send(std::vector<grpc::ByteBuffer> messages) {
+  MutexLock lock(mu_);
+  if (broken_) return;
+  for (grpc::ByteBuffer& message : messages) writes_.push_back({.message = std::move(message)});
+  WriteMore();
+}
+
 void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
                        std::vector<grpc::ByteBuffer> messages) {
-  std::size_t reply_bytes = 0;
+  std::size_t reply_bytes = request.sent_bytes;
   for (const grpc::ByteBuffer& message : messages) reply_bytes += message.Length();
   context_.Count(method, status, request.start, request.request_bytes, reply_bytes);
   bool delete_this = false;

@@ -61,6 +61,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     std::size_t bytes = 0;  // Counted against stream_bytes_max.
     std::size_t request_bytes = 0;
     absl::Time start;
+    std::size_t sent_bytes = 0;  // Rows that went before the end of the request.
   };
   struct Write {
     grpc::ByteBuffer message;
@@ -75,6 +76,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   absl::Status Admit(std::size_t bytes);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
+  // Messages of a request that is still being executed.
+  void Send(std::vector<grpc::ByteBuffer> messages);
   // The request is executed. May delete this.
   void Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
              std::vector<grpc::ByteBuffer> messages);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -34,18 +35,21 @@ kernels::Output LookupTask::PartWork::At(std::size_t row, std::uint32_t column) 
 
 absl::StatusOr<std::unique_ptr<LookupTask>> LookupTask::Make(const NodeContext& node,
                                                              NodeTablesPtr tables,
-                                                             LookupBatch batch,
-                                                             absl::Time deadline) {
+                                                             LookupBatch batch, absl::Time deadline,
+                                                             LookupFrames frames) {
   std::unique_ptr<LookupTask> task(
-      new LookupTask(node, std::move(tables), std::move(batch), deadline));
+      new LookupTask(node, std::move(tables), std::move(batch), deadline, std::move(frames)));
   EMBLA_RETURN_IF_ERROR(task->Plan());
   task->PlaceReply();
   return task;
 }
 
 LookupTask::LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatch batch,
-                       absl::Time deadline)
-    : RequestTask(node, deadline), tables_(std::move(tables)), batch_(std::move(batch)) {}
+                       absl::Time deadline, LookupFrames frames)
+    : RequestTask(node, deadline),
+      tables_(std::move(tables)),
+      batch_(std::move(batch)),
+      frames_(std::move(frames)) {}
 
 void LookupTask::SetCaller(Buffer keep_alive, LookupDone done) {
   keep_alive_ = std::move(keep_alive);
@@ -88,16 +92,43 @@ absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
 }
 
 void LookupTask::PlaceReply() {
-  reply_ = node_.pool.Take(reply_bytes_);
+  Buffer reply = node_.pool.Take(reply_bytes_);
+  reply_data_ = reply.data();
+  reply_ = std::move(reply);
   for (const std::unique_ptr<PartWork>& work : parts_) {
     const std::uint32_t columns = work->part->columns();
-    work->out = {reply_.data() + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
+    work->out = {reply_data_ + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
                  ElementOf(batch_.wire_dtype)};
     // An int8 row has one scale for all its columns.
     if (batch_.wire_dtype != DType::kInt8Rowwise || work->segments.size() == 1) continue;
     const std::size_t stride = columns * sizeof(float);
     work->staged = node_.pool.Take(work->part->output_rows() * stride);
     work->out = {work->staged.data(), stride, kernels::Element::kFloat32};
+    frames_.Disable();  // Finish converts.
+  }
+  // A reduction writes everything at its end.
+  if (reduces_) frames_.Disable();
+  for (const std::unique_ptr<PartWork>& work : parts_) CutIntoChunks(*work);
+  frames_.SetReply(tables_->plan->version(), reply_);
+}
+
+void LookupTask::CutIntoChunks(PartWork& work) {
+  const LookupPart& part = *work.part;
+  const std::size_t rows = part.output_rows();
+  const std::size_t row_bytes = RowBytes(batch_.wire_dtype, part.columns());
+  work.chunk_rows = std::max<std::size_t>(rows, 1);
+  if (!frames_.enabled()) return;
+  if (work.Streams()) {
+    work.chunk_rows =
+        std::clamp<std::size_t>(frames_.chunk_bytes() / row_bytes, 1, work.chunk_rows);
+  }
+  work.first_chunk = frames_.chunks();
+  for (std::size_t begin = 0; begin < rows; begin += work.chunk_rows) {
+    const std::size_t end = std::min(rows, begin + work.chunk_rows);
+    // Bags are selected all at once.
+    std::size_t ids = end - begin;
+    if (work.pooled()) ids = begin == 0 ? part.ids.size() : 0;
+    frames_.AddChunk(work.reply_offset + end * row_bytes, devices_.size(), ids * part.columns());
   }
 }
 
@@ -119,39 +150,61 @@ absl::Status LookupTask::RunParts(std::uint32_t device) {
     ResizeReused(this->device(device).reduce_in, total);
   }
   for (const std::unique_ptr<PartWork>& work : parts_) {
-    if (!work->pooled()) {
-      status.Update(GatherPart(*work, device));
-      continue;
-    }
-    for (const ColumnSegment& segment : work->segments) {
-      status.Update(work->Reduces(segment) ? PoolForReduce(*work, segment, device, piece_at)
-                                           : PoolSegment(*work, segment, device));
-    }
+    status.Update(RunPart(*work, device, piece_at));
   }
   // With an error too: the other devices wait for this one.
   if (reduces_) status.Update(Reduce(device));
   return status;
 }
 
+absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
+                                 std::vector<std::size_t>& piece_at) {
+  if (!work.pooled()) return GatherPart(work, device);
+  absl::Status status;
+  std::size_t found = 0;
+  for (const ColumnSegment& segment : work.segments) {
+    status.Update(work.Reduces(segment) ? PoolForReduce(work, segment, device, piece_at)
+                                        : PoolSegment(work, segment, device, found));
+  }
+  if (!status.ok() || work.Streams() || work.part->output_rows() == 0) return status;
+  frames_.Complete(work.first_chunk, found);
+  return status;
+}
+
 absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
+  const std::size_t rows = work.part->ids.size();
+  std::size_t chunk = work.first_chunk;
+  for (std::size_t begin = 0; begin < rows; begin += work.chunk_rows) {
+    std::size_t found = 0;
+    EMBLA_RETURN_IF_ERROR(
+        GatherChunk(work, {begin, std::min(rows, begin + work.chunk_rows)}, device, found));
+    work.found.fetch_add(found, std::memory_order_relaxed);
+    frames_.Complete(chunk++, found);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LookupTask::GatherChunk(PartWork& work, RowRange rows, std::uint32_t device,
+                                     std::size_t& found) {
   if (!work.table->shard->devices().Has(device)) return absl::OkStatus();
   RowSelection& selection = this->device(device).row_selection;
   for (const OwnSlice& own : work.table->shard->slices(device)) {
     const ColumnRange columns{std::max(own.slice.column_begin, work.part->column_begin),
                               std::min(own.slice.column_end, work.part->column_end)};
     if (columns.begin >= columns.end) continue;
-    selection.Select(work.part->ids, own.slice);
-    work.found.fetch_add(selection.found() * columns.size(), std::memory_order_relaxed);
-    EMBLA_RETURN_IF_ERROR(selection.Gather(*own.store, columns, work.At(0, columns.begin)));
+    selection.Select(work.part->ids.subspan(rows.begin, rows.size()), own.slice);
+    found += selection.found() * columns.size();
+    EMBLA_RETURN_IF_ERROR(
+        selection.Gather(*own.store, columns, work.At(rows.begin, columns.begin)));
   }
   return absl::OkStatus();
 }
 
 std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegment& segment,
-                                               std::uint32_t device) {
+                                               std::uint32_t device, std::size_t& found) {
   if (!segment.devices.Has(device)) return {};
   std::vector<BagSelection>& selections = this->device(device).bag_selections;
-  std::size_t slices = 0;
+  std::size_t slices = 0, found_here = 0;
   for (const OwnSlice& own : work.table->shard->slices(device)) {
     if (own.slice.column_begin > segment.columns.begin ||
         own.slice.column_end < segment.columns.end) {
@@ -159,31 +212,46 @@ std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegme
     }
     if (selections.size() == slices) selections.emplace_back();
     selections[slices].Select(*work.part, own);
-    work.found.fetch_add(selections[slices].found() * segment.columns.size(),
-                         std::memory_order_relaxed);
+    found_here += selections[slices].found() * segment.columns.size();
     ++slices;
   }
+  work.found.fetch_add(found_here, std::memory_order_relaxed);
+  found += found_here;
   return std::span(selections).first(slices);
 }
 
 absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segment,
-                                     std::uint32_t device) {
-  const std::span<BagSelection> slices = SelectBags(work, segment, device);
-  if (slices.empty()) return absl::OkStatus();
-  Device& own = this->device(device);
+                                     std::uint32_t device, std::size_t& found) {
+  std::size_t found_here = 0;
+  const std::span<BagSelection> slices = SelectBags(work, segment, device, found_here);
+  found += found_here;
   const std::size_t bags = work.part->lengths.size();
+  std::size_t chunk = work.first_chunk;
+  for (std::size_t begin = 0; begin < bags; begin += work.chunk_rows) {
+    const RowRange rows{begin, std::min(bags, begin + work.chunk_rows)};
+    if (!slices.empty()) {
+      EMBLA_RETURN_IF_ERROR(PoolChunk(work, segment, rows, slices, this->device(device)));
+    }
+    if (work.Streams()) frames_.Complete(chunk++, std::exchange(found_here, 0));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& segment,
+                                   RowRange bags, std::span<BagSelection> slices, Device& own) {
   const std::size_t row_bytes = segment.columns.size() * sizeof(float);
   if (work.out.element == kernels::Element::kFloat32) {
-    const kernels::Output out = work.At(0, segment.columns.begin);
-    EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags, segment.columns, out, own.pooled_more));
+    const kernels::Output out = work.At(bags.begin, segment.columns.begin);
+    EMBLA_RETURN_IF_ERROR(PoolNext(slices, bags.size(), segment.columns, out, own.pooled_more));
     if (work.part->pooling != Pooling::kMean) return absl::OkStatus();
-    kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()}, work.part->lengths);
+    kernels::DivideRows({out.base, out.stride_bytes, segment.columns.size()},
+                        work.part->lengths.subspan(bags.begin, bags.size()));
     return absl::OkStatus();
   }
   const std::size_t bags_at_once = std::max<std::size_t>(1, kPooledBytes / row_bytes);
-  own.pooled.resize(std::min(bags, bags_at_once) * segment.columns.size());
-  for (std::size_t first = 0; first < bags; first += bags_at_once) {
-    const std::size_t count = std::min(bags_at_once, bags - first);
+  own.pooled.resize(std::min(bags.size(), bags_at_once) * segment.columns.size());
+  for (std::size_t first = bags.begin; first < bags.end; first += bags_at_once) {
+    const std::size_t count = std::min(bags_at_once, bags.end - first);
     EMBLA_RETURN_IF_ERROR(PoolNext(slices, count, segment.columns,
                                    {own.pooled.data(), row_bytes, kernels::Element::kFloat32},
                                    own.pooled_more));
@@ -194,7 +262,8 @@ absl::Status LookupTask::PoolSegment(PartWork& work, const ColumnSegment& segmen
 
 absl::Status LookupTask::PoolForReduce(PartWork& work, const ColumnSegment& segment,
                                        std::uint32_t device, std::vector<std::size_t>& piece_at) {
-  const std::span<BagSelection> slices = SelectBags(work, segment, device);
+  std::size_t found = 0;  // No frames: the total is enough.
+  const std::span<BagSelection> slices = SelectBags(work, segment, device, found);
   Device& own = this->device(device);
   const std::size_t bags = work.part->lengths.size();
   const std::uint32_t columns = segment.columns.size();
@@ -295,12 +364,13 @@ void LookupTask::Deliver() {
     if (work->staged.empty()) continue;
     const std::uint32_t columns = work->part->columns();
     kernels::Convert({work->out.base, work->out.stride_bytes, work->out.element},
-                     {reply_.data() + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
+                     {reply_data_ + work->reply_offset, RowBytes(batch_.wire_dtype, columns),
                       ElementOf(batch_.wire_dtype)},
                      work->part->output_rows(), columns);
   }
   keep_alive_ = Buffer();
-  done_(LookupResult{tables_->plan->version(), std::move(reply_)});
+  const std::size_t sent = frames_.sent_bytes();
+  done_(LookupResult{tables_->plan->version(), reply_.Part(sent, reply_.size()), sent});
 }
 
 }  // namespace embla

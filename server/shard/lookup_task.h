@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "server/shard/node_tables.h"
+#include "server/shard/reply_frames.h"
 #include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
 
@@ -26,7 +27,7 @@ class LookupTask final : public RequestTask {
   // Checks the batch against `tables` and lays out the reply. Does not take `done` on error.
   static absl::StatusOr<std::unique_ptr<LookupTask>> Make(const NodeContext& node,
                                                           NodeTablesPtr tables, LookupBatch batch,
-                                                          absl::Time deadline);
+                                                          absl::Time deadline, LookupFrames frames);
 
   // What the task needs until it is finished, and whom it tells.
   void SetCaller(Buffer keep_alive, LookupDone done);
@@ -39,11 +40,20 @@ class LookupTask final : public RequestTask {
   void Finish() override;
 
  private:
+  // Output rows of a part.
+  struct RowRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+
+    std::size_t size() const { return end - begin; }
+  };
   struct PartWork {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
     std::vector<ColumnSegment> segments;
     std::size_t reply_offset = 0;  // Bytes.
+    std::size_t first_chunk = 0;   // Of frames_; the next ones are this part's, too.
+    std::size_t chunk_rows = 1;    // Output rows of each; the last may have fewer.
     // Where devices write: the reply, or fp32 rows to be converted when all columns are there.
     kernels::Output out;
     Buffer staged;
@@ -53,24 +63,34 @@ class LookupTask final : public RequestTask {
     bool Reduces(const ColumnSegment& segment) const {
       return pooled() && segment.devices.size() > 1;
     }
+    // The part's rows are written in order, chunk by chunk, by whoever has them.
+    bool Streams() const { return !pooled() || (segments.size() == 1 && !Reduces(segments[0])); }
     // `out`, from a row and column of the part on.
     kernels::Output At(std::size_t row, std::uint32_t column) const;
   };
 
-  LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatch batch, absl::Time deadline);
+  LookupTask(const NodeContext& node, NodeTablesPtr tables, LookupBatch batch, absl::Time deadline,
+             LookupFrames frames);
 
   absl::Status Plan();
   absl::Status PlanPart(const LookupPart& part, PartWork& work);
   void PlaceReply();
+  void CutIntoChunks(PartWork& work);
 
   absl::Status RunParts(std::uint32_t device);
+  absl::Status RunPart(PartWork& work, std::uint32_t device, std::vector<std::size_t>& piece_at);
   absl::Status GatherPart(PartWork& work, std::uint32_t device);
-  absl::Status PoolSegment(PartWork& work, const ColumnSegment& segment, std::uint32_t device);
+  // Adds to `found`, in ids times columns.
+  absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device, std::size_t& found);
+  absl::Status PoolSegment(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
+                           std::size_t& found);
+  absl::Status PoolChunk(const PartWork& work, const ColumnSegment& segment, RowRange bags,
+                         std::span<BagSelection> slices, Device& own);
   absl::Status PoolForReduce(PartWork& work, const ColumnSegment& segment, std::uint32_t device,
                              std::vector<std::size_t>& piece_at);
-  // Selects the bags of every slice that `device` has in the segment.
+  // Selects the bags of every slice that `device` has in the segment; adds to `found`.
   std::span<BagSelection> SelectBags(PartWork& work, const ColumnSegment& segment,
-                                     std::uint32_t device);
+                                     std::uint32_t device, std::size_t& found);
   absl::Status Reduce(std::uint32_t device);
   std::vector<std::size_t> ReduceCounts() const;
   void WriteSums(const PartWork& work, std::size_t first_bag, std::size_t bags, ColumnRange columns,
@@ -87,7 +107,9 @@ class LookupTask final : public RequestTask {
   std::vector<std::unique_ptr<PartWork>> parts_;
   bool reduces_ = false;
   std::size_t reply_bytes_ = 0;
-  Buffer reply_;
+  SharedBuffer reply_;
+  std::byte* reply_data_ = nullptr;  // Of reply_: devices write, each its own bytes.
+  ReplyFrames frames_;
 };
 
 }  // namespace embla

@@ -45,7 +45,8 @@ class ShardNodeImpl final : public ShardNode {
 
   absl::Status InstallPlan(PlanPtr plan, NodeId self) override;
   PlanPtr plan() const override { return tables()->plan; }
-  void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline, LookupDone done) override;
+  void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline, LookupFrames frames,
+              LookupDone done) override;
   void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline, UpdateDone done) override;
   absl::Status ReadRows(const RowsQuery& query,
                         const std::function<absl::Status(Buffer)>& sink) override;
@@ -215,11 +216,11 @@ void ShardNodeImpl::Submit(std::unique_ptr<Task> task, DeviceSet devices, std::s
 }
 
 void ShardNodeImpl::Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
-                           LookupDone done) {
+                           LookupFrames frames, LookupDone done) {
   NodeTablesPtr tables = this->tables();
   if (batch.parts.empty()) return done(LookupResult{tables->plan->version(), Buffer()});
   absl::StatusOr<std::unique_ptr<LookupTask>> task =
-      LookupTask::Make(Context(), std::move(tables), std::move(batch), deadline);
+      LookupTask::Make(Context(), std::move(tables), std::move(batch), deadline, std::move(frames));
   if (!task.ok()) return done(Explain(task.status()));
   (*task)->SetCaller(std::move(keep_alive),
                      [this, done = std::move(done)](absl::StatusOr<LookupResult> result) {

@@ -50,7 +50,20 @@ struct ShardNodeOptions {
 
 struct LookupResult {
   PlanVersion plan_version{};
-  Buffer rows;  // Output rows of all parts in order, in the batch's wire dtype.
+  // Output rows of all parts in order, in the batch's wire dtype; without those that went to
+  // LookupFrames before.
+  SharedBuffer rows;
+  std::size_t sent_bytes = 0;  // Of those.
+};
+
+// Takes the first rows of a long reply while the others are still gathered.
+struct LookupFrames {
+  // About how many bytes of rows are worth a call of `send`.
+  std::size_t bytes = 0;
+  // Calls come one after the other, in the order of the rows, on device threads, and before `done`,
+  // which always gets the last rows; after an error, `done` gets just that. It must not block.
+  // Null: `done` gets all rows.
+  std::function<void(PlanVersion plan_version, SharedBuffer rows)> send;
 };
 
 struct UpdateResult {
@@ -86,7 +99,7 @@ class ShardNode {
   // Unavailable (the node has not installed the sender's plan yet), ResourceExhausted (queues
   // full), DeadlineExceeded.
   virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
-                      LookupDone done) = 0;
+                      LookupFrames frames, LookupDone done) = 0;
 
   // As Lookup. An error means that nothing was applied, except Unavailable: a replicated table's
   // update may have been applied here while a replica did not answer before the deadline. The same

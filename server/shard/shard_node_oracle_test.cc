@@ -364,7 +364,7 @@ class Oracle {
                                              RandomLookup(model, block, Pooling::kSum),
                                              RandomLookup(model, block, Pooling::kMean)};
         const absl::StatusOr<LookupResult> result =
-            cluster_.Lookup(block.node, Pack(header, parts));
+            cluster_.Lookup(block.node, Pack(header, parts), Pick({0, 1, 200, 1000}));
         ASSERT_TRUE(result.ok()) << result.status() << trace_;
         const std::byte* at = result->rows.data();
         CompareUnpooled(model, block, parts[0], header.wire_dtype, at);

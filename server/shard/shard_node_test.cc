@@ -101,8 +101,9 @@ class ShardNodeTest : public ::testing::Test {
     ASSERT_TRUE(cluster_->Install(std::move(plans)).ok());
   }
 
-  absl::StatusOr<LookupResult> Lookup(std::vector<LookupPartData> parts, LookupBatch header = {}) {
-    return cluster_->Lookup(kFirst, Pack(header, parts));
+  absl::StatusOr<LookupResult> Lookup(std::vector<LookupPartData> parts, LookupBatch header = {},
+                                      std::size_t frame_bytes = 0) {
+    return cluster_->Lookup(kFirst, Pack(header, parts), frame_bytes);
   }
   absl::StatusOr<UpdateResult> Update(const UpdateBatch& header,
                                       std::vector<UpdatePartData> parts) {
@@ -135,6 +136,14 @@ TEST_F(ShardNodeTest, APlanThatTheNodeDoesNotHaveYetIsUnavailable) {
   const absl::Status status = Lookup({Rows(Spec(1), Ids({1}))}, header).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("node n0 at plan 1"));
+}
+
+TEST_F(ShardNodeTest, AnIdOutsideTheTableFailsALookupThatIsSentInFrames) {
+  Start(2, {{Spec(1), ShardingType::kRowWise}});
+  std::vector<RowId> ids(64, RowId{1});
+  ids[40] = RowId{-3};
+  const absl::Status status = Lookup({Rows(Spec(1), ids)}, {}, /*frame_bytes=*/64).status();
+  EXPECT_EQ(status.code(), Code::kOutOfRange);
 }
 
 TEST_F(ShardNodeTest, AnEmptyBatchIsAnsweredEmpty) {
@@ -402,7 +411,7 @@ TEST_F(ShardNodeTest, FullQueuesAreResourceExhaustedAndEverybodyIsAnswered) {
   for (int i = 0; i < kRequests; ++i) {
     auto request = Pack(LookupBatch{}, {Rows(Spec(1), Ids({1}))});
     node->Lookup(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
-                 [&](const absl::StatusOr<LookupResult>& result) {
+                 LookupFrames{}, [&](const absl::StatusOr<LookupResult>& result) {
                    ++answered;
                    if (result.ok()) {
                      MutexLock lock(mu);

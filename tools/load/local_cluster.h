@@ -18,7 +18,7 @@ struct LocalClusterOptions {
   int nodes = 1;
   int devices_per_node = 1;
   std::int64_t memory_per_device = std::int64_t{4} << 30;
-  int threads_per_device = 1;
+  int threads_per_device = 0;  // 0: cores / devices.
 };
 
 class LocalCluster {

@@ -179,11 +179,31 @@ void LocalCluster::Restart(std::uint32_t index) {
   transport_.SetNode(specs_[index].id, nodes_[index].get());
 }
 
-absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch> request) {
-  return Await<LookupResult>([&](LookupDone done) {
+absl::StatusOr<LookupResult> LocalCluster::Lookup(NodeId id, Packed<LookupBatch> request,
+                                                  std::size_t frame_bytes) {
+  std::vector<SharedBuffer> pieces;
+  LookupFrames frames;
+  if (frame_bytes > 0) {
+    frames.bytes = frame_bytes;
+    frames.send = [&](PlanVersion, SharedBuffer rows) { pieces.push_back(std::move(rows)); };
+  }
+  absl::StatusOr<LookupResult> result = Await<LookupResult>([&](LookupDone done) {
     node(id).Lookup(std::move(request.batch), std::move(request.memory),
-                    absl::Now() + absl::Minutes(1), std::move(done));
+                    absl::Now() + absl::Minutes(1), std::move(frames), std::move(done));
   });
+  if (!result.ok() || pieces.empty()) return result;
+  EMBLA_CHECK(!result->rows.empty());  // The last rows always come with the end.
+  pieces.push_back(result->rows);
+  Buffer all = Buffer::Allocate(result->sent_bytes + result->rows.size());
+  std::size_t at = 0;
+  for (const SharedBuffer& piece : pieces) {
+    EMBLA_CHECK(piece.size() <= all.size() - at);
+    std::memcpy(all.data() + at, piece.data(), piece.size());
+    at += piece.size();
+  }
+  EMBLA_CHECK(at == all.size());
+  result->rows = std::move(all);
+  return result;
 }
 
 absl::StatusOr<UpdateResult> LocalCluster::Update(NodeId id, Packed<UpdateBatch> request,

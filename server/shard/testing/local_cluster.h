@@ -93,7 +93,9 @@ class LocalCluster {
   void TakeDown(std::uint32_t index);
 
   // Waits for the answer. The deadline is a minute away.
-  absl::StatusOr<LookupResult> Lookup(NodeId node, Packed<LookupBatch> request);
+  // With frame_bytes > 0 through LookupFrames; `rows` has all rows either way.
+  absl::StatusOr<LookupResult> Lookup(NodeId node, Packed<LookupBatch> request,
+                                      std::size_t frame_bytes = 0);
   absl::StatusOr<UpdateResult> Update(NodeId node, Packed<UpdateBatch> request,
                                       absl::Duration timeout = absl::Minutes(1));
 
