@@ -368,6 +368,32 @@ void CheckPlan(const Planned& planned, const BruteForce& brute) {
   }
 }
 
+std::string Describe(const Planned& planned) {
+  std::string text = "bound " + std::to_string(planned.solution.lower_bound) + ", certificate " +
+                     std::to_string(planned.solution.certificate.bound) + ", plan " +
+                     std::to_string(planned.solution.max_load) + ", operations " +
+                     std::to_string(planned.solution.operations) + "\n";
+  for (const Host& host : planned.problem.topology.hosts) {
+    text += host.name + " memory " + std::to_string(host.memory_bytes) + " ssd " +
+            std::to_string(host.ssd_bytes) + ":";
+    for (const Device& device : host.devices) {
+      text += " " + std::to_string(device.memory_bytes) + "/" + std::to_string(device.slowdown);
+    }
+    text += "\n";
+  }
+  for (std::size_t t = 0; t < planned.problem.tables.size(); ++t) {
+    const Choice& choice = planned.solution.choices[t];
+    text += planned.problem.tables[t].name + " type " +
+            std::to_string(static_cast<int>(choice.cut.type)) + " kernel " +
+            std::to_string(static_cast<int>(choice.cut.kernel)) + " shards " +
+            std::to_string(choice.cut.shards()) + " spread " +
+            std::to_string(static_cast<int>(planned.problem.tables[t].rules.spread)) + " on";
+    for (const std::uint32_t target : choice.targets) text += " " + std::to_string(target);
+    text += "\n";
+  }
+  return text;
+}
+
 TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
   const char* text = std::getenv("EMBLA_TEST_SEED");
   const std::uint64_t seed = text == nullptr ? 20261121 : std::strtoull(text, nullptr, 10);
@@ -403,6 +429,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
     EXPECT_LE(MsFromTicks(solution.max_load), MsFromTicks(optimum) * 1.0006 + 1e-8);
     tight += solution.certificate.price[0] > 0;
     CheckPlan(*planned, brute);
+    if (testing::Test::HasFailure()) std::cout << Describe(*planned);
   }
   std::cout << feasible << " with a plan (" << tight << " where memory has a price), " << infeasible
             << " without, " << refused << " refused\n";

@@ -195,6 +195,9 @@ class Enumerator {
       return cut.shards() <= set.devices.size();
     }
     if (shape == Shape::kDevices) return cut.shards() <= set.hosts.size();
+    if (shape == Shape::kGrid && cut.row_blocks == 1) {
+      return cut.column_blocks <= set.full_hosts.size();
+    }
     return cut.shards() == 1 ||
            (shape == Shape::kEverywhere && set.hosts.size() == set.devices.size());
   }

@@ -7,6 +7,10 @@
 namespace embla::planner {
 namespace {
 
+constexpr std::size_t kGrains = 4;           // Asked at every node.
+constexpr std::int64_t kGrainPartsMax = 16;  // Finer ones are hardly better than plain work.
+constexpr std::int64_t kGrainWhole = 8;
+
 // The most work whose time on a device with this slowdown is at most `z`.
 Ticks WorkWithin(Ticks z, std::int64_t slowdown) {
   const Int128 work = (static_cast<Int128>(z) << kSlowdownShift) / slowdown;
@@ -48,6 +52,7 @@ bool Search::Prepare(Ticks z) {
   for (const std::int64_t slowdown : machine_.slowdown) {
     work_limit_.push_back(WorkWithin(z, slowdown));
   }
+  work_limit_max_ = *std::max_element(work_limit_.begin(), work_limit_.end());
   struct Entry {
     Ticks work;
     std::uint32_t table;
@@ -99,20 +104,94 @@ bool Search::Prepare(Ticks z) {
     tables_.push_back(entry.table);
     order_of_.push_back(std::move(entry.order));
   }
+  return ChooseGrains();
+}
+
+std::int64_t Search::GrainsIn(const Grain& grain, Ticks work) const {
+  if (work <= 0) return 0;
+  return static_cast<std::int64_t>((static_cast<Int128>(work) * grain.parts - 1) / work_limit_max_);
+}
+
+Search::Grain Search::MakeGrain(std::int64_t parts, std::int64_t share) const {
+  Grain grain{parts, 0, share, {}};
+  grain.value =
+      (static_cast<Int128>(work_limit_max_ / (parts - 1)) << kPriceShift) * (kGrainWhole - share);
+  grain.rest.assign(tables_.size() + 1, 0);
+  for (std::size_t i = tables_.size(); i-- > 0;) {
+    const auto options = options_.of(tables_[i]);
+    Int128 least = -1;
+    for (const std::uint32_t o : order_of_[i]) {
+      const Option& option = options[o];
+      const Int128 cost = grain.value * GrainsIn(grain, option.work) * option.shards +
+                          Priced(option, option.total_work(), true) * share;
+      if (least < 0 || cost < least) least = cost;
+    }
+    grain.rest[i] = grain.rest[i + 1] + least;
+  }
+  return grain;
+}
+
+Int128 Search::GrainRoom(const Grain& grain, Int128 priced_room) const {
+  std::int64_t grains = 0;
+  for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
+    grains += GrainsIn(grain, work_limit_[d] - work_[d]);
+  }
+  return grain.value * grains + priced_room * grain.share;
+}
+
+bool Search::ChooseGrains() {
+  grains_.clear();
+  if (tables_.empty() || work_limit_max_ <= 0) return true;
+  const Int128 priced_room = PricedRoom();
+  std::vector<std::pair<double, Grain>> found;  // Fullness: an order, nothing more.
+  for (std::int64_t parts = 2; parts <= kGrainPartsMax; ++parts) {
+    std::optional<std::pair<double, Grain>> best;
+    for (std::int64_t share = 0; share < kGrainWhole; ++share) {
+      Grain grain = MakeGrain(parts, share);
+      const Int128 room = GrainRoom(grain, priced_room);
+      if (grain.rest[0] > room) return false;
+      const double full = static_cast<double>(grain.rest[0]) / (static_cast<double>(room) + 1);
+      if (!best || full > best->first) best.emplace(full, std::move(grain));
+    }
+    found.push_back(*std::move(best));
+  }
+  operations_ += kGrainPartsMax * kGrainWhole * static_cast<std::int64_t>(options_.all.size());
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (std::size_t i = 0; i < kGrains; ++i) grains_.push_back(std::move(found[i].second));
   return true;
 }
 
-Search::Answer Search::Decide(Ticks z, Order order, std::int64_t budget) {
-  order_ = order;
-  stop_at_ = operations_ + budget;
+Int128 Search::PricedRoom() const {
+  Int128 room = 0;
+  TierBytes free{};
+  for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
+    room += static_cast<Int128>(work_limit_[d] - work_[d]) << kPriceShift;
+    free[0] += machine_.capacity[d] - bytes_[d];
+  }
+  for (std::uint32_t h = 0; h < machine_.hosts(); ++h) {
+    for (std::size_t r = 1; r < kTiers; ++r) {
+      free[r] += machine_.host_capacity[h][r] - host_bytes_[h][r];
+    }
+  }
+  for (std::size_t r = 0; r < kTiers; ++r) room += static_cast<Int128>(free[r]) * prices_.byte[r];
+  return room;
+}
+
+Search::Answer Search::Decide(const Question& question) {
+  order_ = question.order;
+  stop_at_ = operations_ + question.budget;
+  detours_left_ = question.detours_max;
+  left_out_ = false;
   work_.assign(machine_.devices(), 0);
   bytes_.assign(machine_.devices(), 0);
   network_.assign(machine_.hosts(), 0);
   host_bytes_.assign(machine_.hosts(), {});
   choices_.assign(options_.tables(), {});
   operations_ += static_cast<std::int64_t>(options_.all.size());
-  if (!Prepare(z)) return Answer::kNone;
-  return Descend(0);
+  if (!Prepare(question.z)) return Answer::kNone;
+  const Answer answer = Descend(0);
+  return answer == Answer::kNone && left_out_ ? Answer::kUnknown : answer;
 }
 
 Layout Search::TakeLayout() const {
@@ -143,7 +222,10 @@ bool Search::HasRoom(std::size_t depth) const {
     if (rest.bytes[r] > free[r]) return false;
     priced_room += static_cast<Int128>(free[r]) * prices_.byte[r];
   }
-  return rest.priced <= priced_room;
+  if (rest.priced > priced_room) return false;
+  return std::all_of(grains_.begin(), grains_.end(), [&](const Grain& grain) {
+    return grain.rest[depth] <= GrainRoom(grain, priced_room);
+  });
 }
 
 Search::Answer Search::Descend(std::size_t depth) {
@@ -151,11 +233,19 @@ Search::Answer Search::Descend(std::size_t depth) {
   operations_ += machine_.devices();
   if (operations_ > stop_at_) return Answer::kUnknown;
   if (!HasRoom(depth)) return Answer::kNone;
+  const int detours = detours_left_;
+  Answer answer = Answer::kNone;
   for (const std::uint32_t option : order_of_[depth]) {
-    const Answer answer = TryOption(depth, option);
-    if (answer != Answer::kNone) return answer;
+    answer = TryOption(depth, option);
+    if (answer != Answer::kNone) break;
+    detours_left_ = detours - 1;  // For all but the first.
+    if (detours == 0) {
+      left_out_ = true;
+      break;
+    }
   }
-  return Answer::kNone;
+  detours_left_ = detours;
+  return answer;
 }
 
 Search::Answer Search::TryOption(std::size_t depth, std::uint32_t number) {
@@ -208,6 +298,8 @@ Search::Answer Search::PlaceShards(std::size_t depth, const Option& option, std:
   const std::uint32_t table = tables_[depth];
   Layout::Targets& targets = choices_[table].targets;
   if (targets.size() == option.shards) return Descend(depth + 1);
+  const int detours = detours_left_;
+  bool first = true;
   for (std::size_t i = first_rank; i < ranked.size(); ++i) {
     const std::uint32_t device = ranked[i];
     ++operations_;
@@ -221,12 +313,19 @@ Search::Answer Search::PlaceShards(std::size_t depth, const Option& option, std:
                     });
     operations_ += static_cast<std::int64_t>((i - first_rank) / 4);
     if (same_before) continue;
+    if (!first && detours == 0) {
+      left_out_ = true;
+      break;
+    }
+    detours_left_ = first ? detours : detours - 1;
+    first = false;
     Add(option, device, +1);
     targets.push_back(device);
     const Answer answer = PlaceShards(depth, option, i, ranked);
     if (answer == Answer::kPlan) return answer;
     targets.pop_back();
     Add(option, device, -1);
+    detours_left_ = detours;
     if (answer == Answer::kUnknown) return answer;
   }
   return Answer::kNone;
@@ -347,18 +446,29 @@ Ticks HighestLoad(const OptionSet& options, const Machine& machine) {
   return static_cast<Ticks>(std::min<Int128>(load, kTicksMax));
 }
 
+constexpr int kFinest = 7;      // Questions come as near as 2^-7 of the interval.
+constexpr int kQuestions = 12;  // Each may spend that part of the budget.
+
+// Asks with few detours first, in both orders, and at last without limit.
+Search::Answer AskForPlan(Search& search, Ticks z, std::int64_t budget) {
+  using Order = Search::Order;
+  for (const int detours : {0, 1, 2, 3, 5, 8}) {
+    for (const Order order : {Order::kEmptiestFirst, Order::kFullestFirst}) {
+      const Search::Answer answer = search.Decide({z, order, detours, budget / 16});
+      if (answer != Search::Answer::kUnknown) return answer;
+    }
+  }
+  return search.Decide({z, Order::kFullestFirst, Search::kAnyDetours, budget / 2});
+}
+
 }  // namespace
 
 SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, const Prices& prices,
                              const SearchLimits& limits, std::optional<Layout>* best) {
   using Answer = Search::Answer;
-  using Order = Search::Order;
-  constexpr int kFinest = 7;      // Questions come as near as 2^-7 of the interval.
-  constexpr int kQuestions = 12;  // Each may spend that part of the budget.
   Search search(options, machine, prices);
   if (!best->has_value()) {
-    const Answer answer =
-        search.Decide(HighestLoad(options, machine), Order::kEmptiestFirst, limits.operations_max);
+    const Answer answer = AskForPlan(search, HighestLoad(options, machine), limits.operations_max);
     if (answer != Answer::kPlan) {
       return {answer == Answer::kNone ? kTicksMax : limits.bound, search.operations()};
     }
@@ -367,6 +477,7 @@ SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, c
   Ticks high = (*best)->FindPeak().load;     // There is such a plan.
   Ticks low = std::min(limits.bound, high);  // There is none below.
   int below_high = 1, above_low = 1;         // Distances, as powers of 1 / 2 of the interval.
+  const std::int64_t share = limits.operations_max / kQuestions;
   while (search.operations() < limits.operations_max &&
          (below_high <= kFinest || above_low <= kFinest)) {
     const Int128 allowed = static_cast<Int128>(low) * limits.goal_gap_ppm / 1'000'000;
@@ -374,17 +485,15 @@ SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, c
     const bool for_plan = below_high <= above_low;
     const Ticks z = for_plan ? high - std::max<Ticks>(1, (high - low) >> below_high)
                              : low + ((high - low) >> above_low);
-    const Order order = below_high % 2 != 0 ? Order::kFullestFirst : Order::kEmptiestFirst;
-    const Answer answer = search.Decide(z, order, limits.operations_max / kQuestions);
+    const Answer answer =
+        for_plan ? AskForPlan(search, z, share) : search.Decide({.z = z, .budget = share});
     if (answer == Answer::kPlan) {
       best->emplace(search.TakeLayout());
       high = (*best)->FindPeak().load;
     } else if (answer == Answer::kNone) {
       low = z + 1;
-    } else if (for_plan) {
-      ++below_high;
     } else {
-      ++above_low;
+      ++(for_plan ? below_high : above_low);
     }
   }
   return {low, search.operations()};

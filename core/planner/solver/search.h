@@ -26,8 +26,18 @@ class Search {
   // Borrowed; outlive this object.
   Search(const OptionSet& options, const Machine& machine, const Prices& prices);
 
-  // kUnknown: `budget` operations were not enough. After kPlan, TakeLayout() has the plan.
-  Answer Decide(Ticks z, Order order, std::int64_t budget);
+  struct Question {
+    Ticks z = 0;
+    Order order = Order::kFullestFirst;
+    // Choices on the way to a plan that may differ from the one that looks best. Few of them find
+    // plans soon; only without a limit is there a "no".
+    int detours_max = kAnyDetours;
+    std::int64_t budget = 0;  // Operations.
+  };
+  static constexpr int kAnyDetours = 1 << 30;
+
+  // kUnknown: the budget or the detours were not enough. After kPlan, TakeLayout() has the plan.
+  Answer Decide(const Question& question);
   Layout TakeLayout() const;
 
   std::int64_t operations() const { return operations_; }
@@ -45,7 +55,23 @@ class Search {
     Ticks smallest_shard = kTicksMax;
   };
 
+  // A dual feasible function: shards with x_i > 0 that fit a room r of work satisfy
+  // sum(ceil(parts x_i / z) - 1) <= ceil(parts r / z) - 1. Mixed with priced work, since a table
+  // spread thinly has no grains.
+  struct Grain {
+    std::int64_t parts = 2;
+    Int128 value = 0;          // Of a grain, in ticks x 2^-20.
+    std::int64_t share = 0;    // Factor of the priced work.
+    std::vector<Int128> rest;  // By depth, as Rest.
+  };
+
   bool Prepare(Ticks z);
+  // The grains that leave least room at the start; false: some refutes z at once.
+  bool ChooseGrains();
+  Grain MakeGrain(std::int64_t parts, std::int64_t share) const;
+  std::int64_t GrainsIn(const Grain& grain, Ticks work) const;
+  Int128 PricedRoom() const;
+  Int128 GrainRoom(const Grain& grain, Int128 priced_room) const;
   Answer Descend(std::size_t depth);
   Answer TryOption(std::size_t depth, std::uint32_t option);
   Answer PlaceShards(std::size_t depth, const Option& option, std::size_t first_rank,
@@ -71,10 +97,14 @@ class Search {
   std::vector<std::vector<std::uint32_t>> order_of_;  // By depth: options, least cost first.
   std::vector<Rest> rest_;                            // By depth; one more at the end.
   std::vector<Ticks> work_limit_;                     // By device: the most work with a load <= z.
+  Ticks work_limit_max_ = 0;
+  std::vector<Grain> grains_;
 
   Ticks z_ = 0;
   Order order_ = Order::kFullestFirst;
   std::int64_t stop_at_ = 0;
+  int detours_left_ = 0;
+  bool left_out_ = false;  // Some choice was skipped for want of detours.
   std::vector<Ticks> work_;
   std::vector<std::int64_t> bytes_;
   std::vector<Ticks> network_;
