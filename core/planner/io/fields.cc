@@ -173,6 +173,17 @@ void Fields::Texts(std::string_view name, std::vector<std::string>* value) {
   }
 }
 
+void Fields::Integers(std::string_view name, std::vector<std::int64_t>* value) {
+  const Document* const json = Take(name);
+  if (json == nullptr) return;
+  value->clear();
+  if (!json->is_array()) return Fail(name, "is not a list of integers");
+  for (const Document& item : *json) {
+    if (!IsInt64(item)) return Fail(name, "is not a list of integers");
+    value->push_back(item.get<std::int64_t>());
+  }
+}
+
 void Fields::Bytes(std::string_view name, std::int64_t* value) {
   const Document& json = Any(name);
   if (json.is_null()) return;

@@ -36,6 +36,7 @@ class Fields {
   void Bool(std::string_view name, bool* value);
   void Text(std::string_view name, std::string* value);
   void Texts(std::string_view name, std::vector<std::string>* value);
+  void Integers(std::string_view name, std::vector<std::int64_t>* value);
   // An integer, or text as "32GiB" (KiB, MiB, GiB, TiB).
   void Bytes(std::string_view name, std::int64_t* value);
   // A word of an enum, as `parse` reads it.
@@ -66,6 +67,8 @@ class Fields {
   void Fail(std::string_view name, std::string_view problem);
   // The first error; else the first field that was not taken.
   absl::Status Finish() const;
+  // The same for documents of which only a part is read.
+  absl::Status FinishIgnoringOthers() const { return error_; }
 
  private:
   template <typename Enum>
