@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
+
+#include "core/planner/solver/ratio.h"
 
 namespace embla::planner {
 namespace {
@@ -53,8 +57,10 @@ bool Search::Prepare(Ticks z) {
     work_limit_.push_back(WorkWithin(z, slowdown));
   }
   work_limit_max_ = *std::max_element(work_limit_.begin(), work_limit_.end());
+  const std::int64_t per_limit = Reciprocal(work_limit_max_);
+  const std::int64_t per_capacity = Reciprocal(machine_.TotalCapacity()[0] / machine_.devices());
   struct Entry {
-    Ticks work;
+    std::int64_t size;
     std::uint32_t table;
     Rest least;
     std::vector<std::uint32_t> order;
@@ -84,11 +90,13 @@ bool Search::Prepare(Ticks z) {
     if (costs.empty()) return false;
     std::sort(costs.begin(), costs.end());
     for (const auto& [cost, o] : costs) entry.order.push_back(o);
-    entry.work = options[entry.order.front()].work;
+    const Option& likely = options[entry.order.front()];
+    entry.size = Ratio(likely.work, per_limit);
+    if (by_bytes_) entry.size = std::max(entry.size, Ratio(likely.bytes[0], per_capacity));
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.work != b.work ? a.work > b.work : a.table < b.table;
+    return a.size != b.size ? a.size > b.size : a.table < b.table;
   });
   tables_.clear();
   order_of_.clear();
@@ -180,6 +188,7 @@ Int128 Search::PricedRoom() const {
 
 Search::Answer Search::Decide(const Question& question) {
   order_ = question.order;
+  by_bytes_ = question.by_bytes;
   stop_at_ = operations_ + question.budget;
   detours_left_ = question.detours_max;
   left_out_ = false;
@@ -427,76 +436,6 @@ bool Search::SameHost(std::uint32_t a, std::uint32_t b) const {
   std::sort(x.begin(), x.end());
   std::sort(y.begin(), y.end());
   return x == y;
-}
-
-namespace {
-
-// No plan can have a higher load.
-Ticks HighestLoad(const OptionSet& options, const Machine& machine) {
-  Int128 sum = 0;
-  for (std::uint32_t t = 0; t < options.tables(); ++t) {
-    Ticks most = 0;
-    for (const Option& option : options.of(t)) {
-      most = std::max({most, option.total_work(), option.total_host_work()});
-    }
-    sum += most;
-  }
-  const std::int64_t slowest = *std::max_element(machine.slowdown.begin(), machine.slowdown.end());
-  const Int128 load = (sum * std::max(slowest, kSlowdownOne) >> kSlowdownShift) + 1;
-  return static_cast<Ticks>(std::min<Int128>(load, kTicksMax));
-}
-
-constexpr int kFinest = 7;      // Questions come as near as 2^-7 of the interval.
-constexpr int kQuestions = 12;  // Each may spend that part of the budget.
-
-// Asks with few detours first, in both orders, and at last without limit.
-Search::Answer AskForPlan(Search& search, Ticks z, std::int64_t budget) {
-  using Order = Search::Order;
-  for (const int detours : {0, 1, 2, 3, 5, 8}) {
-    for (const Order order : {Order::kEmptiestFirst, Order::kFullestFirst}) {
-      const Search::Answer answer = search.Decide({z, order, detours, budget / 16});
-      if (answer != Search::Answer::kUnknown) return answer;
-    }
-  }
-  return search.Decide({z, Order::kFullestFirst, Search::kAnyDetours, budget / 2});
-}
-
-}  // namespace
-
-SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, const Prices& prices,
-                             const SearchLimits& limits, std::optional<Layout>* best) {
-  using Answer = Search::Answer;
-  Search search(options, machine, prices);
-  if (!best->has_value()) {
-    const Answer answer = AskForPlan(search, HighestLoad(options, machine), limits.operations_max);
-    if (answer != Answer::kPlan) {
-      return {answer == Answer::kNone ? kTicksMax : limits.bound, search.operations()};
-    }
-    best->emplace(search.TakeLayout());
-  }
-  Ticks high = (*best)->FindPeak().load;     // There is such a plan.
-  Ticks low = std::min(limits.bound, high);  // There is none below.
-  int below_high = 1, above_low = 1;         // Distances, as powers of 1 / 2 of the interval.
-  const std::int64_t share = limits.operations_max / kQuestions;
-  while (search.operations() < limits.operations_max &&
-         (below_high <= kFinest || above_low <= kFinest)) {
-    const Int128 allowed = static_cast<Int128>(low) * limits.goal_gap_ppm / 1'000'000;
-    if (high - low <= allowed) break;
-    const bool for_plan = below_high <= above_low;
-    const Ticks z = for_plan ? high - std::max<Ticks>(1, (high - low) >> below_high)
-                             : low + ((high - low) >> above_low);
-    const Answer answer =
-        for_plan ? AskForPlan(search, z, share) : search.Decide({.z = z, .budget = share});
-    if (answer == Answer::kPlan) {
-      best->emplace(search.TakeLayout());
-      high = (*best)->FindPeak().load;
-    } else if (answer == Answer::kNone) {
-      low = z + 1;
-    } else {
-      ++(for_plan ? below_high : above_low);
-    }
-  }
-  return {low, search.operations()};
 }
 
 }  // namespace embla::planner

@@ -9,8 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/planner/solver/bound.h"
@@ -29,6 +27,7 @@ class Search {
   struct Question {
     Ticks z = 0;
     Order order = Order::kFullestFirst;
+    bool by_bytes = false;  // Tables with much work or many bytes first, not only much work.
     // Choices on the way to a plan that may differ from the one that looks best. Few of them find
     // plans soon; only without a limit is there a "no".
     int detours_max = kAnyDetours;
@@ -102,6 +101,7 @@ class Search {
 
   Ticks z_ = 0;
   Order order_ = Order::kFullestFirst;
+  bool by_bytes_ = false;
   std::int64_t stop_at_ = 0;
   int detours_left_ = 0;
   bool left_out_ = false;  // Some choice was skipped for want of detours.
@@ -112,20 +112,5 @@ class Search {
   std::vector<Choice> choices_;  // By table.
   std::int64_t operations_ = 0;
 };
-
-struct SearchLimits {
-  Ticks bound = 0;  // Proven already.
-  std::int64_t goal_gap_ppm = 0;
-  std::int64_t operations_max = 0;
-};
-struct SearchOutcome {
-  Ticks bound = 0;  // kTicksMax: it is proven that there is no plan at all.
-  std::int64_t operations = 0;
-};
-
-// Narrows the interval from the bound to the load of `best` by such questions, from both ends.
-// Where `best` is empty any plan is looked for first.
-SearchOutcome NarrowBySearch(const OptionSet& options, const Machine& machine, const Prices& prices,
-                             const SearchLimits& limits, std::optional<Layout>* best);
 
 }  // namespace embla::planner

@@ -7,10 +7,10 @@
 #include "core/base/status_macros.h"
 #include "core/planner/problem/cost_model.h"
 #include "core/planner/problem/machine.h"
+#include "core/planner/solver/narrow.h"
 #include "core/planner/solver/options.h"
 #include "core/planner/solver/portfolio.h"
 #include "core/planner/solver/replicas.h"
-#include "core/planner/solver/search.h"
 #include "core/planner/solver/shortage.h"
 
 namespace embla::planner {

@@ -25,7 +25,7 @@ struct SolveOptions {
   // Options looked at, devices compared, search nodes: about 1 .. 5 ns each. 0: by size.
   std::int64_t operations_max = 0;
   // Of them, at most this many on the exhaustive search; 0 turns it off.
-  std::int64_t search_operations_max = 40'000'000;
+  std::int64_t search_operations_max = 60'000'000;
 };
 
 struct Planned {
