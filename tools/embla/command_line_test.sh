@@ -41,4 +41,25 @@ expect 0 "16 slices on 16 devices of 2 nodes" plan table "${shape[@]}" --nodes 2
 expect 0 '"rows": 100000000,' plan table "${shape[@]}" --nodes 2 --devices-per-node 8 -o json
 expect 0 '"rows": 100000000,' -o json plan table "${shape[@]}" --nodes 2 --devices-per-node 8
 
+# The planner, without a cluster.
+inputs="$(mktemp -d)"
+trap 'rm -rf "$inputs"' EXIT
+printf 'name,rows,dim,pooling\na,1000000,64,3\nb,500000,128,1\n"c, d",10,16,20\n' >"$inputs/t.csv"
+printf '"*": {kernels: [device]}\n' >"$inputs/rules.yaml"
+solve=(plan solve --tables "$inputs/t.csv")
+expect 0 "3 tables on 1 host, 2 devices" "${solve[@]}" --topology 1x2 --check
+expect 0 '"lower_bound_ms":' "${solve[@]}" --topology 1x2 -o json --svg "$inputs/plan.svg"
+expect 0 "embla" "${solve[@]}" --topology 2x2 --cost embla --batch 64
+expect 2 "tables is required" plan solve --topology 1x2
+expect 2 "topology is missing" "${solve[@]}"
+expect 2 "torchrec, embla" "${solve[@]}" --topology 1x2 --cost cheap
+expect 4 "cannot read" plan solve --tables "$inputs/none.csv" --topology 1x2
+expect 5 "device" "${solve[@]}" --topology 1x2 --device-memory 1MiB \
+  --constraints "$inputs/rules.yaml"
+grep -q "</svg>" "$inputs/plan.svg" || failed=1
+"$embla" "${solve[@]}" --topology 1x2 -o json >"$inputs/plan.json"
+check=(plan check "$inputs/plan.json" --tables "$inputs/t.csv")
+expect 0 "accepted" "${check[@]}" --topology 1x2
+expect 5 "topology changed" "${check[@]}" --topology 1x3
+
 exit "$failed"

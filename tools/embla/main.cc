@@ -20,6 +20,7 @@
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
+#include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
 
 namespace embla::cli {
@@ -34,6 +35,8 @@ struct Invocation {
 
   TableFlags table;
   StatedNodes stated;
+  PlanSolveFlags solve;
+  std::string plan_file;
   LookupFlags lookup;
   std::string table_name;
   std::vector<std::string> assignments;
@@ -168,6 +171,38 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
       ->required();
 }
 
+void AddPlanInputFlags(CLI::App& verb, PlanInputFlags& input) {
+  verb.add_option("--tables", input.tables, "CSV, JSON or YAML file; may hold a whole problem")
+      ->required();
+  verb.add_option("--topology", input.topology, "as 2x8 (hosts x devices), or a JSON or YAML file");
+  verb.add_option("--device-memory", input.device_memory, "with 2x8: as 80GiB; default 32GiB");
+  verb.add_option("--constraints", input.constraints, "JSON or YAML file: rules by table");
+  verb.add_option("--calibration", input.calibration, "JSON or YAML file: measured factors");
+  verb.add_option("--batch", input.batch, "samples per device and step; default 512");
+  verb.add_option("--reserve", input.reserve, "share of device memory kept free; default 0.15");
+  verb.add_option("--cost", input.cost, "torchrec (default) or embla");
+  verb.add_option("--replicas", input.replicas, "replica groups: a number, or auto; default 1");
+}
+
+// Without a cluster.
+void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
+  CLI::App* solve = AddVerb(
+      noun, "solve", "plan tables on machines, with a proof; no cluster is asked", in, [&in] {
+        const absl::Time start = absl::Now();
+        return PlanSolveVerb(
+            in.solve, [start] { return absl::ToDoubleSeconds(absl::Now() - start); }, in.output());
+      });
+  AddPlanInputFlags(*solve, in.solve.input);
+  solve->add_option("--svg", in.solve.svg, "write a picture of loads and memory to this file");
+  solve->add_flag("--check", in.solve.check, "let the independent checker accept the plan");
+  solve->add_flag("--all", in.solve.all_tables, "show every table, not only the largest");
+  CLI::App* check =
+      AddVerb(noun, "check", "check a plan and its proof, without the solver's code", in,
+              [&in] { return PlanCheckVerb(in.plan_file, in.solve.input, in.output()); });
+  check->add_option("plan", in.plan_file, "what plan solve -o json printed")->required();
+  AddPlanInputFlags(*check, in.solve.input);
+}
+
 void AddPlanVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "plan", "which device holds what");
   CLI::App* show = AddAdminVerb(
@@ -186,6 +221,7 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
   table->add_option("--memory-per-device", in.stated.device_memory_bytes, "bytes, or 64GiB")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("64GiB");
+  AddPlannerVerbs(noun, in);
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {

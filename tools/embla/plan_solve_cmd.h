@@ -1,0 +1,31 @@
+// embla plan solve, embla plan check: the planner without a cluster.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "tools/embla/output.h"
+#include "tools/embla/plan_input.h"
+
+namespace embla::cli {
+
+struct PlanSolveFlags {
+  PlanInputFlags input;
+  std::string prev;  // A plan as JSON, to start from.
+  std::string svg;   // File for the picture.
+  bool check = false;
+  bool all_tables = false;
+};
+
+// Solves and prints. `seconds` is a clock for solve_ms. Errors: InvalidArgument for wrong input,
+// ResourceExhausted when no plan fits the memory.
+absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<double()>& seconds,
+                           const Output& output);
+
+// Checks the plan of the file `plan` against the inputs, by code that the solver does not use.
+// FailedPrecondition says what does not hold, or which input the plan was not made for.
+absl::Status PlanCheckVerb(const std::string& plan, const PlanInputFlags& input,
+                           const Output& output);
+
+}  // namespace embla::cli
