@@ -400,10 +400,10 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
   std::cout << "seed " << seed << " (EMBLA_TEST_SEED)\n";
   Random random(seed);
   int feasible = 0, infeasible = 0, refused = 0, tight = 0;
-  while (feasible + infeasible < 1500 && !testing::Test::HasFailure()) {
+  while (feasible + infeasible < 1000 && !testing::Test::HasFailure()) {
     const Problem problem = RandomProblem(random);
     SCOPED_TRACE("case " + std::to_string(feasible + infeasible + refused));
-    const absl::StatusOr<Planned> planned = Solve(problem);
+    const absl::StatusOr<Planned> planned = Solve(problem, {.search_operations_max = 20'000'000});
     if (planned.status().code() == absl::StatusCode::kInvalidArgument) {
       ++refused;
       // Rules that contradict each other: nothing to try.
@@ -433,7 +433,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
   }
   std::cout << feasible << " with a plan (" << tight << " where memory has a price), " << infeasible
             << " without, " << refused << " refused\n";
-  EXPECT_GE(feasible, 500);
+  EXPECT_GE(feasible, 400);
   EXPECT_GE(infeasible, 50);
 }
 

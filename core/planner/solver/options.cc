@@ -67,8 +67,9 @@ bool Beats(const Option& a, const Option& b, bool one_host, bool even) {
 
 class Enumerator {
  public:
-  Enumerator(const Problem& problem, const Machine& machine, const CostModel& cost)
-      : problem_(problem), machine_(machine), cost_(cost) {}
+  Enumerator(const Problem& problem, const Machine& machine, const CostModel& cost,
+             std::span<const std::optional<Cut>> kept)
+      : problem_(problem), machine_(machine), cost_(cost), kept_cuts_(kept) {}
 
   absl::Status Run(OptionSet* out) {
     std::vector<std::uint32_t> every(machine_.devices());
@@ -103,7 +104,7 @@ class Enumerator {
       }
     }
     if (found_.empty()) return NoOption(table, out->sets[set]);
-    Prune(out->sets[set]);
+    Prune(out->sets[set], kept_cuts_.empty() ? std::nullopt : kept_cuts_[out->set_of.size() - 1]);
     out->all.insert(out->all.end(), found_.begin(), found_.end());
     out->begin.push_back(static_cast<std::uint32_t>(out->all.size()));
     return absl::OkStatus();
@@ -211,7 +212,7 @@ class Enumerator {
         {price.work, price.host_work, price.bytes, price.bytes_total, cut.shards(), shape, cut});
   }
 
-  void Prune(const DeviceSet& set) {
+  void Prune(const DeviceSet& set, const std::optional<Cut>& keep) {
     const bool one_host = set.hosts.size() == 1;
     const bool even = set.full_hosts.size() == set.hosts.size() &&
                       std::all_of(set.hosts.begin(), set.hosts.end(), [&](std::uint32_t host) {
@@ -220,6 +221,10 @@ class Enumerator {
     kept_.clear();
     for (std::size_t b = 0; b < found_.size(); ++b) {
       bool beaten = false;
+      if (keep && found_[b].cut == *keep) {
+        kept_.push_back(found_[b]);
+        continue;
+      }
       for (std::size_t a = 0; a < found_.size() && !beaten; ++a) {
         if (a == b || !Beats(found_[a], found_[b], one_host, even)) continue;
         // Of two that beat each other the first stays.
@@ -243,6 +248,7 @@ class Enumerator {
   const Problem& problem_;
   const Machine& machine_;
   const CostModel& cost_;
+  const std::span<const std::optional<Cut>> kept_cuts_;
   using RulesKey = std::tuple<std::vector<std::string>, std::vector<std::string>,
                               std::vector<std::string>, std::string>;
   std::map<RulesKey, std::uint32_t> set_by_rules_;
@@ -255,9 +261,10 @@ class Enumerator {
 }  // namespace
 
 absl::StatusOr<OptionSet> MakeOptions(const Problem& problem, const Machine& machine,
-                                      const CostModel& cost) {
+                                      const CostModel& cost,
+                                      std::span<const std::optional<Cut>> kept) {
   OptionSet options;
-  EMBLA_RETURN_IF_ERROR(Enumerator(problem, machine, cost).Run(&options));
+  EMBLA_RETURN_IF_ERROR(Enumerator(problem, machine, cost, kept).Run(&options));
   return options;
 }
 

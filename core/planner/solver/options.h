@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,9 +66,11 @@ struct OptionSet {
 };
 
 // InvalidArgument names the table and the rules that leave no cut; ResourceExhausted the table
-// whose smallest shard fits no device, with both sizes.
+// whose smallest shard fits no device, with both sizes. `kept`: by table, a cut that stays even
+// if another one beats it.
 absl::StatusOr<OptionSet> MakeOptions(const Problem& problem, const Machine& machine,
-                                      const CostModel& cost);
+                                      const CostModel& cost,
+                                      std::span<const std::optional<Cut>> kept = {});
 
 // The choice that uses `option`, without targets.
 Placement PlacementOf(Shape shape);
