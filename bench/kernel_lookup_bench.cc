@@ -1,6 +1,6 @@
 // How close do lookups come to reading the same random rows? Pooled sums are divided by the best
 // random-row read of the same round (XOR of all words), unpooled rows by the best random-row copy
-// into the same buffer; both with prefetch 0..32 rows, same pages, one thread, fp32.
+// into the same buffer; both with prefetch 0..64 rows, same pages, one thread, fp32.
 //
 //   kernel_lookup_bench [-o json] [--mib N] [--rounds N] [--tune]
 //
@@ -19,6 +19,7 @@
 #include "kernels/initialize.h"
 #include "kernels/lookup.h"
 #include "server/storage/memory_arena.h"
+#include "server/storage/prefetch_tuner.h"
 
 namespace embla::bench {
 namespace {
@@ -49,13 +50,13 @@ class LookupBench {
   void Verify() {
     std::vector<std::uint32_t> slots(kBagLength);
     for (std::uint32_t i = 0; i < kBagLength; ++i) slots[i] = (i * 7919u) % table_rows_;
-    Pool(slots, {});
+    Pool(slots, nullptr);
     for (std::uint32_t c = 0; c < rows_.columns; ++c) {
       float sum = 0.0f;
       for (const std::uint32_t slot : slots) sum += Row(slot)[c];
       if (sum != out_[c]) Fail("pool");
     }
-    Gather(slots, {});
+    Gather(slots, nullptr);
     for (std::size_t i = 0; i < slots.size(); ++i) {
       if (std::memcmp(&out_[i * rows_.columns], Row(slots[i]), rows_.stride_bytes) != 0) {
         Fail("gather");
@@ -73,10 +74,10 @@ class LookupBench {
       contenders.push_back({"random copy" + suffix, true, "copy",
                             [this, distance](auto slots) { Copy(slots, distance); }});
     }
-    AddKernels("", {}, contenders);
-    for (const std::uint32_t distance : {0u, 2u, 4u, 8u, 16u, 32u, 64u}) {
-      if (options.tune)
-        AddKernels(", prefetch " + std::to_string(distance), {distance}, contenders);
+    contenders.push_back({"pool-20", false, "read", [this](auto slots) { Pool(slots, nullptr); }});
+    contenders.push_back({"gather", false, "copy", [this](auto slots) { Gather(slots, nullptr); }});
+    for (const std::uint32_t distance : PrefetchTuner::kDistances) {
+      if (options.tune) AddKernels(distance, contenders);
     }
     RoundsOptions rounds;
     rounds.rounds = options.rounds;
@@ -87,12 +88,13 @@ class LookupBench {
   }
 
  private:
-  void AddKernels(const std::string& suffix, const kernels::LookupTuning& tuning,
-                  std::vector<Contender>& contenders) {
+  void AddKernels(std::uint32_t distance, std::vector<Contender>& contenders) {
+    const std::string suffix = ", prefetch " + std::to_string(distance);
+    const kernels::PrefetchTuning fixed{distance};
     contenders.push_back(
-        {"pool-20" + suffix, false, "read", [this, tuning](auto slots) { Pool(slots, tuning); }});
+        {"pool-20" + suffix, false, "read", [this, fixed](auto slots) { Pool(slots, &fixed); }});
     contenders.push_back(
-        {"gather" + suffix, false, "copy", [this, tuning](auto slots) { Gather(slots, tuning); }});
+        {"gather" + suffix, false, "copy", [this, fixed](auto slots) { Gather(slots, &fixed); }});
   }
   const float* Row(std::uint32_t slot) const {
     return static_cast<const float*>(rows_.base) + std::size_t{slot} * rows_.columns;
@@ -101,11 +103,18 @@ class LookupBench {
     std::fprintf(stderr, "%s: wrong result\n", what);
     std::exit(1);
   }
-  void Gather(std::span<const std::uint32_t> slots, const kernels::LookupTuning& tuning) {
+  // `fixed` null: the tuner chooses, as in a store.
+  void Gather(std::span<const std::uint32_t> slots, const kernels::PrefetchTuning* fixed) {
     const kernels::Output out{out_.data(), rows_.stride_bytes, rows_.element};
     for (std::size_t begin = 0; begin < slots.size(); begin += kBatch) {
       const auto batch = slots.subspan(begin, std::min(kBatch, slots.size() - begin));
-      kernels::Gather(rows_, batch, out, tuning);
+      if (fixed != nullptr) {
+        kernels::Gather(rows_, batch, out, *fixed);
+        continue;
+      }
+      gather_prefetch_.Run(batch.size(), [&](kernels::PrefetchTuning tuning) {
+        kernels::Gather(rows_, batch, out, tuning);
+      });
     }
   }
   void Copy(std::span<const std::uint32_t> slots, std::size_t distance) {
@@ -114,13 +123,19 @@ class LookupBench {
       CopyRows(array_, batch, reinterpret_cast<std::byte*>(out_.data()), distance);
     }
   }
-  void Pool(std::span<const std::uint32_t> slots, const kernels::LookupTuning& tuning) {
+  void Pool(std::span<const std::uint32_t> slots, const kernels::PrefetchTuning* fixed) {
     const std::size_t ids = lengths_.size() * kBagLength;
     const kernels::Output out{out_.data(), rows_.stride_bytes, rows_.element};
     for (std::size_t begin = 0; begin < slots.size(); begin += ids) {
       const auto batch = slots.subspan(begin, std::min(ids, slots.size() - begin));
       const auto bags = std::span<const std::uint32_t>(lengths_).first(batch.size() / kBagLength);
-      kernels::Pool(rows_, {batch, bags, nullptr}, out, tuning);
+      if (fixed != nullptr) {
+        kernels::Pool(rows_, {batch, bags, nullptr}, out, *fixed);
+        continue;
+      }
+      pool_prefetch_.Run(batch.size(), [&](kernels::PrefetchTuning tuning) {
+        kernels::Pool(rows_, {batch, bags, nullptr}, out, tuning);
+      });
     }
   }
 
@@ -129,6 +144,8 @@ class LookupBench {
   std::uint32_t table_rows_;
   std::vector<std::uint32_t> lengths_;
   std::vector<float> out_;
+  PrefetchTuner gather_prefetch_;
+  PrefetchTuner pool_prefetch_;
   volatile std::uint32_t checksum_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // How close do optimizer steps come to reading and writing the same rows? Ratio to the best
 // read-modify-write of the same rows of weights and state in the same round (every word + 1,
-// prefetch 0..32 rows), same pages, one thread, fp32. The steps also read the gradients.
+// prefetch 0..64 rows), same pages, one thread, fp32. The steps also read the gradients.
 //
 //   kernel_update_bench [-o json] [--mib N] [--rounds N]
 //
-// Weights and state together have N MiB (1024) on huge pages. Batches of 4096 ascending slots.
+// Weights and state together have N MiB (1024) on huge pages. Batches of ascending slots.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,13 +18,16 @@
 #include "bench/memory/rounds.h"
 #include "kernels/optimizer_step.h"
 #include "server/storage/memory_arena.h"
+#include "server/storage/prefetch_tuner.h"
 
 namespace embla::bench {
 namespace {
 
 using kernels::StepRule;
 
-constexpr std::size_t kBatch = 4096;
+// Summed gradients of a batch, as the server steps them (server/table/update_share.cc): they stay
+// in the second-level cache.
+constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
 
 struct Options {
   bool json = false;
@@ -50,11 +53,12 @@ class UpdateBench {
  public:
   UpdateBench(StepRule rule, std::uint32_t dim, std::size_t bytes)
       : dim_(dim),
+        batch_(kBatchBytes / (dim * sizeof(float))),
         element_floats_(kernels::ElementStateArrays(rule) * std::size_t{dim}),
         row_floats_(kernels::RowStateFloats(rule)),
         table_rows_(static_cast<std::uint32_t>(
             bytes / (sizeof(float) * (dim + element_floats_ + row_floats_)))),
-        gradients_(kBatch * dim, 0.01f) {
+        gradients_(batch_ * dim, 0.01f) {
     parameters_.rule = rule;
     weights_ = MapFloats(dim);
     element_state_ = MapFloats(element_floats_);
@@ -106,8 +110,8 @@ class UpdateBench {
     RoundsOptions rounds;
     rounds.rounds = options.rounds;
     rounds.table_rows = table_rows_;
-    rounds.rows_per_round = kBatch * 32;
-    rounds.batch = kBatch;
+    rounds.rows_per_round = std::size_t{1} << 17;
+    rounds.batch = batch_;
     rounds.sorted = true;
     for (const RowArray& array : arrays_) rounds.bytes_per_row += 2 * array.row_bytes;
     return RunRounds("dim:" + std::to_string(dim_), contenders, rounds);
@@ -123,16 +127,19 @@ class UpdateBench {
     return *std::move(arena);
   }
   template <typename Work>
-  static void ForBatches(std::span<const std::uint32_t> slots, const Work& work) {
-    for (std::size_t begin = 0; begin < slots.size(); begin += kBatch) {
-      work(slots.subspan(begin, std::min(kBatch, slots.size() - begin)));
+  void ForBatches(std::span<const std::uint32_t> slots, const Work& work) const {
+    for (std::size_t begin = 0; begin < slots.size(); begin += batch_) {
+      work(slots.subspan(begin, std::min(batch_, slots.size() - begin)));
     }
   }
   void Step(std::span<const std::uint32_t> slots) {
-    kernels::Step(parameters_, rows_, {slots, gradients_.data(), dim_, nullptr, 1});
+    prefetch_.Run(slots.size(), [&](kernels::PrefetchTuning tuning) {
+      kernels::Step(parameters_, rows_, {slots, gradients_.data(), dim_, nullptr, 1}, tuning);
+    });
   }
 
   const std::uint32_t dim_;
+  const std::size_t batch_;  // Rows.
   const std::size_t element_floats_;
   const std::size_t row_floats_;
   const std::uint32_t table_rows_;
@@ -143,6 +150,7 @@ class UpdateBench {
   MemoryArena element_state_;
   MemoryArena row_state_;
   std::vector<RowArray> arrays_;
+  PrefetchTuner prefetch_;
 };
 
 Options Parse(int argc, char** argv) {

@@ -9,18 +9,12 @@
 
 namespace embla::kernels {
 
-// How far ahead of the row in hand rows are prefetched. Measured by bench/kernel_lookup_bench.cc.
-struct LookupTuning {
-  static constexpr std::uint32_t kAuto = 0xffffffff;
-  std::uint32_t prefetch_rows = kAuto;  // 0 turns prefetching off.
-};
-
 // Output row i = row slots[i]: the same bits, or converted as in convert.h.
 // kNoSlot gives a row of zeros (of every element, +0).
 //
 // Requires: out has rows.columns columns and does not overlap the rows.
 void Gather(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
-            const LookupTuning& tuning = {});
+            const PrefetchTuning& tuning = {});
 
 // Jagged input: bag b has the next lengths[b] entries of slots.
 struct Bags {
@@ -33,7 +27,7 @@ struct Bags {
 // the product rounded first. kNoSlot adds nothing, whatever its weight. An empty bag is zeros.
 //
 // Requires: out.element == kFloat32; out has rows.columns columns.
-void Pool(const Rows& rows, const Bags& bags, const Output& out, const LookupTuning& tuning = {});
+void Pool(const Rows& rows, const Bags& bags, const Output& out, const PrefetchTuning& tuning = {});
 
 // Turns sums into means: row b is divided by lengths[b]; a row of length 0 becomes zeros.
 //

@@ -69,6 +69,7 @@ struct StepBatch {
 
 // Requires: row_sum_squares, or weights.columns == dim, when the rule is kRowwiseAdagrad; with
 // l2 != 0, weights.columns == dim and row_sum_squares is not read (S needs the weights).
-void Step(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch);
+void Step(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch,
+          const PrefetchTuning& tuning = {});
 
 }  // namespace embla::kernels

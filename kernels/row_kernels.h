@@ -64,6 +64,13 @@ struct MutableRows {
   Element element = Element::kFloat32;  // Never kInt8Rowwise.
 };
 
+// How far ahead of the row in hand rows are prefetched. Changes no result. The best distance
+// depends on the machine: server/storage/prefetch_tuner.h finds it.
+struct PrefetchTuning {
+  static constexpr std::uint32_t kAuto = 0xffffffff;  // By row size.
+  std::uint32_t prefetch_rows = kAuto;                // 0 turns prefetching off.
+};
+
 // Where inputs come from, in order: row i at base + i * stride_bytes. Any alignment, any element.
 struct Input {
   const void* base = nullptr;

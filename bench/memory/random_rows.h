@@ -15,7 +15,7 @@ struct RowArray {
   std::size_t row_bytes = 0;
 };
 
-inline constexpr std::size_t kCeilingPrefetchRows[] = {0, 4, 8, 16, 32};
+inline constexpr std::size_t kCeilingPrefetchRows[] = {0, 4, 8, 16, 24, 32, 48, 64};
 
 // The XOR of all words of the rows `slots`. `prefetch_rows` rows are prefetched ahead.
 std::uint32_t XorRows(const RowArray& rows, std::span<const std::uint32_t> slots,

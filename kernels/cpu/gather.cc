@@ -13,38 +13,70 @@ HWY_BEFORE_NAMESPACE();
 namespace embla::kernels {
 namespace HWY_NAMESPACE {
 
+// The same bits: a NaN keeps its payload.
+struct CopyRow {
+  std::size_t bytes;
+
+  HWY_INLINE void operator()(const std::byte* row, std::byte* target) const {
+    const hn::ScalableTag<std::uint8_t> d;
+    const std::size_t lanes = hn::Lanes(d);
+    const auto* const from = reinterpret_cast<const std::uint8_t*>(row);
+    auto* const to = reinterpret_cast<std::uint8_t*>(target);
+    if (bytes < lanes) {
+      std::memcpy(to, from, bytes);
+      return;
+    }
+    std::size_t at = 0;
+    for (; at + lanes <= bytes; at += lanes) hn::StoreU(hn::LoadU(d, from + at), d, to + at);
+    if (at < bytes) hn::StoreU(hn::LoadU(d, from + bytes - lanes), d, to + bytes - lanes);
+  }
+};
+
 template <class Format>
+struct ConvertRow {
+  Element element;
+  std::uint32_t columns;
+
+  HWY_INLINE void operator()(const std::byte* row, std::byte* target) const {
+    EncodeRow(FormatReader<Format>(row), element, target, columns);
+  }
+};
+
+template <class Move>
 void GatherRows(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
-                std::size_t prefetch_rows) {
+                std::size_t prefetch_rows, const Move move) {
   const auto* const base = static_cast<const std::byte*>(rows.base);
-  const std::size_t row_bytes = ElementBytes(rows.element) * rows.columns;
-  const RowPrefetcher prefetcher(base, rows.stride_bytes, row_bytes, slots, prefetch_rows);
+  const std::size_t stride = rows.stride_bytes;
+  const RowPrefetcher prefetcher(base, stride, ElementBytes(rows.element) * rows.columns, slots,
+                                 prefetch_rows);
   auto* target = static_cast<std::byte*>(out.base);
   prefetcher.Start();
   for (std::size_t i = 0; i < slots.size(); ++i, target += out.stride_bytes) {
     prefetcher.Ahead(i);
-    if (slots[i] == kNoSlot) {
-      std::memset(target, 0, RowBytes(out.element, rows.columns));
-      continue;
-    }
-    const std::byte* const row = base + slots[i] * rows.stride_bytes;
-    if (out.element == rows.element) {
-      std::memcpy(target, row, row_bytes);  // A NaN keeps its payload.
+    if (slots[i] != kNoSlot) {
+      move(base + slots[i] * stride, target);
     } else {
-      EncodeRow(FormatReader<Format>(row), out.element, target, rows.columns);
+      std::memset(target, 0, RowBytes(out.element, rows.columns));
     }
   }
 }
 
 void GatherAll(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
                std::size_t prefetch_rows) {
+  if (out.element == rows.element) {
+    const CopyRow copy{ElementBytes(rows.element) * rows.columns};
+    return GatherRows(rows, slots, out, prefetch_rows, copy);
+  }
   switch (rows.element) {
     case Element::kFloat16:
-      return GatherRows<Float16>(rows, slots, out, prefetch_rows);
+      return GatherRows(rows, slots, out, prefetch_rows,
+                        ConvertRow<Float16>{out.element, rows.columns});
     case Element::kBFloat16:
-      return GatherRows<BFloat16>(rows, slots, out, prefetch_rows);
+      return GatherRows(rows, slots, out, prefetch_rows,
+                        ConvertRow<BFloat16>{out.element, rows.columns});
     default:
-      return GatherRows<Float32>(rows, slots, out, prefetch_rows);
+      return GatherRows(rows, slots, out, prefetch_rows,
+                        ConvertRow<Float32>{out.element, rows.columns});
   }
 }
 
@@ -57,9 +89,9 @@ namespace embla::kernels {
 HWY_EXPORT(GatherAll);
 
 void Gather(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
-            const LookupTuning& tuning) {
+            const PrefetchTuning& tuning) {
   const std::size_t row_bytes = ElementBytes(rows.element) * rows.columns;
-  const std::size_t distance = tuning.prefetch_rows != LookupTuning::kAuto
+  const std::size_t distance = tuning.prefetch_rows != PrefetchTuning::kAuto
                                    ? tuning.prefetch_rows
                                    : GatherPrefetchRows(row_bytes);
   HWY_DYNAMIC_DISPATCH(GatherAll)(rows, slots, out, distance);

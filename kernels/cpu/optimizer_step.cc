@@ -27,6 +27,7 @@ struct StepContext {
   const StepParameters& parameters;
   const StepRows& rows;
   const StepBatch& batch;
+  const PrefetchTuning& tuning;
   float keep;  // 1 - lr * decoupled
 
   const std::byte* WeightRow(std::uint32_t slot) const {
@@ -231,38 +232,45 @@ struct StepColumns {
   }
 };
 
-// Prefetches all memory of a row.
+// Prefetches all memory of a row. Its row scalars are touched kRowsAhead rows before its columns.
 class StepPrefetcher {
  public:
-  explicit StepPrefetcher(const StepContext& context)
-      : rows_(context.rows),
-        slots_(context.batch.slots),
-        weight_bytes_(ElementBytes(rows_.weights.element) * rows_.weights.columns),
-        state_floats_(ElementStateArrays(context.parameters.rule) * rows_.weights.columns),
-        distance_(StepPrefetchRows(weight_bytes_ + state_floats_ * sizeof(float))) {}
+  StepPrefetcher(const StepContext& context, std::size_t distance)
+      : element_state_(context.rows.element_state),
+        state_floats_(ElementStateArrays(context.parameters.rule) * context.rows.weights.columns),
+        weights_(context.rows.weights.base, context.rows.weights.stride_bytes, WeightBytes(context),
+                 context.batch.slots, distance),
+        row_state_(context.rows.row_state, sizeof(float), sizeof(float), context.batch.slots,
+                   context.rows.row_state == nullptr || distance == 0 ? 0 : distance + kRowsAhead),
+        states_(element_state_, state_floats_ * sizeof(float), state_floats_ * sizeof(float),
+                context.batch.slots, state_floats_ == 0 ? 0 : distance) {}
+
+  static std::size_t Distance(const StepContext& context) {
+    if (context.tuning.prefetch_rows != PrefetchTuning::kAuto) return context.tuning.prefetch_rows;
+    const std::size_t state_floats =
+        ElementStateArrays(context.parameters.rule) * context.rows.weights.columns;
+    return StepPrefetchRows(WeightBytes(context) + state_floats * sizeof(float));
+  }
 
   HWY_INLINE void Ahead(std::size_t i) const {
-    if (rows_.row_state != nullptr && i + distance_ + kRowsAhead < slots_.size()) {
-      PrefetchBytes(rows_.row_state + slots_[i + distance_ + kRowsAhead], sizeof(float));
-    }
-    if (i + distance_ >= slots_.size()) return;
-    const std::size_t slot = slots_[i + distance_];
-    PrefetchBytes(
-        static_cast<const std::byte*>(rows_.weights.base) + slot * rows_.weights.stride_bytes,
-        weight_bytes_);
-    if (state_floats_ == 0) return;
-    PrefetchBytes(rows_.element_state + slot * state_floats_, state_floats_ * sizeof(float));
+    row_state_.Ahead(i);
+    weights_.Ahead(i);
+    states_.Ahead(i);
   }
   float* ElementState(std::uint32_t slot) const {
-    return state_floats_ == 0 ? nullptr : rows_.element_state + slot * state_floats_;
+    return state_floats_ == 0 ? nullptr : element_state_ + slot * state_floats_;
   }
 
  private:
-  StepRows rows_;
-  std::span<const std::uint32_t> slots_;
-  std::size_t weight_bytes_;
+  static std::size_t WeightBytes(const StepContext& context) {
+    return ElementBytes(context.rows.weights.element) * context.rows.weights.columns;
+  }
+
+  float* element_state_;
   std::size_t state_floats_;
-  std::size_t distance_;
+  RowPrefetcher weights_;
+  RowPrefetcher row_state_;
+  RowPrefetcher states_;
 };
 
 template <class Format, class Rule, class Store>
@@ -270,7 +278,7 @@ void StepAll(const StepContext& context, Rule rule, Store store) {
   // Copies: what is behind a reference is read again after every store of a weight.
   const StepBatch batch = context.batch;
   const MutableRows weights = context.rows.weights;
-  const StepPrefetcher prefetcher(context);
+  const StepPrefetcher prefetcher(context, StepPrefetcher::Distance(context));
   for (std::size_t i = 0; i < std::min(kRowsAhead, batch.slots.size()); ++i) rule.Prepare(i);
   for (std::size_t i = 0; i < batch.slots.size(); ++i) {
     prefetcher.Ahead(i);
@@ -300,8 +308,9 @@ void StepByRule(const StepContext& context, Store store) {
   }
 }
 
-void StepByFormat(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch) {
-  const StepContext context{parameters, rows, batch,
+void StepByFormat(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch,
+                  const PrefetchTuning& tuning) {
+  const StepContext context{parameters, rows, batch, tuning,
                             1.0f - parameters.learning_rate * parameters.decoupled};
   const std::uint64_t batch_key =
       BatchKey(RandomPurpose::kRound, parameters.seed, batch.step, parameters.table_id);
@@ -325,8 +334,9 @@ HWY_AFTER_NAMESPACE();
 namespace embla::kernels {
 HWY_EXPORT(StepByFormat);
 
-void Step(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch) {
-  HWY_DYNAMIC_DISPATCH(StepByFormat)(parameters, rows, batch);
+void Step(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch,
+          const PrefetchTuning& tuning) {
+  HWY_DYNAMIC_DISPATCH(StepByFormat)(parameters, rows, batch, tuning);
 }
 
 }  // namespace embla::kernels

@@ -151,9 +151,9 @@ namespace embla::kernels {
 HWY_EXPORT(PoolAll);
 HWY_EXPORT(DivideAll);
 
-void Pool(const Rows& rows, const Bags& bags, const Output& out, const LookupTuning& tuning) {
+void Pool(const Rows& rows, const Bags& bags, const Output& out, const PrefetchTuning& tuning) {
   const std::size_t row_bytes = ElementBytes(rows.element) * rows.columns;
-  const std::size_t distance = tuning.prefetch_rows != LookupTuning::kAuto
+  const std::size_t distance = tuning.prefetch_rows != PrefetchTuning::kAuto
                                    ? tuning.prefetch_rows
                                    : PoolPrefetchRows(row_bytes);
   HWY_DYNAMIC_DISPATCH(PoolAll)(rows, bags, out, distance);

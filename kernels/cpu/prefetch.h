@@ -35,7 +35,8 @@ HWY_INLINE void PrefetchBytes(const void* begin, std::size_t bytes) {
   }
 }
 
-// Prefetches the row `distance` entries after the one in hand.
+// Prefetches the row `distance` entries after the one in hand. kNoSlot is prefetched like any other
+// slot: a prefetch never faults.
 class RowPrefetcher {
  public:
   RowPrefetcher(const void* base, std::size_t stride_bytes, std::size_t row_bytes,
@@ -43,29 +44,37 @@ class RowPrefetcher {
       : base_(static_cast<const std::byte*>(base)),
         stride_bytes_(stride_bytes),
         row_bytes_(row_bytes),
-        slots_(slots),
-        distance_(distance == 0 ? slots.size() : distance) {}
+        slots_(slots.data()),
+        distance_(distance),
+        end_(distance == 0 || slots.size() < distance ? 0 : slots.size() - distance),
+        straddles_((reinterpret_cast<std::uintptr_t>(base) | stride_bytes) % kLine != 0) {}
 
   HWY_INLINE void Ahead(std::size_t i) const {
-    if (i + distance_ >= slots_.size()) return;
-    const std::uint32_t slot = slots_[i + distance_];
-    if (slot != kNoSlot) PrefetchBytes(base_ + slot * stride_bytes_, row_bytes_);
+    if (i < end_) Prefetch(slots_[i + distance_]);
   }
 
   // The rows that Ahead will not reach because the batch starts with them.
   HWY_INLINE void Start() const {
-    if (distance_ >= slots_.size()) return;
-    for (std::size_t i = 0; i < distance_; ++i) {
-      if (slots_[i] != kNoSlot) PrefetchBytes(base_ + slots_[i] * stride_bytes_, row_bytes_);
-    }
+    if (end_ == 0) return;
+    for (std::size_t i = 0; i < distance_; ++i) Prefetch(slots_[i]);
   }
 
  private:
+  static constexpr std::size_t kLine = 64;
+
+  HWY_INLINE void Prefetch(std::uint32_t slot) const {
+    const auto* const row = reinterpret_cast<const char*>(base_ + slot * stride_bytes_);
+    for (std::size_t at = 0; at < row_bytes_; at += kLine) hwy::Prefetch(row + at);
+    if (straddles_) hwy::Prefetch(row + row_bytes_ - 1);
+  }
+
   const std::byte* base_;
   std::size_t stride_bytes_;
   std::size_t row_bytes_;
-  std::span<const std::uint32_t> slots_;
+  const std::uint32_t* slots_;
   std::size_t distance_;
+  std::size_t end_;  // Of the entries that have one `distance` after them.
+  bool straddles_;   // Rows may end in one line more than their size needs.
 };
 
 }  // namespace embla::kernels

@@ -16,7 +16,7 @@ namespace {
 
 // Bytes of rows that one piece of parallel work touches: enough to pay for handing it out, little
 // enough to even out threads.
-constexpr std::size_t kGrainBytes = 64 << 10;
+constexpr std::size_t kGrainBytes = 256 << 10;
 constexpr std::size_t kWeightAlignment = 16;
 
 std::size_t WeightStride(const TableSpec& spec, const Slice& slice) {
@@ -120,7 +120,10 @@ absl::Status HostRowStore::Gather(std::span<const std::uint32_t> slots, ColumnRa
                     [&](std::size_t begin, std::size_t end) {
                       kernels::Output part = out;
                       part.base = static_cast<std::byte*>(out.base) + begin * out.stride_bytes;
-                      kernels::Gather(view, slots.subspan(begin, end - begin), part);
+                      const auto range = slots.subspan(begin, end - begin);
+                      gather_prefetch_.Run(range.size(), [&](kernels::PrefetchTuning tuning) {
+                        kernels::Gather(view, range, part, tuning);
+                      });
                     });
   return absl::OkStatus();
 }
@@ -151,7 +154,9 @@ absl::Status HostRowStore::Pool(const kernels::Bags& bags, ColumnRange columns,
     };
     kernels::Output target = out;
     target.base = static_cast<std::byte*>(out.base) + bag * out.stride_bytes;
-    kernels::Pool(view, part, target);
+    pool_prefetch_.Run(part.slots.size(), [&](kernels::PrefetchTuning tuning) {
+      kernels::Pool(view, part, target, tuning);
+    });
   });
   return absl::OkStatus();
 }
@@ -166,7 +171,9 @@ absl::Status HostRowStore::Step(const RowStepBatch& batch) {
         const kernels::StepBatch part{
             batch.slots.subspan(begin, end - begin), batch.gradients.data() + begin * batch.stride,
             batch.stride, needs_sums ? batch.row_sum_squares.data() + begin : nullptr, batch.step};
-        kernels::Step(optimizer_.step_parameters(), rows_, part);
+        step_prefetch_.Run(part.slots.size(), [&](kernels::PrefetchTuning tuning) {
+          kernels::Step(optimizer_.step_parameters(), rows_, part, tuning);
+        });
       });
   return absl::OkStatus();
 }

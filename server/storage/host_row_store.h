@@ -19,6 +19,7 @@
 #include "server/optimizer/optimizer.h"
 #include "server/storage/memory_arena.h"
 #include "server/storage/memory_budget.h"
+#include "server/storage/prefetch_tuner.h"
 #include "server/storage/row_store.h"
 #include "server/storage/thread_pool.h"
 
@@ -77,6 +78,9 @@ class HostRowStore final : public RowStore {
   Arenas arenas_;
   kernels::StepRows rows_;
   ThreadPool& pool_;  // Not owned; outlives this object.
+  mutable PrefetchTuner gather_prefetch_;
+  mutable PrefetchTuner pool_prefetch_;
+  PrefetchTuner step_prefetch_;
 };
 
 }  // namespace embla
