@@ -35,8 +35,11 @@ std::uint32_t Packer::BestDevice(const std::uint32_t* begin, const std::uint32_t
   std::uint32_t best = Layout::kUnplaced;
   std::int64_t best_score = INT64_MAX;
   operations_ += end - begin;
+  const bool quick = quick_ && option.host_work == 0;
+  const std::int64_t time = quick ? Ratio(option.work, per_target_) : 0;
+  const std::int64_t space = quick ? Ratio(option.bytes[0], per_mean_capacity_) : 0;
   for (const std::uint32_t* it = begin; it != end; ++it) {
-    const std::int64_t score = Score(*it, option);
+    const std::int64_t score = quick ? QuickScore(*it, time, space) : Score(*it, option);
     if (score >= best_score || !layout_.FitsDevice(*it, option)) continue;
     if (spread != Spread::kAny && std::any_of(taken.begin(), taken.end(), [&](std::uint32_t other) {
           return other == *it ||
@@ -50,6 +53,21 @@ std::uint32_t Packer::BestDevice(const std::uint32_t* begin, const std::uint32_t
   return best;
 }
 
+void Packer::RefreshAll() {
+  for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
+    time_[d] = Ratio(layout_.load(d), per_target_);
+    space_[d] = Ratio(layout_.bytes(d), per_capacity_[d]);
+  }
+}
+
+void Packer::Refresh(std::uint32_t table) {
+  if (PlacementOf(layout_.option(table).shape) != Placement::kShards) return RefreshAll();
+  for (const std::uint32_t d : layout_.targets(table)) {
+    time_[d] = Ratio(layout_.load(d), per_target_);
+    space_[d] = Ratio(layout_.bytes(d), per_capacity_[d]);
+  }
+}
+
 bool Packer::TryShards(std::uint32_t table, std::uint32_t number) {
   const Option& option = options_.of(table)[number];
   const auto& devices = options_.devices_of(table).devices;
@@ -60,9 +78,13 @@ bool Packer::TryShards(std::uint32_t table, std::uint32_t number) {
     const std::uint32_t device =
         BestDevice(devices.data(), devices.data() + devices.size(), option, table, targets);
     layout_.Remove(table);
-    if (device == Layout::kUnplaced) return false;
+    if (device == Layout::kUnplaced) {
+      if (quick_) RefreshAll();
+      return false;
+    }
     targets.push_back(device);
     layout_.Place(table, number, targets);
+    if (quick_) Refresh(table);
   }
   return true;
 }
@@ -97,8 +119,10 @@ bool Packer::TryOneHost(std::uint32_t table, std::uint32_t number) {
       if (device == Layout::kUnplaced) break;
       targets.push_back(device);
       layout_.Place(table, number, targets);
+      if (quick_) Refresh(table);
     }
     if (layout_.placed(table)) return true;
+    if (quick_) RefreshAll();
   }
   return false;
 }
@@ -201,11 +225,22 @@ bool Packer::PlaceAll(const std::vector<std::uint32_t>& picks) {
     if (a.group != b.group) return a.group < b.group;
     return a.size != b.size ? a.size > b.size : a.table < b.table;
   });
+  const bool equal =
+      std::equal(machine_.capacity.begin() + 1, machine_.capacity.end(),
+                 machine_.capacity.begin()) &&
+      std::equal(machine_.slowdown.begin() + 1, machine_.slowdown.end(), machine_.slowdown.begin());
+  quick_ = equal && rule_ != PackRule::kLoad && machine_.slowdown.front() == kSlowdownOne;
+  time_.assign(quick_ ? machine_.devices() : 0, 0);
+  space_ = time_;
+  bool placed_all = true;
   for (const Entry& entry : order) {
-    if (TryPlace(entry.table, picks[entry.table])) continue;
-    if (!PlaceOther(entry.table, picks[entry.table])) return false;
+    const std::uint32_t pick = picks[entry.table];
+    placed_all = TryPlace(entry.table, pick) || PlaceOther(entry.table, pick);
+    if (!placed_all) break;
+    if (quick_) Refresh(entry.table);
   }
-  return true;
+  quick_ = false;
+  return placed_all;
 }
 
 }  // namespace embla::planner

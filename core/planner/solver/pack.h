@@ -1,6 +1,7 @@
 // Puts chosen options on devices: big ones first, each where it hurts least.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +33,14 @@ class Packer {
 
  private:
   std::int64_t Score(std::uint32_t device, const Option& option) const;
+  // As Score, from the ratios kept beside the layout.
+  std::int64_t QuickScore(std::uint32_t device, std::int64_t time, std::int64_t space) const {
+    const std::int64_t t = time_[device], s = space_[device];
+    if (rule_ == PackRule::kMaxNorm) return std::max(t + time, s + space);
+    return time * (2 * t + time) + space * (2 * s + space);
+  }
+  void RefreshAll();
+  void Refresh(std::uint32_t table);
   // The best device of [begin, end) that fits, or Layout::kUnplaced.
   std::uint32_t BestDevice(const std::uint32_t* begin, const std::uint32_t* end,
                            const Option& option, std::uint32_t table, const Layout::Targets& taken);
@@ -50,6 +59,9 @@ class Packer {
   const std::int64_t per_target_;
   const std::int64_t per_mean_capacity_;
   std::vector<std::int64_t> per_capacity_;
+  // Load and bytes of every device as ratios, while PlaceAll is at work on equal devices.
+  bool quick_ = false;
+  std::vector<std::int64_t> time_, space_;
   std::int64_t operations_ = 0;
 };
 

@@ -1,12 +1,13 @@
 #include "core/planner/solver/portfolio.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "core/planner/solver/improve.h"
 #include "core/planner/solver/pack.h"
-#include "core/planner/solver/rebalance.h"
+#include "core/planner/solver/ratio.h"
 
 namespace embla::planner {
 namespace {
@@ -55,7 +56,7 @@ Portfolio::Portfolio(const OptionSet& options, const Machine& machine, const Pro
   for (std::size_t r = 0; r < kTiers; ++r) loose_ &= dual.bytes[r] <= capacity[r] / 10 * 8;
   const std::int64_t size = static_cast<std::int64_t>(options.tables());
   budget_ = settings.operations_max != 0 ? settings.operations_max
-                                         : 20'000'000 + size * 6000 + size * machine.devices() * 8;
+                                         : 20'000'000 + size * 3000 + size * machine.devices() * 4;
 }
 
 Ticks Portfolio::Goal() const {
@@ -98,17 +99,39 @@ std::vector<std::uint32_t> Portfolio::PickFor(const Attempt& attempt) {
   return picks;
 }
 
-void Portfolio::Try(const Attempt& attempt) {
+void Portfolio::Try(const Attempt& attempt) { Pack(PickFor(attempt), attempt.rule); }
+
+void Portfolio::TryFewestBytes() {
+  const TierBytes capacity = machine_.TotalCapacity();
+  std::array<std::int64_t, kTiers> per_capacity;
+  for (std::size_t r = 0; r < kTiers; ++r) per_capacity[r] = Reciprocal(capacity[r]);
+  std::vector<std::uint32_t> picks;
+  for (std::uint32_t t = 0; t < options_.tables(); ++t) {
+    const auto options = options_.of(t);
+    const auto share = [&](const Option& option) {
+      // The fullest tier decides; 2^-60 of it, so that small tables differ.
+      Int128 most = 0;
+      for (std::size_t r = 0; r < kTiers; ++r) {
+        const Int128 bytes = static_cast<Int128>(option.bytes[r]) * option.shards;
+        most = std::max(most, (bytes * per_capacity[r]) >> 20);
+      }
+      return most;
+    };
+    const auto least =
+        std::min_element(options.begin(), options.end(),
+                         [&](const Option& a, const Option& b) { return share(a) < share(b); });
+    picks.push_back(static_cast<std::uint32_t>(least - options.begin()));
+  }
+  Pack(picks, PackRule::kMaxNorm);
+}
+
+void Portfolio::Pack(const std::vector<std::uint32_t>& picks, PackRule rule) {
   Layout layout(options_, machine_);
-  Packer packer(layout, attempt.rule, proof_.bound);
-  const std::vector<std::uint32_t> picks = PickFor(attempt);
+  Packer packer(layout, rule, proof_.bound);
   const bool packed = packer.PlaceAll(picks);
   operations_ += packer.operations();
   if (!packed) return;
-  Rebalancer rebalancer(layout, proof_.bound);
-  rebalancer.Run(Goal(), budget_ - operations_);
-  operations_ += rebalancer.operations();
-  Improver improver(layout, attempt.rule);
+  Improver improver(layout, rule);
   improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
   operations_ += improver.operations();
   const Ticks load = layout.FindPeak().load;
@@ -123,16 +146,17 @@ std::optional<Layout> Portfolio::Run() {
                                        {25, 100, 0, PackRule::kLoad},
                                        {100, 50, 10, PackRule::kMaxNorm}};
   static constexpr Attempt kTight[] = {
-      {100, 50, 3, PackRule::kQuadratic}, {100, 25, 3, PackRule::kMaxNorm},
-      {100, 50, 3, PackRule::kMaxNorm},   {100, 25, 10, PackRule::kQuadratic},
-      {100, 50, 10, PackRule::kMaxNorm},  {100, 50, 1, PackRule::kQuadratic},
-      {25, 25, 10, PackRule::kMaxNorm},   {100, 100, 30, PackRule::kMaxNorm}};
+      {100, 25, 10, PackRule::kQuadratic}, {100, 25, 3, PackRule::kMaxNorm},
+      {100, 50, 3, PackRule::kQuadratic},  {100, 50, 3, PackRule::kMaxNorm},
+      {100, 50, 10, PackRule::kMaxNorm},   {100, 50, 1, PackRule::kQuadratic},
+      {25, 25, 10, PackRule::kMaxNorm},    {100, 100, 30, PackRule::kMaxNorm}};
   const std::span<const Attempt> schedule =
       loose_ ? std::span<const Attempt>(kLoose) : std::span<const Attempt>(kTight);
   for (const Attempt& attempt : schedule) {
     if (best_ && (best_load_ <= Goal() || operations_ > budget_)) break;
     Try(attempt);
   }
+  if (!best_) TryFewestBytes();
   operations_ += dual_.operations();
   return std::move(best_);
 }

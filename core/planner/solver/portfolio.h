@@ -44,6 +44,10 @@ class Portfolio {
   };
 
   void Try(const Attempt& attempt);
+  // The last resort where memory is short: every table in its smallest form.
+  void TryFewestBytes();
+  // Packs and improves; keeps the layout if it is the best so far.
+  void Pack(const std::vector<std::uint32_t>& picks, PackRule rule);
   std::vector<std::uint32_t> PickFor(const Attempt& attempt);
   Ticks Goal() const;
 
