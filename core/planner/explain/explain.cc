@@ -27,13 +27,15 @@ class CostOf {
  public:
   CostOf(const Machine& machine, const Certificate& certificate) {
     double weights = 0;
-    double unit = std::numeric_limits<double>::max();
+    double least = std::numeric_limits<double>::max();  // Weight x slowdown.
+    double devices = 0;
     std::vector<bool> in_scope(machine.hosts());
     for (std::uint32_t d = 0; d < machine.devices(); ++d) {
       const auto weight = static_cast<double>(certificate.weight[d]);
       if (weight <= 0) continue;
+      ++devices;
       weights += weight;
-      unit = std::min(unit, weight * static_cast<double>(machine.slowdown[d]));
+      least = std::min(least, weight * static_cast<double>(machine.slowdown[d]));
       in_scope[machine.host_of[d]] = true;
       capacity_[0] += static_cast<double>(machine.capacity[d]);
     }
@@ -46,9 +48,11 @@ class CostOf {
     }
     if (weights <= 0) return;
     const double slowdown_one = static_cast<double>(kSlowdownOne);
+    const double unit = weights * slowdown_one / devices;
     const double byte_scale = static_cast<double>(std::int64_t{1} << Certificate::kPriceScale) /
                               static_cast<double>(kTicksPerMs);
-    bound_share_ = unit / (weights * slowdown_one);
+    bound_share_ = 1 / devices;
+    device_ = least / unit;
     network_ = static_cast<double>(certificate.host_weight) * slowdown_one / unit;
     for (std::size_t r = 0; r < kTiers; ++r) {
       byte_ms_[r] = static_cast<double>(certificate.price[r]) * byte_scale / unit;
@@ -56,8 +60,8 @@ class CostOf {
   }
 
   double Work(const Option& option) const {
-    return MsFromTicks(option.work) * option.shards +
-           network_ * MsFromTicks(option.host_work) * option.shards;
+    return option.shards *
+           (device_ * MsFromTicks(option.work) + network_ * MsFromTicks(option.host_work));
   }
   double Memory(const Option& option) const {
     double ms = 0;
@@ -74,11 +78,12 @@ class CostOf {
     return ms;
   }
   double byte_ms(std::size_t tier) const { return byte_ms_[tier]; }
-  // Ms of max load per ms of device time.
+  // Ms of max load per ms of cost.
   double bound_share() const { return bound_share_; }
 
  private:
   double bound_share_ = 0;
+  double device_ = 1;  // Of a ms of device time, and of network time.
   double network_ = 0;
   std::array<double, kTiers> byte_ms_{};
   std::array<double, kTiers> capacity_{};
@@ -87,11 +92,12 @@ class CostOf {
 class Explainer {
  public:
   Explainer(const Problem& problem, const Solution& solution, const Machine& machine,
-            const OptionSet& options)
+            const OptionSet& options, const std::vector<bool>& kept)
       : problem_(problem),
         solution_(solution),
         machine_(machine),
         options_(options),
+        kept_(kept),
         cost_(machine, solution.certificate),
         model_(MakeCostModel(problem)) {}
 
@@ -181,6 +187,10 @@ class Explainer {
     } else if (is_cheapest) {
       out->reason = Reason::kMemoryPrice;
       out->text = MemoryPriceText(chosen, least_work);
+    } else if (!kept_.empty() && kept_[t]) {
+      out->reason = Reason::kKept;
+      out->text = absl::StrCat("stays as it was: ", CutText(cheapest.cut), " would save ",
+                               Ms(-out->runner_up->margin_ms), " and move it");
     } else if (TimeOf(t, cheapest) > solution_.lower_bound) {
       out->reason = Reason::kDeadline;
       out->text = absl::StrCat("one shard of ", CutText(cheapest.cut), " would take ",
@@ -232,7 +242,7 @@ class Explainer {
 
   void AddLoads(Explanation* out) const {
     Ticks hottest = -1;
-    double sum = 0;
+    double sum = 0, network_sum = 0;
     for (std::uint32_t d = 0; d < solution_.devices.size(); ++d) {
       const Ticks load = solution_.devices[d].load;
       sum += MsFromTicks(load);
@@ -242,14 +252,19 @@ class Explainer {
       }
     }
     for (std::uint32_t h = 0; h < solution_.hosts.size(); ++h) {
+      network_sum += MsFromTicks(solution_.hosts[h].network_load);
       if (solution_.hosts[h].network_load <= hottest) continue;
       hottest = solution_.hosts[h].network_load;
       out->critical = h;
       out->critical_is_network = true;
     }
-    out->mean_load_ms =
-        sum / static_cast<double>(std::max<std::size_t>(1, solution_.devices.size()));
-    if (out->mean_load_ms > 0) out->imbalance = MsFromTicks(hottest) / out->mean_load_ms;
+    const auto mean = [](double total, std::size_t count) {
+      return total / static_cast<double>(std::max<std::size_t>(1, count));
+    };
+    out->mean_load_ms = mean(sum, solution_.devices.size());
+    const double mean_of_kind =
+        out->critical_is_network ? mean(network_sum, solution_.hosts.size()) : out->mean_load_ms;
+    if (mean_of_kind > 0) out->imbalance = MsFromTicks(hottest) / mean_of_kind;
     AddTop(out);
   }
 
@@ -301,6 +316,7 @@ class Explainer {
   const Solution& solution_;
   const Machine& machine_;
   const OptionSet& options_;
+  const std::vector<bool>& kept_;
   const CostOf cost_;
   const std::unique_ptr<CostModel> model_;
 };
@@ -308,8 +324,9 @@ class Explainer {
 }  // namespace
 
 std::string_view NameOf(Reason reason) {
-  static constexpr std::string_view kNames[] = {
-      "pinned", "only_option", "least_work", "memory_price", "deadline", "memory_grain", "balance"};
+  static constexpr std::string_view kNames[] = {"pinned",       "only_option", "least_work",
+                                                "memory_price", "deadline",    "memory_grain",
+                                                "balance",      "kept"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 
@@ -325,11 +342,12 @@ std::string CutText(const Cut& cut) {
   return text;
 }
 
-absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution) {
+absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution,
+                                    const std::vector<bool>& kept) {
   const Machine machine = MachineOf(canonical);
   const std::unique_ptr<CostModel> cost = MakeCostModel(canonical);
   EMBLA_ASSIGN_OR_RETURN(const OptionSet options, MakeOptions(canonical, machine, *cost));
-  return Explainer(canonical, solution, machine, options).Run();
+  return Explainer(canonical, solution, machine, options, kept).Run();
 }
 
 }  // namespace embla::planner

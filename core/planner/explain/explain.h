@@ -3,7 +3,9 @@
 //
 // Everything follows from the certificate's prices: under them each cut of a table costs its work
 // plus the price of its bytes, and the certificate takes the least of them. That cost is given in
-// ms of device time on a device with slowdown 1, all shards together.
+// ms, all shards together, so that the costs of all tables divided by the number of devices give
+// the bound. Where only devices count, it is their time; where hosts' networks count too, the
+// certificate's mixture of both.
 #pragma once
 
 #include <array>
@@ -28,8 +30,9 @@ enum class Reason : std::uint8_t {
   kMemoryGrain = 5,  // Costs more than another; its shards take less memory each, so that they fit.
   kBalance = 6,      // Costs more than another; its shards are shorter, or go elsewhere, so that
                      // the hottest device has less.
+  kKept = 7,         // Costs more than another, which would have to move what is there.
 };
-inline constexpr int kReasons = 7;
+inline constexpr int kReasons = 8;
 std::string_view NameOf(Reason reason);  // pinned only_option least_work ...
 
 struct Alternative {
@@ -71,8 +74,10 @@ struct Explanation {
   std::array<int, kReasons> counts{};  // Tables by reason.
 };
 
-// Requires: a solution that Check accepts for this canonical problem.
-absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution);
+// Requires: a solution that Check accepts for this canonical problem. `kept`: by table, whether it
+// is where a previous plan had it; empty when there is none.
+absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution,
+                                    const std::vector<bool>& kept = {});
 
 // "column_wise, 4 shards of 32 columns, kernel host_cached".
 std::string CutText(const Cut& cut);

@@ -103,6 +103,27 @@ TEST(Explain, TopShardsAreOnTheHottestDeviceAndAscend) {
   for (std::size_t i = 1; i < e.top.size(); ++i) EXPECT_GE(e.top[i - 1].load, e.top[i].load);
 }
 
+TEST(Explain, NetworkOfHostsHasItsShareOfTheBound) {
+  Problem problem = Make(2, 4, 32 * kGiB, 60);
+  problem.cost = CostKind::kEmbla;
+  const Case c = SolveAndExplain(std::move(problem));
+  ASSERT_TRUE(c.explanation.critical_is_network);
+  ExpectPartsGiveBound(c);
+  EXPECT_LT(c.explanation.imbalance, 1.1);
+  EXPECT_FALSE(c.explanation.top.empty());
+}
+
+TEST(Explain, KeptTablesSayWhatMovingWouldSave) {
+  const Case c = SolveAndExplain(Make(1, 4, 32 * kGiB, 20));
+  Solution solution = c.planned.solution;
+  // As if an older plan had kept a dear cut.
+  solution.choices[3].cut.kernel = Kernel::kHost;
+  const auto explanation = Explain(c.planned.problem, solution, std::vector<bool>(20, true));
+  ASSERT_TRUE(explanation.ok());
+  EXPECT_EQ(explanation->tables[3].reason, Reason::kKept);
+  EXPECT_THAT(explanation->tables[3].text, HasSubstr("would save"));
+}
+
 // Tags open and close in order, attributes are quoted, no bare & or <.
 void ExpectWellFormed(const std::string& xml) {
   std::vector<std::string> open;

@@ -237,7 +237,7 @@ class Picture {
   }
 
   double RowHeight() const { return bars_.rows() == 1 ? 190 : bars_.rows() <= 3 ? 90 : 54; }
-  double RowStep() const { return RowHeight() + (bars_.rows() == 1 ? 46 : 26); }
+  double RowStep() const { return RowHeight() + (bars_.rows() == 1 ? 46 : 36); }
   double Base(int row) const { return y_ + row * RowStep() + RowHeight(); }
 
   // Lines and numbers behind the bars.
@@ -435,12 +435,12 @@ class Picture {
     std::string prices;
     for (std::size_t r = 0; r < kTiers; ++r) {
       if (explanation_.ms_per_gib[r] <= 0) continue;
-      absl::StrAppend(&prices, prices.empty() ? "" : "; ", "one more GiB of ",
+      absl::StrAppend(&prices, prices.empty() ? "One" : "; one", " more GiB of ",
                       ToAbsl(NameOf(static_cast<Tier>(r))), " memory anywhere is worth up to ",
                       Ms(explanation_.ms_per_gib[r]));
     }
-    if (prices.empty()) prices = "memory is no limit here: more of it would not lower the bound";
-    Text(kLeft, y_ - 6, "soft small", absl::StrCat("dashed: the proven bound.  ", prices, "."));
+    if (prices.empty()) prices = "Memory is no limit here: more of it would not lower the bound";
+    Text(kLeft, y_ - 6, "soft small", absl::StrCat("Dashed: the proven bound. ", prices, "."));
     y_ += 14;
   }
 

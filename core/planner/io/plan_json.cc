@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/names.h"
+#include "core/planner/io/problem_json.h"
 #include "core/planner/io/topology_json.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/names.h"
@@ -299,7 +300,39 @@ Document PlanToJson(const Planned& planned, const Explanation& explanation, doub
           {"devices", DevicesToJson(planned, machine)},
           {"hosts", HostsToJson(planned, machine)},
           {"tables", std::move(tables)},
-          {"certificate", CertificateToJson(solution.certificate)}};
+          {"certificate", CertificateToJson(solution.certificate)},
+          {"problem", ProblemToJson(planned.problem)}};
+}
+
+Document ReplanToJson(const Replanned& replanned, const Explanation& explanation, double solve_ms) {
+  Document json = PlanToJson(replanned.planned, explanation, solve_ms);
+  Document moves = Document::array();
+  for (const Move& move : replanned.moves) {
+    Document one = {{"table", replanned.planned.problem.tables[move.table].name},
+                    {"shard", move.shard},
+                    {"from", move.from},
+                    {"to", move.to},
+                    {"bytes", move.bytes},
+                    {"forced", move.forced}};
+    if (move.granules > 0) one["granules"] = move.granules;
+    moves.push_back(std::move(one));
+  }
+  json["replan"] = {{"load_before_ms", MsFromTicks(replanned.load_before)},
+                    {"target_ms", MsFromTicks(replanned.target)},
+                    {"total_bytes", replanned.total_bytes},
+                    {"moved_bytes", replanned.moved_bytes},
+                    {"forced_bytes", replanned.forced_bytes},
+                    {"shed_bound_bytes", replanned.shed_bound_bytes},
+                    {"moves", std::move(moves)}};
+  return json;
+}
+
+absl::StatusOr<Planned> PlannedOf(const StoredPlan& plan) {
+  Planned planned;
+  EMBLA_ASSIGN_OR_RETURN(planned.solution, BindPlan(plan, plan.problem));
+  planned.problem = plan.problem;
+  planned.replicas = plan.replicas;
+  return planned;
 }
 
 absl::StatusOr<StoredPlan> PlanFromJson(std::string_view text) {
@@ -308,7 +341,7 @@ absl::StatusOr<StoredPlan> PlanFromJson(std::string_view text) {
   StoredPlan plan;
   std::string format;
   for (const std::string_view needed :
-       {"format", "plan_hash", "inputs", "devices", "hosts", "tables", "certificate",
+       {"format", "plan_hash", "inputs", "devices", "hosts", "tables", "certificate", "problem",
         "max_load_ticks", "lower_bound_ticks"}) {
     fields.Need(needed);
   }
@@ -326,6 +359,7 @@ absl::StatusOr<StoredPlan> PlanFromJson(std::string_view text) {
   const Document& hosts = fields.Array("hosts");
   const Document& tables = fields.Array("tables");
   const Document& certificate = fields.Object("certificate");
+  const Document& problem = fields.Object("problem");
   EMBLA_RETURN_IF_ERROR(fields.FinishIgnoringOthers());
   EMBLA_RETURN_IF_ERROR(ReadInputs(inputs, &plan.inputs));
   EMBLA_RETURN_IF_ERROR(
@@ -336,6 +370,9 @@ absl::StatusOr<StoredPlan> PlanFromJson(std::string_view text) {
     return ReadChoice(t, &plan.tables.emplace_back());
   }));
   EMBLA_RETURN_IF_ERROR(ReadCertificate(certificate, &solution.certificate));
+  EMBLA_RETURN_IF_ERROR(ReadProblem(problem, &plan.problem));
+  plan.problem = Canonical(std::move(plan.problem));
+  EMBLA_RETURN_IF_ERROR(Validate(plan.problem));
   return plan;
 }
 

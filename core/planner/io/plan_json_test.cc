@@ -62,6 +62,7 @@ TEST_F(PlanJsonTest, RoundTripIsExact) {
   const absl::StatusOr<StoredPlan> stored = PlanFromJson(json_.dump());
   ASSERT_TRUE(stored.ok()) << stored.status();
   EXPECT_EQ(stored->inputs, DigestOf(planned_.problem));
+  EXPECT_EQ(stored->inputs, DigestOf(stored->problem));
   const absl::StatusOr<Solution> bound = BindPlan(*stored, planned_.problem);
   ASSERT_TRUE(bound.ok()) << bound.status();
   EXPECT_EQ(bound->choices, planned_.solution.choices);
