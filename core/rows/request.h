@@ -20,6 +20,7 @@ enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 // kNone: lengths is empty, one output row per id. Otherwise: one output row per bag.
 struct LookupPart {
   TableId table{};
+  std::uint32_t replica_group = 0;  // Whose copy of the table; 0 where there are no groups.
   Pooling pooling = Pooling::kNone;
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
@@ -46,6 +47,7 @@ struct UpdatePart {
   enum class Form : std::uint8_t { kRows = 1, kBags = 2 };
 
   TableId table{};
+  std::uint32_t replica_group = 0;  // Whose copy of the table; 0 where there are no groups.
   Form form = Form::kRows;
   Pooling pooling = Pooling::kSum;  // kBags: kSum, or kMean (each id gets 1/length).
   std::uint32_t column_begin = 0;

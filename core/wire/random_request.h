@@ -114,6 +114,7 @@ class RandomRequest {
   template <typename Part>
   void SetShape(Part& part) {
     part.set_table_id(static_cast<std::uint32_t>(1 + Below(1000)));
+    if (Chance(20)) part.set_replica_group(static_cast<std::uint32_t>(Below(4)));
     part.set_column_begin(static_cast<std::uint32_t>(Below(8)));
     part.set_column_end(static_cast<std::uint32_t>(part.column_begin() + 1 + Below(16)));
     part.set_ids_count(static_cast<std::uint32_t>(Chance(20) ? 0 : Below(40)));

@@ -133,6 +133,7 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
     EMBLA_RETURN_IF_ERROR(CheckLookupPart(i, from));
     LookupPart& part = call.batch.parts[i];
     part.table = TableId{from.table_id()};
+    part.replica_group = from.replica_group();
     part.pooling = static_cast<Pooling>(from.pooling());
     part.column_begin = from.column_begin();
     part.column_end = from.column_end();
@@ -268,6 +269,7 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
     EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from));
     UpdatePart& part = call.batch.parts[i];
     part.table = TableId{from.table_id()};
+    part.replica_group = from.replica_group();
     part.form = static_cast<UpdatePart::Form>(from.form());
     part.pooling =
         part.form == UpdatePart::Form::kRows ? Pooling::kSum : static_cast<Pooling>(from.pooling());
@@ -282,9 +284,9 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
 }
 
 DecodeLimits LimitsFor(const RequestLimits& limits) {
-  // A part takes at most about 60 bytes.
+  // A part takes at most about 64 bytes.
   return {.large_bytes_max = limits.request_bytes_max,
-          .small_bytes_max = std::size_t{limits.parts_max} * 64 + 4096};
+          .small_bytes_max = std::size_t{limits.parts_max} * 72 + 4096};
 }
 
 }  // namespace detail

@@ -45,6 +45,7 @@ v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_
   for (const LookupPart& part : batch.parts) {
     v1::LookupPart& out = *small.add_parts();
     out.set_table_id(ToInt(part.table));
+    out.set_replica_group(part.replica_group);
     out.set_pooling(static_cast<v1::Pooling>(part.pooling));
     out.set_column_begin(part.column_begin);
     out.set_column_end(part.column_end);
@@ -83,6 +84,7 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   for (const UpdatePart& part : batch.parts) {
     v1::UpdatePart& out = *small.add_parts();
     out.set_table_id(ToInt(part.table));
+    out.set_replica_group(part.replica_group);
     out.set_form(static_cast<v1::GradientForm>(part.form));
     if (part.form == UpdatePart::Form::kBags) {
       out.set_pooling(static_cast<v1::Pooling>(part.pooling));
