@@ -81,6 +81,14 @@ TableMetrics::TableMetrics(Metrics* metrics, std::string_view table) {
   replication_lag_updates = metrics->MakeGauge(metric::kReplicationLag, {table});
 }
 
+ReplicaGroupMetrics::ReplicaGroupMetrics(Metrics* metrics, std::string_view table) {
+  if (metrics == nullptr) return;
+  syncs = metrics->MakeCounter(metric::kReplicaSyncs, {table});
+  seconds = metrics->MakeHistogram(metric::kReplicaSyncTime, {table});
+  divergence_max = metrics->MakeGauge(metric::kReplicaDivergenceMax, {table});
+  divergence_rms = metrics->MakeGauge(metric::kReplicaDivergenceRms, {table});
+}
+
 TableDeviceMetrics::TableDeviceMetrics(Metrics* metrics, std::string_view table,
                                        std::uint32_t device) {
   if (metrics == nullptr) return;

@@ -61,6 +61,17 @@ struct TableMetrics {
   Gauge replication_lag_updates;
 };
 
+// The averaging of one table with replica groups on one node.
+struct ReplicaGroupMetrics {
+  ReplicaGroupMetrics() = default;
+  ReplicaGroupMetrics(Metrics* metrics, std::string_view table);
+
+  Counter syncs;
+  Histogram seconds;
+  Gauge divergence_max;
+  Gauge divergence_rms;
+};
+
 // One table's slices on one device. A dropped table's gauges are set to 0 by their owner.
 struct TableDeviceMetrics {
   TableDeviceMetrics() = default;

@@ -81,6 +81,26 @@ inline constexpr MetricInfo kReplicationLag{"embla_replication_lag_updates",
                                             kGauge,
                                             "Updates of a replicated table not yet on every node.",
                                             {"table"}};
+inline constexpr MetricInfo kReplicaSyncs{"embla_replica_syncs_total",
+                                          kCounter,
+                                          "Times the copies of a table's replica groups were "
+                                          "averaged.",
+                                          {"table"}};
+inline constexpr MetricInfo kReplicaSyncTime{"embla_replica_sync_seconds",
+                                             kHistogram,
+                                             "Time a device's averaging of a table took, the "
+                                             "slowest device's.",
+                                             {"table"}};
+inline constexpr MetricInfo kReplicaDivergenceMax{
+    "embla_replica_divergence_max",
+    kGauge,
+    "Largest distance of a weight from the mean of its copies, before the last averaging.",
+    {"table"}};
+inline constexpr MetricInfo kReplicaDivergenceRms{
+    "embla_replica_divergence_rms",
+    kGauge,
+    "Root of the mean square of those distances, before the last averaging.",
+    {"table"}};
 
 // Coordinator.
 inline constexpr MetricInfo kNodeLive{

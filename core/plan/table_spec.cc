@@ -203,7 +203,7 @@ StateShape StateShapeOf(const OptimizerSpec& optimizer) {
       return {.row_floats = 0, .element_arrays = 1};
     case OptimizerKind::kAdam:
       // The row's step count is kept under both bias corrections: they can be switched live.
-      return {.row_floats = 1, .element_arrays = 2};
+      return {.row_floats = 1, .element_arrays = 2, .row_counters = 1};
   }
   return {};
 }

@@ -142,6 +142,8 @@ std::size_t RowBytes(DType dtype, std::uint32_t columns);
 struct StateShape {
   std::uint32_t row_floats = 0;      // Scalars per row.
   std::uint32_t element_arrays = 0;  // Arrays of `dim` per row.
+  // Of the scalars, from the first: how many count steps. Copies take the largest, not the mean.
+  std::uint32_t row_counters = 0;
 };
 StateShape StateShapeOf(const OptimizerSpec& optimizer);
 

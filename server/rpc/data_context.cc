@@ -26,7 +26,8 @@ DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
       lookup(metrics, MethodMetrics::Side::kServer, "Lookup"),
       update(metrics, MethodMetrics::Side::kServer, "Update"),
       read_rows(metrics, MethodMetrics::Side::kServer, "ReadRows"),
-      replicate(metrics, MethodMetrics::Side::kServer, "Replicate") {}
+      replicate(metrics, MethodMetrics::Side::kServer, "Replicate"),
+      sync(metrics, MethodMetrics::Side::kServer, "Sync") {}
 
 void DataContext::Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
                         std::size_t request_bytes, std::size_t reply_bytes) const {

@@ -51,6 +51,7 @@ struct DataContext {
   MethodMetrics update;
   MethodMetrics read_rows;
   MethodMetrics replicate;
+  MethodMetrics sync;
 };
 
 }  // namespace embla

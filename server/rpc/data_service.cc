@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
@@ -65,6 +66,18 @@ ReplicaMessage ToMessage(wire::ReplicateCall& call) {
   message.first = call.first;
   message.last = call.last;
   return message;
+}
+
+void FillReply(const SyncResult& result, v1::SyncReply& reply) {
+  reply.set_plan_version(ToInt(result.plan_version));
+  for (const TableSync& table : result.tables) {
+    v1::TableSync& out = *reply.add_tables();
+    out.set_table_id(ToInt(table.table));
+    out.set_replica_groups(table.replica_groups);
+    out.set_values(table.values);
+    out.set_divergence_max(table.divergence_max);
+    out.set_squares(table.squares);
+  }
 }
 
 }  // namespace
@@ -132,6 +145,33 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,
                                                                   const grpc::ByteBuffer* request) {
   return ReadRowsCall::Start(context_, read_threads_, *request, DeadlineOf(*call));
+}
+
+grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
+                                            const v1::SyncRequest* request, v1::SyncReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const absl::Time start = context_.clock.Now();
+  const auto finish = [this, reactor, reply, start,
+                       bytes = request->ByteSizeLong()](const absl::Status& status) {
+    context_.Count(context_.sync, status, start, bytes, status.ok() ? reply->ByteSizeLong() : 0);
+    reactor->Finish(wire::ToGrpc(status));
+  };
+  const auto tables = static_cast<std::uint32_t>(request->table_ids_size());
+  if (tables == 0 || tables > context_.options.limits.parts_max) {
+    finish(absl::InvalidArgumentError(absl::StrCat("request names ", tables, " tables, 1 to ",
+                                                   context_.options.limits.parts_max,
+                                                   " are possible")));
+    return reactor;
+  }
+  ShardNode::SyncQuery query;
+  query.plan_version = PlanVersion{request->plan_version()};
+  for (const std::uint32_t id : request->table_ids()) query.tables.push_back(TableId{id});
+  context_.node.Sync(query, DeadlineOf(*call),
+                     [reply, finish](const absl::StatusOr<SyncResult>& result) {
+                       if (result.ok()) FillReply(*result, *reply);
+                       finish(result.status());
+                     });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* call,

@@ -26,7 +26,8 @@ namespace embla {
 using RawDataService = v1::DataService::WithRawCallbackMethod_Lookup<
     v1::DataService::WithRawCallbackMethod_Update<v1::DataService::WithRawCallbackMethod_Stream<
         v1::DataService::WithRawCallbackMethod_ReadRows<
-            v1::DataService::WithRawCallbackMethod_Replicate<v1::DataService::Service>>>>>;
+            v1::DataService::WithRawCallbackMethod_Replicate<
+                v1::DataService::WithCallbackMethod_Sync<v1::DataService::Service>>>>>>;
 
 // Thread safety: every public method may be called from any thread.
 class DataService final : public RawDataService {
@@ -49,6 +50,8 @@ class DataService final : public RawDataService {
       grpc::CallbackServerContext* call) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadRows(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* call, const v1::SyncRequest* request,
+                                 v1::SyncReply* reply) override;
   grpc::ServerUnaryReactor* Replicate(grpc::CallbackServerContext* call,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* reply) override;

@@ -34,6 +34,29 @@ TEST_F(DataServiceUnary, AGeneratedClientLooksUpAndUpdates) {
   EXPECT_EQ(node_.updated_rows(), 6u);
 }
 
+TEST_F(DataServiceUnary, AveragesReplicaGroups) {
+  Start();
+  v1::SyncRequest request;
+  request.add_table_ids(4);
+  request.add_table_ids(7);
+  v1::SyncReply reply;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub_->Sync(&context, request, &reply).ok());
+  }
+  EXPECT_EQ(reply.plan_version(), 3u);
+  ASSERT_EQ(reply.tables_size(), 2);
+  EXPECT_EQ(reply.tables(1).table_id(), 7u);
+  EXPECT_EQ(reply.tables(1).replica_groups(), 2u);
+  EXPECT_EQ(reply.tables(1).values(), 8u);
+  EXPECT_EQ(reply.tables(1).divergence_max(), 0.5);
+  EXPECT_EQ(reply.tables(1).squares(), 2.0);
+  request.add_table_ids(404);
+  grpc::ClientContext unknown, none;
+  EXPECT_EQ(stub_->Sync(&unknown, request, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(stub_->Sync(&none, {}, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(DataServiceUnary, ServesUnixSockets) {
   const std::string path = ::testing::TempDir() + "embla_data_service_test.sock";
   Start({}, {.listen = "unix:" + path});

@@ -94,6 +94,17 @@ class FakeShardNode final : public ShardNode {
     return absl::OkStatus();
   }
 
+  // Every table has two groups whose weights were 0.5 from their means, table 404 excepted.
+  void Sync(const SyncQuery& query, absl::Time, SyncDone done) override {
+    SyncResult result{.plan_version = PlanVersion{3}, .tables = {}};
+    for (const TableId table : query.tables) {
+      if (table == TableId{404}) return done(absl::NotFoundError("table 404 does not exist"));
+      result.tables.push_back(
+          {.table = table, .replica_groups = 2, .values = 8, .divergence_max = 0.5, .squares = 2});
+    }
+    done(std::move(result));
+  }
+
   void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time,
                        ReplicaDone done) override {
     if (on_replicated_) return on_replicated_(message, done);

@@ -34,6 +34,7 @@ absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request
   query.row_begin = message.row_begin();
   query.row_end = message.row_end();
   query.with_state = message.with_state();
+  query.replica_group = message.replica_group();
   for (const std::int64_t row : message.row_ids()) query.row_ids.push_back(RowId{row});
   return query;
 }

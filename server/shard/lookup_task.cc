@@ -75,9 +75,10 @@ absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part));
   EMBLA_ASSIGN_OR_RETURN(work.table, tables_->Find(part.table, batch_.plan_version));
   const ColumnRange columns{part.column_begin, part.column_end};
-  EMBLA_RETURN_IF_ERROR(work.table->shard->CheckColumns(columns));
+  EMBLA_ASSIGN_OR_RETURN(work.shard, work.table->ShardOf(part.replica_group));
+  EMBLA_RETURN_IF_ERROR(work.shard->CheckColumns(columns));
   work.part = &part;
-  work.segments = work.table->shard->Segments(columns);
+  work.segments = work.shard->Segments(columns);
   for (const ColumnSegment& segment : work.segments) {
     devices_ |= segment.devices;
     reduces_ = reduces_ || work.Reduces(segment);
@@ -186,9 +187,9 @@ absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {
 
 absl::Status LookupTask::GatherChunk(PartWork& work, RowRange rows, std::uint32_t device,
                                      std::size_t& found) {
-  if (!work.table->shard->devices().Has(device)) return absl::OkStatus();
+  if (!work.shard->devices().Has(device)) return absl::OkStatus();
   RowSelection& selection = this->device(device).row_selection;
-  for (const OwnSlice& own : work.table->shard->slices(device)) {
+  for (const OwnSlice& own : work.shard->slices(device)) {
     const ColumnRange columns{std::max(own.slice.column_begin, work.part->column_begin),
                               std::min(own.slice.column_end, work.part->column_end)};
     if (columns.begin >= columns.end) continue;
@@ -205,7 +206,7 @@ std::span<BagSelection> LookupTask::SelectBags(PartWork& work, const ColumnSegme
   if (!segment.devices.Has(device)) return {};
   std::vector<BagSelection>& selections = this->device(device).bag_selections;
   std::size_t slices = 0, found_here = 0;
-  for (const OwnSlice& own : work.table->shard->slices(device)) {
+  for (const OwnSlice& own : work.shard->slices(device)) {
     if (own.slice.column_begin > segment.columns.begin ||
         own.slice.column_end < segment.columns.end) {
       continue;
@@ -341,19 +342,19 @@ void LookupTask::Finish() {
 
 absl::Status LookupTask::CheckFound(PartWork& work) {
   const LookupPart& part = *work.part;
-  const TableMetrics& metrics = work.table->shard->metrics();
+  const TableMetrics& metrics = work.shard->metrics();
   metrics.rows_looked_up.Add(static_cast<double>(part.ids.size()));
   if (work.found.load(std::memory_order_relaxed) == part.ids.size() * part.columns()) {
     return absl::OkStatus();
   }
-  const TableShard::IdReport report = work.table->shard->Examine(
-      part.ids, {part.column_begin, part.column_end}, work.table->spec.bounds);
+  const TableShard::IdReport report =
+      work.shard->Examine(part.ids, {part.column_begin, part.column_end}, work.table->spec.bounds);
   metrics.ids_out_of_range.Add(static_cast<double>(report.out_of_range));
   EMBLA_RETURN_IF_ERROR(report.status);
   if (work.pooled()) return absl::OkStatus();
   const std::size_t row_bytes = kernels::RowBytes(work.out.element, part.columns());
   for (std::size_t i = 0; i < part.ids.size(); ++i) {
-    if (work.table->shard->InTable(part.ids[i])) continue;
+    if (work.shard->InTable(part.ids[i])) continue;
     std::memset(work.At(i, part.column_begin).base, 0, row_bytes);
   }
   return absl::OkStatus();

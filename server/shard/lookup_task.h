@@ -50,6 +50,7 @@ class LookupTask final : public RequestTask {
   struct PartWork {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
+    std::shared_ptr<TableShard> shard;  // Of the part's replica group.
     std::vector<ColumnSegment> segments;
     std::size_t reply_offset = 0;  // Bytes.
     std::size_t first_chunk = 0;   // Of frames_; the next ones are this part's, too.

@@ -41,6 +41,7 @@ struct NodeContext {
   const ShardNodeOptions& options;
   BufferPool& pool;
   std::vector<std::unique_ptr<Device>>& devices;
+  DeviceExecutors* executors = nullptr;  // Where follow-up tasks go.
 };
 
 }  // namespace embla

@@ -5,11 +5,33 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/plan/replica_groups.h"
 
 namespace embla {
 namespace {
 
 bool IsOn(const Slice& slice, NodeId node) { return slice.device.node == node; }
+
+using GroupSlices = std::vector<std::vector<Slice>>;
+
+// Those of every replica group. `devices` are the node's.
+absl::StatusOr<GroupSlices> SlicesOfGroups(const Plan& plan, const TablePlan& table, NodeId self,
+                                           std::uint32_t devices) {
+  EMBLA_RETURN_IF_ERROR(CheckGroupCount(table));
+  EMBLA_RETURN_IF_ERROR(CheckGroupsMatch(table, plan.nodes()));
+  const NodeSpec* const node = plan.FindNode(self);
+  GroupSlices own(table.replicas.size());
+  for (std::size_t group = 0; group < own.size(); ++group) {
+    std::copy_if(table.replicas[group].begin(), table.replicas[group].end(),
+                 std::back_inserter(own[group]),
+                 [&](const Slice& slice) { return IsOn(slice, self); });
+  }
+  if (own.front().empty()) return GroupSlices();
+  if (node != nullptr && node->devices.size() == devices) return own;
+  return absl::FailedPreconditionError(
+      absl::StrCat("table ", table.spec.name, " is planned for a node of ",
+                   node == nullptr ? 0 : node->devices.size(), " devices, this one has ", devices));
+}
 
 // The slices of `table` on `self`: of its only tiling, or of the replica that is here.
 absl::StatusOr<std::vector<Slice>> OwnSlices(const TablePlan& table, NodeId self) {
@@ -78,18 +100,20 @@ absl::Status CheckSpecFits(const TableSpec& spec, const std::vector<Slice>& slic
   return absl::OkStatus();
 }
 
-absl::Status CheckUnmoved(const NodeTable& old, const TablePlan& table,
-                          const std::vector<Slice>& slices) {
+absl::Status CheckUnmoved(const NodeTable& old, const TablePlan& table, const GroupSlices& groups) {
   if (!SameShape(old.spec, table.spec)) {
     return absl::InvalidArgumentError(absl::StrCat("table ", table.spec.name,
                                                    " would change its shape, number format or "
                                                    "optimizer"));
   }
-  if (old.shard->slices() == slices) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("slices of table ", table.spec.name, " would move: ", old.shard->slices().size(),
-                   " slices are here, the plan says ", slices.size(),
-                   ". Moving slices of a table in use is not supported"));
+  const bool unmoved =
+      std::equal(old.shards.begin(), old.shards.end(), groups.begin(), groups.end(),
+                 [](const auto& shard, const auto& slices) { return shard->slices() == slices; });
+  if (unmoved) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "slices of table ", table.spec.name, " would move: ", old.shard()->slices().size(),
+      " slices are here, the plan says ", groups.empty() ? 0 : groups.front().size(),
+      ". Moving slices of a table in use is not supported"));
 }
 
 absl::Status CheckSameRole(const NodeTable& old, const NodeTable& next) {
@@ -115,7 +139,39 @@ void KeepHistory(const NodeTable* old, PlanVersion version, NodeTable& table) {
   table.spec_history.emplace_back(version, table.spec);
 }
 
+// The groups of `table` that are here; none when nothing of it is.
+absl::StatusOr<GroupSlices> SlicesHere(const Plan& plan, const TablePlan& table, NodeId self,
+                                       std::uint32_t devices) {
+  if (table.grouped()) return SlicesOfGroups(plan, table, self, devices);
+  EMBLA_ASSIGN_OR_RETURN(std::vector<Slice> slices, OwnSlices(table, self));
+  if (slices.empty()) return GroupSlices();
+  return GroupSlices{std::move(slices)};
+}
+
+absl::Status MakeShards(const TableSpec& spec, PlanVersion version, GroupSlices groups,
+                        const TableMaker& maker, NodeTable& table) {
+  for (std::vector<Slice>& slices : groups) {
+    EMBLA_ASSIGN_OR_RETURN(
+        table.shards.emplace_back(),
+        TableShard::Create(spec, version, std::move(slices), maker.make_store, maker.metrics));
+  }
+  if (spec.replica_groups == 1) return absl::OkStatus();
+  table.group_copies = std::make_shared<GroupCopies>(spec, maker.devices, maker.metrics);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<TableShard>> NodeTable::ShardOf(std::uint32_t group) const {
+  EMBLA_RETURN_IF_ERROR(CheckGroup(spec, group));
+  return shards[group];
+}
+
+DeviceSet NodeTable::devices() const {
+  DeviceSet all;
+  for (const std::shared_ptr<TableShard>& copy : shards) all |= copy->devices();
+  return all;
+}
 
 absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion senders_plan) const {
   const auto it = tables.find(ToInt(id));
@@ -138,23 +194,25 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
   next->plan = plan;
   next->self = self;
   for (const TablePlan& table : plan->tables()) {
-    EMBLA_ASSIGN_OR_RETURN(std::vector<Slice> slices, OwnSlices(table, self));
+    EMBLA_ASSIGN_OR_RETURN(GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));
     const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;
-    if (slices.empty() && existing == nullptr) continue;
+    if (groups.empty() && existing == nullptr) continue;
     NodeTable node_table;
     node_table.spec = table.spec;
-    EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, maker.devices));
-    EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));
+    for (const std::vector<Slice>& slices : groups) {
+      EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, maker.devices));
+      EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));
+    }
     EMBLA_RETURN_IF_ERROR(DescribeReplicas(*plan, table, self, node_table));
     if (existing != nullptr) {
-      EMBLA_RETURN_IF_ERROR(CheckUnmoved(*existing, table, slices));
+      EMBLA_RETURN_IF_ERROR(CheckUnmoved(*existing, table, groups));
       EMBLA_RETURN_IF_ERROR(CheckSameRole(*existing, node_table));
-      node_table.shard = existing->shard;
+      node_table.shards = existing->shards;
+      node_table.group_copies = existing->group_copies;
     } else {
-      EMBLA_ASSIGN_OR_RETURN(node_table.shard,
-                             TableShard::Create(table.spec, plan->version(), std::move(slices),
-                                                maker.make_store, maker.metrics));
+      EMBLA_RETURN_IF_ERROR(
+          MakeShards(table.spec, plan->version(), std::move(groups), maker, node_table));
     }
     KeepHistory(existing, plan->version(), node_table);
     next->tables.emplace(ToInt(table.spec.id), std::move(node_table));

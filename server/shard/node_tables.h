@@ -12,14 +12,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
+#include "server/shard/group_copies.h"
 #include "server/table/table_shard.h"
 
 namespace embla {
 
 // A table that this node holds slices of.
 struct NodeTable {
-  // Shared by the snapshots that have the table; the shard itself is guarded as it says.
-  std::shared_ptr<TableShard> shard;
+  // One per replica group, cut alike; tables without groups have one. Shared by the snapshots that
+  // have the table; the shards themselves are guarded as they say.
+  std::vector<std::shared_ptr<TableShard>> shards;
+  std::shared_ptr<GroupCopies> group_copies;  // What the groups share; null without groups.
   TableSpec spec;  // As in this plan; devices take it over in the order of their queues.
 
   // Tables with one copy are their own primary and have no replicas.
@@ -31,6 +34,12 @@ struct NodeTable {
   std::vector<std::pair<PlanVersion, TableSpec>> spec_history;
 
   bool replicated() const { return !is_primary || !replicas.empty(); }
+  // The table's only copy, or group 0's.
+  const std::shared_ptr<TableShard>& shard() const { return shards.front(); }
+  // The copy of `group`. InvalidArgument: there is no such group.
+  absl::StatusOr<std::shared_ptr<TableShard>> ShardOf(std::uint32_t group) const;
+  // The devices of all groups.
+  DeviceSet devices() const;
 };
 
 struct NodeTables {

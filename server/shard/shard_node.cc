@@ -16,6 +16,7 @@
 #include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
 #include "server/shard/row_reader.h"
+#include "server/shard/sync_task.h"
 #include "server/shard/update_task.h"
 #include "server/storage/host_row_store.h"
 
@@ -50,6 +51,7 @@ class ShardNodeImpl final : public ShardNode {
   void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline, UpdateDone done) override;
   absl::Status ReadRows(const RowsQuery& query,
                         const std::function<absl::Status(Buffer)>& sink) override;
+  void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
   void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                        ReplicaDone done) override;
   void set_replica_transport(ReplicaTransport* transport) override {
@@ -58,7 +60,7 @@ class ShardNodeImpl final : public ShardNode {
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
-  NodeContext Context() { return {options_, pool_, devices_}; }
+  NodeContext Context() { return {options_, pool_, devices_, executors_.get()}; }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice);
@@ -181,7 +183,7 @@ void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
   std::vector<Replicator::ReplicatedTable> replicated;
   for (const auto& [id, table] : tables.tables) {
     if (table.replicas.empty()) continue;
-    replicated.push_back({TableId{id}, table.replicas, table.shard->metrics()});
+    replicated.push_back({TableId{id}, table.replicas, table.shard()->metrics()});
   }
   replicator_.SetReplicas(replicated);
 }
@@ -191,9 +193,12 @@ void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
 void ShardNodeImpl::SetSpecs(const NodeTables& tables) {
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
     for (const auto& [id, table] : tables.tables) {
-      if (!table.is_primary || !table.shard->devices().Has(device)) continue;
-      const absl::Status status = table.shard->SetSpec(device, table.spec, tables.plan->version());
-      EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
+      if (!table.is_primary) continue;
+      for (const std::shared_ptr<TableShard>& shard : table.shards) {
+        if (!shard->devices().Has(device)) continue;
+        const absl::Status status = shard->SetSpec(device, table.spec, tables.plan->version());
+        EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
+      }
     }
   });
 }
@@ -260,17 +265,29 @@ absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
+  EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, (*table)->ShardOf(query.replica_group));
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
-                         RowReader::Create((*table)->shard, query, *executors_, pool_));
+                         RowReader::Create(std::move(shard), query, *executors_, pool_));
   FunctionSink rows(sink);
   return CopyRows(*reader, rows);
+}
+
+void ShardNodeImpl::Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) {
+  NodeTablesPtr tables = this->tables();
+  absl::StatusOr<std::unique_ptr<SyncTask>> task =
+      SyncTask::Make(Context(), std::move(tables), query, deadline);
+  if (!task.ok()) return done(Explain(task.status()));
+  (*task)->SetCaller(std::move(done));
+  const DeviceSet devices = (*task)->devices();
+  if (devices.empty()) return (*task)->Finish();  // No table has groups.
+  Submit(*std::move(task), devices, 0, [](SyncTask& task) { return task.TakeDone(); });
 }
 
 void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
   if (!table.ok()) return done(table.status());
-  const std::shared_ptr<TableShard>& shard = (*table)->shard;
+  const std::shared_ptr<TableShard>& shard = (*table)->shard();
   executors_->SubmitControl(
       std::make_unique<TakeSnapshotTask>(shard, devices_.size(), std::move(done)),
       shard->devices());
@@ -288,9 +305,10 @@ void ShardNodeImpl::ApplyReplicated(ReplicaMessage message, Buffer keep_alive, a
   }
   switch (message.kind) {
     case ReplicaMessage::Kind::kProbe: {
-      const DeviceSet lead = DeviceSet::Of(table.shard->lead_device());
-      return Submit(std::make_unique<ProbeTask>(table.shard, message.incarnation, std::move(done)),
-                    lead, 0, [](ProbeTask& task) { return task.TakeDone(); });
+      const DeviceSet lead = DeviceSet::Of(table.shard()->lead_device());
+      return Submit(
+          std::make_unique<ProbeTask>(table.shard(), message.incarnation, std::move(done)), lead, 0,
+          [](ProbeTask& task) { return task.TakeDone(); });
     }
     case ReplicaMessage::Kind::kSnapshot:
       return InstallPiece(table, std::move(message), std::move(done));
@@ -341,7 +359,7 @@ void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
     return done(absl::InvalidArgumentError("a snapshot without the primary's incarnation"));
   }
   const std::size_t bytes = message.row_block.size();
-  auto task = std::make_unique<InstallSnapshotTask>(Context(), table.shard, std::move(message),
+  auto task = std::make_unique<InstallSnapshotTask>(Context(), table.shard(), std::move(message),
                                                     *block, std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, bytes,

@@ -71,6 +71,21 @@ struct UpdateResult {
   bool duplicate = false;  // Applied before; nothing was done now.
 };
 
+// What averaging the copies of a table on this node found. Divergence is that of the weights from
+// their mean; tables without replica groups have none.
+struct TableSync {
+  TableId table{};
+  std::uint32_t replica_groups = 1;
+  std::uint64_t values = 0;  // Weights looked at, of all copies.
+  double divergence_max = 0.0;
+  double squares = 0.0;  // Sum over the values of (weight - mean)^2.
+};
+struct SyncResult {
+  PlanVersion plan_version{};
+  std::vector<TableSync> tables;  // As asked for.
+};
+
+using SyncDone = std::function<void(absl::StatusOr<SyncResult>)>;
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
@@ -113,12 +128,23 @@ class ShardNode {
     std::int64_t row_end = 0;
     std::vector<RowId> row_ids;  // If not empty, these instead of the range.
     bool with_state = false;
+    std::uint32_t replica_group = 0;
   };
   // Calls `sink` with encoded row blocks (core/rows/row_block.h) of about 1 MiB, on the caller's
   // thread, until all rows held here are sent or `sink` returns an error. Each block is consistent;
   // updates may come between two blocks. Must not be called on a device thread.
   virtual absl::Status ReadRows(const RowsQuery& query,
                                 const std::function<absl::Status(Buffer)>& sink) = 0;
+
+  struct SyncQuery {
+    std::vector<TableId> tables;
+    PlanVersion plan_version{};  // That the sender knows.
+  };
+  // Queues the averaging of the tables' replica groups on this node and returns; `done` as for
+  // Update. Weights and all optimizer state become the mean of the copies, step counts the largest,
+  // between two updates, all tables at one place in the order. Errors: NotFound,
+  // FailedPrecondition, Unavailable, ResourceExhausted, DeadlineExceeded (nothing was done).
+  virtual void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) = 0;
 
   // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
   // message.update. `done` as for Update.

@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "kernels/convert.h"
+#include "server/shard/sync_task.h"
 #include "server/table/element.h"
 #include "server/table/part_check.h"
 
@@ -78,8 +79,10 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
                                                       " go to node ", table->primary_node,
                                                       ", which has the primary copy"));
   }
-  EMBLA_RETURN_IF_ERROR(table->shard->CheckColumns({part.column_begin, part.column_end}));
-  TableWork& work = WorkOf(*table);
+  EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<TableShard> shard,
+                         table->ShardOf(part.replica_group));
+  EMBLA_RETURN_IF_ERROR(shard->CheckColumns({part.column_begin, part.column_end}));
+  TableWork& work = WorkOf(*table, part.replica_group);
   work.parts.push_back(&part);
   work.part_indices.push_back(index);
   work.ids += part.ids.size();
@@ -89,12 +92,13 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
                                                  kIdsOfTableMax, " ids in one update"));
 }
 
-UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table) {
+UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t group) {
   for (const std::unique_ptr<TableWork>& work : work_) {
-    if (work->table == &table) return *work;
+    if (work->table == &table && work->group == group) return *work;
   }
   work_.push_back(std::make_unique<TableWork>());
   work_.back()->table = &table;
+  work_.back()->group = group;
   return *work_.back();
 }
 
@@ -272,8 +276,20 @@ void UpdateTask::AnswerPrimary(const absl::Status& status) {
   replica_done_(ReplicaAck{work.order, work.need_snapshot});
 }
 
+void UpdateTask::SyncWhatIsDue() const {
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    GroupCopies* const copies = work->table->group_copies.get();
+    if (copies == nullptr || work->applied_before) continue;
+    if (!copies->CountUpdate(work->group, work->table->spec.sync_every_steps)) continue;
+    auto task = SyncTask::MakeFollowUp(node_, tables_, *work->table);
+    const DeviceSet devices = task->devices();
+    node_.executors->SubmitFollowUp(std::move(task), devices);
+  }
+}
+
 void UpdateTask::AnswerTrainer(const absl::Status& status) {
   if (!status.ok()) return done_(status);
+  SyncWhatIsDue();
   UpdateResult result{tables_->plan->version(), true};
   std::vector<Replicator::TableOrder> orders;
   for (const std::unique_ptr<TableWork>& work : work_) {

@@ -58,6 +58,7 @@ class UpdateTask final : public RequestTask {
  private:
   struct TableWork {
     const NodeTable* table = nullptr;
+    std::uint32_t group = 0;
     std::vector<const UpdatePart*> parts;
     std::vector<std::uint32_t> part_indices;
     std::size_t ids = 0;
@@ -70,7 +71,7 @@ class UpdateTask final : public RequestTask {
     std::uint64_t order = 0;  // The table's position after this task.
     bool need_snapshot = false;
 
-    TableShard& shard() const { return *table->shard; }
+    TableShard& shard() const { return *table->shards[group]; }
   };
   // A table's slice on a device, with what was prepared for it.
   struct SliceWork {
@@ -84,7 +85,7 @@ class UpdateTask final : public RequestTask {
 
   absl::Status Plan();
   absl::Status PlanPart(std::uint32_t index);
-  TableWork& WorkOf(const NodeTable& table);
+  TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
 
   absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
   absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
@@ -99,6 +100,8 @@ class UpdateTask final : public RequestTask {
 
   void AnswerPrimary(const absl::Status& status);
   void AnswerTrainer(const absl::Status& status);
+  // Queues the averaging of tables whose groups have applied enough, before anybody is answered.
+  void SyncWhatIsDue() const;
 
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;

@@ -81,6 +81,11 @@ void DeviceExecutors::SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet 
   Enqueue(std::move(task), devices, 0);
 }
 
+void DeviceExecutors::SubmitFollowUp(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
+  MutexLock lock(mu_);
+  if (!stopping_) Enqueue(std::move(task), devices, 0);
+}
+
 std::size_t DeviceExecutors::queued_bytes() const {
   MutexLock lock(mu_);
   return bytes_;

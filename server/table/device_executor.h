@@ -75,7 +75,8 @@ class DeviceTask {
 };
 
 // Thread safety: every method may be called from any thread, but none from inside a task's Run or
-// Finish except Submit, SubmitControl and the accessors.
+// Finish except Submit, SubmitControl,
+// SubmitFollowUp and the accessors.
 class DeviceExecutors {
  public:
   struct Options {
@@ -95,6 +96,10 @@ class DeviceExecutors {
 
   // The same without limits: for changes of the node itself, of which few are ever queued.
   void SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices);
+
+  // The same, from inside a task's Finish. Once the executors are being destroyed it queues
+  // nothing: some of the devices might have ended already.
+  void SubmitFollowUp(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   std::uint32_t devices() const { return options_.devices; }
   std::size_t queued_bytes() const;

@@ -1,0 +1,55 @@
+// What the copies of a table with replica groups have to do with each other on one node: they are
+// counted along, and averaged.
+//
+// Averaging goes slice by slice, in chunks of about 1 MiB. Devices at one position of their groups
+// hold the same slice; they have a communicator among themselves. Of a chunk each takes an equal
+// share of the rows from everybody (AllToAll), makes the means (copy_mean.h), and hands them to
+// everybody (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/mutex.h"
+#include "core/metrics/instruments.h"
+#include "core/plan/table_spec.h"
+#include "server/collective/communicator.h"
+#include "server/shard/copy_mean.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+class GroupCopies {
+ public:
+  // Requires: `devices`, of the node, can be divided into the groups.
+  GroupCopies(const TableSpec& spec, std::uint32_t devices, Metrics* metrics);
+
+  std::uint32_t groups() const { return groups_; }
+  std::uint32_t GroupOf(std::uint32_t device) const { return device / devices_per_group_; }
+
+  // An update of `group` is applied. True when all groups have had `every` (0: never) since this
+  // last was, or since ResetCounts. Thread safety: any thread.
+  bool CountUpdate(std::uint32_t group, std::uint32_t every);
+  void ResetCounts();
+
+  // `own`, a slice of `spec` on `device`, becomes the mean of its copies. Called on that device's
+  // thread, at the same time by the devices that hold the copies. After an error the rows of some
+  // chunks are averaged and the others are as they were, alike on all copies.
+  absl::StatusOr<Divergence> Average(std::uint32_t device, const TableSpec& spec, OwnSlice& own);
+
+  const ReplicaGroupMetrics& metrics() const { return metrics_; }
+
+ private:
+  const std::uint32_t groups_;
+  const std::uint32_t devices_per_group_;
+  std::vector<std::unique_ptr<Communicator>> peers_;  // By device; its rank is the group.
+  const ReplicaGroupMetrics metrics_;
+
+  Mutex mu_;
+  std::vector<std::uint64_t> updates_ ABSL_GUARDED_BY(mu_);  // By group.
+};
+
+}  // namespace embla

@@ -1,0 +1,101 @@
+#include "server/shard/sync_task.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+
+namespace embla {
+
+absl::StatusOr<std::unique_ptr<SyncTask>> SyncTask::Make(const NodeContext& node,
+                                                         NodeTablesPtr tables,
+                                                         const ShardNode::SyncQuery& query,
+                                                         absl::Time deadline) {
+  std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), deadline));
+  for (const TableId id : query.tables) {
+    EMBLA_ASSIGN_OR_RETURN(const NodeTable* table, task->tables_->Find(id, query.plan_version));
+    task->Add(*table);
+  }
+  for (const TableWork& work : task->work_) {
+    if (work.table->group_copies != nullptr) work.table->group_copies->ResetCounts();
+  }
+  return task;
+}
+
+std::unique_ptr<SyncTask> SyncTask::MakeFollowUp(const NodeContext& node, NodeTablesPtr tables,
+                                                 const NodeTable& table) {
+  std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), absl::InfiniteFuture()));
+  task->Add(table);
+  task->SetCaller([name = table.spec.name](const absl::StatusOr<SyncResult>& result) {
+    if (result.ok()) return;
+    LogError("shard", "averaging of replica groups failed table=", name,
+             " reason=", result.status().ToString());
+  });
+  return task;
+}
+
+void SyncTask::Add(const NodeTable& table) {
+  work_.push_back({&table, std::vector<DeviceShare>(node_.devices.size())});
+  if (table.group_copies != nullptr) devices_ |= table.devices();
+}
+
+void SyncTask::Run(std::uint32_t device) {
+  if (!Begin()) return;
+  // After an error too: the devices with the other copies go on, and wait for this one.
+  absl::Status status;
+  for (TableWork& work : work_) status.Update(RunTable(work, device));
+  SetError(device, status);
+}
+
+absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {
+  GroupCopies* const copies = work.table->group_copies.get();
+  if (copies == nullptr) return absl::OkStatus();
+  TableShard& shard = *work.table->shards[copies->GroupOf(device)];
+  if (!shard.devices().Has(device)) return absl::OkStatus();
+  DeviceShare& share = work.by_device[device];
+  const auto start = std::chrono::steady_clock::now();
+  absl::Status status;
+  for (OwnSlice& own : shard.slices(device)) {
+    absl::StatusOr<Divergence> divergence = copies->Average(device, shard.spec(device), own);
+    if (divergence.ok()) share.divergence.Add(*divergence);
+    status.Update(divergence.status());
+  }
+  share.time = absl::FromChrono(std::chrono::steady_clock::now() - start);
+  return status.ok() ? status : Annotate(status, "table " + shard.name());
+}
+
+TableSync SyncTask::Report(const TableWork& work) const {
+  TableSync report;
+  report.table = work.table->spec.id;
+  report.replica_groups = work.table->spec.replica_groups;
+  if (work.table->group_copies == nullptr) return report;
+  Divergence divergence;
+  absl::Duration time;
+  for (const DeviceShare& share : work.by_device) {
+    divergence.Add(share.divergence);
+    time = std::max(time, share.time);
+  }
+  const ReplicaGroupMetrics& metrics = work.table->group_copies->metrics();
+  metrics.syncs.Add();
+  metrics.seconds.Observe(time);
+  metrics.divergence_max.Set(divergence.max);
+  metrics.divergence_rms.Set(divergence.rms());
+  report.values = divergence.values;
+  report.divergence_max = divergence.max;
+  report.squares = divergence.squares;
+  return report;
+}
+
+void SyncTask::Finish() {
+  const absl::Status status = devices_.empty() ? absl::OkStatus() : Outcome();
+  if (!status.ok()) return done_(status);
+  SyncResult result;
+  result.plan_version = tables_->plan->version();
+  for (const TableWork& work : work_) result.tables.push_back(Report(work));
+  done_(std::move(result));
+}
+
+}  // namespace embla
