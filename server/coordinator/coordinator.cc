@@ -117,18 +117,20 @@ void Coordinator::Tick(absl::Time now) {
   SettlePending(now);
 }
 
-absl::StatusOr<SessionId> Coordinator::OpenSession(std::string_view client_name) {
+absl::StatusOr<SessionGrant> Coordinator::OpenSession(std::string_view client_name) {
   EMBLA_ASSIGN_OR_RETURN(const SessionId session, records_.NextSession(store_));
   ++sessions_opened_;
-  LogInfo("coordinator", "session opened session=", ToInt(session),
+  const std::uint64_t turn = turns_.Take(session);
+  LogInfo("coordinator", "session opened session=", ToInt(session), " turn=", turn,
           " client=", ToAbsl(client_name.substr(0, 128)));
-  return session;
+  return SessionGrant{session, turn};
 }
 
 absl::Status Coordinator::CloseSession(SessionId session) {
   if (!records_.SessionWasGiven(session)) {
     return absl::NotFoundError(absl::StrCat("session ", ToInt(session), " was never given out"));
   }
+  turns_.Give(session);
   ++sessions_closed_;
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@
 #include "core/planner/placement.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/session_turns.h"
 #include "server/coordinator/state_records.h"
 #include "server/state_store/state_store.h"
 
@@ -56,6 +57,11 @@ struct ClusterView {
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
   absl::Time started;  // When this coordinator opened the store.
+};
+
+struct SessionGrant {
+  SessionId session{};
+  std::uint64_t turn = 0;
 };
 
 // Stated nodes for a dry plan, named n0, n1, ...; nodes == 0 means the live cluster.
@@ -106,7 +112,7 @@ class Coordinator {
                                       const StatedTopology& topology) const;
 
   // --- Sessions.
-  absl::StatusOr<SessionId> OpenSession(std::string_view client_name);
+  absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name);
   absl::Status CloseSession(SessionId session);  // NotFound: never given out.
 
   // What to carry out now, oldest first.
@@ -154,6 +160,7 @@ class Coordinator {
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;
   std::uint64_t last_change_ = 0;
+  SessionTurns turns_;
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;
 };

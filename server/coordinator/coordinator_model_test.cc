@@ -152,7 +152,7 @@ class CoordinatorModel {
   void OpenSession() {
     const auto session = c_->OpenSession("trainer");
     ASSERT_TRUE(session.ok());
-    ASSERT_TRUE(sessions_.insert(*session).second);
+    ASSERT_TRUE(sessions_.insert(session->session).second);
   }
 
   void Restart() {

@@ -181,8 +181,8 @@ TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
     for (int i = 0; i < 1500; ++i) {
       const auto session = c_->OpenSession("trainer");
       ASSERT_TRUE(session.ok()) << session.status();
-      ASSERT_NE(*session, SessionId{});
-      ASSERT_TRUE(seen.insert(*session).second);
+      ASSERT_NE(session->session, SessionId{});
+      ASSERT_TRUE(seen.insert(session->session).second);
     }
     c_.Restart();
   }
@@ -196,12 +196,24 @@ TEST_F(CoordinatorSessions, WriteTheStoreOncePerBlock) {
 }
 
 TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
-  const SessionId session = *c_->OpenSession("a");
+  const SessionId session = c_->OpenSession("a")->session;
   EXPECT_TRUE(c_->CloseSession(session).ok());
   EXPECT_EQ(c_->CloseSession(SessionId{0}).code(), StatusCode::kNotFound);
   EXPECT_EQ(c_->CloseSession(SessionId{ToInt(session) + 1}).code(), StatusCode::kNotFound);
   EXPECT_EQ(c_->Status().sessions_opened, 1u);
   EXPECT_EQ(c_->Status().sessions_closed, 1u);
+}
+
+TEST_F(CoordinatorSessions, GetTheSmallestTurnThatNobodyHas) {
+  const SessionGrant first = *c_->OpenSession("a");
+  const SessionGrant second = *c_->OpenSession("b");
+  EXPECT_EQ(first.turn, 0u);
+  EXPECT_EQ(second.turn, 1u);
+  EXPECT_EQ(c_->OpenSession("c")->turn, 2u);
+  ASSERT_TRUE(c_->CloseSession(second.session).ok());
+  ASSERT_TRUE(c_->CloseSession(second.session).ok());  // Twice: once counts.
+  EXPECT_EQ(c_->OpenSession("d")->turn, 1u);
+  EXPECT_EQ(c_->OpenSession("e")->turn, 3u);
 }
 
 using CoordinatorStoreFailure = CoordinatorTest;

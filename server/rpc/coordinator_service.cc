@@ -44,9 +44,11 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
                                                      request->client_name().size(),
                                                      " bytes, at most ", kClientNameBytesMax));
     }
-    const absl::StatusOr<SessionId> session = coordinator.OpenSession(request->client_name());
-    if (session.ok()) reply->set_session(ToInt(*session));
-    return session.status();
+    const absl::StatusOr<SessionGrant> grant = coordinator.OpenSession(request->client_name());
+    if (!grant.ok()) return grant.status();
+    reply->set_session(ToInt(grant->session));
+    reply->set_turn(grant->turn);
+    return absl::OkStatus();
   });
 }
 
