@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/group_sync.h"
 #include "client/npy_file.h"
 #include "client/row_reader.h"
 #include "core/base/random.h"
@@ -69,7 +70,10 @@ absl::Status ClientImpl::OpenSession() {
   while (true) {
     if (session_ == SessionId{}) {
       const auto session = coordinator_->OpenSession(options_.name, deadline);
-      if (session.ok()) session_ = *session;
+      if (session.ok()) {
+        session_ = session->session;
+        groups_ = {options_.replica_group, session->turn};
+      }
       status = session.status();
     }
     if (status.ok()) status = plans_.Refresh(deadline);
@@ -91,14 +95,16 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> fea
                                               const CallOptions& options) {
   const LookupRoute::Options route{.wire_dtype = DTypeOf(options.wire),
                                    .combine_duplicates = options.combine_duplicates,
-                                   .session = session_};
+                                   .session = session_,
+                                   .groups = groups_};
   return std::make_unique<LookupWork>(features, route, pool_);
 }
 
 std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> features,
                                               const CallOptions& options) {
   const UpdateWork::Options work{.route = {.wire_dtype = DTypeOf(options.wire),
-                                           .combine_duplicates = options.combine_duplicates},
+                                           .combine_duplicates = options.combine_duplicates,
+                                           .groups = groups_},
                                  .session = session_,
                                  .step = options.step};
   return std::make_unique<UpdateWork>(features, work, window_, pool_);
@@ -171,7 +177,9 @@ absl::Status ClientImpl::ReadWithRetries(
     EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
     const TableRoute& route = *routes->Find(table);
     const std::size_t replica = route.ReplicaFor(session_, nodes_.NodeToAvoid(timer_->Now()));
-    const absl::Status status = read(RowReader(*routes, route, nodes_, replica), route, deadline);
+    EMBLA_ASSIGN_OR_RETURN(const std::uint32_t group, groups_.Of(route.spec()));
+    const RowReader reader(*routes, route, nodes_, replica, group);
+    const absl::Status status = read(reader, route, deadline);
     if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
     absl::SleepFor(kReadBackoff);
     // An error here shows in the next attempt.
@@ -218,6 +226,20 @@ absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& 
   return file.Finish();
 }
 
+absl::StatusOr<std::vector<TableSyncReport>> ClientImpl::Sync(
+    const std::vector<std::string>& tables, const CallOptions& options) {
+  for (const std::string& table : tables) EMBLA_RETURN_IF_ERROR(RoutesWith(table).status());
+  GroupSync sync(plans_.routes(), nodes_);
+  EMBLA_RETURN_IF_ERROR(sync.Select(tables));
+  const absl::Time deadline = DeadlineOf(options);
+  while (true) {
+    const absl::Status status = sync.AskNodes(deadline);
+    if (status.ok()) return sync.Report();
+    if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
+    absl::SleepFor(kReadBackoff);
+  }
+}
+
 std::vector<TableInfo> ClientImpl::Tables() {
   const RoutesPtr routes = plans_.routes();
   std::vector<TableInfo> tables;
@@ -227,7 +249,9 @@ std::vector<TableInfo> ClientImpl::Tables() {
                       .dim = table.spec.dim,
                       .dtype = std::string(NameOf(table.spec.dtype)),
                       .sharding = std::string(NameOf(table.sharding)),
-                      .optimizer = std::string(NameOf(table.spec.optimizer.kind))});
+                      .optimizer = std::string(NameOf(table.spec.optimizer.kind)),
+                      .replica_groups = table.spec.replica_groups,
+                      .replica_group = groups_.Of(table.spec).value_or(0)});
   }
   return tables;
 }

@@ -47,6 +47,9 @@ class ClientImpl final : public Client {
   absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) override;
   absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
 
+  absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
+                                                    const CallOptions& options) override;
+
   std::vector<TableInfo> Tables() override;
   absl::Status RefreshPlan() override;
   std::uint64_t plan_version() const override;
@@ -80,6 +83,7 @@ class ClientImpl final : public Client {
   MethodMetrics update_metrics_;
   BufferPool pool_;
   SessionId session_{};
+  GroupChoice groups_;  // This and session_: constant once the session is open.
 
   // Destroyed in reverse: whoever calls into something comes after it.
   const std::unique_ptr<Timer> timer_;

@@ -369,6 +369,75 @@ TEST_F(ClientTest, ReadsRowsAndStateInTheOrderOfTheIds) {
   EXPECT_EQ(client_->ReadState("wide", outside, state).code(), absl::StatusCode::kOutOfRange);
 }
 
+// Table "clicks" in three replica groups.
+PlanPtr GroupedPlan() {
+  const PlanPtr plan = MakePlan(2);
+  std::vector<TablePlan> tables = plan->tables();
+  tables[0].spec.replica_groups = 3;
+  tables[0].replicas.resize(3, tables[0].replicas[0]);
+  return std::make_shared<Plan>(plan->version(), "test", plan->nodes(), std::move(tables));
+}
+
+TEST_F(ClientTest, RequestsNameTheGroupThatTheSessionsTurnGives) {
+  cluster_.SetCoordinatorPlan(GroupedPlan());
+  ASSERT_TRUE(client_->RefreshPlan().ok());
+  FeatureLookup clicks = Clicks();
+  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());
+  const FeatureGradient gradient = ClicksGradient();
+  ASSERT_TRUE(client_->Update({&gradient, 1}, {}).ok());
+  ASSERT_EQ(cluster_.requests().size(), 4u);
+  for (const FakeCluster::Request& request : cluster_.requests()) {
+    EXPECT_EQ(request.replica_group, 5u % 3);
+  }
+  EXPECT_EQ(client_->Tables()[0].replica_groups, 3u);
+  EXPECT_EQ(client_->Tables()[0].replica_group, 2u);
+  EXPECT_EQ(client_->Tables()[1].replica_group, 0u);
+}
+
+class ClientOfGroupTest : public ClientTest {
+ protected:
+  ClientOfGroupTest() : ClientTest({.coordinator = "fake", .replica_group = 1}) {}
+};
+
+TEST_F(ClientOfGroupTest, AStatedGroupIsTakenAndMustExist) {
+  FeatureLookup clicks = Clicks();
+  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());  // No groups: nothing to be stated.
+  EXPECT_EQ(cluster_.requests().back().replica_group, 0u);
+  cluster_.SetCoordinatorPlan(GroupedPlan());
+  ASSERT_TRUE(client_->RefreshPlan().ok());
+  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());
+  EXPECT_EQ(cluster_.requests().back().replica_group, 1u);
+}
+
+TEST_F(ClientTest, SyncAsksEveryNodeOnceAndAddsUpWhatTheyFound) {
+  cluster_.SetCoordinatorPlan(GroupedPlan());
+  ASSERT_TRUE(client_->RefreshPlan().ok());
+  cluster_.FailNext("fake:2", {absl::UnavailableError("the plan is not here yet")});
+  const auto synced = client_->Sync({}, {});
+  ASSERT_TRUE(synced.ok()) << synced.status();
+  EXPECT_EQ(cluster_.requests().size(), 3u);
+  ASSERT_EQ(synced->size(), 1u);
+  EXPECT_EQ(synced->front().table, "clicks");
+  EXPECT_EQ(synced->front().replica_groups, 3u);
+  EXPECT_EQ(synced->front().divergence_max, 2.0);
+  EXPECT_EQ(synced->front().divergence_rms, 1.0);
+}
+
+TEST_F(ClientTest, SyncNamesTheNodesThatFailed) {
+  EXPECT_TRUE(client_->Sync({"clicks"}, {}).ok());  // No groups: nothing to do.
+  EXPECT_TRUE(cluster_.requests().empty());
+  EXPECT_EQ(client_->Sync({"none"}, {}).status().code(), absl::StatusCode::kNotFound);
+  cluster_.SetCoordinatorPlan(GroupedPlan());
+  ASSERT_TRUE(client_->RefreshPlan().ok());
+  cluster_.FailAll("fake:1", absl::UnavailableError("away"));
+  cluster_.FailAll("fake:2", absl::DataLossError("broken"));
+  const absl::Status status = client_->Sync({"clicks"}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("node n1 at fake:1 did not average: away"),
+                    HasSubstr("node n2 at fake:2 did not average: broken")));
+}
+
 TEST_F(ClientTest, TellsItsTables) {
   const std::vector<TableInfo> tables = client_->Tables();
   ASSERT_EQ(tables.size(), 3u);

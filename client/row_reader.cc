@@ -69,6 +69,7 @@ RowReader::NodeRead& RowReader::ReadOf(NodeId node, std::vector<NodeRead>& reads
   NodeRead& read = reads.emplace_back();
   read.node = node;
   read.query.table = table_.spec().id;
+  read.query.replica_group = group_;
   return read;
 }
 

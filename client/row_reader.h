@@ -16,11 +16,11 @@ namespace embla::client {
 
 class RowReader {
  public:
-  // Reads the table's copy number `replica`. Nothing is owned; all outlive this object.
-  // Requires: the table is one of `routes`.
+  // Reads the table's copy number `replica`, of its replica group `group`. Nothing is owned; all
+  // outlive this object. Requires: the table is one of `routes`.
   RowReader(const Routes& routes, const TableRoute& table, NodeDirectory& nodes,
-            std::size_t replica)
-      : routes_(routes), table_(table), nodes_(nodes), replica_(replica) {}
+            std::size_t replica, std::uint32_t group)
+      : routes_(routes), table_(table), nodes_(nodes), replica_(replica), group_(group) {}
 
   // Weights of the rows [row_begin, row_end), as fp32. Nodes are read at the same time.
   // Errors: Unavailable (a node does not answer, or does not hold what the plan says; names it),
@@ -44,6 +44,7 @@ class RowReader {
   const TableRoute& table_;  // Not owned.
   NodeDirectory& nodes_;     // Not owned.
   const std::size_t replica_;
+  const std::uint32_t group_;
 };
 
 // Floats of optimizer state per row.

@@ -110,7 +110,7 @@ FeatureArguments ArgumentsOf(const FeatureGradient& feature) {
 }
 
 absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArguments& arguments,
-                                     std::size_t position) {
+                                     std::size_t position, const GroupChoice& groups) {
   const TableRoute* table = routes.Find(arguments.table);
   if (table == nullptr) {
     return absl::NotFoundError(absl::StrCat("no table ", std::string(arguments.table), " in plan ",
@@ -122,6 +122,7 @@ absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArgument
   feature.pooling = arguments.pooling;
   feature.ids = arguments.ids;
   feature.weights = arguments.weights;
+  EMBLA_ASSIGN_OR_RETURN(feature.replica_group, groups.Of(table->spec()));
   if (const absl::Status status = Check(arguments, feature); !status.ok()) {
     return Annotate(status, absl::StrCat("feature ", position, ", table ", table->spec().name));
   }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/include/embla/client.h"
+#include "client/route/group_choice.h"
 #include "client/route/table_route.h"
 #include "core/base/ids.h"
 #include "core/plan/table_spec.h"
@@ -20,6 +21,7 @@ namespace embla::client {
 struct Feature {
   TableId table{};
   std::uint32_t dim = 0;
+  std::uint32_t replica_group = 0;  // Whose copy of the table.
   Pooling pooling = Pooling::kNone;
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> lengths;
@@ -45,10 +47,10 @@ struct FeatureArguments {
 FeatureArguments ArgumentsOf(const FeatureLookup& feature);
 FeatureArguments ArgumentsOf(const FeatureGradient& feature);
 
-// Errors: NotFound (no such table), InvalidArgument (sizes, offsets, weights; says which feature of
-// the call it was, counted from 0).
+// Errors: NotFound (no such table), InvalidArgument (sizes, offsets, weights, replica group; says
+// which feature of the call it was, counted from 0).
 absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArguments& arguments,
-                                     std::size_t position);
+                                     std::size_t position, const GroupChoice& groups = {});
 
 constexpr DType DTypeOf(WireFormat wire) { return static_cast<DType>(wire); }
 constexpr kernels::Element ElementOf(DType dtype) { return static_cast<kernels::Element>(dtype); }

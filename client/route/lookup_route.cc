@@ -36,7 +36,8 @@ absl::StatusOr<LookupRoute> LookupRoute::Create(std::span<const FeatureLookup> f
   route.inputs_.reserve(features.size());
   for (std::size_t f = 0; f < features.size(); ++f) {
     Input& input = route.inputs_.emplace_back();
-    EMBLA_ASSIGN_OR_RETURN(input.feature, CheckFeature(routes, ArgumentsOf(features[f]), f));
+    EMBLA_ASSIGN_OR_RETURN(input.feature,
+                           CheckFeature(routes, ArgumentsOf(features[f]), f, options.groups));
     input.rows_out = features[f].rows_out.data();
     if (options.combine_duplicates && !input.pooled()) {
       input.distinct = FindDistinct(input.feature.ids);
@@ -242,6 +243,7 @@ NodeLookup LookupRoute::Build(const LookupShare& share) const {
     const Feature& feature = inputs_[item.feature].feature;
     LookupPart& part = request.batch.parts.emplace_back();
     part.table = feature.table;
+    part.replica_group = feature.replica_group;
     part.pooling = feature.pooling == Pooling::kNone ? embla::Pooling::kNone : embla::Pooling::kSum;
     part.column_begin = item.column_begin;
     part.column_end = item.column_end;

@@ -65,7 +65,10 @@ bool RouteBlock::SameRows(const RouteBlock& other) const {
 }
 
 TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
-  for (const std::vector<Slice>& slices : table.replicas) {
+  // The groups' copies are on the same nodes: requests say which group they mean.
+  const std::size_t copies = table.grouped() ? 1 : table.replicas.size();
+  for (std::size_t copy = 0; copy < copies; ++copy) {
+    const std::vector<Slice>& slices = table.replicas[copy];
     std::vector<RouteBlock>& blocks = replicas_.emplace_back();
     const SliceMap map = SliceMap::Build(slices);
     for (const SliceMap::ColumnBlock& block : map.blocks()) {

@@ -41,6 +41,7 @@ bool UpdateRoute::HasWeights(const UpdateItem& item) const {
 UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
   UpdatePart part;
   part.table = tables_[item.table].id;
+  part.replica_group = tables_[item.table].replica_group;
   part.column_begin = item.column_begin;
   part.column_end = item.column_end;
   part.clipped = item.combined();

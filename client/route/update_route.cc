@@ -40,8 +40,8 @@ absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient>
 
 absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Routes& routes) {
   Input& input = inputs_.emplace_back();
-  EMBLA_ASSIGN_OR_RETURN(input.feature,
-                         CheckFeature(routes, ArgumentsOf(feature), inputs_.size() - 1));
+  EMBLA_ASSIGN_OR_RETURN(input.feature, CheckFeature(routes, ArgumentsOf(feature),
+                                                     inputs_.size() - 1, options_.groups));
   input.gradients = feature.gradients.data();
   if (input.feature.ids.empty()) return absl::OkStatus();
   auto table = std::find_if(tables_.begin(), tables_.end(),
@@ -50,6 +50,7 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
     table = tables_.emplace(tables_.end());
     table->id = input.feature.table;
     table->dim = input.feature.dim;
+    table->replica_group = input.feature.replica_group;
   }
   table->features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
   return absl::OkStatus();

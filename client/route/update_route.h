@@ -64,6 +64,7 @@ class UpdateRoute {
   struct Options {
     DType wire_dtype = DType::kFloat32;
     bool combine_duplicates = true;
+    GroupChoice groups{};
   };
 
   // Checks the features (CheckFeature) and combines. Their arrays and `pool` must outlive this
@@ -89,6 +90,7 @@ class UpdateRoute {
   struct Table {
     TableId id{};
     std::uint32_t dim = 0;
+    std::uint32_t replica_group = 0;
     std::vector<std::uint32_t> features;
     std::optional<CombinedGradients> combined;
   };

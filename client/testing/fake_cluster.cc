@@ -18,10 +18,10 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
     if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
     return cluster_.coordinator_plan_;
   }
-  absl::StatusOr<SessionId> OpenSession(std::string_view, absl::Time) override {
+  absl::StatusOr<SessionGrant> OpenSession(std::string_view, absl::Time) override {
     MutexLock lock(cluster_.mu_);
     if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
-    return SessionId{77};
+    return SessionGrant{SessionId{77}, 5};
   }
   absl::Status CloseSession(SessionId, absl::Time) override { return absl::OkStatus(); }
   // A watch that never says anything: tests of the client see what refreshing alone does.
@@ -66,6 +66,23 @@ class FakeCluster::Channel final : public NodeChannel {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Every table has weights that were 1 from their means, as many as the node's number.
+  absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query, absl::Time now) override {
+    MutexLock lock(cluster_.mu_);
+    Request& record = cluster_.requests_.emplace_back();
+    record.address = address_;
+    record.plan_version = query.plan_version;
+    record.time = now;
+    record.answer = cluster_.Scripted(address_);
+    if (!record.answer.ok()) return record.answer;
+    std::vector<TableSync> tables;
+    for (const TableId table : query.tables) {
+      const auto values = static_cast<double>(ToInt(node_));
+      tables.push_back({table, ToInt(node_), /*divergence_max=*/values, /*squares=*/values});
+    }
+    return tables;
   }
 
   void Close() override {}
@@ -152,6 +169,7 @@ absl::Status FakeCluster::Answer(const std::string& address, NodeId node,
   Request& record = requests_.emplace_back();
   record.address = address;
   record.plan_version = request.batch.plan_version;
+  record.replica_group = request.batch.parts.front().replica_group;
   record.time = now;
   record.answer = Scripted(address);
   if constexpr (std::is_same_v<NodeRequest, NodeLookup>) {

@@ -23,6 +23,7 @@ class FakeCluster {
   struct Request {
     std::string address;
     bool lookup = false;
+    std::uint32_t replica_group = 0;  // Of its first part.
     PlanVersion plan_version{};
     UpdateSeq seq{};
     UpdateSeq first_incomplete{};

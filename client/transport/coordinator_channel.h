@@ -1,6 +1,7 @@
 // The coordinator, as the client calls it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,12 @@
 
 namespace embla::client {
 
+// A session, and its turn among those that are open: it decides about replica groups.
+struct SessionGrant {
+  SessionId session{};
+  std::uint64_t turn = 0;
+};
+
 // Thread safety: every method may be called from any thread.
 class CoordinatorChannel {
  public:
@@ -20,8 +27,8 @@ class CoordinatorChannel {
 
   // Errors: Unavailable, DeadlineExceeded.
   virtual absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) = 0;
-  virtual absl::StatusOr<SessionId> OpenSession(std::string_view client_name,
-                                                absl::Time deadline) = 0;
+  virtual absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name,
+                                                   absl::Time deadline) = 0;
   virtual absl::Status CloseSession(SessionId session, absl::Time deadline) = 0;
 
   // Calls `on_plan` with every plan newer than `newer_than`, on a thread of the channel, until

@@ -39,8 +39,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     return wire::FromMessage(plan);
   }
 
-  absl::StatusOr<SessionId> OpenSession(std::string_view client_name,
-                                        absl::Time deadline) override {
+  absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name,
+                                           absl::Time deadline) override {
     v1::OpenSessionRequest request;
     request.set_client_name(std::string(client_name));
     v1::OpenSessionReply reply;
@@ -48,7 +48,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       return stub_->OpenSession(&context, request, &reply);
     });
     if (!status.ok()) return status;
-    return SessionId{reply.session()};
+    return SessionGrant{SessionId{reply.session()}, reply.turn()};
   }
 
   absl::Status CloseSession(SessionId session, absl::Time deadline) override {

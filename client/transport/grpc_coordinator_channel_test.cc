@@ -30,6 +30,7 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
     reply->set_session(request->client_name().size());
+    reply->set_turn(3);
     return grpc::Status::OK;
   }
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
@@ -95,8 +96,9 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   EXPECT_EQ(ToInt((*plan)->version()), 1u);
   const auto session = channel->OpenSession("somebody", Soon());
   ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_EQ(ToInt(*session), 8u);
-  EXPECT_EQ(channel->CloseSession(*session, Soon()), absl::OkStatus());
+  EXPECT_EQ(ToInt(session->session), 8u);
+  EXPECT_EQ(session->turn, 3u);
+  EXPECT_EQ(channel->CloseSession(session->session, Soon()), absl::OkStatus());
   EXPECT_EQ(channel->CloseSession(SessionId{9}, Soon()).code(), absl::StatusCode::kNotFound);
 }
 

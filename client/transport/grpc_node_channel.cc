@@ -53,6 +53,7 @@ class GrpcNodeChannel final : public NodeChannel {
     request.set_row_end(query.row_end);
     request.mutable_row_ids()->Add(query.row_ids.begin(), query.row_ids.end());
     request.set_with_state(query.with_state);
+    request.set_replica_group(query.replica_group);
     grpc::ClientContext context;
     context.set_deadline(DeadlineOf(deadline));
     const auto stub = v1::DataService::NewStub(reads_channel_);
@@ -68,6 +69,27 @@ class GrpcNodeChannel final : public NodeChannel {
     if (!status.ok()) context.TryCancel();
     const absl::Status finish = wire::FromGrpc(reader->Finish());
     return status.ok() ? finish : status;
+  }
+
+  absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query,
+                                              absl::Time deadline) override {
+    v1::SyncRequest request;
+    request.set_plan_version(ToInt(query.plan_version));
+    for (const TableId table : query.tables) request.add_table_ids(ToInt(table));
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    v1::SyncReply reply;
+    const auto stub = v1::DataService::NewStub(reads_channel_);
+    const absl::Status status = wire::FromGrpc(stub->Sync(&context, request, &reply));
+    if (!status.ok()) return status;
+    std::vector<TableSync> tables;
+    for (const v1::TableSync& table : reply.tables()) {
+      tables.push_back({.table = TableId{table.table_id()},
+                        .values = table.values(),
+                        .divergence_max = table.divergence_max(),
+                        .squares = table.squares()});
+    }
+    return tables;
   }
 
   void Close() override {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/route/node_request.h"
 #include "core/base/ids.h"
@@ -36,6 +37,19 @@ class NodeChannel {
     std::int64_t row_end = 0;
     std::vector<std::int64_t> row_ids = {};  // If not empty, these instead of the range.
     bool with_state = false;
+    std::uint32_t replica_group = 0;
+  };
+
+  struct SyncQuery {
+    PlanVersion plan_version{};
+    std::vector<TableId> tables = {};
+  };
+  // What averaging a table's replica groups on the node found: see TableSync in data.proto.
+  struct TableSync {
+    TableId table{};
+    std::uint64_t values = 0;
+    double divergence_max = 0.0;
+    double squares = 0.0;
   };
 
   virtual ~NodeChannel() = default;
@@ -52,6 +66,10 @@ class NodeChannel {
   // it returns an error.
   virtual absl::Status ReadRows(const RowsQuery& query, absl::Time deadline,
                                 const RowBlockSink& sink) = 0;
+
+  // Averages the replica groups of the tables on the node, all or none of them; blocks.
+  virtual absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query,
+                                                      absl::Time deadline) = 0;
 
   // Gives up the connection: calls in flight and later ones fail with Unavailable.
   virtual void Close() = 0;

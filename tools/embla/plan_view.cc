@@ -43,12 +43,27 @@ std::string Spread(const TablePlan& table) {
                       " of ", Plural(nodes.size(), "node"));
 }
 
+// ", in 2 replica groups, averaged every 10 updates"; nothing without groups.
+std::string Groups(const TableSpec& spec) {
+  if (spec.replica_groups == 1) return "";
+  return absl::StrCat(", in ", spec.replica_groups, " replica groups, averaged ",
+                      spec.sync_every_steps == 0
+                          ? "when asked"
+                          : absl::StrCat("every ", Plural(spec.sync_every_steps, "update")));
+}
+
+// What the last column says of copy number `copy`.
+std::string CopyName(const TablePlan& table, std::size_t copy) {
+  if (table.grouped()) return absl::StrCat(copy);
+  return copy == 0 ? "primary" : "replica";
+}
+
 std::string Headline(const TablePlan& table) {
   const TableSpec& spec = table.spec;
   return absl::StrCat(spec.name, ": ", FormatCount(spec.rows), " rows x ", spec.dim, " columns ",
                       ToAbsl(NameOf(spec.dtype)), ", ", ToAbsl(NameOf(spec.optimizer.kind)), ", ",
                       FormatBytes(TableBytes(table)), "\n  ", ToAbsl(NameOf(table.sharding)), ": ",
-                      Spread(table));
+                      Spread(table), Groups(spec));
 }
 
 // What the tables put on a device.
@@ -98,6 +113,7 @@ std::string TableText(const Plan& plan, const TablePlan& table) {
   std::vector<std::string> titles = {"node",     ">device",      ">rows", "row range",
                                      ">columns", "column range", ">bytes"};
   if (table.replicated()) titles.emplace_back("copy");
+  if (table.grouped()) titles.emplace_back(">group");
   TextTable text(titles);
   for (std::size_t r = 0; r < table.replicas.size(); ++r) {
     for (const Slice& slice : table.replicas[r]) {
@@ -109,7 +125,7 @@ std::string TableText(const Plan& plan, const TablePlan& table) {
           absl::StrCat(slice.columns()),
           absl::StrCat(slice.column_begin, "..", slice.column_end - 1),
           FormatBytes(SliceBytes(table.spec, slice))};
-      if (table.replicated()) cells.emplace_back(r == 0 ? "primary" : "replica");
+      if (table.replicas.size() > 1) cells.push_back(CopyName(table, r));
       text.Add(cells);
     }
   }
@@ -123,14 +139,19 @@ Json TableView(const Plan& plan, const TablePlan& table) {
       slices.push_back(SliceView(plan, table.spec, slice, r));
     }
   }
-  return {{"name", table.spec.name},
-          {"rows", table.spec.rows},
-          {"dim", table.spec.dim},
-          {"dtype", NameOf(table.spec.dtype)},
-          {"optimizer", NameOf(table.spec.optimizer.kind)},
-          {"sharding", NameOf(table.sharding)},
-          {"bytes", TableBytes(table)},
-          {"slices", slices}};
+  Json view = {{"name", table.spec.name},
+               {"rows", table.spec.rows},
+               {"dim", table.spec.dim},
+               {"dtype", NameOf(table.spec.dtype)},
+               {"optimizer", NameOf(table.spec.optimizer.kind)},
+               {"sharding", NameOf(table.sharding)},
+               {"bytes", TableBytes(table)},
+               {"slices", slices}};
+  if (table.grouped()) {
+    view["replica_groups"] = table.spec.replica_groups;
+    view["sync_every_steps"] = table.spec.sync_every_steps;
+  }
+  return view;
 }
 
 std::string DevicesText(const Plan& plan) {

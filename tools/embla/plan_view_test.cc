@@ -92,6 +92,27 @@ TEST(PlanView, TextTellsRowsColumnsAndBytesOfEveryDevice) {
   EXPECT_EQ(PlanText(MakePlan()), kPlanText);
 }
 
+TEST(PlanView, ShowsTheReplicaGroupOfEverySlice) {
+  TablePlan table;
+  table.spec = MakeSpec(1, "clicks", 1000, 64);
+  table.spec.replica_groups = 2;
+  table.spec.sync_every_steps = 10;
+  table.sharding = ShardingType::kTableWise;
+  table.replicas = {{MakeSlice({0, 1000}, {0, 64}, 1, 0)}, {MakeSlice({0, 1000}, {0, 64}, 1, 1)}};
+  const Plan plan(PlanVersion{1}, "cluster", {MakeNode(1, "n0")}, {table});
+  ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+  EXPECT_EQ(TableText(plan, table),
+            R"(clicks: 1,000 rows x 64 columns fp32, rowwise_adagrad, 508 KiB
+  table_wise: 2 slices on 2 devices of 1 node, in 2 replica groups, averaged every 10 updates
+  node  device   rows  row range  columns  column range    bytes  group
+  n0         0  1,000  0..999          64  0..63         254 KiB      0
+  n0         1  1,000  0..999          64  0..63         254 KiB      1
+)");
+  const Json view = TableView(plan, table);
+  EXPECT_EQ(view["replica_groups"], 2);
+  EXPECT_EQ(view["slices"][1]["replica"], 1);
+}
+
 TEST(PlanView, JsonHasTheSameFacts) {
   const Json view = PlanView(MakePlan());
   EXPECT_EQ(view["version"], 7);

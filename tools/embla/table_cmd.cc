@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/names.h"
@@ -148,6 +149,31 @@ absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
     output.out << "set " << absl::StrJoin(assignments, " ") << " on " << name << ", plan version "
                << change.plan_version << "\n";
   }
+  return absl::OkStatus();
+}
+
+absl::Status TableSyncVerb(client::Client& client, const std::vector<std::string>& names,
+                           const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<client::TableSyncReport> reports,
+                         client.Sync(names, {}));
+  if (output.json) {
+    Json list = Json::array();
+    for (const client::TableSyncReport& report : reports) {
+      list.push_back({{"table", report.table},
+                      {"replica_groups", report.replica_groups},
+                      {"divergence_max", report.divergence_max},
+                      {"divergence_rms", report.divergence_rms}});
+    }
+    output.PutJson(list);
+    return absl::OkStatus();
+  }
+  TextTable text({"table", ">replica groups", ">divergence max", ">rms"});
+  for (const client::TableSyncReport& report : reports) {
+    text.Add({report.table, absl::StrCat(report.replica_groups),
+              absl::StrFormat("%.6g", report.divergence_max),
+              absl::StrFormat("%.6g", report.divergence_rms)});
+  }
+  output.out << text.Render();
   return absl::OkStatus();
 }
 

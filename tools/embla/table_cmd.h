@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
 #include "tools/embla/output.h"
 #include "tools/embla/table_request.h"
 
@@ -30,5 +31,9 @@ absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool y
 // `assignments` are "key=value", keys as in docs/plan_format.md.
 absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
                           const std::vector<std::string>& assignments, const Output& output);
+
+// Averages the replica groups of the tables, of all tables when none is named, now.
+absl::Status TableSyncVerb(client::Client& client, const std::vector<std::string>& names,
+                           const Output& output);
 
 }  // namespace embla::cli

@@ -61,6 +61,8 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   spec.seed = flags.seed;
   spec.row_granules = flags.row_granules;
   spec.column_granule_width = flags.column_granule_width;
+  spec.replica_groups = flags.replica_groups;
+  spec.sync_every_steps = flags.sync_every_steps;
   spec.optimizer = flags.numbers;
   spec.init.a = flags.init_a;
   spec.init.b = flags.init_b;

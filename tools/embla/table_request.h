@@ -51,6 +51,8 @@ struct TableFlags {
   std::vector<std::string> nodes;
   std::vector<std::uint32_t> devices;
   std::uint32_t min_partition = 0;
+  std::uint32_t replica_groups = 1;
+  std::uint32_t sync_every_steps = 0;
 };
 
 // The one table of the flags, or the tables of flags.file.

@@ -259,6 +259,12 @@ class FakeClient final : public client::Client {
   absl::Status ExportTable(std::string_view, const std::string&) override {
     return absl::OkStatus();
   }
+  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>& names,
+                                                            const client::CallOptions&) override {
+    std::vector<client::TableSyncReport> reports;
+    for (const std::string& name : names) reports.push_back({name, 2, 0.5, 0.25});
+    return reports;
+  }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }
@@ -282,6 +288,17 @@ TEST_F(VerbsTest, LookupShowsRows) {
   flags.pooling = "sum";
   ASSERT_TRUE(LookupVerb(client, flags, json_).ok());
   EXPECT_EQ(Json::parse(Printed())[0]["columns"][0], 3.0);
+}
+
+TEST_F(VerbsTest, TableSyncShowsHowFarGroupsWereApart) {
+  FakeClient client;
+  ASSERT_TRUE(TableSyncVerb(client, {"clicks"}, text_).ok());
+  EXPECT_EQ(Printed(),
+            "table   replica groups  divergence max   rms\n"
+            "clicks               2             0.5  0.25\n");
+  ASSERT_TRUE(TableSyncVerb(client, {"clicks"}, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())[0].dump(),
+            R"({"table":"clicks","replica_groups":2,"divergence_max":0.5,"divergence_rms":0.25})");
 }
 
 TEST_F(VerbsTest, LookupRefusesUnknownTablesAndPoolings) {

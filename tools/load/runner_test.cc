@@ -65,6 +65,10 @@ class SlowClient final : public client::Client {
     return absl::OkStatus();
   }
   std::vector<client::TableInfo> Tables() override { return {}; }
+  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>&,
+                                                            const client::CallOptions&) override {
+    return std::vector<client::TableSyncReport>();
+  }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }

@@ -13,6 +13,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,9 @@ struct ConnectOptions {
   double retry_budget_ratio = 0.1;
   double retry_budget_per_second = 10.0;
   int threads = 2;  // That merge replies and run callbacks.
+  // Which copy of tables with replica groups this client trains and reads. None: the coordinator
+  // gives the sessions that are open turns.
+  std::optional<std::uint32_t> replica_group = {};
 
   // InvalidArgument names the field.
   absl::Status Validate() const;
@@ -91,6 +95,16 @@ struct TableInfo {
   std::string dtype;      // fp32, fp16 or bf16
   std::string sharding;   // row_wise, ...
   std::string optimizer;  // rowwise_adagrad, ...
+  std::uint32_t replica_groups = 1;
+  std::uint32_t replica_group = 0;  // This client's.
+};
+
+// How far the copies of a table had come apart when they were averaged.
+struct TableSyncReport {
+  std::string table;
+  std::uint32_t replica_groups = 1;
+  double divergence_max = 0.0;  // Largest distance of a weight from the mean of its copies.
+  double divergence_rms = 0.0;  // Root of the mean square of those distances.
 };
 
 using DoneCallback = std::function<void(absl::Status)>;
@@ -152,6 +166,14 @@ class Client {
   virtual absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) = 0;
   // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order.
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
+
+  // Averages weights and all optimizer state of `tables` over their replica groups, on every node
+  // that holds them; tables without groups stay as they are. Empty: all tables that have groups.
+  // Nodes average each for itself: call it while no group updates, or expect the nodes to do it
+  // between different updates. After an error, which names the nodes, others may have averaged;
+  // calling again does no harm.
+  virtual absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
+                                                            const CallOptions& options) = 0;
 
   virtual std::vector<TableInfo> Tables() = 0;
   virtual absl::Status RefreshPlan() = 0;

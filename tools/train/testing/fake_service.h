@@ -74,6 +74,10 @@ class FakeClient final : public client::Client {
   absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override;
   absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
   std::vector<client::TableInfo> Tables() override { return service_.Tables(); }
+  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>&,
+                                                            const client::CallOptions&) override {
+    return std::vector<client::TableSyncReport>();
+  }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }
