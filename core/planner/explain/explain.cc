@@ -11,6 +11,7 @@
 #include "core/plan/names.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/names.h"
+#include "core/planner/solver/bound.h"
 #include "core/planner/solver/options.h"
 
 namespace embla::planner {
@@ -22,7 +23,7 @@ constexpr std::size_t kTopShards = 5;
 std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
 std::string GiB(double bytes) { return absl::StrFormat("%.4g GiB", bytes / kGiB); }
 
-// The certificate's prices as ms.
+// Prices as ms. The certificate holds them, whatever it proves.
 class CostOf {
  public:
   CostOf(const Machine& machine, const Certificate& certificate) {
@@ -92,13 +93,14 @@ class CostOf {
 class Explainer {
  public:
   Explainer(const Problem& problem, const Solution& solution, const Machine& machine,
-            const OptionSet& options, const std::vector<bool>& kept)
+            const OptionSet& options, const Certificate& prices, const std::vector<bool>& kept)
       : problem_(problem),
         solution_(solution),
         machine_(machine),
         options_(options),
         kept_(kept),
-        cost_(machine, solution.certificate),
+        cost_(machine, prices),
+        average_bound_(prices.bound),
         model_(MakeCostModel(problem)) {}
 
   Explanation Run() {
@@ -114,6 +116,7 @@ class Explainer {
         out.longest_shard_table = problem_.tables[t].name;
       }
     }
+    out.average_bound_ms = MsFromTicks(average_bound_);
     out.bound_memory_credit_ms = cost_.Credit() * cost_.bound_share();
     for (std::size_t r = 0; r < kTiers; ++r) {
       out.ms_per_gib[r] = cost_.byte_ms(r) * kGiB * cost_.bound_share();
@@ -204,9 +207,9 @@ class Explainer {
     } else {
       out->reason = Reason::kBalance;
       out->text =
-          absl::StrCat("evens out the load: ", chosen.shards, " shards of ",
-                       Ms(MsFromTicks(chosen.work)), " instead of ", cheapest.shards, " of ",
-                       Ms(MsFromTicks(cheapest.work)), " as ", CutText(cheapest.cut));
+          absl::StrCat("evens out the load: shards of ", Ms(MsFromTicks(chosen.work)),
+                       " each, placed one by one; ", CutText(cheapest.cut), " would save ",
+                       Ms(-out->runner_up->margin_ms), " in all, but not on the hottest device");
     }
   }
 
@@ -224,18 +227,12 @@ class Explainer {
                         CutText(least_work.cut));
   }
 
-  // What the table adds to the certificate's sum.
+  // What the table adds to the average bound.
   void AddToBound(std::uint32_t t, Explanation* out) const {
-    const DeviceSet& places = options_.devices_of(t);
-    for (const std::uint32_t d : places.devices) {
-      if (solution_.certificate.weight[d] == 0) return;
-    }
     const Option* least = nullptr;
     for (const Option& option : options_.of(t)) {
-      if (TimeOf(t, option) >= solution_.certificate.bound) continue;
       if (least == nullptr || cost_.Of(option) < cost_.Of(*least)) least = &option;
     }
-    if (least == nullptr) return;
     out->bound_work_ms += cost_.Work(*least) * cost_.bound_share();
     out->bound_memory_charge_ms += cost_.Memory(*least) * cost_.bound_share();
   }
@@ -318,6 +315,7 @@ class Explainer {
   const OptionSet& options_;
   const std::vector<bool>& kept_;
   const CostOf cost_;
+  const Ticks average_bound_;
   const std::unique_ptr<CostModel> model_;
 };
 
@@ -347,7 +345,15 @@ absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& so
   const Machine machine = MachineOf(canonical);
   const std::unique_ptr<CostModel> cost = MakeCostModel(canonical);
   EMBLA_ASSIGN_OR_RETURN(const OptionSet options, MakeOptions(canonical, machine, *cost));
-  return Explainer(canonical, solution, machine, options, kept).Run();
+  DualProblem dual(options, machine, 0);
+  Prices prices;
+  Ticks average = 0;
+  if (!dual.empty()) {
+    dual.Maximise({}, dual.capacity(), &prices);
+    average = dual.Bound(prices, {});
+  }
+  const Certificate priced = dual.MakeCertificate(average, prices);
+  return Explainer(canonical, solution, machine, options, priced, kept).Run();
 }
 
 }  // namespace embla::planner

@@ -1,11 +1,12 @@
 // Why a plan is what it is: per table the reason for its cut and the next best one, for the plan
 // what the bound is made of, what memory is worth, and what the hottest device does.
 //
-// Everything follows from the certificate's prices: under them each cut of a table costs its work
-// plus the price of its bytes, and the certificate takes the least of them. That cost is given in
-// ms, all shards together, so that the costs of all tables divided by the number of devices give
-// the bound. Where only devices count, it is their time; where hosts' networks count too, the
-// certificate's mixture of both.
+// The prices are those of the relaxation in which tables may be split at will (bound.h, without a
+// deadline): under them each cut of a table costs its work plus the price of its bytes. That cost
+// is given in ms, all shards together, so that the least costs of all tables, divided by the number
+// of devices, less the price of all memory, give the average bound. Where only devices count, it is
+// their time; where hosts' networks count too, a mixture of both. The certificate may prove more
+// than the average bound, with other prices: then it rests on shards that are too long.
 #pragma once
 
 #include <array>
@@ -56,11 +57,12 @@ struct TopShard {
 struct Explanation {
   std::vector<TableExplanation> tables;  // As the problem's tables.
 
-  // What certificate.bound is made of, in ms of max load: work + memory_charge - memory_credit.
+  // average_bound_ms = bound_work_ms + bound_memory_charge_ms - bound_memory_credit_ms.
+  double average_bound_ms = 0;
   double bound_work_ms = 0;           // The least cut of every table: its work.
   double bound_memory_charge_ms = 0;  // ... and the price of its bytes.
   double bound_memory_credit_ms = 0;  // The price of all the memory there is.
-  // What another GiB of the tier, anywhere in scope, takes off the bound at most.
+  // What another GiB of the tier, anywhere, takes off the average bound at most.
   std::array<double, kTiers> ms_per_gib{};
   // The longest shard that no cut avoids, in ms: no plan is below it.
   double longest_shard_ms = 0;

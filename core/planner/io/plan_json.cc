@@ -124,9 +124,11 @@ Document ExplanationToJson(const Planned& planned, const Machine& machine,
   }
   const std::uint32_t critical = explanation.critical;
   return {{"bound",
-           {{"work_ms", explanation.bound_work_ms},
+           {{"average_ms", explanation.average_bound_ms},
+            {"work_ms", explanation.bound_work_ms},
             {"memory_charge_ms", explanation.bound_memory_charge_ms},
             {"memory_credit_ms", explanation.bound_memory_credit_ms},
+            {"certified_ms", MsFromTicks(planned.solution.certificate.bound)},
             {"longest_shard_ms", explanation.longest_shard_ms},
             {"longest_shard_table", explanation.longest_shard_table}}},
           {"memory_price_ms_per_gib", std::move(prices)},
