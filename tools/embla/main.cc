@@ -171,9 +171,9 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
       ->required();
 }
 
-void AddPlanInputFlags(CLI::App& verb, PlanInputFlags& input) {
+void AddPlanInputFlags(CLI::App& verb, PlanInputFlags& input, bool required) {
   verb.add_option("--tables", input.tables, "CSV, JSON or YAML file; may hold a whole problem")
-      ->required();
+      ->required(required);
   verb.add_option("--topology", input.topology, "as 2x8 (hosts x devices), or a JSON or YAML file");
   verb.add_option("--device-memory", input.device_memory, "with 2x8: as 80GiB; default 32GiB");
   verb.add_option("--constraints", input.constraints, "JSON or YAML file: rules by table");
@@ -192,7 +192,12 @@ void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
         return PlanSolveVerb(
             in.solve, [start] { return absl::ToDoubleSeconds(absl::Now() - start); }, in.output());
       });
-  AddPlanInputFlags(*solve, in.solve.input);
+  AddPlanInputFlags(*solve, in.solve.input, true);
+  solve->add_option("--prev", in.solve.prev, "a plan (-o json) to start from: moves little");
+  solve->add_option("--target-gap", in.solve.target_gap_percent,
+                    "with --prev: percent above the bound that are good enough; less moves more")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
   solve->add_option("--svg", in.solve.svg, "write a picture of loads and memory to this file");
   solve->add_flag("--check", in.solve.check, "let the independent checker accept the plan");
   solve->add_flag("--all", in.solve.all_tables, "show every table, not only the largest");
@@ -200,7 +205,7 @@ void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
       AddVerb(noun, "check", "check a plan and its proof, without the solver's code", in,
               [&in] { return PlanCheckVerb(in.plan_file, in.solve.input, in.output()); });
   check->add_option("plan", in.plan_file, "what plan solve -o json printed")->required();
-  AddPlanInputFlags(*check, in.solve.input);
+  AddPlanInputFlags(*check, in.solve.input, false);
 }
 
 void AddPlanVerbs(CLI::App& app, Invocation& in) {

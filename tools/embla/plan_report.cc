@@ -64,14 +64,27 @@ std::string Summary(const Planned& planned, const Machine& machine, const Explan
   return title + body;
 }
 
-std::string BoundLines(const Explanation& e) {
-  std::string text = "\nbound\n";
-  absl::StrAppend(&text, "  least work ", Ms(e.bound_work_ms));
+std::string BoundLines(const Solution& s, const Explanation& e) {
+  std::string text = absl::StrCat("\nbound\n  on average: least work ", Ms(e.bound_work_ms));
   if (e.bound_memory_credit_ms > 0) {
     absl::StrAppend(&text, " + price of the bytes used ", Ms(e.bound_memory_charge_ms),
-                    " - price of all memory ", Ms(e.bound_memory_credit_ms));
+                    " - price of all memory ", Ms(e.bound_memory_credit_ms), " = ",
+                    Ms(e.average_bound_ms));
   }
-  absl::StrAppend(&text, ", spread evenly\n");
+  absl::StrAppend(&text, "\n");
+  const double certified = MsFromTicks(s.certificate.bound);
+  const bool confined = std::count(s.certificate.weight.begin(), s.certificate.weight.end(), 0) > 0;
+  if (confined) {
+    absl::StrAppend(&text, "  certified ", Ms(certified),
+                    ": what tables need that rules confine to some devices\n");
+  } else if (certified > 1.0005 * e.average_bound_ms) {
+    absl::StrAppend(&text, "  certified ", Ms(certified),
+                    ": below it longer shards are out, and without them the rest needs more\n");
+  }
+  if (s.search_bound > s.certificate.bound) {
+    absl::StrAppend(&text, "  exhaustive search found no plan below ",
+                    Ms(MsFromTicks(s.search_bound)), "\n");
+  }
   if (!e.longest_shard_table.empty()) {
     absl::StrAppend(&text, "  longest shard that no cut avoids: ", Ms(e.longest_shard_ms),
                     " of table ", e.longest_shard_table, "\n");
@@ -82,7 +95,7 @@ std::string BoundLines(const Explanation& e) {
     any = true;
     absl::StrAppend(&text, "  one more GiB of ",
                     ToAbsl(planner::NameOf(static_cast<planner::Tier>(r))),
-                    " memory takes at most ", Ms(e.ms_per_gib[r]), " off the bound\n");
+                    " memory takes at most ", Ms(e.ms_per_gib[r]), " off the average\n");
   }
   if (!any) absl::StrAppend(&text, "  memory is no limit: more of it would not help\n");
   return text;
@@ -185,6 +198,33 @@ std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
 
 }  // namespace
 
+std::string MovesReport(const planner::Replanned& r, bool all_moves) {
+  const auto share = [&](std::int64_t bytes) {
+    return absl::StrFormat("%s (%.3f %%)", FormatBytes(bytes),
+                           100 * static_cast<double>(bytes) /
+                               static_cast<double>(std::max<std::int64_t>(1, r.total_bytes)));
+  };
+  std::string text = absl::StrCat(
+      "\nfrom the previous plan\n  its max load here was ", Ms(MsFromTicks(r.load_before)),
+      ", wanted is at most ", Ms(MsFromTicks(r.target)), "\n  ", Count(r.moves.size(), "move"),
+      " of ", share(r.moved_bytes), " of ", FormatBytes(r.total_bytes),
+      "; forced: ", share(r.forced_bytes), "; beyond that no plan with these cuts moves less than ",
+      share(r.shed_bound_bytes), "\n");
+  TextTable table({"table", ">shard", "from", "to", ">bytes", "forced"});
+  const std::size_t shown = all_moves ? r.moves.size() : std::min(kTablesShown, r.moves.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    const planner::Move& move = r.moves[i];
+    table.Add({r.planned.problem.tables[move.table].name, absl::StrCat(move.shard),
+               move.from.empty() ? "several" : move.from, move.to, FormatBytes(move.bytes),
+               move.forced ? "yes" : ""});
+  }
+  if (shown > 0) absl::StrAppend(&text, table.Render("  "));
+  if (shown < r.moves.size()) {
+    absl::StrAppend(&text, "  ... and ", r.moves.size() - shown, " more (--all)\n");
+  }
+  return text;
+}
+
 std::string TextBar(double share, int width) {
   const int full =
       std::clamp(static_cast<int>(std::lround(share * width)), share > 0 ? 1 : 0, width);
@@ -197,9 +237,9 @@ std::string TextBar(double share, int width) {
 std::string PlanReport(const Planned& planned, const Explanation& explanation,
                        const ReportOptions& options) {
   const Machine machine = planner::MachineOf(planned.problem);
-  return absl::StrCat(Summary(planned, machine, explanation, options), BoundLines(explanation),
-                      TopLines(planned, explanation), DeviceLines(planned, machine),
-                      HostLines(planned, machine),
+  return absl::StrCat(Summary(planned, machine, explanation, options),
+                      BoundLines(planned.solution, explanation), TopLines(planned, explanation),
+                      DeviceLines(planned, machine), HostLines(planned, machine),
                       TableLines(planned, explanation, options.all_tables));
 }
 

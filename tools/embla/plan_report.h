@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/planner/explain/explain.h"
+#include "core/planner/solver/replan.h"
 #include "core/planner/solver/solve.h"
 
 namespace embla::cli {
@@ -18,6 +19,9 @@ struct ReportOptions {
 // reasons. Lists of many devices or tables are cut; the text says so.
 std::string PlanReport(const planner::Planned& planned, const planner::Explanation& explanation,
                        const ReportOptions& options);
+
+// What moves, how many bytes, and how few it could be.
+std::string MovesReport(const planner::Replanned& replanned, bool all_moves);
 
 // "[######----]": `share` of 1, in `width` characters.
 std::string TextBar(double share, int width);

@@ -12,8 +12,9 @@ namespace embla::cli {
 
 struct PlanSolveFlags {
   PlanInputFlags input;
-  std::string prev;  // A plan as JSON, to start from.
-  std::string svg;   // File for the picture.
+  std::string prev;               // A plan as JSON, to start from.
+  double target_gap_percent = 2;  // With prev: good enough; less moves more.
+  std::string svg;                // File for the picture.
   bool check = false;
   bool all_tables = false;
 };
@@ -23,8 +24,9 @@ struct PlanSolveFlags {
 absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<double()>& seconds,
                            const Output& output);
 
-// Checks the plan of the file `plan` against the inputs, by code that the solver does not use.
-// FailedPrecondition says what does not hold, or which input the plan was not made for.
+// Checks the plan of the file `plan` by code that the solver does not use: against the inputs, or,
+// without input.tables, against the problem that stands in the plan. FailedPrecondition says what
+// does not hold, or which input the plan was not made for.
 absl::Status PlanCheckVerb(const std::string& plan, const PlanInputFlags& input,
                            const Output& output);
 

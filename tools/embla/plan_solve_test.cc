@@ -113,6 +113,38 @@ TEST_F(PlanSolveTest, WritesAPicture) {
   EXPECT_THAT(Message(Solve()), HasSubstr("cannot write"));
 }
 
+TEST_F(PlanSolveTest, CheckNeedsNoInputsAsThePlanHasThem) {
+  ASSERT_TRUE(Solve(true).ok());
+  const std::string plan = Write("plan.json", out_.str());
+  flags_.input = {};
+  EXPECT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+}
+
+TEST_F(PlanSolveTest, StartsFromAPreviousPlan) {
+  ASSERT_TRUE(Solve(true).ok());
+  flags_.prev = Write("plan.json", out_.str());
+  flags_.check = true;
+  ASSERT_TRUE(Solve().ok()) << Solve();
+  EXPECT_THAT(out_.str(), HasSubstr("0 moves of 0 B"));
+  flags_.input.topology = "3x4";
+  ASSERT_TRUE(Solve().ok()) << Solve();
+  EXPECT_THAT(out_.str(), HasSubstr("h0002:"));
+  EXPECT_THAT(out_.str(), HasSubstr("no plan with these cuts moves less than"));
+  ASSERT_TRUE(Solve(true).ok());
+  const auto json = nlohmann::json::parse(out_.str());
+  std::int64_t bytes = 0;
+  for (const auto& move : json["replan"]["moves"]) bytes += move["bytes"].get<std::int64_t>();
+  EXPECT_EQ(bytes, json["replan"]["moved_bytes"]);
+}
+
+TEST_F(PlanSolveTest, APreviousPlanThatDoesNotHoldIsRefused) {
+  ASSERT_TRUE(Solve(true).ok());
+  auto json = nlohmann::ordered_json::parse(out_.str());
+  json["devices"][0]["load_ticks"] = 1;
+  flags_.prev = Write("plan.json", json.dump());
+  EXPECT_THAT(Message(Solve()), HasSubstr("plan.json: device h0000:0"));
+}
+
 TEST_F(PlanSolveTest, InfeasibleIsRefusedAndSaysWhy) {
   flags_.input.device_memory = "1MiB";
   flags_.input.constraints = Write("rules.json", R"({"*": {"kernels": ["device"]}})");
