@@ -39,6 +39,7 @@ struct Invocation {
   std::string plan_file;
   LookupFlags lookup;
   std::string table_name;
+  std::vector<std::string> table_names;
   std::vector<std::string> assignments;
   bool yes = false;
 
@@ -65,14 +66,15 @@ struct Invocation {
         [&](client::Admin& admin) { return PlanTableVerb(admin, requests, output()); });
   }
 
-  absl::Status Lookup() const {
+  absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const {
     client::ConnectOptions options;
     options.coordinator = coordinator_address;
-    options.name = "embla lookup";
+    options.name = "embla";
     options.timeout = absl::Seconds(timeout_seconds);
+    options.replica_group = lookup.replica_group;
     EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
                            client::Client::Connect(options));
-    return LookupVerb(*client, lookup, output());
+    return verb(*client);
   }
 };
 
@@ -129,6 +131,11 @@ void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nod
   verb.add_option("--devices", table.devices, "allowed device numbers of each node")
       ->delimiter(',');
   verb.add_option("--min-partition", table.min_partition, "narrowest column block; 0: by dim");
+  verb.add_option("--replica-groups", table.replica_groups,
+                  "copies, each on its share of every node's devices (2D parallelism)")
+      ->capture_default_str();
+  verb.add_option("--sync-every-steps", table.sync_every_steps,
+                  "average the copies after so many updates of each; 0: when asked");
 }
 
 // A verb whose action talks to the coordinator's admin listener.
@@ -169,6 +176,12 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
   add_name(set);
   set->add_option("assignments", in.assignments, "key=value ..., as learning_rate=0.05")
       ->required();
+  CLI::App* sync = AddVerb(noun, "sync", "average the replica groups of tables now", in, [&in] {
+    return in.WithClient([&in](client::Client& client) {
+      return TableSyncVerb(client, in.table_names, in.output());
+    });
+  });
+  sync->add_option("tables", in.table_names, "table names; all tables with groups by default");
 }
 
 void AddPlanInputFlags(CLI::App& verb, PlanInputFlags& input, bool required) {
@@ -237,12 +250,18 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
       AddNoun(app, "node", "shard servers"), "ls", "list the nodes", in,
       [&in](client::Admin& admin) { return NodeListVerb(admin, absl::Now(), in.output()); });
 
-  CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] { return in.Lookup(); });
+  CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
+    return in.WithClient(
+        [&in](client::Client& client) { return LookupVerb(client, in.lookup, in.output()); });
+  });
   lookup->add_option("--table", in.lookup.table, "table name")->required();
   lookup->add_option("--ids", in.lookup.ids, "row ids, as 1,2,3")->delimiter(',')->required();
   lookup->add_option("--pooling", in.lookup.pooling, "none, or the ids as one bag: sum, mean")
       ->capture_default_str();
   lookup->add_option("--columns", in.lookup.columns_max, "columns shown; 0: all")
+      ->capture_default_str();
+  lookup
+      ->add_option("--replica-group", in.lookup.replica_group, "whose copy, where there are groups")
       ->capture_default_str();
 }
 
@@ -253,7 +272,8 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
   app.add_option("--admin", in.admin_address, "the coordinator's admin address")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
-  app.add_option("--coordinator", in.coordinator_address, "the coordinator's address (lookup)")
+  app.add_option("--coordinator", in.coordinator_address,
+                 "the coordinator's address (lookup, table sync)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")
