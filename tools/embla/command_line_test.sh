@@ -40,6 +40,12 @@ expect 0 "16 slices on 16 devices of 2 nodes" plan table "${shape[@]}" --nodes 2
   --devices-per-node 8
 expect 0 '"rows": 100000000,' plan table "${shape[@]}" --nodes 2 --devices-per-node 8 -o json
 expect 0 '"rows": 100000000,' -o json plan table "${shape[@]}" --nodes 2 --devices-per-node 8
+groups=(plan table "${shape[@]}" --nodes 2 --devices-per-node 8 --replica-groups)
+expect 0 "16 slices on 16 devices of 2 nodes, in 2 replica groups, averaged when asked" \
+  "${groups[@]}" 2
+expect 0 '"replica_groups": 4' "${groups[@]}" 4 --memory-per-device 128GiB -o json
+expect 2 "n0 has 8 devices, which cannot be divided into 3" "${groups[@]}" 3
+expect 3 "127.0.0.1:1" table sync clicks "${nobody[@]}"
 
 # The planner, without a cluster.
 inputs="$(mktemp -d)"
