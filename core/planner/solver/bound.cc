@@ -52,6 +52,7 @@ DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::
     inside[s] = std::all_of(devices.begin(), devices.end(),
                             [this](std::uint32_t d) { return set_.has[d] != 0; });
   }
+  std::int64_t most = 1;
   begin_.push_back(0);
   for (std::uint32_t t = 0; t < options.tables(); ++t) {
     if (!inside[options.set_of[t]]) continue;
@@ -70,11 +71,14 @@ DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::
       for (std::size_t r = 0; r < kTiers; ++r) {
         bytes_[r].push_back(charge == Charge::kTrue ? option.total[r]
                                                     : option.bytes[r] * option.shards);
+        most = std::max(most, bytes_[r].back());
       }
     }
     unavoidable_ = std::max(unavoidable_, shortest);
     begin_.push_back(static_cast<std::uint32_t>(work_.size()));
   }
+  const Int128 price_max = (static_cast<Int128>(1) << (59 + kPriceShift)) / most;
+  price_max_ = static_cast<std::int64_t>(std::min<Int128>(price_max, kPriceMax));
 }
 
 std::int64_t DualProblem::HostWeight(const Prices& prices) const {
@@ -164,7 +168,7 @@ Dual DualProblem::BracketTier(int tier, const Limits& limits, const TierBytes& c
   };
   Point high = look(prices->byte[tier]);
   Point low = high;
-  while (high.slope > 0 && high.price < kPriceMax) {
+  while (high.slope > 0 && high.price < price_max_ / 4) {
     low = high;
     high = look(high.price * 4);
   }

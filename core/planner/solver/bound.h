@@ -28,7 +28,7 @@ struct Prices {
   std::int64_t network = 0;  // Share of the weight on hosts' networks, of 2^10; below 2^10.
 };
 inline constexpr int kPriceShift = 20;
-inline constexpr std::int64_t kPriceMax = std::int64_t{1} << 42;  // And DualProblem::price_max().
+inline constexpr std::int64_t kPriceMax = std::int64_t{1} << 42;
 
 // Filters on options.
 struct Limits {
@@ -72,6 +72,8 @@ class DualProblem {
   void Pick(const Prices& prices, const Limits& limits, std::vector<std::uint32_t>* picks);
 
   const TierBytes& capacity() const { return capacity_; }
+  // At most kPriceMax, and so that no option's priced bytes overflow.
+  std::int64_t price_max() const { return price_max_; }
   std::size_t size() const { return work_.size(); }
   bool empty() const { return tables_.empty(); }
   // Options looked at so far.
@@ -101,6 +103,7 @@ class DualProblem {
   Ticks longest_shard_ = 0;  // Of all options.
   Ticks unavoidable_ = 0;    // Longest of the tables' shortest shards.
   TierBytes capacity_{};
+  std::int64_t price_max_ = kPriceMax;
   std::vector<std::int64_t> weight_;  // By device, before the network takes its share.
   std::int64_t weights_ = 0;          // Their sum.
   std::int64_t unit_ = 0;             // Least weight x slowdown, about 2^40.

@@ -77,7 +77,7 @@ inline std::vector<Table> DrawTables(std::uint64_t seed, int count) {
   for (int i = 0; i < count; ++i) {
     Table table;
     table.name = "t" + std::to_string(i);
-    table.rows = static_cast<std::int64_t>(std::min(4e7, 100 * std::pow(uniform(), -1.2)));
+    table.rows = static_cast<std::int64_t>(std::min(4e7, 1000 * std::pow(uniform(), -1.5)));
     table.dim = std::uint32_t{16} << (random() % 4);
     table.lookups_per_sample = std::min(200.0, std::pow(uniform(), -0.9));
     tables.push_back(std::move(table));
@@ -92,6 +92,7 @@ inline Problem DrawnProblem(std::uint64_t seed, int tables, int hosts, int devic
   for (Table& table : problem.tables) table.rules.types = ModelParallelTypes();
   problem.topology = HostsOf(hosts, devices, device_bytes);
   problem.reservation.fraction = 0;
+  problem.local_batch = 64;
   return problem;
 }
 

@@ -12,6 +12,11 @@
 namespace embla::planner {
 namespace {
 
+// Packings kept for improvement: one takes 300 bytes per table.
+constexpr std::size_t kKeptFew = 4;
+constexpr std::size_t kKeptMany = 12;
+constexpr std::uint32_t kManyTables = 20'000;
+
 // Binary digits of the bound that bisection settles; fewer where one evaluation is dear.
 int PrecisionFor(std::size_t options) { return options < 4096 ? 20 : options < 200'000 ? 13 : 11; }
 
@@ -56,7 +61,7 @@ Portfolio::Portfolio(const OptionSet& options, const Machine& machine, const Pro
   for (std::size_t r = 0; r < kTiers; ++r) loose_ &= dual.bytes[r] <= capacity[r] / 10 * 8;
   const std::int64_t size = static_cast<std::int64_t>(options.tables());
   budget_ = settings.operations_max != 0 ? settings.operations_max
-                                         : 20'000'000 + size * 3000 + size * machine.devices() * 4;
+                                         : 60'000'000 + size * 3000 + size * machine.devices() * 4;
 }
 
 Ticks Portfolio::Goal() const {
@@ -64,20 +69,26 @@ Ticks Portfolio::Goal() const {
          static_cast<Ticks>(static_cast<Int128>(proof_.bound) * settings_.goal_gap_ppm / 1'000'000);
 }
 
-std::vector<std::uint32_t> Portfolio::PickFor(const Attempt& attempt) {
-  const Limits limits{
+Portfolio::Plan Portfolio::Prepare(const Attempt& attempt) {
+  Plan plan;
+  plan.rule = attempt.rule;
+  plan.limits = {
       .time = static_cast<Ticks>(static_cast<Int128>(proof_.bound) * attempt.work_percent / 100),
       .bytes = options_.sets[0].capacity_max / 100 * attempt.bytes_percent};
-  TierBytes capacity = dual_.capacity();
-  for (std::int64_t& bytes : capacity) bytes -= bytes / 1000 * attempt.spare_permille;
-  Prices prices = prices_;
+  plan.capacity = dual_.capacity();
+  for (std::int64_t& bytes : plan.capacity) bytes -= bytes / 1000 * attempt.spare_permille;
+  plan.prices = prices_;
+  if (loose_) return plan;
+  const Dual dual = dual_.Maximise(plan.limits, plan.capacity, &plan.prices);
+  // Limits that leave a table no option, or no room: they were wishes.
+  if (!dual.feasible || !dual.bounded) plan.prices = prices_;
+  return plan;
+}
+
+std::vector<std::uint32_t> Portfolio::PickFor(const Plan& plan) {
+  Prices prices = plan.prices;
   std::vector<std::uint32_t> picks;
-  if (!loose_) {
-    const Dual dual = dual_.Maximise(limits, capacity, &prices);
-    // Limits that leave a table no option, or no room: they were wishes.
-    if (!dual.feasible || !dual.bounded) prices = prices_;
-  }
-  dual_.Pick(prices, limits, &picks);
+  dual_.Pick(prices, plan.limits, &picks);
   // The best price splits a table or two; raise it until whole tables fit.
   for (int round = 0; round < 64 && !loose_; ++round) {
     TierBytes sum{};
@@ -89,17 +100,17 @@ std::vector<std::uint32_t> Portfolio::PickFor(const Attempt& attempt) {
     }
     bool fits = true;
     for (std::size_t r = 0; r < kTiers; ++r) {
-      if (sum[r] <= capacity[r] || prices.byte[r] >= kPriceMax) continue;
-      prices.byte[r] += 1 + (prices.byte[r] >> (16 - round / 4));
+      if (sum[r] <= plan.capacity[r]) continue;
+      const std::int64_t more = 1 + (prices.byte[r] >> (16 - round / 4));
+      if (prices.byte[r] + more > dual_.price_max()) continue;
+      prices.byte[r] += more;
       fits = false;
     }
     if (fits) break;
-    dual_.Pick(prices, limits, &picks);
+    dual_.Pick(prices, plan.limits, &picks);
   }
   return picks;
 }
-
-void Portfolio::Try(const Attempt& attempt) { Pack(PickFor(attempt), attempt.rule); }
 
 void Portfolio::TryFewestBytes() {
   const TierBytes capacity = machine_.TotalCapacity();
@@ -122,22 +133,41 @@ void Portfolio::TryFewestBytes() {
                          [&](const Option& a, const Option& b) { return share(a) < share(b); });
     picks.push_back(static_cast<std::uint32_t>(least - options.begin()));
   }
-  Pack(picks, PackRule::kMaxNorm);
+  Pack(std::move(picks), PackRule::kMaxNorm);
 }
 
-void Portfolio::Pack(const std::vector<std::uint32_t>& picks, PackRule rule) {
+void Portfolio::Pack(std::vector<std::uint32_t> picks, PackRule rule) {
+  // Limits that do not bind give the same picks again.
+  for (const auto& [before, with] : tried_) {
+    if (with == rule && before == picks) return;
+  }
   Layout layout(options_, machine_);
   Packer packer(layout, rule, proof_.bound);
   const bool packed = packer.PlaceAll(picks);
   operations_ += packer.operations();
+  tried_.emplace_back(std::move(picks), rule);
   if (!packed) return;
-  Improver improver(layout, rule);
-  improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
-  operations_ += improver.operations();
   const Ticks load = layout.FindPeak().load;
-  if (load >= best_load_) return;
-  best_load_ = load;
-  best_.emplace(std::move(layout));
+  auto at = packed_.begin();
+  while (at != packed_.end() && at->load <= load) ++at;
+  const std::size_t kept = options_.tables() > kManyTables ? kKeptFew : kKeptMany;
+  if (at - packed_.begin() >= static_cast<std::ptrdiff_t>(kept)) return;
+  packed_.insert(at, Packed{load, rule, std::make_unique<Layout>(std::move(layout))});
+  if (packed_.size() > kept) packed_.pop_back();
+}
+
+void Portfolio::Improve() {
+  for (Packed& one : packed_) {
+    if (best_ && (best_load_ <= Goal() || operations_ > budget_)) break;
+    Improver improver(*one.layout, one.rule);
+    improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
+    operations_ += improver.operations();
+    const Ticks load = one.layout->FindPeak().load;
+    if (load >= best_load_) continue;
+    best_load_ = load;
+    best_.emplace(std::move(*one.layout));
+  }
+  packed_.clear();
 }
 
 std::optional<Layout> Portfolio::Run() {
@@ -148,15 +178,24 @@ std::optional<Layout> Portfolio::Run() {
   static constexpr Attempt kTight[] = {
       {100, 25, 10, PackRule::kQuadratic}, {100, 25, 3, PackRule::kMaxNorm},
       {100, 50, 3, PackRule::kQuadratic},  {100, 50, 3, PackRule::kMaxNorm},
-      {100, 50, 10, PackRule::kMaxNorm},   {100, 50, 1, PackRule::kQuadratic},
-      {25, 25, 10, PackRule::kMaxNorm},    {100, 100, 30, PackRule::kMaxNorm}};
+      {100, 25, 1, PackRule::kQuadratic},  {100, 50, 1, PackRule::kQuadratic},
+      {100, 25, 1, PackRule::kMaxNorm},    {100, 100, 1, PackRule::kMaxNorm},
+      {100, 50, 10, PackRule::kMaxNorm},   {25, 25, 10, PackRule::kMaxNorm},
+      {100, 100, 30, PackRule::kMaxNorm}};
   const std::span<const Attempt> schedule =
       loose_ ? std::span<const Attempt>(kLoose) : std::span<const Attempt>(kTight);
   for (const Attempt& attempt : schedule) {
-    if (best_ && (best_load_ <= Goal() || operations_ > budget_)) break;
-    Try(attempt);
+    if (best_load_ <= Goal() || (!packed_.empty() && operations_ > budget_ / 3)) break;
+    const Plan plan = Prepare(attempt);
+    Pack(PickFor(plan), plan.rule);
+    // Loose memory: the first packing is nearly always good enough after a few steps.
+    if (loose_) Improve();
   }
-  if (!best_) TryFewestBytes();
+  Improve();
+  if (!best_) {
+    TryFewestBytes();
+    Improve();
+  }
   operations_ += dual_.operations();
   return std::move(best_);
 }

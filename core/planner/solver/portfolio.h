@@ -1,7 +1,10 @@
 // The bound and the portfolio of packings for one group's problem: steps 2 to 4 of solve.h.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/planner/problem/machine.h"
@@ -43,12 +46,29 @@ class Portfolio {
     PackRule rule;
   };
 
-  void Try(const Attempt& attempt);
+  // An attempt's limits, and the prices under them.
+  struct Plan {
+    PackRule rule = PackRule::kLoad;
+    Limits limits;
+    TierBytes capacity{};
+    Prices prices;
+  };
+
+  Plan Prepare(const Attempt& attempt);
   // The last resort where memory is short: every table in its smallest form.
   void TryFewestBytes();
-  // Packs and improves; keeps the layout if it is the best so far.
-  void Pack(const std::vector<std::uint32_t>& picks, PackRule rule);
-  std::vector<std::uint32_t> PickFor(const Attempt& attempt);
+  // A packing that waits for improvement.
+  struct Packed {
+    Ticks load = 0;
+    PackRule rule = PackRule::kLoad;
+    std::unique_ptr<Layout> layout;
+  };
+
+  // Keeps the packing if it is one of the best.
+  void Pack(std::vector<std::uint32_t> picks, PackRule rule);
+  // Improves what was packed, the best first, and keeps the best of all.
+  void Improve();
+  std::vector<std::uint32_t> PickFor(const Plan& plan);
   Ticks Goal() const;
 
   const OptionSet& options_;
@@ -60,6 +80,8 @@ class Portfolio {
   bool loose_ = false;  // Much of every memory stays free.
   std::int64_t budget_ = 0;
   std::int64_t operations_ = 0;
+  std::vector<std::pair<std::vector<std::uint32_t>, PackRule>> tried_;
+  std::vector<Packed> packed_;  // Least load first.
   std::optional<Layout> best_;
   Ticks best_load_ = kTicksMax;
 };
