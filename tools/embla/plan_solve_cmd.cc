@@ -14,6 +14,7 @@
 #include "core/planner/explain/explain.h"
 #include "core/planner/explain/picture.h"
 #include "core/planner/io/plan_json.h"
+#include "core/planner/io/stored_plan.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/replan.h"
 #include "core/planner/solver/replicas.h"

@@ -320,12 +320,15 @@ absl::Status CheckSpread(Spread spread, const std::vector<std::uint32_t>& device
   return absl::OkStatus();
 }
 
-absl::Status CheckTable(const Table& table, const Choice& choice, const std::vector<Cut>& cuts,
-                        const Machine& machine, const AllowedPlaces& places,
-                        std::vector<std::uint32_t>* devices) {
+// The device of every shard of a choice that the table's rules allow.
+absl::StatusOr<std::vector<std::uint32_t>> PlaceShards(const Table& table, const Choice& choice,
+                                                       const std::vector<Cut>& cuts,
+                                                       const Machine& machine,
+                                                       const AllowedPlaces& places) {
   EMBLA_RETURN_IF_ERROR(CheckCut(choice, table, cuts));
-  EMBLA_ASSIGN_OR_RETURN(*devices, DevicesOf(choice, machine, places));
-  return CheckSpread(table.rules.spread, *devices, machine);
+  EMBLA_ASSIGN_OR_RETURN(std::vector<std::uint32_t> devices, DevicesOf(choice, machine, places));
+  EMBLA_RETURN_IF_ERROR(CheckSpread(table.rules.spread, devices, machine));
+  return devices;
 }
 
 absl::Status CheckClaims(const Solution& solution) {
@@ -356,15 +359,13 @@ absl::StatusOr<CheckReport> Check(const Problem& canonical, const Solution& solu
   BoundCheck bound(machine, solution.certificate);
   EMBLA_RETURN_IF_ERROR(bound.Begin());
   Ledger ledger(machine);
-  std::vector<std::uint32_t> devices;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     const Table& table = tables[t];
     EMBLA_ASSIGN_OR_RETURN(const AllowedPlaces* places, book.At(table.rules));
     const std::vector<Cut> cuts = AllowedCuts(canonical, machine, table, *places);
-    EMBLA_RETURN_IF_ERROR(
-        Annotate(CheckTable(table, solution.choices[t], cuts, machine, *places, &devices),
-                 "table " + table.name));
-    ledger.Add(cost->PriceOf(table, solution.choices[t].cut), devices);
+    const auto devices = PlaceShards(table, solution.choices[t], cuts, machine, *places);
+    if (!devices.ok()) return Annotate(devices.status(), "table " + table.name);
+    ledger.Add(cost->PriceOf(table, solution.choices[t].cut), *devices);
     bound.Add(*cost, table, cuts, *places);
   }
   CheckReport report;

@@ -21,7 +21,6 @@ constexpr double kGiB = 1073741824.0;
 constexpr std::size_t kTopShards = 5;
 
 std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
-std::string GiB(double bytes) { return absl::StrFormat("%.4g GiB", bytes / kGiB); }
 
 // Prices as ms. The certificate holds them, whatever it proves.
 class CostOf {
@@ -93,17 +92,17 @@ class CostOf {
 class Explainer {
  public:
   Explainer(const Problem& problem, const Solution& solution, const Machine& machine,
-            const OptionSet& options, const Certificate& prices, const std::vector<bool>& kept)
+            const OptionSet& options, const Certificate& prices)
       : problem_(problem),
         solution_(solution),
         machine_(machine),
         options_(options),
-        kept_(kept),
         cost_(machine, prices),
         average_bound_(prices.bound),
         model_(MakeCostModel(problem)) {}
 
-  Explanation Run() {
+  Explanation Run(const std::vector<bool>& kept) {
+    kept_ = kept;
     Explanation out;
     Ticks longest = -1;
     for (std::uint32_t t = 0; t < problem_.tables.size(); ++t) {
@@ -201,9 +200,9 @@ class Explainer {
                                Ms(MsFromTicks(solution_.lower_bound)));
     } else if (chosen.bytes[0] < cheapest.bytes[0]) {
       out->reason = Reason::kMemoryGrain;
-      out->text = absl::StrCat("its shards take ", GiB(static_cast<double>(chosen.bytes[0])),
+      out->text = absl::StrCat("its shards take ", BytesText(static_cast<double>(chosen.bytes[0])),
                                " of device memory each, those of ", CutText(cheapest.cut), " ",
-                               GiB(static_cast<double>(cheapest.bytes[0])));
+                               BytesText(static_cast<double>(cheapest.bytes[0])));
     } else {
       out->reason = Reason::kBalance;
       out->text =
@@ -218,7 +217,7 @@ class Explainer {
     for (std::size_t r = 0; r < kTiers; ++r) {
       const double bytes = static_cast<double>(least_work.total[r] - chosen.total[r]);
       if (bytes <= 0 || cost_.byte_ms(r) <= 0) continue;
-      absl::StrAppend(&saved, saved.empty() ? "" : " and ", GiB(bytes), " of ",
+      absl::StrAppend(&saved, saved.empty() ? "" : " and ", BytesText(bytes), " of ",
                       ToAbsl(NameOf(static_cast<Tier>(r))), " memory");
     }
     return absl::StrCat("saves ", saved, ", worth ",
@@ -313,9 +312,9 @@ class Explainer {
   const Solution& solution_;
   const Machine& machine_;
   const OptionSet& options_;
-  const std::vector<bool>& kept_;
   const CostOf cost_;
   const Ticks average_bound_;
+  std::vector<bool> kept_;
   const std::unique_ptr<CostModel> model_;
 };
 
@@ -340,6 +339,16 @@ std::string CutText(const Cut& cut) {
   return text;
 }
 
+std::string BytesText(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.3g %s", bytes, kUnits[unit]);
+}
+
 absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution,
                                     const std::vector<bool>& kept) {
   const Machine machine = MachineOf(canonical);
@@ -353,7 +362,7 @@ absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& so
     average = dual.Bound(prices, {});
   }
   const Certificate priced = dual.MakeCertificate(average, prices);
-  return Explainer(canonical, solution, machine, options, priced, kept).Run();
+  return Explainer(canonical, solution, machine, options, priced).Run(kept);
 }
 
 }  // namespace embla::planner

@@ -83,5 +83,7 @@ absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& so
 
 // "column_wise, 4 shards of 32 columns, kernel host_cached".
 std::string CutText(const Cut& cut);
+// "2.05 GiB": three digits and a binary unit.
+std::string BytesText(double bytes);
 
 }  // namespace embla::planner

@@ -146,6 +146,13 @@ TEST(Explain, KeptTablesSayWhatMovingWouldSave) {
   EXPECT_THAT(explanation->tables[3].text, HasSubstr("would save"));
 }
 
+TEST(BytesText, ThreeDigitsAndAUnit) {
+  EXPECT_EQ(BytesText(0), "0 B");
+  EXPECT_EQ(BytesText(1000), "0.977 KiB");
+  EXPECT_EQ(BytesText(2.5 * static_cast<double>(kGiB)), "2.5 GiB");
+  EXPECT_EQ(BytesText(2048.0 * static_cast<double>(kGiB)), "2 TiB");
+}
+
 // Tags open and close in order, attributes are quoted, no bare & or <.
 void ExpectWellFormed(const std::string& xml) {
   std::vector<std::string> open;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/text.h"
+#include "core/planner/explain/bars.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/names.h"
 
@@ -17,8 +18,6 @@ constexpr double kWidth = 1000;
 constexpr double kLeft = 64, kRight = 24;
 constexpr double kInner = kWidth - kLeft - kRight;
 constexpr double kGiB = 1073741824.0;
-constexpr int kRowsMax = 8;
-constexpr int kPerRow = 128;
 constexpr std::size_t kHoverMax = 2048;
 
 constexpr char kStyle[] = R"(<style>
@@ -62,54 +61,6 @@ std::string Escape(const std::string& text) {
 }
 
 std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
-std::string GiB(std::int64_t bytes) {
-  return absl::StrFormat("%.3g GiB", static_cast<double>(bytes) / kGiB);
-}
-
-// Where the bar of each device stands: up to 8 rows, hosts kept together and a little apart.
-class Bars {
- public:
-  explicit Bars(const Machine& machine) {
-    const std::uint32_t devices = machine.devices();
-    const int wanted =
-        devices <= kPerRow / 2 ? 1 : std::min<int>(kRowsMax, (devices + kPerRow - 1) / kPerRow);
-    const std::uint32_t per_row = (devices + wanted - 1) / wanted;
-    std::uint32_t in_row = 0;
-    std::uint32_t longest = 0, hosts_in_row = 0, most_hosts = 0;
-    for (std::uint32_t h = 0; h < machine.hosts(); ++h) {
-      const std::uint32_t count = machine.devices_of(h);
-      if (in_row > 0 && in_row + count > per_row) {
-        ++rows_;
-        in_row = hosts_in_row = 0;
-      }
-      for (std::uint32_t i = 0; i < count; ++i) {
-        column_.push_back(in_row++);
-        group_.push_back(hosts_in_row);
-        row_.push_back(rows_);
-      }
-      most_hosts = std::max(most_hosts, ++hosts_in_row);
-      longest = std::max(longest, in_row);
-    }
-    ++rows_;
-    // A tenth of the width goes to the gaps between hosts.
-    host_gap_ = most_hosts > 1 ? std::min(18.0, kInner * 0.1 / (most_hosts - 1)) : 0;
-    step_ = std::min(90.0, (kInner - host_gap_ * (most_hosts - 1)) / std::max(1u, longest));
-    width_ = step_ > 4 ? step_ * 0.84 : step_ > 2 ? step_ * 0.9 : step_;
-  }
-
-  int rows() const { return rows_; }
-  int row(std::uint32_t device) const { return row_[device]; }
-  double x(std::uint32_t device) const {
-    return kLeft + column_[device] * step_ + group_[device] * host_gap_;
-  }
-  double width() const { return width_; }
-
- private:
-  std::vector<std::uint32_t> column_, group_;
-  std::vector<int> row_;
-  int rows_ = 0;
-  double host_gap_ = 0, step_ = 0, width_ = 0;
-};
 
 // Largest of 1, 2, 2.5, 5 x 10^k that gives at least `least` steps to `top`.
 double NiceStep(double top, int least) {
@@ -129,7 +80,7 @@ class Picture {
         solution_(solution),
         explanation_(explanation),
         machine_(MachineOf(problem)),
-        bars_(machine_) {
+        bars_(machine_, kLeft, kInner) {
     AddParts();
   }
 
@@ -289,7 +240,8 @@ class Picture {
                           "height=\"%.1f\"><title>%s: %s, %s of %s</title></rect>\n",
                           bars_.x(d), Base(bars_.row(d)) - RowHeight(), bars_.width(), RowHeight(),
                           Escape(DeviceName(problem_, machine_, d)), Ms(MsFromTicks(use.load)),
-                          GiB(use.bytes), GiB(machine_.capacity[d])));
+                          BytesText(static_cast<double>(use.bytes)),
+                          BytesText(static_cast<double>(machine_.capacity[d]))));
     }
   }
 
@@ -399,17 +351,18 @@ class Picture {
   }
 
   void HostLine(const std::string& title, std::size_t tier) {
-    std::int64_t used = 0, capacity = 0;
+    double used = 0, capacity = 0;
     std::vector<double> share;
     for (std::uint32_t h = 0; h < machine_.hosts(); ++h) {
-      const std::int64_t bytes = solution_.hosts[h].bytes[tier];
+      const auto bytes = static_cast<double>(solution_.hosts[h].bytes[tier]);
+      const auto room = static_cast<double>(machine_.host_capacity[h][tier]);
       used += bytes;
-      capacity += machine_.host_capacity[h][tier];
-      share.push_back(static_cast<double>(bytes) /
-                      std::max(1.0, static_cast<double>(machine_.host_capacity[h][tier])));
+      capacity += room;
+      share.push_back(bytes / std::max(1.0, room));
     }
-    if (used == 0) return;
-    HostBars(absl::StrCat(title, " of each host, ", GiB(used), " of ", GiB(capacity), " used"),
+    if (used <= 0) return;
+    HostBars(absl::StrCat(title, " of each host, ", BytesText(used), " of ", BytesText(capacity),
+                          " used"),
              "mem", share);
   }
 
@@ -425,10 +378,14 @@ class Picture {
       AddRect(&room, x, y_, step * 0.88, kHeight);
       const double height = std::min(1.0, share[h]) * kHeight;
       AddRect(&used, x, y_ + kHeight - height, step * 0.88, height);
+      const std::string& name = problem_.topology.hosts[h].name;
+      if (6.2 * static_cast<double>(name.size()) < step) {
+        Text(x + step * 0.44, y_ + kHeight + 14, "soft small", name, "middle");
+      }
     }
     Path("room", room);
     Path(color, used);
-    y_ += kHeight + 34;
+    y_ += kHeight + 46;
   }
 
   void DrawFoot() {

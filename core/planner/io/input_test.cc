@@ -152,7 +152,7 @@ TEST(ProblemRefuses, NamesTheField) {
   EXPECT_THAT(ErrorOf(R"({"tables": [], "constraints": {"a": {}}})"),
               HasSubstr("there is no table \"a\""));
   EXPECT_THAT(ErrorOf(R"({"tables": [], "constraints": {"a*": {}}})"),
-              HasSubstr("no table fits \"a*\""));
+              HasSubstr("there is no table \"a*\""));
   EXPECT_THAT(ErrorOf(R"({"calibration": {"devices": {"h:1": 2}}})"), HasSubstr("\"h:1\""));
   EXPECT_THAT(ErrorOf(R"({"reservation": {"kind": "some"}})"), HasSubstr("field \"kind\""));
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/text.h"
 #include "core/planner/checker/checker.h"
+#include "core/planner/io/stored_plan.h"
 #include "core/planner/io/topology_json.h"
 #include "core/planner/problem/machine.h"
 #include "gmock/gmock.h"

@@ -113,31 +113,25 @@ absl::Status ApplyConstraints(const Document& json, std::vector<Table>* tables) 
     const auto stars = static_cast<std::size_t>(std::count(pattern.begin(), pattern.end(), '*'));
     ordered[{stars == 0 ? SIZE_MAX : pattern.size() - stars, pattern}] = &item.value();
   }
-  for (const auto& [key, rules] : ordered) {
-    const std::string& pattern = key.second;
-    const auto apply = [&](Table* table) {
-      Fields fields(*rules, absl::StrCat("constraints of \"", pattern, "\""));
-      ReadRules(fields, &table->rules);
-      return fields.Finish();
-    };
-    if (key.first == SIZE_MAX) {
-      const auto it = by_name.find(pattern);
-      if (it == by_name.end()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("constraints: there is no table \"", pattern, "\""));
+  for (const auto& entry : ordered) {
+    const std::string& pattern = entry.first.second;
+    std::vector<Table*> found;
+    if (entry.first.first != SIZE_MAX) {
+      for (Table& table : *tables) {
+        if (MatchesPattern(pattern, table.name)) found.push_back(&table);
       }
-      EMBLA_RETURN_IF_ERROR(apply(it->second));
-      continue;
+    } else if (const auto it = by_name.find(pattern); it != by_name.end()) {
+      found.push_back(it->second);
     }
-    bool any = false;
-    for (Table& table : *tables) {
-      if (!MatchesPattern(pattern, table.name)) continue;
-      any = true;
-      EMBLA_RETURN_IF_ERROR(apply(&table));
-    }
-    if (!any) {
+    if (found.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("constraints: no table fits \"", pattern, "\""));
+          absl::StrCat("constraints: there is no table \"", pattern, "\""));
+    }
+    const std::string what = absl::StrCat("constraints of \"", pattern, "\"");
+    for (Table* const table : found) {
+      Fields fields(*entry.second, what);
+      ReadRules(fields, &table->rules);
+      EMBLA_RETURN_IF_ERROR(fields.Finish());
     }
   }
   return absl::OkStatus();
