@@ -59,6 +59,7 @@ Json ToJson(const TableSpec& spec) {
                {"rounding", Word(spec.rounding)},
                {"bounds", Word(spec.bounds)},
                {"nan_policy", Word(spec.nan_policy)}};
+  if (spec.lookups_per_sample != 1.0f) json["lookups_per_sample"] = spec.lookups_per_sample;
   // Left out where there are no groups: readers from before groups take such tables as they are.
   if (spec.replica_groups == 1) return json;
   json["replica_groups"] = spec.replica_groups;
@@ -124,6 +125,7 @@ absl::StatusOr<TableSpec> ReadTableSpec(const Json& json) {
   fields.MaybeWord("rounding", &FromName<Rounding>, &spec.rounding);
   fields.MaybeWord("bounds", &FromName<BoundsMode>, &spec.bounds);
   fields.MaybeWord("nan_policy", &FromName<NanPolicy>, &spec.nan_policy);
+  fields.MaybeFraction("lookups_per_sample", &spec.lookups_per_sample);
   fields.MaybeUnsigned("replica_groups", kReplicaGroupsMax, &spec.replica_groups);
   fields.MaybeUnsigned("sync_every_steps", UINT32_MAX, &spec.sync_every_steps);
   EMBLA_RETURN_IF_ERROR(fields.Finish());

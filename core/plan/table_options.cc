@@ -17,13 +17,13 @@ namespace {
 using Target =
     std::variant<float OptimizerSpec::*, WeightDecayMode OptimizerSpec::*,
                  BiasCorrection OptimizerSpec::*, Rounding TableSpec::*, BoundsMode TableSpec::*,
-                 NanPolicy TableSpec::*, std::uint32_t TableSpec::*>;
+                 NanPolicy TableSpec::*, std::uint32_t TableSpec::*, float TableSpec::*>;
 struct Option {
   std::string_view key;
   Target target;
 };
 
-constexpr std::array<Option, 12> kOptions = {{
+constexpr std::array<Option, 13> kOptions = {{
     {"learning_rate", &OptimizerSpec::learning_rate},
     {"eps", &OptimizerSpec::eps},
     {"beta1", &OptimizerSpec::beta1},
@@ -36,6 +36,7 @@ constexpr std::array<Option, 12> kOptions = {{
     {"bounds", &TableSpec::bounds},
     {"nan_policy", &TableSpec::nan_policy},
     {"sync_every_steps", &TableSpec::sync_every_steps},
+    {"lookups_per_sample", &TableSpec::lookups_per_sample},
 }};
 
 absl::StatusOr<float> ParseFraction(std::string_view text) {

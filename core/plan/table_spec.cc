@@ -140,6 +140,7 @@ absl::Status TableSpec::Validate() const {
     EMBLA_RETURN_IF_ERROR(CheckKnown("rounding", rounding));
     EMBLA_RETURN_IF_ERROR(CheckKnown("bounds", bounds));
     EMBLA_RETURN_IF_ERROR(CheckKnown("nan_policy", nan_policy));
+    EMBLA_RETURN_IF_ERROR(CheckRange("lookups_per_sample", lookups_per_sample, 0.0f, 1e9f));
     EMBLA_RETURN_IF_ERROR(optimizer.Validate());
     return init.Validate();
   };

@@ -109,6 +109,8 @@ struct TableSpec {
   // A node averages the groups' copies when each of them has applied this many updates since it
   // last did. 0: only when asked to.
   std::uint32_t sync_every_steps = 0;
+  // Ids that one training sample looks up here, as far as is known: the planner's measure of load.
+  float lookups_per_sample = 1.0f;
 
   // Fills in row_granules and column_granule_width where they are 0.
   void SetDefaults();

@@ -229,6 +229,54 @@ absl::Status Tile(const TableSpec& spec, const PlacementRequest& request,
       absl::StrCat("sharding type ", static_cast<int>(request.sharding), " has no tiling"));
 }
 
+absl::Status NoTarget(const TableSpec& spec, const std::string& name, const char* what) {
+  return absl::InvalidArgumentError(absl::StrCat("table ", spec.name, ": target \"",
+                                                 name.substr(0, 128), "\" is no allowed ", what));
+}
+
+absl::Status PutOnDevice(const TableSpec& spec, Columns columns, const std::string& name,
+                         std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+  for (Device* const device : PointersTo(nodes)) {
+    if (absl::StrCat(device->node_name, ":", device->id.index) != name) continue;
+    return SpreadColumns(spec, {columns}, {device}, slices);
+  }
+  return NoTarget(spec, name, "device (they are called node:number)");
+}
+
+absl::Status PutOnNode(const TableSpec& spec, Columns columns, const std::string& name,
+                       std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+  for (NodeDevices& node : nodes) {
+    if (node.front().node_name == name) return SplitRows(spec, columns, PointersTo(node), slices);
+  }
+  return NoTarget(spec, name, "node");
+}
+
+// As Tile, where request.targets says.
+absl::Status TileAtTargets(const TableSpec& spec, const PlacementRequest& request,
+                           std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+  const bool whole = request.sharding == ShardingType::kTableWise ||
+                     request.sharding == ShardingType::kTableRowWise;
+  const bool on_nodes = request.sharding == ShardingType::kTableRowWise ||
+                        request.sharding == ShardingType::kGridShard;
+  if (request.sharding == ShardingType::kRowWise) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name, ": row_wise has no targets; name nodes and devices"));
+  }
+  const std::vector<Columns> blocks =
+      whole ? std::vector<Columns>{{0, spec.dim}} : CutIntoBlocks(spec, request.min_partition);
+  if (blocks.size() != request.targets.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name, " has ", blocks.size(),
+                                                   " column blocks, but there are ",
+                                                   request.targets.size(), " targets"));
+  }
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    EMBLA_RETURN_IF_ERROR(on_nodes
+                              ? PutOnNode(spec, blocks[b], request.targets[b], nodes, slices)
+                              : PutOnDevice(spec, blocks[b], request.targets[b], nodes, slices));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<const NodeSpec*>> AllowedNodes(const PlacementRequest& request,
                                                           const std::vector<NodeSpec>& nodes) {
   std::map<NodeId, const NodeSpec*> allowed;
@@ -355,6 +403,10 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   table.spec = spec;
   table.spec.SetDefaults();
   table.sharding = request.sharding;
+  if (request.automatic) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name, ": sharding auto needs the planner"));
+  }
   EMBLA_RETURN_IF_ERROR(table.spec.Validate());
   EMBLA_ASSIGN_OR_RETURN(const std::vector<const NodeSpec*> allowed, AllowedNodes(request, nodes));
   const std::map<DeviceId, std::int64_t> loads = Loads(existing);
@@ -366,10 +418,16 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
                            FoldGroups(*node, candidates.back(), spec.replica_groups));
   }
   if (request.sharding == ShardingType::kDataParallel) {
+    if (!request.targets.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", spec.name, ": data_parallel has no targets"));
+    }
     EMBLA_ASSIGN_OR_RETURN(table.replicas, Replicate(table.spec, candidates));
   } else {
     std::vector<Slice> slices;
-    EMBLA_RETURN_IF_ERROR(Tile(table.spec, request, candidates, &slices));
+    EMBLA_RETURN_IF_ERROR(request.targets.empty()
+                              ? Tile(table.spec, request, candidates, &slices)
+                              : TileAtTargets(table.spec, request, candidates, &slices));
     std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin);
     });

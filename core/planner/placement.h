@@ -11,14 +11,21 @@
 
 namespace embla {
 
-// What the user asks for beside the sharding type. Empty lists mean "no constraint".
+// What the user asks for beside the table itself. Empty lists mean "no constraint".
 struct PlacementRequest {
   ShardingType sharding = ShardingType::kTableWise;
+  // The planner chooses `sharding`: see core/planner/cluster/auto_placement.h. PlaceTable needs a
+  // type.
+  bool automatic = false;
   std::vector<std::string> nodes{};      // Allowed nodes, by name.
   std::vector<std::uint32_t> devices{};  // Allowed device indices within each node.
   // Narrowest column block of column_wise, table_column_wise and grid_shard (other types ignore
   // it); see ColumnBlockWidth. 0: TorchRec's 128.
   std::uint32_t min_partition = 0;
+  // Exactly where, instead of by bytes; one name per column block, in the order of columns: the
+  // device ("n0:1") of table_wise, column_wise and table_column_wise, the node of table_row_wise
+  // and grid_shard. Other types have none.
+  std::vector<std::string> targets{};
 
   bool operator==(const PlacementRequest&) const = default;
 };

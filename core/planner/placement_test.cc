@@ -405,5 +405,50 @@ TEST(PlaceTableGroups, NeedDevicesThatCanBeSharedEvenly) {
   EXPECT_THAT(std::string(parallel.message()), HasSubstr("data_parallel"));
 }
 
+PlacementRequest At(ShardingType type, std::vector<std::string> targets,
+                    std::uint32_t min_partition = 0) {
+  return {.sharding = type, .min_partition = min_partition, .targets = std::move(targets)};
+}
+
+TEST(PlaceTable, TargetsSayExactlyWhere) {
+  EXPECT_THAT(
+      DevicesOf(PlaceOrDie(Spec(8, 4), At(ShardingType::kTableWise, {"n1:2"}), Nodes(2, 3))),
+      ElementsAre("2:2"));
+  EXPECT_THAT(DevicesOf(PlaceOrDie(Spec(8, 8), At(ShardingType::kColumnWise, {"n1:0", "n0:1"}, 4),
+                                   Nodes(2, 2))),
+              ElementsAre("2:0", "1:1"));
+  EXPECT_THAT(
+      DevicesOf(PlaceOrDie(Spec(8, 4), At(ShardingType::kTableRowWise, {"n1"}), Nodes(2, 2))),
+      ElementsAre("2:0", "2:1"));
+  EXPECT_THAT(
+      DevicesOf(PlaceOrDie(Spec(8, 8), At(ShardingType::kGridShard, {"n1", "n0"}, 4), Nodes(2, 2))),
+      ElementsAre("2:0", "2:1", "1:0", "1:1"));
+}
+
+TEST(PlaceTable, RefusesTargetsThatDoNotFit) {
+  const struct {
+    PlacementRequest request;
+    const char* message;
+  } cases[] = {
+      {At(ShardingType::kTableWise, {"n0:0", "n0:1"}), "1 column blocks, but there are 2 targets"},
+      {At(ShardingType::kTableWise, {"n0:7"}), "\"n0:7\" is no allowed device"},
+      {At(ShardingType::kTableRowWise, {"n0:0"}), "\"n0:0\" is no allowed node"},
+      {At(ShardingType::kRowWise, {"n0"}), "row_wise has no targets"},
+      {At(ShardingType::kDataParallel, {"n0:0"}), "data_parallel has no targets"},
+      {{.automatic = true}, "needs the planner"},
+  };
+  for (const auto& [request, message] : cases) {
+    const auto table = PlaceTable(Spec(8, 8), request, Nodes(2, 2), {});
+    EXPECT_THAT(std::string(table.status().message()), HasSubstr(message));
+  }
+}
+
+TEST(PlacementJson, TargetsAndAutoComeBack) {
+  PlacementRequest request = At(ShardingType::kColumnWise, {"a:0", "b:1"}, 8);
+  EXPECT_EQ(*PlacementRequestFromJson(PlacementRequestToJson(request)), request);
+  request = {.automatic = true, .nodes = {"a"}};
+  EXPECT_EQ(*PlacementRequestFromJson(PlacementRequestToJson(request)), request);
+}
+
 }  // namespace
 }  // namespace embla

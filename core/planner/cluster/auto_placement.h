@@ -1,0 +1,34 @@
+// `--sharding auto`: the planner chooses type and places of one table beside those that are there,
+// none of which moves.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "core/planner/placement.h"
+
+namespace embla::planner {
+
+struct AutoPlacement {
+  PlacementRequest request;  // With a type and targets, for PlaceTable.
+  std::string reason;        // One sentence for people.
+};
+
+// The type and the places with the least max load under Embla's cost model; of equal ones the
+// simplest. `request` restricts nodes, devices and column blocks. Deterministic.
+//
+// Errors: InvalidArgument (unknown node or device, replica groups), ResourceExhausted (no cut of
+// the table fits; names what is short).
+absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
+                                              const PlacementRequest& request,
+                                              const std::vector<NodeSpec>& nodes,
+                                              const std::vector<TablePlan>& existing);
+
+// PlaceTable of the request, or of what ChoosePlacement makes of an automatic one. Errors of both.
+absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
+                                        const std::vector<NodeSpec>& nodes,
+                                        const std::vector<TablePlan>& existing);
+
+}  // namespace embla::planner

@@ -1,0 +1,105 @@
+#include "core/planner/cluster/cluster_problem.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/plan/names.h"
+
+namespace embla::planner {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices,
+                            std::int64_t memory_bytes = std::int64_t{1} << 32) {
+  std::vector<NodeSpec> result;
+  for (std::uint32_t i = 0; i < nodes; ++i) {
+    result.push_back(
+        {.id = NodeId{nodes - i},  // Ids and names sort differently.
+         .name = "n" + std::to_string(i),
+         .address = "h:1",
+         .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, memory_bytes})});
+  }
+  return result;
+}
+
+TableSpec Spec(const std::string& name, std::int64_t rows, std::uint32_t dim) {
+  TableSpec spec{.id = TableId{1}, .name = name, .rows = rows, .dim = dim};
+  spec.SetDefaults();
+  return spec;
+}
+
+// Whatever is placed by type comes back as the same tiling.
+TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
+  std::mt19937 random(20260101);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<NodeSpec> nodes = Nodes(1 + random() % 3, 1 + random() % 4);
+    const auto type = static_cast<ShardingType>(2 + random() % 6);
+    TableSpec spec = Spec("t", 1 + random() % 5000, 4 * (1 + random() % 16));
+    const PlacementRequest request{.sharding = type, .min_partition = 8};
+    const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, {});
+    ASSERT_TRUE(table.ok()) << table.status();
+    const Cluster cluster = ClusterOf(nodes, {*table});
+    SCOPED_TRACE(testing::Message() << "round " << round << " " << NameOf(type));
+    // Fewer granules than devices leave some without rows, which no cut does.
+    if (cluster.choices.empty()) {
+      const std::size_t devices = nodes.size() * nodes[0].devices.size();
+      EXPECT_LT(table->spec.row_granules, devices);
+      continue;
+    }
+    const absl::StatusOr<PlacementRequest> again =
+        PlacementOf(cluster.problem, "t", cluster.choices[0]);
+    ASSERT_TRUE(again.ok()) << again.status();
+    const absl::StatusOr<TablePlan> placed = PlaceTable(spec, *again, nodes, {});
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    EXPECT_EQ(placed->primary(), table->primary());
+  }
+}
+
+TEST(ClusterProblem, WhatThePlannerCannotExpressTakesMemory) {
+  const std::vector<NodeSpec> nodes = Nodes(2, 2, 1'000'000);
+  const TableSpec spec = Spec("t", 1000, 16);
+  const auto table = PlaceTable(spec, {.sharding = ShardingType::kDataParallel}, nodes, {});
+  ASSERT_TRUE(table.ok());
+  const Cluster cluster = ClusterOf(nodes, {*table});
+  EXPECT_TRUE(cluster.choices.empty());
+  const std::int64_t bytes = SliceBytes(spec, table->primary().front());
+  EXPECT_EQ(cluster.problem.topology.hosts[0].devices[0].memory_bytes, 1'000'000 - bytes);
+  EXPECT_EQ(cluster.problem.topology.hosts[0].devices[1].memory_bytes, 1'000'000);
+}
+
+TEST(ClusterProblem, PlansThatAClusterCannotHaveAreRefused) {
+  const Problem problem = ClusterOf(Nodes(1, 1), {}).problem;
+  Choice choice;
+  choice.cut = {.type = ShardingType::kTableWise, .kernel = Kernel::kHost, .width = 8};
+  EXPECT_THAT(std::string(PlacementOf(problem, "t", choice).status().message()),
+              HasSubstr("table t: the plan keeps rows outside device memory"));
+  choice.cut = {.type = ShardingType::kDataParallel, .kernel = Kernel::kDevice, .width = 8};
+  EXPECT_THAT(std::string(PlacementOf(problem, "t", choice).status().message()),
+              HasSubstr("exclude data_parallel"));
+}
+
+TEST(ClusterProblem, ThePlanAsItIsKeepsEveryTableWhereItIs) {
+  const std::vector<NodeSpec> nodes = Nodes(2, 2);
+  std::vector<TablePlan> tables;
+  for (const ShardingType type : {ShardingType::kTableWise, ShardingType::kRowWise,
+                                  ShardingType::kTableRowWise, ShardingType::kColumnWise}) {
+    TableSpec spec = Spec("t" + std::to_string(tables.size()), 1000, 16);
+    spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
+    const auto table = PlaceTable(spec, {.sharding = type, .min_partition = 4}, nodes, tables);
+    ASSERT_TRUE(table.ok()) << table.status();
+    tables.push_back(*table);
+  }
+  const Cluster cluster = ClusterOf(nodes, tables);
+  const absl::StatusOr<Planned> planned = PlannedOf(Plan(PlanVersion{1}, "c", nodes, tables));
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->solution.choices, cluster.choices);
+  EXPECT_GE(planned->solution.max_load, planned->solution.lower_bound);
+  EXPECT_GT(planned->solution.lower_bound, 0);
+}
+
+}  // namespace
+}  // namespace embla::planner
