@@ -20,6 +20,15 @@ namespace {
 // Before the coordinator gives up waiting for nodes: it then says which one, and cleans up.
 constexpr absl::Duration kReplyReserve = absl::Seconds(1);
 
+v1::PlanInputs ToMessage(const PlanInputs& inputs) {
+  v1::PlanInputs message;
+  message.set_tables(inputs.tables);
+  message.set_topology(inputs.topology);
+  message.set_rules(inputs.rules);
+  message.set_options(inputs.options);
+  return message;
+}
+
 class GrpcAdmin final : public Admin {
  public:
   GrpcAdmin(const std::string& address, absl::Duration timeout)
@@ -120,6 +129,50 @@ class GrpcAdmin final : public Admin {
     });
     if (!status.ok()) return status;
     return reply.json();
+  }
+
+  absl::StatusOr<std::vector<PlanChange>> GetPlanHistory(std::uint32_t limit) override {
+    v1::GetPlanHistoryRequest request;
+    request.set_limit(limit);
+    v1::PlanHistory reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->GetPlanHistory(&context, request, &reply);
+    });
+    if (!status.ok()) return status;
+    std::vector<PlanChange> changes;
+    for (const v1::PlanChange& change : reply.changes()) {
+      changes.push_back({change.version(), absl::FromUnixMillis(change.unix_ms()), change.cause()});
+    }
+    return changes;
+  }
+
+  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
+    v1::GetPlanAtRequest request;
+    request.set_version(version);
+    v1::Plan reply;
+    const absl::Status status = Call(
+        [&](grpc::ClientContext& context) { return stub_->GetPlanAt(&context, request, &reply); });
+    if (!status.ok()) return status;
+    return reply.json();
+  }
+
+  absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) override {
+    v1::SolvedPlan request;
+    *request.mutable_inputs() = ToMessage(inputs);
+    request.set_plan_json(plan_json);
+    v1::PutSolvedPlanReply reply;
+    return Call([&](grpc::ClientContext& context) {
+      return stub_->PutSolvedPlan(&context, request, &reply);
+    });
+  }
+
+  absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs& inputs) override {
+    v1::SolvedPlan reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->FindSolvedPlan(&context, ToMessage(inputs), &reply);
+    });
+    if (!status.ok()) return status;
+    return reply.plan_json();
   }
 
  private:

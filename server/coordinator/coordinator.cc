@@ -66,9 +66,9 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
                     .devices = registration.devices};
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
     EMBLA_RETURN_IF_ERROR(membership_.CheckIncarnation(known->id, registration.incarnation));
-    EMBLA_RETURN_IF_ERROR(UpdateNode(*known, std::move(reported)));
+    EMBLA_RETURN_IF_ERROR(UpdateNode(*known, std::move(reported), now));
   } else {
-    PlanEdit edit;
+    PlanEdit edit{.cause = absl::StrCat("node ", registration.name, " joined"), .at = now};
     edit.node = std::move(reported);
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   }
@@ -79,7 +79,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   return node.id;
 }
 
-absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported) {
+absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported, absl::Time now) {
   reported.id = known.id;
   if (reported == known) return absl::OkStatus();
   if (const TablePlan* const table = FirstTableOn(*plan_, known.id);
@@ -89,7 +89,7 @@ absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported) {
         ", or of other kind or memory) than the ", known.devices.size(),
         " its slices were planned for, for instance those of table ", table->spec.name));
   }
-  PlanEdit edit;
+  PlanEdit edit{.cause = absl::StrCat("node ", known.name, " changed"), .at = now};
   edit.node = std::move(reported);
   return CommitPlan(std::move(edit));
 }

@@ -26,7 +26,9 @@
 #include "core/planner/placement.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/plan_history.h"
 #include "server/coordinator/session_turns.h"
+#include "server/coordinator/solved_plans.h"
 #include "server/coordinator/state_records.h"
 #include "server/state_store/state_store.h"
 
@@ -103,13 +105,32 @@ class Coordinator {
   // NotFound when it is complete or never was.
   absl::StatusOr<ChangeProgress> ChangeState(ChangeId change) const;
   // NotFound; FailedPrecondition while the table is being created.
-  absl::StatusOr<PlanVersion> DropTable(std::string_view name);
+  absl::StatusOr<PlanVersion> DropTable(std::string_view name, absl::Time now);
   // Keys and values as in core/plan/table_options.h. All or nothing.
   absl::StatusOr<TableChange> SetTable(std::string_view name,
-                                       const std::map<std::string, std::string>& values);
+                                       const std::map<std::string, std::string>& values,
+                                       absl::Time now);
   // What StartCreateTable would do, on the live cluster or on stated CPU nodes; changes nothing.
   absl::StatusOr<TablePlan> PlanTable(const TableSpec& spec, const PlacementRequest& request,
                                       const StatedTopology& topology) const;
+
+  // --- Plans.
+  // The newest changes of the plan first, at most `limit` (0: all that are kept).
+  absl::StatusOr<std::vector<PlanChange>> History(std::size_t limit) const {
+    return ReadHistory(store_, limit);
+  }
+  // NotFound says which versions there are.
+  absl::StatusOr<Plan> GetPlanAt(PlanVersion version) const {
+    return PlanAt(store_, *plan_, version);
+  }
+  // As in solved_plans.h.
+  absl::Status PutSolved(const planner::ProblemDigest& inputs, const std::string& plan_json,
+                         absl::Time now) {
+    return PutSolvedPlan(store_, inputs, plan_json, now);
+  }
+  absl::StatusOr<std::string> FindSolved(const planner::ProblemDigest& inputs) const {
+    return FindSolvedPlan(store_, inputs);
+  }
 
   // --- Sessions.
   absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name);
@@ -138,8 +159,8 @@ class Coordinator {
   absl::Status CheckNewTable(const TableSpec& spec) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
-  absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported);
-  absl::Status BeginCreate(const QueuedCreate& create);
+  absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported, absl::Time now);
+  absl::Status BeginCreate(const QueuedCreate& create, absl::Time now);
   // What is decided about the pending creation: OK when every node has it, an error when it must be
   // rolled back, none while it is open.
   std::optional<absl::Status> JudgePending(absl::Time now) const;

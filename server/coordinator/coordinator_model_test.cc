@@ -143,10 +143,11 @@ class CoordinatorModel {
     ASSERT_TRUE(running_.insert(*change).second);
   }
 
-  void Drop() { static_cast<void>(c_->DropTable(Name("t"))); }
+  void Drop() { static_cast<void>(c_->DropTable(Name("t"), c_.now())); }
 
   void Set() {
-    static_cast<void>(c_->SetTable(Name("t"), {{"learning_rate", std::to_string(random_() % 5)}}));
+    static_cast<void>(
+        c_->SetTable(Name("t"), {{"learning_rate", std::to_string(random_() % 5)}}, c_.now()));
   }
 
   void OpenSession() {

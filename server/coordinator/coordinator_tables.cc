@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/plan/names.h"
 #include "core/plan/table_options.h"
+#include "core/planner/cluster/auto_placement.h"
 
 namespace embla {
 namespace {
@@ -76,7 +77,7 @@ absl::StatusOr<ChangeId> Coordinator::StartCreateTable(const TableSpec& spec,
       absl::FromUnixMillis(absl::ToUnixMillis(now + std::min(wait, options_.create_wait_max)));
   create.id = ChangeId{last_change_ + 1};
   if (!records_.pending()) {
-    EMBLA_RETURN_IF_ERROR(BeginCreate(create));
+    EMBLA_RETURN_IF_ERROR(BeginCreate(create, now));
   } else if (queue_.size() < options_.changes_queued_max) {
     queue_.push_back(create);
   } else {
@@ -107,17 +108,17 @@ absl::StatusOr<std::vector<NodeSpec>> Coordinator::NodesForPlacement(
 absl::StatusOr<TablePlan> Coordinator::Place(const TableSpec& spec,
                                              const PlacementRequest& request) const {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<NodeSpec> nodes, NodesForPlacement(request));
-  return PlaceTable(spec, request, nodes, plan_->tables());
+  return planner::PlaceOrChoose(spec, request, nodes, plan_->tables());
 }
 
-absl::Status Coordinator::BeginCreate(const QueuedCreate& create) {
-  PlanEdit edit;
+absl::Status Coordinator::BeginCreate(const QueuedCreate& create, absl::Time now) {
+  PlanEdit edit{.cause = absl::StrCat("table ", create.spec.name, " created"), .at = now};
   EMBLA_ASSIGN_OR_RETURN(edit.table, Place(create.spec, create.request));
   edit.pending_until = create.deadline;
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   pending_change_ = create.id;
   LogInfo("coordinator", "creating table name=", create.spec.name,
-          " sharding=", ToAbsl(NameOf(create.request.sharding)),
+          " sharding=", ToAbsl(NameOf(plan_->FindTable(create.spec.name)->sharding)),
           " plan_version=", ToInt(plan_->version()));
   return absl::OkStatus();
 }
@@ -158,7 +159,8 @@ void Coordinator::SettlePending(absl::Time now) {
     if (verdict->ok()) {
       recorded = records_.ClearPending(store_);
     } else {
-      PlanEdit edit;
+      PlanEdit edit{.cause = absl::StrCat("creation of table ", table.spec.name, " given up"),
+                    .at = now};
       edit.drop_table = table.spec.id;
       edit.pending_done = true;
       recorded = CommitPlan(std::move(edit));
@@ -181,7 +183,7 @@ void Coordinator::StartQueued(absl::Time now) {
     queue_.pop_front();
     absl::Status status = absl::DeadlineExceededError(absl::StrCat(
         "table ", create.spec.name, " waited too long for others; nothing was created"));
-    if (now < create.deadline) status = BeginCreate(create);
+    if (now < create.deadline) status = BeginCreate(create, now);
     if (!status.ok()) Complete(create.id, status, {});
   }
 }
@@ -207,11 +209,11 @@ bool Coordinator::IsPending(const TablePlan& table) const {
   return records_.pending() && records_.pending()->table == table.spec.id;
 }
 
-absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name) {
+absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name, absl::Time now) {
   const TablePlan* const table = plan_->FindTable(name);
   if (table == nullptr) return NoSuchTable(name);
   if (IsPending(*table)) return BeingCreated(*table);
-  PlanEdit edit;
+  PlanEdit edit{.cause = absl::StrCat("table ", table->spec.name, " dropped"), .at = now};
   edit.drop_table = table->spec.id;
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   LogInfo("coordinator", "table dropped name=", ToAbsl(name),
@@ -219,8 +221,9 @@ absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name) {
   return plan_->version();
 }
 
-absl::StatusOr<TableChange> Coordinator::SetTable(
-    std::string_view name, const std::map<std::string, std::string>& values) {
+absl::StatusOr<TableChange> Coordinator::SetTable(std::string_view name,
+                                                  const std::map<std::string, std::string>& values,
+                                                  absl::Time now) {
   const TablePlan* const table = plan_->FindTable(name);
   if (table == nullptr) return NoSuchTable(name);
   if (IsPending(*table)) return BeingCreated(*table);
@@ -228,7 +231,7 @@ absl::StatusOr<TableChange> Coordinator::SetTable(
   EMBLA_RETURN_IF_ERROR(SetTableOptions(values, &changed.spec));
   EMBLA_RETURN_IF_ERROR(changed.Validate());
   if (changed != *table) {
-    PlanEdit edit;
+    PlanEdit edit{.cause = absl::StrCat("table ", changed.spec.name, " set"), .at = now};
     edit.table = changed;
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
     LogInfo("coordinator", "table changed name=", ToAbsl(name),
@@ -242,7 +245,7 @@ absl::StatusOr<TablePlan> Coordinator::PlanTable(const TableSpec& spec,
                                                  const StatedTopology& topology) const {
   if (topology.nodes == 0) return Place(spec, request);
   EMBLA_ASSIGN_OR_RETURN(const std::vector<NodeSpec> nodes, StatedNodes(topology));
-  return PlaceTable(spec, request, nodes, {});
+  return planner::PlaceOrChoose(spec, request, nodes, {});
 }
 
 }  // namespace embla

@@ -195,13 +195,13 @@ TEST_F(CoordinatorCreateTable, GoesOnAfterARestartOfTheCoordinator) {
   ASSERT_TRUE(c_.Create("t").ok());
   c_.Restart();
   ASSERT_NE(c_->GetPlan()->FindTable("t"), nullptr);
-  EXPECT_EQ(c_->DropTable("t").status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c_->DropTable("t", c_.now()).status().code(), StatusCode::kFailedPrecondition);
   c_.Register("n0");
   c_.Register("n1");
   ASSERT_TRUE(c_.Install(n0_).ok());
   ASSERT_TRUE(c_.Install(n1_).ok());
   EXPECT_TRUE(c_.Outcomes().empty());  // Nobody waits any more.
-  EXPECT_TRUE(c_->DropTable("t").ok());
+  EXPECT_TRUE(c_->DropTable("t", c_.now()).ok());
 }
 
 TEST_F(CoordinatorCreateTable, IsRolledBackAfterARestartWhenANodeStaysAway) {
@@ -221,9 +221,9 @@ using CoordinatorDropTable = CoordinatorTablesTest;
 
 TEST_F(CoordinatorDropTable, PublishesAPlanWithoutIt) {
   c_.CreateOn("t", {n0_, n1_});
-  EXPECT_EQ(*c_->DropTable("t"), PlanVersion{5});
+  EXPECT_EQ(*c_->DropTable("t", c_.now()), PlanVersion{5});
   EXPECT_EQ(c_.published()->FindTable("t"), nullptr);
-  ExpectError(c_->DropTable("t").status(), StatusCode::kNotFound, "\"t\"");
+  ExpectError(c_->DropTable("t", c_.now()).status(), StatusCode::kNotFound, "\"t\"");
   c_.Restart();
   EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{5});
 }
@@ -232,7 +232,8 @@ using CoordinatorSetTable = CoordinatorTablesTest;
 
 TEST_F(CoordinatorSetTable, PublishesTheNewValuesAndKeepsThem) {
   c_.CreateOn("t", {n0_, n1_});
-  const auto changed = c_->SetTable("t", {{"learning_rate", "0.5"}, {"rounding", "stochastic"}});
+  const auto changed =
+      c_->SetTable("t", {{"learning_rate", "0.5"}, {"rounding", "stochastic"}}, c_.now());
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_EQ(changed->table.spec.optimizer.learning_rate, 0.5f);
   EXPECT_EQ(changed->plan_version, PlanVersion{5});
@@ -243,20 +244,21 @@ TEST_F(CoordinatorSetTable, PublishesTheNewValuesAndKeepsThem) {
 
 TEST_F(CoordinatorSetTable, ValuesThatAreThereAlreadyMakeNoNewVersion) {
   c_.CreateOn("t", {n0_, n1_});
-  EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "0.01"}})->plan_version, PlanVersion{4});
+  EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "0.01"}}, c_.now())->plan_version, PlanVersion{4});
   EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{4});
 }
 
 TEST_F(CoordinatorSetTable, RefusesUnknownTablesKeysAndWhatTheTilingDoesNotAllow) {
-  EXPECT_EQ(c_->SetTable("t", {}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(c_->SetTable("t", {}, c_.now()).status().code(), StatusCode::kNotFound);
   c_.CreateOn("t", {n0_, n1_}, {.sharding = ShardingType::kColumnWise, .min_partition = 4});
-  ExpectError(c_->SetTable("t", {{"dim", "8"}}).status(), StatusCode::kInvalidArgument,
+  ExpectError(c_->SetTable("t", {{"dim", "8"}}, c_.now()).status(), StatusCode::kInvalidArgument,
               "allowed are learning_rate");
-  ExpectError(c_->SetTable("t", {{"weight_decay", "0.1"}, {"weight_decay_mode", "l2"}}).status(),
-              StatusCode::kInvalidArgument, "decoupled");
+  ExpectError(
+      c_->SetTable("t", {{"weight_decay", "0.1"}, {"weight_decay_mode", "l2"}}, c_.now()).status(),
+      StatusCode::kInvalidArgument, "decoupled");
   EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{4});
   ASSERT_TRUE(c_.Create("pending").ok());
-  EXPECT_EQ(c_->SetTable("pending", {{"eps", "1"}}).status().code(),
+  EXPECT_EQ(c_->SetTable("pending", {{"eps", "1"}}, c_.now()).status().code(),
             StatusCode::kFailedPrecondition);
 }
 
@@ -289,6 +291,16 @@ TEST_F(CoordinatorPlanTable, RefusesTopologiesThatCannotBe) {
     EXPECT_EQ(c_->PlanTable(CoordinatorHarness::Spec("t"), {}, topology).status().code(),
               StatusCode::kInvalidArgument);
   }
+}
+
+TEST_F(CoordinatorTablesTest, AutoChoosesATypeBesideTheTablesThatAreThere) {
+  const auto planned = c_->PlanTable(CoordinatorHarness::Spec("t"), {.automatic = true}, {});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_TRUE(planned->Validate().ok());
+  const auto stated =
+      c_->PlanTable(CoordinatorHarness::Spec("t"), {.automatic = true},
+                    {.nodes = 2, .devices_per_node = 2, .device_memory_bytes = 1 << 30});
+  ASSERT_TRUE(stated.ok()) << stated.status();
 }
 
 }  // namespace

@@ -226,13 +226,14 @@ TEST_F(CoordinatorStoreFailure, ChangesNothingAndIsToldToTheCaller) {
   EXPECT_EQ(c_->RegisterNode(CoordinatorHarness::Registration("n1"), c_.now()).status().code(),
             StatusCode::kUnavailable);
   EXPECT_EQ(c_.Create("u").status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(c_->DropTable("t").status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "1"}}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->DropTable("t", c_.now()).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "1"}}, c_.now()).status().code(),
+            StatusCode::kUnavailable);
   EXPECT_EQ(c_->OpenSession("a").status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(c_->GetPlan(), before);
   EXPECT_TRUE(c_->TakeEffects().empty());
   c_.store().FailCommits(false);
-  EXPECT_TRUE(c_->DropTable("t").ok());
+  EXPECT_TRUE(c_->DropTable("t", c_.now()).ok());
   EXPECT_TRUE(c_->OpenSession("a").ok());
 }
 

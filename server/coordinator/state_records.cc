@@ -171,6 +171,22 @@ absl::StatusOr<StateRecords::Loaded> StateRecords::Load(StateStore& store,
   return loaded;
 }
 
+PlanChange StateRecords::ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVersion version) {
+  PlanChange change{.version = version,
+                    .at = absl::FromUnixMillis(absl::ToUnixMillis(edit.at)),
+                    .cause = edit.cause,
+                    .node = {},
+                    .node_before = {},
+                    .table = {},
+                    .table_before = {}};
+  if (edit.node) change.node = edit.node->id;
+  if (edit.table) change.table = edit.table->spec.id;
+  if (edit.drop_table) change.table = *edit.drop_table;
+  if (const NodeSpec* const node = plan.FindNode(change.node)) change.node_before = *node;
+  if (const TablePlan* const table = plan.FindTable(change.table)) change.table_before = *table;
+  return change;
+}
+
 void StateRecords::GiveIds(PlanEdit* edit, PlanHead* head) {
   head->version = PlanVersion{ToInt(head->version) + 1};
   if (edit->node && edit->node->id == NodeId{}) edit->node->id = NodeId{head->next_node_id++};
@@ -186,6 +202,7 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
   std::vector<NodeSpec> nodes = plan.nodes();
   std::vector<TablePlan> tables = plan.tables();
   std::vector<StateWrite> writes = {{std::string(kHeadKey), HeadToJson(head)}};
+  AppendHistoryWrites(ChangeOf(plan, edit, head.version), &writes);
   if (edit.node) {
     PutById(
         *edit.node, [](const NodeSpec& node) { return node.id; }, &nodes);

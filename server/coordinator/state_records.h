@@ -4,6 +4,7 @@
 //   plan/nodes/ID   a node, docs/plan_format.md; ID is 10 decimal digits
 //   plan/tables/ID  a table plan, docs/plan_format.md
 //   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
+//   plan/history/   see plan_history.h
 //   sessions/next   {"next": s}: the first session id not yet reserved
 #pragma once
 
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/plan_history.h"
 #include "server/state_store/state_store.h"
 
 namespace embla {
@@ -42,6 +44,8 @@ struct PlanEdit {
   std::optional<TableId> drop_table;
   bool pending_done = false;                // Clears the pending creation.
   std::optional<absl::Time> pending_until;  // Makes `table` the pending creation.
+  std::string cause;                        // For the history.
+  absl::Time at = absl::UnixEpoch();
 };
 
 // Thread safety: none.
@@ -66,6 +70,8 @@ class StateRecords {
  private:
   // Moves `head` to the next version and gives the ids that `edit` asks for.
   static void GiveIds(PlanEdit* edit, PlanHead* head);
+  // The record of `edit`, which has its ids.
+  static PlanChange ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVersion version);
 
   PlanHead head_;
   Revision head_revision_{};

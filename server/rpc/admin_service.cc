@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
@@ -86,23 +87,24 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* call,
                                                   const v1::DropTableRequest* request,
                                                   v1::DropTableReply* reply) {
-  return PostUnary(
-      host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
-        EMBLA_ASSIGN_OR_RETURN(const PlanVersion version, coordinator.DropTable(request->name()));
-        reply->set_plan_version(ToInt(version));
-        return absl::OkStatus();
-      });
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+                     EMBLA_ASSIGN_OR_RETURN(const PlanVersion version,
+                                            coordinator.DropTable(request->name(), now));
+                     reply->set_plan_version(ToInt(version));
+                     return absl::OkStatus();
+                   });
 }
 
 grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* call,
                                                  const v1::SetTableRequest* request,
                                                  v1::TableReply* reply) {
   return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+                   [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
                      const std::map<std::string, std::string> values(request->values().begin(),
                                                                      request->values().end());
                      EMBLA_ASSIGN_OR_RETURN(const TableChange change,
-                                            coordinator.SetTable(request->name(), values));
+                                            coordinator.SetTable(request->name(), values, now));
                      *reply = ToMessage(change.table, change.plan_version);
                      return absl::OkStatus();
                    });
@@ -130,6 +132,51 @@ grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* cal
   *reply = wire::ToMessage(*host_.plan());
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::GetPlanHistory(grpc::CallbackServerContext* call,
+                                                       const v1::GetPlanHistoryRequest* request,
+                                                       v1::PlanHistory* reply) {
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+                     EMBLA_ASSIGN_OR_RETURN(const std::vector<PlanChange> changes,
+                                            coordinator.History(request->limit()));
+                     for (const PlanChange& change : changes)
+                       *reply->add_changes() = ToMessage(change);
+                     return absl::OkStatus();
+                   });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetPlanAt(grpc::CallbackServerContext* call,
+                                                  const v1::GetPlanAtRequest* request,
+                                                  v1::Plan* reply) {
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+                     EMBLA_ASSIGN_OR_RETURN(const Plan plan,
+                                            coordinator.GetPlanAt(PlanVersion{request->version()}));
+                     *reply = wire::ToMessage(plan);
+                     return absl::OkStatus();
+                   });
+}
+
+grpc::ServerUnaryReactor* AdminService::PutSolvedPlan(grpc::CallbackServerContext* call,
+                                                      const v1::SolvedPlan* request,
+                                                      v1::PutSolvedPlanReply*) {
+  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time now) {
+    return coordinator.PutSolved(FromMessage(request->inputs()), request->plan_json(), now);
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::FindSolvedPlan(grpc::CallbackServerContext* call,
+                                                       const v1::PlanInputs* request,
+                                                       v1::SolvedPlan* reply) {
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+                     EMBLA_ASSIGN_OR_RETURN(*reply->mutable_plan_json(),
+                                            coordinator.FindSolved(FromMessage(*request)));
+                     *reply->mutable_inputs() = *request;
+                     return absl::OkStatus();
+                   });
 }
 
 }  // namespace embla

@@ -36,6 +36,18 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* call,
                                     const v1::GetClusterPlanRequest* request,
                                     v1::Plan* reply) override;
+  grpc::ServerUnaryReactor* GetPlanHistory(grpc::CallbackServerContext* call,
+                                           const v1::GetPlanHistoryRequest* request,
+                                           v1::PlanHistory* reply) override;
+  grpc::ServerUnaryReactor* GetPlanAt(grpc::CallbackServerContext* call,
+                                      const v1::GetPlanAtRequest* request,
+                                      v1::Plan* reply) override;
+  grpc::ServerUnaryReactor* PutSolvedPlan(grpc::CallbackServerContext* call,
+                                          const v1::SolvedPlan* request,
+                                          v1::PutSolvedPlanReply* reply) override;
+  grpc::ServerUnaryReactor* FindSolvedPlan(grpc::CallbackServerContext* call,
+                                           const v1::PlanInputs* request,
+                                           v1::SolvedPlan* reply) override;
 
  private:
   CoordinatorHost& host_;  // Not owned; outlives this object.

@@ -100,4 +100,19 @@ v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version) {
   return message;
 }
 
+v1::PlanChange ToMessage(const PlanChange& change) {
+  v1::PlanChange message;
+  message.set_version(ToInt(change.version));
+  message.set_unix_ms(absl::ToUnixMillis(change.at));
+  message.set_cause(change.cause);
+  return message;
+}
+
+planner::ProblemDigest FromMessage(const v1::PlanInputs& message) {
+  return {.tables = message.tables(),
+          .topology = message.topology(),
+          .rules = message.rules(),
+          .options = message.options()};
+}
+
 }  // namespace embla

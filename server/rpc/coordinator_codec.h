@@ -19,5 +19,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message);
 v1::NodeStatus ToMessage(const NodeView& node);
 v1::ClusterStatus ToMessage(const ClusterView& view);
 v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version);
+v1::PlanChange ToMessage(const PlanChange& change);
+planner::ProblemDigest FromMessage(const v1::PlanInputs& message);
 
 }  // namespace embla

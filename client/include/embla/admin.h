@@ -44,6 +44,17 @@ struct StatedTopology {
   std::int64_t device_memory_bytes = 0;
 };
 
+struct PlanChange {
+  std::uint64_t version = 0;  // That the change made.
+  absl::Time at;
+  std::string cause;
+};
+
+// SHA-256 of each input of a solved plan, in hexadecimal (docs/planner.md).
+struct PlanInputs {
+  std::string tables, topology, rules, options;
+};
+
 // Thread safety: every method may be called from any thread. Errors are those of
 // proto/embla/v1/admin.proto, plus Unavailable when the coordinator does not answer.
 class Admin {
@@ -64,6 +75,11 @@ class Admin {
                                                 const StatedTopology& topology) = 0;
   // The whole current plan, docs/plan_format.md.
   virtual absl::StatusOr<std::string> GetPlanJson() = 0;
+  // The newest changes first; limit 0: all that are kept.
+  virtual absl::StatusOr<std::vector<PlanChange>> GetPlanHistory(std::uint32_t limit) = 0;
+  virtual absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) = 0;
+  virtual absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) = 0;
+  virtual absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs& inputs) = 0;
 };
 
 }  // namespace embla::client

@@ -1,0 +1,47 @@
+// What became of the plan: one record per version, with what stood there before, so that older
+// plans can be had again.
+//   plan/history/VERSION  {"version", "unix_ms", "cause", "node": id, "node_before": node or null,
+//                          "table": id, "table_before": table plan or null}; 20 decimal digits
+// Records are written in the commit of their version. The newest kHistoryMax are kept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+inline constexpr std::uint64_t kHistoryMax = 1000;
+
+// The change that made a version of the plan.
+struct PlanChange {
+  PlanVersion version{};
+  absl::Time at;                        // Whole milliseconds.
+  std::string cause;                    // "table clicks created".
+  NodeId node{};                        // The node that changed; 0: none.
+  std::optional<NodeSpec> node_before;  // None: it is new.
+  TableId table{};                      // Likewise.
+  std::optional<TablePlan> table_before;
+
+  bool operator==(const PlanChange&) const = default;
+};
+
+std::string PlanChangeToJson(const PlanChange& change);
+absl::StatusOr<PlanChange> PlanChangeFromJson(std::string_view json);
+
+// Puts `change`, and deletes the record that is too old then.
+void AppendHistoryWrites(const PlanChange& change, std::vector<StateWrite>* writes);
+
+// The newest changes first, at most `limit` (0: all that are kept). DataLoss: unreadable.
+absl::StatusOr<std::vector<PlanChange>> ReadHistory(const StateStore& store, std::size_t limit);
+
+// The plan as it was at `version`. NotFound says which versions there are.
+absl::StatusOr<Plan> PlanAt(const StateStore& store, const Plan& current, PlanVersion version);
+
+}  // namespace embla

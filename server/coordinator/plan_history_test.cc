@@ -1,0 +1,99 @@
+#include "server/coordinator/plan_history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "server/coordinator/coordinator_test_support.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Every plan that was ever current, by version.
+class PlanHistoryTest : public ::testing::Test {
+ protected:
+  void Remember() { plans_.emplace(ToInt(c_->GetPlan()->version()), *c_->GetPlan()); }
+  void Create(const std::string& name) {
+    ASSERT_TRUE(c_.Create(name).ok());
+    Remember();
+    for (const NodeId node : nodes_) ASSERT_TRUE(c_.Install(node).ok());
+  }
+  void Join(const std::string& name) {
+    nodes_.push_back(c_.Register(name));
+    Remember();
+  }
+
+  CoordinatorHarness c_;
+  std::vector<NodeId> nodes_;
+  std::map<std::uint64_t, Plan> plans_;
+};
+
+TEST_F(PlanHistoryTest, EveryPlanCanBeHadAgainAlsoAfterARestart) {
+  Remember();
+  Join("a");
+  Join("b");
+  Create("t");
+  Create("u");
+  ASSERT_TRUE(c_->SetTable("t", {{"learning_rate", "0.5"}}, c_.now()).ok());
+  Remember();
+  ASSERT_TRUE(c_->DropTable("t", c_.now()).ok());
+  Remember();
+  c_.Restart();
+  ASSERT_GE(plans_.size(), 7u);
+  for (const auto& [version, plan] : plans_) {
+    const absl::StatusOr<Plan> again = c_->GetPlanAt(PlanVersion{version});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(*again, plan) << "version " << version;
+  }
+}
+
+TEST_F(PlanHistoryTest, ListsCausesNewestFirst) {
+  Join("a");
+  Create("t");
+  const absl::StatusOr<std::vector<PlanChange>> changes = c_->History(2);
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  ASSERT_EQ(changes->size(), 2u);
+  EXPECT_EQ((*changes)[0].cause, "table t created");
+  EXPECT_EQ((*changes)[1].cause, "node a joined");
+  EXPECT_EQ((*changes)[0].at, c_.now());
+}
+
+TEST_F(PlanHistoryTest, UnknownVersionsAreNotFound) {
+  Join("a");
+  const absl::Status status = c_->GetPlanAt(PlanVersion{99}).status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kept are 1 to 2"));
+}
+
+TEST(PlanHistory, KeepsTheNewestRecordsOnly) {
+  MemoryStateStore store;
+  for (std::uint64_t version = 2; version < kHistoryMax + 10; ++version) {
+    std::vector<StateWrite> writes;
+    AppendHistoryWrites({.version = PlanVersion{version},
+                         .at = absl::FromUnixMillis(5),
+                         .cause = "x",
+                         .node = {},
+                         .node_before = {},
+                         .table = {},
+                         .table_before = {}},
+                        &writes);
+    ASSERT_TRUE(store.Commit({}, writes).ok());
+  }
+  const auto changes = ReadHistory(store, 0);
+  ASSERT_TRUE(changes.ok());
+  EXPECT_EQ(changes->size(), kHistoryMax);
+  EXPECT_EQ(changes->front().version, PlanVersion{kHistoryMax + 9});
+}
+
+TEST(PlanHistory, ADamagedRecordIsDataLoss) {
+  MemoryStateStore store;
+  const StateWrite writes[] = {{"plan/history/00000000000000000002", "{"}};
+  ASSERT_TRUE(store.Commit({}, writes).ok());
+  EXPECT_TRUE(absl::IsDataLoss(ReadHistory(store, 0).status()));
+}
+
+}  // namespace
+}  // namespace embla
