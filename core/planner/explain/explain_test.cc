@@ -195,6 +195,15 @@ TEST(Picture, IsWellFormedAndMarksTheHottest) {
   }
 }
 
+TEST(Picture, SaysWhenNetworksAreTheLimit) {
+  Problem problem = Make(2, 4, 32 * kGiB, 60);
+  problem.cost = CostKind::kEmbla;
+  const Case c = SolveAndExplain(std::move(problem));
+  const std::string svg = PictureOf(c.planned.problem, c.planned.solution, c.explanation);
+  ExpectWellFormed(svg);
+  EXPECT_THAT(svg, HasSubstr("the limit of this plan"));
+}
+
 TEST(Picture, OfNoTables) {
   const Case c = SolveAndExplain(Make(1, 2, kGiB, 0));
   const std::string svg = PictureOf(c.planned.problem, c.planned.solution, c.explanation);

@@ -255,12 +255,15 @@ class Picture {
       if (used) legend.emplace_back(absl::StrCat("p", p), kWords[p]);
     }
     PanelTitle("Load of each device, ms per step", legend);
-    double top = MsFromTicks(std::max(solution_.max_load, solution_.lower_bound)) * 1.08;
-    if (top <= 0) top = 1;
+    // Where networks are the limit, devices are shown on their own scale, without the bound.
+    const bool of_devices = !explanation_.critical_is_network;
+    Ticks longest = of_devices ? solution_.max_load : 0;
+    for (const DeviceUse& use : solution_.devices) longest = std::max(longest, use.load);
+    const double top = longest > 0 ? MsFromTicks(longest) * 1.08 : 1;
     Axis(top, " ms");
     DrawParts(top);
-    DrawBound(top);
-    if (!explanation_.critical_is_network) MarkHottest(top);
+    if (of_devices) DrawBound(top);
+    if (of_devices) MarkHottest(top);
     Names();
     Hover();
     y_ += bars_.rows() * RowStep() + 14;
@@ -347,7 +350,10 @@ class Picture {
     for (const HostUse& use : solution_.hosts) {
       share.push_back(MsFromTicks(use.network_load) / MsFromTicks(solution_.max_load));
     }
-    HostBars(absl::StrCat("Network of each host, up to ", Ms(MsFromTicks(network))), "net", share);
+    const bool hottest = explanation_.critical_is_network;
+    HostBars(absl::StrCat("Network of each host, up to ", Ms(MsFromTicks(network)),
+                          hottest ? ": the limit of this plan" : ""),
+             hottest ? "hot" : "net", share);
   }
 
   void HostLine(const std::string& title, std::size_t tier) {
@@ -397,7 +403,9 @@ class Picture {
                       Ms(explanation_.ms_per_gib[r]));
     }
     if (prices.empty()) prices = "Memory is no limit here: more of it would not lower the bound";
-    Text(kLeft, y_ - 6, "soft small", absl::StrCat("Dashed: the proven bound. ", prices, "."));
+    Text(kLeft, y_ - 6, "soft small",
+         absl::StrCat(explanation_.critical_is_network ? "" : "Dashed: the proven bound. ", prices,
+                      "."));
     y_ += 14;
   }
 
