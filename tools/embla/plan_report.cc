@@ -161,6 +161,14 @@ std::string HostLines(const Planned& planned, const Machine& machine) {
   return shown == 0 ? "" : "\nhosts\n" + table.Render("  ");
 }
 
+// "row_wise x8 host_cached".
+std::string RunnerUpText(const planner::TableExplanation& why) {
+  if (!why.runner_up.has_value()) return "";
+  const planner::Cut& cut = why.runner_up->cut;
+  return absl::StrCat(ToAbsl(NameOf(cut.type)), " x", cut.shards(), " ",
+                      ToAbsl(planner::NameOf(cut.kernel)));
+}
+
 std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
   std::vector<std::uint32_t> shown(planned.problem.tables.size());
   std::iota(shown.begin(), shown.end(), 0u);
@@ -181,8 +189,8 @@ std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
   absl::StrAppend(&text, shown.size() < planned.problem.tables.size()
                              ? absl::StrCat("; the ", shown.size(), " with the most work:\n")
                              : "\n");
-  TextTable table(
-      {"table", ">rows", ">dim", "type", "kernel", ">shards", ">ms each", ">device memory", "why"});
+  TextTable table({"table", ">rows", ">dim", "type", "kernel", ">shards", ">ms each",
+                   ">device memory", "runner-up", ">margin ms", "why"});
   for (const std::uint32_t t : shown) {
     const planner::Cut& cut = planned.solution.choices[t].cut;
     const planner::TableExplanation& why = e.tables[t];
@@ -190,7 +198,8 @@ std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
                absl::StrCat(planned.problem.tables[t].dim), std::string(NameOf(cut.type)),
                std::string(planner::NameOf(cut.kernel)), absl::StrCat(cut.shards()),
                absl::StrFormat("%.4g", MsFromTicks(why.price.work)),
-               FormatBytes(why.price.bytes_total[0]),
+               FormatBytes(why.price.bytes_total[0]), RunnerUpText(why),
+               why.runner_up ? absl::StrFormat("%.3g", why.runner_up->margin_ms) : "",
                absl::StrCat(ToAbsl(planner::NameOf(why.reason)), ": ", why.text)});
   }
   return shown.empty() ? text : text + table.Render("  ");
