@@ -96,6 +96,7 @@ absl::Status TrainAll(const RunOptions& options, ChunkReader& chunks, TrainerPoo
                               chunks.total() * options.rank / options.world;
     environment.progress.BeginEpoch(epoch, options.epochs, total);
     EMBLA_RETURN_IF_ERROR(TrainEpoch(options, epoch, chunks, pool, report));
+    EMBLA_RETURN_IF_ERROR(pool.SyncTables());
     environment.progress.EndEpoch();
   }
   report.seconds = absl::ToDoubleSeconds(environment.clock.Now() - began);

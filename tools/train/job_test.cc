@@ -16,6 +16,7 @@
 namespace embla::train {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::FakeAdmin;
 using testing::FakeClient;
 using testing::FakeService;
@@ -98,6 +99,19 @@ TEST_F(JobTest, AnInputOfExactlyOneChunkIsReadWhole) {
   const auto report = Run();
   ASSERT_TRUE(report.ok()) << Message(report.status());
   EXPECT_EQ(report->examples, 4000u);
+}
+
+TEST_F(JobTest, ReplicaGroupsAreAskedForAndAveragedAfterEveryEpoch) {
+  run_.tables.replica_groups = 2;
+  run_.tables.sync_every_steps = 10;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(service_.synced(),
+              ElementsAre("model_linear", "model_factors", "model_linear", "model_factors"));
+  EXPECT_EQ(service_.Tables().front().replica_groups, 2u);
+  run_.tables.replica_groups = 3;
+  const auto other = Run();
+  EXPECT_TRUE(absl::IsFailedPrecondition(other.status()));
+  EXPECT_THAT(Message(other.status()), HasSubstr("replica groups 2 instead of 3"));
 }
 
 TEST_F(JobTest, TestsWithoutTrainingWhenThereAreNoEpochs) {

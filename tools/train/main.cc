@@ -123,6 +123,10 @@ void AddModelOptions(CLI::App& app, Settings& settings) {
       ->capture_default_str();
   group->add_option("--weight-decay", tables.weight_decay, "L2, of new tables")
       ->capture_default_str();
+  group->add_option("--replica-groups", tables.replica_groups,
+                    "Copies of new tables, trained by as many groups of trainers (default: 1)");
+  group->add_option("--sync-every-steps", tables.sync_every_steps,
+                    "Average the copies after so many updates of each; 0: after every epoch");
   group->add_option("--init", tables.init_deviation, "Deviation of initial factors")
       ->capture_default_str();
 }

@@ -34,10 +34,14 @@ std::string TableJson(const Wanted& wanted, const TableOptions& options) {
   if (wanted.init_deviation > 0.0) {
     init = {{"kind", "normal"}, {"a", 0.0}, {"b", wanted.init_deviation}};
   }
-  return nlohmann::json{{"name", wanted.name},    {"rows", wanted.rows},  {"dim", wanted.dim},
-                        {"dtype", options.dtype}, {"seed", options.seed}, {"init", init},
-                        {"optimizer", optimizer}}
-      .dump();
+  nlohmann::json table = {{"name", wanted.name},    {"rows", wanted.rows},  {"dim", wanted.dim},
+                          {"dtype", options.dtype}, {"seed", options.seed}, {"init", init},
+                          {"optimizer", optimizer}};
+  if (options.replica_groups.value_or(1) != 1) {
+    table["replica_groups"] = *options.replica_groups;
+    table["sync_every_steps"] = options.sync_every_steps;
+  }
+  return table.dump();
 }
 
 std::string PlacementJson(const TableOptions& options) {
@@ -60,6 +64,8 @@ absl::Status CheckExisting(const client::TableInfo& has, const Wanted& wanted,
   Compare("dtype", has.dtype, options.dtype, differences);
   Compare("sharding", has.sharding, options.sharding.value_or(has.sharding), differences);
   Compare("optimizer", has.optimizer, options.optimizer.value_or(has.optimizer), differences);
+  Compare("replica groups", has.replica_groups, options.replica_groups.value_or(has.replica_groups),
+          differences);
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("table ", has.name, " exists with ", absl::StrJoin(differences, ", "),
@@ -135,6 +141,15 @@ absl::Status EnsureTables(const ModelLayout& layout, const TableOptions& options
                                  options, admin, client, out));
   }
   return absl::OkStatus();
+}
+
+absl::Status SyncTables(const ModelLayout& layout, client::Client& client) {
+  std::vector<std::string> names;
+  for (const TablePair& pair : layout.pairs) {
+    names.push_back(pair.linear);
+    names.push_back(pair.factors);
+  }
+  return client.Sync(names, {}).status();
 }
 
 }  // namespace embla::train

@@ -49,11 +49,18 @@ struct TableOptions {
   double init_deviation = 0.01;  // Of factors; linear weights start from 0.
   std::uint64_t seed = 1;
   std::vector<std::string> nodes;  // Empty: all.
+  // Copies of each table, trained by as many groups of trainers (2D parallelism), and after how
+  // many updates of each group they are averaged; 0: at the end of every epoch only.
+  std::optional<std::uint32_t> replica_groups;  // 1
+  std::uint32_t sync_every_steps = 0;
 };
 
 // Creates the tables of `layout` that do not exist and says on `out` what it did. Several processes
 // may call this at once. FailedPrecondition: a table exists and differs; the message says how.
 absl::Status EnsureTables(const ModelLayout& layout, const TableOptions& options,
                           client::Admin& admin, client::Client& client, std::ostream& out);
+
+// Averages the replica groups of the tables of `layout`; those without groups stay as they are.
+absl::Status SyncTables(const ModelLayout& layout, client::Client& client);
 
 }  // namespace embla::train

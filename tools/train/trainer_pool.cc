@@ -43,7 +43,7 @@ class Finish {
 
 TrainerPool::TrainerPool(std::span<client::Client* const> clients, const ModelLayout& layout,
                          const TrainerOptions& options, Progress& progress)
-    : progress_(progress) {
+    : first_client_(*clients.front()), layout_(layout), progress_(progress) {
   for (client::Client* client : clients) {
     trainers_.push_back(std::make_unique<Trainer>(*client, layout, options, stop_));
   }
@@ -82,6 +82,8 @@ absl::Status TrainerPool::RunAll(std::size_t count, const Work& work) {
   threads.clear();
   return finish.result();
 }
+
+absl::Status TrainerPool::SyncTables() { return embla::train::SyncTables(layout_, first_client_); }
 
 std::uint64_t TrainerPool::updates_unknown() const {
   return std::accumulate(

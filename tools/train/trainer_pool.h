@@ -27,6 +27,9 @@ class TrainerPool {
   // Scores of all examples, in their order.
   absl::Status Predict(const Examples& examples, std::span<float> scores_out);
 
+  // Averages the replica groups of the model's tables; those without groups stay as they are.
+  absl::Status SyncTables();
+
   std::uint64_t updates_unknown() const;
 
  private:
@@ -34,6 +37,8 @@ class TrainerPool {
   // Runs `work` in every trainer with its part of 0..count and draws progress meanwhile.
   absl::Status RunAll(std::size_t count, const Work& work);
 
+  client::Client& first_client_;
+  const ModelLayout& layout_;
   Progress& progress_;
   std::atomic<bool> stop_ = false;  // Relaxed: it only ends work early.
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -37,6 +37,7 @@ FakeService::Table MakeTable(const nlohmann::json& spec, const nlohmann::json& p
   table.info.dtype = spec.at("dtype");
   table.info.optimizer = spec.at("optimizer").at("kind");
   table.info.sharding = placement.at("sharding");
+  table.info.replica_groups = spec.value("replica_groups", 1u);
   table.learning_rate = spec.at("optimizer").at("learning_rate");
   table.rows.resize(table.info.rows * table.info.dim);
   table.accumulators.resize(table.info.rows);
@@ -125,6 +126,16 @@ std::vector<client::TableInfo> FakeService::Tables() const {
 std::vector<float> FakeService::RowsOf(const std::string& table) const {
   MutexLock lock(mu_);
   return tables_.at(table).rows;
+}
+
+void FakeService::NoteSync(const std::vector<std::string>& tables) {
+  MutexLock lock(mu_);
+  synced_.insert(synced_.end(), tables.begin(), tables.end());
+}
+
+std::vector<std::string> FakeService::synced() const {
+  MutexLock lock(mu_);
+  return synced_;
 }
 
 void FakeService::FailLookups(int count, absl::Status status) {

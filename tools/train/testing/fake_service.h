@@ -34,8 +34,11 @@ class FakeService {
   void FailLookups(int count, absl::Status status);
   void FailUpdates(int count, absl::Status status);
 
+  void NoteSync(const std::vector<std::string>& tables);
+
   std::int64_t lookups() const;
   std::int64_t updates() const;
+  std::vector<std::string> synced() const;  // Table names, as often as they were.
 
  private:
   struct Failure {
@@ -52,6 +55,7 @@ class FakeService {
   Failure update_failure_ ABSL_GUARDED_BY(mu_);
   std::int64_t lookups_ ABSL_GUARDED_BY(mu_) = 0;
   std::int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::string> synced_ ABSL_GUARDED_BY(mu_);
 };
 
 // `service` is not owned and outlives this object. Calls are done when they return.
@@ -74,8 +78,9 @@ class FakeClient final : public client::Client {
   absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override;
   absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
   std::vector<client::TableInfo> Tables() override { return service_.Tables(); }
-  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>&,
+  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                             const client::CallOptions&) override {
+    service_.NoteSync(tables);
     return std::vector<client::TableSyncReport>();
   }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
