@@ -173,8 +173,8 @@ bool Improver::LowerDevice(std::uint32_t device, Ticks peak) {
     Take(best);
     return true;
   }
-  return MoveRows(machine_.host_of[device], peak) || MoveHostTables(device, peak) ||
-         ChangeOption(device, false, peak);
+  return MoveRows(machine_.host_of[device], peak) || SwapRows(machine_.host_of[device], peak) ||
+         MoveHostTables(device, peak) || ChangeOption(device, false, peak);
 }
 
 bool Improver::LowerNetwork(std::uint32_t host, Ticks peak) {
@@ -199,43 +199,9 @@ bool Improver::LowerNetwork(std::uint32_t host, Ticks peak) {
     Take(best);
     return true;
   }
-  if (MoveRows(host, peak)) return true;
+  if (MoveRows(host, peak) || SwapRows(host, peak)) return true;
   for (std::uint32_t d = begin; d < machine_.host_begin[host + 1]; ++d) {
     if (ChangeOption(d, true, peak)) return true;
-  }
-  return false;
-}
-
-bool Improver::MoveRows(std::uint32_t host, Ticks peak) {
-  const std::vector<Layout::Item> rows = layout_.host_items(host);
-  for (const Layout::Item item : rows) {
-    const Option& option = layout_.option(item.table);
-    if (option.work == 0) continue;
-    std::uint32_t best = Layout::kUnplaced;
-    Ticks best_worst = peak;
-    for (const std::uint32_t to : options_.devices_of(item.table).full_hosts) {
-      if (to == host || machine_.devices_of(to) != option.cut.row_blocks) continue;
-      const Layout::Targets& used = layout_.targets(item.table);
-      if (options_.spread_of[item.table] != Spread::kAny &&
-          std::find(used.begin(), used.end(), to) != used.end()) {
-        continue;
-      }
-      Ticks worst = layout_.network(to) + option.host_work * option.cut.row_blocks;
-      bool fits = layout_.FitsHost(to, option, option.cut.row_blocks);
-      for (std::uint32_t d = machine_.host_begin[to]; d < machine_.host_begin[to + 1]; ++d) {
-        worst = std::max(worst, Slowed(layout_.work(d) + option.work, machine_.slowdown[d]));
-        fits &= layout_.bytes(d) + option.bytes[0] <= machine_.capacity[d];
-      }
-      operations_ += machine_.devices_of(to);
-      if (fits && worst < best_worst) {
-        best = to;
-        best_worst = worst;
-      }
-    }
-    if (best != Layout::kUnplaced) {
-      layout_.Move(item.table, item.shard, best);
-      return true;
-    }
   }
   return false;
 }

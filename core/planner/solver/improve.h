@@ -1,8 +1,8 @@
 // Local search: takes load off the most loaded device (or host network) until nothing helps.
 //
 // Steps, from cheap to dear: move a shard to a lightly loaded device; swap it with a smaller one
-// there; move a host-shaped table to another host; give a table another option. A step is taken
-// only if everything it touches ends below the peak it started from, so the search ends.
+// there; move a host-shaped table to another host, or swap two; give a table another option. A step
+// is taken only if everything it touches ends below the peak it started from, so the search ends.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +49,9 @@ class Improver {
                     Ticks peak, Step* best);
   bool MayLie(Layout::Item item, std::uint32_t device) const;
   bool MoveRows(std::uint32_t host, Ticks peak);
+  bool SwapRows(std::uint32_t host, Ticks peak);
+  // Whether a column block of `in` fits every device of the host once one of `out` has left.
+  bool RowsFit(std::uint32_t host, const Option& in, const Option& out, Ticks* worst) const;
   bool MoveHostTables(std::uint32_t from, Ticks peak);
   bool ChangeOption(std::uint32_t device, bool by_network, Ticks peak);
   bool Replace(std::uint32_t table, std::uint32_t option, Ticks peak);

@@ -67,7 +67,8 @@ inline std::vector<ShardingType> ModelParallelTypes() {
           ShardingType::kRowWise, ShardingType::kTableRowWise};
 }
 
-// Many small tables and a few large ones, as recommendation models have them.
+// Many small tables and a few large ones, as recommendation models have them. Only IEEE's exactly
+// rounded operations: the same on every machine.
 inline std::vector<Table> DrawTables(std::uint64_t seed, int count) {
   std::mt19937_64 random(seed);
   const auto uniform = [&] {
@@ -77,9 +78,10 @@ inline std::vector<Table> DrawTables(std::uint64_t seed, int count) {
   for (int i = 0; i < count; ++i) {
     Table table;
     table.name = "t" + std::to_string(i);
-    table.rows = static_cast<std::int64_t>(std::min(4e7, 1000 * std::pow(uniform(), -1.5)));
+    const double u = uniform();
+    table.rows = static_cast<std::int64_t>(std::min(4e6, 1000 / (u * std::sqrt(std::sqrt(u)))));
     table.dim = std::uint32_t{16} << (random() % 4);
-    table.lookups_per_sample = std::min(200.0, std::pow(uniform(), -0.9));
+    table.lookups_per_sample = std::min(200.0, 1 / uniform());
     tables.push_back(std::move(table));
   }
   return tables;

@@ -69,6 +69,8 @@ Ticks Portfolio::Goal() const {
          static_cast<Ticks>(static_cast<Int128>(proof_.bound) * settings_.goal_gap_ppm / 1'000'000);
 }
 
+Ticks Portfolio::GoodEnough() const { return std::max(Goal(), proof_.bound + proof_.bound / 100); }
+
 Portfolio::Plan Portfolio::Prepare(const Attempt& attempt) {
   Plan plan;
   plan.rule = attempt.rule;
@@ -192,6 +194,21 @@ std::optional<Layout> Portfolio::Run() {
     if (loose_) Improve();
   }
   Improve();
+  // Where these did not come near, others may: they are cheap as long as there is budget.
+  static constexpr Attempt kMore[] = {
+      {100, 35, 5, PackRule::kQuadratic}, {100, 15, 5, PackRule::kQuadratic},
+      {50, 25, 5, PackRule::kQuadratic},  {50, 50, 5, PackRule::kQuadratic},
+      {100, 35, 2, PackRule::kMaxNorm},   {100, 15, 2, PackRule::kMaxNorm},
+      {50, 25, 5, PackRule::kMaxNorm},    {35, 35, 10, PackRule::kMaxNorm},
+      {100, 70, 5, PackRule::kQuadratic}, {100, 10, 20, PackRule::kQuadratic},
+      {70, 20, 20, PackRule::kMaxNorm},   {35, 15, 20, PackRule::kQuadratic},
+      {70, 40, 40, PackRule::kMaxNorm},   {70, 40, 60, PackRule::kQuadratic}};
+  for (const Attempt& attempt : kMore) {
+    if (loose_ || best_load_ <= GoodEnough() || operations_ > budget_ / 3 * 2) break;
+    const Plan plan = Prepare(attempt);
+    Pack(PickFor(plan), plan.rule);
+    Improve();
+  }
   if (!best_) {
     TryFewestBytes();
     Improve();

@@ -70,6 +70,8 @@ class Portfolio {
   void Improve();
   std::vector<std::uint32_t> PickFor(const Plan& plan);
   Ticks Goal() const;
+  // Where memory is tight, more kinds of attempts are not worth their time below this.
+  Ticks GoodEnough() const;
 
   const OptionSet& options_;
   const Machine& machine_;
