@@ -177,11 +177,11 @@ class Ledger {
   void Add(const Price& price, const std::vector<std::uint32_t>& devices) {
     for (const std::uint32_t d : devices) {
       HostUse& host = hosts_[machine_.host_of[d]];
-      work_[d] += price.work;
-      bytes_[d] += price.bytes[0];
-      host.network_load += price.host_work;
-      host.bytes[1] += price.bytes[1];
-      host.bytes[2] += price.bytes[2];
+      AddTo(&work_[d], price.work);
+      AddTo(&bytes_[d], price.bytes[0]);
+      AddTo(&host.network_load, price.host_work);
+      AddTo(&host.bytes[1], price.bytes[1]);
+      AddTo(&host.bytes[2], price.bytes[2]);
     }
   }
 
@@ -206,6 +206,11 @@ class Ledger {
   }
 
  private:
+  // Stops at kTicksMax, which no device has time or room for.
+  static void AddTo(std::int64_t* sum, std::int64_t value) {
+    *sum = std::min(kTicksMax, *sum + std::min(kTicksMax, value));
+  }
+
   absl::Status CompareDevice(std::uint32_t d, const DeviceUse& stated, Ticks* max_load) const {
     const Ticks load = Slowed(work_[d], machine_.slowdown[d]);
     *max_load = std::max(*max_load, load);
