@@ -295,6 +295,27 @@ TEST_F(ReplicaGroupsTest, AnUpdateTouchesItsGroupOnly) {
   EXPECT_TRUE(Read(0).SameBits(trained));
 }
 
+TEST_F(ReplicaGroupsTest, OneRequestMayTouchSeveralGroups) {
+  Start(MakeSpec(OptimizerKind::kAdam, DType::kFloat32, 2), 4);
+  const Copy initial = Read(0);
+  UpdateBatch header;
+  header.session = SessionId{1};
+  header.seq = UpdateSeq{1};
+  std::vector<UpdatePartData> parts(2);
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    UpdatePartData& part = parts[group];
+    part.part.table = kTable;
+    part.part.replica_group = group;
+    part.part.column_end = spec_.dim;
+    part.ids = {RowId{3}, RowId{40}};
+    part.gradients =
+        EncodeRows(std::vector<float>(2 * spec_.dim, 0.5f), spec_.dim, DType::kFloat32);
+  }
+  ASSERT_TRUE(cluster_->Update(NodeId{1}, Pack(header, parts)).ok());
+  EXPECT_TRUE(Read(0).SameBits(Read(1)));
+  EXPECT_FALSE(Read(0).SameBits(initial));
+}
+
 TEST_F(ReplicaGroupsTest, ALookupReadsItsGroup) {
   std::mt19937 random(6);
   Start(MakeSpec(OptimizerKind::kSgd, DType::kFloat32, 2), 4);
