@@ -16,6 +16,7 @@
 #include "client/include/embla/client.h"
 #include "core/base/status_macros.h"
 #include "tools/embla/cluster_cmd.h"
+#include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
@@ -36,6 +37,11 @@ struct Invocation {
   TableFlags table;
   StatedNodes stated;
   PlanSolveFlags solve;
+  bool solve_on_cluster = false;
+  PlanApplyFlags apply;
+  std::uint64_t from_version = 0;
+  std::uint64_t to_version = 0;
+  std::uint32_t limit = 20;
   std::string plan_file;
   LookupFlags lookup;
   std::string table_name;
@@ -57,6 +63,15 @@ struct Invocation {
     EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
     return WithAdmin(
         [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
+  }
+
+  absl::Status SolvePlan() const {
+    const absl::Time start = absl::Now();
+    const auto seconds = [start] { return absl::ToDoubleSeconds(absl::Now() - start); };
+    if (!solve_on_cluster) return PlanSolveVerb(solve, seconds, output());
+    return WithAdmin([&](client::Admin& admin) {
+      return PlanSolveOnClusterVerb(admin, solve, seconds, output());
+    });
   }
 
   absl::Status PlanTable() const {
@@ -126,11 +141,14 @@ void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
 void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nodes_flag) {
   verb.add_option("--sharding", table.sharding,
                   "data_parallel, table_wise, column_wise, table_column_wise, row_wise,\n"
-                  "table_row_wise or grid_shard");
+                  "table_row_wise or grid_shard; auto: the planner chooses");
   verb.add_option(nodes_flag, table.nodes, "allowed nodes, by name")->delimiter(',');
   verb.add_option("--devices", table.devices, "allowed device numbers of each node")
       ->delimiter(',');
   verb.add_option("--min-partition", table.min_partition, "narrowest column block; 0: by dim");
+  verb.add_option("--lookups-per-sample", table.lookups_per_sample,
+                  "ids per training sample: the planner's measure of load")
+      ->capture_default_str();
   verb.add_option("--replica-groups", table.replica_groups,
                   "copies, each on its share of every node's devices (2D parallelism)")
       ->capture_default_str();
@@ -199,16 +217,16 @@ void AddPlanInputFlags(CLI::App& verb, PlanInputFlags& input, bool required) {
 
 // Without a cluster.
 void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
-  CLI::App* solve = AddVerb(
-      noun, "solve", "plan tables on machines, with a proof; no cluster is asked", in, [&in] {
-        const absl::Time start = absl::Now();
-        return PlanSolveVerb(
-            in.solve, [start] { return absl::ToDoubleSeconds(absl::Now() - start); }, in.output());
-      });
+  CLI::App* solve =
+      AddVerb(noun, "solve", "plan tables on machines, with a proof; asks no cluster but --cluster",
+              in, [&in] { return in.SolvePlan(); });
+  solve->add_flag("--cluster", in.solve_on_cluster,
+                  "on the cluster's live nodes instead of --topology; keeps the plan there");
   AddPlanInputFlags(*solve, in.solve.input, true);
   solve->add_option("--prev", in.solve.prev, "a plan (-o json) to start from: moves little");
-  solve->add_option("--target-gap", in.solve.target_gap_percent,
-                    "with --prev: percent above the bound that are good enough; less moves more")
+  solve
+      ->add_option("--target-gap", in.solve.target_gap_percent,
+                   "with --prev: percent above the bound that are good enough; less moves more")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   solve->add_option("--svg", in.solve.svg, "write a picture of loads and memory to this file");
@@ -219,6 +237,32 @@ void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
               [&in] { return PlanCheckVerb(in.plan_file, in.solve.input, in.output()); });
   check->add_option("plan", in.plan_file, "what plan solve -o json printed")->required();
   AddPlanInputFlags(*check, in.solve.input, false);
+}
+
+// Plans of a cluster.
+void AddClusterPlanVerbs(CLI::App& noun, Invocation& in) {
+  CLI::App* apply = AddAdminVerb(
+      noun, "apply", "create a solved plan's tables where it says", in,
+      [&in](client::Admin& admin) { return PlanApplyVerb(admin, in.apply, in.output()); });
+  apply->add_option("plan", in.apply.plan, "what plan solve -o json printed")->required();
+  apply->add_option("--half", in.apply.half, "dtype of tables with 2-byte elements: bf16 or fp16")
+      ->capture_default_str();
+  apply->add_flag("--dry-run", in.apply.dry_run, "only say what would be created");
+  CLI::App* diff =
+      AddAdminVerb(noun, "diff", "what changed between two versions of the plan", in,
+                   [&in](client::Admin& admin) {
+                     return PlanDiffVerb(admin, in.from_version, in.to_version, in.output());
+                   });
+  diff->add_option("from", in.from_version, "default: the version before `to`");
+  diff->add_option("to", in.to_version, "default: the current plan");
+  CLI::App* explain = AddAdminVerb(
+      noun, "explain", "why a table is cut as it is, and what comes next", in,
+      [&in](client::Admin& admin) { return PlanExplainVerb(admin, in.table_name, in.output()); });
+  explain->add_option("table", in.table_name, "table name")->required();
+  CLI::App* history = AddAdminVerb(
+      noun, "history", "what became of the plan, the newest first", in,
+      [&in](client::Admin& admin) { return PlanHistoryVerb(admin, in.limit, in.output()); });
+  history->add_option("--limit", in.limit, "changes shown; 0: all")->capture_default_str();
 }
 
 void AddPlanVerbs(CLI::App& app, Invocation& in) {
@@ -240,6 +284,7 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("64GiB");
   AddPlannerVerbs(noun, in);
+  AddClusterPlanVerbs(noun, in);
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {

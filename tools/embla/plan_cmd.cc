@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
 #include "core/plan/plan_json.h"
-#include "core/planner/placement.h"
+#include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement_json.h"
 #include "tools/embla/plan_view.h"
 
@@ -89,7 +89,8 @@ absl::Status PlanTableOfflineVerb(std::span<const TableRequest> requests, const 
     TableSpec spec = request.spec;
     spec.SetDefaults();
     spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
-    EMBLA_ASSIGN_OR_RETURN(TablePlan table, PlaceTable(spec, request.placement, nodes, tables));
+    EMBLA_ASSIGN_OR_RETURN(TablePlan table,
+                           planner::PlaceOrChoose(spec, request.placement, nodes, tables));
     tables.push_back(std::move(table));
   }
   const Plan plan(PlanVersion{0}, "", nodes, std::move(tables));

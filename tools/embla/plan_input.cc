@@ -106,10 +106,17 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   return text.str();
 }
 
-absl::StatusOr<Problem> ProblemFromFlags(const PlanInputFlags& flags) {
+absl::StatusOr<Problem> ProblemFromFlags(const PlanInputFlags& flags,
+                                         const planner::Topology* machines) {
   Problem problem;
   EMBLA_RETURN_IF_ERROR(Annotate(AddTables(flags.tables, &problem), flags.tables));
-  EMBLA_RETURN_IF_ERROR(AddTopology(flags, &problem));
+  if (machines == nullptr) {
+    EMBLA_RETURN_IF_ERROR(AddTopology(flags, &problem));
+  } else if (flags.topology.empty() && flags.device_memory.empty()) {
+    problem.topology = *machines;
+  } else {
+    return absl::InvalidArgumentError("--topology and --device-memory do not go with --cluster");
+  }
   if (!flags.constraints.empty()) {
     EMBLA_ASSIGN_OR_RETURN(const Document rules, ReadDocument(flags.constraints));
     EMBLA_RETURN_IF_ERROR(

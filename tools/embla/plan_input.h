@@ -22,7 +22,9 @@ struct PlanInputFlags {
 };
 
 // Errors: NotFound for a file that cannot be read, InvalidArgument names file and field.
-absl::StatusOr<planner::Problem> ProblemFromFlags(const PlanInputFlags& flags);
+// `machines`, if not null, are used instead of --topology, which then must be empty.
+absl::StatusOr<planner::Problem> ProblemFromFlags(const PlanInputFlags& flags,
+                                                  const planner::Topology* machines = nullptr);
 
 // The text of a file. NotFound names it.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);

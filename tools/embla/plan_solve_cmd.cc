@@ -45,13 +45,6 @@ absl::Status SameInputs(const planner::StoredPlan& plan, const Problem& problem)
       absl::StrCat("the plan was made for other inputs: ", part, " changed"));
 }
 
-absl::StatusOr<planner::StoredPlan> ReadPlan(const std::string& path) {
-  EMBLA_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
-  absl::StatusOr<planner::StoredPlan> plan = planner::PlanFromJson(text);
-  if (!plan.ok()) return Annotate(plan.status(), path);
-  return plan;
-}
-
 // A previous plan is trusted no more than any other file.
 absl::StatusOr<Planned> ReadPrevious(const std::string& path) {
   EMBLA_ASSIGN_OR_RETURN(const planner::StoredPlan stored, ReadPlan(path));
@@ -97,20 +90,9 @@ absl::StatusOr<Outcome> SolveOrReplan(const PlanSolveFlags& flags, Problem probl
   return outcome;
 }
 
-}  // namespace
-
-absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<double()>& seconds,
-                           const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(Problem problem, ProblemFromFlags(flags.input));
-  std::optional<Planned> previous;
-  if (!flags.prev.empty()) {
-    EMBLA_ASSIGN_OR_RETURN(previous, ReadPrevious(flags.prev));
-  }
-  const double start = seconds();
-  EMBLA_ASSIGN_OR_RETURN(
-      const Outcome outcome,
-      SolveOrReplan(flags, std::move(problem), previous.has_value() ? &*previous : nullptr));
-  const double solve_ms = (seconds() - start) * 1e3;
+// Prints the plan: checked, explained, drawn.
+absl::Status Show(const Outcome& outcome, double solve_ms, const PlanSolveFlags& flags,
+                  const Output& output) {
   const Planned& planned = outcome.planned();
   if (flags.check) {
     EMBLA_RETURN_IF_ERROR(planner::Check(planned.problem, planned.solution).status());
@@ -132,6 +114,36 @@ absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<doub
   output.out << PlanReport(planned, explanation, {solve_ms, flags.check, flags.all_tables});
   if (outcome.is_replan()) output.out << MovesReport(outcome.replanned, flags.all_tables);
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<planner::StoredPlan> ReadPlan(const std::string& path) {
+  EMBLA_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  absl::StatusOr<planner::StoredPlan> plan = planner::PlanFromJson(text);
+  if (!plan.ok()) return Annotate(plan.status(), path);
+  return plan;
+}
+
+absl::Status ShowPlanned(const Planned& planned, double solve_ms, const PlanSolveFlags& flags,
+                         const Output& output) {
+  Outcome outcome;
+  outcome.replanned.planned = planned;
+  return Show(outcome, solve_ms, flags, output);
+}
+
+absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<double()>& seconds,
+                           const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(Problem problem, ProblemFromFlags(flags.input));
+  std::optional<Planned> previous;
+  if (!flags.prev.empty()) {
+    EMBLA_ASSIGN_OR_RETURN(previous, ReadPrevious(flags.prev));
+  }
+  const double start = seconds();
+  EMBLA_ASSIGN_OR_RETURN(
+      const Outcome outcome,
+      SolveOrReplan(flags, std::move(problem), previous.has_value() ? &*previous : nullptr));
+  return Show(outcome, (seconds() - start) * 1e3, flags, output);
 }
 
 absl::Status PlanCheckVerb(const std::string& plan, const PlanInputFlags& input,

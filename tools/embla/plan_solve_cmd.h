@@ -5,6 +5,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/planner/io/plan_json.h"
+#include "core/planner/io/stored_plan.h"
+#include "core/planner/solver/solve.h"
 #include "tools/embla/output.h"
 #include "tools/embla/plan_input.h"
 
@@ -23,6 +27,13 @@ struct PlanSolveFlags {
 // ResourceExhausted when no plan fits the memory.
 absl::Status PlanSolveVerb(const PlanSolveFlags& flags, const std::function<double()>& seconds,
                            const Output& output);
+
+// Prints a solved plan as `flags` say: checked, explained, drawn.
+absl::Status ShowPlanned(const planner::Planned& planned, double solve_ms,
+                         const PlanSolveFlags& flags, const Output& output);
+
+// The plan in a file. NotFound, or InvalidArgument names file and field.
+absl::StatusOr<planner::StoredPlan> ReadPlan(const std::string& path);
 
 // Checks the plan of the file `plan` by code that the solver does not use: against the inputs, or,
 // without input.tables, against the problem that stands in the plan. FailedPrecondition says what

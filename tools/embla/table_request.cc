@@ -62,6 +62,7 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   spec.row_granules = flags.row_granules;
   spec.column_granule_width = flags.column_granule_width;
   spec.replica_groups = flags.replica_groups;
+  spec.lookups_per_sample = flags.lookups_per_sample;
   spec.sync_every_steps = flags.sync_every_steps;
   spec.optimizer = flags.numbers;
   spec.init.a = flags.init_a;
@@ -77,7 +78,10 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   if (flags.sharding.empty()) {
     return absl::InvalidArgumentError("--sharding is missing: say how the table is cut");
   }
-  EMBLA_RETURN_IF_ERROR(SetByName(flags.sharding, request.placement.sharding));
+  request.placement.automatic = flags.sharding == "auto";
+  if (!request.placement.automatic) {
+    EMBLA_RETURN_IF_ERROR(SetByName(flags.sharding, request.placement.sharding));
+  }
   request.placement.nodes = flags.nodes;
   request.placement.devices = flags.devices;
   request.placement.min_partition = flags.min_partition;

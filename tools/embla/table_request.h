@@ -52,6 +52,7 @@ struct TableFlags {
   std::vector<std::uint32_t> devices;
   std::uint32_t min_partition = 0;
   std::uint32_t replica_groups = 1;
+  float lookups_per_sample = 1.0f;
   std::uint32_t sync_every_steps = 0;
 };
 

@@ -1,5 +1,6 @@
 // The verbs against a coordinator of a few lines.
 #include <algorithm>
+#include <map>
 #include <span>
 #include <sstream>
 #include <string>
@@ -8,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/table_options.h"
+#include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement.h"
 #include "core/planner/placement_json.h"
 #include "gmock/gmock.h"
@@ -76,17 +78,38 @@ class FakeAdmin final : public client::Admin {
     TableSpec spec = *TableSpecFromJson(table_json);
     spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
     spec.SetDefaults();
-    const auto table = PlaceTable(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
+    const auto table =
+        planner::PlaceOrChoose(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
     if (!table.ok()) return table.status();
     return client::TableChange{TablePlanToJson(*table), version_};
   }
   absl::StatusOr<std::string> GetPlanJson() override {
     return PlanToJson(Plan(PlanVersion{version_}, "abc", nodes_, tables_));
   }
+  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t limit) override {
+    std::vector<client::PlanChange> changes = {{3, absl::FromUnixSeconds(7), "table clicks set"},
+                                               {2, absl::FromUnixSeconds(5), "node n1 joined"}};
+    if (limit != 0 && limit < changes.size()) changes.resize(limit);
+    return changes;
+  }
+  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
+    return PlanToJson(Plan(PlanVersion{version}, "abc", nodes_, {}));
+  }
+  absl::Status PutSolvedPlan(const client::PlanInputs& inputs, const std::string& plan) override {
+    solved_[inputs.tables + inputs.topology + inputs.rules + inputs.options] = plan;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override {
+    const auto it = solved_.find(inputs.tables + inputs.topology + inputs.rules + inputs.options);
+    if (it == solved_.end()) return absl::NotFoundError("no plan is kept for these inputs");
+    return it->second;
+  }
+  std::vector<TablePlan>& tables() { return tables_; }
 
  private:
   std::vector<NodeSpec> nodes_;
   std::vector<TablePlan> tables_;
+  std::map<std::string, std::string> solved_;
   std::uint64_t version_ = 1;
 };
 

@@ -1,0 +1,203 @@
+// The planner on a cluster, end to end: a coordinator with live nodes, and the verbs.
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "core/plan/plan_json.h"
+#include "core/planner/cluster/auto_placement.h"
+#include "core/planner/placement_json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/embla/cluster_plan_cmd.h"
+
+namespace embla::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+// A coordinator of a few lines: `nodes` nodes of two devices, all of them live but one if asked.
+class FakeCluster final : public client::Admin {
+ public:
+  explicit FakeCluster(std::uint32_t nodes) {
+    for (std::uint32_t n = 0; n < nodes; ++n) {
+      nodes_.push_back({NodeId{n + 1},
+                        "n" + std::to_string(n),
+                        "h:1",
+                        {2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 30}}});
+    }
+    Keep();
+  }
+
+  absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override {
+    std::vector<client::NodeStatus> statuses;
+    for (const NodeSpec& node : nodes_) {
+      statuses.push_back({.node_json = NodeSpecToJson(node), .live = true});
+    }
+    return statuses;
+  }
+  absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
+                                                  const std::string& placement_json) override {
+    TableSpec spec = *TableSpecFromJson(table_json);
+    spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
+    const auto table =
+        planner::PlaceOrChoose(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
+    if (!table.ok()) return table.status();
+    tables_.push_back(*table);
+    Keep();
+    return client::TableChange{TablePlanToJson(*table), version_};
+  }
+  absl::StatusOr<std::string> GetPlanJson() override { return plans_.rbegin()->second; }
+  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
+    if (const auto it = plans_.find(version); it != plans_.end()) return it->second;
+    return absl::NotFoundError("no such version");
+  }
+  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t) override {
+    return std::vector<client::PlanChange>{{3, absl::FromUnixSeconds(7), "table a created"}};
+  }
+  absl::Status PutSolvedPlan(const client::PlanInputs& inputs, const std::string& plan) override {
+    solved_[KeyOf(inputs)] = plan;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override {
+    if (const auto it = solved_.find(KeyOf(inputs)); it != solved_.end()) return it->second;
+    return absl::NotFoundError("none");
+  }
+  absl::StatusOr<client::ClusterStatus> GetClusterStatus() override { return Unused(); }
+  absl::StatusOr<std::uint64_t> DropTable(const std::string&) override { return Unused(); }
+  absl::StatusOr<client::TableChange> SetTable(const std::string&,
+                                               const std::map<std::string, std::string>&) override {
+    return Unused();
+  }
+  absl::StatusOr<client::TableChange> PlanTable(const std::string&, const std::string&,
+                                                const client::StatedTopology&) override {
+    return Unused();
+  }
+
+  const std::vector<TablePlan>& tables() const { return tables_; }
+  std::size_t solved() const { return solved_.size(); }
+
+ private:
+  static absl::Status Unused() { return absl::InternalError("not asked here"); }
+  static std::string KeyOf(const client::PlanInputs& inputs) {
+    return inputs.tables + inputs.topology + inputs.rules + inputs.options;
+  }
+  void Keep() {
+    ++version_;
+    plans_[version_] = PlanToJson(Plan(PlanVersion{version_}, "c", nodes_, tables_));
+  }
+
+  std::vector<NodeSpec> nodes_;
+  std::vector<TablePlan> tables_;
+  std::uint64_t version_ = 0;
+  std::map<std::uint64_t, std::string> plans_;
+  std::map<std::string, std::string> solved_;
+};
+
+class ClusterPlanTest : public ::testing::Test {
+ protected:
+  ClusterPlanTest() {
+    flags_.input.tables = Write("tables.csv",
+                                "name,rows,dim,pooling\n"
+                                "a,100000,64,20\nb,50000,64,10\nc,1000,16,1\nd,2000000,32,4\n");
+    flags_.input.cost = "embla";
+  }
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = testing::TempDir() + "cluster_plan_" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::string Solve(client::Admin& admin) {
+    EXPECT_TRUE(PlanSolveOnClusterVerb(
+                    admin, flags_, [] { return 0.0; }, json_)
+                    .ok());
+    return Printed();
+  }
+  std::string Printed() {
+    const std::string printed = out_.str();
+    out_.str("");
+    return printed;
+  }
+
+  FakeCluster cluster_{2};
+  PlanSolveFlags flags_;
+  std::ostringstream out_;
+  const Output text_{false, out_};
+  const Output json_{true, out_};
+};
+
+TEST_F(ClusterPlanTest, ASolvedPlanIsKeptAndApplied) {
+  const std::string plan = Solve(cluster_);
+  EXPECT_EQ(cluster_.solved(), 1u);
+  EXPECT_EQ(Json::parse(Solve(cluster_))["plan_hash"], Json::parse(plan)["plan_hash"]);
+  ASSERT_TRUE(PlanSolveOnClusterVerb(
+                  cluster_, flags_, [] { return 0.0; }, text_)
+                  .ok());
+  EXPECT_THAT(Printed(), HasSubstr("kept from an earlier solve"));
+
+  const PlanApplyFlags apply{.plan = Write("plan.json", plan)};
+  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = apply.plan, .dry_run = true}, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("would create 4 tables"));
+  EXPECT_TRUE(cluster_.tables().empty());
+  const absl::Status applied = PlanApplyVerb(cluster_, apply, text_);
+  ASSERT_TRUE(applied.ok()) << applied;
+  EXPECT_THAT(Printed(), HasSubstr("created 4 tables, 0 are there already"));
+  EXPECT_EQ(cluster_.tables().size(), 4u);
+  ASSERT_TRUE(PlanApplyVerb(cluster_, apply, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("created 0 tables, 4 are there already"));
+}
+
+TEST_F(ClusterPlanTest, APlanForAnotherTopologyOrPlaceIsRefused) {
+  const std::string plan = Write("plan.json", Solve(cluster_));
+  FakeCluster smaller(1);
+  const absl::Status missing = PlanApplyVerb(smaller, {.plan = plan}, text_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(missing));
+  EXPECT_THAT(std::string(missing.message()),
+              HasSubstr("topology changed, there is no live node n1"));
+
+  TableSpec spec{.name = "d", .rows = 2'000'000, .dim = 32};
+  spec.SetDefaults();
+  ASSERT_TRUE(
+      cluster_
+          .CreateTable(TableSpecToJson(spec), R"({"sharding": "column_wise", "min_partition": 4})")
+          .ok());
+  const absl::Status elsewhere = PlanApplyVerb(cluster_, {.plan = plan}, text_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(elsewhere));
+  EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("table d is there, but elsewhere"));
+  EXPECT_EQ(cluster_.tables().size(), 1u);
+}
+
+TEST_F(ClusterPlanTest, ExplainsATableAsItIs) {
+  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_).ok());
+  Printed();
+  const absl::Status status = PlanExplainVerb(cluster_, "a", text_);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Printed(), HasSubstr("cluster: max load"));
+  ASSERT_TRUE(PlanExplainVerb(cluster_, "a", json_).ok());
+  const Json view = Json::parse(Printed());
+  EXPECT_GE(view["max_load_ms"], view["lower_bound_ms"]);
+  EXPECT_TRUE(absl::IsNotFound(PlanExplainVerb(cluster_, "zz", text_)));
+}
+
+TEST_F(ClusterPlanTest, DiffsVersions) {
+  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_).ok());
+  Printed();
+  ASSERT_TRUE(PlanDiffVerb(cluster_, 1, 0, json_).ok());
+  const Json all = Json::parse(Printed());
+  EXPECT_EQ(all["tables"].size(), 4u);
+  EXPECT_EQ(all["tables"][0]["change"], "created");
+  EXPECT_EQ(all["moved_bytes"], 0);
+  ASSERT_TRUE(PlanDiffVerb(cluster_, 0, 0, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("plan 4 -> 5\n"));
+}
+
+TEST_F(ClusterPlanTest, ListsTheHistory) {
+  ASSERT_TRUE(PlanHistoryVerb(cluster_, 0, text_).ok());
+  EXPECT_EQ(Printed(),
+            "version  time (UTC)            cause\n"
+            "      3  1970-01-01T00:00:07Z  table a created\n");
+}
+
+}  // namespace
+}  // namespace embla::cli
