@@ -52,6 +52,17 @@ void RestrictToCluster(Problem* problem) {
   }
 }
 
+// Tables of the cluster that `problem` does not plan: they stay where they are.
+std::vector<TablePlan> OtherTables(const Plan& plan, const Problem& problem) {
+  std::vector<TablePlan> others = plan.tables();
+  std::erase_if(others, [&](const TablePlan& table) {
+    return std::any_of(
+        problem.tables.begin(), problem.tables.end(),
+        [&](const planner::Table& planned) { return planned.name == table.spec.name; });
+  });
+  return others;
+}
+
 client::PlanInputs InputsOf(const Problem& canonical) {
   const planner::ProblemDigest digest = planner::DigestOf(canonical);
   return {digest.tables, digest.topology, digest.rules, digest.options};
@@ -242,8 +253,10 @@ absl::Status PlanSolveOnClusterVerb(client::Admin& admin, const PlanSolveFlags& 
     return absl::InvalidArgumentError("--prev does not go with --cluster");
   }
   EMBLA_ASSIGN_OR_RETURN(const std::vector<NodeSpec> nodes, LiveNodes(admin));
-  const planner::Topology machines = planner::TopologyOf(nodes);
+  EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+  planner::Topology machines = planner::TopologyOf(nodes, {});
   EMBLA_ASSIGN_OR_RETURN(Problem problem, ProblemFromFlags(flags.input, &machines));
+  problem.topology = planner::TopologyOf(nodes, OtherTables(plan, problem));
   RestrictToCluster(&problem);
   problem = planner::Canonical(std::move(problem));
   const absl::StatusOr<Planned> kept = FindKept(admin, problem);

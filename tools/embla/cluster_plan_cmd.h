@@ -13,9 +13,9 @@
 
 namespace embla::cli {
 
-// Solves for the cluster's live nodes: rows in device memory, any type but data_parallel unless a
-// table's rules say otherwise. A plan that is kept for the same inputs is printed instead;
-// otherwise the new one is kept. Errors as PlanSolveVerb.
+// Solves for the cluster's live nodes and the memory that other tables leave them: rows in device
+// memory, any type but data_parallel unless a table's rules say otherwise. A plan that is kept for
+// the same inputs is printed instead; otherwise the new one is kept. Errors as PlanSolveVerb.
 absl::Status PlanSolveOnClusterVerb(client::Admin& admin, const PlanSolveFlags& flags,
                                     const std::function<double()>& seconds, const Output& output);
 

@@ -168,6 +168,17 @@ TEST_F(ClusterPlanTest, APlanForAnotherTopologyOrPlaceIsRefused) {
   EXPECT_EQ(cluster_.tables().size(), 1u);
 }
 
+TEST_F(ClusterPlanTest, OtherTablesKeepTheirMemory) {
+  // 256 MB on each of the four devices of 1 GiB.
+  TableSpec spec{.name = "other", .rows = 4'000'000, .dim = 64};
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  spec.SetDefaults();
+  ASSERT_TRUE(cluster_.CreateTable(TableSpecToJson(spec), R"({"sharding": "row_wise"})").ok());
+  const Json plan = Json::parse(Solve(cluster_));
+  const std::int64_t gib = std::int64_t{1} << 30;
+  EXPECT_LE(plan["devices"][0]["bytes_max"].get<std::int64_t>(), gib - 256'000'000);
+}
+
 TEST_F(ClusterPlanTest, ExplainsATableAsItIs) {
   ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_).ok());
   Printed();

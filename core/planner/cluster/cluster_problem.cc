@@ -152,13 +152,9 @@ bool PlaceRows(const TablePlan& table, const std::vector<Block>& blocks, const N
 
 Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables) {
   Cluster cluster;
-  cluster.problem.topology = TopologyOf(nodes);
+  cluster.problem.topology = TopologyOf(nodes, {});
   cluster.problem.cost = CostKind::kEmbla;
   cluster.problem.reservation.fraction = 0;
-  if (!nodes.empty() && nodes.front().devices.front().kind == DeviceKind::kCpu) {
-    Bandwidths& bandwidth = cluster.problem.topology.bandwidth;
-    bandwidth.device_memory = bandwidth.host_memory = bandwidth.intra_host = kCpuMemory;
-  }
   const Problem bare = Canonical(cluster.problem);
   std::vector<std::pair<std::string, Choice>> choices;
   std::vector<TablePlan> others;
@@ -182,33 +178,32 @@ Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePla
     cluster.problem.tables.push_back(std::move(planned));
     choices.emplace_back(table.spec.name, *std::move(choice));
   }
-  const Numbers numbers(nodes, bare);
+  cluster.problem.topology = TopologyOf(nodes, others);
   cluster.problem = Canonical(std::move(cluster.problem));
-  const Machine machine = MachineOf(cluster.problem);
-  for (const DeviceLoad& load : LoadPerDevice(others)) {
-    const std::optional<std::uint32_t> device = numbers.DeviceOf(load.device);
-    if (!device) continue;
-    const std::uint32_t host = machine.host_of[*device];
-    Device& own = cluster.problem.topology.hosts[host].devices[*device - machine.host_begin[host]];
-    own.memory_bytes = std::max<std::int64_t>(own.memory_bytes - load.bytes, 0);
-  }
   std::sort(choices.begin(), choices.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [name, choice] : choices) cluster.choices.push_back(std::move(choice));
   return cluster;
 }
 
-Topology TopologyOf(const std::vector<NodeSpec>& nodes) {
+Topology TopologyOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables) {
+  std::map<DeviceId, std::int64_t> used;
+  for (const DeviceLoad& load : LoadPerDevice(tables)) used[load.device] = load.bytes;
   Topology topology;
   for (const NodeSpec& node : nodes) {
     Host host;
     host.name = node.name;
-    for (const DeviceSpec& device : node.devices) {
-      host.devices.push_back({.memory_bytes = device.memory_bytes, .slowdown = 1.0, .group = {}});
+    for (std::uint32_t i = 0; i < node.devices.size(); ++i) {
+      const std::int64_t free = node.devices[i].memory_bytes - used[DeviceId{node.id, i}];
+      host.devices.push_back({.memory_bytes = std::max<std::int64_t>(free, 0)});
     }
     // Buffers of requests; not what a plan is short of.
     host.memory_bytes = std::int64_t{1} << 50;
     topology.hosts.push_back(std::move(host));
+  }
+  if (!nodes.empty() && nodes.front().devices.front().kind == DeviceKind::kCpu) {
+    Bandwidths& bandwidth = topology.bandwidth;
+    bandwidth.device_memory = bandwidth.host_memory = bandwidth.intra_host = kCpuMemory;
   }
   return topology;
 }

@@ -23,8 +23,8 @@ namespace embla::planner {
 // A target gap for Replan under which nothing moves.
 inline constexpr std::int64_t kNoMoves = 1'000'000'000'000;
 
-// One host per node, in the order of names; devices as they are.
-Topology TopologyOf(const std::vector<NodeSpec>& nodes);
+// One host per node; devices with the memory that `tables` leave them.
+Topology TopologyOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables);
 
 // Without rules about places: types that the table's optimizer and granules allow.
 Table TableOf(const TableSpec& spec);
