@@ -88,6 +88,44 @@ TEST_F(InstallPlanTest, KeepsTheRowsOfExistingTables) {
   EXPECT_THAT(Row(1, 5), Each(-1.0f));
 }
 
+// Table 1 in two replica groups, on the two devices.
+TablePlan InGroups(std::uint32_t sync_every_steps) {
+  TablePlan plan = OnDevice(Spec(1), 0);
+  plan.spec.replica_groups = 2;
+  plan.spec.sync_every_steps = sync_every_steps;
+  plan.replicas.push_back(OnDevice(Spec(1), 1).replicas.front());
+  return plan;
+}
+
+TEST_F(InstallPlanTest, TheIntervalOfAveragingChangesWhileTheRowsStay) {
+  ASSERT_TRUE(cluster_.Install({InGroups(0)}).ok());
+  ASSERT_TRUE(Update(1, 5, 1).ok());
+  const absl::Status changed = cluster_.Install({InGroups(3)});
+  EXPECT_TRUE(changed.ok()) << changed;
+  EXPECT_THAT(Row(1, 5), Each(-1.0f));
+}
+
+TEST_F(InstallPlanTest, RefusesToChangeTheGroupsOfATableOrToPutThemElsewhere) {
+  ASSERT_TRUE(cluster_.Install({InGroups(0)}).ok());
+  EXPECT_EQ(cluster_.Install({OnDevice(Spec(1), 0)}).code(), Code::kInvalidArgument);
+  TablePlan crossed = InGroups(0);
+  std::swap(crossed.replicas[0], crossed.replicas[1]);
+  const auto plan = std::make_shared<const Plan>(PlanVersion{9}, "c", cluster_.specs(),
+                                                 std::vector<TablePlan>{crossed});
+  const absl::Status status = cluster_.node(0).InstallPlan(plan, kFirst);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
+  std::vector<NodeSpec> larger = cluster_.specs();
+  larger[0].devices.resize(4, larger[0].devices[0]);
+  TablePlan apart = InGroups(0);
+  apart.spec.id = TableId{2};
+  apart.replicas[1][0].device.index = 2;
+  const auto other = std::make_shared<const Plan>(PlanVersion{9}, "c", larger,
+                                                  std::vector<TablePlan>{InGroups(0), apart});
+  EXPECT_THAT(std::string(cluster_.node(0).InstallPlan(other, kFirst).message()),
+              HasSubstr("device"));
+  EXPECT_TRUE(Lookup(1, 5).ok());
+}
+
 TEST_F(InstallPlanTest, FreesTheMemoryOfDroppedTables) {
   ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}).ok());
   EXPECT_GT(cluster_.node(0).device_used_bytes()[0], 0);

@@ -147,6 +147,7 @@ bool SameShape(const TableSpec& a, const TableSpec& b) {
   same.rounding = b.rounding;
   same.bounds = b.bounds;
   same.nan_policy = b.nan_policy;
+  same.sync_every_steps = b.sync_every_steps;
   return same == b && a.optimizer.kind == b.optimizer.kind;
 }
 
