@@ -147,7 +147,8 @@ void PrintScenario(const nlohmann::json& scenario, const Problem& problem, int r
 void PrintGrowth(const std::vector<Table>& tables, int runs) {
   std::printf("\nTables of powerlaw100k on 128 x 8 devices, every usual sharding type:\n\n");
   std::printf("| tables | ms | us per table | gap %% | peak MiB |\n|---|---|---|---|---|\n");
-  for (std::size_t n = 100; n <= tables.size(); n = n == 31'600 ? 100'000 : n * 316 / 100) {
+  for (const std::size_t n : {100, 316, 1000, 3162, 10'000, 31'623, 100'000}) {
+    if (n > tables.size()) break;
     Problem problem;
     problem.tables.assign(tables.begin(), tables.begin() + static_cast<std::ptrdiff_t>(n));
     problem.local_batch = 64;

@@ -32,7 +32,7 @@ std::int64_t Meet(const Point& a, const Point& b) {
 
 DualProblem::DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set,
                          Charge charge)
-    : options_(options), machine_(machine), set_(options.sets[set]) {
+    : set_(options.sets[set]) {
   weight_.assign(machine.devices(), 0);
   unit_ = INT64_MAX;
   for (const std::uint32_t d : set_.devices) {

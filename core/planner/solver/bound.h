@@ -51,7 +51,7 @@ class DualProblem {
   // largest shard's bytes for each.
   enum class Charge : std::uint8_t { kTrue, kPacked };
 
-  // All borrowed; outlive this object.
+  // `options` is borrowed and outlives this object.
   DualProblem(const OptionSet& options, const Machine& machine, std::uint32_t set,
               Charge charge = Charge::kTrue);
 
@@ -90,8 +90,6 @@ class DualProblem {
   std::int64_t HostWeight(const Prices& prices) const;
   std::int64_t NetworkFactor(const Prices& prices) const;
 
-  const OptionSet& options_;
-  const Machine& machine_;
   const DeviceSet& set_;
   std::vector<std::uint32_t> tables_;  // In scope.
   std::vector<std::uint32_t> begin_;   // Into the columns below, by position in tables_.
