@@ -2,6 +2,7 @@
 // Groups with equal inputs stay equal bit for bit when they are averaged every step; groups with
 // different inputs become their mean; each trainer touches its own group.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "gmock/gmock.h"
@@ -70,6 +72,20 @@ class ReplicaTrainingTest : public ::testing::Test {
       if (const absl::Status status = trainer->RefreshPlan(); !status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // Waits until every node has the plan.
+  void AwaitPlan(std::uint64_t version) {
+    const absl::Time until = absl::Now() + embla::testing::kAwaitMax;
+    while (absl::Now() < until) {
+      const auto nodes = admin_->ListNodes();
+      ASSERT_TRUE(nodes.ok()) << nodes.status();
+      const bool there = std::all_of(nodes->begin(), nodes->end(), [&](const auto& node) {
+        return node.plan_version >= version;
+      });
+      if (there) return;
+    }
+    FAIL() << "no plan " << version << cluster_->LogTails();
   }
 
   // A random gradient for every row: each step touches every node.
@@ -178,6 +194,12 @@ TEST_F(ReplicaTrainingTest, NodesAverageAfterEverySoManySteps) {
     EXPECT_EQ(SameBits(first.weights, second.weights), step % 2 == 0);
     EXPECT_EQ(SameBits(first.state, second.state), step % 2 == 0);
   }
+  const auto set = admin_->SetTable("t", {{"sync_every_steps", "1"}});
+  ASSERT_TRUE(set.ok()) << set.status();
+  AwaitPlan(set->plan_version);
+  ASSERT_TRUE(Update(*trainers_[0], "t", 10).ok());
+  ASSERT_TRUE(Update(*trainers_[1], "t", 11).ok());
+  EXPECT_TRUE(SameBits(Read(*trainers_[0], "t").weights, Read(*trainers_[1], "t").weights));
 }
 
 TEST_F(ReplicaTrainingTest, TheCoordinatorGivesTrainersGroupsInTurn) {
