@@ -9,7 +9,7 @@
 // Options whose shard takes longer than z - 1 are left out when z itself is to be proven.
 //
 // Integers only. The search for prices rounds; the bound it then states is exact, and checker/
-// recomputes it. Covered by solve_test.cc (brute force) and checker_test.cc (tampering).
+// recomputes it. Covered by brute_force_test.cc, solve_test.cc and checker_test.cc (tampering).
 #pragma once
 
 #include <array>
