@@ -296,7 +296,8 @@ absl::StatusOr<Replanned> Replan(Problem problem, const Planned& previous,
   problem = Canonical(std::move(problem));
   Replanned out;
   out.planned.replicas = problem.replicas == 0 ? previous.replicas : problem.replicas;
-  EMBLA_ASSIGN_OR_RETURN(out.planned.problem, GroupShare(std::move(problem), out.planned.replicas));
+  problem.replicas = out.planned.replicas;
+  EMBLA_ASSIGN_OR_RETURN(out.planned.problem, GroupShare(problem, out.planned.replicas));
   const Problem& share = out.planned.problem;
   const Machine machine = MachineOf(share);
   const std::unique_ptr<CostModel> cost = MakeCostModel(share);

@@ -173,6 +173,22 @@ TEST(Replan, RowWiseTableMovesOneInNPlusOneOfItsGranules) {
   EXPECT_NEAR(Percent(back->moved_bytes, back->total_bytes), 100.0 / 8, 0.05);
 }
 
+TEST(Replan, WhatIsTooFullToMendIsPlannedAfresh) {
+  Problem problem = DrawnProblem(61, 2000, 4, 8);
+  const auto planned = Solve(problem);
+  ASSERT_TRUE(planned.ok());
+  std::int64_t bytes = 0;
+  for (const DeviceUse& use : planned->solution.devices) bytes += use.bytes;
+  // Far less memory: most tables have to be cut or cached in another way.
+  for (const int percent : {75, 60, 50}) {
+    problem.topology = HostsOf(4, 8, bytes / 32 * percent / 100);
+    const auto replanned = Replan(problem, *planned);
+    ASSERT_TRUE(replanned.ok()) << percent << ": " << replanned.status().message();
+    CheckMoves(*replanned);
+    EXPECT_GT(replanned->moved_bytes, 0);
+  }
+}
+
 TEST(Replan, IsDeterministic) {
   const Problem problem = DrawnProblem(7, 500, 2, 8);
   const auto planned = Solve(problem);
