@@ -3,11 +3,12 @@
 namespace embla::load {
 namespace {
 
-Case LargeCase(const char* name, double update_share, client::WireFormat wire) {
+Case LargeCase(const char* name, double update_share, client::WireFormat wire, int in_flight = 1) {
   Case load;
   load.name = name;
   load.update_share = update_share;
   load.wire = wire;
+  load.in_flight = in_flight;
   load.requests = 400;
   return load;
 }
@@ -29,14 +30,14 @@ std::vector<Case> ServiceSuite() {
       LargeCase("lookup/ids:4096/bf16", 0.0, client::WireFormat::kBf16),
       LargeCase("update/ids:4096/fp32", 1.0, client::WireFormat::kFp32),
       LargeCase("update/ids:4096/bf16", 1.0, client::WireFormat::kBf16),
-      LargeCase("lookup/ids:4096/in_flight:4", 0.0, client::WireFormat::kFp32),
+      LargeCase("lookup/ids:4096/in_flight:4", 0.0, client::WireFormat::kFp32, 4),
+      LargeCase("update/ids:4096/in_flight:4", 1.0, client::WireFormat::kFp32, 4),
       SmallCase("lookup/ids:64/in_flight:1", 1),
       SmallCase("lookup/ids:64/in_flight:16", 16),
   };
-  cases[4].in_flight = 4;
   for (const std::size_t i : {1, 4}) cases[i].compared_with = cases[0].name;
-  cases[3].compared_with = cases[2].name;
-  cases[6].compared_with = cases[5].name;
+  for (const std::size_t i : {3, 5}) cases[i].compared_with = cases[2].name;
+  cases[7].compared_with = cases[6].name;
   return cases;
 }
 
