@@ -15,8 +15,8 @@
 
 namespace embla::kernels {
 
-// Distances that measured best (docs/benchmarks.md): far enough ahead to cover a miss, but no more
-// lines in flight than the line fill buffers hold.
+// Where nobody has measured: far enough ahead to cover a miss, but few enough lines in flight for
+// old machines' line fill buffers. Stores find better ones (server/storage/prefetch_tuner.h).
 constexpr std::size_t GatherPrefetchRows(std::size_t row_bytes) {
   return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 4;
 }
