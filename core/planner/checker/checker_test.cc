@@ -18,6 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+// Little exhaustive search: these tests also run under sanitizers.
+constexpr SolveOptions kQuick{.search_operations_max = 200'000};
 
 Topology Hosts(int hosts, int devices, std::int64_t device_bytes) {
   Topology topology;
@@ -65,7 +67,7 @@ class CheckerTest : public ::testing::Test {
       table.rules.types = {ShardingType::kTableWise, ShardingType::kColumnWise,
                            ShardingType::kTableRowWise, ShardingType::kRowWise};
     }
-    absl::StatusOr<Planned> planned = Solve(std::move(problem));
+    absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
     ASSERT_TRUE(planned.ok()) << planned.status();
     planned_ = *std::move(planned);
     ASSERT_EQ(Refusal(planned_), "accepted");
@@ -215,7 +217,7 @@ TEST_F(CheckerTest, ShardsThatMeetAgainstTheRuleAreRefused) {
   problem.tables[0].dim = 256;
   problem.tables[0].rules.types = {ShardingType::kColumnWise};
   problem.tables[0].rules.spread = Spread::kDevices;
-  absl::StatusOr<Planned> planned = Solve(std::move(problem));
+  absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
   ASSERT_TRUE(planned.ok()) << planned.status();
   ASSERT_EQ(Refusal(*planned), "accepted");
   Choice& choice = planned->solution.choices[0];
@@ -236,7 +238,7 @@ TEST(CheckerAccepts, PlansOfManyShapes) {
     if (seed % 7 == 0) problem.topology.hosts[0].devices[0].slowdown = 1.7;
     if (seed % 6 == 0) problem.tables[0].rules.pin = "h0:0";
     if (seed % 4 == 1) problem.tables[1].rules.hosts = {"h0"};
-    const absl::StatusOr<Planned> planned = Solve(std::move(problem));
+    const absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
     if (!planned.ok()) {
       EXPECT_EQ(planned.status().code(), absl::StatusCode::kResourceExhausted) << planned.status();
       continue;
@@ -253,7 +255,7 @@ TEST(CheckerRefuses, EveryRandomCertificateThatClaimsMoreThanThePlan) {
   const std::uint32_t seed = device();
   std::printf("seed %u\n", seed);
   std::mt19937_64 random(seed);
-  absl::StatusOr<Planned> planned = Solve(Random(11, 20, Hosts(2, 2, 200 * kMiB), 500));
+  absl::StatusOr<Planned> planned = Solve(Random(11, 20, Hosts(2, 2, 200 * kMiB), 500), kQuick);
   ASSERT_TRUE(planned.ok()) << planned.status();
   for (int round = 0; round < 300; ++round) {
     Solution solution = planned->solution;
@@ -270,7 +272,7 @@ TEST(CheckerRefuses, EveryRandomCertificateThatClaimsMoreThanThePlan) {
 TEST(CheckerAccepts, NoTables) {
   Problem problem;
   problem.topology = Hosts(1, 2, kMiB);
-  const absl::StatusOr<Planned> planned = Solve(std::move(problem));
+  const absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_EQ(Refusal(*planned), "accepted");
 }
