@@ -220,4 +220,18 @@ absl::StatusOr<client::TableChange> FakeAdmin::PlanTable(const std::string&, con
 
 absl::StatusOr<std::string> FakeAdmin::GetPlanJson() { return NotFaked(); }
 
+absl::StatusOr<std::vector<client::PlanChange>> FakeAdmin::GetPlanHistory(std::uint32_t) {
+  return NotFaked();
+}
+
+absl::StatusOr<std::string> FakeAdmin::GetPlanJsonAt(std::uint64_t) { return NotFaked(); }
+
+absl::Status FakeAdmin::PutSolvedPlan(const client::PlanInputs&, const std::string&) {
+  return NotFaked();
+}
+
+absl::StatusOr<std::string> FakeAdmin::FindSolvedPlan(const client::PlanInputs&) {
+  return NotFaked();
+}
+
 }  // namespace embla::train::testing

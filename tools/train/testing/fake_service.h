@@ -108,6 +108,11 @@ class FakeAdmin final : public client::Admin {
                                                 const std::string& placement_json,
                                                 const client::StatedTopology& topology) override;
   absl::StatusOr<std::string> GetPlanJson() override;
+  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t limit) override;
+  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override;
+  absl::Status PutSolvedPlan(const client::PlanInputs& inputs,
+                             const std::string& plan_json) override;
+  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override;
 
  private:
   FakeService& service_;
