@@ -27,7 +27,7 @@ struct ShardProcessOptions {
   std::string advertise;       // As peers and trainers reach it. Empty: where it listens.
   std::string metrics_listen;  // Empty: no metrics endpoint.
   std::vector<DeviceSpec> devices;
-  std::uint32_t threads_per_device = 0;  // 0: the machine's cores / devices, at least 1.
+  std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
   DataServiceOptions data;
