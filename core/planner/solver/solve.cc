@@ -7,6 +7,7 @@
 #include "core/base/status_macros.h"
 #include "core/planner/problem/cost_model.h"
 #include "core/planner/problem/machine.h"
+#include "core/planner/solver/level.h"
 #include "core/planner/solver/narrow.h"
 #include "core/planner/solver/options.h"
 #include "core/planner/solver/portfolio.h"
@@ -40,6 +41,7 @@ absl::StatusOr<Solution> SolveGroup(const Problem& problem, const SolveOptions& 
   if (!layout) {
     return NoPlanError(problem, machine, options, !proof.fits || found.bound == kTicksMax);
   }
+  LevelHosts(&*layout);
   Solution solution = layout->ToSolution();
   solution.lower_bound = std::max(proof.bound, found.bound);
   if (found.bound > proof.bound) solution.search_bound = found.bound;
