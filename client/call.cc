@@ -117,7 +117,7 @@ void Call::Send(const Attempt& attempt) {
   });
 }
 
-void Call::OnReply(const Attempt& attempt, NodeReply reply) {
+void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
   sent_bytes_ += reply.sent_bytes;
   received_bytes_ += reply.received_bytes;
   if (!reply.status.ok()) return OnFailure(attempt, reply.status);

@@ -63,7 +63,7 @@ class Call {
   void Start(bool may_refresh);
   void OnAdmitted(const absl::Status& status);
   void Send(const Attempt& attempt);
-  void OnReply(const Attempt& attempt, NodeReply reply);
+  void OnReply(const Attempt& attempt, const NodeReply& reply);
   void OnFailure(const Attempt& attempt, const absl::Status& status);
   void RefreshAndResend(const Attempt& attempt, const absl::Status& status);
   void Resend(const Attempt& attempt, NodeId avoid);

@@ -85,3 +85,13 @@ function(embla_bench name)
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} benchmark::benchmark)
 endfunction()
+
+# clang-tidy over the tree, by the compile commands of this build: cmake --build --preset clang
+# --target clang_tidy. Minutes to hours, so no build does it by itself.
+find_program(EMBLA_RUN_CLANG_TIDY run-clang-tidy)
+if(EMBLA_RUN_CLANG_TIDY AND NOT TARGET clang_tidy)
+  add_custom_target(clang_tidy
+    COMMAND ${EMBLA_RUN_CLANG_TIDY} -quiet -p ${CMAKE_BINARY_DIR}
+      "^${PROJECT_SOURCE_DIR}/(core|kernels|server|client|tools|bench)/"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+endif()
