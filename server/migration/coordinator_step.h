@@ -1,0 +1,65 @@
+// The coordinator's part of one unit's move, as pure code. All it knows that matters is the record
+// in the store; whatever it forgets by dying, the two ends tell it again.
+//
+// Any number of coordinators may believe to be in charge: each changes the record by
+// compare-and-put.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "server/migration/guards.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_record.h"
+
+namespace embla {
+
+struct CoordinatedUnit {
+  UnitRecord record;  // The last read; epoch 0: none yet.
+  bool operator==(const CoordinatedUnit&) const = default;
+
+  CoordinatedUnit() { record.epoch = UnitEpoch{0}; }
+};
+
+struct StoredRecord {  // What the store holds: after a read, and after a put, hit or miss.
+  UnitRecord record;
+};
+struct StartMove {
+  NodeId target{};
+};
+struct CancelMove {};       // By an operator, or because the move takes too long.
+struct CoordinatorTick {};  // Now and then, while a move is not over.
+struct ReportEvent {
+  MoveReport report;
+};
+using CoordinatorEvent =
+    std::variant<StoredRecord, StartMove, CancelMove, CoordinatorTick, ReportEvent>;
+
+struct PutToStore {  // StoredRecord follows.
+  UnitRecord expected;
+  UnitRecord desired;
+};
+struct ReadFromStore {};  // StoredRecord follows.
+struct TellRecord {       // RecordEvent at the node.
+  NodeId to{};
+  UnitRecord record;
+};
+struct TellFreeze {  // FreezeEvent at the node.
+  NodeId to{};
+  UnitRecord record;
+};
+using CoordinatorAction = std::variant<PutToStore, ReadFromStore, TellRecord, TellFreeze>;
+
+struct CoordinatorStep {
+  CoordinatedUnit state;
+  std::vector<CoordinatorAction> actions;
+};
+
+// An event that the record does not allow (start during a move, a report of an ended move) has no
+// effect; who asked for a move sees that the record stays as it is.
+CoordinatorStep StepCoordinator(CoordinatedUnit state, const CoordinatorEvent& event,
+                                const Guards& guards = kAllGuards);
+
+}  // namespace embla

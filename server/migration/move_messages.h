@@ -1,0 +1,63 @@
+// What the two ends of a move and the coordinator tell each other. Every message states facts that
+// stay true or become harmless: it may be lost, repeated, delayed and reordered without limit.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/unit_windows.h"
+
+namespace embla {
+
+// A unit's rows are cut into chunks, the same ones on every node. A chunk at version v holds every
+// update of its rows up to v (and perhaps later ones, which a later version repeats).
+// By chunk; 0: nothing held.
+using ChunkVersions = std::vector<Lsn>;
+
+// Target to source: what I hold, and how many chunks more I have room for. Acknowledges as well.
+struct Pull {
+  MoveId move{};
+  UnitEpoch epoch{};  // Under which the source owns the unit.
+  ChunkVersions held;
+  std::uint32_t credit = 0;  // Chunks.
+  bool resend = false;       // Nothing is on its way: send again what `held` lacks.
+  bool operator==(const Pull&) const = default;
+};
+
+// Source to target: the rows of a chunk changed after `base`; all of them if base is 0. The rows
+// follow in the encoding of core/rows; whoever receives them checks their CRC before this is a
+// fact.
+struct Chunk {
+  MoveId move{};
+  std::uint32_t chunk = 0;
+  Lsn base{};
+  Lsn version{};
+  bool operator==(const Chunk&) const = default;
+};
+
+// Source to target, frozen: the cut. Nothing was or will be updated beyond `lsn` at the source.
+struct FinalCut {
+  MoveId move{};
+  Lsn lsn{};
+  ChunkVersions needed;      // By chunk, the last update that touched it.
+  UnitWindows windows = {};  // Cut at the same lsn.
+  bool operator==(const FinalCut&) const = default;
+};
+
+enum class ReportKind : std::uint8_t {
+  kCaughtUp,  // Source: little enough is behind to freeze.
+  kSealed,    // Target: the whole cut is durable here.
+  kRefused,   // Target: no room, or a seal that cannot be made good.
+  kCovered,   // New owner: the copy survives without the source's (replica or checkpoint).
+};
+
+// Either end to the coordinator.
+struct MoveReport {
+  ReportKind kind{};
+  MoveId move{};
+  bool operator==(const MoveReport&) const = default;
+};
+
+}  // namespace embla

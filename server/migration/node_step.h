@@ -1,0 +1,144 @@
+// The protocol of a node for one unit, as pure code: state and event in, state and actions out.
+// The source's part is in source_steps.cc, the target's in target_steps.cc, updates and lookups in
+// update_steps.cc. docs/migration.md is the protocol; tests/model drives exactly these functions.
+//
+// Duties of whoever executes the actions of one step:
+// - in order; a control LogAction is on disk before the next action starts, and if the process dies
+//   in between, the step did not happen, or what followed was lost: both are harmless;
+// - the unit's steps are one at a time (the unit's lock);
+// - rows are written in the order of their lsn; then, and only then, WrittenEvent.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "server/migration/guards.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_record.h"
+#include "server/migration/unit_state.h"
+
+namespace embla {
+
+// Of the node and the unit; constant.
+struct NodeContext {
+  NodeId self{};
+  std::uint32_t chunks = 1;         // Of the unit; the same on every node.
+  std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
+  std::uint32_t behind_max = 0;     // A source asks to be frozen when so many chunks are behind.
+  Guards guards = {};
+};
+
+// ---- Answers to trainers, per part of a batch.
+enum class PartStatus : std::uint8_t {
+  kApplied,     // Decided now; acknowledge once `lsn` is written.
+  kDuplicate,   // Was decided before: likewise.
+  kMoved,       // Not here: ask `owner` (0: unknown), at least at `epoch`.
+  kEpochAhead,  // The trainer knows a newer owner than this node: it reads the record, then
+                // retries.
+  kFrozen,      // Retry in a moment, with the same seq.
+  kSeqTooNew,   // Too many updates in flight.
+};
+struct PartAnswer {
+  PartStatus status{};
+  Lsn lsn{};
+  NodeId owner{};
+  UnitEpoch epoch{};
+};
+
+struct UpdatePart {
+  SessionId session{};
+  UpdateSeq seq{};
+  UpdateSeq first_incomplete{1};
+  UnitEpoch epoch{};                  // The newest the trainer knows of this unit.
+  std::vector<std::uint32_t> chunks;  // That hold its rows.
+};
+
+// What an update would be answered. No effect: the first check, before decoding and queueing.
+PartAnswer CheckUpdate(const UnitState& unit, const UpdatePart& part);
+// Whether a lookup that knows the unit at `epoch` may be served: kApplied stands for yes.
+PartAnswer CheckLookup(const UnitState& unit, UnitEpoch epoch);
+
+// ---- Events.
+struct WrittenEvent {  // Rows hold every update up to here.
+  Lsn lsn{};
+};
+struct RecordEvent {  // A record from the store, by whatever way, however old.
+  UnitRecord record;
+};
+struct FreezeEvent {  // The coordinator wants the final cut of the record's open move.
+  UnitRecord record;
+};
+struct FreezeDeadline {};  // The freeze lasts too long.
+struct ReservedEvent {     // Memory and disk for an import.
+  MoveId move{};
+  bool ok = false;
+};
+struct CoveredEvent {};  // A replica or checkpoint holds what this node installed.
+struct NodeTick {};      // Now and then: repeat what may have been lost.
+struct PullEvent {
+  NodeId from{};
+  Pull pull;
+};
+struct ChunkEvent {  // Its rows have arrived whole.
+  Chunk chunk;
+};
+struct FinalEvent {
+  FinalCut cut;
+};
+using NodeEvent =
+    std::variant<UpdatePart, WrittenEvent, RecordEvent, FreezeEvent, FreezeDeadline, ReservedEvent,
+                 CoveredEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent>;
+
+// ---- Actions.
+struct LogAction {
+  LogRecord record;
+};
+struct WriteRows {  // The update's optimizer step; WrittenEvent follows.
+  Lsn lsn{};
+};
+struct SendPull {
+  NodeId to{};
+  Pull pull;
+};
+struct SendChunk {  // Rows are read when the action is executed, after the step.
+  NodeId to{};
+  Chunk chunk;
+};
+struct SendFinal {
+  NodeId to{};
+  FinalCut cut;
+};
+struct SendReport {
+  MoveReport report;
+};
+struct PutRecord {  // RecordEvent with what the store then holds follows, hit or miss.
+  UnitRecord expected;
+  UnitRecord desired;
+};
+struct ReadRecord {};  // RecordEvent follows.
+struct ReserveImport {
+  MoveId move{};
+};
+struct StageChunk {  // Overlay the chunk's rows on the staged copy.
+  Chunk chunk;
+};
+struct InstallStaged {};  // The staged rows become the unit's.
+struct DiscardStaged {};
+struct TrimRows {};
+using NodeAction =
+    std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendReport, PutRecord,
+                 ReadRecord, ReserveImport, StageChunk, InstallStaged, DiscardStaged, TrimRows>;
+
+struct NodeStep {
+  UnitState state;
+  std::vector<NodeAction> actions;
+  std::optional<PartAnswer> answer;  // To an UpdatePart.
+};
+
+NodeStep StepNode(const NodeContext& context, UnitState state, const NodeEvent& event);
+
+}  // namespace embla

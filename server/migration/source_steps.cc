@@ -1,0 +1,116 @@
+// The source's part: answer pulls, freeze, cut, release, trim. It keeps nothing about a copy under
+// way that it could not do without: what the target holds, the target says.
+#include <algorithm>
+
+#include "server/migration/node_stepper.h"
+
+namespace embla::detail {
+
+void NodeStepper::On(const FreezeEvent& event) {
+  const UnitRecord& record = event.record;
+  const bool is_ours = record.phase == MovePhase::kOpen && record.owner == context_.self &&
+                       record.epoch == durable().epoch;
+  if (!is_ours) return;
+  const bool is_ended =
+      record.move < durable().min_move || SaysEndedWithoutCommit(unit().seen, record.move);
+  if (is_ended && guards_.source_min_move) return;
+  if (durable().frozen == record.move) return SendFinalCut(record.target);
+  if (record.move < unit().freezing) return;
+  if (IsNewer(record, unit().seen)) unit().seen = record;
+  unit().freezing = record.move;
+  if (unit().written == durable().lsn || !guards_.drain_before_cut) FinishFreeze();
+}
+
+void NodeStepper::FinishFreeze() {
+  const FreezeRecord freeze{unit().freezing, durable().lsn};
+  if (guards_.freeze_persisted) {
+    Log(freeze);
+  } else {
+    ApplyUnlogged(freeze);
+  }
+  unit().freezing = MoveId{0};
+  if (unit().seen.move == freeze.move) SendFinalCut(unit().seen.target);
+}
+
+// A frozen source has promised not to write: it may ask for the abort, never assume it.
+void NodeStepper::On(const FreezeDeadline&) {
+  const MoveId frozen = durable().frozen;
+  if (frozen == MoveId{0}) return;
+  if (!guards_.unfreeze_by_record) return Log(UnfreezeRecord{frozen});
+  const auto aborted = Aborted(unit().seen, frozen);
+  if (!aborted.ok()) return Do(ReadRecord{});
+  Do(PutRecord{.expected = unit().seen, .desired = *aborted});
+}
+
+void NodeStepper::On(const PullEvent& event) {
+  const Pull& pull = event.pull;
+  if (pull.move < durable().min_move || pull.epoch != durable().epoch || !Owns(unit())) return;
+  if (durable().frozen != MoveId{0} && durable().frozen != pull.move) return;
+  if (pull.held.size() != context_.chunks) return;
+  // The target holds updates that this node lost: the copies cannot be made one again.
+  for (const Lsn held : pull.held) {
+    if (held > durable().lsn) return Report(ReportKind::kRefused, pull.move);
+  }
+  const std::uint32_t behind = SendChunksBehind(event);
+  if (durable().frozen == pull.move) {
+    if (behind == 0) SendFinalCut(event.from);
+    return;
+  }
+  if (behind <= context_.behind_max) Report(ReportKind::kCaughtUp, pull.move);
+}
+
+std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
+  const Pull& pull = event.pull;
+  ChunkVersions& sent = unit().sent;
+  if (unit().sent_move != pull.move || pull.resend) sent = pull.held;
+  unit().sent_move = pull.move;
+  const Lsn version = guards_.version_is_applied ? unit().written : durable().lsn;
+  std::uint32_t behind = 0;
+  std::uint32_t credit = pull.credit;
+  for (std::uint32_t c = 0; c < context_.chunks; ++c) {
+    const Lsn needed = durable().touched[c];
+    if (pull.held[c] != Lsn{0} && pull.held[c] >= needed) continue;
+    ++behind;
+    const bool is_sent = sent[c] != Lsn{0} && sent[c] >= needed;
+    const bool is_unchanged = version <= pull.held[c];  // What is decided is not written yet.
+    if (is_sent || is_unchanged || credit == 0) continue;
+    --credit;
+    sent[c] = version;
+    Do(SendChunk{event.from, Chunk{pull.move, c, pull.held[c], version}});
+  }
+  return behind;
+}
+
+void NodeStepper::SendFinalCut(NodeId to) {
+  FinalCut cut{.move = durable().frozen, .lsn = durable().lsn, .needed = durable().touched};
+  if (guards_.windows_travel) cut.windows = durable().windows;
+  Do(SendFinal{to, std::move(cut)});
+}
+
+void NodeStepper::EndFreezeIfMoveEnded(const UnitRecord& record) {
+  if (record.owner != context_.self || record.epoch != durable().epoch) return;
+  const MoveId freezing = unit().freezing;
+  if (freezing != MoveId{0} && SaysEndedWithoutCommit(record, freezing)) {
+    unit().freezing = MoveId{0};
+  }
+  const MoveId frozen = durable().frozen;
+  if (frozen != MoveId{0} && SaysEndedWithoutCommit(record, frozen)) Log(UnfreezeRecord{frozen});
+}
+
+void NodeStepper::ReleaseIfMoved(const UnitRecord& record) {
+  if (!Owns(unit()) || record.owner == context_.self || record.epoch <= durable().epoch) return;
+  unit().freezing = MoveId{0};
+  Log(ReleaseRecord{record.committed});
+}
+
+void NodeStepper::TrimIfCleaned(const UnitRecord& record) {
+  const MoveId retained = durable().retained;
+  if (retained == MoveId{0} || record.committed < retained) return;
+  const bool is_uncleaned = record.phase == MovePhase::kCommitted && record.committed == retained;
+  if (is_uncleaned && guards_.trim_waits_for_cleanup) return;
+  Log(TrimRecord{retained});
+  unit().written = Lsn{0};
+  Do(TrimRows{});
+}
+
+}  // namespace embla::detail

@@ -1,0 +1,100 @@
+#include "server/migration/unit_record.h"
+
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace embla {
+namespace {
+
+absl::string_view PhaseName(MovePhase phase) {
+  switch (phase) {
+    case MovePhase::kNone:
+      return "none";
+    case MovePhase::kOpen:
+      return "open";
+    case MovePhase::kAborted:
+      return "aborted";
+    case MovePhase::kCommitted:
+      return "committed";
+  }
+  return "unknown";
+}
+
+absl::Status Refused(absl::string_view change, MoveId move, const UnitRecord& record) {
+  return absl::FailedPreconditionError(absl::StrCat("cannot ", change, " move ", ToInt(move),
+                                                    ": the unit is at ", ToString(record)));
+}
+
+}  // namespace
+
+absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target, const Guards& guards) {
+  const bool is_uncleaned = record.phase == MovePhase::kCommitted && guards.open_waits_for_cleanup;
+  if (record.phase == MovePhase::kOpen || is_uncleaned) {
+    return Refused("open", Next(record.move), record);
+  }
+  if (target == record.owner) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node ", ToInt(target), " owns the unit already: ", ToString(record)));
+  }
+  UnitRecord opened = record;
+  opened.move = Next(record.move);
+  opened.phase = MovePhase::kOpen;
+  opened.source = record.owner;
+  opened.target = target;
+  return opened;
+}
+
+absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move) {
+  if (record.phase != MovePhase::kOpen || record.move != move) {
+    return Refused("abort", move, record);
+  }
+  UnitRecord aborted = record;
+  aborted.phase = MovePhase::kAborted;
+  return aborted;
+}
+
+absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move, const Guards& guards) {
+  const bool is_open = record.phase == MovePhase::kOpen ||
+                       (!guards.commit_needs_open && record.phase == MovePhase::kAborted);
+  const bool is_this = record.move == move || !guards.commit_matches_move;
+  if (!is_open || !is_this) return Refused("commit", move, record);
+  UnitRecord committed = record;
+  committed.owner = record.target;
+  committed.epoch = Next(record.epoch);
+  committed.committed = record.move;
+  committed.phase = MovePhase::kCommitted;
+  return committed;
+}
+
+absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move) {
+  if (record.phase != MovePhase::kCommitted || record.move != move) {
+    return Refused("clean up", move, record);
+  }
+  UnitRecord cleaned = record;
+  cleaned.phase = MovePhase::kNone;
+  return cleaned;
+}
+
+bool SaysEndedWithoutCommit(const UnitRecord& record, MoveId move) {
+  if (record.committed == move) return false;
+  return record.move > move || (record.move == move && record.phase == MovePhase::kAborted);
+}
+
+bool IsNewer(const UnitRecord& a, const UnitRecord& b) {
+  const auto rank = [](const UnitRecord& r) {
+    const int phase = r.phase == MovePhase::kNone ? 4 : static_cast<int>(r.phase);
+    return std::tuple(r.epoch, r.move, phase);
+  };
+  return rank(a) > rank(b);
+}
+
+std::string ToString(const UnitRecord& record) {
+  return absl::StrCat("{owner ", ToInt(record.owner), " epoch ", ToInt(record.epoch), " move ",
+                      ToInt(record.move), " ", PhaseName(record.phase), " ", ToInt(record.source),
+                      "->", ToInt(record.target), " committed ", ToInt(record.committed), "}");
+}
+
+}  // namespace embla

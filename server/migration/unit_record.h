@@ -1,0 +1,49 @@
+// The one record per unit in the state store, and the four changes a move makes to it. Each change
+// is one compare-and-put of the whole record; Committed is the only commit point of a move.
+//
+// Values never repeat (move and epoch only grow), so a late put of an old coordinator cannot hit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "server/migration/guards.h"
+#include "server/migration/move_ids.h"
+
+namespace embla {
+
+// Of the last move. kNone: there was none, or it is committed and cleaned up.
+enum class MovePhase : std::uint8_t { kNone, kOpen, kAborted, kCommitted };
+
+struct UnitRecord {
+  NodeId owner{};
+  UnitEpoch epoch{1};
+  MoveId committed{0};  // The move that made `owner` the owner.
+  MoveId move{0};       // The last move.
+  MovePhase phase = MovePhase::kNone;
+  NodeId source{};  // Of the last move.
+  NodeId target{};
+  bool operator==(const UnitRecord&) const = default;
+};
+
+// FailedPrecondition: the last move has not ended. InvalidArgument: the owner is the target.
+absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target,
+                                  const Guards& guards = kAllGuards);
+// FailedPrecondition, all three: the record is not about `move` in the phase the change needs.
+absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move);
+absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move,
+                                     const Guards& guards = kAllGuards);
+absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move);
+
+// Whether `move` can no longer commit: aborted, or a later move has been opened or committed.
+// False says nothing: the record may be old.
+bool SaysEndedWithoutCommit(const UnitRecord& record, MoveId move);
+
+// Whether `a` is later in the unit's life than `b`. Epoch 0 stands for "not known" and is oldest.
+bool IsNewer(const UnitRecord& a, const UnitRecord& b);
+
+std::string ToString(const UnitRecord& record);
+
+}  // namespace embla

@@ -1,0 +1,100 @@
+#include "server/migration/unit_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace embla {
+namespace {
+
+void RaiseMinMove(UnitDurable& unit, MoveId move) { unit.min_move = std::max(unit.min_move, move); }
+
+void Apply(const OwnRecord& record, UnitDurable& unit) {
+  EMBLA_CHECK(unit.import.has_value() && unit.import->is_sealed);
+  ImportState import = *std::move(unit.import);
+  unit.import.reset();
+  unit.epoch = record.epoch;
+  unit.frozen = MoveId{0};
+  unit.retained = MoveId{0};
+  unit.lsn = import.lsn;
+  unit.windows = std::move(import.windows);
+  std::fill(unit.touched.begin(), unit.touched.end(), unit.lsn);
+  RaiseMinMove(unit, Next(record.move));
+}
+
+void Apply(const AppliedUpdate& record, UnitDurable& unit) {
+  unit.lsn = record.lsn;
+  unit.windows.Record(record.session, record.seq, record.first_incomplete);
+  for (const std::uint32_t chunk : record.chunks) unit.touched[chunk] = record.lsn;
+}
+
+void Apply(const FreezeRecord& record, UnitDurable& unit) {
+  unit.frozen = record.move;
+  RaiseMinMove(unit, record.move);
+}
+
+void Apply(const UnfreezeRecord& record, UnitDurable& unit) {
+  unit.frozen = MoveId{0};
+  RaiseMinMove(unit, Next(record.move));
+}
+
+void Apply(const ReleaseRecord& record, UnitDurable& unit) {
+  unit.epoch = UnitEpoch{0};
+  unit.frozen = MoveId{0};
+  unit.retained = record.move;
+  RaiseMinMove(unit, Next(record.move));
+}
+
+void Apply(const TrimRecord&, UnitDurable& unit) {
+  unit.retained = MoveId{0};
+  unit.lsn = Lsn{0};
+  unit.windows = UnitWindows();
+  std::fill(unit.touched.begin(), unit.touched.end(), Lsn{0});
+}
+
+void Apply(const ImportRecord& record, UnitDurable& unit) {
+  unit.import = ImportState{
+      .move = record.move, .source = record.source, .source_epoch = record.source_epoch};
+  RaiseMinMove(unit, record.move);
+}
+
+void Apply(const SealRecord& record, UnitDurable& unit) {
+  EMBLA_CHECK(unit.import.has_value());
+  unit.import->is_sealed = true;
+  unit.import->lsn = record.lsn;
+  unit.import->windows = record.windows;
+}
+
+void Apply(const DiscardRecord& record, UnitDurable& unit) {
+  unit.import.reset();
+  RaiseMinMove(unit, Next(record.move));
+}
+
+}  // namespace
+
+void Replay(const LogRecord& record, UnitDurable& durable) {
+  std::visit([&durable](const auto& r) { Apply(r, durable); }, record);
+}
+
+UnitDurable FreshUnit(std::uint32_t chunks) {
+  UnitDurable unit;
+  unit.epoch = UnitEpoch{1};
+  unit.lsn = Lsn{1};
+  unit.touched.assign(chunks, Lsn{1});
+  return unit;
+}
+
+UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks) {
+  UnitState unit;
+  unit.durable = std::move(durable);
+  unit.durable.touched.resize(chunks, Lsn{0});
+  unit.written = unit.durable.lsn;
+  unit.sent.assign(chunks, Lsn{0});
+  unit.staged = std::move(staged);
+  unit.staged.resize(chunks, Lsn{0});
+  unit.seen.epoch = UnitEpoch{0};
+  return unit;
+}
+
+}  // namespace embla

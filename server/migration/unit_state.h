@@ -1,0 +1,115 @@
+// What a node knows about one unit, in two parts: what survives the death of the process, and what
+// does not. The durable part changes by log records only, so that replaying them yields it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_record.h"
+#include "server/migration/unit_windows.h"
+
+namespace embla {
+
+// A copy being received. Invisible to every read until it is installed.
+struct ImportState {
+  MoveId move{};
+  NodeId source{};
+  UnitEpoch source_epoch{};
+  bool is_sealed = false;
+  Lsn lsn{};  // From here on once sealed: the cut.
+  UnitWindows windows = {};
+  bool operator==(const ImportState&) const = default;
+};
+
+struct UnitDurable {
+  UnitEpoch epoch{0};  // Under which this node owns the unit; 0: it does not.
+  MoveId frozen{0};    // The move the unit is write-frozen for; 0: none.
+  MoveId min_move{0};  // Messages of earlier moves are dropped; kept when the unit has left.
+  MoveId retained{0};  // The move that took the unit away while the rows are kept; 0: none are.
+  Lsn lsn{0};          // The last update decided here.
+  UnitWindows windows = {};
+  ChunkVersions
+      touched;  // By chunk, the last update of any row in it. May be too high after a replay.
+  std::optional<ImportState> import;
+  bool operator==(const UnitDurable&) const = default;
+};
+
+// Records of the node's log, in the order of the protocol's steps. All but AppliedUpdate are
+// control records: synced to disk before the next action of the same step, at every durability
+// level.
+struct OwnRecord {  // The sealed import becomes the unit.
+  UnitEpoch epoch{};
+  MoveId move{};
+};
+struct AppliedUpdate {  // Gradients follow; the bit in the window and the rows are one record.
+  Lsn lsn{};
+  SessionId session{};
+  UpdateSeq seq{};
+  UpdateSeq first_incomplete{};
+  std::vector<std::uint32_t> chunks;
+};
+struct FreezeRecord {
+  MoveId move{};
+  Lsn lsn{};
+};
+struct UnfreezeRecord {
+  MoveId move{};
+};
+struct ReleaseRecord {  // Another node owns the unit; its rows are kept.
+  MoveId move{};
+};
+struct TrimRecord {  // The kept rows are dropped.
+  MoveId move{};
+};
+struct ImportRecord {
+  MoveId move{};
+  NodeId source{};
+  UnitEpoch source_epoch{};
+};
+struct SealRecord {  // Also syncs every staged chunk.
+  MoveId move{};
+  Lsn lsn{};
+  UnitWindows windows = {};
+};
+struct DiscardRecord {  // The staged copy is dropped.
+  MoveId move{};
+};
+using LogRecord = std::variant<OwnRecord, AppliedUpdate, FreezeRecord, UnfreezeRecord,
+                               ReleaseRecord, TrimRecord, ImportRecord, SealRecord, DiscardRecord>;
+
+// Applies one record; the one way the durable part changes, in life and in recovery.
+// Requires: records in the order they were logged.
+void Replay(const LogRecord& record, UnitDurable& durable);
+
+// A unit that is created here, not moved here.
+UnitDurable FreshUnit(std::uint32_t chunks);
+
+struct UnitState {
+  UnitDurable durable;
+  // The rest is lost by a restart, at no harm.
+  Lsn written{0};      // Updates up to here are in the rows; durable.lsn is the last one decided.
+  MoveId freezing{0};  // No update is decided any more; the cut waits for `written`.
+  ChunkVersions sent;  // To the target of the move below, by chunk.
+  MoveId sent_move{0};
+  ChunkVersions staged;  // What the import holds: durable when sealed, any part of it before.
+  MoveId reserving{0};   // An import that waits for memory and disk.
+  bool is_covered = false;
+  UnitRecord seen;  // The newest record heard of; epoch 0: none.
+  bool operator==(const UnitState&) const = default;
+};
+
+// After a restart: `durable` from the log, all of whose updates have been replayed into the rows,
+// and the chunks of an unsealed import found on disk (empty: none).
+UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks);
+
+inline bool Owns(const UnitState& unit) { return unit.durable.epoch != UnitEpoch{0}; }
+inline bool IsFrozen(const UnitState& unit) {
+  return unit.durable.frozen != MoveId{0} || unit.freezing != MoveId{0};
+}
+
+}  // namespace embla
