@@ -1,0 +1,241 @@
+#include "server/zch/slot_map.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "server/zch/bucket_block.h"
+#include "server/zch/probe.h"
+
+namespace embla::zch {
+
+absl::StatusOr<std::unique_ptr<SlotMap>> SlotMap::Create(const SlotMapOptions& options) {
+  EMBLA_RETURN_IF_ERROR(options.Validate());
+  EMBLA_ASSIGN_OR_RETURN(GroupTable groups, GroupTable::Create(options));
+  return std::unique_ptr<SlotMap>(new SlotMap(options, std::move(groups)));
+}
+
+SlotMap::SlotMap(const SlotMapOptions& options, GroupTable groups)
+    : options_(options), groups_(std::move(groups)), buckets_(options.buckets) {}
+
+absl::Status SlotMap::CheckBucket(std::uint32_t bucket) const {
+  if (bucket < options_.buckets) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("bucket ", bucket, " of a table with ", options_.buckets));
+}
+
+absl::Status SlotMap::AddBucket(std::uint32_t bucket) {
+  EMBLA_RETURN_IF_ERROR(CheckBucket(bucket));
+  if (Holds(bucket)) return absl::AlreadyExistsError(absl::StrCat("bucket ", bucket, " is here"));
+  groups_.Hold(bucket);
+  buckets_[bucket] = std::make_unique<BucketState>(options_.eviction_history);
+  return absl::OkStatus();
+}
+
+void SlotMap::AddAllBuckets() {
+  for (std::uint32_t bucket = 0; bucket < options_.buckets; ++bucket) {
+    if (!Holds(bucket)) EMBLA_CHECK(AddBucket(bucket).ok());
+  }
+}
+
+absl::Status SlotMap::RemoveBucket(std::uint32_t bucket) {
+  EMBLA_RETURN_IF_ERROR(CheckBucket(bucket));
+  if (!Holds(bucket)) return absl::NotFoundError(absl::StrCat("bucket ", bucket, " is not here"));
+  groups_.Drop(bucket);
+  buckets_[bucket].reset();
+  return absl::OkStatus();
+}
+
+ZchSlot SlotMap::ReservedSlotOf(RowId id, std::uint64_t group_number) const {
+  const std::uint32_t reserved = options_.reserved_lanes;
+  if (reserved == 0) return kNoSlot;
+  // The high half of a second hash: the first one chose bucket, group and tag.
+  const std::uint64_t high = Mix(HashId(id)) >> 32;
+  return SlotOf(group_number,
+                static_cast<int>(options_.lanes_for_ids() + ((high * reserved) >> 32)));
+}
+
+void SlotMap::Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
+                   std::span<Outcome> outcomes) const {
+  EMBLA_CHECK(slots.size() == ids.size() && outcomes.size() == ids.size());
+  std::uint64_t hits = 0;
+  std::uint64_t not_here = 0;
+  ProbeAll<false>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
+    if (lane >= 0) {
+      slots[i] = SlotOf(probe.group_number, lane);
+      outcomes[i] = Outcome::kHit;
+      ++hits;
+    } else if (probe.group != nullptr) {
+      slots[i] = ReservedSlotOf(ids[i], probe.group_number);
+      outcomes[i] = Outcome::kMissing;
+    } else {
+      slots[i] = kNoSlot;
+      outcomes[i] = Outcome::kNotHere;
+      ++not_here;
+    }
+  });
+  // Relaxed: plain counts.
+  read_hits_.fetch_add(hits, std::memory_order_relaxed);
+  read_missing_.fetch_add(ids.size() - hits - not_here, std::memory_order_relaxed);
+  not_here_.fetch_add(not_here, std::memory_order_relaxed);
+}
+
+Eviction SlotMap::Evict(const Expulsion& expulsion, Statistics& statistics) {
+  SlotGroup& group = *groups_.At(expulsion.group_number);
+  const int lane = expulsion.lane;
+  const Eviction eviction{RowId{group.ids[lane]}, SlotOf(expulsion.group_number, lane),
+                          expulsion.reason, group.last_steps[lane], expulsion.step};
+  ClearLane(group, lane);
+  BucketState& bucket = *buckets_[expulsion.group_number / options_.groups_per_bucket()];
+  --bucket.residents;
+  bucket.history.Add(eviction);
+  ++statistics.evictions[static_cast<std::size_t>(eviction.reason)];
+  if (eviction.step > eviction.last_step) {
+    statistics.evicted_age_sum += eviction.step - eviction.last_step;
+  }
+  return eviction;
+}
+
+void SlotMap::Remove(std::span<const RowId> ids, std::uint64_t step,
+                     std::vector<Eviction>& evictions) {
+  for (const RowId id : ids) {
+    const Place place = groups_.PlaceOf(id);
+    if (!Holds(place.bucket)) continue;
+    const std::uint64_t number = groups_.GroupNumber(place);
+    const SlotGroup& group = *groups_.At(number);
+    const int lane = LaneOf(group, LanesWithTag(group, place.tag), ToInt(id));
+    if (lane < 0) continue;
+    evictions.push_back(Evict({number, lane, EvictionReason::kRemoved, step}, statistics_));
+  }
+}
+
+template <typename Visit>
+void SlotMap::ForEachBucket(BucketRange range, const Visit& visit) const {
+  const std::uint32_t end = std::min(range.end, options_.buckets);
+  for (std::uint32_t bucket = range.begin; bucket < end; ++bucket) {
+    if (Holds(bucket)) visit(bucket);
+  }
+}
+
+template <typename Choose>
+void SlotMap::Sweep(std::uint32_t bucket, EvictionReason reason, std::uint64_t step,
+                    const Choose& choose, std::vector<Eviction>& evictions) {
+  const std::uint64_t begin = groups_.GroupNumber({bucket, 0, 0, 0});
+  for (std::uint32_t g = 0; g < groups_.groups_per_bucket(); ++g) {
+    const SlotGroup& group = *groups_.At(begin + g);
+    for (std::uint64_t lanes = ~EmptyLanes(group); lanes != 0; lanes &= lanes - 1) {
+      const int lane = std::countr_zero(lanes);
+      if (!choose(group, lane)) continue;
+      evictions.push_back(Evict({begin + g, lane, reason, step}, statistics_));
+    }
+  }
+}
+
+void SlotMap::EvictExpired(const Clock& clock, std::vector<Eviction>& evictions,
+                           BucketRange range) {
+  if (options_.policy != Policy::kTtl) return;
+  const auto expired = [&](const SlotGroup& group, int lane) {
+    return group.words[lane] <= clock.now;
+  };
+  ForEachBucket(range, [&](std::uint32_t bucket) {
+    Sweep(bucket, EvictionReason::kExpired, clock.step, expired, evictions);
+  });
+}
+
+void SlotMap::EvictIdle(std::uint64_t before_step, std::uint64_t step,
+                        std::vector<Eviction>& evictions, BucketRange range) {
+  const auto idle = [&](const SlotGroup& group, int lane) {
+    return group.last_steps[lane] < before_step;
+  };
+  ForEachBucket(range, [&](std::uint32_t bucket) {
+    Sweep(bucket, EvictionReason::kIdle, step, idle, evictions);
+  });
+}
+
+void SlotMap::HalveCounts() {
+  if (options_.policy != Policy::kLfu && options_.policy != Policy::kDistanceLfu) return;
+  ForEachBucket({}, [&](std::uint32_t bucket) {
+    SlotGroup* const groups = groups_.BucketBegin(bucket);
+    for (std::uint32_t g = 0; g < groups_.groups_per_bucket(); ++g) {
+      for (std::uint32_t& word : groups[g].words) word /= 2;
+    }
+  });
+}
+
+absl::StatusOr<Buffer> SlotMap::ExportBucket(std::uint32_t bucket) const {
+  EMBLA_RETURN_IF_ERROR(CheckBucket(bucket));
+  if (!Holds(bucket)) return absl::NotFoundError(absl::StrCat("bucket ", bucket, " is not here"));
+  return EncodeBucket(options_, bucket, {groups_.BucketBegin(bucket), groups_.groups_per_bucket()},
+                      *buckets_[bucket]);
+}
+
+absl::Status SlotMap::ImportBucket(std::span<const std::byte> block) {
+  EMBLA_ASSIGN_OR_RETURN(BucketBlock decoded, DecodeBucket(options_, block));
+  EMBLA_RETURN_IF_ERROR(AddBucket(decoded.bucket));
+  std::memcpy(groups_.BucketBegin(decoded.bucket), decoded.groups.data(), decoded.groups.size());
+  *buckets_[decoded.bucket] = std::move(decoded.state);
+  return absl::OkStatus();
+}
+
+Explanation SlotMap::Explain(RowId id) const {
+  Explanation explanation;
+  explanation.place = groups_.PlaceOf(id);
+  explanation.bucket_here = Holds(explanation.place.bucket);
+  if (!explanation.bucket_here) return explanation;
+  const std::uint64_t number = groups_.GroupNumber(explanation.place);
+  const SlotGroup& group = *groups_.At(number);
+  explanation.reserved_slot = ReservedSlotOf(id, number);
+  explanation.group_residents = static_cast<std::uint32_t>(std::popcount(~EmptyLanes(group)));
+  const int lane = LaneOf(group, LanesWithTag(group, explanation.place.tag), ToInt(id));
+  if (lane >= 0) {
+    explanation.slot = SlotOf(number, lane);
+    explanation.last_step = group.last_steps[lane];
+    explanation.word = group.words[lane];
+  }
+  const BucketState& bucket = *buckets_[explanation.place.bucket];
+  explanation.waiting_count = bucket.candidates.CountOf(id);
+  if (const Eviction* const last = bucket.history.LatestOf(id)) explanation.last_eviction = *last;
+  return explanation;
+}
+
+Statistics SlotMap::statistics() const {
+  Statistics statistics = statistics_;
+  statistics.read_hits = read_hits_.load(std::memory_order_relaxed);
+  statistics.read_missing = read_missing_.load(std::memory_order_relaxed);
+  statistics.not_here += not_here_.load(std::memory_order_relaxed);
+  return statistics;
+}
+
+Survey SlotMap::TakeSurvey(std::uint64_t step) const {
+  Survey survey;
+  ForEachBucket({}, [&](std::uint32_t bucket) {
+    const std::uint64_t residents = buckets_[bucket]->residents;
+    ++survey.buckets;
+    survey.slots += std::uint64_t{groups_.groups_per_bucket()} * options_.lanes_for_ids();
+    survey.residents += residents;
+    survey.residents_of_fullest_bucket = std::max(survey.residents_of_fullest_bucket, residents);
+    survey.waiting += buckets_[bucket]->candidates.size();
+    for (std::uint32_t g = 0; g < groups_.groups_per_bucket(); ++g) {
+      const SlotGroup& group = groups_.BucketBegin(bucket)[g];
+      std::uint64_t lanes = ~EmptyLanes(group);
+      survey.full_groups += lanes == FirstLanes(options_.lanes_for_ids());
+      for (; lanes != 0; lanes &= lanes - 1) {
+        const std::uint64_t last = group.last_steps[std::countr_zero(lanes)];
+        const std::uint64_t age = step > last ? step - last : 0;
+        survey.age_sum += age;
+        survey.oldest_age = std::max(survey.oldest_age, age);
+      }
+    }
+  });
+  return survey;
+}
+
+std::uint64_t SlotMap::residents(std::uint32_t bucket) const {
+  return Holds(bucket) ? buckets_[bucket]->residents : 0;
+}
+
+}  // namespace embla::zch

@@ -1,0 +1,75 @@
+// How a ZCH table maps ids to slots: size, eviction, admission. Fixed when the table is made.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace embla::zch {
+
+inline constexpr std::uint32_t kLanes = 64;  // Slots of a group.
+inline constexpr std::uint32_t kBucketsDefault = 768;
+inline constexpr std::uint32_t kBucketsMax = 65536;
+inline constexpr std::int64_t kCapacityMax = std::int64_t{1} << 40;
+inline constexpr std::uint32_t kEvictionHistoryMax = 4096;
+
+// Which slot of a full group makes room. Never one that the same step touched; equal ones: the
+// least recently touched, then the lowest lane.
+//   kLru          the least recently touched
+//   kLfu          the smallest count of touches
+//   kDistanceLfu  the smallest count / (age + 1)^distance_exponent, age in steps
+//   kTtl          of the expired ones, the one that expired first. A touch sets the expiry to
+//                 now + TTL, never back. Nothing expired: see evict_unexpired
+enum class Policy : std::uint8_t { kLru = 1, kLfu = 2, kDistanceLfu = 3, kTtl = 4 };
+
+// Which unseen ids get a slot.
+//   kAll          every one
+//   kCount        one that has been seen admission_count times. Counts are exact while a bucket has
+//                 at most candidates_max ids waiting; one more, and all counts of the bucket are
+//                 halved, those that reach 0 forgotten, until there is room
+//   kProbability  with admission_probability, drawn anew at each step by a hash of (seed, id, step)
+enum class Admission : std::uint8_t { kAll = 0, kCount = 1, kProbability = 2 };
+
+struct SlotMapOptions {
+  std::uint32_t buckets = kBucketsDefault;  // 1..kBucketsMax.
+  // Slots wanted, 1..kCapacityMax; rounded up to a multiple of 64 * buckets. At a load of 0.8 about
+  // one id in 400 meets a full group.
+  std::int64_t capacity = 0;
+  // Of each group's 64 slots, the last ones that no id owns: ids without a slot share them. 0..63.
+  std::uint32_t reserved_lanes = 0;
+
+  Policy policy = Policy::kLru;
+  std::uint32_t distance_exponent = 1;               // kDistanceLfu: 1 or 2.
+  std::uint32_t ttl_ticks = 0;                       // kTtl: at least 1. Ticks are the caller's.
+  std::vector<std::uint32_t> ttl_ticks_of_features;  // kTtl, by feature; 0: ttl_ticks.
+  // kTtl: in a group where nothing has expired, evict what expires first; else refuse the new id.
+  bool evict_unexpired = false;
+
+  Admission admission = Admission::kAll;
+  std::uint32_t admission_count = 1;   // kCount: at least 1.
+  std::uint32_t candidates_max = 0;    // kCount, per bucket; 0: as many as the bucket has slots.
+  double admission_probability = 1.0;  // kProbability: 0..1.
+  std::uint64_t seed = 0;              // kProbability.
+
+  std::uint32_t eviction_history = 16;  // Evictions a bucket remembers; up to kEvictionHistoryMax.
+  bool huge_pages = true;
+
+  // InvalidArgument names the field, its value and the allowed range.
+  absl::Status Validate() const;
+
+  // Requires of all below: Validate() is ok.
+  std::uint32_t groups_per_bucket() const;
+  std::uint32_t slots_per_bucket() const { return groups_per_bucket() * kLanes; }
+  std::int64_t slots() const { return std::int64_t{buckets} * slots_per_bucket(); }
+  std::uint32_t lanes_for_ids() const { return kLanes - reserved_lanes; }
+  std::uint32_t candidates_per_bucket() const {
+    return candidates_max == 0 ? slots_per_bucket() : candidates_max;
+  }
+  // kTtl: what a touch by `feature` at `now` promises; saturates at "never".
+  std::uint32_t ExpiryOf(std::uint32_t feature, std::uint32_t now) const;
+  // The same without a feature.
+  std::uint32_t ExpiryOf(std::uint32_t now) const;
+};
+
+}  // namespace embla::zch
