@@ -1,0 +1,103 @@
+// The bytes of a node's log; page: docs/node_log.md.
+//
+// A segment is a header, then records. Bytes become durable in order of syncs, but between two
+// syncs the disk may keep any of the 512-byte sectors written since and lose the others; what it
+// lost reads as zeros or lies behind the end of the file. Telling such a torn tail from corruption
+// rests on two facts of every record:
+//   - no 8-byte word of it is zero (zero words of the payload are stored as another word that the
+//     payload does not have), and it begins at a multiple of 8: so a part of it that reads as zeros
+//     up to the borders of a sector was never written, and a damaged record without one was;
+//   - it says which records were durable when it was written: damage to one of those is corruption.
+// Covered by log_format_test.cc: a cut at every byte, a flip of every bit, lost sectors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace embla {
+
+// The order of a node's records, from 1; rises, with gaps where records were refused.
+enum class Lsn : std::uint64_t {};
+
+enum class LogRecordType : std::uint8_t {
+  kUpdate = 1,   // Of the rows; opaque.
+  kControl = 2,  // Of the node's protocols; opaque, always synced.
+  kMark = 3,     // Of the log itself: the LSN below which nothing is needed any more.
+};
+
+// What is true of a record before it is acknowledged: levels W0 to W3.
+enum class Durability : std::uint8_t {
+  kNone = 0,     // Nothing: the record is not logged.
+  kQueued = 1,   // It is in the log's queue: survives a clean stop.
+  kWritten = 2,  // The operating system has it: survives the death of the process.
+  kSynced = 3,   // The disk has it: survives the loss of power.
+};
+
+struct LogRecordView {
+  Lsn lsn{};
+  LogRecordType type = LogRecordType::kUpdate;
+  Durability level = Durability::kSynced;
+  std::uint16_t kind = 0;  // The writer's; of control records: which.
+  std::string_view payload;
+};
+
+struct SegmentHeader {
+  std::uint64_t log_id = 0;          // The same in all segments of a log.
+  std::uint64_t number = 0;          // From 1, without gaps.
+  Lsn first_lsn{};                   // Records before are in the segments before.
+  std::uint64_t previous_bytes = 0;  // Size of the segment before; 0 in the first.
+  std::uint32_t previous_crc = 0;    // SegmentScan::last_crc of the segment before.
+};
+
+inline constexpr std::size_t kSegmentHeaderBytes = 56;
+inline constexpr std::size_t kRecordHeaderBytes = 48;
+
+// 48 + the payload, rounded up to 8.
+std::size_t RecordBytes(std::size_t payload_bytes);
+
+std::string EncodeSegmentHeader(const SegmentHeader& header);
+// DataLoss names `file`.
+absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std::string_view file);
+// The checksum of `header`: records are checked together with it, so that none is taken for one of
+// another segment.
+std::uint32_t SegmentSeed(const SegmentHeader& header);
+
+// What a record gets when it is written.
+struct RecordSeal {
+  std::uint32_t seed = 0;  // Of the segment.
+  Lsn lsn{};
+  Lsn durable_end{1};  // All records below are synced; at most `lsn`.
+};
+
+// A record for any segment and LSN (record.lsn is not looked at), not valid before it is sealed.
+std::string EncodeRecord(const LogRecordView& record);
+// Makes `record`, of EncodeRecord, valid. Returns the checksum of its header.
+std::uint32_t SealRecord(const RecordSeal& seal, std::span<char> record);
+
+std::string EncodeMark(Lsn keep_from);
+
+// The payload lives as long as the call.
+using LogVisitor = std::function<absl::Status(const LogRecordView&)>;
+
+struct SegmentScan {
+  SegmentHeader header;
+  std::uint64_t valid_bytes = 0;  // Behind them is a torn tail, or the end of the file.
+  std::uint64_t records = 0;
+  Lsn next_lsn{};              // Above all of its records, at least header.first_lsn.
+  std::uint32_t last_crc = 0;  // Of the last record's header; of the segment's without records.
+  Lsn keep_from{};             // The highest of its marks; 0 without.
+};
+
+// Visits the intact records of a whole segment in order. Only the newest segment of a log may have
+// a torn tail (`newest`). DataLoss names `file`, the offset and what is wrong; errors of `visit`
+// are returned as they are.
+absl::StatusOr<SegmentScan> ScanSegment(std::string_view content, std::string_view file,
+                                        bool newest, const LogVisitor& visit);
+
+}  // namespace embla

@@ -1,0 +1,127 @@
+#include "server/log/log_recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/ids.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/log/log_segments.h"
+
+namespace embla {
+namespace {
+
+std::string PathOf(const LogStorage& storage, std::uint64_t number) {
+  return storage.path() + "/" + SegmentName(number);
+}
+
+absl::StatusOr<SegmentScan> ReadSegment(const LogStorage& storage, std::uint64_t number,
+                                        bool newest, const LogVisitor& visit,
+                                        std::uint64_t* bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const std::string content, storage.Read(SegmentName(number)));
+  const std::string path = PathOf(storage, number);
+  EMBLA_ASSIGN_OR_RETURN(SegmentScan scan, ScanSegment(content, path, newest, visit));
+  if (scan.header.number != number) {
+    return absl::DataLossError(absl::StrCat(path, " is corrupt at offset 0: it is segment ",
+                                            scan.header.number, " under another name"));
+  }
+  *bytes = content.size();
+  return scan;
+}
+
+// Whether `before` is the segment that `after` was written behind.
+absl::Status CheckChain(const LogStorage& storage, const SegmentScan& before,
+                        const SegmentHeader& after) {
+  const std::string path = PathOf(storage, before.header.number);
+  if (before.header.log_id != after.log_id) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is corrupt at offset 0: it is a segment of another log"));
+  }
+  if (before.valid_bytes == after.previous_bytes && before.last_crc == after.previous_crc &&
+      before.next_lsn <= after.first_lsn) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(
+      path, " is corrupt at offset ", std::min(before.valid_bytes, after.previous_bytes),
+      ": it has ", before.valid_bytes, " bytes, the segment behind it expects ",
+      after.previous_bytes, ", or other records"));
+}
+
+// The segments from the one that holds `keep_from` to the newest, which is `numbers.back()`;
+// numbers.size() of them are there.
+absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_t>& numbers,
+                       RecoveredLog* log) {
+  LogRecovery& report = log->report;
+  const LogVisitor ignore = [](const LogRecordView&) { return absl::OkStatus(); };
+  for (std::size_t i = numbers.size(); i-- > 0;) {
+    const bool newest = i + 1 == numbers.size();
+    if (!newest && numbers[i] + 1 != numbers[i + 1]) {
+      return absl::DataLossError(absl::StrCat(PathOf(storage, numbers[i + 1] - 1),
+                                              " is missing, at offset 0: records from ",
+                                              ToInt(report.keep_from), " on are needed"));
+    }
+    std::uint64_t bytes = 0;
+    EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
+                           ReadSegment(storage, numbers[i], newest, ignore, &bytes));
+    if (newest) {
+      report.next_lsn = scan.next_lsn;
+      log->newest = scan;
+      if (scan.valid_bytes < bytes) {
+        report.torn_file = PathOf(storage, numbers[i]);
+        report.torn_offset = scan.valid_bytes;
+        report.torn_bytes = bytes - scan.valid_bytes;
+      }
+    } else {
+      EMBLA_RETURN_IF_ERROR(CheckChain(storage, scan, log->segments.back()));
+    }
+    report.keep_from = std::max(report.keep_from, scan.keep_from);
+    log->segments.push_back(scan.header);
+    if (scan.header.first_lsn <= report.keep_from) {
+      std::reverse(log->segments.begin(), log->segments.end());
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(absl::StrCat(PathOf(storage, numbers.front() - 1),
+                                          " is missing, at offset 0: records from ",
+                                          ToInt(report.keep_from), " on are needed"));
+}
+
+absl::Status Replay(const LogStorage& storage, const LogSink& sink, RecoveredLog* log) {
+  const LogVisitor visit = [&](const LogRecordView& record) {
+    if (record.lsn < log->report.keep_from || record.type == LogRecordType::kMark) {
+      return absl::OkStatus();
+    }
+    ++log->report.records;
+    return sink(record);
+  };
+  for (const SegmentHeader& segment : log->segments) {
+    const bool newest = segment.number == log->segments.back().number;
+    std::uint64_t bytes = 0;
+    EMBLA_RETURN_IF_ERROR(ReadSegment(storage, segment.number, newest, visit, &bytes).status());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::string> names, storage.List());
+  std::vector<std::uint64_t> numbers;
+  for (const std::string& name : names) {
+    if (const std::optional<std::uint64_t> number = SegmentNumber(name)) {
+      numbers.push_back(*number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  RecoveredLog log;
+  if (numbers.empty()) return log;
+  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, &log));
+  EMBLA_RETURN_IF_ERROR(Replay(storage, sink, &log));
+  for (const std::uint64_t number : numbers) {
+    if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));
+  }
+  return log;
+}
+
+}  // namespace embla

@@ -1,0 +1,79 @@
+// What a log needs of a directory, as an interface: tests put a disk behind it that forgets
+// whatever was not synced.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/file.h"
+
+namespace embla {
+
+// An open file that is appended to.
+//
+// Thread safety: Append and Truncate by one thread, Sync by any number at the same time.
+class LogFile {
+ public:
+  virtual ~LogFile() = default;
+
+  // After an error a part of `data` may be there. ResourceExhausted: the disk is full.
+  virtual absl::Status Append(std::string_view data) = 0;
+  // What was appended before the call lasts when it returns. An error is final.
+  virtual absl::Status Sync() = 0;
+  virtual absl::Status Truncate(std::uint64_t size) = 0;
+  virtual std::uint64_t size() const = 0;
+};
+
+// Names are those of files in the directory. They last only after SyncDirectory.
+//
+// Thread safety: every method may be called from any thread.
+class LogStorage {
+ public:
+  virtual ~LogStorage() = default;
+
+  // The directory's path, for messages.
+  virtual const std::string& path() const = 0;
+  virtual absl::StatusOr<std::vector<std::string>> List() const = 0;
+  virtual absl::StatusOr<std::string> Read(const std::string& name) const = 0;
+
+  // Opens `name` to append to; creates it where it is missing, with room for `reserved_bytes` where
+  // the file system can promise that. ResourceExhausted: there is no room.
+  virtual absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
+                                                        std::uint64_t reserved_bytes) = 0;
+  // Replaces `to`.
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual absl::Status Remove(const std::string& name) = 0;
+  virtual absl::Status SyncDirectory() = 0;
+};
+
+// A directory of the file system. Failpoints: those of core/base/file.h, and log.reserve,
+// log.rename, log.remove.
+class DirectoryLogStorage final : public LogStorage {
+ public:
+  // Creates `directory` where it is missing. FailedPrecondition: another process has it open.
+  static absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> Open(const std::string& directory);
+
+  const std::string& path() const override { return path_; }
+  absl::StatusOr<std::vector<std::string>> List() const override;
+  absl::StatusOr<std::string> Read(const std::string& name) const override;
+  absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
+                                                std::uint64_t reserved_bytes) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& name) override;
+  absl::Status SyncDirectory() override;
+
+ private:
+  DirectoryLogStorage(std::string path, FileLock lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
+
+  const std::string path_;
+  const FileLock lock_;
+};
+
+}  // namespace embla

@@ -1,0 +1,164 @@
+// A node's append-only log: what it acknowledged, in the order it happened, for the next process.
+// Page: docs/node_log.md.
+//
+// Two threads: one writes whatever is queued as one group, one syncs whatever is written. Each
+// takes all that came up while it was busy, so groups grow with the load and nobody waits for a
+// timer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/mutex.h"
+#include "server/log/log_format.h"
+#include "server/log/log_recovery.h"
+#include "server/log/log_segments.h"
+#include "server/log/log_storage.h"
+
+namespace embla {
+
+struct NodeLogOptions {
+  std::uint64_t segment_bytes_max = std::uint64_t{64} << 20;
+  // One write of the writer; a larger record is written alone.
+  std::size_t group_bytes_max = std::size_t{4} << 20;
+  // Records that wait to be written; updates beyond are refused.
+  std::size_t queue_bytes_max = std::size_t{64} << 20;
+  // Of control records on top of that.
+  std::size_t control_queue_bytes = std::size_t{4} << 20;
+  // How far behind a write its sync may be when nobody waits for it. Infinite: until somebody does.
+  absl::Duration sync_delay = absl::Milliseconds(500);
+
+  absl::Status Validate() const;
+};
+
+// Told once, from a thread of the log, without a lock: it must not wait, nor destroy the log; it
+// may append. OK: the level asked for is reached. Else
+//   ResourceExhausted  the disk is full: the record is not in the log and never will be
+//   Unavailable        the log cannot write any more; whether the record lasts is unknown
+using LogDone = std::function<void(const absl::Status&)>;
+
+// Promises: records lie in the log in the order of their LSNs, which is that of the calls. When one
+// is synced, all before it are. A recovered log is the accepted records up to some LSN, none
+// missing, at least all that were acknowledged at a level that survives what happened. An LSN above
+// durable_lsn() may be given again after a loss of power: nothing outside the log may name one.
+//
+// Thread safety: every method may be called from any thread, Close by one.
+// Lock order: none is taken while another is held.
+class NodeLog {
+ public:
+  // Recovers what `storage` holds into `sink`, then is ready to append. `storage` is not owned and
+  // outlives the log. Errors: DataLoss (corruption, names file and offset; nothing is changed), the
+  // sink's (nothing is changed), ResourceExhausted (no room to begin a log), Unavailable.
+  static absl::StatusOr<std::unique_ptr<NodeLog>> Open(LogStorage& storage,
+                                                       const NodeLogOptions& options,
+                                                       const LogSink& sink);
+  ~NodeLog();  // Closes.
+
+  // Queues a record. At kNone nothing is logged, the LSN is 0; at kNone and kQueued `done` may be
+  // empty and is called before this returns. Errors, with which `done` is not called:
+  //   InvalidArgument    the payload is larger than payload_bytes_max()
+  //   ResourceExhausted  too much is queued: slow down
+  //   Unavailable        the log is closed or cannot write any more
+  absl::StatusOr<Lsn> AppendUpdate(Durability level, std::uint16_t kind, std::string_view payload,
+                                   LogDone done);
+  // Always synced before it is done; has room where updates have none.
+  absl::StatusOr<Lsn> AppendControl(std::uint16_t kind, std::string_view payload, LogDone done);
+  // Appends a control record and waits until it is synced. Not for callbacks.
+  absl::StatusOr<Lsn> WriteControl(std::uint16_t kind, std::string_view payload);
+
+  // Records below `keep_from` are not needed any more: notes that durably, then removes the
+  // segments that have no others. Waits. One call at a time: Aborted for a second. A lower LSN than
+  // before changes nothing; an error may leave segments, which the next call or Open removes.
+  absl::Status Truncate(Lsn keep_from);
+
+  // Writes and syncs all that is queued, and ends. Not OK: some records that were acknowledged at
+  // kQueued are not in the log, or may be not.
+  absl::Status Close();
+
+  std::size_t payload_bytes_max() const;
+  const LogRecovery& recovery() const { return recovery_; }
+  Lsn next_lsn() const;
+  Lsn durable_lsn() const;  // This record and all before it are synced; 0: none.
+  std::size_t queued_bytes() const;
+  std::size_t segment_count() const;
+
+ private:
+  struct Pending {
+    Lsn lsn{};
+    Durability level = Durability::kQueued;
+    // Not refused while there is any room: a control record, or one that is acknowledged already.
+    bool uses_reserve = false;
+    std::string record;
+    LogDone done;  // Empty at kQueued: it was called.
+  };
+  struct Group;
+
+  NodeLog(LogStorage& storage, const NodeLogOptions& options, RecoveredLog recovered);
+  absl::Status Start(const std::vector<std::string>& garbage);
+  absl::StatusOr<Lsn> Append(LogRecordView record, LogDone done) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Lsn> AppendAndWait(const LogRecordView& record) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Of the writer's thread.
+  void WriteLoop();
+  bool TakeQueue(std::vector<Pending>* queue) ABSL_LOCKS_EXCLUDED(mu_);
+  void WriteQueue(std::vector<Pending> queue);
+  absl::Status MakeRoom(const Pending& record, Group* group);
+  absl::Status EnsureSpare() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Flush(Group* group);
+  absl::Status WriteGroup(Group* group) ABSL_LOCKS_EXCLUDED(mu_);
+  void FinishWrite(Group* group) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status BeginSegment(Lsn first_lsn) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WaitUntilDurable() ABSL_LOCKS_EXCLUDED(mu_);
+  void Refuse(std::vector<Pending> records, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Of the sync thread.
+  void SyncLoop();
+  LogFile* WaitForWork(Lsn* target) ABSL_LOCKS_EXCLUDED(mu_);
+  void FinishSync(Lsn target) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends writing; every record that waits is told.
+  absl::Status Break(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
+
+  LogStorage& storage_;  // Not owned; outlives this object.
+  const NodeLogOptions options_;
+  const LogRecovery recovery_;
+  LogSegments segments_;  // Of the writer's thread.
+
+  mutable Mutex mu_;
+  CondVar queued_;                                     // Wakes the writer.
+  CondVar written_;                                    // Wakes the sync thread.
+  CondVar synced_;                                     // Wakes the writer that waits for a sync.
+  std::vector<Pending> queue_ ABSL_GUARDED_BY(mu_);    // Accepted, not taken by the writer.
+  std::size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // With those the writer has.
+  std::vector<Pending> awaiting_sync_ ABSL_GUARDED_BY(mu_);
+  Lsn next_lsn_ ABSL_GUARDED_BY(mu_);
+  Lsn written_lsn_ ABSL_GUARDED_BY(mu_);
+  Lsn durable_lsn_ ABSL_GUARDED_BY(mu_);
+  Lsn keep_from_ ABSL_GUARDED_BY(mu_);
+  bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // Somebody waits: sync without delay.
+  bool disk_full_ ABSL_GUARDED_BY(mu_) = false;      // There was no room for a spare segment.
+  bool look_for_room_ ABSL_GUARDED_BY(mu_) = false;  // An update was refused for that.
+  bool truncating_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool writer_done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status broken_ ABSL_GUARDED_BY(mu_);  // Not OK: no write any more.
+  LogFile* file_ ABSL_GUARDED_BY(mu_) =
+      nullptr;  // Of the current segment; changes when all is synced.
+  std::vector<SegmentHeader> live_ ABSL_GUARDED_BY(mu_);  // Oldest first, with the current one.
+
+  // Of AppendAndWait; longer-lived than its callers, whom a callback must not outlive.
+  Mutex wait_mu_;
+  CondVar waited_;
+
+  std::thread writer_;
+  std::thread syncer_;
+};
+
+}  // namespace embla

@@ -1,0 +1,207 @@
+// The writer's thread of NodeLog: queue to groups, groups to segments, and what a full disk does.
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "server/log/node_log.h"
+
+namespace embla {
+
+// Records that are written together.
+struct NodeLog::Group {
+  std::vector<Pending> records;
+  std::size_t bytes = 0;
+
+  void Add(Pending record) {
+    bytes += record.record.size();
+    records.push_back(std::move(record));
+  }
+  std::vector<Pending> Take() {
+    bytes = 0;
+    return std::exchange(records, {});
+  }
+};
+
+void NodeLog::WriteLoop() {
+  std::vector<Pending> queue;
+  while (TakeQueue(&queue)) WriteQueue(std::exchange(queue, {}));
+}
+
+bool NodeLog::TakeQueue(std::vector<Pending>* queue) {
+  const MutexLock lock(mu_);
+  while (queue_.empty() && !look_for_room_ && !closing_) queued_.Wait(mu_);
+  look_for_room_ = false;
+  std::swap(*queue, queue_);
+  if (!queue->empty() || !closing_) return true;
+  writer_done_ = true;
+  written_.NotifyAll();
+  return false;
+}
+
+void NodeLog::WriteQueue(std::vector<Pending> queue) {
+  if (queue.empty())
+    static_cast<void>(EnsureSpare());  // Woken to look whether there is room again.
+  Group group;
+  absl::Status status;
+  for (Pending& record : queue) {
+    status = MakeRoom(record, &group);
+    if (status.ok()) {
+      group.Add(std::move(record));
+      continue;
+    }
+    std::vector<Pending> refused;
+    refused.push_back(std::move(record));
+    Refuse(std::move(refused), status);
+  }
+  static_cast<void>(Flush(&group));
+}
+
+// OK: `record` may be added to `group`, which then still fits into the current segment.
+absl::Status NodeLog::MakeRoom(const Pending& record, Group* group) {
+  if (!record.uses_reserve) EMBLA_RETURN_IF_ERROR(EnsureSpare());
+  const std::size_t bytes = record.record.size();
+  if (group->bytes + bytes <= options_.group_bytes_max && segments_.Fits(group->bytes + bytes)) {
+    return absl::OkStatus();
+  }
+  const absl::Status flushed = Flush(group);
+  // What it refused for want of room says nothing of a record that may use the spare.
+  const bool goes_on = record.uses_reserve && absl::IsResourceExhausted(flushed);
+  if (!goes_on) EMBLA_RETURN_IF_ERROR(flushed);
+  if (segments_.Fits(bytes)) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(BeginSegment(record.lsn));
+  return record.uses_reserve ? absl::OkStatus() : EnsureSpare();
+}
+
+absl::Status NodeLog::EnsureSpare() {
+  if (segments_.has_spare()) return absl::OkStatus();
+  const absl::Status status = segments_.EnsureSpare();
+  bool changed = false;
+  {
+    const MutexLock lock(mu_);
+    changed = disk_full_ == status.ok();
+    disk_full_ = !status.ok();
+  }
+  if (status.ok()) {
+    if (changed) LogInfo("log", "takes updates again, there is room for another segment");
+    return status;
+  }
+  const absl::Status refused = absl::ResourceExhaustedError(
+      absl::StrCat("there is no room for another segment of the log: ", status.message()));
+  if (changed) LogWarning("log", "refuses updates: ", refused.message());
+  return refused;
+}
+
+// Writes what is in `group`. Not OK: something of it was refused, and told.
+absl::Status NodeLog::Flush(Group* group) {
+  if (group->records.empty()) return absl::OkStatus();
+  absl::Status status = WriteGroup(group);
+  if (absl::IsResourceExhausted(status)) {
+    // The spare has room of its own: for those that may use it.
+    std::vector<Pending> refused;
+    for (Pending& record : group->Take()) {
+      if (record.uses_reserve) {
+        group->Add(std::move(record));
+      } else {
+        refused.push_back(std::move(record));
+      }
+    }
+    Refuse(std::move(refused), status);
+    if (group->records.empty()) return status;
+    const absl::Status begun = BeginSegment(group->records.front().lsn);
+    status = begun.ok() ? WriteGroup(group) : begun;
+  }
+  if (!status.ok()) {
+    Refuse(group->Take(), status);
+    return status;
+  }
+  FinishWrite(group);
+  return absl::OkStatus();
+}
+
+// The records stay in `group`.
+absl::Status NodeLog::WriteGroup(Group* group) {
+  RecordSeal seal{.seed = segments_.seed()};
+  {
+    const MutexLock lock(mu_);
+    EMBLA_RETURN_IF_ERROR(broken_);
+    seal.durable_end = Lsn{ToInt(durable_lsn_) + 1};
+  }
+  std::string bytes;
+  bytes.reserve(group->bytes);
+  std::uint32_t crc = 0;
+  for (Pending& record : group->records) {
+    seal.lsn = record.lsn;
+    crc = SealRecord(seal, record.record);
+    bytes += record.record;
+  }
+  const absl::Status status = segments_.Write(bytes, crc);
+  return status.ok() || absl::IsResourceExhausted(status) ? status : Break(status);
+}
+
+// The records of `group` are written.
+void NodeLog::FinishWrite(Group* group) {
+  std::vector<Pending> told;
+  absl::Status status;
+  {
+    const MutexLock lock(mu_);
+    status = broken_;
+    queued_bytes_ -= group->bytes;
+    const bool was_behind = durable_lsn_ < written_lsn_;
+    written_lsn_ = group->records.back().lsn;
+    bool wanted = false;
+    for (Pending& record : group->Take()) {
+      const bool waits = record.level == Durability::kSynced && status.ok();
+      wanted = wanted || waits;
+      record.record = {};
+      (waits ? awaiting_sync_ : told).push_back(std::move(record));
+    }
+    sync_wanted_ = sync_wanted_ || wanted;
+    if (wanted || !was_behind) written_.NotifyAll();
+  }
+  for (const Pending& record : told) {
+    if (record.done) record.done(status);
+  }
+}
+
+absl::Status NodeLog::BeginSegment(Lsn first_lsn) {
+  EMBLA_RETURN_IF_ERROR(WaitUntilDurable());
+  const absl::Status status = segments_.Rotate(first_lsn);
+  if (absl::IsResourceExhausted(status)) return status;
+  if (!status.ok()) return Break(status);
+  const MutexLock lock(mu_);
+  file_ = &segments_.file();
+  live_.push_back(segments_.header());
+  return absl::OkStatus();
+}
+
+absl::Status NodeLog::WaitUntilDurable() {
+  const MutexLock lock(mu_);
+  while (durable_lsn_ < written_lsn_ && broken_.ok()) {
+    sync_wanted_ = true;
+    written_.NotifyAll();
+    synced_.Wait(mu_);
+  }
+  return broken_;
+}
+
+// `records` are not in the log; when it is broken, that is not certain.
+void NodeLog::Refuse(std::vector<Pending> records, const absl::Status& status) {
+  bool acknowledged = false;
+  {
+    const MutexLock lock(mu_);
+    for (const Pending& record : records) {
+      queued_bytes_ -= record.record.size();
+      acknowledged = acknowledged || record.level == Durability::kQueued;
+    }
+  }
+  // Going on would leave a hole where a record was promised.
+  if (acknowledged) static_cast<void>(Break(status));
+  for (const Pending& record : records) {
+    if (record.done) record.done(status);
+  }
+}
+
+}  // namespace embla
