@@ -32,6 +32,20 @@ struct CopyRow {
   }
 };
 
+// Rows of exactly kVectors vectors: no loop, no tail.
+template <std::size_t kVectors>
+struct CopyWholeRow {
+  HWY_INLINE void operator()(const std::byte* row, std::byte* target) const {
+    const hn::ScalableTag<std::uint8_t> d;
+    const std::size_t lanes = hn::Lanes(d);
+    const auto* const from = reinterpret_cast<const std::uint8_t*>(row);
+    auto* const to = reinterpret_cast<std::uint8_t*>(target);
+    hn::Vec<decltype(d)> vectors[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) vectors[v] = hn::LoadU(d, from + v * lanes);
+    for (std::size_t v = 0; v < kVectors; ++v) hn::StoreU(vectors[v], d, to + v * lanes);
+  }
+};
+
 template <class Format>
 struct ConvertRow {
   Element element;
@@ -64,8 +78,13 @@ void GatherRows(const Rows& rows, std::span<const std::uint32_t> slots, const Ou
 void GatherAll(const Rows& rows, std::span<const std::uint32_t> slots, const Output& out,
                std::size_t prefetch_rows) {
   if (out.element == rows.element) {
-    const CopyRow copy{ElementBytes(rows.element) * rows.columns};
-    return GatherRows(rows, slots, out, prefetch_rows, copy);
+    const std::size_t bytes = ElementBytes(rows.element) * rows.columns;
+    const std::size_t lanes = hn::Lanes(hn::ScalableTag<std::uint8_t>());
+    if (bytes == lanes) return GatherRows(rows, slots, out, prefetch_rows, CopyWholeRow<1>());
+    if (bytes == 2 * lanes) return GatherRows(rows, slots, out, prefetch_rows, CopyWholeRow<2>());
+    if (bytes == 4 * lanes) return GatherRows(rows, slots, out, prefetch_rows, CopyWholeRow<4>());
+    if (bytes == 8 * lanes) return GatherRows(rows, slots, out, prefetch_rows, CopyWholeRow<8>());
+    return GatherRows(rows, slots, out, prefetch_rows, CopyRow{bytes});
   }
   switch (rows.element) {
     case Element::kFloat16:

@@ -1,8 +1,9 @@
 // The update kernel: one loop over the batch's rows, instantiated for every rule and format.
 // A rule is a struct with
-//   Prepare(i)              what row i needs, kRowsAhead rows before its turn: off the critical
-//   path BeginRow(slot, i)       scalars of the row in hand Apply(d, w, g, state)   the new
-//   weights; updates the element state at hand
+//   Prepare(begin, end)     scalars of up to kRowBlock rows, a block before their turn: off the
+//                           critical path
+//   BeginRow(slot, i)       scalars of the row in hand
+//   Apply(d, w, g, state)   the new weights; updates the element state at hand
 #include "kernels/optimizer_step.h"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ struct StepContext {
   }
 };
 
-inline constexpr std::size_t kRowsAhead = 8;
+// Row scalars are made for this many rows at once, and a block of rows before its first is stepped.
+inline constexpr std::size_t kRowBlock = 16;
 
 template <class D>
 HWY_INLINE hn::Vec<D> WithL2(D d, hn::Vec<D> w, hn::Vec<D> g, float l2) {
@@ -51,7 +53,7 @@ struct SgdRule {
       : learning_rate(context.parameters.learning_rate),
         keep(context.keep),
         l2(context.parameters.l2) {}
-  void Prepare(std::size_t) {}
+  void Prepare(std::size_t, std::size_t) {}
   void BeginRow(std::uint32_t, std::size_t) {}
   template <class D>
   HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float*) const {
@@ -78,18 +80,34 @@ struct RowwiseAdagradRule {
   const StepContext& context;
   float mu = 0.0f;
   float kept = 0.0f;
-  float mus[kRowsAhead] = {};
+  float mus[2 * kRowBlock] = {};
 
   explicit RowwiseAdagradRule(const StepContext& step) : context(step) {}
-  HWY_INLINE void Prepare(std::size_t i) {
+  // Square roots and quotients of a block of rows side by side: alone, each would take as long as a
+  // whole row's columns.
+  HWY_INLINE void Prepare(std::size_t begin, std::size_t end) {
     const StepParameters& p = context.parameters;
-    const std::uint32_t slot = context.batch.slots[i];
-    float& sum = context.rows.row_state[slot];
-    sum = sum + SumSquaresOf(slot, i) / static_cast<float>(context.rows.dim);
-    mus[i % kRowsAhead] = p.learning_rate / (std::sqrt(sum) + p.eps);
+    float* const row_state = context.rows.row_state;
+    HWY_ALIGN float squares[kRowBlock] = {};
+    HWY_ALIGN float sums[kRowBlock] = {};
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint32_t slot = context.batch.slots[i];
+      squares[i - begin] = SumSquaresOf(slot, i);
+      sums[i - begin] = row_state[slot];
+    }
+    float* const block_mus = mus + begin % (2 * kRowBlock);
+    const hn::CappedTag<float, kRowBlock> d;
+    const auto dim = hn::Set(d, static_cast<float>(context.rows.dim));
+    for (std::size_t r = 0; r < kRowBlock; r += hn::Lanes(d)) {
+      const auto sum = hn::Add(hn::Load(d, sums + r), hn::Div(hn::Load(d, squares + r), dim));
+      const auto root = hn::Add(hn::Sqrt(sum), hn::Set(d, p.eps));
+      hn::StoreU(hn::Div(hn::Set(d, p.learning_rate), root), d, block_mus + r);
+      hn::Store(sum, d, sums + r);
+    }
+    for (std::size_t i = begin; i < end; ++i) row_state[context.batch.slots[i]] = sums[i - begin];
   }
   HWY_INLINE void BeginRow(std::uint32_t, std::size_t i) {
-    mu = mus[i % kRowsAhead];
+    mu = mus[i % (2 * kRowBlock)];
     kept = context.keep - mu * context.parameters.l2;
   }
   HWY_INLINE float SumSquaresOf(std::uint32_t slot, std::size_t i) const {
@@ -125,7 +143,7 @@ struct AdagradRule {
         keep(context.keep),
         l2(context.parameters.l2),
         eps(context.parameters.eps) {}
-  void Prepare(std::size_t) {}
+  void Prepare(std::size_t, std::size_t) {}
   void BeginRow(std::uint32_t, std::size_t) {}
   template <class D>
   HWY_INLINE hn::Vec<D> Apply(D d, hn::Vec<D> w, hn::Vec<D> g, float* state) const {
@@ -160,7 +178,7 @@ struct AdamRule {
         l2(step.parameters.l2),
         decoupled(step.parameters.decoupled),
         columns(step.rows.weights.columns) {}
-  void Prepare(std::size_t) {}
+  void Prepare(std::size_t, std::size_t) {}
   void BeginRow(std::uint32_t slot, std::size_t) {
     const StepParameters& p = context.parameters;
     float& count = context.rows.row_state[slot];
@@ -232,7 +250,7 @@ struct StepColumns {
   }
 };
 
-// Prefetches all memory of a row. Its row scalars are touched kRowsAhead rows before its columns.
+// Prefetches all memory of a row. Its row scalars are touched up to two blocks before its columns.
 class StepPrefetcher {
  public:
   StepPrefetcher(const StepContext& context, std::size_t distance)
@@ -240,8 +258,9 @@ class StepPrefetcher {
         state_floats_(ElementStateArrays(context.parameters.rule) * context.rows.weights.columns),
         weights_(context.rows.weights.base, context.rows.weights.stride_bytes, WeightBytes(context),
                  context.batch.slots, distance),
-        row_state_(context.rows.row_state, sizeof(float), sizeof(float), context.batch.slots,
-                   context.rows.row_state == nullptr || distance == 0 ? 0 : distance + kRowsAhead),
+        row_state_(
+            context.rows.row_state, sizeof(float), sizeof(float), context.batch.slots,
+            context.rows.row_state == nullptr || distance == 0 ? 0 : distance + 2 * kRowBlock),
         states_(element_state_, state_floats_ * sizeof(float), state_floats_ * sizeof(float),
                 context.batch.slots, state_floats_ == 0 ? 0 : distance) {}
 
@@ -279,12 +298,15 @@ void StepAll(const StepContext& context, Rule rule, Store store) {
   const StepBatch batch = context.batch;
   const MutableRows weights = context.rows.weights;
   const StepPrefetcher prefetcher(context, StepPrefetcher::Distance(context));
-  for (std::size_t i = 0; i < std::min(kRowsAhead, batch.slots.size()); ++i) rule.Prepare(i);
-  for (std::size_t i = 0; i < batch.slots.size(); ++i) {
+  const std::size_t rows = batch.slots.size();
+  rule.Prepare(0, std::min(kRowBlock, rows));
+  for (std::size_t i = 0; i < rows; ++i) {
     prefetcher.Ahead(i);
     const std::uint32_t slot = batch.slots[i];
     rule.BeginRow(slot, i);
-    if (i + kRowsAhead < batch.slots.size()) rule.Prepare(i + kRowsAhead);
+    if (i % kRowBlock == 0 && i + kRowBlock < rows) {
+      rule.Prepare(i + kRowBlock, std::min(i + 2 * kRowBlock, rows));
+    }
     store.BeginRow(context, slot);
     StepColumns<Format, Rule, Store> step{
         rule, store, static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
