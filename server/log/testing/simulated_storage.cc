@@ -54,6 +54,7 @@ class SimulatedStorage::File final : public LogFile {
 
   absl::Status Append(std::string_view data) override {
     const MutexLock lock(disk_.mu_);
+    disk_.WaitAt(Gate::kWrite);
     // Such a file would mix old and new bytes in one sector after a crash.
     EMBLA_CHECK(!inode_->uncut);
     absl::Status status = disk_.Change("write");
@@ -72,10 +73,14 @@ class SimulatedStorage::File final : public LogFile {
   }
   absl::Status Sync() override {
     const MutexLock lock(disk_.mu_);
+    const std::size_t bytes = inode_->content.size();  // Of the call: later ones may be lost.
+    disk_.WaitAt(Gate::kSync);
     EMBLA_RETURN_IF_ERROR(disk_.Change("sync"));
-    inode_->durable_bytes = inode_->content.size();
-    inode_->write_ends.clear();
+    inode_->durable_bytes = std::min(bytes, inode_->content.size());
+    std::erase_if(inode_->write_ends, [&](std::size_t end) { return end <= bytes; });
     inode_->uncut.reset();
+    ++disk_.syncs_;
+    disk_.changed_.NotifyAll();
     return absl::OkStatus();
   }
   absl::Status Truncate(std::uint64_t size) override {
@@ -95,6 +100,10 @@ class SimulatedStorage::File final : public LogFile {
   SimulatedStorage& disk_;  // Not owned; outlives this object.
   const Name inode_;
 };
+
+void SimulatedStorage::WaitAt(Gate gate) {
+  while (held_[static_cast<std::size_t>(gate)]) changed_.Wait(mu_);
+}
 
 absl::Status SimulatedStorage::Change(std::string_view verb) {
   ++operations_;
@@ -190,6 +199,27 @@ void SimulatedStorage::SetCapacity(std::uint64_t bytes, bool reserves) {
   const MutexLock lock(mu_);
   capacity_ = bytes;
   reserves_ = reserves;
+}
+
+void SimulatedStorage::Hold(Gate gate) {
+  const MutexLock lock(mu_);
+  held_[static_cast<std::size_t>(gate)] = true;
+}
+
+void SimulatedStorage::Release(Gate gate) {
+  const MutexLock lock(mu_);
+  held_[static_cast<std::size_t>(gate)] = false;
+  changed_.NotifyAll();
+}
+
+std::uint64_t SimulatedStorage::syncs() const {
+  const MutexLock lock(mu_);
+  return syncs_;
+}
+
+void SimulatedStorage::WaitForSyncs(std::uint64_t count) const {
+  const MutexLock lock(mu_);
+  while (syncs_ < count) changed_.Wait(mu_);
 }
 
 void SimulatedStorage::Restart() {

@@ -44,6 +44,14 @@ class SimulatedStorage final : public LogStorage {
   // Room for all files; without `reserves`, Open promises nothing.
   void SetCapacity(std::uint64_t bytes, bool reserves = true);
 
+  // Until released, writes or syncs of files wait: what comes up meanwhile is a matter of the test.
+  enum class Gate : std::uint8_t { kWrite, kSync };
+  void Hold(Gate gate);
+  void Release(Gate gate);
+  // Syncs of files that succeeded.
+  std::uint64_t syncs() const;
+  void WaitForSyncs(std::uint64_t count) const;
+
   // A new process after the old one died: no faults, no limit, everything written is there.
   void Restart();
   // As Restart, after a loss of power.
@@ -64,6 +72,7 @@ class SimulatedStorage final : public LogStorage {
   };
   using Name = std::shared_ptr<Inode>;  // Null: no such file.
 
+  void WaitAt(Gate gate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Change(std::string_view verb) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetName(const std::string& name, Name inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::uint64_t UsedBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -71,6 +80,9 @@ class SimulatedStorage final : public LogStorage {
 
   const std::string path_ = "disk";
   mutable Mutex mu_;
+  mutable CondVar changed_;  // A gate, or syncs_.
+  bool held_[2] ABSL_GUARDED_BY(mu_) = {};
+  std::uint64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Name> names_ ABSL_GUARDED_BY(mu_);
   // Where each name pointed at the last sync and since; names that did not change are missing.
   std::map<std::string, std::vector<Name>> history_ ABSL_GUARDED_BY(mu_);

@@ -1,0 +1,239 @@
+// The log in a directory of the file system: failures and the death of the process at every
+// failpoint, a full disk, threads.
+#include "server/log/log_storage.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/failpoint.h"
+#include "gtest/gtest.h"
+#include "server/log/node_log.h"
+#include "server/log/testing/log_model.h"
+
+namespace embla {
+namespace {
+
+constexpr const char* kPoints[] = {"file.open",   "file.write", "file.sync", "file.dir_sync",
+                                   "log.reserve", "log.rename", "log.remove"};
+
+// A directory of its own, removed at the end. In memory where that is possible: a killed process
+// loses nothing there either, and every sync is free.
+class Directory {
+ public:
+  Directory() {
+    const bool has_memory = ::access("/dev/shm", W_OK) == 0;
+    std::string pattern = (has_memory ? "/dev/shm/" : testing::TempDir()) + "log_XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+NodeLogOptions SmallSegments() {
+  NodeLogOptions options;
+  options.segment_bytes_max = 600;
+  options.sync_delay = absl::InfiniteDuration();
+  return options;
+}
+
+// An open log and the numbers that its records held.
+struct OpenLog {
+  std::unique_ptr<DirectoryLogStorage> storage;
+  std::vector<int> numbers;
+  std::unique_ptr<NodeLog> log;
+};
+
+absl::Status OpenIn(const std::string& directory, OpenLog* open) {
+  auto storage = DirectoryLogStorage::Open(directory);
+  if (!storage.ok()) return storage.status();
+  open->storage = *std::move(storage);
+  auto log = NodeLog::Open(*open->storage, SmallSegments(), [&](const LogRecordView& record) {
+    open->numbers.push_back(std::stoi(std::string(record.payload)));
+    return absl::OkStatus();
+  });
+  if (!log.ok()) return log.status();
+  open->log = *std::move(log);
+  return absl::OkStatus();
+}
+
+constexpr int kScriptRecords = 12;
+
+// Logs 1, 2, 3, ... synced until something fails, truncating now and then; `acked` tells each.
+void RunScript(const std::string& directory, const std::function<void(int)>& acked) {
+  OpenLog open;
+  if (!OpenIn(directory, &open).ok()) return;
+  for (int i = 1; i <= kScriptRecords; ++i) {
+    const std::string payload = std::to_string(i) + std::string(100, ' ');
+    const absl::StatusOr<Lsn> lsn = open.log->WriteControl(1, payload);
+    if (!lsn.ok()) return;
+    acked(i);
+    if (i % 5 == 0 && !open.log->Truncate(*lsn).ok()) return;
+  }
+}
+
+// The newest acknowledged record is there, and all between the first and the last that are.
+void ExpectRecovered(const Directory& directory, int acked) {
+  OpenLog open;
+  const absl::Status status = OpenIn(directory.path(), &open);
+  ASSERT_TRUE(status.ok()) << status;
+  const std::vector<int>& numbers = open.numbers;
+  if (acked > 0) {
+    ASSERT_FALSE(numbers.empty());
+    EXPECT_LE(numbers.front(), acked);
+    EXPECT_GE(numbers.back(), acked);
+  }
+  for (std::size_t i = 1; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], numbers[i - 1] + 1);
+  if (!numbers.empty()) {
+    EXPECT_LE(numbers.back(), acked + 1);
+    EXPECT_LE(numbers.front(), std::max(1, acked / 5 * 5));
+  }
+  EXPECT_TRUE(open.log->WriteControl(1, "0").ok());
+}
+
+std::uint64_t UsesInScript(const char* point) {
+  const Directory directory;
+  SetFailpoint(point, FailpointAction::kError, 1'000'000);
+  RunScript(directory.path(), [](int) {});
+  const std::uint64_t uses = FailpointUses(point);
+  ClearFailpoints();
+  return uses;
+}
+
+class DirectoryLog : public testing::Test {
+ protected:
+  void TearDown() override { ClearFailpoints(); }
+};
+
+TEST_F(DirectoryLog, ASecondOpenerIsRefused) {
+  const Directory directory;
+  const auto first = DirectoryLogStorage::Open(directory.path());
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(DirectoryLogStorage::Open(directory.path()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenAnyFileOperationFails) {
+  for (const char* const point : kPoints) {
+    const std::uint64_t uses = UsesInScript(point);
+    ASSERT_GT(uses, 0u) << point;
+    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
+      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
+      const Directory directory;
+      int acked = 0;
+      SetFailpoint(point, FailpointAction::kError, hit);
+      RunScript(directory.path(), [&](int i) { acked = i; });
+      ClearFailpoints();
+      ExpectRecovered(directory, acked);
+    }
+  }
+}
+
+TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenTheProcessDiesAtAnyFileOperation) {
+  for (const char* const point : kPoints) {
+    const std::uint64_t uses = UsesInScript(point);
+    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
+      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
+      const Directory directory;
+      int pipe_ends[2];
+      ASSERT_EQ(::pipe(pipe_ends), 0);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        SetFailpoint(point, FailpointAction::kCrash, hit);
+        RunScript(directory.path(), [&](int i) {
+          const auto byte = static_cast<char>(i);
+          if (::write(pipe_ends[1], &byte, 1) != 1) std::_Exit(2);
+        });
+        std::_Exit(0);
+      }
+      ::close(pipe_ends[1]);
+      int acked = 0;
+      for (char byte = 0; ::read(pipe_ends[0], &byte, 1) == 1;) acked = byte;
+      ::close(pipe_ends[0]);
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_EQ(WEXITSTATUS(status), 86) << "the child did not crash";
+      ExpectRecovered(directory, acked);
+    }
+  }
+}
+
+// A file size limit stands for a full disk: no segment finds room.
+TEST_F(DirectoryLog, AFullDiskRefusesUpdatesAndHeals) {
+  const Directory directory;
+  OpenLog open;
+  ASSERT_TRUE(OpenIn(directory.path(), &open).ok());
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit full{100, limit.rlim_max};
+  LogModel model;
+  LogModel::Record update;
+  update.level = Durability::kSynced;
+  update.payload = "1";
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const absl::Status accepted = model.Append(*open.log, update);
+  const std::size_t refused = model.WaitUntilTold();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_TRUE(accepted.ok());
+  EXPECT_EQ(refused, 1u);
+  EXPECT_TRUE(open.log->WriteControl(1, "2").ok());
+  open.log.reset();
+  open = OpenLog();
+  ASSERT_TRUE(OpenIn(directory.path(), &open).ok());
+  EXPECT_EQ(open.numbers, std::vector<int>{2});
+}
+
+TEST_F(DirectoryLog, ThreadsAppendAtEveryLevelAndNothingIsMissingOrOutOfOrder) {
+  constexpr int kThreads = 4;
+  constexpr int kRecords = 300;
+  const Directory directory;
+  NodeLogOptions options;
+  options.segment_bytes_max = 16384;
+  options.sync_delay = absl::ZeroDuration();
+  LogModel model;
+  const auto storage = DirectoryLogStorage::Open(directory.path());
+  ASSERT_TRUE(storage.ok());
+  {
+    auto log = NodeLog::Open(**storage, options, model.Sink());
+    ASSERT_TRUE(log.ok()) << log.status();
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        std::mt19937_64 random(static_cast<std::uint64_t>(thread));
+        for (int i = 0; i < kRecords; ++i) {
+          LogModel::Record record;
+          record.is_control = i % 10 == 0;
+          record.level = record.is_control ? Durability::kSynced
+                                           : Durability{static_cast<std::uint8_t>(1 + i % 3)};
+          record.payload = RandomPayload(random, 200);
+          EXPECT_TRUE(model.Append(**log, record).ok());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(model.WaitUntilTold(), 0u);
+    EXPECT_GT((*log)->segment_count(), 3u);
+    EXPECT_TRUE((*log)->Close().ok());
+  }
+  const auto log = NodeLog::Open(**storage, options, model.Sink());
+  ASSERT_TRUE(log.ok()) << log.status();
+  model.ExpectRecovered((*log)->recovery(), Durability::kQueued);
+  EXPECT_EQ(model.size(), std::size_t{kThreads * kRecords});
+}
+
+}  // namespace
+}  // namespace embla
