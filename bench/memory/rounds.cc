@@ -94,8 +94,8 @@ void PrintResults(const std::vector<RoundsResult>& results, bool json,
     }
     return;
   }
-  std::printf("{\"question\": \"%s\", \"processor\": \"%s\", \"results\": [", question.c_str(),
-              Processor().c_str());
+  std::printf("{\"question\": \"%s\", \"processor\": \"%s\", \"commit\": \"%s\", \"results\": [",
+              question.c_str(), Processor().c_str(), EMBLA_COMMIT);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const RoundsResult& r = results[i];
     std::printf(

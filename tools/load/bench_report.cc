@@ -122,6 +122,7 @@ std::string ResultsToJson(const std::vector<CaseResult>& results, const RunSetti
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   for (const CaseResult& result : results) cases.push_back(ResultToJson(result));
   return nlohmann::ordered_json{{"machine", MachineName()},
+                                {"commit", EMBLA_COMMIT},
                                 {"rounds", settings.rounds},
                                 {"seed", settings.seed},
                                 {"distribution", settings.distribution},
