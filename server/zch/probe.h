@@ -1,7 +1,10 @@
-// Finds a run of ids with their cache misses overlapped: while one id is compared, the ids of the
-// next ones and the tags of those after them are already on their way.
+// Finds a run of ids with their cache misses overlapped, in blocks of 64: while one block's ids are
+// compared, the tags of the next block are on their way. Each pass is a loop without unpredictable
+// branches; one loop with the three steps interleaved is 2.5 times as slow.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,51 +14,69 @@
 
 namespace embla::zch {
 
+// What else to prefetch of a lane that is probably the id's.
+enum class Touching : std::uint8_t { kNothing, kStep, kStepAndWord };
+
 struct Probe {
   SlotGroup* group = nullptr;  // Null: the bucket is not here.
   std::uint64_t group_number = 0;
   std::uint64_t candidates = 0;  // Lanes with the id's tag.
-  Place place;
+  std::uint8_t tag = 0;
 };
 
-// Calls visit(position, probe, lane) for each id in order; lane -1: not found. What is found is
-// prefetched for a touch if kTouch.
-template <bool kTouch, typename Visit>
-void ProbeAll(const GroupTable& table, std::span<const RowId> ids, const Visit& visit) {
-  constexpr std::size_t kRing = 64;
-  constexpr std::size_t kTagsAhead = 32;  // Then the ids, kIdsAhead before they are compared.
-  constexpr std::size_t kIdsAhead = 16;
-  Probe ring[kRing];
+namespace detail {
 
-  const auto fetch_tags = [&](std::size_t i) {
-    Probe& probe = ring[i % kRing];
-    probe.place = table.PlaceOf(ids[i]);
-    probe.group_number = table.GroupNumber(probe.place);
-    probe.group = table.Holds(probe.place.bucket) ? table.At(probe.group_number) : nullptr;
-    if (probe.group != nullptr) __builtin_prefetch(probe.group->tags);
-  };
-  const auto fetch_ids = [&](std::size_t i) {
-    Probe& probe = ring[i % kRing];
+inline constexpr std::size_t kProbeBlock = 64;
+
+inline void ProbeTags(const GroupTable& table, std::span<const RowId> ids, Probe* probes) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const Place place = table.PlaceOf(ids[i]);
+    Probe& probe = probes[i];
+    probe.tag = place.tag;
+    probe.group_number = table.GroupNumber(place);
+    probe.group = table.Holds(place.bucket) ? table.At(probe.group_number) : nullptr;
+    __builtin_prefetch(probe.group);  // The tags come first; null does no harm.
+  }
+}
+
+template <Touching kTouching>
+void ProbeIds(std::size_t n, Probe* probes) {
+  for (std::size_t i = 0; i < n; ++i) {
+    Probe& probe = probes[i];
     probe.candidates = 0;
-    if (probe.group == nullptr) return;
-    probe.candidates = LanesWithTag(*probe.group, probe.place.tag);
-    if (probe.candidates == 0) return;
-    const int lane = std::countr_zero(probe.candidates);
+    if (probe.group == nullptr) continue;
+    probe.candidates = LanesWithTag(*probe.group, probe.tag);
+    // The last lane where there is no candidate: cheaper than a branch.
+    const int lane = std::countr_zero(probe.candidates | std::uint64_t{1} << (kLanes - 1));
     __builtin_prefetch(&probe.group->ids[lane]);
-    if (kTouch) __builtin_prefetch(&probe.group->last_steps[lane], 1);
+    if (kTouching != Touching::kNothing) __builtin_prefetch(&probe.group->last_steps[lane], 1);
+    if (kTouching == Touching::kStepAndWord) __builtin_prefetch(&probe.group->words[lane], 1);
+  }
+}
+
+}  // namespace detail
+
+// Calls visit(position, probe, lane) for each id in order; lane -1: not found.
+template <Touching kTouching, typename Visit>
+void ProbeAll(const GroupTable& table, std::span<const RowId> ids, const Visit& visit) {
+  using detail::kProbeBlock;
+  Probe probes[2][kProbeBlock];
+  const auto block = [&](std::size_t begin) {
+    return begin < ids.size() ? ids.subspan(begin, std::min(kProbeBlock, ids.size() - begin))
+                              : std::span<const RowId>();
   };
-  const std::size_t n = ids.size();
-  for (std::size_t i = 0; i < n + kTagsAhead; ++i) {
-    if (i < n) fetch_tags(i);
-    if (i >= kTagsAhead - kIdsAhead && i - (kTagsAhead - kIdsAhead) < n) {
-      fetch_ids(i - (kTagsAhead - kIdsAhead));
+  detail::ProbeTags(table, block(0), probes[0]);
+  for (std::size_t begin = 0; begin < ids.size(); begin += kProbeBlock) {
+    const auto now = block(begin);
+    Probe* const probed = probes[begin / kProbeBlock % 2];
+    detail::ProbeIds<kTouching>(now.size(), probed);
+    detail::ProbeTags(table, block(begin + kProbeBlock), probes[(begin / kProbeBlock + 1) % 2]);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const Probe& probe = probed[i];
+      const int lane =
+          probe.candidates == 0 ? -1 : LaneOf(*probe.group, probe.candidates, ToInt(now[i]));
+      visit(begin + i, probe, lane);
     }
-    if (i < kTagsAhead) continue;
-    const std::size_t at = i - kTagsAhead;
-    const Probe& probe = ring[at % kRing];
-    const int lane =
-        probe.candidates == 0 ? -1 : LaneOf(*probe.group, probe.candidates, ToInt(ids[at]));
-    visit(at, probe, lane);
   }
 }
 

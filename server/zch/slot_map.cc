@@ -64,7 +64,7 @@ void SlotMap::Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
   EMBLA_CHECK(slots.size() == ids.size() && outcomes.size() == ids.size());
   std::uint64_t hits = 0;
   std::uint64_t not_here = 0;
-  ProbeAll<false>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
+  ProbeAll<Touching::kNothing>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
     if (lane >= 0) {
       slots[i] = SlotOf(probe.group_number, lane);
       outcomes[i] = Outcome::kHit;
@@ -90,7 +90,7 @@ Eviction SlotMap::Evict(const Expulsion& expulsion, Statistics& statistics) {
   const Eviction eviction{RowId{group.ids[lane]}, SlotOf(expulsion.group_number, lane),
                           expulsion.reason, group.last_steps[lane], expulsion.step};
   ClearLane(group, lane);
-  BucketState& bucket = *buckets_[expulsion.group_number / options_.groups_per_bucket()];
+  BucketState& bucket = *buckets_[expulsion.group_number / groups_.groups_per_bucket()];
   --bucket.residents;
   bucket.history.Add(eviction);
   ++statistics.evictions[static_cast<std::size_t>(eviction.reason)];

@@ -29,6 +29,7 @@
 #include "server/zch/batch.h"
 #include "server/zch/bucket_state.h"
 #include "server/zch/group_table.h"
+#include "server/zch/probe.h"
 #include "server/zch/slot_map_options.h"
 #include "server/zch/statistics.h"
 
@@ -122,6 +123,8 @@ class SlotMap {
   ZchSlot ReservedSlotOf(RowId id, std::uint64_t group_number) const;
   std::uint32_t TouchWord(const Batch& batch, std::size_t position) const;
   void FindAndTouch(const Batch& batch, Answer& answer, ParallelFor loop);
+  template <Touching kTouching>
+  Statistics FindAndTouchChunk(const Batch& batch, std::size_t chunk, Answer& answer);
   void GatherMisses();
   // Empties the lane, and puts that on record.
   struct Expulsion {

@@ -38,7 +38,7 @@ class SlotMap::Insertion {
   // Inserts misses [begin, end), all of one bucket.
   void InsertBucket(std::size_t begin, std::size_t end) {
     const std::vector<Miss>& misses = map_.misses_;
-    bucket_ = map_.buckets_[misses[begin].group_number / options_.groups_per_bucket()].get();
+    bucket_ = map_.buckets_[misses[begin].group_number / map_.groups_.groups_per_bucket()].get();
     while (begin < end) {
       if (begin + kMissesAhead < end) {
         PrefetchForInsertion(*map_.groups_.At(misses[begin + kMissesAhead].group_number),
@@ -184,37 +184,46 @@ void SlotMap::Apply(const Batch& batch, Answer& answer, ParallelFor loop) {
 }
 
 void SlotMap::FindAndTouch(const Batch& batch, Answer& answer, ParallelFor loop) {
-  const std::size_t n = batch.ids.size();
-  const std::size_t chunks = (n + kChunk - 1) / kChunk;
+  const std::size_t chunks = (batch.ids.size() + kChunk - 1) / kChunk;
   misses_of_chunks_.resize(std::max(misses_of_chunks_.size(), chunks));
   for (auto& misses : misses_of_chunks_) misses.clear();
   Mutex mu;
-  const auto find_chunk = [&](std::size_t chunk) {
-    const std::size_t first = chunk * kChunk;
-    const auto ids = batch.ids.subspan(first, std::min(kChunk, n - first));
-    std::vector<Miss>& misses = misses_of_chunks_[chunk];
+  loop(chunks, 1, [&](std::size_t begin, std::size_t end) {
     Statistics found;
-    ProbeAll<true>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
-      const std::size_t position = first + i;
-      if (lane >= 0) {
-        Touch(options_.policy, *probe.group, lane, batch.clock.step, TouchWord(batch, position));
-        answer.slots[position] = SlotOf(probe.group_number, lane);
-        answer.outcomes[position] = Outcome::kHit;
-        ++found.hits;
-      } else if (probe.group != nullptr) {
-        misses.push_back({probe.group_number, ToInt(ids[i]), static_cast<std::uint32_t>(position)});
-      } else {
-        answer.slots[position] = kNoSlot;
-        answer.outcomes[position] = Outcome::kNotHere;
-        ++found.not_here;
-      }
-    });
+    for (std::size_t chunk = begin; chunk < end; ++chunk) {
+      found += options_.policy == Policy::kLru
+                   ? FindAndTouchChunk<Touching::kStep>(batch, chunk, answer)
+                   : FindAndTouchChunk<Touching::kStepAndWord>(batch, chunk, answer);
+    }
     const MutexLock lock(mu);
     statistics_ += found;
-  };
-  loop(chunks, 1, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t chunk = begin; chunk < end; ++chunk) find_chunk(chunk);
   });
+}
+
+template <Touching kTouching>
+Statistics SlotMap::FindAndTouchChunk(const Batch& batch, std::size_t chunk, Answer& answer) {
+  const std::size_t first = chunk * kChunk;
+  const auto ids = batch.ids.subspan(first, std::min(kChunk, batch.ids.size() - first));
+  std::vector<Miss>& misses = misses_of_chunks_[chunk];
+  Statistics found;
+  ProbeAll<kTouching>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
+    const std::size_t position = first + i;
+    if (lane >= 0) {
+      const std::uint32_t word =
+          kTouching == Touching::kStepAndWord ? TouchWord(batch, position) : 0;
+      Touch(options_.policy, *probe.group, lane, batch.clock.step, word);
+      answer.slots[position] = SlotOf(probe.group_number, lane);
+      answer.outcomes[position] = Outcome::kHit;
+      ++found.hits;
+    } else if (probe.group != nullptr) {
+      misses.push_back({probe.group_number, ToInt(ids[i]), static_cast<std::uint32_t>(position)});
+    } else {
+      answer.slots[position] = kNoSlot;
+      answer.outcomes[position] = Outcome::kNotHere;
+      ++found.not_here;
+    }
+  });
+  return found;
 }
 
 void SlotMap::GatherMisses() {
@@ -225,10 +234,12 @@ void SlotMap::GatherMisses() {
   std::sort(misses_.begin(), misses_.end());
   evicted_.assign(misses_.size(), Eviction{});
   runs_.clear();
-  const std::uint64_t groups = options_.groups_per_bucket();
+  const std::uint64_t groups = groups_.groups_per_bucket();
+  std::uint64_t bucket_end = 0;  // In group numbers, of the run in progress.
   for (std::size_t i = 0; i < misses_.size(); ++i) {
-    const std::uint64_t bucket = misses_[i].group_number / groups;
-    if (i == 0 || bucket != misses_[i - 1].group_number / groups) runs_.push_back(i);
+    if (misses_[i].group_number < bucket_end) continue;
+    bucket_end = (misses_[i].group_number / groups + 1) * groups;
+    runs_.push_back(i);
   }
   runs_.push_back(misses_.size());
 }
