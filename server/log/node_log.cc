@@ -122,13 +122,14 @@ absl::StatusOr<Lsn> NodeLog::Append(LogRecordView record, LogDone done) {
   pending.level = record.level;
   pending.uses_reserve = acknowledged || !is_update;
   pending.record = EncodeRecord(record);
+  pending.bytes = pending.record.size();
   if (!acknowledged) pending.done = std::exchange(done, nullptr);
   Lsn lsn{};
   {
     const MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(broken_);
     if (closing_) return absl::UnavailableError("the log is closed");
-    if (queued_bytes_ > 0 && queued_bytes_ + pending.record.size() > limit) {
+    if (queued_bytes_ > 0 && queued_bytes_ + pending.bytes > limit) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the log has ", queued_bytes_, " bytes to write, allowed are ", limit));
     }
@@ -139,7 +140,7 @@ absl::StatusOr<Lsn> NodeLog::Append(LogRecordView record, LogDone done) {
     }
     lsn = pending.lsn = next_lsn_;
     next_lsn_ = Next(lsn);
-    queued_bytes_ += pending.record.size();
+    queued_bytes_ += pending.bytes;
     queue_.push_back(std::move(pending));
     queued_.NotifyOne();
   }
@@ -252,11 +253,10 @@ absl::Status NodeLog::Break(const absl::Status& cause) {
                      " writes no more, which of its last records last is unknown until a restart: ",
                      cause.message()));
     told = std::exchange(awaiting_sync_, {});
-    for (Pending& record : queue_) {
-      queued_bytes_ -= record.record.size();
-      told.push_back(std::move(record));
-    }
+    told.insert(told.end(), std::make_move_iterator(queue_.begin()),
+                std::make_move_iterator(queue_.end()));
     queue_.clear();
+    for (const Pending& record : told) queued_bytes_ -= record.bytes;
     written_.NotifyAll();
     synced_.NotifyAll();
   }
@@ -308,6 +308,7 @@ void NodeLog::FinishSync(Lsn target) {
                                   [&](const Pending& record) { return record.lsn > target; });
     told.assign(std::make_move_iterator(awaiting_sync_.begin()), std::make_move_iterator(end));
     awaiting_sync_.erase(awaiting_sync_.begin(), end);
+    for (const Pending& record : told) queued_bytes_ -= record.bytes;
     synced_.NotifyAll();
   }
   for (const Pending& record : told) Tell(record.done, absl::OkStatus());

@@ -28,7 +28,7 @@ struct NodeLogOptions {
   std::uint64_t segment_bytes_max = std::uint64_t{64} << 20;
   // One write of the writer; a larger record is written alone.
   std::size_t group_bytes_max = std::size_t{4} << 20;
-  // Records that wait to be written; updates beyond are refused.
+  // Records that wait to be written, and for their sync; updates beyond are refused.
   std::size_t queue_bytes_max = std::size_t{64} << 20;
   // Of control records on top of that.
   std::size_t control_queue_bytes = std::size_t{4} << 20;
@@ -85,8 +85,8 @@ class NodeLog {
   std::size_t payload_bytes_max() const;
   const LogRecovery& recovery() const { return recovery_; }
   Lsn next_lsn() const;
-  Lsn durable_lsn() const;  // This record and all before it are synced; 0: none.
-  std::size_t queued_bytes() const;
+  Lsn durable_lsn() const;           // This record and all before it are synced; 0: none.
+  std::size_t queued_bytes() const;  // Of records that wait to be written or for their sync.
   std::size_t segment_count() const;
 
  private:
@@ -96,7 +96,8 @@ class NodeLog {
     // Not refused while there is any room: a control record, or one that is acknowledged already.
     bool uses_reserve = false;
     std::string record;
-    LogDone done;  // Empty at kQueued: it was called.
+    std::size_t bytes = 0;  // Of the record; counted in queued_bytes_ until it is told of.
+    LogDone done;           // Empty at kQueued: it was called.
   };
   struct Group;
 
@@ -132,11 +133,11 @@ class NodeLog {
   LogSegments segments_;  // Of the writer's thread.
 
   mutable Mutex mu_;
-  CondVar queued_;                                     // Wakes the writer.
-  CondVar written_;                                    // Wakes the sync thread.
-  CondVar synced_;                                     // Wakes the writer that waits for a sync.
-  std::vector<Pending> queue_ ABSL_GUARDED_BY(mu_);    // Accepted, not taken by the writer.
-  std::size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // With those the writer has.
+  CondVar queued_;                                   // Wakes the writer.
+  CondVar written_;                                  // Wakes the sync thread.
+  CondVar synced_;                                   // Wakes the writer that waits for a sync.
+  std::vector<Pending> queue_ ABSL_GUARDED_BY(mu_);  // Accepted, not taken by the writer.
+  std::size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Pending> awaiting_sync_ ABSL_GUARDED_BY(mu_);
   Lsn next_lsn_ ABSL_GUARDED_BY(mu_);
   Lsn written_lsn_ ABSL_GUARDED_BY(mu_);

@@ -130,7 +130,8 @@ TEST_F(NodeLogTest, ThoseWhoWaitShareASync) {
   for (Told& one : told) {
     ASSERT_TRUE(log_->AppendUpdate(Durability::kSynced, 1, "row", one.Callback()).ok());
   }
-  while (log_->queued_bytes() > 0) std::this_thread::yield();
+  EXPECT_EQ(Update(Durability::kWritten, "behind them"), absl::StatusCode::kOk);
+  EXPECT_EQ(log_->queued_bytes(), 500 * RecordBytes(3));
   disk_.Release(Gate::kSync);
   for (Told& one : told) EXPECT_EQ(one.Wait(), absl::StatusCode::kOk);
   EXPECT_LE(disk_.syncs() - before, 2u);  // The one that was held, and one for all others.

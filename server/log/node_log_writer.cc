@@ -16,7 +16,7 @@ struct NodeLog::Group {
   std::size_t bytes = 0;
 
   void Add(Pending record) {
-    bytes += record.record.size();
+    bytes += record.bytes;
     records.push_back(std::move(record));
   }
   std::vector<Pending> Take() {
@@ -62,7 +62,7 @@ void NodeLog::WriteQueue(std::vector<Pending> queue) {
 // OK: `record` may be added to `group`, which then still fits into the current segment.
 absl::Status NodeLog::MakeRoom(const Pending& record, Group* group) {
   if (!record.uses_reserve) EMBLA_RETURN_IF_ERROR(EnsureSpare());
-  const std::size_t bytes = record.record.size();
+  const std::size_t bytes = record.bytes;
   if (group->bytes + bytes <= options_.group_bytes_max && segments_.Fits(group->bytes + bytes)) {
     return absl::OkStatus();
   }
@@ -148,7 +148,6 @@ void NodeLog::FinishWrite(Group* group) {
   {
     const MutexLock lock(mu_);
     status = broken_;
-    queued_bytes_ -= group->bytes;
     const bool was_behind = durable_lsn_ < written_lsn_;
     written_lsn_ = group->records.back().lsn;
     bool wanted = false;
@@ -156,6 +155,7 @@ void NodeLog::FinishWrite(Group* group) {
       const bool waits = record.level == Durability::kSynced && status.ok();
       wanted = wanted || waits;
       record.record = {};
+      if (!waits) queued_bytes_ -= record.bytes;
       (waits ? awaiting_sync_ : told).push_back(std::move(record));
     }
     sync_wanted_ = sync_wanted_ || wanted;
@@ -193,7 +193,7 @@ void NodeLog::Refuse(std::vector<Pending> records, const absl::Status& status) {
   {
     const MutexLock lock(mu_);
     for (const Pending& record : records) {
-      queued_bytes_ -= record.record.size();
+      queued_bytes_ -= record.bytes;
       acknowledged = acknowledged || record.level == Durability::kQueued;
     }
   }
