@@ -12,8 +12,8 @@
 namespace embla::zch {
 namespace {
 
-constexpr std::size_t kChunk = 4096;     // Ids that one thread finds at a time.
-constexpr std::size_t kMissesAhead = 8;  // Groups prefetched before they are inserted into.
+constexpr std::size_t kChunk = 4096;      // Ids that one thread finds at a time.
+constexpr std::size_t kMissesAhead = 16;  // Groups prefetched before they are inserted into.
 
 void PrefetchForInsertion(const SlotGroup& group, Policy policy) {
   constexpr std::size_t kLine = 64;
@@ -40,7 +40,8 @@ class SlotMap::Insertion {
     const std::vector<Miss>& misses = map_.misses_;
     bucket_ = map_.buckets_[misses[begin].group_number / map_.groups_.groups_per_bucket()].get();
     while (begin < end) {
-      if (begin + kMissesAhead < end) {
+      // Beyond the bucket too: batches often have few misses in each.
+      if (begin + kMissesAhead < misses.size()) {
         PrefetchForInsertion(*map_.groups_.At(misses[begin + kMissesAhead].group_number),
                              options_.policy);
       }
