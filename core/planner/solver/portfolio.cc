@@ -8,6 +8,7 @@
 #include "core/planner/solver/improve.h"
 #include "core/planner/solver/pack.h"
 #include "core/planner/solver/ratio.h"
+#include "core/planner/solver/refine.h"
 
 namespace embla::planner {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 constexpr std::size_t kKeptFew = 4;
 constexpr std::size_t kKeptMany = 12;
 constexpr std::uint32_t kManyTables = 20'000;
+// Improved packings kept for refinement, and what one may spend beside 1000 per table.
+constexpr std::size_t kRefined = 3;
+constexpr std::int64_t kRefineOperations = 3'000'000;
 
 // Binary digits of the bound that bisection settles; fewer where one evaluation is dear.
 int PrecisionFor(std::size_t options) { return options < 4096 ? 20 : options < 200'000 ? 13 : 11; }
@@ -154,22 +158,49 @@ void Portfolio::Pack(std::vector<std::uint32_t> picks, PackRule rule) {
   while (at != packed_.end() && at->load <= load) ++at;
   const std::size_t kept = options_.tables() > kManyTables ? kKeptFew : kKeptMany;
   if (at - packed_.begin() >= static_cast<std::ptrdiff_t>(kept)) return;
-  packed_.insert(at, Packed{load, rule, std::make_unique<Layout>(std::move(layout))});
+  packed_.insert(at, Packed{load, rule, false, std::make_unique<Layout>(std::move(layout))});
   if (packed_.size() > kept) packed_.pop_back();
 }
 
-void Portfolio::Improve() {
+void Portfolio::Improve(Layout* layout, PackRule rule) {
+  Improver improver(*layout, rule);
+  improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
+  operations_ += improver.operations();
+}
+
+void Portfolio::Finish(Packed one) {
+  one.load = one.layout->FindPeak().load;
+  auto at = finished_.begin();
+  while (at != finished_.end() && at->load <= one.load) ++at;
+  finished_.insert(at, std::move(one));
+  if (finished_.size() > kRefined) finished_.pop_back();
+}
+
+void Portfolio::ImproveAll() {
   for (Packed& one : packed_) {
-    if (best_ && (best_load_ <= Goal() || operations_ > budget_)) break;
-    Improver improver(*one.layout, one.rule);
-    improver.Run(Goal(), std::max<std::int64_t>(0, budget_ - operations_) / 2);
-    operations_ += improver.operations();
-    const Ticks load = one.layout->FindPeak().load;
-    if (load >= best_load_) continue;
-    best_load_ = load;
-    best_.emplace(std::move(*one.layout));
+    if (!finished_.empty() && (BestLoad() <= Goal() || operations_ > budget_)) break;
+    Improve(one.layout.get(), one.rule);
+    Finish(std::move(one));
   }
   packed_.clear();
+}
+
+void Portfolio::RefineAll() {
+  const std::int64_t budget = kRefineOperations + 1000 * std::int64_t{options_.tables()};
+  for (std::size_t i = 0; i < finished_.size(); ++i) {
+    if (loose_ || BestLoad() <= GoodEnough() || operations_ > budget_) break;
+    if (finished_[i].refined) continue;
+    Packed one = std::move(finished_[i]);
+    finished_.erase(finished_.begin() + static_cast<std::ptrdiff_t>(i));
+    Refiner refiner(std::move(one.layout), one.rule, proof_.bound);
+    refiner.Run(Goal(), budget);
+    operations_ += refiner.operations();
+    one.layout = refiner.Release();
+    one.refined = true;
+    Improve(one.layout.get(), one.rule);
+    Finish(std::move(one));
+    i = static_cast<std::size_t>(-1);  // The order has changed: look again.
+  }
 }
 
 std::optional<Layout> Portfolio::Run() {
@@ -187,13 +218,14 @@ std::optional<Layout> Portfolio::Run() {
   const std::span<const Attempt> schedule =
       loose_ ? std::span<const Attempt>(kLoose) : std::span<const Attempt>(kTight);
   for (const Attempt& attempt : schedule) {
-    if (best_load_ <= Goal() || (!packed_.empty() && operations_ > budget_ / 3)) break;
+    if (BestLoad() <= Goal() || (!packed_.empty() && operations_ > budget_ / 3)) break;
     const Plan plan = Prepare(attempt);
     Pack(PickFor(plan), plan.rule);
     // Loose memory: the first packing is nearly always good enough after a few steps.
-    if (loose_) Improve();
+    if (loose_) ImproveAll();
   }
-  Improve();
+  ImproveAll();
+  RefineAll();
   // Where these did not come near, others may: they are cheap as long as there is budget.
   static constexpr Attempt kMore[] = {
       {100, 35, 5, PackRule::kQuadratic}, {100, 15, 5, PackRule::kQuadratic},
@@ -204,17 +236,20 @@ std::optional<Layout> Portfolio::Run() {
       {70, 20, 20, PackRule::kMaxNorm},   {35, 15, 20, PackRule::kQuadratic},
       {70, 40, 40, PackRule::kMaxNorm},   {70, 40, 60, PackRule::kQuadratic}};
   for (const Attempt& attempt : kMore) {
-    if (loose_ || best_load_ <= GoodEnough() || operations_ > budget_ / 3 * 2) break;
+    if (loose_ || BestLoad() <= GoodEnough() || operations_ > budget_ / 3 * 2) break;
     const Plan plan = Prepare(attempt);
     Pack(PickFor(plan), plan.rule);
-    Improve();
+    ImproveAll();
+    RefineAll();
   }
-  if (!best_) {
+  if (finished_.empty()) {
     TryFewestBytes();
-    Improve();
+    ImproveAll();
+    RefineAll();
   }
   operations_ += dual_.operations();
-  return std::move(best_);
+  if (finished_.empty()) return std::nullopt;
+  return std::move(*finished_.front().layout);
 }
 
 }  // namespace embla::planner

@@ -61,13 +61,19 @@ class Portfolio {
   struct Packed {
     Ticks load = 0;
     PackRule rule = PackRule::kLoad;
+    bool refined = false;
     std::unique_ptr<Layout> layout;
   };
 
   // Keeps the packing if it is one of the best.
   void Pack(std::vector<std::uint32_t> picks, PackRule rule);
-  // Improves what was packed, the best first, and keeps the best of all.
-  void Improve();
+  void Improve(Layout* layout, PackRule rule);
+  // Improves what was packed, the best first, and keeps the best few.
+  void ImproveAll();
+  void Finish(Packed one);
+  // Where memory is tight: lowers the work of the best few (refine.h) until one is good enough.
+  void RefineAll();
+  Ticks BestLoad() const { return finished_.empty() ? kTicksMax : finished_.front().load; }
   std::vector<std::uint32_t> PickFor(const Plan& plan);
   Ticks Goal() const;
   // Where memory is tight, more kinds of attempts are not worth their time below this.
@@ -83,9 +89,8 @@ class Portfolio {
   std::int64_t budget_ = 0;
   std::int64_t operations_ = 0;
   std::vector<std::pair<std::vector<std::uint32_t>, PackRule>> tried_;
-  std::vector<Packed> packed_;  // Least load first.
-  std::optional<Layout> best_;
-  Ticks best_load_ = kTicksMax;
+  std::vector<Packed> packed_;    // Least load first.
+  std::vector<Packed> finished_;  // The best few after improvement, least load first.
 };
 
 }  // namespace embla::planner
