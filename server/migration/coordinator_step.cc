@@ -25,7 +25,7 @@ class CoordinatorStepper {
   }
 
   void On(const CoordinatorTick&) {
-    if (!guards_.facts_are_repeated) return;
+    if (!guards_.facts_are_repeated && !IsUnknown()) return;
     Do(ReadFromStore{});
     if (!guards_.cleanup_waits_for_cover) Put(Cleaned(record(), record().move));
   }

@@ -17,7 +17,6 @@ struct Guards {
   // The source.
   bool unfreeze_by_record = true;      // Only the store's record ends a freeze, no timer does.
   bool freeze_persisted = true;        // FREEZE is in the log before the final cut leaves.
-  bool drain_before_cut = true;        // The final cut waits for updates decided but not written.
   bool version_is_applied = true;      // A chunk claims what was written, not what was decided.
   bool windows_travel = true;          // The dedup windows are part of the final cut.
   bool source_min_move = true;         // A freeze of an ended move is dropped.
@@ -52,7 +51,6 @@ inline constexpr std::array kGuardNames = {
     GuardName{"fence_at_apply", &Guards::fence_at_apply},
     GuardName{"unfreeze_by_record", &Guards::unfreeze_by_record},
     GuardName{"freeze_persisted", &Guards::freeze_persisted},
-    GuardName{"drain_before_cut", &Guards::drain_before_cut},
     GuardName{"version_is_applied", &Guards::version_is_applied},
     GuardName{"windows_travel", &Guards::windows_travel},
     GuardName{"source_min_move", &Guards::source_min_move},

@@ -18,7 +18,7 @@ void NodeStepper::On(const FreezeEvent& event) {
   if (record.move < unit().freezing) return;
   if (IsNewer(record, unit().seen)) unit().seen = record;
   unit().freezing = record.move;
-  if (unit().written == durable().lsn || !guards_.drain_before_cut) FinishFreeze();
+  if (unit().written == durable().lsn) FinishFreeze();
 }
 
 void NodeStepper::FinishFreeze() {

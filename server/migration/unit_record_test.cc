@@ -1,0 +1,67 @@
+#include "server/migration/unit_record.h"
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+constexpr NodeId kSource{1};
+constexpr NodeId kTarget{2};
+
+UnitRecord Fresh() { return UnitRecord{.owner = kSource}; }
+UnitRecord Open() { return *Opened(Fresh(), kTarget); }
+
+TEST(UnitRecordChange, CommitMovesOwnerAndEpochAndRemembersTheMove) {
+  const UnitRecord committed = *Committed(Open(), MoveId{1});
+  EXPECT_EQ(committed.owner, kTarget);
+  EXPECT_EQ(committed.epoch, UnitEpoch{2});
+  EXPECT_EQ(committed.committed, MoveId{1});
+  EXPECT_EQ(Cleaned(committed, MoveId{1})->phase, MovePhase::kNone);
+}
+
+TEST(UnitRecordChange, AbortKeepsTheOwnerAndTheNextMoveHasANewId) {
+  const UnitRecord aborted = *Aborted(Open(), MoveId{1});
+  EXPECT_EQ(aborted.owner, kSource);
+  EXPECT_EQ(aborted.epoch, UnitEpoch{1});
+  EXPECT_EQ(Opened(aborted, kTarget)->move, MoveId{2});
+}
+
+TEST(UnitRecordChange, CommitAfterAbortIsRefusedAndSoIsAbortAfterCommit) {
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(Committed(*Aborted(Open(), MoveId{1}), MoveId{1}).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(Aborted(*Committed(Open(), MoveId{1}), MoveId{1}).status()));
+}
+
+TEST(UnitRecordChange, AnotherMovesCommitAbortAndCleanupAreRefused) {
+  EXPECT_FALSE(Committed(Open(), MoveId{2}).ok());
+  EXPECT_FALSE(Aborted(Open(), MoveId{2}).ok());
+  EXPECT_FALSE(Cleaned(*Committed(Open(), MoveId{1}), MoveId{2}).ok());
+}
+
+TEST(UnitRecordChange, OpenNeedsAnEndedMoveAndAnotherNode) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(Opened(Open(), kTarget).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Opened(*Committed(Open(), MoveId{1}), kSource).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Opened(Fresh(), kSource).status()));
+}
+
+TEST(UnitRecordOrder, EachChangeIsNewerThanWhatItChanged) {
+  const UnitRecord open = Open();
+  const UnitRecord committed = *Committed(open, MoveId{1});
+  EXPECT_TRUE(IsNewer(open, Fresh()));
+  EXPECT_TRUE(IsNewer(*Aborted(open, MoveId{1}), open));
+  EXPECT_TRUE(IsNewer(committed, open));
+  EXPECT_TRUE(IsNewer(*Cleaned(committed, MoveId{1}), committed));
+  EXPECT_FALSE(IsNewer(open, open));
+}
+
+TEST(UnitRecordSays, OnlyAnAbortOrALaterMoveEndsAMove) {
+  EXPECT_FALSE(SaysEndedWithoutCommit(Open(), MoveId{1}));
+  EXPECT_TRUE(SaysEndedWithoutCommit(*Aborted(Open(), MoveId{1}), MoveId{1}));
+  EXPECT_FALSE(SaysEndedWithoutCommit(*Committed(Open(), MoveId{1}), MoveId{1}));
+  EXPECT_TRUE(SaysEndedWithoutCommit(*Opened(*Aborted(Open(), MoveId{1}), kTarget), MoveId{1}));
+}
+
+}  // namespace
+}  // namespace embla

@@ -1,0 +1,72 @@
+#include "server/migration/unit_windows.h"
+
+#include <random>
+#include <set>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace embla {
+namespace {
+
+using Verdict = UnitWindows::Verdict;
+constexpr SessionId kSession{7};
+
+TEST(UnitWindowsClassify, RecordedIsAppliedAndOtherSessionsAreNot) {
+  UnitWindows windows;
+  windows.Record(kSession, UpdateSeq{3}, UpdateSeq{1});
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{3}, UpdateSeq{1}), Verdict::kApplied);
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{2}, UpdateSeq{1}), Verdict::kNew);
+  EXPECT_EQ(windows.Classify(SessionId{8}, UpdateSeq{3}, UpdateSeq{1}), Verdict::kNew);
+}
+
+TEST(UnitWindowsClassify, WindowIs256WideFromTheFirstIncomplete) {
+  const UnitWindows windows;
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{256}, UpdateSeq{1}), Verdict::kNew);
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{257}, UpdateSeq{1}), Verdict::kTooNew);
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{257}, UpdateSeq{2}), Verdict::kNew);
+  EXPECT_EQ(windows.Classify(kSession, UpdateSeq{1}, UpdateSeq{2}), Verdict::kApplied);
+}
+
+TEST(UnitWindowsFromSessions, RestoresWhatTravelledAndRefusesDisorder) {
+  UnitWindows windows;
+  windows.Record(SessionId{2}, UpdateSeq{5}, UpdateSeq{4});
+  windows.Record(SessionId{1}, UpdateSeq{1}, UpdateSeq{1});
+  std::vector<SessionWindow> sessions(windows.sessions().begin(), windows.sessions().end());
+  EXPECT_EQ(*UnitWindows::FromSessions(sessions), windows);
+  std::swap(sessions[0], sessions[1]);
+  EXPECT_TRUE(absl::IsInvalidArgument(UnitWindows::FromSessions(sessions).status()));
+}
+
+TEST(UnitWindowsForget, SessionStartsAnew) {
+  UnitWindows windows;
+  windows.Record(kSession, UpdateSeq{1}, UpdateSeq{1});
+  windows.Forget(kSession);
+  EXPECT_EQ(windows, UnitWindows());
+}
+
+// Against a set of all seqs ever recorded.
+TEST(UnitWindowsModel, RandomSeqsAreAppliedOnce) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    UnitWindows windows;
+    std::set<std::uint64_t> recorded;
+    std::uint64_t floor = 1;
+    for (int i = 0; i < 5000; ++i) {
+      if (random() % 8 == 0) floor += random() % (random() % 50 == 0 ? 600 : 4);
+      const std::uint64_t seq = floor + random() % 300;
+      const Verdict verdict = windows.Classify(kSession, UpdateSeq{seq}, UpdateSeq{floor});
+      const Verdict want = seq - floor >= 256       ? Verdict::kTooNew
+                           : recorded.contains(seq) ? Verdict::kApplied
+                                                    : Verdict::kNew;
+      ASSERT_EQ(verdict, want) << "seq " << seq << " floor " << floor;
+      if (verdict != Verdict::kNew) continue;
+      windows.Record(kSession, UpdateSeq{seq}, UpdateSeq{floor});
+      recorded.insert(seq);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace embla

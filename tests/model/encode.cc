@@ -1,0 +1,155 @@
+#include "tests/model/encode.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace embla::model {
+namespace {
+
+// Numbers of a small world fit one byte; larger ones are escaped.
+class Encoder {
+ public:
+  void Put(std::uint64_t value) {
+    if (value < 0xff) {
+      out_.push_back(static_cast<char>(value));
+      return;
+    }
+    out_.push_back('\xff');
+    for (int i = 0; i < 8; ++i) out_.push_back(static_cast<char>(value >> (8 * i)));
+  }
+  template <typename Id>
+  requires std::is_enum_v<Id>
+  void Put(Id id) { Put(static_cast<std::uint64_t>(id)); }
+
+  void Put(const UnitRecord& r) {
+    Put(r.owner), Put(r.epoch), Put(r.committed), Put(r.move), Put(r.phase), Put(r.source);
+    Put(r.target);
+  }
+  void Put(const UnitWindows& windows) {
+    Put(std::uint64_t{windows.sessions().size()});
+    for (const SessionWindow& w : windows.sessions()) Put(w.session), Put(w.floor), Put(w.words[0]);
+  }
+  void Put(const ChunkVersions& versions) {
+    for (const Lsn version : versions) Put(version);
+  }
+  template <typename Value, std::size_t size>
+  void Put(const std::array<Value, size>& rows) {
+    for (const Value value : rows) Put(std::uint64_t{static_cast<std::uint8_t>(value + 1)});
+  }
+  void Put(const UnitDurable& d) {
+    Put(d.epoch), Put(d.frozen), Put(d.min_move), Put(d.retained), Put(d.lsn), Put(d.windows);
+    Put(d.touched), Put(std::uint64_t{d.import.has_value()});
+    if (!d.import.has_value()) return;
+    Put(d.import->move), Put(d.import->source), Put(d.import->source_epoch);
+    Put(std::uint64_t{d.import->is_sealed}), Put(d.import->lsn), Put(d.import->windows);
+  }
+  void Put(const UnitState& s) {
+    Put(s.durable), Put(s.written), Put(s.freezing), Put(s.sent), Put(s.sent_move), Put(s.staged);
+    Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
+  }
+  // The log's content differs from the state's durable part only where a guard is gone.
+  void Put(const NodeWorld& n) {
+    Put(n.state), Put(n.rows), Put(n.row_lsn), Put(n.staged), Put(std::uint64_t{n.admitted});
+    Put(std::uint64_t{n.deciding.size()});
+    for (const auto& [lsn, update] : n.deciding) Put(std::uint64_t(update));
+    const bool differs = n.logged != n.state.durable;
+    Put(std::uint64_t{differs});
+    if (differs) Put(n.logged);
+  }
+  void PutWithoutMessages(const UnitWorld& u) {
+    Put(u.record), Put(std::uint64_t{u.is_covered}), Put(std::uint64_t(u.retainer));
+    for (const NodeWorld& node : u.nodes) Put(node);
+    for (const CoordinatedUnit& c : u.coordinators) Put(c.record);
+    Put(std::uint64_t{u.acked}), Put(std::uint64_t{u.broken.size()});
+  }
+  void PutMessages(const UnitWorld& u) {
+    Put(std::uint64_t{u.messages.size()});
+    for (const std::uint16_t id : u.messages) Put(std::uint64_t{id});
+  }
+  void Put(const RecordFact& m) { Put(m.record); }
+  void Put(const FreezeFact& m) { Put(m.record); }
+  void Put(const PullFact& m) {
+    Put(m.from), Put(m.pull.move), Put(m.pull.epoch), Put(m.pull.held);
+    Put(std::uint64_t{m.pull.credit}), Put(std::uint64_t{m.pull.resend});
+  }
+  void Put(const ChunkFact& m) {
+    Put(m.chunk.move), Put(std::uint64_t{m.chunk.chunk}), Put(m.chunk.base), Put(m.chunk.version);
+    Put(m.rows);
+  }
+  void Put(const FinalCut& m) { Put(m.move), Put(m.lsn), Put(m.needed), Put(m.windows); }
+  void Put(const MoveReport& m) { Put(m.kind), Put(m.move); }
+  void Put(const PutFact& m) { Put(m.expected), Put(m.desired); }
+
+  std::string Take() && { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+std::string Versions(const ChunkVersions& versions) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(versions, " ", [](std::string* out, Lsn v) { absl::StrAppend(out, ToInt(v)); }),
+      "]");
+}
+
+std::string Words(const RecordFact& m) { return absl::StrCat("record ", ToString(m.record)); }
+std::string Words(const FreezeFact& m) {
+  return absl::StrCat("freeze for move ", ToInt(m.record.move));
+}
+std::string Words(const PullFact& m) {
+  return absl::StrCat("pull for move ", ToInt(m.pull.move), " holding ", Versions(m.pull.held),
+                      m.pull.resend ? ", send again" : "");
+}
+std::string Words(const ChunkFact& m) {
+  std::string rows = absl::StrJoin(m.rows, " ", [](std::string* out, std::int8_t row) {
+    absl::StrAppend(out, row == kAbsent ? "-" : absl::StrCat(static_cast<int>(row)));
+  });
+  return absl::StrCat("chunk ", m.chunk.chunk, " of move ", ToInt(m.chunk.move), ", base ",
+                      ToInt(m.chunk.base), " version ", ToInt(m.chunk.version), " rows [", rows,
+                      "]");
+}
+std::string Words(const FinalCut& m) {
+  return absl::StrCat("final cut of move ", ToInt(m.move), " at lsn ", ToInt(m.lsn), " needing ",
+                      Versions(m.needed), " with ", m.windows.sessions().size(), " windows");
+}
+std::string Words(const MoveReport& m) {
+  constexpr const char* kNames[] = {"caught up", "sealed", "refused", "covered"};
+  return absl::StrCat("report: move ", ToInt(m.move), " ", kNames[static_cast<int>(m.kind)]);
+}
+std::string Words(const PutFact& m) {
+  return absl::StrCat("put ", ToString(m.expected), " => ", ToString(m.desired));
+}
+
+}  // namespace
+
+std::string Encode(const World& world) {
+  Encoder encoder;
+  for (const UnitWorld& unit : world) {
+    encoder.PutWithoutMessages(unit);
+    encoder.PutMessages(unit);
+  }
+  return std::move(encoder).Take();
+}
+
+std::string EncodeWithoutMessages(const World& world) {
+  Encoder encoder;
+  for (const UnitWorld& unit : world) encoder.PutWithoutMessages(unit);
+  return std::move(encoder).Take();
+}
+
+std::string Encode(const Message& message) {
+  Encoder encoder;
+  encoder.Put(std::uint64_t{message.body.index()});
+  encoder.Put(static_cast<std::uint64_t>(message.to));
+  std::visit([&encoder](const auto& body) { encoder.Put(body); }, message.body);
+  return std::move(encoder).Take();
+}
+
+std::string ToString(const Message& message) {
+  return std::visit([](const auto& body) { return Words(body); }, message.body);
+}
+
+}  // namespace embla::model

@@ -1,0 +1,16 @@
+// The one byte string of a world, for telling worlds apart; and words for messages in traces.
+#pragma once
+
+#include <string>
+
+#include "tests/model/world.h"
+
+namespace embla::model {
+
+std::string Encode(const World& world);
+// All of it but the messages.
+std::string EncodeWithoutMessages(const World& world);
+std::string Encode(const Message& message);
+std::string ToString(const Message& message);
+
+}  // namespace embla::model

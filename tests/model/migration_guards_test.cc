@@ -1,0 +1,105 @@
+// Every guard of the protocol is taken away once, and the checker must find what it prevents.
+#include <cstdio>
+#include <ostream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/model/search.h"
+
+namespace embla::model {
+namespace {
+
+struct RemovedGuard {
+  const char* name;
+  bool Guards::*guard;
+  ModelConfig config;  // Small, and large enough to show it.
+  bool checks_progress = false;
+  const char* why;  // The first thing that goes wrong.
+};
+
+void PrintTo(const RemovedGuard& removed, std::ostream* out) { *out << removed.name; }
+
+ModelConfig Of(int moves, int updates) {
+  ModelConfig config;
+  config.moves = moves;
+  config.updates = updates;
+  return config;
+}
+ModelConfig WithDeadlines(ModelConfig config) { return config.has_deadlines = true, config; }
+ModelConfig WithSlowWrites(ModelConfig config) { return config.has_slow_writes = true, config; }
+ModelConfig WithPartialLoss(ModelConfig config) { return config.has_partial_loss = true, config; }
+ModelConfig WithLateCover(ModelConfig config) { return config.has_late_cover = true, config; }
+ModelConfig WithoutCrashes(ModelConfig config) { return config.has_crashes = false, config; }
+ModelConfig WithLosses(ModelConfig config) { return config.is_lossy = true, config; }
+
+constexpr char kLost[] = "update 0 was acknowledged and is lost";
+constexpr char kTwice[] = "update 0 was applied twice";
+constexpr char kTwoWriters[] = "two nodes take updates of one unit";
+constexpr char kNoLookups[] = "no node can answer lookups";
+constexpr char kUncovered[] = "the old copy went before the new one was covered";
+
+const RemovedGuard kRemovedGuards[] = {
+    {"dedup_checked", &Guards::dedup_checked, Of(0, 1), false, kTwice},
+    {"fence_at_apply", &Guards::fence_at_apply, Of(1, 1), false, kLost},
+    {"unfreeze_by_record", &Guards::unfreeze_by_record, WithDeadlines(Of(1, 1)), false, kLost},
+    {"freeze_persisted", &Guards::freeze_persisted, Of(1, 1), false, kTwoWriters},
+    {"version_is_applied", &Guards::version_is_applied, WithSlowWrites(Of(1, 1)), false, kLost},
+    {"windows_travel", &Guards::windows_travel, Of(1, 1), false, kTwice},
+    {"source_min_move", &Guards::source_min_move, WithoutCrashes(WithDeadlines(Of(2, 1))), false,
+     kLost},
+    {"trim_waits_for_cleanup", &Guards::trim_waits_for_cleanup, WithLateCover(Of(1, 0)), false,
+     kUncovered},
+    {"target_min_move", &Guards::target_min_move, Of(2, 0), false, kTwoWriters},
+    {"chunk_order", &Guards::chunk_order, Of(1, 1), false, kLost},
+    {"delta_base", &Guards::delta_base, WithPartialLoss(Of(1, 2)), false, kLost},
+    {"seal_checks_chunks", &Guards::seal_checks_chunks, WithPartialLoss(Of(1, 1)), false, kLost},
+    {"seal_persisted", &Guards::seal_persisted, Of(1, 0), false,
+     "the log installs an import that it never sealed"},
+    {"activate_on_record", &Guards::activate_on_record, WithDeadlines(Of(1, 0)), false,
+     kTwoWriters},
+    {"compare_and_put", &Guards::compare_and_put, WithDeadlines(Of(1, 1)), false,
+     "the record went back in time"},
+    {"commit_needs_open", &Guards::commit_needs_open, WithDeadlines(Of(1, 1)), false, kNoLookups},
+    {"commit_matches_move", &Guards::commit_matches_move, WithoutCrashes(WithDeadlines(Of(2, 1))),
+     false, kNoLookups},
+    {"cleanup_waits_for_cover", &Guards::cleanup_waits_for_cover, WithLateCover(Of(1, 0)), false,
+     kUncovered},
+    {"open_waits_for_cleanup", &Guards::open_waits_for_cleanup, WithLateCover(Of(2, 0)), false,
+     kUncovered},
+    {"facts_are_repeated", &Guards::facts_are_repeated, WithLosses(WithoutCrashes(Of(1, 1))), true,
+     "no way on: updates can never all be acknowledged"},
+};
+
+class MigrationGuards : public testing::TestWithParam<RemovedGuard> {};
+
+TEST_P(MigrationGuards, RemovalIsCaughtWithATrace) {
+  ModelConfig config = GetParam().config;
+  config.guards.*GetParam().guard = false;
+  const SearchResult result = Search(config, {.checks_progress = GetParam().checks_progress});
+  std::printf("without %s: %s\n", GetParam().name, ToString(result).c_str());
+  ASSERT_TRUE(result.counterexample.has_value());
+  EXPECT_EQ(result.counterexample->why, GetParam().why);
+  EXPECT_FALSE(result.counterexample->trace.empty());
+}
+
+// The same worlds with the guard in place: it is the removal that breaks them.
+TEST_P(MigrationGuards, NothingBreaksWithIt) {
+  const SearchResult result =
+      Search(GetParam().config, {.checks_progress = GetParam().checks_progress});
+  EXPECT_FALSE(result.counterexample.has_value()) << ToString(result);
+  EXPECT_TRUE(result.is_complete);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, MigrationGuards, testing::ValuesIn(kRemovedGuards),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(MigrationGuardsList, EveryGuardIsRemovedOnce) {
+  ASSERT_EQ(std::size(kRemovedGuards), kGuardNames.size());
+  for (std::size_t i = 0; i < kGuardNames.size(); ++i) {
+    EXPECT_EQ(kRemovedGuards[i].name, kGuardNames[i].name);
+    EXPECT_TRUE(kRemovedGuards[i].guard == kGuardNames[i].guard);
+  }
+}
+
+}  // namespace
+}  // namespace embla::model

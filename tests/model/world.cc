@@ -1,0 +1,256 @@
+#include "tests/model/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "tests/model/encode.h"
+
+namespace embla::model {
+namespace {
+
+NodeId IdOf(int node) { return NodeId{static_cast<std::uint32_t>(node + 1)}; }
+int IndexOf(NodeId id) { return static_cast<int>(ToInt(id)) - 1; }
+
+}  // namespace
+
+NodeContext Model::ContextOf(int node) const {
+  return {.self = IdOf(node),
+          .chunks = config_.chunks,
+          .credit_chunks = config_.credit,
+          .behind_max = config_.behind_max,
+          .guards = config_.guards};
+}
+
+World Model::Initial() const {
+  UnitWorld unit;
+  unit.record.owner = IdOf(0);
+  for (int n = 0; n < config_.nodes; ++n) {
+    NodeWorld node;
+    if (n == 0) {
+      node.logged = FreshUnit(config_.chunks);
+      node.row_lsn.fill(1);
+    }
+    node.state = Recovered(node.logged, {}, config_.chunks);
+    node.logged = node.state.durable;
+    unit.nodes.push_back(std::move(node));
+  }
+  unit.coordinators.resize(config_.coordinators);
+  return World(config_.units, unit);
+}
+
+void Model::Take(const Step& step, World& world) {
+  UnitWorld& unit = world[step.unit];
+  switch (step.kind) {
+    case StepKind::kUpdate:
+      return TakeUpdate(unit, step.node, step.arg);
+    case StepKind::kAdmit:
+      unit.nodes[step.node].admitted |= 1 << step.arg;
+      return;
+    case StepKind::kWritten:
+      return TakeWritten(unit, step.node);
+    case StepKind::kDeliver:
+      return Deliver(unit, Message(messages_[step.arg]), step.node);
+    case StepKind::kReserved:
+    case StepKind::kRefused:
+      StepAt(
+          unit, step.node,
+          ReservedEvent{unit.nodes[step.node].state.reserving, step.kind == StepKind::kReserved});
+      return;
+    case StepKind::kCoordinatorTick:
+      return Coordinate(unit, step.node, CoordinatorTick{});
+    case StepKind::kCoordinatorRestart:
+      unit.coordinators[step.node] = CoordinatedUnit();
+      return;
+    case StepKind::kStart:
+      return Coordinate(unit, step.node, StartMove{IdOf(step.arg)});
+    case StepKind::kCancel:
+      return Coordinate(unit, step.node, CancelMove{});
+    case StepKind::kFreezeDeadline:
+      StepAt(unit, step.node, FreezeDeadline{});
+      return;
+    case StepKind::kCovered:
+      return Cover(unit, step.node);
+    case StepKind::kNodeTick:
+      StepAt(unit, step.node, NodeTick{});
+      return;
+    case StepKind::kCrash:
+    case StepKind::kCrashLosingStaged:
+      for (UnitWorld& each : world) Crash(each, step.node, step.kind == StepKind::kCrash);
+      return;
+    case StepKind::kLoseMessages:
+      for (UnitWorld& each : world) each.messages.clear();
+      return;
+  }
+}
+
+UpdatePart Model::PartOf(const UnitWorld& unit, int update) const {
+  return {.session = SessionId{static_cast<std::uint64_t>(update % config_.sessions + 1)},
+          .seq = UpdateSeq{static_cast<std::uint64_t>(update / config_.sessions + 1)},
+          .first_incomplete = UpdateSeq{1},
+          .epoch = UnitEpoch{0},
+          .chunks = {static_cast<std::uint32_t>(update) % config_.chunks}};
+}
+
+void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
+  const UpdatePart part = PartOf(unit, update);
+  const std::optional<PartAnswer> answer = StepAt(unit, node, part);
+  NodeWorld& at = unit.nodes[node];
+  at.admitted &= ~(1 << update);
+  if (answer->status == PartStatus::kApplied) at.deciding.emplace_back(answer->lsn, update);
+  if (!at.deciding.empty() && !config_.has_slow_writes) return TakeWritten(unit, node);
+  if (answer->status == PartStatus::kDuplicate && at.state.written >= answer->lsn) {
+    unit.acked |= 1 << update;
+  }
+}
+
+void Model::TakeWritten(UnitWorld& unit, int node) {
+  NodeWorld& at = unit.nodes[node];
+  const auto [lsn, update] = at.deciding.front();
+  at.deciding.erase(at.deciding.begin());
+  ++at.rows[update];
+  at.row_lsn[update] = static_cast<std::uint8_t>(ToInt(lsn));
+  unit.acked |= 1 << update;
+  StepAt(unit, node, WrittenEvent{lsn});
+}
+
+void Model::Cover(UnitWorld& unit, int node) {
+  if (unit.record.epoch == unit.nodes[node].state.durable.epoch) unit.is_covered = true;
+  StepAt(unit, node, CoveredEvent{});
+}
+
+void Model::Deliver(UnitWorld& unit, const Message& message, int node) {
+  if (const auto* record = std::get_if<RecordFact>(&message.body)) {
+    StepAt(unit, node, RecordEvent{record->record});
+  } else if (const auto* freeze = std::get_if<FreezeFact>(&message.body)) {
+    StepAt(unit, node, FreezeEvent{freeze->record});
+  } else if (const auto* pull = std::get_if<PullFact>(&message.body)) {
+    StepAt(unit, node, PullEvent{pull->from, pull->pull});
+  } else if (const auto* chunk = std::get_if<ChunkFact>(&message.body)) {
+    StepAt(unit, node, ChunkEvent{chunk->chunk}, &chunk->rows);
+  } else if (const auto* cut = std::get_if<FinalCut>(&message.body)) {
+    StepAt(unit, node, FinalEvent{*cut});
+  } else if (const auto* report = std::get_if<MoveReport>(&message.body)) {
+    Coordinate(unit, node, ReportEvent{*report});
+  } else {
+    Put(unit, std::get<PutFact>(message.body));
+  }
+}
+
+void Model::Put(UnitWorld& unit, const PutFact& put) {
+  if (put.expected != unit.record && config_.guards.compare_and_put) return;
+  if (put.desired == unit.record) return;
+  if (!IsNewer(put.desired, unit.record)) unit.broken = "the record went back in time";
+  if (put.desired.committed != unit.record.committed) {
+    unit.is_covered = false;
+    unit.retainer = IndexOf(put.desired.source);
+  }
+  unit.record = put.desired;
+  Send(unit, {.to = 0, .body = RecordFact{unit.record}});
+}
+
+// What was logged is replayed; an import not sealed may have lost any part that was not synced.
+void Model::Crash(UnitWorld& unit, int node, bool keeps_staged) {
+  NodeWorld& at = unit.nodes[node];
+  for (const auto& [lsn, update] : at.deciding) {
+    ++at.rows[update];
+    at.row_lsn[update] = static_cast<std::uint8_t>(ToInt(lsn));
+  }
+  at.deciding.clear();
+  at.admitted = 0;
+  const bool is_sealed = at.logged.import.has_value() && at.logged.import->is_sealed;
+  ChunkVersions staged = keeps_staged ? at.state.staged : ChunkVersions();
+  if (!keeps_staged && !is_sealed) at.staged = {};
+  at.state = Recovered(at.logged, std::move(staged), config_.chunks);
+  if (Owns(at.state) && !config_.has_late_cover) Cover(unit, node);
+}
+
+std::optional<PartAnswer> Model::StepAt(UnitWorld& unit, int node, const NodeEvent& event,
+                                        const Rows* chunk_rows) {
+  NodeStep step = StepNode(ContextOf(node), std::move(unit.nodes[node].state), event);
+  unit.nodes[node].state = std::move(step.state);
+  for (const NodeAction& action : step.actions) Execute(unit, node, action, chunk_rows);
+  return step.answer;
+}
+
+void Model::LogAt(UnitWorld& unit, int node, const LogRecord& record) {
+  UnitDurable& logged = unit.nodes[node].logged;
+  const bool is_sealed = logged.import.has_value() && logged.import->is_sealed;
+  if (std::holds_alternative<OwnRecord>(record) && !is_sealed) {
+    unit.broken = "the log installs an import that it never sealed";
+    return;
+  }
+  Replay(record, logged);
+}
+
+void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const Rows* chunk_rows) {
+  NodeWorld& at = unit.nodes[node];
+  if (const auto* log = std::get_if<LogAction>(&action)) {
+    LogAt(unit, node, log->record);
+  } else if (const auto* pull = std::get_if<SendPull>(&action)) {
+    Send(unit, {IndexOf(pull->to), PullFact{IdOf(node), pull->pull}});
+  } else if (const auto* send = std::get_if<SendChunk>(&action)) {
+    ChunkFact fact{send->chunk, {}};
+    for (int k = 0; k < kUpdatesMax; ++k) {
+      const bool is_in = k < config_.updates && k % config_.chunks == send->chunk.chunk &&
+                         at.row_lsn[k] > ToInt(send->chunk.base);
+      fact.rows[k] = is_in ? at.rows[k] : kAbsent;
+    }
+    Send(unit, {IndexOf(send->to), fact});
+  } else if (const auto* cut = std::get_if<SendFinal>(&action)) {
+    Send(unit, {IndexOf(cut->to), cut->cut});
+  } else if (const auto* report = std::get_if<SendReport>(&action)) {
+    Send(unit, {0, report->report});
+  } else if (const auto* put = std::get_if<PutRecord>(&action)) {
+    Send(unit, {0, PutFact{put->expected, put->desired}});
+  } else if (std::holds_alternative<ReadRecord>(action)) {
+    Send(unit, {0, RecordFact{unit.record}});
+  } else if (std::holds_alternative<StageChunk>(action)) {
+    for (int k = 0; k < kUpdatesMax; ++k) {
+      if ((*chunk_rows)[k] != kAbsent) at.staged[k] = (*chunk_rows)[k];
+    }
+  } else if (std::holds_alternative<ReserveImport>(action)) {
+    if (!config_.has_refusals) StepAt(unit, node, ReservedEvent{at.state.reserving, true});
+  } else if (std::holds_alternative<InstallStaged>(action)) {
+    at.rows = at.staged;
+    at.staged = {};
+    at.row_lsn.fill(static_cast<std::uint8_t>(ToInt(at.state.durable.lsn)));
+    if (!config_.has_late_cover) Cover(unit, node);
+  } else if (std::holds_alternative<DiscardStaged>(action)) {
+    at.staged = {};
+  } else if (std::holds_alternative<TrimRows>(action)) {
+    at.rows = {};
+    at.row_lsn = {};
+  }
+}
+
+void Model::Coordinate(UnitWorld& unit, int coordinator, const CoordinatorEvent& event) {
+  CoordinatorStep step = StepCoordinator(unit.coordinators[coordinator], event, config_.guards);
+  unit.coordinators[coordinator] = step.state;
+  for (const CoordinatorAction& action : step.actions) {
+    if (const auto* put = std::get_if<PutToStore>(&action)) {
+      Send(unit, {0, PutFact{put->expected, put->desired}});
+    } else if (const auto* record = std::get_if<TellRecord>(&action)) {
+      Send(unit, {0, RecordFact{record->record}});
+    } else if (const auto* freeze = std::get_if<TellFreeze>(&action)) {
+      Send(unit, {IndexOf(freeze->to), FreezeFact{freeze->record}});
+    } else {
+      Coordinate(unit, coordinator, StoredRecord{unit.record});
+    }
+  }
+}
+
+void Model::Send(UnitWorld& unit, Message message) {
+  const std::string key = Encode(message);
+  const auto [it, is_new] =
+      message_ids_.try_emplace(key, static_cast<std::uint16_t>(messages_.size()));
+  if (is_new) {
+    EMBLA_CHECK(messages_.size() < 0xffff);
+    messages_.push_back(std::move(message));
+  }
+  auto& ids = unit.messages;
+  const auto at = std::lower_bound(ids.begin(), ids.end(), it->second);
+  if (at == ids.end() || *at != it->second) ids.insert(at, it->second);
+}
+
+}  // namespace embla::model

@@ -1,0 +1,173 @@
+// The world that the model checker explores: nodes, coordinators, store, network and trainers
+// around the production transition functions of server/migration. A value; every step is
+// deterministic.
+//
+// The network never takes a message out: that covers loss (never delivered), delay, reordering and
+// duplication. kLoseMessages empties it, so that progress may not lean on a message kept for ever.
+// Rows are modelled by counting: update k has a row of its own, in chunk k mod chunks, that counts
+// how many times k was applied to it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/migration/coordinator_step.h"
+#include "server/migration/guards.h"
+#include "server/migration/node_step.h"
+#include "server/migration/unit_record.h"
+
+namespace embla::model {
+
+inline constexpr int kUpdatesMax = 4;
+
+struct ModelConfig {
+  int nodes = 2;
+  int units = 1;
+  int updates = 1;
+  int sessions = 1;
+  int coordinators = 1;
+  std::uint32_t chunks = 1;
+  std::uint32_t credit = 1;
+  std::uint32_t behind_max = 0;
+  int moves = 1;                  // Opened at most.
+  bool has_crashes = true;        // Nodes and coordinators die and restart.
+  bool is_lossy = false;          // kLoseMessages, and the ticks that make up for it.
+  bool has_deadlines = false;     // Sources and operators abort.
+  bool has_refusals = false;      // A target may have no room.
+  bool has_slow_writes = false;   // Rows are written some time after the update was decided.
+  bool has_late_cover = false;    // The new copy is covered some time after the commit.
+  bool has_partial_loss = false;  // A dying target may lose staged chunks.
+  Guards guards = {};
+};
+
+// By update; kAbsent: the row is not among those sent.
+using Rows = std::array<std::int8_t, kUpdatesMax>;
+inline constexpr std::int8_t kAbsent = -1;
+
+struct RecordFact {
+  UnitRecord record;
+};
+struct FreezeFact {
+  UnitRecord record;
+};
+struct PullFact {
+  NodeId from{};
+  Pull pull;
+};
+struct ChunkFact {
+  Chunk chunk;
+  Rows rows;
+};
+struct PutFact {
+  UnitRecord expected;
+  UnitRecord desired;
+};
+struct Message {
+  int to = 0;  // Node; facts about the record and what goes to store or coordinator: 0.
+  std::variant<RecordFact, FreezeFact, PullFact, ChunkFact, FinalCut, MoveReport, PutFact> body;
+};
+
+struct NodeWorld {
+  UnitState state;
+  UnitDurable logged;  // What replaying the log yields.
+  Rows rows = {};
+  std::array<std::uint8_t, kUpdatesMax> row_lsn = {};
+  std::vector<std::pair<Lsn, int>> deciding;  // Decided and logged, rows not written yet.
+  Rows staged = {};
+  std::uint8_t admitted = 0;  // By update: passed the first check. Tracked if that matters.
+};
+
+struct UnitWorld {
+  UnitRecord record;       // The store's.
+  bool is_covered = true;  // The owner's copy survives on its own.
+  int retainer = 0;        // Who must keep the old copy until then.
+  std::vector<NodeWorld> nodes;
+  std::vector<CoordinatedUnit> coordinators;
+  std::vector<std::uint16_t> messages;  // Of Model::message(), ascending.
+  std::uint8_t acked = 0;               // By update.
+  std::string broken;                   // What a step found that can never be right.
+};
+
+using World = std::vector<UnitWorld>;
+
+enum class StepKind : std::uint8_t {
+  kUpdate,
+  kAdmit,
+  kWritten,
+  kDeliver,
+  kReserved,
+  kRefused,
+  kCoordinatorTick,
+  kCoordinatorRestart,
+  kStart,
+  kCancel,
+  kFreezeDeadline,
+  kCovered,
+  kNodeTick,
+  kCrash,
+  kCrashLosingStaged,
+  kLoseMessages,
+};
+
+struct Step {
+  StepKind kind{};
+  int unit = 0;
+  int node = 0;  // Or coordinator.
+  int arg = 0;   // Update, message or target.
+};
+
+class Model {
+ public:
+  explicit Model(const ModelConfig& config) : config_(config) {}
+
+  const ModelConfig& config() const { return config_; }
+  World Initial() const;
+  // In a fixed order.
+  std::vector<Step> EnabledSteps(const World& world) const;
+  void Take(const Step& step, World& world);
+  std::string Describe(const Step& step) const;
+
+  // What is wrong with `world`, if anything.
+  std::optional<std::string> Violation(const World& world) const;
+  // All updates acknowledged, no move under way, the owner takes updates.
+  bool IsGoal(const World& world) const;
+
+  const Message& message(int id) const { return messages_[id]; }
+
+ private:
+  NodeContext ContextOf(int node) const;
+  UpdatePart PartOf(const UnitWorld& unit, int update) const;
+  void AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps) const;
+  void AddNodeSteps(const UnitWorld& unit, int index, int node, std::vector<Step>& steps) const;
+  void AddDeliveries(const UnitWorld& unit, int index, std::vector<Step>& steps) const;
+
+  void TakeUpdate(UnitWorld& unit, int node, int update);
+  void TakeWritten(UnitWorld& unit, int node);
+  void Cover(UnitWorld& unit, int node);
+  void Deliver(UnitWorld& unit, const Message& message, int node);
+  void DeliverChunk(UnitWorld& unit, int node, const ChunkFact& fact);
+  void Put(UnitWorld& unit, const PutFact& put);
+  void Crash(UnitWorld& unit, int node, bool keeps_staged);
+  // Steps node or coordinator and carries its actions out.
+  std::optional<PartAnswer> StepAt(UnitWorld& unit, int node, const NodeEvent& event,
+                                   const Rows* chunk_rows = nullptr);
+  void Execute(UnitWorld& unit, int node, const NodeAction& action, const Rows* chunk_rows);
+  void LogAt(UnitWorld& unit, int node, const LogRecord& record);
+  void Coordinate(UnitWorld& unit, int coordinator, const CoordinatorEvent& event);
+  void Send(UnitWorld& unit, Message message);
+
+  std::optional<std::string> ViolationOf(const UnitWorld& unit) const;
+  std::optional<std::string> LookupViolation(const UnitWorld& unit) const;
+
+  const ModelConfig config_;
+  std::vector<Message> messages_;
+  std::map<std::string, std::uint16_t> message_ids_;
+};
+
+}  // namespace embla::model
