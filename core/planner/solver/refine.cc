@@ -61,21 +61,10 @@ void Refiner::Run(Ticks goal, std::int64_t budget) {
   }
 }
 
-std::vector<Refiner::Change> Refiner::FindChanges() {
-  struct Donor {
-    std::int64_t freed;
-    Ticks lost;
-    std::uint32_t table, option;
-  };
-  std::int64_t free = 0;
-  for (std::uint32_t d = 0; d < machine_.devices(); ++d) free += FreeBytes(*layout_, d);
-  std::vector<Donor> donors;
-  struct Better {
-    Ticks saved;
-    std::int64_t bytes;
-    std::uint32_t table, option;
-  };
-  std::vector<Better> better;
+// Options that save work, by bytes descending, and options that free bytes for little work, by
+// freed bytes descending.
+Refiner::Offers Refiner::FindOffers() {
+  Offers offers;
   const Ticks least = static_cast<Ticks>(Work(*layout_) >> kLeastShift);
   Ticks most = 0;
   for (std::uint32_t t = 0; t < options_.tables(); ++t) {
@@ -86,33 +75,40 @@ std::vector<Refiner::Change> Refiner::FindChanges() {
       const std::int64_t more = options[o].bytes[0] * options[o].shards - bytes;
       const Ticks saved = now.total_work() - options[o].total_work();
       if (saved > least) {
-        better.push_back({saved, more, t, o});
+        offers.better.push_back({saved, more, t, o});
         most = std::max(most, saved);
       } else if (saved <= 0 && more < 0) {
-        donors.push_back({-more, -saved, t, o});
+        offers.donors.push_back({-more, -saved, t, o});
       }
     }
   }
   operations_ += static_cast<std::int64_t>(options_.all.size()) * 2;
-  std::erase_if(donors, [most](const Donor& donor) { return donor.lost >= most; });
-  std::sort(donors.begin(), donors.end(), [](const Donor& a, const Donor& b) {
+  std::erase_if(offers.donors, [most](const Donor& donor) { return donor.lost >= most; });
+  std::sort(offers.donors.begin(), offers.donors.end(), [](const Donor& a, const Donor& b) {
     return std::tie(b.freed, a.lost, a.table, a.option) <
            std::tie(a.freed, b.lost, b.table, b.option);
   });
-  std::sort(better.begin(), better.end(), [](const Better& a, const Better& b) {
+  std::sort(offers.better.begin(), offers.better.end(), [](const Better& a, const Better& b) {
     return std::tie(b.bytes, a.table, a.option) < std::tie(a.bytes, b.table, b.option);
   });
+  return offers;
+}
+
+std::vector<Refiner::Change> Refiner::FindChanges() {
+  const Offers offers = FindOffers();
+  std::int64_t free = 0;
+  for (std::uint32_t d = 0; d < machine_.devices(); ++d) free += FreeBytes(*layout_, d);
   // The donors that lose least of those that free enough, kept up while less and less is needed.
   std::vector<Donor> cheapest;
-  auto next = donors.begin();
+  auto next = offers.donors.begin();
   std::vector<Change> changes;
-  for (const Better& one : better) {
+  for (const Better& one : offers.better) {
     if (one.bytes <= free) {
       changes.push_back({one.saved, one.table, one.option, kNone, 0});
       if (one.bytes <= 0) continue;
     }
     const std::int64_t need = std::max<std::int64_t>(one.bytes - free, 0);
-    for (; next != donors.end() && next->freed >= need; ++next) {
+    for (; next != offers.donors.end() && next->freed >= need; ++next) {
       const auto at = std::upper_bound(cheapest.begin(), cheapest.end(), next->lost,
                                        [](Ticks lost, const Donor& d) { return lost < d.lost; });
       if (at - cheapest.begin() >= static_cast<std::ptrdiff_t>(kDonors)) continue;

@@ -50,6 +50,23 @@ class Refiner {
   };
 
   // The changes that save most, most first.
+  // An option of a table that saves work, and the bytes it takes more.
+  struct Better {
+    Ticks saved;
+    std::int64_t bytes;
+    std::uint32_t table, option;
+  };
+  // One that frees bytes, and the work it costs more.
+  struct Donor {
+    std::int64_t freed;
+    Ticks lost;
+    std::uint32_t table, option;
+  };
+  struct Offers {
+    std::vector<Better> better;
+    std::vector<Donor> donors;
+  };
+  Offers FindOffers();
   std::vector<Change> FindChanges();
   // Whether the change was possible, and kept.
   bool Try(const Change& change, Ticks goal, std::int64_t budget);
