@@ -49,7 +49,6 @@ class Refiner {
     bool swaps = false;
   };
 
-  // The changes that save most, most first.
   // An option of a table that saves work, and the bytes it takes more.
   struct Better {
     Ticks saved;
@@ -67,6 +66,7 @@ class Refiner {
     std::vector<Donor> donors;
   };
   Offers FindOffers();
+  // The changes that save most, most first.
   std::vector<Change> FindChanges();
   // Whether the change was possible, and kept.
   bool Try(const Change& change, Ticks goal, std::int64_t budget);
