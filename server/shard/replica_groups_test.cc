@@ -33,7 +33,8 @@ struct Copy {
 
   bool SameBits(const Copy& other) const {
     const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+      return a.size() == b.size() &&
+             (a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0);
     };
     return same(weights, other.weights) && same(state, other.state);
   }
