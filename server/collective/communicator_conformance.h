@@ -3,6 +3,7 @@
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorConformance, NcclFactory);
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -19,7 +20,7 @@ namespace embla {
 template <typename Factory>
 class CommunicatorConformance : public testing::Test {
  protected:
-  static constexpr std::uint32_t kSizes[] = {1, 2, 3, 4, 8};
+  static constexpr std::array<std::uint32_t, 5> kSizes = {1, 2, 3, 4, 8};
 
   // Runs `rank_body` once per rank, each on its own thread.
   static void OnAllRanks(std::uint32_t size, const std::function<void(Communicator&)>& rank_body) {
