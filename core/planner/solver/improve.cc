@@ -29,24 +29,6 @@ void Improver::Run(Ticks goal, std::int64_t budget) {
   }
 }
 
-bool Improver::MayLie(Layout::Item item, std::uint32_t device) const {
-  if (options_.devices_of(item.table).has[device] == 0) return false;
-  const Layout::Targets& targets = layout_.targets(item.table);
-  const std::uint32_t host = machine_.host_of[device];
-  if (layout_.option(item.table).shape == Shape::kOneHost && targets.size() > 1 &&
-      machine_.host_of[targets[item.shard]] != host) {
-    return false;
-  }
-  const Spread spread = options_.spread_of[item.table];
-  if (spread == Spread::kAny) return true;
-  for (std::uint32_t i = 0; i < targets.size(); ++i) {
-    if (i == item.shard) continue;
-    if (targets[i] == device) return false;
-    if (spread == Spread::kHosts && machine_.host_of[targets[i]] == host) return false;
-  }
-  return true;
-}
-
 void Improver::ChooseTargets(std::uint32_t from, bool by_network, std::size_t count) {
   std::vector<std::pair<Ticks, std::uint32_t>> order;
   order.reserve(machine_.devices());
@@ -90,7 +72,7 @@ void Improver::ConsiderMoves(std::uint32_t from, Ticks peak, Step* best) {
       const Ticks here = Slowed(layout_.work(from) - one.work, machine_.slowdown[from]);
       const Ticks worst = std::max(here, there);
       if (worst >= peak || (best->found && worst >= best->worst)) continue;
-      if (!MayLie(one.item, to) || !layout_.FitsDevice(to, option)) continue;
+      if (!layout_.MayLie(one.item, to) || !layout_.FitsDevice(to, option)) continue;
       *best = {worst, one.item, {}, to, 0, true, false};
     }
   }
@@ -122,7 +104,7 @@ void Improver::ConsiderSwap(const Weighed& a, std::uint32_t from, const Weighed&
       }
     }
   }
-  if (!MayLie(a.item, to) || !MayLie(b.item, from)) return;
+  if (!layout_.MayLie(a.item, to) || !layout_.MayLie(b.item, from)) return;
   *best = {worst, a.item, b.item, to, from, true, true};
 }
 
@@ -190,7 +172,7 @@ bool Improver::LowerNetwork(std::uint32_t host, Ticks peak) {
         const Ticks worst =
             std::max(layout_.LoadWith(to, option), layout_.network(host) - option.host_work);
         if (option.host_work == 0 || worst >= peak || (best.found && worst >= best.worst)) continue;
-        if (!MayLie(item, to) || !layout_.FitsDevice(to, option)) continue;
+        if (!layout_.MayLie(item, to) || !layout_.FitsDevice(to, option)) continue;
         best = {worst, item, {}, to, 0, true, false};
       }
     }

@@ -47,7 +47,6 @@ class Improver {
   void ConsiderSwaps(std::uint32_t from, Ticks peak, std::ptrdiff_t reach, Step* best);
   void ConsiderSwap(const Weighed& a, std::uint32_t from, const Weighed& b, std::uint32_t to,
                     Ticks peak, Step* best);
-  bool MayLie(Layout::Item item, std::uint32_t device) const;
   bool MoveRows(std::uint32_t host, Ticks peak);
   bool SwapRows(std::uint32_t host, Ticks peak);
   // Whether a column block of `in` fits every device of the host once one of `out` has left.

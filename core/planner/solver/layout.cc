@@ -110,6 +110,24 @@ bool Layout::FitsHost(std::uint32_t host, const Option& option, std::uint32_t co
   return true;
 }
 
+bool Layout::MayLie(Item item, std::uint32_t device) const {
+  if (options_.devices_of(item.table).has[device] == 0) return false;
+  const Targets& targets = this->targets(item.table);
+  const std::uint32_t host = machine_.host_of[device];
+  if (this->option(item.table).shape == Shape::kOneHost && targets.size() > 1 &&
+      machine_.host_of[targets[item.shard]] != host) {
+    return false;
+  }
+  const Spread spread = options_.spread_of[item.table];
+  if (spread == Spread::kAny) return true;
+  for (std::uint32_t i = 0; i < targets.size(); ++i) {
+    if (i == item.shard) continue;
+    if (targets[i] == device) return false;
+    if (spread == Spread::kHosts && machine_.host_of[targets[i]] == host) return false;
+  }
+  return true;
+}
+
 Layout::Peak Layout::FindPeak() const {
   Peak peak{-1, 0, false};
   for (std::uint32_t d = 0; d < machine_.devices(); ++d) {

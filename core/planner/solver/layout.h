@@ -62,6 +62,10 @@ class Layout {
     return std::max(load, network(machine_.host_of[device]) + option.host_work);
   }
 
+  // Whether the table's rules and its other shards allow this one on `device`; room is not asked
+  // for.
+  bool MayLie(Item item, std::uint32_t device) const;
+
   // The most loaded device or host network.
   struct Peak {
     Ticks load = 0;

@@ -35,24 +35,6 @@ std::int64_t Shedder::CostOf(Layout::Item item, std::uint32_t to) const {
   return (origin == to ? 0 : bytes_[item.table]) - (was_home ? 0 : bytes_[item.table]);
 }
 
-bool Shedder::MayLie(Layout::Item item, std::uint32_t device) const {
-  if (options_.devices_of(item.table).has[device] == 0) return false;
-  const Layout::Targets& targets = layout_.targets(item.table);
-  const std::uint32_t host = machine_.host_of[device];
-  if (layout_.option(item.table).shape == Shape::kOneHost && targets.size() > 1 &&
-      machine_.host_of[targets[item.shard]] != host) {
-    return false;
-  }
-  const Spread spread = options_.spread_of[item.table];
-  if (spread == Spread::kAny) return true;
-  for (std::uint32_t i = 0; i < targets.size(); ++i) {
-    if (i == item.shard) continue;
-    if (targets[i] == device) return false;
-    if (spread == Spread::kHosts && machine_.host_of[targets[i]] == host) return false;
-  }
-  return true;
-}
-
 void Shedder::Offer(const Step& step, Step* best) const {
   if (step.gain <= 0) return;
   if (best->cost < 0) {
@@ -87,7 +69,7 @@ void Shedder::ConsiderMoves(std::uint32_t device, Ticks target, Step* best) {
     for (const std::uint32_t to : targets_) {
       ++operations_;
       if (layout_.LoadWith(to, option) > target) continue;
-      if (!MayLie(item, to) || !layout_.FitsDevice(to, option)) continue;
+      if (!layout_.MayLie(item, to) || !layout_.FitsDevice(to, option)) continue;
       Offer({gain, std::max<std::int64_t>(0, CostOf(item, to)), item, {}, to, false}, best);
       break;  // The lightest that takes it.
     }
@@ -118,7 +100,7 @@ void Shedder::ConsiderSwaps(std::uint32_t device, Ticks target, Step* best) {
                                     mine.host_work + theirs.host_work >
                                 0;
         if (host_tiers && machine_.host_of[device] != machine_.host_of[to]) continue;
-        if (!MayLie(a, to) || !MayLie(b, device)) continue;
+        if (!layout_.MayLie(a, to) || !layout_.MayLie(b, device)) continue;
         const std::int64_t cost = std::max<std::int64_t>(0, CostOf(a, to) + CostOf(b, device));
         Offer({std::min(layout_.load(device) - here, need), cost, a, b, to, true}, best);
       }

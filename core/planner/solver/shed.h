@@ -42,7 +42,6 @@ class Shedder {
   void ChooseTargets(std::uint32_t device, std::size_t count);
   // Bytes that moving the item to `to` adds; negative when it goes home.
   std::int64_t CostOf(Layout::Item item, std::uint32_t to) const;
-  bool MayLie(Layout::Item item, std::uint32_t device) const;
 
   Layout& layout_;
   const OptionSet& options_;
