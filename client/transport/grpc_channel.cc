@@ -7,6 +7,8 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "core/wire/callback_queue.h"
+
 namespace embla::client {
 namespace {
 
@@ -15,6 +17,7 @@ constexpr int kMessageBytesMax = 512 << 20;  // Frames and limits are far below.
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  wire::KeepCallbackQueue();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);

@@ -100,14 +100,13 @@ void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
                   .received_bytes = call->reply.Length()};
   if (reply.status.ok()) reply.status = DecodeReply(call->request, call->reply);
   call->request.done(std::move(reply));
-  // After done: the destructor waits for it.
-  {
-    MutexLock lock(mu_);
-    (call->previous == nullptr ? calls_ : call->previous->next) = call->next;
-    if (call->next != nullptr) call->next->previous = call->previous;
-    idle_.NotifyAll();
-  }
+  // After done, and with the call gone: the destructor waits for both, so a channel never goes in
+  // the middle of its own callback.
+  MutexLock lock(mu_);
+  (call->previous == nullptr ? calls_ : call->previous->next) = call->next;
+  if (call->next != nullptr) call->next->previous = call->previous;
   delete call;
+  idle_.NotifyAll();
 }
 
 void UnaryConnection::Close() {

@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "core/base/text.h"
+#include "core/wire/callback_queue.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/channel_arguments.h"
@@ -74,6 +75,7 @@ std::shared_ptr<PeerChannel::Stub> PeerChannel::StubFor(const std::string& addre
   MutexLock lock(mu_);
   std::shared_ptr<Stub>& stub = stubs_[address];
   if (stub == nullptr) {
+    wire::KeepCallbackQueue();
     stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
         address, grpc::InsecureChannelCredentials(), PeerChannelArguments(absl::Seconds(1))));
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
+#include "core/wire/callback_queue.h"
 #include "server/rpc/listen_address.h"
 
 namespace embla {
@@ -32,6 +33,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, std::span<grpc::Service* const> services) {
   EMBLA_ASSIGN_OR_RETURN(const ListenAddress listen,
                          CheckListenAddress(options.listen, options.insecure));
+  wire::KeepCallbackQueue();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);

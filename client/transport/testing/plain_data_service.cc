@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/text.h"
+#include "core/wire/callback_queue.h"
 
 namespace embla::client {
 
@@ -185,6 +186,7 @@ void PlainDataService::AwaitRequests(int count) const {
 }
 
 PlainServer::PlainServer(grpc::Service& service, const std::string& address) {
+  wire::KeepCallbackQueue();
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
