@@ -36,7 +36,7 @@ void NodeStepper::On(const NodeTick&) {
 
 }  // namespace detail
 
-NodeStep StepNode(const NodeContext& context, UnitState state, const NodeEvent& event) {
+NodeStep StepNode(const UnitContext& context, UnitState state, const NodeEvent& event) {
   detail::NodeStepper stepper(context, std::move(state));
   std::visit([&stepper](const auto& e) { stepper.On(e); }, event);
   return std::move(stepper).Take();

@@ -24,7 +24,7 @@
 namespace embla {
 
 // Of the node and the unit; constant.
-struct NodeContext {
+struct UnitContext {
   NodeId self{};
   std::uint32_t chunks = 1;         // Of the unit; the same on every node.
   std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
@@ -49,7 +49,7 @@ struct PartAnswer {
   UnitEpoch epoch{};
 };
 
-struct UpdatePart {
+struct UnitUpdate {
   SessionId session{};
   UpdateSeq seq{};
   UpdateSeq first_incomplete{1};
@@ -58,7 +58,7 @@ struct UpdatePart {
 };
 
 // What an update would be answered. No effect: the first check, before decoding and queueing.
-PartAnswer CheckUpdate(const UnitState& unit, const UpdatePart& part);
+PartAnswer CheckUpdate(const UnitState& unit, const UnitUpdate& part);
 // Whether a lookup that knows the unit at `epoch` may be served: kApplied stands for yes.
 PartAnswer CheckLookup(const UnitState& unit, UnitEpoch epoch);
 
@@ -90,7 +90,7 @@ struct FinalEvent {
   FinalCut cut;
 };
 using NodeEvent =
-    std::variant<UpdatePart, WrittenEvent, RecordEvent, FreezeEvent, FreezeDeadline, ReservedEvent,
+    std::variant<UnitUpdate, WrittenEvent, RecordEvent, FreezeEvent, FreezeDeadline, ReservedEvent,
                  CoveredEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent>;
 
 // ---- Actions.
@@ -136,9 +136,9 @@ using NodeAction =
 struct NodeStep {
   UnitState state;
   std::vector<NodeAction> actions;
-  std::optional<PartAnswer> answer;  // To an UpdatePart.
+  std::optional<PartAnswer> answer;  // To an UnitUpdate.
 };
 
-NodeStep StepNode(const NodeContext& context, UnitState state, const NodeEvent& event);
+NodeStep StepNode(const UnitContext& context, UnitState state, const NodeEvent& event);
 
 }  // namespace embla

@@ -34,7 +34,7 @@ class Node {
     if (step.answer.has_value()) answer_ = *step.answer;
   }
   PartStatus Update(std::uint64_t seq, std::uint32_t chunk = 0) {
-    On(UpdatePart{SessionId{1}, UpdateSeq{seq}, UpdateSeq{1}, UnitEpoch{0}, {chunk}});
+    On(UnitUpdate{SessionId{1}, UpdateSeq{seq}, UpdateSeq{1}, UnitEpoch{0}, {chunk}});
     return answer_.status;
   }
   void Written() { On(WrittenEvent{state_.durable.lsn}); }
@@ -55,7 +55,7 @@ class Node {
   bool has_actions() const { return !actions_.empty(); }
 
  private:
-  NodeContext context_;
+  UnitContext context_;
   UnitState state_;
   std::vector<NodeAction> actions_;
   PartAnswer answer_;

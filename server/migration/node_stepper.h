@@ -9,11 +9,11 @@ namespace embla::detail {
 
 class NodeStepper {
  public:
-  NodeStepper(const NodeContext& context, UnitState state)
+  NodeStepper(const UnitContext& context, UnitState state)
       : context_(context), guards_(context.guards), step_{std::move(state), {}, {}} {}
 
   // update_steps.cc
-  void On(const UpdatePart& part);
+  void On(const UnitUpdate& part);
   void On(const WrittenEvent& event);
   // source_steps.cc
   void On(const FreezeEvent& event);
@@ -65,7 +65,7 @@ class NodeStepper {
   void ImportIfOpen(const UnitRecord& record);
   void SendPullNow(bool resend);
 
-  const NodeContext& context_;
+  const UnitContext& context_;
   const Guards& guards_;
   NodeStep step_;
 };

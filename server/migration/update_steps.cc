@@ -14,7 +14,7 @@ PartAnswer Moved(const UnitState& unit) {
 
 }  // namespace
 
-PartAnswer CheckUpdate(const UnitState& unit, const UpdatePart& part) {
+PartAnswer CheckUpdate(const UnitState& unit, const UnitUpdate& part) {
   // A node that heard of a newer epoch but is not its owner yet can only say: ask again.
   if (part.epoch > unit.durable.epoch && part.epoch > unit.seen.epoch) {
     return {.status = PartStatus::kEpochAhead, .epoch = unit.durable.epoch};
@@ -43,7 +43,7 @@ PartAnswer CheckLookup(const UnitState& unit, UnitEpoch epoch) {
 
 namespace detail {
 
-void NodeStepper::On(const UpdatePart& part) {
+void NodeStepper::On(const UnitUpdate& part) {
   PartAnswer answer = CheckUpdate(unit(), part);
   if (!guards_.fence_at_apply && answer.status != PartStatus::kDuplicate) {
     answer = {.status = PartStatus::kApplied, .lsn = Next(durable().lsn)};

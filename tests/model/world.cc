@@ -14,7 +14,7 @@ int IndexOf(NodeId id) { return static_cast<int>(ToInt(id)) - 1; }
 
 }  // namespace
 
-NodeContext Model::ContextOf(int node) const {
+UnitContext Model::ContextOf(int node) const {
   return {.self = IdOf(node),
           .chunks = config_.chunks,
           .credit_chunks = config_.credit,
@@ -84,7 +84,7 @@ void Model::Take(const Step& step, World& world) {
   }
 }
 
-UpdatePart Model::PartOf(const UnitWorld& unit, int update) const {
+UnitUpdate Model::PartOf(const UnitWorld& unit, int update) const {
   return {.session = SessionId{static_cast<std::uint64_t>(update % config_.sessions + 1)},
           .seq = UpdateSeq{static_cast<std::uint64_t>(update / config_.sessions + 1)},
           .first_incomplete = UpdateSeq{1},
@@ -93,7 +93,7 @@ UpdatePart Model::PartOf(const UnitWorld& unit, int update) const {
 }
 
 void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
-  const UpdatePart part = PartOf(unit, update);
+  const UnitUpdate part = PartOf(unit, update);
   const std::optional<PartAnswer> answer = StepAt(unit, node, part);
   NodeWorld& at = unit.nodes[node];
   at.admitted &= ~(1 << update);

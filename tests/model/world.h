@@ -141,8 +141,8 @@ class Model {
   const Message& message(int id) const { return messages_[id]; }
 
  private:
-  NodeContext ContextOf(int node) const;
-  UpdatePart PartOf(const UnitWorld& unit, int update) const;
+  UnitContext ContextOf(int node) const;
+  UnitUpdate PartOf(const UnitWorld& unit, int update) const;
   void AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps) const;
   void AddNodeSteps(const UnitWorld& unit, int index, int node, std::vector<Step>& steps) const;
   void AddDeliveries(const UnitWorld& unit, int index, std::vector<Step>& steps) const;

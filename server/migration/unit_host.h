@@ -1,0 +1,101 @@
+// Between the protocol of moves and the tables of a node: where a unit's rows are read and written,
+// and who is asked before an update touches a unit that may be on the move.
+//
+// Everything that decides about a unit runs at one place in the order of its table's updates: on
+// the thread of the table's lead device. So a unit's steps need no lock, and an update that was
+// admitted before a freeze is in the rows before the cut is read.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/base/ids.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/node_step.h"
+#include "server/migration/unit_windows.h"
+
+namespace embla {
+
+// Where a unit lies in its table, and how its rows are cut into chunks: the same on every node.
+struct UnitShape {
+  std::int64_t row_begin = 0;  // Of a ZCH table: the bucket's slots.
+  std::int64_t row_end = 0;
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::int64_t chunk_rows =
+      0;  // Of each chunk; the last may have fewer. A ZCH bucket is one chunk.
+
+  std::uint32_t chunks() const {
+    return static_cast<std::uint32_t>((row_end - row_begin + chunk_rows - 1) / chunk_rows);
+  }
+  bool operator==(const UnitShape&) const = default;
+};
+
+// Asked by updates. Thread safety: only the table's lead device calls it, one call at a time.
+class UnitGate {
+ public:
+  virtual ~UnitGate() = default;
+
+  // What `update` would be answered; no effect.
+  virtual PartAnswer Check(const UnitUpdate& update) const = 0;
+  // Decides it. Requires: Check said kApplied in the same task.
+  virtual void Apply(const UnitUpdate& update) = 0;
+  // Whether lookups that know the unit at `epoch` are served.
+  virtual bool ServesLookups() const = 0;
+};
+
+using HostDone = std::function<void(absl::Status)>;
+
+// The tables of a node, as the mover sees them. Every method queues its work behind the requests
+// that came before it and returns; `done` runs once, on a device thread, and must not block.
+// NotFound: no such table. Thread safety: every method may be called from any thread.
+class UnitHost {
+ public:
+  virtual ~UnitHost() = default;
+
+  // NotFound; InvalidArgument: no unit of the table.
+  virtual absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const = 0;
+
+  // Runs `work` on the thread of the table's lead device, between two updates.
+  virtual void RunInOrder(TableId table, std::function<void()> work) = 0;
+
+  // ---- On that thread only, inside RunInOrder.
+  // From now on `gate` is asked before updates and lookups of the unit, and its record of applied
+  // updates is the unit's; `gate` null: the unit is no longer tracked, and has no rows here.
+  virtual void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) = 0;
+  // What the unit's updates were deduplicated by so far.
+  virtual UnitWindows WindowsOf(const UnitId& unit) const = 0;
+
+  // ---- The source.
+  // The rows of a chunk with all their state, encoded (docs/row_block.md; a ZCH bucket:
+  // docs/migration.md), with every update that was queued before this call.
+  virtual void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+                         std::function<void(absl::StatusOr<Buffer>)> done) = 0;
+  // Forgets the unit's rows; their memory is given back at the latest when all units of their slice
+  // are gone.
+  virtual void Trim(const UnitId& unit, HostDone done) = 0;
+
+  // ---- The target. Staged rows are invisible until they are installed.
+  // Memory for the unit on `device`; what is there already is kept. ResourceExhausted names the
+  // device. `run` is the row range that the device will have once all moves of the job are over:
+  // one store is made for all of it.
+  struct RowRun {
+    std::int64_t row_begin = 0;
+    std::int64_t row_end = 0;
+  };
+  virtual void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
+                       HostDone done) = 0;
+  // Overwrites staged rows by those of `block`, as ReadChunk made it. InvalidArgument, DataLoss:
+  // nothing was changed.
+  virtual void Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) = 0;
+  // The staged rows become the unit's: `gate` (which knows the windows) is asked from now on.
+  virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
+  virtual void Discard(const UnitId& unit, HostDone done) = 0;
+};
+
+}  // namespace embla
