@@ -39,12 +39,12 @@ struct PlanHead {
 
 // One change of the plan: what to put, what to drop, and what becomes of the pending creation.
 struct PlanEdit {
-  std::optional<NodeSpec> node;    // A new node takes id 0: the next one is given.
-  std::optional<TablePlan> table;  // Likewise.
-  std::optional<TableId> drop_table;
-  bool pending_done = false;                // Clears the pending creation.
-  std::optional<absl::Time> pending_until;  // Makes `table` the pending creation.
-  std::string cause;                        // For the history.
+  std::optional<NodeSpec> node = {};    // A new node takes id 0: the next one is given.
+  std::optional<TablePlan> table = {};  // Likewise.
+  std::optional<TableId> drop_table = {};
+  bool pending_done = false;                     // Clears the pending creation.
+  std::optional<absl::Time> pending_until = {};  // Makes `table` the pending creation.
+  std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();
 };
 

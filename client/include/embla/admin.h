@@ -27,8 +27,8 @@ struct NodeStatus {
   std::string node_json;  // docs/plan_format.md: id, name, address, devices.
   bool live = false;
   std::uint64_t plan_version = 0;
-  absl::Time last_heartbeat;
-  std::vector<std::int64_t> device_used_bytes;
+  absl::Time last_heartbeat = {};
+  std::vector<std::int64_t> device_used_bytes = {};
 };
 
 // Documents are JSON as in docs/plan_format.md.

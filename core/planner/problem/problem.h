@@ -26,8 +26,8 @@ inline constexpr int kKernels = 4;
 
 struct Device {
   std::int64_t memory_bytes = 0;
-  double slowdown = 1.0;  // Measured time / predicted time on the reference device.
-  std::string group;      // Label that constraints may name; may be empty.
+  double slowdown = 1.0;   // Measured time / predicted time on the reference device.
+  std::string group = {};  // Label that constraints may name; may be empty.
 };
 
 struct Host {
