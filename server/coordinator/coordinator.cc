@@ -135,6 +135,9 @@ absl::Status Coordinator::CloseSession(SessionId session) {
   return absl::OkStatus();
 }
 
+// No job opens a move yet: every report is of an ended one.
+void Coordinator::OnMoveReports(NodeId, std::span<const UnitReport>, absl::Time) {}
+
 std::vector<Effect> Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
 
 ClusterView Coordinator::Status() const {

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "server/coordinator/session_turns.h"
 #include "server/coordinator/solved_plans.h"
 #include "server/coordinator/state_records.h"
+#include "server/migration/move_orders.h"
 #include "server/state_store/state_store.h"
 
 namespace embla {
@@ -131,6 +133,10 @@ class Coordinator {
   absl::StatusOr<std::string> FindSolved(const planner::ProblemDigest& inputs) const {
     return FindSolvedPlan(store_, inputs);
   }
+
+  // --- Moves.
+  // What a node says about units on the move. Reports may be lost, repeated and late.
+  void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
   // --- Sessions.
   absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name);

@@ -105,8 +105,8 @@ class CoordinatorHarness {
     for (Effect& effect : coordinator_->TakeEffects()) {
       if (auto* const change = std::get_if<CompleteChange>(&effect)) {
         EXPECT_TRUE(outcomes.emplace(change->id, *change).second) << "completed twice";
-      } else {
-        published_ = std::get<PublishPlan>(effect).plan;
+      } else if (auto* const publish = std::get_if<PublishPlan>(&effect)) {
+        published_ = publish->plan;
       }
     }
     return outcomes;

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/base/ids.h"
 #include "core/plan/plan.h"
+#include "server/migration/move_orders.h"
 
 namespace embla {
 
@@ -26,7 +28,13 @@ struct CompleteChange {
   PlanVersion plan_version{};  // Of the current plan.
 };
 
-using Effect = std::variant<PublishPlan, CompleteChange>;
+// Tell a node about units; may be dropped.
+struct SendOrders {
+  NodeId node{};
+  std::vector<UnitOrder> orders;
+};
+
+using Effect = std::variant<PublishPlan, CompleteChange, SendOrders>;
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.

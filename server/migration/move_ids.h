@@ -21,6 +21,13 @@ struct UnitId {
   auto operator<=>(const UnitId&) const = default;
 };
 
+// Rows [row_begin, row_end) of a table; of a ZCH table, slots.
+struct RowRun {
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  bool operator==(const RowRun&) const = default;
+};
+
 template <typename Id>
 constexpr Id Next(Id id) {
   return Id{ToInt(id) + 1};

@@ -84,10 +84,7 @@ class UnitHost {
   // Memory for the unit on `device`; what is there already is kept. ResourceExhausted names the
   // device. `run` is the row range that the device will have once all moves of the job are over:
   // one store is made for all of it.
-  struct RowRun {
-    std::int64_t row_begin = 0;
-    std::int64_t row_end = 0;
-  };
+  using RowRun = embla::RowRun;
   virtual void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
                        HostDone done) = 0;
   // Overwrites staged rows by those of `block`, as ReadChunk made it. InvalidArgument, DataLoss:

@@ -129,6 +129,11 @@ void CoordinatorHost::Carry(const Effect& effect) {
     for (PlanListener* const listener : listeners_) listener->OnPlan(publish->plan);
     return;
   }
+  if (const auto* send = std::get_if<SendOrders>(&effect)) {
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) listener->OnOrders(send->node, send->orders);
+    return;
+  }
   const auto& complete = std::get<CompleteChange>(effect);
   const auto awaited = awaited_.find(complete.id);
   if (awaited == awaited_.end()) return;

@@ -26,7 +26,9 @@ class PlanListener {
  public:
   virtual ~PlanListener() = default;
   virtual void OnPlan(const PlanPtr& plan) = 0;  // On the host's thread.
-  virtual void OnStop() = 0;                     // The coordinator is stopping.
+  // For the link of `node`; likewise.
+  virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
+  virtual void OnStop() = 0;  // The coordinator is stopping.
 };
 
 struct CoordinatorHostOptions {
