@@ -1,0 +1,187 @@
+#include "server/coordinator/move_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/coordinator/unit_moves.h"
+#include "server/coordinator/unit_tiling.h"
+
+namespace embla {
+namespace {
+
+// All units of one column cut that have to leave a device.
+struct Leaving {
+  const TablePlan* table;  // Of the plan.
+  std::size_t cut = 0;
+  DeviceId from;
+  std::uint32_t granules = 0;
+  std::int64_t bytes = 0;
+};
+
+std::int64_t BytesOf(const TablePlan& table, const UnitCut& cut, DeviceId device) {
+  std::int64_t bytes = 0;
+  for (const GranuleRun& run : RunsOf(cut, device)) bytes += RunBytes(table.spec, cut, run);
+  return bytes;
+}
+
+// The largest first: what is placed late finds less room.
+absl::StatusOr<std::vector<Leaving>> LeavingFrom(const MoveScope& scope, const NodeSpec& node,
+                                                 UnitMoves& moves) {
+  std::vector<Leaving> leaving;
+  for (const TablePlan& table : scope.plan.tables()) {
+    if (!HoldersOf(table).contains(node.id)) continue;
+    EMBLA_RETURN_IF_ERROR(CheckMovable(table));
+    const std::vector<UnitCut>& cuts = moves.CutsOf(table);
+    for (std::size_t c = 0; c < cuts.size(); ++c) {
+      for (std::uint32_t i = 0; i < node.devices.size(); ++i) {
+        const DeviceId from{node.id, i};
+        const auto count = static_cast<std::uint32_t>(std::ranges::count(cuts[c].owners, from));
+        if (count == 0) continue;
+        leaving.push_back({&table, c, from, count, BytesOf(table, cuts[c], from)});
+      }
+    }
+  }
+  std::stable_sort(leaving.begin(), leaving.end(),
+                   [](const Leaving& a, const Leaving& b) { return a.bytes > b.bytes; });
+  return leaving;
+}
+
+// Where the units may go: devices that have some of the same cut, if there are any.
+std::vector<DeviceId> Receivers(const UnitMoves& moves, const UnitCut& cut) {
+  std::vector<DeviceId> holders;
+  for (const DeviceId device : moves.takers()) {
+    if (std::ranges::count(cut.owners, device) > 0) holders.push_back(device);
+  }
+  return holders.empty() ? moves.takers() : holders;
+}
+
+// How many granules go to whom. A cut that lies on one device stays together if some device has
+// room; others go to the least full receivers, block by block.
+absl::StatusOr<std::map<DeviceId, std::uint32_t>> Share(const Leaving& leaving, UnitMoves trial) {
+  const UnitCut cut = trial.CutsOf(*leaving.table)[leaving.cut];
+  const std::vector<DeviceId> near = Receivers(trial, cut);
+  const std::int64_t unit_bytes = leaving.bytes / leaving.granules + 1;
+  const bool is_whole = leaving.granules == cut.owners.size();
+  std::uint32_t block = leaving.granules;
+  if (!is_whole) block /= 4 * static_cast<std::uint32_t>(std::max<std::size_t>(near.size(), 1));
+  std::map<DeviceId, std::uint32_t> shares;
+  for (std::uint32_t left = leaving.granules; left > 0;) {
+    const std::uint32_t count = std::clamp<std::uint32_t>(block, 1, left);
+    std::optional<DeviceId> to = trial.LeastFull(near, count * unit_bytes);
+    if (!to) to = trial.LeastFull(trial.takers(), count * unit_bytes);
+    if (to) {
+      shares[*to] += count;
+      trial.Give(*leaving.table, leaving.cut, leaving.from, *to, count);
+      left -= count;
+    } else if (count == 1) {
+      return trial.NoRoom(*leaving.table, left * unit_bytes, trial.takers());
+    } else {
+      block = count / 2;
+    }
+  }
+  return shares;
+}
+
+absl::Status CheckTaker(const MoveScope& scope, DeviceId to) {
+  const NodeSpec* const node = scope.plan.FindNode(to.node);
+  if (node == nullptr) {
+    return absl::NotFoundError(absl::StrCat("there is no node ", ToInt(to.node)));
+  }
+  if (to.index >= node->devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", node->name, " has devices 0 to ",
+                                                   node->devices.size() - 1, ", not ", to.index));
+  }
+  if (!scope.drained.contains(to.node)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("node ", node->name, " is drained; undrain it first"));
+}
+
+}  // namespace
+
+std::uint64_t MovePlan::units() const {
+  std::uint64_t units = 0;
+  for (const MoveRun& run : runs) units += run.units();
+  return units;
+}
+
+std::int64_t MovePlan::bytes() const {
+  std::int64_t bytes = 0;
+  for (const MoveRun& run : runs) bytes += run.bytes;
+  return bytes;
+}
+
+absl::Status CheckMovable(const TablePlan& table) {
+  if (table.replicas.size() == 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("table ", table.spec.name, " has ", table.replicas.size(), " copies (",
+                   table.grouped() ? "replica groups" : "data_parallel",
+                   "); only tables with one copy can be moved"));
+}
+
+absl::StatusOr<const TablePlan*> FindMovable(const Plan& plan, std::string_view name) {
+  const TablePlan* const table = plan.FindTable(name);
+  if (table == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no table \"", ToAbsl(name.substr(0, 128)), "\""));
+  }
+  EMBLA_RETURN_IF_ERROR(CheckMovable(*table));
+  return table;
+}
+
+absl::StatusOr<MovePlan> PlanMove(const MoveScope& scope, std::string_view name,
+                                  std::uint32_t granule_begin, std::uint32_t granule_end,
+                                  DeviceId to) {
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan* const table, FindMovable(scope.plan, name));
+  EMBLA_RETURN_IF_ERROR(CheckTaker(scope, to));
+  if (granule_begin >= granule_end || granule_end > table->spec.row_granules) {
+    return absl::InvalidArgumentError(absl::StrCat("granules [", granule_begin, ", ", granule_end,
+                                                   ") of table ", table->spec.name, ", which has ",
+                                                   table->spec.row_granules, " from 0"));
+  }
+  UnitMoves moves(scope);
+  const std::vector<UnitCut> cuts = moves.CutsOf(*table);
+  for (std::size_t c = 0; c < cuts.size(); ++c) {
+    for (GranuleRun run{granule_begin, 0}; run.begin < granule_end; run.begin = run.end) {
+      run.end = std::min(RunAround(cuts[c], run.begin).end, granule_end);
+      if (cuts[c].owners[run.begin] != to) moves.GiveRun(*table, c, run, to);
+    }
+  }
+  return moves.Finish();
+}
+
+absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId id) {
+  const NodeSpec* const node = scope.plan.FindNode(id);
+  if (node == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", ToInt(id)));
+  MoveScope without{.plan = scope.plan, .live = scope.live, .drained = scope.drained};
+  without.drained.insert(id);
+  UnitMoves moves(without);
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<Leaving> all, LeavingFrom(scope, *node, moves));
+  for (const Leaving& leaving : all) {
+    EMBLA_ASSIGN_OR_RETURN(const auto shares, Share(leaving, moves));
+    for (const auto& [to, count] : shares) {
+      moves.Give(*leaving.table, leaving.cut, leaving.from, to, count);
+    }
+  }
+  return moves.Finish();
+}
+
+std::vector<Slice> TilingAfter(const TablePlan& table, const std::vector<MoveRun>& runs) {
+  std::vector<UnitCut> cuts = CutsOf(table);
+  for (const MoveRun& run : runs) {
+    const auto cut = std::ranges::find(cuts, run.column_granule, &UnitCut::column_granule);
+    EMBLA_CHECK(cut != cuts.end() && run.granule_end <= cut->owners.size());
+    std::fill(cut->owners.begin() + run.granule_begin, cut->owners.begin() + run.granule_end,
+              run.to);
+  }
+  return SlicesOf(table.spec, cuts);
+}
+
+}  // namespace embla

@@ -1,0 +1,295 @@
+// Plans of moves on random clusters: every property by counting, none by the planner's own code.
+#include "server/coordinator/move_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/text.h"
+#include "core/planner/placement.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/unit_tiling.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMemory = 1 << 20;
+
+NodeSpec Node(std::uint32_t id, std::uint32_t devices, std::int64_t memory = kMemory) {
+  return {.id = NodeId{id},
+          .name = "n" + std::to_string(id),
+          .address = "h:1",
+          .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, memory})};
+}
+
+TablePlan Table(std::uint32_t id, const PlacementRequest& request,
+                const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables,
+                std::uint32_t granules = 64, std::int64_t rows = 1000) {
+  TableSpec spec{.id = TableId{id},
+                 .name = "t" + std::to_string(id),
+                 .rows = rows,
+                 .dim = 16,
+                 .row_granules = granules};
+  spec.SetDefaults();
+  auto table = PlaceTable(spec, request, nodes, tables);
+  EXPECT_TRUE(table.ok()) << table.status();
+  return table.ok() ? *std::move(table) : TablePlan{};
+}
+
+std::set<NodeId> AllOf(const std::vector<NodeSpec>& nodes) {
+  std::set<NodeId> ids;
+  for (const NodeSpec& node : nodes) ids.insert(node.id);
+  return ids;
+}
+
+// The plan when all moves are over; checks what is true of every plan of moves.
+Plan After(const MoveScope& scope, const MovePlan& moves) {
+  std::vector<TablePlan> tables = scope.plan.tables();
+  std::map<DeviceId, std::int64_t> incoming;
+  std::int64_t bytes = 0;
+  for (TablePlan& table : tables) {
+    std::vector<MoveRun> runs;
+    for (const MoveRun& run : moves.runs) {
+      if (run.table == table.spec.id) runs.push_back(run);
+    }
+    table.replicas[0] = runs.empty() ? table.primary() : TilingAfter(table, runs);
+  }
+  for (const MoveRun& run : moves.runs) {
+    EXPECT_NE(run.from.node, run.to.node);
+    EXPECT_FALSE(scope.drained.contains(run.to.node));
+    EXPECT_TRUE(scope.live.contains(run.to.node) && scope.live.contains(run.from.node));
+    incoming[run.to] += run.bytes;
+    bytes += run.bytes;
+  }
+  EXPECT_EQ(moves.bytes(), bytes);
+  for (const DeviceRoom& room : moves.rooms) {
+    EXPECT_LE(room.peak_bytes, room.memory_bytes);
+    EXPECT_EQ(room.peak_bytes, room.used_bytes + incoming[room.device]);
+  }
+  Plan after(PlanVersion{2}, "c", scope.plan.nodes(), tables);
+  EXPECT_TRUE(after.Validate().ok()) << after.Validate();
+  return after;
+}
+
+std::map<DeviceId, std::uint32_t> CountsOf(const UnitCut& cut) {
+  std::map<DeviceId, std::uint32_t> counts;
+  for (const DeviceId device : cut.owners) ++counts[device];
+  return counts;
+}
+
+// The fewest granules that any balanced tiling on the best `shards` devices moves.
+std::uint32_t FewestMoved(const UnitCut& cut, const std::set<NodeId>& drained,
+                          std::uint32_t shards) {
+  std::vector<std::uint32_t> have;
+  for (const auto& [device, count] : CountsOf(cut)) {
+    if (!drained.contains(device.node)) have.push_back(count);
+  }
+  std::ranges::sort(have, std::ranges::greater());
+  const auto granules = static_cast<std::uint32_t>(cut.owners.size());
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < std::min<std::size_t>(shards, have.size()); ++i) {
+    kept += std::min(have[i], granules / shards + (i < granules % shards ? 1 : 0));
+  }
+  return granules - kept;
+}
+
+PlacementRequest RandomRequest(std::mt19937& random) {
+  constexpr ShardingType kTypes[] = {ShardingType::kTableWise,       ShardingType::kColumnWise,
+                                     ShardingType::kTableColumnWise, ShardingType::kRowWise,
+                                     ShardingType::kTableRowWise,    ShardingType::kGridShard};
+  return {.sharding = kTypes[random() % 6], .min_partition = random() % 2 == 0 ? 4u : 0u};
+}
+
+TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
+  const unsigned first_seed = std::random_device{}();
+  int planned = 0;
+  for (unsigned seed = first_seed; seed < first_seed + 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    std::vector<NodeSpec> nodes;
+    for (std::uint32_t n = 1; n <= 2 + random() % 4; ++n)
+      nodes.push_back(Node(n, 1 + random() % 3));
+    Plan plan(PlanVersion{1}, "c", nodes,
+              {Table(1, RandomRequest(random), nodes, {}, 32 + random() % 100)});
+    MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+    if (random() % 4 == 0) scope.drained.insert(nodes.back().id);
+    const std::uint32_t shards = 1 + random() % 6;
+    const auto moves = PlanReshard(scope, "t1", shards);
+    if (!moves.ok()) {  // Too many shards, or only a move within a node would do.
+      EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition) << moves.status();
+      continue;
+    }
+    ++planned;
+    const Plan after = After(scope, *moves);
+    std::uint32_t fewest = 0;
+    for (const UnitCut& cut : CutsOf(plan.tables()[0])) {
+      fewest += FewestMoved(cut, scope.drained, shards);
+    }
+    EXPECT_EQ(moves->units(), fewest);
+    for (const UnitCut& cut : CutsOf(after.tables()[0])) {
+      const auto counts = CountsOf(cut);
+      EXPECT_EQ(counts.size(), shards);
+      for (const auto& [device, count] : counts) {
+        EXPECT_GE(count, cut.owners.size() / shards);
+        EXPECT_LE(count, (cut.owners.size() + shards - 1) / shards);
+      }
+    }
+  }
+  EXPECT_GT(planned, 100);
+}
+
+TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
+  std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const TablePlan table = Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 4000, 8000);
+  nodes.push_back(Node(4, 1));
+  const Plan plan(PlanVersion{1}, "c", nodes, {table});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanReshard(scope, "t1", 4);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_EQ(moves->units(), 1000u);
+  EXPECT_EQ(moves->runs.size(), 3u);  // One from each.
+  for (const MoveRun& run : moves->runs) EXPECT_EQ(run.to, (DeviceId{NodeId{4}, 0}));
+  // Two of them lie side by side.
+  EXPECT_LE(After(scope, *moves).tables()[0].primary().size(), 6u);
+}
+
+TEST(MovePlanReshard, NothingMovesWhenAllIsWell) {
+  const std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 2)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
+  const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 4);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_TRUE(moves->runs.empty());
+}
+
+TEST(MovePlanReshard, NewDevicesAreSpreadOverNodes) {
+  std::vector<NodeSpec> nodes = {Node(1, 3)};
+  const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
+  nodes.push_back(Node(2, 3));
+  nodes.push_back(Node(3, 3));
+  const Plan plan(PlanVersion{1}, "c", nodes, {table});
+  const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 3);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  std::set<NodeId> takers;
+  for (const MoveRun& run : moves->runs) takers.insert(run.to.node);
+  EXPECT_EQ(takers, (std::set{NodeId{2}, NodeId{3}}));
+}
+
+TEST(MovePlanReshard, SaysWhyNot) {
+  std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 1, 20000)};
+  const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
+  const TablePlan copied = Table(2, {.sharding = ShardingType::kDataParallel}, {Node(1, 2)}, {});
+  const Plan plan(PlanVersion{1}, "c", nodes, {table, copied});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  EXPECT_EQ(PlanReshard(scope, "t9", 2).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(PlanReshard(scope, "t1", 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanReshard(scope, "t1", 65).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanReshard(scope, "t1", 4).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(PlanReshard(scope, "t1", 2).status()),
+              HasSubstr("units move between nodes only"));
+}
+
+TEST(MovePlanReshard, NoDeviceIsGivenMoreThanItHas) {
+  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {});
+  nodes.push_back(Node(2, 1, 1000));
+  const Plan plan(PlanVersion{1}, "c", nodes, {table});
+  const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 2);
+  EXPECT_EQ(moves.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(moves.status()), HasSubstr("the most, 1000 bytes, are free on node n2"));
+}
+
+TEST(MovePlanReshard, ADeadNodeTakesNoPart) {
+  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
+  const MoveScope scope{.plan = plan, .live = {NodeId{1}, NodeId{2}}, .drained = {}};
+  const auto moves = PlanReshard(scope, "t1", 2);
+  EXPECT_EQ(moves.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(moves.status()), HasSubstr("node n3"));
+}
+
+TEST(MovePlanMove, MovesWhatIsNotThereYet) {
+  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const DeviceId to{NodeId{2}, 0};
+  const auto moves = PlanMove(scope, "t1", 30, 40, to);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_EQ(moves->units(), 2u);  // Granules 30 and 31.
+  for (const UnitCut& cut : CutsOf(After(scope, *moves).tables()[0])) {
+    for (std::uint32_t granule = 30; granule < 40; ++granule) EXPECT_EQ(cut.owners[granule], to);
+  }
+  EXPECT_EQ(PlanMove(scope, "t1", 40, 40, to).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanMove(scope, "t1", 0, 65, to).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanMove(scope, "t1", 0, 1, {NodeId{2}, 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanMove(scope, "t1", 0, 1, {NodeId{9}, 0}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
+  const unsigned first_seed = std::random_device{}();
+  int planned = 0;
+  for (unsigned seed = first_seed; seed < first_seed + 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    std::vector<NodeSpec> nodes;
+    const std::int64_t memory = 40'000 + static_cast<std::int64_t>(random() % 200'000);
+    for (std::uint32_t n = 1; n <= 2 + random() % 4; ++n) {
+      nodes.push_back(Node(n, 1 + random() % 3, memory));
+    }
+    std::vector<TablePlan> tables;
+    for (std::uint32_t t = 1; t <= 1 + random() % 4; ++t) {
+      TableSpec spec{.id = TableId{t}, .name = "t" + std::to_string(t), .rows = 500, .dim = 16};
+      spec.row_granules = 50;
+      spec.SetDefaults();
+      auto table = PlaceTable(spec, RandomRequest(random), nodes, tables);
+      if (table.ok()) tables.push_back(*std::move(table));
+    }
+    const Plan plan(PlanVersion{1}, "c", nodes, tables);
+    const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+    const NodeId node = nodes[random() % nodes.size()].id;
+    const auto moves = PlanDrain(scope, node);
+    if (!moves.ok()) {
+      EXPECT_EQ(moves.status().code(), absl::StatusCode::kResourceExhausted) << moves.status();
+      continue;
+    }
+    ++planned;
+    const Plan after = After(scope, *moves);
+    for (const TablePlan& table : after.tables()) EXPECT_FALSE(HoldersOf(table).contains(node));
+    for (const MoveRun& run : moves->runs) EXPECT_EQ(run.from.node, node);
+  }
+  EXPECT_GT(planned, 50);
+}
+
+TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {
+  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 300, 3000)});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanDrain(scope, NodeId{2});
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  for (const auto& [device, count] : CountsOf(CutsOf(After(scope, *moves).tables()[0])[0])) {
+    EXPECT_NEAR(count, 150, 13);  // To a block of granules.
+  }
+}
+
+TEST(MovePlanDrain, TablesWithCopiesStandInTheWay) {
+  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kDataParallel}, nodes, {})});
+  const auto moves = PlanDrain({.plan = plan, .live = AllOf(nodes), .drained = {}}, NodeId{1});
+  EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(moves.status()), HasSubstr("t1 has 2 copies"));
+}
+
+}  // namespace
+}  // namespace embla

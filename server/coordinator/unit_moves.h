@@ -1,0 +1,65 @@
+// Tables while units are given from device to device on paper, with what memory is left: what the
+// planners of moves (move_plan.h) write on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/coordinator/move_plan.h"
+#include "server/coordinator/unit_tiling.h"
+
+namespace embla {
+
+class UnitMoves {
+ public:
+  // `scope` outlives this object.
+  explicit UnitMoves(const MoveScope& scope);
+
+  // As changed so far. Requires: a table of the plan that is movable.
+  const std::vector<UnitCut>& CutsOf(const TablePlan& table);
+
+  // Gives `count` granules of `from` to `to`: first those that touch runs of `to`, then the
+  // smallest runs. Requires: `from` has so many.
+  void Give(const TablePlan& table, std::size_t cut, DeviceId from, DeviceId to,
+            std::uint32_t count);
+  void GiveRun(const TablePlan& table, std::size_t cut, const GranuleRun& run, DeviceId to);
+
+  // Devices that may take units, by id: live, not drained.
+  const std::vector<DeviceId>& takers() const { return takers_; }
+  // Memory less what the plan has there and what was given so far. Sources keep their copies.
+  std::int64_t FreeBytes(DeviceId device) const;
+  // What is there and what was given, as a part of the memory.
+  double Fullness(DeviceId device) const;
+  // Of the takers in `among` with room for `bytes`, the least full; none: no room.
+  std::optional<DeviceId> LeastFull(const std::vector<DeviceId>& among, std::int64_t bytes) const;
+  // ResourceExhausted: none in `among` has room for `bytes` of `table`, or for a part of it.
+  absl::Status NoRoom(const TablePlan& table, std::int64_t bytes,
+                      const std::vector<DeviceId>& among) const;
+
+  // "node a device 0".
+  std::string NameOf(DeviceId device) const;
+
+  // The moves from the plan to here. Unavailable, FailedPrecondition, ResourceExhausted as in
+  // move_plan.h.
+  absl::StatusOr<MovePlan> Finish() const;
+
+ private:
+  struct Room {
+    std::int64_t memory_bytes = 0;
+    std::int64_t used_bytes = 0;
+    std::int64_t given_bytes = 0;
+  };
+
+  std::vector<MoveRun> Runs() const;
+  absl::Status Check(const MoveRun& run) const;
+
+  const MoveScope& scope_;
+  std::map<DeviceId, Room> rooms_;
+  std::vector<DeviceId> takers_;
+  std::map<TableId, std::vector<UnitCut>> cuts_;
+};
+
+}  // namespace embla

@@ -1,0 +1,86 @@
+#include "server/coordinator/unit_tiling.h"
+
+#include <algorithm>
+
+#include "core/plan/slice_map.h"
+
+namespace embla {
+namespace {
+
+// The granule whose first row is `row`; `row` is a border. Borders are floor(i * rows / granules).
+std::uint32_t GranuleAt(const TableSpec& spec, std::int64_t row) {
+  std::uint32_t low = 0;
+  std::uint32_t high = spec.row_granules;
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (spec.RowGranuleBegin(middle) < row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+Slice SliceOf(const TableSpec& spec, const UnitCut& cut, const GranuleRun& run, DeviceId device) {
+  return {.row_begin = spec.RowGranuleBegin(run.begin),
+          .row_end = spec.RowGranuleBegin(run.end),
+          .column_begin = cut.column_begin,
+          .column_end = cut.column_end,
+          .device = device};
+}
+
+}  // namespace
+
+std::vector<UnitCut> CutsOf(const TablePlan& table) {
+  const std::vector<Slice>& slices = table.primary();
+  std::vector<UnitCut> cuts;
+  for (const ColumnCut& columns : CutColumns(slices)) {
+    UnitCut cut{.column_begin = columns.column_begin,
+                .column_end = columns.column_end,
+                .column_granule = columns.column_begin / table.spec.column_granule_width,
+                .owners = std::vector<DeviceId>(table.spec.row_granules)};
+    for (const std::uint32_t index : columns.slices) {
+      const Slice& slice = slices[index];
+      std::fill(cut.owners.begin() + GranuleAt(table.spec, slice.row_begin),
+                cut.owners.begin() + GranuleAt(table.spec, slice.row_end), slice.device);
+    }
+    cuts.push_back(std::move(cut));
+  }
+  return cuts;
+}
+
+std::vector<Slice> SlicesOf(const TableSpec& spec, const std::vector<UnitCut>& cuts) {
+  std::vector<Slice> slices;
+  for (const UnitCut& cut : cuts) {
+    for (GranuleRun run; run.begin < spec.row_granules; run.begin = run.end) {
+      run.end = RunAround(cut, run.begin).end;
+      slices.push_back(SliceOf(spec, cut, run, cut.owners[run.begin]));
+    }
+  }
+  return slices;
+}
+
+GranuleRun RunAround(const UnitCut& cut, std::uint32_t granule) {
+  const DeviceId device = cut.owners[granule];
+  GranuleRun run{granule, granule + 1};
+  while (run.begin > 0 && cut.owners[run.begin - 1] == device) --run.begin;
+  while (run.end < cut.owners.size() && cut.owners[run.end] == device) ++run.end;
+  return run;
+}
+
+std::vector<GranuleRun> RunsOf(const UnitCut& cut, DeviceId device) {
+  std::vector<GranuleRun> runs;
+  for (std::uint32_t granule = 0; granule < cut.owners.size(); ++granule) {
+    if (cut.owners[granule] != device) continue;
+    if (runs.empty() || runs.back().end != granule) runs.push_back({granule, granule});
+    runs.back().end = granule + 1;
+  }
+  return runs;
+}
+
+std::int64_t RunBytes(const TableSpec& spec, const UnitCut& cut, const GranuleRun& run) {
+  return SliceBytes(spec, SliceOf(spec, cut, run, {}));
+}
+
+}  // namespace embla

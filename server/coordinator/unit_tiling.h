@@ -1,0 +1,41 @@
+// A table's tiling as owners of units: the view that live moves change. A unit is one row granule
+// of one column cut; moves never cut columns anew.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/plan/plan.h"
+
+namespace embla {
+
+struct UnitCut {
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::uint32_t column_granule = 0;  // The cut's first: its name in a UnitId.
+  std::vector<DeviceId> owners;      // By row granule.
+  bool operator==(const UnitCut&) const = default;
+};
+
+// By column_begin. Requires: a valid table with one tiling.
+std::vector<UnitCut> CutsOf(const TablePlan& table);
+
+// Adjacent granules of one device are one slice.
+std::vector<Slice> SlicesOf(const TableSpec& spec, const std::vector<UnitCut>& cuts);
+
+// Granules [begin, end) of one cut with one owner.
+struct GranuleRun {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  std::uint32_t size() const { return end - begin; }
+};
+
+// The run around `granule`.
+GranuleRun RunAround(const UnitCut& cut, std::uint32_t granule);
+// The runs of `device`, ascending.
+std::vector<GranuleRun> RunsOf(const UnitCut& cut, DeviceId device);
+
+// Weights and optimizer state of the granules of `cut`, in bytes.
+std::int64_t RunBytes(const TableSpec& spec, const UnitCut& cut, const GranuleRun& run);
+
+}  // namespace embla
