@@ -62,7 +62,7 @@ class ClusterTest : public ::testing::Test {
     shard_ = *std::move(started);
     channel_ = Channel(shard_->address());
     data_ = v1::DataService::NewStub(channel_);
-    ASSERT_TRUE(AwaitLive());
+    ASSERT_TRUE(AwaitLive(incarnation_));
   }
 
   static std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
@@ -71,8 +71,8 @@ class ClusterTest : public ::testing::Test {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
 
-  // The node is live and has the newest plan.
-  bool AwaitLive() {
+  // The node is live and has the newest plan; the one that follows incarnation `after`.
+  bool AwaitLive(std::uint64_t after = 0) {
     const absl::Time until = Clock::Real().Now() + kWaitMax;
     while (Clock::Real().Now() < until) {
       grpc::ClientContext nodes_context;
@@ -81,10 +81,12 @@ class ClusterTest : public ::testing::Test {
       v1::Plan plan;
       if (!admin_->ListNodes(&nodes_context, {}, &nodes).ok()) continue;
       if (!plans_->GetPlan(&plan_context, {}, &plan).ok()) continue;
-      if (nodes.nodes_size() == 1 && nodes.nodes(0).live() &&
-          nodes.nodes(0).plan_version() == plan.version()) {
-        return true;
-      }
+      if (nodes.nodes_size() != 1) continue;
+      const v1::NodeStatus& node = nodes.nodes(0);
+      if (!node.live() || node.plan_version() != plan.version()) continue;
+      if (node.incarnation() == after) continue;
+      incarnation_ = node.incarnation();
+      return true;
     }
     return false;
   }
@@ -152,6 +154,7 @@ class ClusterTest : public ::testing::Test {
                                  std::to_string(absl::ToUnixNanos(Clock::Real().Now()));
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::unique_ptr<ShardProcess> shard_;
+  std::uint64_t incarnation_ = 0;  // Of the shard that was last seen live.
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::CoordinatorService::Stub> plans_;
