@@ -101,6 +101,18 @@ inline constexpr MetricInfo kReplicaDivergenceRms{
     kGauge,
     "Root of the mean square of those distances, before the last averaging.",
     {"table"}};
+inline constexpr MetricInfo kMoves{
+    "embla_moves_total", kCounter, "Moves of a unit that are over here, by how.", {"outcome"}};
+inline constexpr MetricInfo kMoveBytes{"embla_move_bytes_total", kCounter,
+                                       "Bytes of rows that moves sent to other nodes."};
+inline constexpr MetricInfo kMoveChunksResent{
+    "embla_move_chunks_resent_total", kCounter,
+    "Chunks that moves sent again, because their rows changed or the chunk was lost."};
+inline constexpr MetricInfo kUnitFrozen{
+    "embla_unit_frozen_seconds", kHistogram,
+    "How long a unit's updates were refused while it was handed over."};
+inline constexpr MetricInfo kUnitsMoving{
+    "embla_units_moving", kGauge, "Units that take part in a move here now.", {"state"}};
 
 // Coordinator.
 inline constexpr MetricInfo kNodeLive{

@@ -15,15 +15,15 @@ namespace embla {
 
 // Coordinator to node: what the store says, or once said, of a unit.
 struct UnitOrder {
-  UnitId unit;
-  UnitRecord record;
+  UnitId unit = {};
+  UnitRecord record = {};
   bool freeze = false;  // The source makes the final cut of the record's move.
   // Of an open move: the device of the target, and the rows that it has once the job is over.
   std::uint32_t target_device = 0;
-  RowRun run;
+  RowRun run = {};
   // Of an open move: where the two ends listen, host:port.
-  std::string source_address;
-  std::string target_address;
+  std::string source_address = {};
+  std::string target_address = {};
   std::uint64_t bytes_per_second = 0;  // Of all that the source sends; 0: no limit.
   bool operator==(const UnitOrder&) const = default;
 };
@@ -35,15 +35,15 @@ struct UnitReport {
     kSealed,      // As in ReportKind.
     kRefused,     // As in ReportKind.
     kCovered,     // As in ReportKind.
-    kReadRecord,  // Tell me the unit's record.
+    kReadRecord,  // Tell this node the unit's record, even if it is no end of the last move.
     kAbort,       // The source: the freeze lasts too long, put Aborted(record, move).
     kProgress,    // The counters only.
   };
 
-  UnitId unit;
+  UnitId unit = {};
   Kind kind = Kind::kProgress;
   MoveId move{};
-  std::string message;           // Of kRefused and kAbort: why.
+  std::string message = {};      // Of kRefused and kAbort: why.
   std::uint64_t bytes_sent = 0;  // The source: of this move so far.
   // The source, once it is over: how long the unit's updates were refused.
   absl::Duration frozen = absl::ZeroDuration();

@@ -1,0 +1,114 @@
+#include "server/mover/chunk_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/log.h"
+
+namespace embla {
+
+ChunkSender::ChunkSender(const ChunkSenderOptions& options, UnitHost& host,
+                         MoveTransport& transport, const Clock& clock,
+                         std::shared_ptr<TaskQueue> queue,
+                         std::function<void(const SentChunk&)> on_sent)
+    : options_(options),
+      host_(host),
+      transport_(transport),
+      clock_(clock),
+      queue_(std::move(queue)),
+      on_sent_(std::move(on_sent)) {}
+
+void ChunkSender::SetRate(std::uint64_t bytes_per_second) {
+  budget_.SetRate(bytes_per_second, clock_.Now());
+}
+
+void ChunkSender::Add(Request request) {
+  const Key key(request.unit, request.chunk.chunk);
+  if (const auto found = waiting_.find(key); found != waiting_.end()) {
+    Request& waiting = *found->second;
+    // The rows are read later, so the entry may claim the newer version.
+    waiting.chunk = request.chunk;
+    waiting.to_address = std::move(request.to_address);
+    if (request.is_urgent && !waiting.is_urgent) {
+      waiting.is_urgent = true;
+      urgent_.splice(urgent_.end(), patient_, found->second);
+    }
+    return;
+  }
+  Waiting& list = request.is_urgent ? urgent_ : patient_;
+  waiting_[key] = list.insert(list.end(), std::move(request));
+}
+
+void ChunkSender::Pump() {
+  while (reads_ < options_.reads_max) {
+    Waiting* list = &urgent_;
+    Waiting::iterator next = FindSendable(urgent_);
+    if (next == urgent_.end()) {
+      if (budget_.Wait(clock_.Now()) > absl::ZeroDuration()) return;
+      list = &patient_;
+      next = FindSendable(patient_);
+      if (next == patient_.end()) return;
+    }
+    Request request = std::move(*next);
+    waiting_.erase(Key(request.unit, request.chunk.chunk));
+    list->erase(next);
+    Start(std::move(request));
+  }
+}
+
+absl::Duration ChunkSender::NextPump() {
+  if (patient_.empty()) return absl::InfiniteDuration();
+  const absl::Duration wait = budget_.Wait(clock_.Now());
+  // Without a wait it is the end of a read or a send that goes on.
+  return wait > absl::ZeroDuration() ? wait : absl::InfiniteDuration();
+}
+
+ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting) {
+  return std::find_if(waiting.begin(), waiting.end(), [this](const Request& request) {
+    return flying_[request.to_address] < options_.flying_per_target_max;
+  });
+}
+
+void ChunkSender::Start(Request request) {
+  ++reads_;
+  ++flying_[request.to_address];
+  const UnitId unit = request.unit;
+  const std::uint32_t chunk = request.chunk.chunk;
+  auto on_read = [this, queue = queue_,
+                  request = std::move(request)](absl::StatusOr<Buffer> rows) mutable {
+    queue->Post([this, request = std::move(request), rows = std::move(rows)]() mutable {
+      OnRead(request, std::move(rows));
+    });
+  };
+  host_.ReadChunk(unit, chunk, std::move(on_read));
+}
+
+void ChunkSender::OnRead(const Request& request, absl::StatusOr<Buffer> rows) {
+  --reads_;
+  if (!rows.ok()) {
+    LogWarning("mover", "chunk not read table=", ToInt(request.unit.table),
+               " row_granule=", request.unit.row_granule, " chunk=", request.chunk.chunk,
+               " reason=", Message(rows.status()));
+    --flying_[request.to_address];
+    return Pump();
+  }
+  const std::uint64_t bytes = rows->size();
+  budget_.Take(bytes);
+  PeerMessage message{
+      .unit = request.unit, .from = request.from, .body = request.chunk, .rows = *std::move(rows)};
+  transport_.Send(
+      request.to_address, std::move(message),
+      [this, queue = queue_, request, bytes](const absl::Status& status) {
+        queue->Post([this, request, bytes, status] { OnTaken(request, bytes, status); });
+      });
+  Pump();
+}
+
+// A chunk that is lost is asked for again by the target.
+void ChunkSender::OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status) {
+  --flying_[request.to_address];
+  if (status.ok()) on_sent_({.unit = request.unit, .chunk = request.chunk, .bytes = bytes});
+  Pump();
+}
+
+}  // namespace embla

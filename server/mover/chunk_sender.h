@@ -1,0 +1,89 @@
+// Reads chunks of units and sends them, a few at a time: what a source's devices and network do for
+// moves is bounded here, whatever the targets ask for.
+//
+// - At most `reads_max` chunks are read at once, so that requests wait behind few of them.
+// - At most `flying_per_target_max` chunks to one target are read or sent and not taken in yet.
+// - Over time no more than the budget's rate; chunks of frozen units go first and do not wait for
+//   it, but what they take is paid back by the others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_host.h"
+#include "server/mover/move_transport.h"
+#include "server/mover/task_queue.h"
+#include "server/mover/token_bucket.h"
+
+namespace embla {
+
+struct ChunkSenderOptions {
+  std::uint32_t reads_max = 2;
+  std::uint32_t flying_per_target_max = 8;
+};
+
+// What the other end has taken in.
+struct SentChunk {
+  UnitId unit;
+  Chunk chunk;
+  std::uint64_t bytes = 0;
+};
+
+// Thread safety: none; everything, `on_sent` too, happens in tasks of `queue` and in calls from
+// there.
+class ChunkSender {
+ public:
+  struct Request {
+    UnitId unit;
+    NodeId from{};  // This node.
+    std::string to_address;
+    Chunk chunk;
+    bool is_urgent = false;  // Of a frozen unit.
+  };
+
+  // `host`, `transport` and `clock` are not owned and outlive the sender, and every task of the
+  // queue.
+  ChunkSender(const ChunkSenderOptions& options, UnitHost& host, MoveTransport& transport,
+              const Clock& clock, std::shared_ptr<TaskQueue> queue,
+              std::function<void(const SentChunk&)> on_sent);
+
+  void SetRate(std::uint64_t bytes_per_second);
+  // A chunk that waits already is sent once, at the newer version.
+  void Add(Request request);
+  // Sends what may be sent now. Call again after NextPump().
+  void Pump();
+  absl::Duration NextPump();  // Infinite: nothing waits for the budget.
+
+ private:
+  using Waiting = std::list<Request>;
+  using Key = std::tuple<UnitId, std::uint32_t>;
+
+  Waiting::iterator FindSendable(Waiting& waiting);
+  void Start(Request request);
+  void OnRead(const Request& request, absl::StatusOr<Buffer> rows);
+  void OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status);
+
+  const ChunkSenderOptions options_;
+  UnitHost& host_;            // Not owned; outlives this object.
+  MoveTransport& transport_;  // Not owned; outlives this object.
+  const Clock& clock_;        // Not owned; outlives this object.
+  const std::shared_ptr<TaskQueue> queue_;
+  const std::function<void(const SentChunk&)> on_sent_;
+
+  TokenBucket budget_;
+  Waiting urgent_;
+  Waiting patient_;
+  std::map<Key, Waiting::iterator> waiting_;
+  std::uint32_t reads_ = 0;
+  std::map<std::string, std::uint32_t> flying_;  // By target's address.
+};
+
+}  // namespace embla

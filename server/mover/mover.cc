@@ -1,0 +1,210 @@
+#include "server/mover/mover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+
+namespace embla {
+namespace {
+
+bool IsActive(UnitPhase phase) {
+  return phase != UnitPhase::kElsewhere && phase != UnitPhase::kAtRest;
+}
+
+}  // namespace
+
+Mover::Mover(const MoverOptions& options, const MoverParts& parts, Metrics* metrics,
+             std::shared_ptr<TaskQueue> queue)
+    : options_(options),
+      parts_(parts),
+      queue_(std::move(queue)),
+      metrics_(metrics),
+      sender_(options.sender, parts.host, parts.transport, parts.clock, queue_,
+              [this](const SentChunk& sent) { OnSent(sent); }) {}
+
+void Mover::OnOrders(NodeId self, std::vector<UnitOrder> orders) {
+  queue_->Post([this, self, orders = std::move(orders)] {
+    self_ = self;
+    for (const UnitOrder& order : orders) HandleOrder(order);
+  });
+}
+
+absl::Status Mover::OnMessage(PeerMessage message) {
+  if (queue_->size() >= options_.peer_tasks_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "moves: ", options_.peer_tasks_max, " messages wait to be looked at; send again later"));
+  }
+  const bool is_open = queue_->Post(
+      [this, message = std::move(message)]() mutable { HandleMessage(std::move(message)); });
+  return is_open ? absl::OkStatus() : absl::UnavailableError("moves: the node is stopping");
+}
+
+MovingUnit* Mover::Find(const UnitId& id) {
+  const auto found = units_.find(id);
+  return found == units_.end() ? nullptr : found->second.get();
+}
+
+void Mover::HandleOrder(const UnitOrder& order) {
+  const UnitRecord& record = order.record;
+  if (!order.source_address.empty()) addresses_[record.source] = order.source_address;
+  if (!order.target_address.empty()) addresses_[record.target] = order.target_address;
+  MovingUnit* const unit = FindOrBegin(order);
+  if (unit == nullptr || IsRepeatedTooSoon(*unit, order)) return;
+  if (record.phase == MovePhase::kOpen && record.source == self_) {
+    sender_.SetRate(order.bytes_per_second);
+  }
+  if (record.phase == MovePhase::kOpen && record.target == self_) {
+    unit->target_device = order.target_device;
+    unit->run = order.run;
+  }
+  Deliver(*unit, RecordEvent{record});
+  if (order.freeze) Deliver(*unit, FreezeEvent{record});
+}
+
+// An open record makes a target ask for everything again that it lacks; what is on its way would
+// come twice.
+bool Mover::IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const {
+  return unit.status.phase == UnitPhase::kReceiving && unit.status.seen == order.record &&
+         parts_.clock.Now() - unit.progress_at < options_.resend_after;
+}
+
+MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
+  if (MovingUnit* const unit = Find(order.unit)) return unit;
+  const UnitRecord& record = order.record;
+  const bool is_open = record.phase == MovePhase::kOpen;
+  const bool is_owned = record.owner == self_ && (is_open || record.phase == MovePhase::kCommitted);
+  if (!is_owned && !(is_open && record.target == self_)) return nullptr;
+  const absl::StatusOr<UnitShape> shape = parts_.host.ShapeOf(order.unit);
+  if (shape.ok()) return Begin(order, *shape);
+  if (absl::IsNotFound(shape.status())) return nullptr;  // Its plan is on the way.
+  UnitReport refused{.unit = order.unit, .kind = UnitReport::Kind::kRefused, .move = record.move};
+  refused.message = Message(shape.status());
+  parts_.control.Report({std::move(refused)});
+  return nullptr;
+}
+
+MovingUnit* Mover::Begin(const UnitOrder& order, const UnitShape& shape) {
+  const UnitContext context{.self = self_,
+                            .chunks = shape.chunks(),
+                            .credit_chunks = options_.credit_chunks,
+                            .behind_max = options_.behind_max};
+  auto tracker = std::make_shared<UnitTracker>(context, parts_.clock);
+  auto& unit = units_[order.unit];
+  unit = std::make_unique<MovingUnit>(order.unit, shape, tracker);
+  if (order.record.owner != self_) return unit.get();
+  // The unit has been here since the process started.
+  parts_.host.RunInOrder(order.unit.table,
+                         [&host = parts_.host, id = order.unit, tracker, record = order.record] {
+                           tracker->Adopt(record.epoch, host.WindowsOf(id));
+                           host.SetGate(id, tracker);
+                         });
+  if (order.record.phase == MovePhase::kCommitted) {
+    // It came here in an earlier process; there is nothing left to wait for.
+    Deliver(*unit, RecordEvent{order.record});
+    Deliver(*unit, CoveredEvent{});
+  }
+  return unit.get();
+}
+
+void Mover::HandleMessage(PeerMessage message) {
+  MovingUnit* const unit = Find(message.unit);
+  if (auto* const pull = std::get_if<Pull>(&message.body)) {
+    if (unit == nullptr || addresses_.count(message.from) == 0) {
+      // The order that opened the move is late or lost.
+      parts_.control.Report({UnitReport{
+          .unit = message.unit, .kind = UnitReport::Kind::kReadRecord, .move = pull->move}});
+      return;
+    }
+    unit->progress_at = parts_.clock.Now();
+    return Deliver(*unit, PullEvent{.from = message.from, .pull = std::move(*pull)});
+  }
+  if (unit == nullptr) return;
+  if (const auto* const chunk = std::get_if<Chunk>(&message.body)) {
+    return DeliverRows(*unit, *chunk, std::move(message.rows));
+  }
+  Deliver(*unit, FinalEvent{std::get<FinalCut>(std::move(message.body))});
+}
+
+void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
+  parts_.host.RunInOrder(unit.id.table, [this, queue = queue_, id = unit.id, tracker = unit.tracker,
+                                         event = std::move(event)] {
+    UnitTracker::Stepped stepped = tracker->Step(event);
+    queue->Post(
+        [this, id, stepped = std::move(stepped)]() mutable { OnStepped(id, std::move(stepped)); });
+  });
+}
+
+void Mover::DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows) {
+  auto shared = std::make_shared<Buffer>(std::move(rows));
+  parts_.host.RunInOrder(
+      unit.id.table, [this, queue = queue_, id = unit.id, tracker = unit.tracker, chunk, shared] {
+        if (!tracker->WantsRows(chunk)) return;
+        queue->Post([this, id, chunk, shared] {
+          MovingUnit& unit = *Find(id);
+          unit.progress_at = parts_.clock.Now();
+          unit.work.emplace_back(StageRows{chunk, std::move(*shared)});
+          RunWork(unit);
+        });
+      });
+}
+
+void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
+  MovingUnit& unit = *Find(id);
+  NoteStatus(unit, stepped.status);
+  for (NodeAction& action : stepped.actions) unit.work.emplace_back(std::move(action));
+  RunWork(unit);
+}
+
+void Mover::NoteStatus(MovingUnit& unit, const UnitStatus& status) {
+  const UnitStatus before = std::exchange(unit.status, status);
+  if (before.phase != status.phase) {
+    metrics_.CountChange(before.phase, status.phase);
+    unit.progress_at = parts_.clock.Now();
+  }
+  if (before.phase != UnitPhase::kFrozen || status.phase == UnitPhase::kFrozen) return;
+  UnitReport over{.unit = unit.id, .kind = UnitReport::Kind::kProgress, .move = before.move};
+  over.bytes_sent = unit.bytes_sent;
+  over.frozen = parts_.clock.Now() - before.frozen_since;
+  metrics_.frozen.Observe(over.frozen);
+  parts_.control.Report({std::move(over)});
+}
+
+absl::Duration Mover::Tick() {
+  const absl::Time now = parts_.clock.Now();
+  if (now >= units_tick_at_) {
+    units_tick_at_ = now + std::min(options_.resend_after, options_.freeze_deadline) / 4;
+    for (const auto& [id, unit] : units_) TickUnit(*unit, now);
+  }
+  sender_.Pump();
+  return std::min(units_tick_at_ - now, sender_.NextPump());
+}
+
+void Mover::TickUnit(MovingUnit& unit, absl::Time now) {
+  if (std::exchange(unit.waits_for_log, false)) {
+    Finish(unit);
+    RunWork(unit);
+  }
+  if (!IsActive(unit.status.phase)) return;
+  if (now - unit.progress_at >= options_.resend_after) {
+    unit.progress_at = now;
+    // The move may have ended, and who told this node may have told it once.
+    Report(unit, UnitReport::Kind::kReadRecord, unit.status.move, "");
+    Deliver(unit, NodeTick{});
+  }
+  const absl::Time frozen_at = std::max(unit.status.frozen_since, unit.deadline_told_at);
+  if (unit.status.phase == UnitPhase::kFrozen && now - frozen_at >= options_.freeze_deadline) {
+    unit.deadline_told_at = now;
+    Deliver(unit, FreezeDeadline{});
+  }
+  if (unit.bytes_sent == unit.bytes_reported ||
+      now - unit.progress_told_at < options_.progress_interval) {
+    return;
+  }
+  unit.progress_told_at = now;
+  unit.bytes_reported = unit.bytes_sent;
+  Report(unit, UnitReport::Kind::kProgress, unit.counted_move, "");
+}
+
+}  // namespace embla

@@ -1,0 +1,133 @@
+// The executor of the protocol of moves (server/migration) on a node: hears the coordinator's
+// orders and the other ends of moves, runs each unit's steps on its table's lead device, and
+// carries their actions out.
+//
+//    orders, peers, ticks ──► mover's thread ──RunInOrder──► lead device: UnitTracker (StepNode)
+//                                  ▲                              │ actions
+//                                  └────────── task queue ◄───────┘
+//
+// Actions of a unit are carried out one after another, each when the one before is done: a control
+// record is durable, rows are staged, before what follows is told to anybody. Nothing here waits:
+// whatever takes time calls back through the queue.
+//
+// Rows are staged before the protocol hears of a chunk, so that what it claims to hold has passed
+// its checks. docs/migration.md is the protocol; mover_simulation_test.cc drives two movers through
+// a network that loses, repeats and reorders.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "server/migration/move_orders.h"
+#include "server/migration/unit_host.h"
+#include "server/mover/chunk_sender.h"
+#include "server/mover/move_log.h"
+#include "server/mover/move_transport.h"
+#include "server/mover/mover_metrics.h"
+#include "server/mover/moving_unit.h"
+#include "server/mover/task_queue.h"
+
+namespace embla {
+
+struct MoverOptions {
+  ChunkSenderOptions sender;
+  std::uint32_t credit_chunks = 8;  // Of one unit, on their way to this node.
+  // Of a unit: so few chunks behind are left for the time of the freeze.
+  std::uint32_t behind_max = 2;
+  absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
+  absl::Duration freeze_deadline = absl::Seconds(1);  // Then the source asks for an abort.
+  absl::Duration progress_interval = absl::Seconds(1);
+  std::size_t peer_tasks_max = 4096;  // Messages of peers that wait for the mover's thread.
+};
+
+// What a mover works with; not owned, all outlive the mover and every task of the queue.
+struct MoverParts {
+  UnitHost& host;
+  MoveTransport& transport;
+  MoveControl& control;
+  MoveLog& log;
+  const Clock& clock;
+};
+
+// Thread safety: OnOrders and OnMessage may be called from any thread; Tick and the queue's tasks
+// belong to one, the mover's (MoverThread).
+class Mover {
+ public:
+  // `metrics` may be null, else it outlives the mover.
+  Mover(const MoverOptions& options, const MoverParts& parts, Metrics* metrics,
+        std::shared_ptr<TaskQueue> queue);
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+
+  // What the coordinator says; `self` is this node's id.
+  void OnOrders(NodeId self, std::vector<UnitOrder> orders);
+  // What the other end says. ResourceExhausted: too much waits; the message is dropped.
+  absl::Status OnMessage(PeerMessage message);
+
+  // Repeats what may have been lost, if it is time to, and sends what the rate allows by now.
+  // Returns how soon it is to be called again, at the latest.
+  absl::Duration Tick();
+
+ private:
+  void HandleOrder(const UnitOrder& order);
+  void HandleMessage(PeerMessage message);
+  MovingUnit* Find(const UnitId& id);
+  // Null: the order begins nothing, or the unit is not known here (yet).
+  MovingUnit* FindOrBegin(const UnitOrder& order);
+  MovingUnit* Begin(const UnitOrder& order, const UnitShape& shape);
+  bool IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const;
+
+  // The tracker takes `event` in its turn; OnStepped follows.
+  void Deliver(MovingUnit& unit, NodeEvent event);
+  void DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows);
+  void OnStepped(const UnitId& id, UnitTracker::Stepped stepped);
+  void NoteStatus(MovingUnit& unit, const UnitStatus& status);
+  void TickUnit(MovingUnit& unit, absl::Time now);
+
+  // mover_actions.cc. Each Do starts one piece of work; it is done when the unit is not busy.
+  void RunWork(MovingUnit& unit);
+  void Do(MovingUnit& unit, NodeAction& action);
+  void Do(MovingUnit& unit, StageRows& stage);
+  void Do(MovingUnit& unit, LogAction& action);
+  void Do(MovingUnit& unit, WriteRows&) { Finish(unit); }
+  void Do(MovingUnit& unit, SendPull& action);
+  void Do(MovingUnit& unit, SendChunk& action);
+  void Do(MovingUnit& unit, SendFinal& action);
+  void Do(MovingUnit& unit, SendReport& action);
+  void Do(MovingUnit& unit, PutRecord& action);
+  void Do(MovingUnit& unit, ReadRecord&);
+  void Do(MovingUnit& unit, ReserveImport& action);
+  void Do(MovingUnit& unit, StageChunk&) { Finish(unit); }  // StageRows was before it.
+  void Do(MovingUnit& unit, InstallStaged&);
+  void Do(MovingUnit& unit, DiscardStaged&);
+  void Do(MovingUnit& unit, TrimRows&);
+  void Finish(MovingUnit& unit) { unit.is_busy = false; }
+  void OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status);
+  // A callback for the host: `then` runs on the mover's thread, then the unit's next work.
+  HostDone WhenDone(MovingUnit& unit, const char* what,
+                    std::function<void(MovingUnit&, const absl::Status&)> then);
+  void SendTo(NodeId node, PeerMessage message);
+  void Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move, std::string message);
+  void OnSent(const SentChunk& sent);
+
+  const MoverOptions options_;
+  const MoverParts parts_;
+  const std::shared_ptr<TaskQueue> queue_;
+  MoverMetrics metrics_;
+  ChunkSender sender_;
+
+  absl::Time units_tick_at_ = absl::InfinitePast();
+  NodeId self_{};  // 0: no order has come.
+  std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
+  std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
+};
+
+}  // namespace embla

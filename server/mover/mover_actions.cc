@@ -1,0 +1,198 @@
+// Carrying the actions of a unit's steps out, one after another.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "server/mover/mover.h"
+
+namespace embla {
+namespace {
+
+UnitReport::Kind KindOf(ReportKind kind) {
+  switch (kind) {
+    case ReportKind::kCaughtUp:
+      return UnitReport::Kind::kCaughtUp;
+    case ReportKind::kSealed:
+      return UnitReport::Kind::kSealed;
+    case ReportKind::kRefused:
+      return UnitReport::Kind::kRefused;
+    case ReportKind::kCovered:
+      return UnitReport::Kind::kCovered;
+  }
+  EMBLA_CHECK(false);
+}
+
+std::string NameOf(const UnitId& id) {
+  return absl::StrCat(ToInt(id.table), "/", id.row_granule, "/", id.column_granule);
+}
+
+}  // namespace
+
+void Mover::RunWork(MovingUnit& unit) {
+  while (!unit.is_busy && !unit.work.empty()) {
+    unit.is_busy = true;
+    UnitWork work = std::move(unit.work.front());
+    unit.work.pop_front();
+    std::visit([this, &unit](auto& w) { Do(unit, w); }, work);
+  }
+}
+
+void Mover::Do(MovingUnit& unit, NodeAction& action) {
+  std::visit([this, &unit](auto& a) { Do(unit, a); }, action);
+}
+
+HostDone Mover::WhenDone(MovingUnit& unit, const char* what,
+                         std::function<void(MovingUnit&, const absl::Status&)> then) {
+  return [this, queue = queue_, id = unit.id, what, then = std::move(then)](absl::Status status) {
+    queue->Post([this, id, what, then, status] {
+      MovingUnit& unit = *Find(id);
+      if (!status.ok()) {
+        LogWarning("mover", "cannot ", what, " unit=", NameOf(id), " reason=", Message(status));
+      }
+      if (then) then(unit, status);
+      Finish(unit);
+      RunWork(unit);
+    });
+  };
+}
+
+void Mover::Do(MovingUnit& unit, LogAction& action) {
+  parts_.log.AppendControl(
+      unit.id, action.record,
+      [this, queue = queue_, id = unit.id, record = action.record](const absl::Status& status) {
+        queue->Post([this, id, record, status] { OnLogged(id, record, status); });
+      });
+}
+
+// The unit's state has changed already: nobody may hear of it before the record is durable.
+void Mover::OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status) {
+  MovingUnit& unit = *Find(id);
+  if (status.ok()) {
+    Finish(unit);
+    return RunWork(unit);
+  }
+  if (absl::IsResourceExhausted(status)) {
+    LogWarning("mover", "log is full, trying again unit=", NameOf(id), " reason=", Message(status));
+    unit.work.emplace_front(NodeAction(LogAction{record}));
+    unit.waits_for_log = true;
+    return;
+  }
+  LogError("mover",
+           "move stands still until the node restarts: the log cannot write unit=", NameOf(id),
+           " reason=", Message(status));
+}
+
+void Mover::Do(MovingUnit& unit, StageRows& stage) {
+  parts_.host.Stage(
+      unit.id, stage.chunk.chunk, std::move(stage.rows),
+      WhenDone(unit, "stage rows",
+               [this, chunk = stage.chunk](MovingUnit& done, const absl::Status& status) {
+                 if (status.ok()) return Deliver(done, ChunkEvent{chunk});
+                 parts_.host.RunInOrder(done.id.table, [tracker = done.tracker, chunk] {
+                   tracker->StagingFailed(chunk);
+                 });
+               }));
+}
+
+void Mover::Do(MovingUnit& unit, SendPull& action) {
+  SendTo(action.to, {.unit = unit.id, .from = self_, .body = std::move(action.pull)});
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, SendFinal& action) {
+  SendTo(action.to, {.unit = unit.id, .from = self_, .body = std::move(action.cut)});
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, SendChunk& action) {
+  Finish(unit);
+  const auto address = addresses_.find(action.to);
+  if (address == addresses_.end()) return;
+  Chunk chunk = action.chunk;
+  chunk.base = Lsn{0};  // Chunks are sent whole.
+  sender_.Add({.unit = unit.id,
+               .from = self_,
+               .to_address = address->second,
+               .chunk = chunk,
+               .is_urgent = unit.status.phase == UnitPhase::kFrozen});
+  sender_.Pump();
+}
+
+void Mover::SendTo(NodeId node, PeerMessage message) {
+  const auto address = addresses_.find(node);
+  if (address == addresses_.end()) return;  // As if it was lost: the order says it again.
+  parts_.transport.Send(address->second, std::move(message), [](const absl::Status&) {});
+}
+
+void Mover::OnSent(const SentChunk& sent) {
+  MovingUnit& unit = *Find(sent.unit);
+  if (unit.counted_move != sent.chunk.move) {
+    unit.counted_move = sent.chunk.move;
+    unit.bytes_sent = 0;
+    unit.bytes_reported = 0;
+    unit.is_chunk_sent.assign(unit.is_chunk_sent.size(), false);
+  }
+  unit.bytes_sent += sent.bytes;
+  metrics_.bytes.Add(static_cast<double>(sent.bytes));
+  if (unit.is_chunk_sent[sent.chunk.chunk]) metrics_.chunks_resent.Add();
+  unit.is_chunk_sent[sent.chunk.chunk] = true;
+}
+
+void Mover::Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move,
+                   std::string message) {
+  UnitReport report{.unit = unit.id, .kind = kind, .move = move};
+  report.message = std::move(message);
+  report.bytes_sent = unit.counted_move == move ? unit.bytes_sent : 0;
+  parts_.control.Report({std::move(report)});
+}
+
+void Mover::Do(MovingUnit& unit, SendReport& action) {
+  const MoveReport& report = action.report;
+  Report(unit, KindOf(report.kind), report.move,
+         report.kind == ReportKind::kRefused ? unit.refusal : "");
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, PutRecord& action) {
+  Report(unit, UnitReport::Kind::kAbort, action.expected.move,
+         absl::StrCat("frozen for more than ", absl::FormatDuration(options_.freeze_deadline)));
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, ReadRecord&) {
+  Report(unit, UnitReport::Kind::kReadRecord, unit.status.move, "");
+  Finish(unit);
+}
+
+void Mover::Do(MovingUnit& unit, ReserveImport& action) {
+  const auto then = [this, move = action.move](MovingUnit& done, const absl::Status& status) {
+    done.refusal = Message(status);
+    Deliver(done, ReservedEvent{.move = move, .ok = status.ok()});
+  };
+  parts_.host.Reserve(unit.id, unit.target_device, unit.run,
+                      WhenDone(unit, "reserve memory", then));
+}
+
+void Mover::Do(MovingUnit& unit, InstallStaged&) {
+  // Nothing but this node's memory holds rows: the copy is as safe as it will ever be.
+  const auto then = [this](MovingUnit& done, const absl::Status& status) {
+    if (status.ok()) Deliver(done, CoveredEvent{});
+  };
+  parts_.host.Install(unit.id, unit.tracker, WhenDone(unit, "install rows", then));
+}
+
+void Mover::Do(MovingUnit& unit, DiscardStaged&) {
+  parts_.host.Discard(unit.id, WhenDone(unit, "discard staged rows", {}));
+}
+
+void Mover::Do(MovingUnit& unit, TrimRows&) {
+  // The gate says no until the rows are gone, and is not needed after that.
+  const auto then = [this](MovingUnit& done, const absl::Status&) {
+    parts_.host.RunInOrder(done.id.table,
+                           [&host = parts_.host, id = done.id] { host.SetGate(id, nullptr); });
+  };
+  parts_.host.Trim(unit.id, WhenDone(unit, "trim rows", then));
+}
+
+}  // namespace embla

@@ -1,0 +1,32 @@
+// What a mover counts. `metrics` may be null: then it counts nothing.
+#pragma once
+
+#include <array>
+
+#include "core/metrics/metrics.h"
+#include "server/mover/unit_tracker.h"
+
+namespace embla {
+
+class MoverMetrics {
+ public:
+  explicit MoverMetrics(Metrics* metrics);
+
+  // A unit went from one phase to another.
+  void CountChange(UnitPhase from, UnitPhase to) const;
+
+  Counter bytes;
+  Counter chunks_resent;
+  Histogram frozen;
+
+ private:
+  static constexpr std::size_t kPhases = 7;
+
+  std::array<Gauge, kPhases> units_;  // By phase; those at rest and elsewhere are not counted.
+  Counter sent_;
+  Counter received_;
+  Counter send_aborted_;
+  Counter receive_aborted_;
+};
+
+}  // namespace embla

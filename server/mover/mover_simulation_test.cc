@@ -1,0 +1,82 @@
+// Movers against the oracle of server/mover/testing/move_simulation.h, over many seeds.
+#include <cstdint>
+#include <iostream>
+
+#include "core/base/log.h"
+#include "gtest/gtest.h"
+#include "server/mover/testing/move_simulation.h"
+
+namespace embla {
+namespace {
+
+using testing::MoveSimulation;
+using testing::SimulationOptions;
+
+constexpr std::uint64_t kSeed = 20261122;
+
+struct Sums {
+  std::uint64_t commits = 0;
+  std::uint64_t aborts = 0;
+  std::uint64_t acked = 0;
+  std::uint64_t refused = 0;
+};
+
+Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
+  SetLogLevel(LogLevel::kError);  // Faults are many here.
+  Sums sums;
+  for (int i = 0; i < seeds; ++i) {
+    options.seed = kSeed + static_cast<std::uint64_t>(i);
+    MoveSimulation simulation(options);
+    simulation.Run(steps);
+    const bool rests = simulation.ComeToRest();
+    EXPECT_EQ(simulation.violation(), "") << "seed=" << options.seed;
+    EXPECT_TRUE(rests) << "moves or updates hang, seed=" << options.seed << '\n'
+                       << simulation.Describe();
+    if (rests) simulation.CheckAtRest();
+    EXPECT_EQ(simulation.violation(), "") << "seed=" << options.seed;
+    if (::testing::Test::HasFailure()) return sums;
+    sums.commits += simulation.commits();
+    sums.aborts += simulation.aborts();
+    sums.acked += simulation.acked();
+    sums.refused += simulation.refused();
+  }
+  std::cout << "seed=" << kSeed << " seeds=" << seeds << " commits=" << sums.commits
+            << " aborts=" << sums.aborts << " acked=" << sums.acked << " refused=" << sums.refused
+            << '\n';
+  return sums;
+}
+
+TEST(MoverSimulation, AppliesEachUpdateOnceWithoutFaults) {
+  SimulationOptions options;
+  options.lose = 0;
+  options.repeat = 0;
+  options.log_full = 0;
+  const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
+  EXPECT_GT(sums.commits, 500u);
+  EXPECT_GT(sums.refused, 0u);
+}
+
+TEST(MoverSimulation, AppliesEachUpdateOnceWhateverTheNetworkDoes) {
+  const Sums sums = RunSeeds({}, /*seeds=*/150, /*steps=*/20'000);
+  EXPECT_GT(sums.commits, 500u);
+  EXPECT_GT(sums.aborts, 50u);
+}
+
+TEST(MoverSimulation, SurvivesRefusalsAndBadRows) {
+  SimulationOptions options;
+  options.host = {.refuse_reserve = 0.2, .fail_stage = 0.2};
+  options.log_full = 0.3;
+  const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
+  EXPECT_GT(sums.commits, 100u);
+  EXPECT_GT(sums.aborts, 100u);
+}
+
+TEST(MoverSimulation, KeepsWithinARate) {
+  SimulationOptions options;
+  options.bytes_per_second = 2000;
+  const Sums sums = RunSeeds(options, /*seeds=*/50, /*steps=*/20'000);
+  EXPECT_GT(sums.commits, 20u);
+}
+
+}  // namespace
+}  // namespace embla

@@ -1,0 +1,61 @@
+// What a mover keeps of one unit besides its tracker: the work that its steps ask for, in order,
+// and counters.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/buffer.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/move_orders.h"
+#include "server/migration/node_step.h"
+#include "server/migration/unit_host.h"
+#include "server/mover/unit_tracker.h"
+
+namespace embla {
+
+// Rows that have arrived. A ChunkEvent follows when they are staged.
+struct StageRows {
+  Chunk chunk;
+  Buffer rows;
+};
+using UnitWork = std::variant<NodeAction, StageRows>;
+
+// Thread safety: none; of the mover's thread.
+struct MovingUnit {
+  MovingUnit(const UnitId& id, const UnitShape& shape, std::shared_ptr<UnitTracker> tracker)
+      : id(id), shape(shape), tracker(std::move(tracker)), is_chunk_sent(shape.chunks(), false) {}
+
+  const UnitId id;
+  const UnitShape shape;
+  const std::shared_ptr<UnitTracker> tracker;  // Touched on the table's lead device only.
+
+  // One piece of work at a time, the next when it is done.
+  std::deque<UnitWork> work;
+  bool is_busy = false;
+  bool waits_for_log = false;  // The front of `work` is a record that the log had no room for.
+
+  UnitStatus status;                              // After the last step that was heard of.
+  absl::Time progress_at = absl::InfinitePast();  // A step or rows that brought the move on.
+  absl::Time deadline_told_at = absl::InfinitePast();
+
+  // Of the target.
+  std::uint32_t target_device = 0;
+  RowRun run;
+  std::string refusal;  // Why there is no room.
+
+  // Of the source, for `counted_move`.
+  MoveId counted_move{};
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_reported = 0;
+  absl::Time progress_told_at = absl::InfinitePast();
+  std::vector<bool> is_chunk_sent;
+};
+
+}  // namespace embla

@@ -1,0 +1,152 @@
+#include "server/mover/testing/fake_unit_host.h"
+
+#include <cstring>
+
+#include "core/base/check.h"
+
+namespace embla::testing {
+namespace {
+
+// Three words per update: session, seq, times.
+Buffer Encode(const ChunkRows& rows) {
+  Buffer block = Buffer::Allocate(rows.size() * 3 * sizeof(std::uint64_t));
+  std::uint64_t* out = block.MutableAs<std::uint64_t>().data();
+  for (const auto& [name, times] : rows) {
+    *out++ = ToInt(name.first);
+    *out++ = ToInt(name.second);
+    *out++ = times;
+  }
+  return block;
+}
+
+ChunkRows Decode(const Buffer& block) {
+  ChunkRows rows;
+  const auto words = block.As<std::uint64_t>();
+  for (std::size_t i = 0; i + 2 < words.size(); i += 3) {
+    rows[{SessionId{words[i]}, UpdateSeq{words[i + 1]}}] = words[i + 2];
+  }
+  return rows;
+}
+
+}  // namespace
+
+void FakeUnitHost::Place(const UnitId& unit) {
+  units_[unit].is_here = true;
+  units_[unit].rows.resize(chunks_);
+}
+
+void FakeUnitHost::Update(const UnitId& unit, const UnitUpdate& update,
+                          std::function<void(PartStatus)> answered) {
+  device_.emplace_back([this, unit, update, answered] { answered(Decide(units_[unit], update)); });
+}
+
+PartStatus FakeUnitHost::Decide(Unit& unit, const UnitUpdate& update) {
+  PartStatus status = PartStatus::kApplied;
+  if (unit.gate != nullptr) {
+    status = unit.gate->Check(update).status;
+    if (status != PartStatus::kApplied) return status;
+    unit.gate->Apply(update);
+  } else {
+    if (!unit.is_here) return PartStatus::kMoved;
+    switch (unit.windows.Classify(update.session, update.seq, update.first_incomplete)) {
+      case UnitWindows::Verdict::kApplied:
+        return PartStatus::kDuplicate;
+      case UnitWindows::Verdict::kTooNew:
+        return PartStatus::kSeqTooNew;
+      case UnitWindows::Verdict::kNew:
+        unit.windows.Record(update.session, update.seq, update.first_incomplete);
+    }
+  }
+  EMBLA_CHECK(unit.is_here);
+  for (const std::uint32_t chunk : update.chunks) ++unit.rows[chunk][{update.session, update.seq}];
+  return status;
+}
+
+bool FakeUnitHost::RunOne() {
+  if (device_.empty()) return false;
+  const std::function<void()> task = std::move(device_.front());
+  device_.pop_front();
+  task();
+  return true;
+}
+
+bool FakeUnitHost::TakesUpdates(const UnitId& id) const {
+  const Unit& unit = units_[id];
+  if (unit.gate == nullptr) return unit.is_here;
+  const UnitUpdate probe{.session = SessionId{1u << 30}, .seq = UpdateSeq{1}, .chunks = {0}};
+  return unit.gate->Check(probe).status == PartStatus::kApplied;
+}
+
+absl::StatusOr<UnitShape> FakeUnitHost::ShapeOf(const UnitId&) const {
+  return UnitShape{.row_begin = 0,
+                   .row_end = 10 * std::int64_t{chunks_},
+                   .column_begin = 0,
+                   .column_end = 4,
+                   .chunk_rows = 10};
+}
+
+void FakeUnitHost::RunInOrder(TableId, std::function<void()> work) {
+  device_.push_back(std::move(work));
+}
+
+void FakeUnitHost::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {
+  if (gate == nullptr) EMBLA_CHECK(!units_[unit].is_here);
+  units_[unit].gate = std::move(gate);
+}
+
+UnitWindows FakeUnitHost::WindowsOf(const UnitId& unit) const { return units_[unit].windows; }
+
+void FakeUnitHost::ReadChunk(const UnitId& unit, std::uint32_t chunk,
+                             std::function<void(absl::StatusOr<Buffer>)> done) {
+  device_.emplace_back([this, unit, chunk, done] {
+    if (!units_[unit].is_here) return done(absl::NotFoundError("the unit has been trimmed"));
+    done(Encode(units_[unit].rows[chunk]));
+  });
+}
+
+void FakeUnitHost::Trim(const UnitId& unit, HostDone done) {
+  device_.emplace_back([this, unit, done] {
+    EMBLA_CHECK(units_[unit].is_here);
+    units_[unit].is_here = false;
+    units_[unit].rows.clear();
+    done(absl::OkStatus());
+  });
+}
+
+void FakeUnitHost::Reserve(const UnitId& unit, std::uint32_t, const RowRun&, HostDone done) {
+  device_.emplace_back([this, unit, done] {
+    if (Happens(faults.refuse_reserve)) return done(absl::ResourceExhaustedError("no room"));
+    if (!units_[unit].staged.has_value()) units_[unit].staged.emplace(chunks_);
+    done(absl::OkStatus());
+  });
+}
+
+void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) {
+  device_.emplace_back([this, unit, chunk, rows = Decode(block), done] {
+    EMBLA_CHECK(units_[unit].staged.has_value());
+    if (Happens(faults.fail_stage)) return done(absl::DataLossError("checksum"));
+    (*units_[unit].staged)[chunk] = rows;
+    done(absl::OkStatus());
+  });
+}
+
+void FakeUnitHost::Install(const UnitId& id, std::shared_ptr<UnitGate> gate, HostDone done) {
+  device_.emplace_back([this, id, gate, done] {
+    Unit& unit = units_[id];
+    EMBLA_CHECK(unit.staged.has_value() && !unit.is_here);
+    unit.rows = *std::move(unit.staged);
+    unit.staged.reset();
+    unit.is_here = true;
+    unit.gate = gate;
+    done(absl::OkStatus());
+  });
+}
+
+void FakeUnitHost::Discard(const UnitId& unit, HostDone done) {
+  device_.emplace_back([this, unit, done] {
+    units_[unit].staged.reset();
+    done(absl::OkStatus());
+  });
+}
+
+}  // namespace embla::testing

@@ -1,0 +1,82 @@
+// The tables of a node as a handful of counters, on a device that runs when the test says so.
+//
+// A chunk's rows are how many times each update was applied to it: an update that is lost or
+// applied twice shows.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "server/migration/unit_host.h"
+
+namespace embla::testing {
+
+using UpdateName = std::pair<SessionId, UpdateSeq>;
+using ChunkRows = std::map<UpdateName, std::uint64_t>;  // By update, how many times applied.
+
+struct HostFaults {
+  double refuse_reserve = 0;
+  double fail_stage = 0;
+};
+
+// Thread safety: none.
+class FakeUnitHost final : public UnitHost {
+ public:
+  FakeUnitHost(std::uint32_t chunks, std::uint64_t seed) : chunks_(chunks), random_(seed) {}
+
+  HostFaults faults;
+
+  // The unit is here from the start.
+  void Place(const UnitId& unit);
+  void Update(const UnitId& unit, const UnitUpdate& update,
+              std::function<void(PartStatus)> answered);
+
+  // Runs the device's next task. False: there is none.
+  bool RunOne();
+  bool is_idle() const { return device_.empty(); }
+
+  bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
+  bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
+  bool HasStaged(const UnitId& unit) const { return units_.at(unit).staged.has_value(); }
+  const std::vector<ChunkRows>& RowsOf(const UnitId& unit) const { return units_.at(unit).rows; }
+  // Whether an update never seen before would be taken.
+  bool TakesUpdates(const UnitId& unit) const;
+
+  absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const override;
+  void RunInOrder(TableId table, std::function<void()> work) override;
+  void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
+  UnitWindows WindowsOf(const UnitId& unit) const override;
+  void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+                 std::function<void(absl::StatusOr<Buffer>)> done) override;
+  void Trim(const UnitId& unit, HostDone done) override;
+  void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
+  void Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) override;
+  void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
+  void Discard(const UnitId& unit, HostDone done) override;
+
+ private:
+  struct Unit {
+    bool is_here = false;
+    std::vector<ChunkRows> rows;
+    UnitWindows windows;  // Without a gate.
+    std::shared_ptr<UnitGate> gate;
+    std::optional<std::vector<ChunkRows>> staged;
+  };
+
+  PartStatus Decide(Unit& unit, const UnitUpdate& update);
+  bool Happens(double chance) { return std::bernoulli_distribution(chance)(random_); }
+
+  const std::uint32_t chunks_;
+  std::mt19937_64 random_;
+  mutable std::map<UnitId, Unit> units_;
+  std::deque<std::function<void()>> device_;
+};
+
+}  // namespace embla::testing

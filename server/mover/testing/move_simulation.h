@@ -1,0 +1,103 @@
+// Some movers, a coordinator and trainers in one thread, with a network that loses, repeats, delays
+// and reorders whatever is sent. Everything follows from the seed.
+//
+// The oracle: each update that was acknowledged is in the owner's rows, none is in them twice, and
+// no two nodes take updates of a unit at one time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "server/migration/coordinator_step.h"
+#include "server/mover/mover.h"
+#include "server/mover/testing/fake_unit_host.h"
+
+namespace embla::testing {
+
+struct SimulationOptions {
+  std::uint64_t seed = 0;
+  std::uint32_t nodes = 3;
+  std::uint32_t units = 2;
+  std::uint32_t chunks = 4;
+  std::uint32_t sessions = 2;
+  std::uint64_t updates_in_flight_max = 6;  // Of a session.
+  double lose = 0.1;                        // A message.
+  double repeat = 0.1;
+  HostFaults host;
+  double log_full = 0.02;
+  std::uint64_t bytes_per_second = 0;
+};
+
+class MoveSimulation {
+ public:
+  explicit MoveSimulation(const SimulationOptions& options);
+  ~MoveSimulation();
+
+  // Takes `steps` random steps, with faults.
+  void Run(int steps);
+  // Ends the faults and goes on until every move is over and every update acknowledged. False: that
+  // takes too long.
+  bool ComeToRest();
+  // What is wrong, if anything. After ComeToRest everything can be checked.
+  std::string violation() const { return violation_; }
+  void CheckAtRest();
+  std::string Describe() const;
+
+  std::uint64_t commits() const { return commits_; }
+  std::uint64_t aborts() const { return aborts_; }
+  std::uint64_t acked() const { return acked_; }
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  struct Node;
+  struct UnitRow;  // One unit in the store, and the coordinator's view of it.
+  struct Trainer;
+  struct Pending {
+    UnitId unit;
+    std::vector<std::uint32_t> chunks;
+  };
+
+  void TakeStep();
+  void DeliverOne();
+  void StartOrCancelMove();
+  void TickCoordinator();
+  void Coordinate(UnitRow& row, const CoordinatorEvent& event);
+  void Tell(NodeId to, const UnitRow& row, const UnitRecord& record, bool freeze);
+  void OnReport(NodeId from, const UnitReport& report);
+  void BeginUpdate(Trainer& trainer);
+  void SendUpdate(Trainer& trainer, UpdateSeq seq);
+  void Post(std::function<void()> message);
+  void CheckOneWriter();
+  bool IsAtRest() const;
+
+  std::uint64_t Random(std::uint64_t below) {
+    return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(random_);
+  }
+  bool Happens(double chance) {
+    return has_faults_ && std::bernoulli_distribution(chance)(random_);
+  }
+
+  const SimulationOptions options_;
+  std::mt19937_64 random_;
+  ManualClock clock_{absl::FromUnixSeconds(1'000'000)};
+  bool has_faults_ = true;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<UnitRow>> units_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+  std::vector<std::function<void()>> network_;
+  std::string violation_;
+  std::uint64_t commits_ = 0;
+  std::uint64_t aborts_ = 0;
+  std::uint64_t acked_ = 0;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace embla::testing

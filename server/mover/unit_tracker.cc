@@ -1,0 +1,187 @@
+#include "server/mover/unit_tracker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace embla {
+namespace {
+
+// The target may say what it holds of a chunk, and it holds nothing of this one.
+bool LacksChunks(const Pull& pull) {
+  return std::find(pull.held.begin(), pull.held.end(), Lsn{0}) != pull.held.end();
+}
+
+bool IsCaughtUp(const NodeAction& action) {
+  const auto* const report = std::get_if<SendReport>(&action);
+  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
+}
+
+// Of an update, which changes no file: its rows are written where it was decided.
+bool IsOfUpdate(const NodeAction& action) {
+  const auto* const log = std::get_if<LogAction>(&action);
+  return std::holds_alternative<WriteRows>(action) ||
+         (log != nullptr && std::holds_alternative<AppliedUpdate>(log->record));
+}
+
+}  // namespace
+
+UnitTracker::UnitTracker(const UnitContext& context, const Clock& clock)
+    : context_(context),
+      clock_(clock),
+      state_(Recovered(UnitDurable(), {}, context.chunks)),
+      staging_(context.chunks, Lsn{0}) {}
+
+void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows) {
+  UnitDurable durable = FreshUnit(context_.chunks);
+  durable.epoch = epoch;
+  durable.windows = std::move(windows);
+  state_ = Recovered(std::move(durable), {}, context_.chunks);
+}
+
+UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {
+  Stepped stepped;
+  // Memory that was given back before it came: a later answer counts.
+  const bool is_reserved = std::holds_alternative<ReservedEvent>(event);
+  const bool is_stale = is_reserved && --reserves_open_ > 0;
+  if (!is_stale) {
+    WakeBefore(event);
+    RunStep(event, stepped.actions);
+  }
+  // A freeze while nothing has been copied would last as long as the copy.
+  const auto* const pull = std::get_if<PullEvent>(&event);
+  if (pull != nullptr && LacksChunks(pull->pull)) std::erase_if(stepped.actions, IsCaughtUp);
+  NoteMemory(stepped.actions);
+  stepped.status = Status();
+  return stepped;
+}
+
+// The protocol knows of memory only when it has become an import.
+void UnitTracker::NoteMemory(std::vector<NodeAction>& actions) {
+  for (const NodeAction& action : actions) {
+    if (std::holds_alternative<ReserveImport>(action)) {
+      ++reserves_open_;
+      has_memory_ = true;
+    }
+    if (std::holds_alternative<DiscardStaged>(action) ||
+        std::holds_alternative<InstallStaged>(action)) {
+      has_memory_ = false;
+    }
+  }
+  if (!has_memory_ || state_.reserving != MoveId{0} || state_.durable.import.has_value()) return;
+  has_memory_ = false;
+  actions.emplace_back(DiscardStaged{});
+}
+
+void UnitTracker::RunStep(const NodeEvent& event, std::vector<NodeAction>& actions) {
+  NodeStep step = StepNode(context_, std::move(state_), event);
+  state_ = std::move(step.state);
+  actions = std::move(step.actions);
+  WakeIfOpened(state_.seen);
+  RestIfEnded();
+}
+
+// A pull or a freeze may come before the record that opened the move.
+void UnitTracker::WakeBefore(const NodeEvent& event) {
+  if (const auto* const pull = std::get_if<PullEvent>(&event)) {
+    WakeFor(pull->pull.epoch, pull->pull.move);
+  } else if (const auto* const freeze = std::get_if<FreezeEvent>(&event)) {
+    WakeIfOpened(freeze->record);
+  }
+}
+
+void UnitTracker::WakeIfOpened(const UnitRecord& record) {
+  const bool is_open = record.phase == MovePhase::kOpen && record.owner == context_.self;
+  if (is_open) WakeFor(record.epoch, record.move);
+}
+
+void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
+  UnitDurable& durable = state_.durable;
+  if (!Owns(state_) || IsFrozen(state_) || epoch != durable.epoch) return;
+  if (move < durable.min_move || move <= awake_for_) return;
+  awake_for_ = move;
+  durable.lsn = Next(durable.lsn);
+  std::fill(durable.touched.begin(), durable.touched.end(), durable.lsn);
+  state_.written = durable.lsn;
+}
+
+void UnitTracker::RestIfEnded() {
+  if (IsAtRest()) return;
+  const bool is_ended = !IsFrozen(state_) && SaysEndedWithoutCommit(state_.seen, awake_for_);
+  if (!Owns(state_) || is_ended) awake_for_ = MoveId{0};
+}
+
+bool UnitTracker::WantsRows(const Chunk& chunk) {
+  const auto& import = state_.durable.import;
+  if (!import.has_value() || import->is_sealed || import->move != chunk.move) return false;
+  if (chunk.chunk >= context_.chunks || chunk.version <= chunk.base) return false;
+  if (staging_for_ != chunk.move) {
+    staging_for_ = chunk.move;
+    std::fill(staging_.begin(), staging_.end(), Lsn{0});
+  }
+  const Lsn staged = state_.staged[chunk.chunk];
+  Lsn& staging = staging_[chunk.chunk];
+  if (chunk.base > staged || chunk.version <= std::max(staged, staging)) return false;
+  staging = chunk.version;
+  return true;
+}
+
+void UnitTracker::StagingFailed(const Chunk& chunk) {
+  if (staging_for_ == chunk.move && staging_[chunk.chunk] == chunk.version) {
+    staging_[chunk.chunk] = Lsn{0};
+  }
+}
+
+PartAnswer UnitTracker::Check(const UnitUpdate& update) const {
+  return CheckUpdate(state_, update);
+}
+
+void UnitTracker::Apply(const UnitUpdate& update) {
+  if (IsAtRest()) {
+    state_.durable.windows.Record(update.session, update.seq, update.first_incomplete);
+    return;
+  }
+  NodeStep step = StepNode(context_, std::move(state_), update);
+  EMBLA_CHECK(step.answer.has_value() && step.answer->status == PartStatus::kApplied);
+  // Reads of the rows queue behind the update, so they are written as far as anybody can tell.
+  const Lsn lsn = step.answer->lsn;
+  NodeStep written = StepNode(context_, std::move(step.state), WrittenEvent{lsn});
+  EMBLA_CHECK(written.actions.empty());
+  EMBLA_CHECK(std::all_of(step.actions.begin(), step.actions.end(), IsOfUpdate));
+  state_ = std::move(written.state);
+}
+
+bool UnitTracker::ServesLookups() const {
+  return CheckLookup(state_, UnitEpoch{0}).status == PartStatus::kApplied;
+}
+
+UnitStatus UnitTracker::Status() {
+  UnitStatus status{.seen = state_.seen};
+  const UnitDurable& durable = state_.durable;
+  if (!IsFrozen(state_)) {
+    frozen_since_ = absl::InfiniteFuture();
+  } else if (frozen_since_ == absl::InfiniteFuture()) {
+    frozen_since_ = clock_.Now();
+  }
+  if (IsFrozen(state_)) {
+    status.phase = UnitPhase::kFrozen;
+    status.move = durable.frozen;
+    status.frozen_since = frozen_since_;
+  } else if (Owns(state_)) {
+    status.phase = IsAtRest() ? UnitPhase::kAtRest : UnitPhase::kSending;
+    status.move = awake_for_;
+  } else if (durable.import.has_value()) {
+    status.phase = durable.import->is_sealed ? UnitPhase::kSealed : UnitPhase::kReceiving;
+    status.move = durable.import->move;
+  } else if (state_.reserving != MoveId{0}) {
+    status.phase = UnitPhase::kReceiving;
+    status.move = state_.reserving;
+  } else if (durable.retained != MoveId{0}) {
+    status.phase = UnitPhase::kRetained;
+    status.move = durable.retained;
+  }
+  return status;
+}
+
+}  // namespace embla

@@ -1,0 +1,93 @@
+// One unit's state in the protocol of moves, on the thread of its table's lead device, and the gate
+// that its updates go through there.
+//
+// A unit that is not being moved is at rest: only its windows and its owner matter, so an update
+// costs one window lookup, and nobody counts lsns or touched chunks. Before a move looks at the
+// unit it wakes up: its lsn is raised by one, and every chunk counts as touched at that lsn. That
+// covers whatever happened at rest.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/node_step.h"
+#include "server/migration/unit_host.h"
+#include "server/migration/unit_state.h"
+
+namespace embla {
+
+enum class UnitPhase : std::uint8_t {
+  kElsewhere,  // Nothing of it is here.
+  kAtRest,     // Owned, and not being moved.
+  kSending,
+  kFrozen,  // Owned, and its updates are refused: the cut is made.
+  kReceiving,
+  kSealed,    // Received whole; the record decides.
+  kRetained,  // Another node owns it; the rows are kept until that one is covered.
+};
+
+// What others may know of a unit after a step.
+struct UnitStatus {
+  UnitPhase phase = UnitPhase::kElsewhere;
+  MoveId move{};                 // That is sent, received, or retained for.
+  absl::Time frozen_since = {};  // kFrozen.
+  UnitRecord seen = {};
+};
+
+// Thread safety: none; only the table's lead device calls it, inside UnitHost::RunInOrder or as a
+// gate.
+class UnitTracker final : public UnitGate {
+ public:
+  struct Stepped {
+    std::vector<NodeAction> actions;
+    UnitStatus status;
+  };
+
+  // Nothing of the unit is here. `clock` is not owned and outlives the tracker.
+  UnitTracker(const UnitContext& context, const Clock& clock);
+
+  // The unit has been here from the start of the process, under `epoch`.
+  void Adopt(UnitEpoch epoch, UnitWindows windows);
+
+  // Requires: one ReservedEvent for each ReserveImport, in their order.
+  Stepped Step(const NodeEvent& event);
+
+  // Whether the rows of `chunk` are worth staging. They count as being staged from then on; a
+  // ChunkEvent follows when they are, StagingFailed when they cannot be.
+  bool WantsRows(const Chunk& chunk);
+  void StagingFailed(const Chunk& chunk);
+
+  PartAnswer Check(const UnitUpdate& update) const override;
+  void Apply(const UnitUpdate& update) override;
+  bool ServesLookups() const override;
+
+  const UnitState& state() const { return state_; }
+
+ private:
+  bool IsAtRest() const { return awake_for_ == MoveId{0}; }
+  // If the unit is owned under `epoch`, takes updates, and sleeps as far as `move` goes.
+  void WakeFor(UnitEpoch epoch, MoveId move);
+  void WakeBefore(const NodeEvent& event);
+  void WakeIfOpened(const UnitRecord& record);
+  void RestIfEnded();
+  void NoteMemory(std::vector<NodeAction>& actions);
+  void RunStep(const NodeEvent& event, std::vector<NodeAction>& actions);
+  UnitStatus Status();
+
+  const UnitContext context_;
+  const Clock& clock_;  // Not owned; outlives this object.
+
+  UnitState state_;
+  MoveId awake_for_{0};      // 0: at rest.
+  int reserves_open_ = 0;    // ReserveImports that no ReservedEvent has come for.
+  bool has_memory_ = false;  // The last of them has not been discarded or installed.
+  // Versions that are being staged for an import, by chunk.
+  MoveId staging_for_{0};
+  ChunkVersions staging_;
+  absl::Time frozen_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace embla
