@@ -11,7 +11,8 @@ namespace embla::client {
 namespace {
 
 // A column block of slices as a column block of nodes: neighbours on one node are one interval.
-RouteBlock MergeRows(const SliceMap::ColumnBlock& block, const std::vector<Slice>& slices) {
+RouteBlock MergeRows(const SliceMap::ColumnBlock& block, const std::vector<Slice>& slices,
+                     const IdRows& id_rows) {
   std::vector<std::int64_t> borders;
   std::vector<NodeId> owners;
   for (std::size_t i = 0; i < block.owners.size(); ++i) {
@@ -22,18 +23,21 @@ RouteBlock MergeRows(const SliceMap::ColumnBlock& block, const std::vector<Slice
     owners.push_back(owner);
   }
   borders.push_back(block.row_borders.back());
-  return RouteBlock(block.column_begin, block.column_end, std::move(borders), std::move(owners));
+  return RouteBlock(block.column_begin, block.column_end, std::move(borders), std::move(owners),
+                    id_rows);
 }
 
 }  // namespace
 
 RouteBlock::RouteBlock(std::uint32_t column_begin, std::uint32_t column_end,
-                       std::vector<std::int64_t> row_borders, std::vector<NodeId> owners)
+                       std::vector<std::int64_t> row_borders, std::vector<NodeId> owners,
+                       const IdRows& id_rows)
     : column_begin_(column_begin),
       column_end_(column_end),
       row_borders_(std::move(row_borders)),
       owners_(std::move(owners)),
-      nodes_(owners_) {
+      nodes_(owners_),
+      id_rows_(id_rows) {
   EMBLA_CHECK(!owners_.empty() && row_borders_.size() == owners_.size() + 1);
   std::sort(nodes_.begin(), nodes_.end());
   nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
@@ -44,9 +48,10 @@ RouteBlock::RouteBlock(std::uint32_t column_begin, std::uint32_t column_end,
 }
 
 std::uint32_t RouteBlock::OwnerOf(std::int64_t id) const {
-  if (id < row_borders_.front() || id >= row_borders_.back()) return node_of_.front();
-  // The first border is not searched: `id` is past it.
-  const auto after = std::upper_bound(row_borders_.begin() + 1, row_borders_.end(), id);
+  const std::int64_t row = id_rows_.RowOf(RowId{id});
+  if (row < row_borders_.front() || row >= row_borders_.back()) return node_of_.front();
+  // The first border is not searched: `row` is past it.
+  const auto after = std::upper_bound(row_borders_.begin() + 1, row_borders_.end(), row);
   return node_of_[static_cast<std::size_t>(after - row_borders_.begin()) - 1];
 }
 
@@ -72,7 +77,7 @@ TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
     std::vector<RouteBlock>& blocks = replicas_.emplace_back();
     const SliceMap map = SliceMap::Build(slices);
     for (const SliceMap::ColumnBlock& block : map.blocks()) {
-      RouteBlock merged = MergeRows(block, slices);
+      RouteBlock merged = MergeRows(block, slices, IdRows(table.spec));
       if (!blocks.empty() && blocks.back().SameRows(merged)) {
         blocks.back().ExtendTo(merged.column_end());
       } else {

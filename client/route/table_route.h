@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
 
 namespace embla::client {
@@ -19,14 +20,15 @@ class RouteBlock {
  public:
   // `owners[i]` has the rows [row_borders[i], row_borders[i + 1]).
   RouteBlock(std::uint32_t column_begin, std::uint32_t column_end,
-             std::vector<std::int64_t> row_borders, std::vector<NodeId> owners);
+             std::vector<std::int64_t> row_borders, std::vector<NodeId> owners,
+             const IdRows& id_rows);
 
   std::uint32_t column_begin() const { return column_begin_; }
   std::uint32_t column_end() const { return column_end_; }
   // Every node of the block, ascending.
   const std::vector<NodeId>& nodes() const { return nodes_; }
 
-  // Position in nodes() of the node to ask for row `id`. Ids outside the table belong to the owner
+  // Position in nodes() of the node to ask for `id`. Ids outside the table belong to the owner
   // of row 0, who answers them as the table's bounds mode says.
   std::uint32_t OwnerOf(std::int64_t id) const;
 
@@ -44,6 +46,7 @@ class RouteBlock {
   std::vector<NodeId> owners_;          // Per interval of rows.
   std::vector<NodeId> nodes_;           // The distinct owners.
   std::vector<std::uint32_t> node_of_;  // Interval -> position in nodes_.
+  IdRows id_rows_;
 };
 
 class TableRoute {

@@ -151,6 +151,13 @@ void JsonFields::MaybeFraction(std::string_view name, float* value) {
   *value = number;
 }
 
+void JsonFields::MaybeFlag(std::string_view name, bool* value) {
+  if (!Has(name)) return;
+  const Json* const field = Take(name);
+  if (!field->is_boolean()) return Fail(name, "is neither true nor false");
+  *value = field->get<bool>();
+}
+
 absl::Status JsonFields::Finish() const {
   if (!error_.ok()) return error_;
   for (const auto& [name, value] : json_.items()) {

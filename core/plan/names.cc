@@ -105,6 +105,34 @@ struct Words<InitKind> {
                                                             {InitKind::kNormal, "normal"}}};
 };
 
+template <>
+struct Words<zch::Policy> {
+  static constexpr std::string_view kWhat = "zch policy";
+  static constexpr std::array<Name<zch::Policy>, 4> kNames = {
+      {{zch::Policy::kLru, "lru"},
+       {zch::Policy::kLfu, "lfu"},
+       {zch::Policy::kDistanceLfu, "distance_lfu"},
+       {zch::Policy::kTtl, "ttl"}}};
+};
+
+template <>
+struct Words<zch::Admission> {
+  static constexpr std::string_view kWhat = "zch admission";
+  static constexpr std::array<Name<zch::Admission>, 3> kNames = {
+      {{zch::Admission::kAll, "all"},
+       {zch::Admission::kCount, "count"},
+       {zch::Admission::kProbability, "probability"}}};
+};
+
+template <>
+struct Words<zch::Unseen> {
+  static constexpr std::string_view kWhat = "zch unseen";
+  static constexpr std::array<Name<zch::Unseen>, 4> kNames = {{{zch::Unseen::kInitial, "initial"},
+                                                               {zch::Unseen::kDefault, "default"},
+                                                               {zch::Unseen::kZero, "zero"},
+                                                               {zch::Unseen::kError, "error"}}};
+};
+
 template <typename Enum>
 std::string_view Find(Enum value) {
   for (const Name<Enum>& entry : Words<Enum>::kNames) {
@@ -125,6 +153,9 @@ std::string_view NameOf(BoundsMode value) { return Find(value); }
 std::string_view NameOf(NanPolicy value) { return Find(value); }
 std::string_view NameOf(DeviceKind value) { return Find(value); }
 std::string_view NameOf(InitKind value) { return Find(value); }
+std::string_view NameOf(zch::Policy value) { return Find(value); }
+std::string_view NameOf(zch::Admission value) { return Find(value); }
+std::string_view NameOf(zch::Unseen value) { return Find(value); }
 
 template <typename Enum>
 absl::StatusOr<Enum> FromName(std::string_view name) {
@@ -147,5 +178,8 @@ template absl::StatusOr<BoundsMode> FromName(std::string_view name);
 template absl::StatusOr<NanPolicy> FromName(std::string_view name);
 template absl::StatusOr<DeviceKind> FromName(std::string_view name);
 template absl::StatusOr<InitKind> FromName(std::string_view name);
+template absl::StatusOr<zch::Policy> FromName(std::string_view name);
+template absl::StatusOr<zch::Admission> FromName(std::string_view name);
+template absl::StatusOr<zch::Unseen> FromName(std::string_view name);
 
 }  // namespace embla

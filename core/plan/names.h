@@ -20,6 +20,9 @@ std::string_view NameOf(BoundsMode value);       // error ignore
 std::string_view NameOf(NanPolicy value);        // reject allow
 std::string_view NameOf(DeviceKind value);       // cpu gpu
 std::string_view NameOf(InitKind value);         // default constant uniform normal
+std::string_view NameOf(zch::Policy value);      // lru lfu distance_lfu ttl
+std::string_view NameOf(zch::Admission value);   // all count probability
+std::string_view NameOf(zch::Unseen value);      // initial default zero error
 
 // The value called `name`. InvalidArgument lists the allowed names.
 template <typename Enum>

@@ -153,7 +153,12 @@ absl::Status TablePlan::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown sharding type ", static_cast<int>(sharding)));
   }
+  EMBLA_RETURN_IF_ERROR(CheckShardingFits(spec, sharding));
   EMBLA_RETURN_IF_ERROR(CheckReplicas(*this));
+  if (spec.zch.has_value() && replicas.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a zch table has one copy, not ", replicas.size()));
+  }
   for (const std::vector<Slice>& replica : replicas) {
     EMBLA_RETURN_IF_ERROR(ValidateTiling(spec, replica));
     EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec.optimizer, CutsColumns(spec, replica)));
@@ -229,7 +234,19 @@ std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice) {
   const std::int64_t state_floats =
       state.row_floats + std::int64_t{state.element_arrays} * slice.columns();
   const auto weight_bytes = static_cast<std::int64_t>(RowBytes(spec.dtype, slice.columns()));
-  return slice.rows() * (weight_bytes + 4 * state_floats);
+  const std::int64_t slot_bytes = spec.zch.has_value() ? zch::kBytesPerSlot : 0;
+  return slice.rows() * (weight_bytes + 4 * state_floats + slot_bytes);
+}
+
+absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding) {
+  const bool whole_rows = sharding == ShardingType::kTableWise ||
+                          sharding == ShardingType::kRowWise ||
+                          sharding == ShardingType::kTableRowWise;
+  if (!spec.zch.has_value() || whole_rows) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table ", spec.name,
+      " is a zch table: it has one copy and keeps its rows whole, so sharding ",
+      ToAbsl(NameOf(sharding)), " is not possible; use table_wise, table_row_wise or row_wise"));
 }
 
 absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns) {

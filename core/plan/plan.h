@@ -108,12 +108,16 @@ std::set<NodeId> HoldersOf(const TablePlan& table);
 // Whether some slice holds only a part of its rows' columns.
 bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices);
 
-// Weight and optimizer-state bytes of `slice`.
+// Bytes of `slice`: weights, optimizer state and, of a ZCH table, what is known about its slots.
 std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice);
 
 // What the optimizer demands of the tiling: with L2 weight decay a row statistic takes in all the
 // weights of its row, so the columns may not be cut.
 absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns);
+
+// InvalidArgument where the table cannot be cut so at all: a ZCH table keeps its rows whole and has
+// one copy.
+absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding);
 
 // InvalidArgument unless the node has an id, a name, an address and devices.
 absl::Status ValidateNode(const NodeSpec& node);

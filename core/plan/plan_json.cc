@@ -45,6 +45,36 @@ Json ToJson(const OptimizerSpec& spec) {
           {"bias_correction", Word(spec.bias_correction)}};
 }
 
+Json ToJson(const ZchSpec& spec) {
+  return {{"buckets", spec.buckets},
+          {"policy", Word(spec.policy)},
+          {"distance_exponent", spec.distance_exponent},
+          {"ttl_steps", spec.ttl_steps},
+          {"evict_unexpired", spec.evict_unexpired},
+          {"admission", Word(spec.admission)},
+          {"admission_count", spec.admission_count},
+          {"admission_probability", spec.admission_probability},
+          {"reserved_lanes", spec.reserved_lanes},
+          {"unseen", Word(spec.unseen)}};
+}
+
+absl::StatusOr<ZchSpec> ReadZch(const Json& json) {
+  ZchSpec spec;
+  JsonFields fields(json, "zch");
+  fields.MaybeUnsigned("buckets", zch::kBucketsMax, &spec.buckets);
+  fields.MaybeWord("policy", &FromName<zch::Policy>, &spec.policy);
+  fields.MaybeUnsigned("distance_exponent", UINT32_MAX, &spec.distance_exponent);
+  fields.MaybeUnsigned("ttl_steps", UINT32_MAX, &spec.ttl_steps);
+  fields.MaybeFlag("evict_unexpired", &spec.evict_unexpired);
+  fields.MaybeWord("admission", &FromName<zch::Admission>, &spec.admission);
+  fields.MaybeUnsigned("admission_count", UINT32_MAX, &spec.admission_count);
+  fields.MaybeFraction("admission_probability", &spec.admission_probability);
+  fields.MaybeUnsigned("reserved_lanes", zch::kLanes, &spec.reserved_lanes);
+  fields.MaybeWord("unseen", &FromName<zch::Unseen>, &spec.unseen);
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return spec;
+}
+
 Json ToJson(const TableSpec& spec) {
   Json json = {{"id", ToInt(spec.id)},
                {"name", spec.name},
@@ -60,6 +90,7 @@ Json ToJson(const TableSpec& spec) {
                {"bounds", Word(spec.bounds)},
                {"nan_policy", Word(spec.nan_policy)}};
   if (spec.lookups_per_sample != 1.0f) json["lookups_per_sample"] = spec.lookups_per_sample;
+  if (spec.zch.has_value()) json["zch"] = ToJson(*spec.zch);
   // Left out where there are no groups: readers from before groups take such tables as they are.
   if (spec.replica_groups == 1) return json;
   json["replica_groups"] = spec.replica_groups;
@@ -120,6 +151,9 @@ absl::StatusOr<TableSpec> ReadTableSpec(const Json& json) {
     init.MaybeFraction("a", &spec.init.a);
     init.MaybeFraction("b", &spec.init.b);
     EMBLA_RETURN_IF_ERROR(init.Finish());
+  }
+  if (fields.Has("zch")) {
+    EMBLA_ASSIGN_OR_RETURN(spec.zch, ReadZch(fields.Object("zch")));
   }
   fields.MaybeUnsigned("seed", &spec.seed);
   fields.MaybeWord("rounding", &FromName<Rounding>, &spec.rounding);

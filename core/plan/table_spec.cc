@@ -72,6 +72,24 @@ absl::Status CheckGroups(const TableSpec& spec) {
                                                  " but there is only one replica group"));
 }
 
+absl::Status CheckZch(const TableSpec& spec) {
+  if (!spec.zch.has_value()) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(spec.zch->Validate(spec.rows));
+  if (spec.row_granules != spec.zch->buckets) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("row_granules is ", spec.row_granules,
+                     ", a zch table has one per bucket: ", spec.zch->buckets, ", or leave it 0"));
+  }
+  if (spec.column_granule_width < spec.dim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("column_granule_width is ", spec.column_granule_width,
+                     ", a zch table's columns are never cut: ", spec.dim, ", or leave it 0"));
+  }
+  if (spec.replica_groups == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("replica_groups is ", spec.replica_groups,
+                                                 ", a zch table has no replica groups"));
+}
+
 }  // namespace
 
 absl::Status ValidateName(std::string_view what, std::string_view name) {
@@ -122,6 +140,11 @@ absl::Status InitSpec::Validate() const {
 }
 
 void TableSpec::SetDefaults() {
+  if (zch.has_value() && zch->buckets > 0) {
+    if (rows > 0 && rows <= kRowsMax) rows = zch->RoundUp(rows);
+    if (row_granules == 0) row_granules = zch->buckets;
+    if (column_granule_width == 0) column_granule_width = dim;
+  }
   if (row_granules == 0) {
     row_granules = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(rows, 1, std::int64_t{kRowGranulesDefault}));
@@ -134,6 +157,7 @@ absl::Status TableSpec::Validate() const {
   const auto check = [this]() -> absl::Status {
     EMBLA_RETURN_IF_ERROR(CheckShape(*this));
     EMBLA_RETURN_IF_ERROR(CheckGroups(*this));
+    EMBLA_RETURN_IF_ERROR(CheckZch(*this));
     if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBFloat16) {
       return absl::InvalidArgumentError("dtype of a table is one of fp32, fp16, bf16");
     }

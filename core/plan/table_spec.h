@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/plan/zch_spec.h"
 
 namespace embla {
 
@@ -95,8 +97,10 @@ struct TableSpec {
   DType dtype = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16; fixed at creation.
   // Units, fixed at creation: row granule i covers rows [floor(i*rows/G), floor((i+1)*rows/G)),
   // column granule j covers columns [j*W, min((j+1)*W, dim)).
-  std::uint32_t row_granules = 0;          // G, 1..min(rows, kRowGranulesMax); 0 asks for 4096.
-  std::uint32_t column_granule_width = 0;  // W, a multiple of 4 (or >= dim); 0 asks for 4.
+  std::uint32_t row_granules = 0;          // G, 1..min(rows, kRowGranulesMax); 0 asks for 4096
+                                           // (ZCH: one per bucket).
+  std::uint32_t column_granule_width = 0;  // W, a multiple of 4 (or >= dim); 0 asks for 4
+                                           // (ZCH: dim).
   OptimizerSpec optimizer{};
   InitSpec init{};
   std::uint64_t seed = 0;  // Of initial values and of stochastic rounding.
@@ -111,8 +115,12 @@ struct TableSpec {
   std::uint32_t sync_every_steps = 0;
   // Ids that one training sample looks up here, as far as is known: the planner's measure of load.
   float lookups_per_sample = 1.0f;
+  // Ids are any 64-bit numbers, and get rows as they come (docs/zch.md). Then `rows` is the number
+  // of ids that can have one, a row granule is a bucket, and columns are never cut.
+  std::optional<ZchSpec> zch{};
 
-  // Fills in row_granules and column_granule_width where they are 0.
+  // Fills in row_granules and column_granule_width where they are 0, and rounds the rows of a ZCH
+  // table up to whole groups.
   void SetDefaults();
   // InvalidArgument names the field, its value and the allowed range. Call SetDefaults before.
   absl::Status Validate() const;

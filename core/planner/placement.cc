@@ -408,6 +408,7 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
         absl::StrCat("table ", spec.name, ": sharding auto needs the planner"));
   }
   EMBLA_RETURN_IF_ERROR(table.spec.Validate());
+  EMBLA_RETURN_IF_ERROR(CheckShardingFits(table.spec, request.sharding));
   EMBLA_ASSIGN_OR_RETURN(const std::vector<const NodeSpec*> allowed, AllowedNodes(request, nodes));
   const std::map<DeviceId, std::int64_t> loads = Loads(existing);
   std::vector<NodeDevices> candidates;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/zch/id_place.h"
+#include "core/plan/id_place.h"
 #include "server/zch/saturating.h"
 
 namespace embla::zch {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/crc32c.h"
 #include "core/base/status_macros.h"
-#include "server/zch/id_place.h"
+#include "core/plan/id_place.h"
 
 namespace embla::zch {
 namespace {

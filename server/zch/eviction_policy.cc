@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "server/zch/id_place.h"
+#include "core/plan/id_place.h"
 #include "server/zch/saturating.h"
 
 namespace embla::zch {

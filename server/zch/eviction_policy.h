@@ -1,4 +1,4 @@
-// Touches and victims: what the policies of slot_map_options.h do to one group.
+// Touches and victims: what the policies of core/plan/zch_spec.h do to one group.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
-#include "server/zch/id_place.h"
+#include "core/plan/id_place.h"
 #include "server/zch/slot_group.h"
 #include "server/zch/slot_map_options.h"
 

@@ -8,9 +8,6 @@
 namespace embla::zch {
 namespace {
 
-// Of groups in a bucket, so that a slot within a bucket fits 32 bits.
-constexpr std::int64_t kGroupsPerBucketMax = std::int64_t{1} << 25;
-
 template <typename T, typename U>
 absl::Status CheckRange(const char* field, T value, U least, U most) {
   if (value >= least && value <= most) return absl::OkStatus();

@@ -5,31 +5,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/plan/zch_spec.h"
 
 namespace embla::zch {
 
-inline constexpr std::uint32_t kLanes = 64;  // Slots of a group.
-inline constexpr std::uint32_t kBucketsDefault = 768;
-inline constexpr std::uint32_t kBucketsMax = 65536;
 inline constexpr std::int64_t kCapacityMax = std::int64_t{1} << 40;
 inline constexpr std::uint32_t kEvictionHistoryMax = 4096;
-
-// Which slot of a full group makes room. Never one that the same step touched; equal ones: the
-// least recently touched, then the lowest lane.
-//   kLru          the least recently touched
-//   kLfu          the smallest count of touches
-//   kDistanceLfu  the smallest count / (age + 1)^distance_exponent, age in steps
-//   kTtl          of the expired ones, the one that expired first. A touch sets the expiry to
-//                 now + TTL, never back. Nothing expired: see evict_unexpired
-enum class Policy : std::uint8_t { kLru = 1, kLfu = 2, kDistanceLfu = 3, kTtl = 4 };
-
-// Which unseen ids get a slot.
-//   kAll          every one
-//   kCount        one that has been seen admission_count times. Counts are exact while a bucket has
-//                 at most candidates_max ids waiting; one more, and all counts of the bucket are
-//                 halved, those that reach 0 forgotten, until there is room
-//   kProbability  with admission_probability, drawn anew at each step by a hash of (seed, id, step)
-enum class Admission : std::uint8_t { kAll = 0, kCount = 1, kProbability = 2 };
 
 struct SlotMapOptions {
   std::uint32_t buckets = kBucketsDefault;  // 1..kBucketsMax.

@@ -123,6 +123,19 @@ void AddShapeFlags(CLI::App& verb, TableFlags& table) {
   verb.add_option("--init-b", table.init_b, "see --init");
 }
 
+void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
+  verb.add_flag("--zch", zch.zch, "ids are any 64-bit numbers, and get rows as they come");
+  verb.add_option("--capacity", zch.capacity, "instead of --rows: ids that can have a row");
+  verb.add_option("--buckets", zch.buckets, "units of a ZCH table; 0: 768");
+  verb.add_option("--policy", zch.policy,
+                  "who makes room: lru (default), lfu, distance_lfu[:2], ttl:STEPS[:evict]");
+  verb.add_option("--admission", zch.admission, "all (default), count:N or probability:P");
+  verb.add_option("--unseen", zch.unseen,
+                  "ids without a row read: initial (default), default, zero or error");
+  verb.add_option("--reserved-lanes", zch.reserved_lanes,
+                  "of 64 rows, those shared by ids without one; with --unseen default");
+}
+
 void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
   OptimizerSpec& numbers = table.numbers;
   verb.add_option("--optimizer", table.optimizer,
@@ -168,6 +181,7 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
                              [&in] { return in.CreateTable(); });
   AddShapeFlags(*create, in.table);
+  AddZchFlags(*create, in.table.zch);
   AddOptimizerFlags(*create, in.table);
   AddPlacementFlags(*create, in.table, "--nodes");
 
@@ -275,6 +289,7 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
   CLI::App* table = AddVerb(noun, "table", "what `table create` would do; nothing is created", in,
                             [&in] { return in.PlanTable(); });
   AddShapeFlags(*table, in.table);
+  AddZchFlags(*table, in.table.zch);
   AddOptimizerFlags(*table, in.table);
   AddPlacementFlags(*table, in.table, "--on-nodes");
   table->add_option("--nodes", in.stated.nodes, "plan on this many nodes; no cluster is asked");

@@ -67,6 +67,8 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   spec.optimizer = flags.numbers;
   spec.init.a = flags.init_a;
   spec.init.b = flags.init_b;
+  EMBLA_ASSIGN_OR_RETURN(spec.zch, ZchFromFlags(flags.zch));
+  if (flags.zch.capacity != 0) spec.rows = flags.zch.capacity;
   EMBLA_RETURN_IF_ERROR(SetByName(flags.dtype, spec.dtype));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.rounding, spec.rounding));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.bounds, spec.bounds));

@@ -4,6 +4,7 @@
 //   rows: 1000000                      # what is left out keeps its default.
 //   dim: 64
 //   optimizer: {kind: adagrad, learning_rate: 0.05}
+//   zch: {buckets: 768, policy: lru}   # Only of ZCH tables; rows is their capacity.
 //   placement: {sharding: row_wise, nodes: [n0, n1], devices: [0, 1], min_partition: 32}
 //
 // A file may also hold a list of such tables.
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/plan/table_spec.h"
 #include "core/planner/placement.h"
+#include "tools/embla/zch_flags.h"
 
 namespace embla::cli {
 
@@ -35,6 +37,7 @@ struct TableFlags {
   std::string bounds;
   std::string nan_policy;
   std::uint64_t seed = 0;
+  ZchFlags zch;
   std::uint32_t row_granules = 0;
   std::uint32_t column_granule_width = 0;
 

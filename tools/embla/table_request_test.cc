@@ -47,6 +47,40 @@ TEST(TableRequest, FlagsMustSayTheSharding) {
   EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("row_wise"));
 }
 
+TEST(TableRequest, ZchFlagsMakeAZchTable) {
+  TableFlags flags;
+  flags.name = "users";
+  flags.dim = 8;
+  flags.sharding = "row_wise";
+  flags.zch = {.zch = true,
+               .capacity = 1000,
+               .buckets = 2,
+               .policy = "ttl:9:evict",
+               .admission = "count:3",
+               .unseen = "zero"};
+  const auto requests = RequestsFromFlags(flags);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  const TableSpec& spec = requests->front().spec;
+  EXPECT_EQ(spec.rows, 1000);
+  EXPECT_EQ(*spec.zch, (ZchSpec{.buckets = 2,
+                                .policy = zch::Policy::kTtl,
+                                .ttl_steps = 9,
+                                .evict_unexpired = true,
+                                .admission = zch::Admission::kCount,
+                                .admission_count = 3,
+                                .unseen = zch::Unseen::kZero}));
+}
+
+TEST(TableRequest, WrongZchFlagsAreRefused) {
+  for (const ZchFlags& wrong :
+       {ZchFlags{.capacity = 5}, ZchFlags{.zch = true, .policy = "ttl"},
+        ZchFlags{.zch = true, .policy = "lru:2"}, ZchFlags{.zch = true, .policy = "ttl:1:keep"},
+        ZchFlags{.zch = true, .admission = "count"}, ZchFlags{.zch = true, .admission = "all:1"},
+        ZchFlags{.zch = true, .admission = "count:x"}, ZchFlags{.zch = true, .unseen = "one"}}) {
+    EXPECT_EQ(ZchFromFlags(wrong).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 constexpr char kYaml[] = R"(
 - name: clicks
   rows: 1000000

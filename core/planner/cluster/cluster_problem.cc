@@ -219,7 +219,7 @@ Table TableOf(const TableSpec& spec) {
   table.rules.kernels = {Kernel::kDevice};
   table.rules.types = {ShardingType::kTableWise, ShardingType::kRowWise,
                        ShardingType::kTableRowWise};
-  const bool cuts_columns = spec.column_granule_width == kPlannerGranule &&
+  const bool cuts_columns = !spec.zch.has_value() && spec.column_granule_width == kPlannerGranule &&
                             CheckOptimizerFits(spec.optimizer, /*cuts_columns=*/true).ok();
   if (cuts_columns) {
     table.rules.types.insert(

@@ -1,5 +1,5 @@
 // The hash is part of the format: these numbers never change.
-#include "server/zch/id_place.h"
+#include "core/plan/id_place.h"
 
 #include <cstdint>
 #include <limits>

@@ -36,6 +36,11 @@ struct Place {
 
 __extension__ using Uint128 = unsigned __int128;
 
+// Place::bucket alone.
+constexpr std::uint32_t BucketOf(RowId id, std::uint32_t buckets) {
+  return static_cast<std::uint32_t>((Uint128{HashId(id)} * buckets) >> 64);
+}
+
 // Requires: buckets >= 1, groups_per_bucket >= 1.
 constexpr Place PlaceOf(RowId id, std::uint32_t buckets, std::uint32_t groups_per_bucket) {
   const std::uint64_t hash = HashId(id);
