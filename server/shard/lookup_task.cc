@@ -193,10 +193,9 @@ absl::Status LookupTask::GatherChunk(PartWork& work, RowRange rows, std::uint32_
     const ColumnRange columns{std::max(own.slice.column_begin, work.part->column_begin),
                               std::min(own.slice.column_end, work.part->column_end)};
     if (columns.begin >= columns.end) continue;
-    selection.Select(work.part->ids.subspan(rows.begin, rows.size()), own.slice);
+    selection.Select(work.part->ids.subspan(rows.begin, rows.size()), own);
     found += selection.found() * columns.size();
-    EMBLA_RETURN_IF_ERROR(
-        selection.Gather(*own.store, columns, work.At(rows.begin, columns.begin)));
+    EMBLA_RETURN_IF_ERROR(selection.Gather(columns, work.At(rows.begin, columns.begin)));
   }
   return absl::OkStatus();
 }
@@ -351,6 +350,10 @@ absl::Status LookupTask::CheckFound(PartWork& work) {
       work.shard->Examine(part.ids, {part.column_begin, part.column_end}, work.table->spec.bounds);
   metrics.ids_out_of_range.Add(static_cast<double>(report.out_of_range));
   EMBLA_RETURN_IF_ERROR(report.status);
+  const std::size_t in_table = part.ids.size() - report.out_of_range;
+  if (work.found.load(std::memory_order_relaxed) != in_table * part.columns()) {
+    return work.shard->RowsAreMoving();
+  }
   if (work.pooled()) return absl::OkStatus();
   const std::size_t row_bytes = kernels::RowBytes(work.out.element, part.columns());
   for (std::size_t i = 0; i < part.ids.size(); ++i) {

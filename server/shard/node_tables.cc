@@ -148,12 +148,12 @@ absl::StatusOr<GroupSlices> SlicesHere(const Plan& plan, const TablePlan& table,
   return GroupSlices{std::move(slices)};
 }
 
-absl::Status MakeShards(const TableSpec& spec, PlanVersion version, GroupSlices groups,
+absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupSlices& groups,
                         const TableMaker& maker, NodeTable& table) {
-  for (std::vector<Slice>& slices : groups) {
+  for (const std::vector<Slice>& slices : groups) {
     EMBLA_ASSIGN_OR_RETURN(
         table.shards.emplace_back(),
-        TableShard::Create(spec, version, std::move(slices), maker.make_store, maker.metrics));
+        TableShard::Create(spec, version, slices, maker.make_store, maker.metrics));
   }
   if (spec.replica_groups == 1) return absl::OkStatus();
   table.group_copies = std::make_shared<GroupCopies>(spec, maker.devices, maker.metrics);
@@ -194,7 +194,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
   next->plan = plan;
   next->self = self;
   for (const TablePlan& table : plan->tables()) {
-    EMBLA_ASSIGN_OR_RETURN(GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
+    EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));
     const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;
     if (groups.empty() && existing == nullptr) continue;
@@ -211,8 +211,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
       node_table.shards = existing->shards;
       node_table.group_copies = existing->group_copies;
     } else {
-      EMBLA_RETURN_IF_ERROR(
-          MakeShards(table.spec, plan->version(), std::move(groups), maker, node_table));
+      EMBLA_RETURN_IF_ERROR(MakeShards(table.spec, plan->version(), groups, maker, node_table));
     }
     KeepHistory(existing, plan->version(), node_table);
     next->tables.emplace(ToInt(table.spec.id), std::move(node_table));

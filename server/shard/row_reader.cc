@@ -9,6 +9,7 @@
 namespace embla {
 
 absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Create(std::shared_ptr<TableShard> shard,
+                                                             const TableSpec& spec,
                                                              const ShardNode::RowsQuery& query,
                                                              DeviceExecutors& executors,
                                                              BufferPool& pool) {
@@ -26,15 +27,17 @@ absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Create(std::shared_ptr<Tab
       new RowReader(std::move(shard), query.with_state, executors, pool));
   for (std::uint32_t d = 0; d < executors.devices(); ++d) {
     if (!reader->shard_->devices().Has(d)) continue;
-    for (std::size_t s = 0; s < reader->shard_->slices(d).size(); ++s) reader->Add(query, d, s);
+    for (std::size_t s = 0; s < reader->shard_->slices(d).size(); ++s)
+      reader->Add(spec, query, d, s);
   }
   return reader;
 }
 
-// Slices and what their stores say of sizes never change: no device thread is needed.
-void RowReader::Add(const ShardNode::RowsQuery& query, std::uint32_t device, std::size_t slice) {
+// The rectangles of slices never change: no device thread is needed.
+void RowReader::Add(const TableSpec& spec, const ShardNode::RowsQuery& query, std::uint32_t device,
+                    std::size_t slice) {
   const OwnSlice& own = shard_->slices(device)[slice];
-  SliceRows rows{device, slice, RowsPerBlock(*shard_, own, with_state_), 0, 0, {}};
+  SliceRows rows{device, slice, RowsPerBlock(spec, own.columns(), with_state_), 0, 0, {}};
   if (query.row_ids.empty()) {
     rows.next_row = std::max(query.row_begin, own.slice.row_begin);
     rows.end_row = std::min(query.row_end, own.slice.row_end);
@@ -56,17 +59,27 @@ std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
   return rows;
 }
 
+absl::StatusOr<std::optional<Buffer>> RowReader::Encode(const OwnSlice& own,
+                                                        std::vector<RowId> rows) {
+  std::erase_if(rows, [&](RowId row) { return !own.present.Contains(ToInt(row)); });
+  if (rows.empty()) return std::nullopt;
+  absl::StatusOr<Buffer> block = EncodeRows(*shard_, own, rows, with_state_, &pool_);
+  if (!block.ok()) return block.status();
+  return *std::move(block);
+}
+
 absl::StatusOr<std::optional<Buffer>> RowReader::Next() {
-  for (; current_ < slices_.size(); ++current_) {
-    const std::vector<RowId> rows = TakeRows(slices_[current_]);
-    if (rows.empty()) continue;
-    absl::StatusOr<Buffer> block = Buffer();
+  while (current_ < slices_.size()) {
+    std::vector<RowId> rows = TakeRows(slices_[current_]);
+    if (rows.empty()) {
+      ++current_;
+      continue;
+    }
+    absl::StatusOr<std::optional<Buffer>> block = std::nullopt;
     RunOnDevices(executors_, DeviceSet::Of(slices_[current_].device), [&](std::uint32_t device) {
-      block = EncodeRows(*shard_, shard_->slices(device)[slices_[current_].slice], rows,
-                         with_state_, &pool_);
+      block = Encode(shard_->slices(device)[slices_[current_].slice], std::move(rows));
     });
-    if (!block.ok()) return block.status();
-    return *std::move(block);
+    if (!block.ok() || block->has_value()) return block;
   }
   return std::nullopt;
 }

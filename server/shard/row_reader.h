@@ -17,9 +17,10 @@ namespace embla {
 // Must be used outside of device threads.
 class RowReader final : public RowSource {
  public:
-  // `executors` and `pool` are not owned and outlive the reader. Errors: InvalidArgument (range),
-  // OutOfRange (a row id outside the table).
+  // `spec` is the table's. `executors` and `pool` are not owned and outlive the reader. Errors:
+  // InvalidArgument (range), OutOfRange (a row id outside the table).
   static absl::StatusOr<std::unique_ptr<RowReader>> Create(std::shared_ptr<TableShard> shard,
+                                                           const TableSpec& spec,
                                                            const ShardNode::RowsQuery& query,
                                                            DeviceExecutors& executors,
                                                            BufferPool& pool);
@@ -40,8 +41,11 @@ class RowReader final : public RowSource {
   RowReader(std::shared_ptr<TableShard> shard, bool with_state, DeviceExecutors& executors,
             BufferPool& pool)
       : shard_(std::move(shard)), with_state_(with_state), executors_(executors), pool_(pool) {}
-  void Add(const ShardNode::RowsQuery& query, std::uint32_t device, std::size_t slice);
+  void Add(const TableSpec& spec, const ShardNode::RowsQuery& query, std::uint32_t device,
+           std::size_t slice);
   static std::vector<RowId> TakeRows(SliceRows& slice);
+  // Those of `rows` that are here; nothing if none is. On the slice's device.
+  absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, std::vector<RowId> rows);
 
   const std::shared_ptr<TableShard> shard_;
   const bool with_state_;

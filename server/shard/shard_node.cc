@@ -266,8 +266,9 @@ absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
   const absl::StatusOr<const NodeTable*> table = tables->Find(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
   EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, (*table)->ShardOf(query.replica_group));
-  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
-                         RowReader::Create(std::move(shard), query, *executors_, pool_));
+  EMBLA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RowReader> reader,
+      RowReader::Create(std::move(shard), (*table)->spec, query, *executors_, pool_));
   FunctionSink rows(sink);
   return CopyRows(*reader, rows);
 }

@@ -211,7 +211,9 @@ bool UpdateTask::Agree(std::uint32_t device, const absl::Status& status) {
 absl::Status UpdateTask::CheckFound(std::uint32_t device) {
   for (const std::unique_ptr<TableWork>& work : work_) {
     if (work->applied_before) continue;
-    if (work->found.load(std::memory_order_relaxed) == work->expected) continue;
+    const std::size_t found = work->found.load(std::memory_order_relaxed);
+    if (found == work->expected) continue;
+    std::size_t in_table = work->expected;
     for (const UpdatePart* part : work->parts) {
       const TableShard::IdReport report =
           work->shard().Examine(part->ids, {part->column_begin, part->column_end}, work->bounds);
@@ -219,7 +221,9 @@ absl::Status UpdateTask::CheckFound(std::uint32_t device) {
         work->shard().metrics().ids_out_of_range.Add(static_cast<double>(report.out_of_range));
       }
       EMBLA_RETURN_IF_ERROR(report.status);
+      in_table -= report.out_of_range * part->columns();
     }
+    if (found != in_table) return work->shard().RowsAreMoving();
   }
   return absl::OkStatus();
 }

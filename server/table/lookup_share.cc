@@ -14,31 +14,46 @@ namespace {
 // enough to stay in the second-level cache.
 constexpr std::size_t kScatterBytes = std::size_t{128} << 10;
 
-std::uint64_t OffsetIn(const Slice& slice, RowId id) {
-  return static_cast<std::uint64_t>(ToInt(id)) - static_cast<std::uint64_t>(slice.row_begin);
+// Of any id; meaningless unless the slice has it.
+std::uint32_t SlotOf(const Slice& slice, RowId id) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(ToInt(id)) -
+                                    static_cast<std::uint64_t>(slice.row_begin));
+}
+
+// What pooling nothing gives.
+absl::Status ZeroRows(std::size_t count, ColumnRange columns, const kernels::Output& out) {
+  const std::size_t row_bytes = kernels::RowBytes(out.element, columns.size());
+  for (std::size_t row = 0; row < count; ++row) {
+    std::memset(static_cast<std::byte*>(out.base) + row * out.stride_bytes, 0, row_bytes);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-void RowSelection::Select(std::span<const RowId> ids, const Slice& slice) {
+void RowSelection::Select(std::span<const RowId> ids, const OwnSlice& own) {
+  store_ = own.store.get();
+  WithPresence(own, [&](const auto& has) { SelectIf(ids, own.slice, has); });
+}
+
+template <typename Has>
+void RowSelection::SelectIf(std::span<const RowId> ids, const Slice& slice, const Has& has) {
   ResizeReused(slots_, ids.size());
   ResizeReused(positions_, ids.size());
-  const auto rows = static_cast<std::uint64_t>(slice.rows());
   std::size_t found = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::uint64_t offset = OffsetIn(slice, ids[i]);
-    slots_[found] = static_cast<std::uint32_t>(offset);
+    slots_[found] = SlotOf(slice, ids[i]);
     positions_[found] = static_cast<std::uint32_t>(i);
-    found += offset < rows ? 1 : 0;
+    found += has(ToInt(ids[i])) ? 1 : 0;
   }
   all_ = found == ids.size();
   slots_.resize(found);
   positions_.resize(found);
 }
 
-absl::Status RowSelection::Gather(const RowStore& store, ColumnRange columns,
-                                  const kernels::Output& out) {
-  if (all_) return store.Gather(slots_, columns, out);
+absl::Status RowSelection::Gather(ColumnRange columns, const kernels::Output& out) {
+  if (slots_.empty()) return absl::OkStatus();  // There may be no store.
+  if (all_) return store_->Gather(slots_, columns, out);
   const std::size_t row_bytes = kernels::RowBytes(out.element, columns.size());
   const std::size_t rows_at_once = std::max<std::size_t>(1, kScatterBytes / row_bytes);
   rows_.resize(rows_at_once * row_bytes);
@@ -46,7 +61,7 @@ absl::Status RowSelection::Gather(const RowStore& store, ColumnRange columns,
   const std::span<const std::uint32_t> slots(slots_);
   for (std::size_t first = 0; first < slots.size(); first += rows_at_once) {
     const std::size_t count = std::min(rows_at_once, slots.size() - first);
-    EMBLA_RETURN_IF_ERROR(store.Gather(slots.subspan(first, count), columns, packed));
+    EMBLA_RETURN_IF_ERROR(store_->Gather(slots.subspan(first, count), columns, packed));
     for (std::size_t i = 0; i < count; ++i) {
       std::memcpy(static_cast<std::byte*>(out.base) + positions_[first + i] * out.stride_bytes,
                   rows_.data() + i * row_bytes, row_bytes);
@@ -56,21 +71,23 @@ absl::Status RowSelection::Gather(const RowStore& store, ColumnRange columns,
 }
 
 void BagSelection::Select(const LookupPart& part, const OwnSlice& own) {
-  const Slice& slice = own.slice;
   store_ = own.store.get();
+  WithPresence(own, [&](const auto& has) { SelectIf(part, own.slice, has); });
+}
+
+template <typename Has>
+void BagSelection::SelectIf(const LookupPart& part, const Slice& slice, const Has& has) {
   ResizeReused(slots_, part.ids.size());
   ResizeReused(weights_, part.weights.size());
   ResizeReused(lengths_, part.lengths.size());
   next_bag_ = next_slot_ = 0;
-  const auto rows = static_cast<std::uint64_t>(slice.rows());
   std::size_t found = 0, id = 0;
   for (std::size_t bag = 0; bag < part.lengths.size(); ++bag) {
     const std::size_t bag_begin = found;
     for (const std::size_t bag_end = id + part.lengths[bag]; id < bag_end; ++id) {
-      const std::uint64_t offset = OffsetIn(slice, part.ids[id]);
-      slots_[found] = static_cast<std::uint32_t>(offset);
+      slots_[found] = SlotOf(slice, part.ids[id]);
       if (!part.weights.empty()) weights_[found] = part.weights[id];
-      found += offset < rows ? 1 : 0;
+      found += has(ToInt(part.ids[id])) ? 1 : 0;
     }
     lengths_[bag] = static_cast<std::uint32_t>(found - bag_begin);
   }
@@ -88,6 +105,7 @@ absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
   if (!weights_.empty()) bags.weights = weights_.data() + next_slot_;
   next_bag_ += count;
   next_slot_ += slots;
+  if (store_ == nullptr) return ZeroRows(count, columns, out);
   return store_->Pool(bags, columns, out);
 }
 

@@ -20,14 +20,19 @@ namespace embla {
 // The ids of an unpooled part that one slice has.
 class RowSelection {
  public:
-  void Select(std::span<const RowId> ids, const Slice& slice);
+  // `own` lives until Gather.
+  void Select(std::span<const RowId> ids, const OwnSlice& own);
   std::size_t found() const { return slots_.size(); }
 
   // Copies columns `columns` of the selected rows to their positions: the row of ids[i] to row i
   // of `out`. Other rows of `out` are left alone.
-  absl::Status Gather(const RowStore& store, ColumnRange columns, const kernels::Output& out);
+  absl::Status Gather(ColumnRange columns, const kernels::Output& out);
 
  private:
+  template <typename Has>
+  void SelectIf(std::span<const RowId> ids, const Slice& slice, const Has& has);
+
+  const RowStore* store_ = nullptr;
   bool all_ = false;  // Every id: positions_ is not needed.
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint32_t> positions_;  // Of slots_, ascending.
@@ -45,6 +50,9 @@ class BagSelection {
   absl::Status PoolNext(std::size_t count, ColumnRange columns, const kernels::Output& out);
 
  private:
+  template <typename Has>
+  void SelectIf(const LookupPart& part, const Slice& slice, const Has& has);
+
   const RowStore* store_ = nullptr;
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint32_t> lengths_;

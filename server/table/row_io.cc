@@ -6,20 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "server/optimizer/optimizer.h"
 
 namespace embla {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
-RowBlockShape ShapeOf(const TableShard& shard, const OwnSlice& own, bool with_state) {
+RowBlockShape ShapeOf(const TableSpec& spec, ColumnRange columns, bool with_state) {
   RowBlockShape shape;
-  shape.table = shard.id();
-  shape.column_begin = own.slice.column_begin;
-  shape.column_end = own.slice.column_end;
-  shape.dtype = shard.dtype();
+  shape.table = spec.id;
+  shape.column_begin = columns.begin;
+  shape.column_end = columns.end;
+  shape.dtype = spec.dtype;
   if (with_state) {
-    shape.state_floats = static_cast<std::uint32_t>(own.store->StateFloats(own.slice.columns()));
+    shape.state_floats = static_cast<std::uint32_t>(Optimizer(spec).StateFloats(columns.size()));
   }
   return shape;
 }
@@ -60,14 +61,14 @@ absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBl
 
 }  // namespace
 
-std::size_t RowsPerBlock(const TableShard& shard, const OwnSlice& own, bool with_state) {
-  return std::max<std::size_t>(1, kBlockBytes / ShapeOf(shard, own, with_state).RowBytesTotal());
+std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_state) {
+  return std::max<std::size_t>(1, kBlockBytes / ShapeOf(spec, columns, with_state).RowBytesTotal());
 }
 
 absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
                                   std::span<const RowId> rows, bool with_state, BufferPool* pool) {
-  RowBlockBuilder builder(ShapeOf(shard, own, with_state), static_cast<std::uint32_t>(rows.size()),
-                          pool);
+  RowBlockBuilder builder(ShapeOf(shard.spec(own.slice.device.index), own.columns(), with_state),
+                          static_cast<std::uint32_t>(rows.size()), pool);
   std::copy(rows.begin(), rows.end(), builder.rows().begin());
   std::vector<std::uint32_t> slots;
   slots.reserve(rows.size());
@@ -84,7 +85,7 @@ absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
 
 absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block) {
   for (OwnSlice& own : shard.slices(device)) {
-    if (own.slice.column_end <= block.shape.column_begin ||
+    if (own.store == nullptr || own.slice.column_end <= block.shape.column_begin ||
         own.slice.column_begin >= block.shape.column_end) {
       continue;
     }

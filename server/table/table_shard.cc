@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/plan/slice_map.h"
 
 namespace embla {
 namespace {
@@ -23,61 +24,122 @@ std::vector<ColumnSegment> SegmentsOf(const std::vector<Slice>& slices) {
 
 }  // namespace
 
+TableShard::Table::Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics)
+    : id(spec.id),
+      name(spec.name),
+      rows(spec.rows),
+      dim(spec.dim),
+      dtype(spec.dtype),
+      lead_device(lead),
+      all_metrics(metrics),
+      metrics(metrics, spec.name) {}
+
+TableShard::OnDevice::~OnDevice() {
+  metrics.rows.Set(0);
+  metrics.bytes.Set(0);
+}
+
 absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& spec,
                                                                PlanVersion spec_version,
-                                                               std::vector<Slice> slices,
+                                                               const std::vector<Slice>& slices,
                                                                const StoreFactory& make_store,
                                                                Metrics* metrics) {
   EMBLA_CHECK(!slices.empty());
-  std::unique_ptr<TableShard> shard(new TableShard(spec, spec_version, std::move(slices), metrics));
-  for (const Slice& slice : shard->slices_) {
+  std::uint32_t lead = slices.front().device.index;
+  for (const Slice& slice : slices) lead = std::min(lead, slice.device.index);
+  std::unique_ptr<TableShard> shard(new TableShard(std::make_shared<Table>(spec, lead, metrics)));
+  for (const Slice& slice : slices) {
     EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, make_store(spec, slice));
-    shard->by_device_[slice.device.index].slices.push_back({slice, std::move(store)});
+    auto own = std::make_shared<OwnSlice>(slice, std::move(store));
+    own->present.Insert(own->rows());
+    const std::uint32_t device = slice.device.index;
+    if (!shard->devices_.Has(device))
+      shard->AddDevice(device, shard->NewDevice(device, spec, spec_version));
+    shard->AddSlice(std::move(own));
   }
-  shard->CountStorage(metrics);
+  shard->Finish();
+  for (std::uint32_t d = 0; d < shard->by_device_.size(); ++d) {
+    if (shard->devices_.Has(d)) shard->CountStorage(d);
+  }
   return shard;
 }
 
-TableShard::TableShard(const TableSpec& spec, PlanVersion spec_version, std::vector<Slice> slices,
-                       Metrics* metrics)
-    : id_(spec.id),
-      name_(spec.name),
-      rows_(spec.rows),
-      dim_(spec.dim),
-      dtype_(spec.dtype),
-      slices_(std::move(slices)),
-      slice_map_(SliceMap::Build(slices_)),
-      segments_(SegmentsOf(slices_)),
-      metrics_(metrics, spec.name) {
-  for (const Slice& slice : slices_) {
-    devices_ |= DeviceSet::Of(slice.device.index);
-    by_device_.resize(std::max<std::size_t>(by_device_.size(), slice.device.index + 1));
-  }
-  for (OnDevice& device : by_device_) {
-    device.spec = spec;
-    device.spec_version = spec_version;
-  }
+std::unique_ptr<TableShard> TableShard::CreateAround(const TableSpec& spec,
+                                                     PlanVersion spec_version,
+                                                     std::shared_ptr<OwnSlice> slice,
+                                                     Metrics* metrics) {
+  const std::uint32_t lead = slice->slice.device.index;
+  const TableShard empty(std::make_shared<Table>(spec, lead, metrics));
+  return empty.With(std::move(slice), spec, spec_version);
 }
 
-TableShard::~TableShard() {
-  for (const TableDeviceMetrics& metrics : device_metrics_) {
-    metrics.rows.Set(0);
-    metrics.bytes.Set(0);
-  }
-}
-
-void TableShard::CountStorage(Metrics* metrics) {
+std::unique_ptr<TableShard> TableShard::With(std::shared_ptr<OwnSlice> slice, const TableSpec& spec,
+                                             PlanVersion spec_version) const {
+  std::unique_ptr<TableShard> next(new TableShard(table_));
   for (std::uint32_t d = 0; d < by_device_.size(); ++d) {
-    if (!devices_.Has(d)) continue;
-    std::size_t rows = 0, bytes = 0;
-    for (const OwnSlice& own : by_device_[d].slices) {
-      rows += own.store->slots();
-      bytes += own.store->memory_bytes();
+    for (const std::shared_ptr<OwnSlice>& own : by_device_[d].slices) {
+      if (own->released.load(std::memory_order_relaxed)) continue;
+      if (!next->devices_.Has(d)) next->AddDevice(d, by_device_[d].own);
+      next->AddSlice(own);
     }
-    device_metrics_.emplace_back(metrics, name_, d);
-    device_metrics_.back().rows.Set(static_cast<double>(rows));
-    device_metrics_.back().bytes.Set(static_cast<double>(bytes));
   }
+  for (const std::uint32_t d : {lead_device(), slice->slice.device.index}) {
+    if (next->devices_.Has(d)) continue;
+    next->AddDevice(d, devices_.Has(d) ? by_device_[d].own : NewDevice(d, spec, spec_version));
+  }
+  next->AddSlice(std::move(slice));
+  next->Finish();
+  return next;
+}
+
+std::shared_ptr<TableShard::OnDevice> TableShard::NewDevice(std::uint32_t device,
+                                                            const TableSpec& spec,
+                                                            PlanVersion spec_version) const {
+  return std::make_shared<OnDevice>(spec, spec_version,
+                                    TableDeviceMetrics(table_->all_metrics, name(), device));
+}
+
+void TableShard::AddDevice(std::uint32_t device, std::shared_ptr<OnDevice> own) {
+  by_device_.resize(std::max<std::size_t>(by_device_.size(), device + 1));
+  by_device_[device].own = std::move(own);
+  devices_ |= DeviceSet::Of(device);
+}
+
+void TableShard::AddSlice(std::shared_ptr<OwnSlice> slice) {
+  by_device_[slice->slice.device.index].slices.push_back(std::move(slice));
+}
+
+void TableShard::Finish() {
+  const auto before = [](const Slice& a, const Slice& b) {
+    return std::pair(a.column_begin, a.row_begin) < std::pair(b.column_begin, b.row_begin);
+  };
+  for (DeviceShare& share : by_device_) {
+    std::stable_sort(share.slices.begin(), share.slices.end(),
+                     [&](const auto& a, const auto& b) { return before(a->slice, b->slice); });
+    for (const std::shared_ptr<OwnSlice>& own : share.slices) slices_.push_back(own->slice);
+  }
+  std::stable_sort(slices_.begin(), slices_.end(), before);
+  segments_ = SegmentsOf(slices_);
+  for (const ColumnCut& cut : CutColumns(slices_)) {
+    HeldRows& held = held_.emplace_back();
+    held.columns = {cut.column_begin, cut.column_end};
+    for (const std::uint32_t index : cut.slices) {
+      held.rows.Insert({slices_[index].row_begin, slices_[index].row_end});
+    }
+  }
+}
+
+void TableShard::CountStorage(std::uint32_t device) const {
+  std::size_t rows = 0, bytes = 0;
+  for (const std::shared_ptr<OwnSlice>& own : by_device_[device].slices) {
+    for (const RowInterval& present : own->present.intervals()) {
+      rows += static_cast<std::size_t>(present.end - present.begin);
+    }
+    if (own->store != nullptr) bytes += own->store->memory_bytes();
+  }
+  const TableDeviceMetrics& metrics = by_device_[device].own->metrics;
+  metrics.rows.Set(static_cast<double>(rows));
+  metrics.bytes.Set(static_cast<double>(bytes));
 }
 
 std::vector<ColumnSegment> TableShard::Segments(ColumnRange columns) const {
@@ -91,9 +153,9 @@ std::vector<ColumnSegment> TableShard::Segments(ColumnRange columns) const {
 }
 
 absl::Status TableShard::CheckColumns(ColumnRange columns) const {
-  if (columns.begin >= columns.end || columns.end > dim_) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", name_, ": columns [", columns.begin,
-                                                   ", ", columns.end, ") of ", dim_));
+  if (columns.begin >= columns.end || columns.end > dim()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", name(), ": columns [", columns.begin,
+                                                   ", ", columns.end, ") of ", dim()));
   }
   std::uint32_t missing = columns.begin;
   for (const ColumnSegment& segment : Segments(columns)) {
@@ -102,7 +164,7 @@ absl::Status TableShard::CheckColumns(ColumnRange columns) const {
   }
   if (missing == columns.end) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("table ", name_, " column ", missing, " is not on this node"));
+      absl::StrCat("table ", name(), " column ", missing, " is not on this node"));
 }
 
 TableShard::IdReport TableShard::Examine(std::span<const RowId> ids, ColumnRange columns,
@@ -113,31 +175,38 @@ TableShard::IdReport TableShard::Examine(std::span<const RowId> ids, ColumnRange
       ++report.out_of_range;
       if (bounds == BoundsMode::kError && report.status.ok()) {
         report.status = absl::OutOfRangeError(
-            absl::StrCat("table ", name_, " has rows 0 to ", rows_ - 1, ", got id ", ToInt(id)));
+            absl::StrCat("table ", name(), " has rows 0 to ", rows() - 1, ", got id ", ToInt(id)));
       }
       continue;
     }
-    for (const SliceMap::ColumnBlock& block : slice_map_.blocks()) {
-      if (!report.status.ok() || block.column_end <= columns.begin ||
-          block.column_begin >= columns.end || block.OwnerOf(id) != SliceMap::kNotCovered) {
+    for (const HeldRows& held : held_) {
+      if (!report.status.ok() || held.columns.end <= columns.begin ||
+          held.columns.begin >= columns.end || held.rows.Contains(ToInt(id))) {
         continue;
       }
       report.status = absl::FailedPreconditionError(
-          absl::StrCat("table ", name_, " row ", ToInt(id), " column ",
-                       std::max(block.column_begin, columns.begin), " is not on this node"));
+          absl::StrCat("table ", name(), " row ", ToInt(id), " column ",
+                       std::max(held.columns.begin, columns.begin), " is not on this node"));
     }
   }
   return report;
 }
 
+absl::Status TableShard::RowsAreMoving() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("rows of table ", name(), " are on their way to this node or have left it"));
+}
+
 absl::Status TableShard::SetSpec(std::uint32_t device, const TableSpec& spec, PlanVersion version) {
-  EMBLA_CHECK(SameShape(spec, by_device_[device].spec));
-  by_device_[device].spec_version = version;
-  if (by_device_[device].spec == spec) return absl::OkStatus();
-  for (OwnSlice& own : by_device_[device].slices) {
+  OnDevice& on_device = *by_device_[device].own;
+  EMBLA_CHECK(SameShape(spec, on_device.spec));
+  on_device.spec_version = version;
+  if (on_device.spec == spec) return absl::OkStatus();
+  for (OwnSlice& own : slices(device)) {
+    if (own.store == nullptr) continue;
     EMBLA_RETURN_IF_ERROR(own.store->SetOptimizer(spec.optimizer, spec.rounding));
   }
-  by_device_[device].spec = spec;
+  on_device.spec = spec;
   return absl::OkStatus();
 }
 

@@ -1,7 +1,9 @@
-// One table's slices on one node, spread over its devices.
+// One table's slices on one node, spread over its devices: a layout.
 //
-// The slices and the table's shape never change while the object lives; rows belong to the thread
-// of the device that holds them, and so does that device's copy of the hyper-parameters.
+// A layout never changes. When a live move brings or takes a slice, the next layout shares with
+// this one what belongs to the table: the other slices, the hyper-parameters, the record of
+// updates. Rows belong to the thread of the device that holds them, and so does that device's copy
+// of the hyper-parameters.
 //
 // Thread safety: methods that take a device are for that device's thread. All others may be called
 // from any thread.
@@ -10,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,21 +21,14 @@
 #include "absl/status/statusor.h"
 #include "core/metrics/instruments.h"
 #include "core/plan/plan.h"
-#include "core/plan/slice_map.h"
 #include "core/plan/table_spec.h"
 #include "server/storage/row_store.h"
 #include "server/table/device_executor.h"
+#include "server/table/own_slice.h"
 #include "server/table/replay_window.h"
+#include "server/table/row_intervals.h"
 
 namespace embla {
-
-// A slice on a device of this node, with its memory.
-struct OwnSlice {
-  Slice slice;
-  std::unique_ptr<RowStore> store;
-
-  ColumnRange columns() const { return {slice.column_begin, slice.column_end}; }
-};
 
 // Columns that are cut nowhere on this node, and the devices that hold rows of them.
 struct ColumnSegment {
@@ -52,27 +48,34 @@ class TableShard {
   using StoreFactory = std::function<absl::StatusOr<std::unique_ptr<RowStore>>(
       const TableSpec& spec, const Slice& slice)>;
 
-  // Makes the stores of `slices` (of one tiling, all on this node, not empty) with `make_store`.
-  // Takes long for large tables. `spec_version` is the plan that `spec` is from. Errors: those of
-  // make_store.
+  // Makes the stores of `slices` (of one tiling, all on this node, not empty) with `make_store`;
+  // every row is present. Takes long for large tables. `spec_version` is the plan that `spec` is
+  // from. Errors: those of make_store.
   static absl::StatusOr<std::unique_ptr<TableShard>> Create(const TableSpec& spec,
                                                             PlanVersion spec_version,
-                                                            std::vector<Slice> slices,
+                                                            const std::vector<Slice>& slices,
                                                             const StoreFactory& make_store,
                                                             Metrics* metrics);
-  ~TableShard();
+  // A table of which `slice`, with no row present, is the first that is here.
+  static std::unique_ptr<TableShard> CreateAround(const TableSpec& spec, PlanVersion spec_version,
+                                                  std::shared_ptr<OwnSlice> slice,
+                                                  Metrics* metrics);
+  // The layout with `slice` too, and without those that are released. `spec` is in force.
+  std::unique_ptr<TableShard> With(std::shared_ptr<OwnSlice> slice, const TableSpec& spec,
+                                   PlanVersion spec_version) const;
 
-  TableId id() const { return id_; }
-  const std::string& name() const { return name_; }
-  std::int64_t rows() const { return rows_; }
-  std::uint32_t dim() const { return dim_; }
-  DType dtype() const { return dtype_; }
+  TableId id() const { return table_->id; }
+  const std::string& name() const { return table_->name; }
+  std::int64_t rows() const { return table_->rows; }
+  std::uint32_t dim() const { return table_->dim; }
+  DType dtype() const { return table_->dtype; }
   const std::vector<Slice>& slices() const { return slices_; }
 
-  // The devices that hold slices; updates run on all of them.
+  // The devices that hold slices, and the lead device; updates run on all of them.
   DeviceSet devices() const { return devices_; }
-  // Decides for the table in the order of its queue: replay, replication.
-  std::uint32_t lead_device() const { return devices_.lowest(); }
+  // Decides for the table in the order of its queue: replay, replication, moves. The same in all
+  // layouts.
+  std::uint32_t lead_device() const { return table_->lead_device; }
 
   // The segments of `columns`, ascending. Columns that this node does not hold are left out.
   std::vector<ColumnSegment> Segments(ColumnRange columns) const;
@@ -86,52 +89,87 @@ class TableShard {
     std::size_t out_of_range = 0;  // Ids that are no rows of the table.
   };
   IdReport Examine(std::span<const RowId> ids, ColumnRange columns, BoundsMode bounds) const;
+  // Of ids that Examine finds nothing wrong with: their units are on the move.
+  absl::Status RowsAreMoving() const;
 
   bool InTable(RowId id) const {
-    return static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows_);
+    return static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
   }
 
-  std::span<OwnSlice> slices(std::uint32_t device) { return by_device_[device].slices; }
+  // By (column_begin, row_begin).
+  auto slices(std::uint32_t device) {
+    return std::views::transform(by_device_[device].slices,
+                                 [](const auto& own) -> OwnSlice& { return *own; });
+  }
   // The hyper-parameters in force on `device`.
-  const TableSpec& spec(std::uint32_t device) const { return by_device_[device].spec; }
+  const TableSpec& spec(std::uint32_t device) const { return by_device_[device].own->spec; }
   // The plan that they are from.
-  PlanVersion spec_version(std::uint32_t device) const { return by_device_[device].spec_version; }
+  PlanVersion spec_version(std::uint32_t device) const {
+    return by_device_[device].own->spec_version;
+  }
   // Replaces them. `spec` differs in what may change only (SameShape).
   absl::Status SetSpec(std::uint32_t device, const TableSpec& spec, PlanVersion version);
+  // Tells the metrics what is on `device`.
+  void CountStorage(std::uint32_t device) const;
 
   // On the lead device only.
-  ReplicaPosition& replica_position() { return replica_position_; }
+  ReplicaPosition& replica_position() { return table_->replica_position; }
 
-  // Of the whole shard.
-  ReplayWindows& replay_windows() { return replay_windows_; }
-  const TableMetrics& metrics() const { return metrics_; }
+  // Of the whole table on this node.
+  ReplayWindows& replay_windows() { return table_->replay_windows; }
+  const TableMetrics& metrics() const { return table_->metrics; }
 
  private:
-  // What one device's thread owns.
+  // What one device's thread owns, beside the slices.
   struct OnDevice {
+    OnDevice(const TableSpec& spec, PlanVersion spec_version, const TableDeviceMetrics& metrics)
+        : spec(spec), spec_version(spec_version), metrics(metrics) {}
+    ~OnDevice();
+
     TableSpec spec;
     PlanVersion spec_version{};
-    std::vector<OwnSlice> slices;  // As slices_: by (column_begin, row_begin).
+    const TableDeviceMetrics metrics;
+  };
+  // What all layouts share.
+  struct Table {
+    Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics);
+
+    const TableId id;
+    const std::string name;
+    const std::int64_t rows;
+    const std::uint32_t dim;
+    const DType dtype;
+    const std::uint32_t lead_device;
+    Metrics* const all_metrics;  // Not owned; may be null.
+    const TableMetrics metrics;
+    ReplicaPosition replica_position;
+    ReplayWindows replay_windows;
+  };
+  // Shared, not owned: by the layouts, which requests keep as long as they need them.
+  struct DeviceShare {
+    std::shared_ptr<OnDevice> own;
+    std::vector<std::shared_ptr<OwnSlice>> slices;
+  };
+  struct HeldRows {
+    ColumnRange columns;
+    RowIntervals rows;
   };
 
-  TableShard(const TableSpec& spec, PlanVersion spec_version, std::vector<Slice> slices,
-             Metrics* metrics);
-  void CountStorage(Metrics* metrics);
+  explicit TableShard(std::shared_ptr<Table> table) : table_(std::move(table)) {}
+  std::shared_ptr<OnDevice> NewDevice(std::uint32_t device, const TableSpec& spec,
+                                      PlanVersion spec_version) const;
+  void AddDevice(std::uint32_t device, std::shared_ptr<OnDevice> own);
+  void AddSlice(std::shared_ptr<OwnSlice> slice);
+  // Describes the slices, once all are there.
+  void Finish();
 
-  const TableId id_;
-  const std::string name_;
-  const std::int64_t rows_;
-  const std::uint32_t dim_;
-  const DType dtype_;
-  const std::vector<Slice> slices_;
-  const SliceMap slice_map_;
-  DeviceSet devices_;  // This and the next: constant after construction.
+  const std::shared_ptr<Table> table_;
+  // Constant after construction.
+  std::vector<DeviceShare> by_device_;
+  DeviceSet devices_;
+  std::vector<Slice> slices_;
   std::vector<ColumnSegment> segments_;
-  std::vector<OnDevice> by_device_;
-  std::vector<TableDeviceMetrics> device_metrics_;
-  ReplicaPosition replica_position_;
-  ReplayWindows replay_windows_;
-  const TableMetrics metrics_;
+  std::vector<HeldRows> held_;
 };
 
 // Whether two specs differ at most in what `embla table set` may change.

@@ -91,7 +91,7 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   }
   const UpdatePart& first = *here.front();
   JoinGradients(here);
-  Collect(slice, here);
+  Collect(own, here);
   found_ = ids_.size() * slice.columns();
   kernels::GroupIds(ids_, grouping_);
 
@@ -145,7 +145,7 @@ void UpdateShare::JoinGradients(TableParts parts) {
   gradients_.rows.base = joined_.data();
 }
 
-void UpdateShare::Collect(const Slice& slice, TableParts parts) {
+void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
   std::size_t ids = 0;
   for (const UpdatePart* part : parts) ids += part->ids.size();
   ResizeReused(ids_, ids);
@@ -158,44 +158,46 @@ void UpdateShare::Collect(const Slice& slice, TableParts parts) {
                                     [](const UpdatePart* part) { return IsWeighted(*part); });
   std::uint32_t first_gradient = 0;
   for (const UpdatePart* part : parts) {
-    if (part->form == UpdatePart::Form::kRows) {
-      CollectRows(slice, *part, first_gradient);
-    } else {
-      CollectBags(slice, *part, first_gradient);
-    }
+    WithPresence(own, [&](const auto& has) {
+      if (part->form == UpdatePart::Form::kRows) {
+        CollectRows(*part, first_gradient, has);
+      } else {
+        CollectBags(*part, first_gradient, has);
+      }
+    });
     if (weighted && !IsWeighted(*part)) factors_.resize(ids_.size(), 1.0f);
     first_gradient += static_cast<std::uint32_t>(part->gradient_rows());
   }
 }
 
-void UpdateShare::CollectRows(const Slice& slice, const UpdatePart& part,
-                              std::uint32_t first_gradient) {
+template <typename Has>
+void UpdateShare::CollectRows(const UpdatePart& part, std::uint32_t first_gradient,
+                              const Has& has) {
   std::size_t at = ids_.size();
   ids_.resize(at + part.ids.size());
   gradient_of_.resize(at + part.ids.size());
   const bool with_squares = !part.row_sum_squares.empty();
   if (with_squares) row_sum_squares_.resize(at + part.ids.size());
-  const auto rows = static_cast<std::uint64_t>(slice.rows());
   for (std::size_t i = 0; i < part.ids.size(); ++i) {
     const std::int64_t id = ToInt(part.ids[i]);
     ids_[at] = id;
     gradient_of_[at] = first_gradient + static_cast<std::uint32_t>(i);
     if (with_squares) row_sum_squares_[at] = part.row_sum_squares[i];
-    at += static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(slice.row_begin) < rows;
+    at += has(id) ? 1 : 0;
   }
   ids_.resize(at);
   gradient_of_.resize(at);
   if (with_squares) row_sum_squares_.resize(at);
 }
 
-void UpdateShare::CollectBags(const Slice& slice, const UpdatePart& part,
-                              std::uint32_t first_gradient) {
+template <typename Has>
+void UpdateShare::CollectBags(const UpdatePart& part, std::uint32_t first_gradient,
+                              const Has& has) {
   std::size_t at = ids_.size();
   ids_.resize(at + part.ids.size());
   gradient_of_.resize(at + part.ids.size());
   const bool weighted = IsWeighted(part);
   if (weighted) factors_.resize(at + part.ids.size());
-  const auto rows = static_cast<std::uint64_t>(slice.rows());
   std::size_t i = 0;
   for (std::size_t bag = 0; bag < part.lengths.size(); ++bag) {
     const float inverse =
@@ -205,7 +207,7 @@ void UpdateShare::CollectBags(const Slice& slice, const UpdatePart& part,
       ids_[at] = id;
       gradient_of_[at] = first_gradient + static_cast<std::uint32_t>(bag);
       if (weighted) factors_[at] = part.weights.empty() ? inverse : part.weights[i];
-      at += static_cast<std::uint64_t>(id) - static_cast<std::uint64_t>(slice.row_begin) < rows;
+      at += has(id) ? 1 : 0;
     }
   }
   ids_.resize(at);

@@ -56,9 +56,11 @@ class UpdateShare {
                      SumScratch& scratch) const;
 
  private:
-  void Collect(const Slice& slice, TableParts parts);
-  void CollectRows(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
-  void CollectBags(const Slice& slice, const UpdatePart& part, std::uint32_t first_gradient);
+  void Collect(const OwnSlice& own, TableParts parts);
+  template <typename Has>
+  void CollectRows(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
+  template <typename Has>
+  void CollectBags(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const Slice& slice) const;

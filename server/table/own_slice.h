@@ -1,0 +1,62 @@
+// A slice on a device of this node, with its memory, and which of its rows are here: units of it
+// come and go by live moves.
+//
+// The layouts of a table (server/table/table_shard.h) share it. Everything but the rectangle and
+// `released` belongs to the device's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "core/plan/plan.h"
+#include "server/storage/row_store.h"
+#include "server/table/row_intervals.h"
+
+namespace embla {
+
+struct OwnSlice {
+  OwnSlice(const Slice& rectangle, std::unique_ptr<RowStore> rows)
+      : slice(rectangle), store(std::move(rows)) {}
+
+  const Slice slice;
+  std::unique_ptr<RowStore> store;  // Null when no row is present or staged any more.
+  RowIntervals present;             // What requests find.
+  RowIntervals staged;              // Has memory, and rows are being copied in.
+  // Set when the store goes, for good; the next layout leaves the slice out. Relaxed: to see it
+  // late keeps an empty slice for longer, nothing else.
+  std::atomic<bool> released = false;
+
+  ColumnRange columns() const { return {slice.column_begin, slice.column_end}; }
+  RowInterval rows() const { return {slice.row_begin, slice.row_end}; }
+  bool Covers(ColumnRange columns, RowInterval rows) const {
+    return columns == this->columns() && slice.row_begin <= rows.begin && rows.end <= slice.row_end;
+  }
+  // Whether every row of the rectangle is present.
+  bool whole() const {
+    const auto intervals = present.intervals();
+    return intervals.size() == 1 && intervals.front() == rows();
+  }
+  // Gives the memory back if nothing needs it.
+  void ReleaseIfEmpty() {
+    if (!present.empty() || !staged.empty()) return;
+    store.reset();
+    released.store(true, std::memory_order_relaxed);
+  }
+};
+
+// Calls `use` with a predicate: whether a row, any number, is present. Where all rows of the slice
+// are, it is one comparison.
+template <typename Use>
+void WithPresence(const OwnSlice& own, const Use& use) {
+  const auto begin = static_cast<std::uint64_t>(own.slice.row_begin);
+  const auto rows = static_cast<std::uint64_t>(own.slice.rows());
+  if (own.whole()) {
+    use([begin, rows](std::int64_t row) { return static_cast<std::uint64_t>(row) - begin < rows; });
+  } else {
+    use([&own](std::int64_t row) { return own.present.Contains(row); });
+  }
+}
+
+}  // namespace embla
