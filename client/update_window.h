@@ -18,7 +18,7 @@ namespace embla::client {
 
 class UpdateWindow {
  public:
-  // Servers remember 256 updates of a session (server/table/replay_window.h).
+  // Servers remember 256 updates of a session (server/migration/session_window.h).
   static constexpr std::uint64_t kSpanMax = 128;
   static constexpr std::size_t kWaitingMax = 4096;
 

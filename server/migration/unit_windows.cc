@@ -5,29 +5,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 
 namespace embla {
 namespace {
 
-constexpr std::uint64_t kWordBits = 64;
-
-std::uint64_t WordOf(std::uint64_t seq) { return seq % SessionWindow::kSize / kWordBits; }
-std::uint64_t BitOf(std::uint64_t seq) { return std::uint64_t{1} << seq % kWordBits; }
-
 bool IsBefore(const SessionWindow& window, SessionId session) { return window.session < session; }
-
-void RaiseFloor(SessionWindow& window, UpdateSeq first_incomplete) {
-  const std::uint64_t from = ToInt(window.floor);
-  const std::uint64_t to = ToInt(first_incomplete);
-  if (to <= from) return;
-  if (to - from >= SessionWindow::kSize) {
-    window.words.fill(0);
-  } else {
-    for (std::uint64_t seq = from; seq < to; ++seq) window.words[WordOf(seq)] &= ~BitOf(seq);
-  }
-  window.floor = first_incomplete;
-}
 
 }  // namespace
 
@@ -51,14 +33,9 @@ UnitWindows::Verdict UnitWindows::Classify(SessionId session, UpdateSeq seq,
                                            UpdateSeq first_incomplete) const {
   const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), session, IsBefore);
   const bool is_known = it != sessions_.end() && it->session == session;
-  const std::uint64_t old_floor = is_known ? ToInt(it->floor) : 1;
-  const std::uint64_t floor = std::max(old_floor, ToInt(first_incomplete));
-  const std::uint64_t value = ToInt(seq);
-  if (value < floor) return Verdict::kApplied;
-  if (value - floor >= SessionWindow::kSize) return Verdict::kTooNew;
-  // Bits at old_floor + 256 and above are not kept yet: they are not set.
-  if (!is_known || value - old_floor >= SessionWindow::kSize) return Verdict::kNew;
-  return (it->words[WordOf(value)] & BitOf(value)) != 0 ? Verdict::kApplied : Verdict::kNew;
+  SessionWindow window = is_known ? *it : SessionWindow{.session = session};
+  window.RaiseFloor(first_incomplete);
+  return window.Classify(seq);
 }
 
 void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete) {
@@ -66,9 +43,8 @@ void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incom
   if (it == sessions_.end() || it->session != session) {
     it = sessions_.insert(it, SessionWindow{.session = session});
   }
-  RaiseFloor(*it, first_incomplete);
-  EMBLA_CHECK(seq >= it->floor && ToInt(seq) - ToInt(it->floor) < SessionWindow::kSize);
-  it->words[WordOf(ToInt(seq))] |= BitOf(ToInt(seq));
+  it->RaiseFloor(first_incomplete);
+  it->Record(seq);
 }
 
 void UnitWindows::Forget(SessionId session) {

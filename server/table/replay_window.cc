@@ -1,36 +1,14 @@
 #include "server/table/replay_window.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
-
-ReplayWindow::Verdict ReplayWindow::Classify(UpdateSeq seq) const {
-  const std::uint64_t value = ToInt(seq);
-  if (value < floor_) return Verdict::kApplied;
-  if (value - floor_ >= kSize) return Verdict::kTooNew;
-  return (words_[value % kSize / kWordBits] & BitOf(value)) != 0 ? Verdict::kApplied
-                                                                 : Verdict::kNew;
-}
-
-void ReplayWindow::RaiseFloor(UpdateSeq first_incomplete) {
-  const std::uint64_t floor = ToInt(first_incomplete);
-  if (floor <= floor_) return;
-  if (floor - floor_ >= kSize) {
-    words_.fill(0);
-  } else {
-    for (std::uint64_t seq = floor_; seq < floor; ++seq) *WordOf(seq) &= ~BitOf(seq);
-  }
-  floor_ = floor;
-}
-
-void ReplayWindow::Record(UpdateSeq seq) {
-  EMBLA_CHECK(Classify(seq) == Verdict::kNew);
-  *WordOf(ToInt(seq)) |= BitOf(ToInt(seq));
-}
 
 absl::StatusOr<bool> ReplayWindows::IsApplied(SessionId session, UpdateSeq seq,
                                               UpdateSeq first_incomplete, absl::Time now) {
@@ -39,23 +17,23 @@ absl::StatusOr<bool> ReplayWindows::IsApplied(SessionId session, UpdateSeq seq,
   if (it == sessions_.end()) {
     EMBLA_RETURN_IF_ERROR(MakeRoom(now));
     it = sessions_.try_emplace(ToInt(session)).first;
+    it->second.window.session = session;
   }
   it->second.last_used = now;
-  ReplayWindow& window = it->second.window;
+  SessionWindow& window = it->second.window;
   window.RaiseFloor(first_incomplete);
   switch (window.Classify(seq)) {
-    case ReplayWindow::Verdict::kNew:
+    case SessionWindow::Verdict::kNew:
       return false;
-    case ReplayWindow::Verdict::kApplied:
+    case SessionWindow::Verdict::kApplied:
       return true;
-    case ReplayWindow::Verdict::kTooNew:
+    case SessionWindow::Verdict::kTooNew:
       break;
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("session ", ToInt(session), ": update ", ToInt(seq), " is ",
-                   ToInt(seq) - ToInt(window.floor()), " ahead of the oldest unfinished one, ",
-                   ToInt(window.floor()), "; at most ", ReplayWindow::kSize - 1,
-                   " may be: too many updates in flight, wait for some"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "session ", ToInt(session), ": update ", ToInt(seq), " is ", ToInt(seq) - ToInt(window.floor),
+      " ahead of the oldest unfinished one, ", ToInt(window.floor), "; at most ",
+      SessionWindow::kSize - 1, " may be: too many updates in flight, wait for some"));
 }
 
 void ReplayWindows::Record(SessionId session, UpdateSeq seq) {
@@ -63,6 +41,19 @@ void ReplayWindows::Record(SessionId session, UpdateSeq seq) {
   const auto it = sessions_.find(ToInt(session));
   EMBLA_CHECK(it != sessions_.end());
   it->second.window.Record(seq);
+}
+
+UnitWindows ReplayWindows::Export() const {
+  std::vector<SessionWindow> windows;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, session] : sessions_) windows.push_back(session.window);
+  }
+  std::sort(windows.begin(), windows.end(),
+            [](const SessionWindow& a, const SessionWindow& b) { return a.session < b.session; });
+  absl::StatusOr<UnitWindows> exported = UnitWindows::FromSessions(std::move(windows));
+  EMBLA_CHECK(exported.ok());  // Unique and ascending, and floors begin at 1.
+  return *std::move(exported);
 }
 
 std::size_t ReplayWindows::sessions() const {

@@ -1,0 +1,39 @@
+#include "server/migration/session_window.h"
+
+#include "core/base/check.h"
+
+namespace embla {
+namespace {
+
+constexpr std::uint64_t kWordBits = 64;
+
+std::uint64_t WordOf(std::uint64_t seq) { return seq % SessionWindow::kSize / kWordBits; }
+std::uint64_t BitOf(std::uint64_t seq) { return std::uint64_t{1} << seq % kWordBits; }
+
+}  // namespace
+
+SessionWindow::Verdict SessionWindow::Classify(UpdateSeq seq) const {
+  if (seq < floor) return Verdict::kApplied;
+  const std::uint64_t value = ToInt(seq);
+  if (value - ToInt(floor) >= kSize) return Verdict::kTooNew;
+  return (words[WordOf(value)] & BitOf(value)) != 0 ? Verdict::kApplied : Verdict::kNew;
+}
+
+void SessionWindow::RaiseFloor(UpdateSeq first_incomplete) {
+  const std::uint64_t from = ToInt(floor);
+  const std::uint64_t to = ToInt(first_incomplete);
+  if (to <= from) return;
+  if (to - from >= kSize) {
+    words.fill(0);
+  } else {
+    for (std::uint64_t seq = from; seq < to; ++seq) words[WordOf(seq)] &= ~BitOf(seq);
+  }
+  floor = first_incomplete;
+}
+
+void SessionWindow::Record(UpdateSeq seq) {
+  EMBLA_CHECK(Classify(seq) == Verdict::kNew);
+  words[WordOf(ToInt(seq))] |= BitOf(ToInt(seq));
+}
+
+}  // namespace embla
