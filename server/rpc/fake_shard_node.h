@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
+#include "core/base/check.h"
 #include "core/base/mutex.h"
 #include "server/shard/shard_node.h"
 
@@ -111,6 +112,8 @@ class FakeShardNode final : public ShardNode {
     done(absl::FailedPreconditionError("no replica here"));
   }
   void set_replica_transport(ReplicaTransport*) override {}
+  UnitHost& units() override { EMBLA_CHECK(false); }
+
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
 
   // --- What tests do.

@@ -170,12 +170,13 @@ TEST_F(InstallPlanTest, HyperParametersApplyFromTheNextUpdateOn) {
   EXPECT_THAT(Row(1, 5), Each(-11.0f));
 }
 
-TEST_F(InstallPlanTest, MovedSlicesAreFailedPrecondition) {
+TEST_F(InstallPlanTest, RowsStayWhereTheyAreWhenThePlanPutsThemElsewhere) {
   ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
-  const absl::Status status = cluster_.Install({OnDevice(Spec(1), 1)});
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("slices of table t1 would move"));
-  EXPECT_TRUE(Lookup(1, 5).ok());
+  ASSERT_TRUE(Update(1, 5, 1).ok());
+  const std::int64_t used = cluster_.node(0).device_used_bytes()[0];
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 1)}).ok());
+  EXPECT_THAT(Row(1, 5), Each(-1.0f));
+  EXPECT_THAT(cluster_.node(0).device_used_bytes(), ElementsAre(used, 0));
 }
 
 TEST_F(InstallPlanTest, ChangedShapesAreInvalidArgument) {

@@ -79,6 +79,7 @@ absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
   EMBLA_RETURN_IF_ERROR(work.shard->CheckColumns(columns));
   work.part = &part;
   work.segments = work.shard->Segments(columns);
+  if (work.shard->units().any_gates()) devices_ |= DeviceSet::Of(work.shard->lead_device());
   for (const ColumnSegment& segment : work.segments) {
     devices_ |= segment.devices;
     reduces_ = reduces_ || work.Reduces(segment);
@@ -160,8 +161,11 @@ absl::Status LookupTask::RunParts(std::uint32_t device) {
 
 absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
                                  std::vector<std::size_t>& piece_at) {
-  if (!work.pooled()) return GatherPart(work, device);
-  absl::Status status;
+  absl::Status status = CheckServed(work, device);
+  if (!work.pooled()) {
+    status.Update(GatherPart(work, device));
+    return status;
+  }
   std::size_t found = 0;
   for (const ColumnSegment& segment : work.segments) {
     status.Update(work.Reduces(segment) ? PoolForReduce(work, segment, device, piece_at)
@@ -170,6 +174,14 @@ absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
   if (!status.ok() || work.Streams() || work.part->output_rows() == 0) return status;
   frames_.Complete(work.first_chunk, found);
   return status;
+}
+
+// The lead device knows which units have moved away. What other devices read meanwhile is dropped.
+absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device) const {
+  TableShard& shard = *work.shard;
+  if (device != shard.lead_device() || !shard.units().any_gates()) return absl::OkStatus();
+  return shard.units().CheckServed(work.part->ids,
+                                   {work.part->column_begin, work.part->column_end});
 }
 
 absl::Status LookupTask::GatherPart(PartWork& work, std::uint32_t device) {

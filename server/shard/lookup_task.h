@@ -80,6 +80,7 @@ class LookupTask final : public RequestTask {
 
   absl::Status RunParts(std::uint32_t device);
   absl::Status RunPart(PartWork& work, std::uint32_t device, std::vector<std::size_t>& piece_at);
+  absl::Status CheckServed(const PartWork& work, std::uint32_t device) const;
   absl::Status GatherPart(PartWork& work, std::uint32_t device);
   // Adds to `found`, in ids times columns.
   absl::Status GatherChunk(PartWork& work, RowRange rows, std::uint32_t device, std::size_t& found);

@@ -100,12 +100,15 @@ absl::Status CheckSpecFits(const TableSpec& spec, const std::vector<Slice>& slic
   return absl::OkStatus();
 }
 
-absl::Status CheckUnmoved(const NodeTable& old, const TablePlan& table, const GroupSlices& groups) {
+// Slices of a table with one copy may differ from what is here: units move by themselves, and the
+// plan only says where they are (docs/migration.md).
+absl::Status CheckKept(const NodeTable& old, const TablePlan& table, const GroupSlices& groups) {
   if (!SameShape(old.spec, table.spec)) {
     return absl::InvalidArgumentError(absl::StrCat("table ", table.spec.name,
                                                    " would change its shape, number format or "
                                                    "optimizer"));
   }
+  if (!old.replicated() && !table.replicated() && !table.grouped()) return absl::OkStatus();
   const bool unmoved =
       std::equal(old.shards.begin(), old.shards.end(), groups.begin(), groups.end(),
                  [](const auto& shard, const auto& slices) { return shard->slices() == slices; });
@@ -113,7 +116,17 @@ absl::Status CheckUnmoved(const NodeTable& old, const TablePlan& table, const Gr
   return absl::FailedPreconditionError(absl::StrCat(
       "slices of table ", table.spec.name, " would move: ", old.shard()->slices().size(),
       " slices are here, the plan says ", groups.empty() ? 0 : groups.front().size(),
-      ". Moving slices of a table in use is not supported"));
+      ". Slices of a table with several copies cannot move while it is in use"));
+}
+
+// Without the slices whose last unit has moved away.
+std::vector<std::shared_ptr<TableShard>> CurrentShards(const NodeTable& old) {
+  std::vector<std::shared_ptr<TableShard>> shards = old.shards;
+  if (shards.size() == 1 && shards.front()->has_released()) {
+    const TableShard& shard = *shards.front();
+    shards.front() = shard.With(nullptr, old.spec, PlanVersion{});
+  }
+  return shards;
 }
 
 absl::Status CheckSameRole(const NodeTable& old, const NodeTable& next) {
@@ -206,9 +219,9 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, No
     }
     EMBLA_RETURN_IF_ERROR(DescribeReplicas(*plan, table, self, node_table));
     if (existing != nullptr) {
-      EMBLA_RETURN_IF_ERROR(CheckUnmoved(*existing, table, groups));
+      EMBLA_RETURN_IF_ERROR(CheckKept(*existing, table, groups));
       EMBLA_RETURN_IF_ERROR(CheckSameRole(*existing, node_table));
-      node_table.shards = existing->shards;
+      node_table.shards = CurrentShards(*existing);
       node_table.group_copies = existing->group_copies;
     } else {
       EMBLA_RETURN_IF_ERROR(MakeShards(table.spec, plan->version(), groups, maker, node_table));

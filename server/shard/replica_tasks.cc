@@ -76,8 +76,8 @@ TakeSnapshotTask::Blocks TakeSnapshotTask::Encode(std::uint32_t device) const {
   std::vector<Buffer> blocks;
   std::vector<RowId> rows;
   for (const OwnSlice& own : shard_->slices(device)) {
-    const auto per_block =
-        static_cast<std::int64_t>(RowsPerBlock(shard_->spec(device), own.columns(), /*with_state=*/true));
+    const auto per_block = static_cast<std::int64_t>(
+        RowsPerBlock(shard_->spec(device), own.columns(), /*with_state=*/true));
     for (std::int64_t first = own.slice.row_begin; first < own.slice.row_end; first += per_block) {
       rows.clear();
       const std::int64_t last = std::min(first + per_block, own.slice.row_end);

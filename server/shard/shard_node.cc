@@ -17,6 +17,7 @@
 #include "server/shard/replicator.h"
 #include "server/shard/row_reader.h"
 #include "server/shard/sync_task.h"
+#include "server/shard/unit_tables.h"
 #include "server/shard/update_task.h"
 #include "server/storage/host_row_store.h"
 
@@ -57,6 +58,7 @@ class ShardNodeImpl final : public ShardNode {
   void set_replica_transport(ReplicaTransport* transport) override {
     replicator_.SetTransport(transport);
   }
+  UnitHost& units() override { return *units_; }
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
@@ -64,6 +66,8 @@ class ShardNodeImpl final : public ShardNode {
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice);
+  TableMaker Maker();
+  absl::Status ChangeTables(const UnitTables::Change& change);
   void SetReplicas(const NodeTables& tables);
   void SetSpecs(const NodeTables& tables);
 
@@ -85,12 +89,14 @@ class ShardNodeImpl final : public ShardNode {
   const ShardMetrics metrics_;
 
   std::vector<std::unique_ptr<Device>> devices_;  // Constant after construction.
-  Mutex install_mu_;                              // One InstallPlan at a time; before tables_mu_.
+  Mutex install_mu_;  // One change of the tables at a time; before tables_mu_. Not taken on device
+                      // threads: who holds it waits for them.
   mutable Mutex tables_mu_;
   NodeTablesPtr tables_ ABSL_GUARDED_BY(tables_mu_);
   Replicator replicator_;
-  // Last: their tasks use everything above.
+  // After what their tasks use.
   std::unique_ptr<DeviceExecutors> executors_;
+  std::unique_ptr<UnitTables> units_;
 };
 
 Replicator::Options ReplicatorOptions(const ShardNodeOptions& options) {
@@ -128,6 +134,9 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, BufferPool& pool)
   executors.node_name = options_.name;
   executors.metrics = options_.metrics;
   executors_ = std::make_unique<DeviceExecutors>(executors);
+  units_ = std::make_unique<UnitTables>(UnitTables::Node{
+      *executors_, [this] { return tables(); },
+      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker()});
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
@@ -151,6 +160,23 @@ absl::StatusOr<std::unique_ptr<RowStore>> ShardNodeImpl::MakeStore(const TableSp
   return HostRowStore::Create(spec, slice, device.budget, device.pool);
 }
 
+TableMaker ShardNodeImpl::Maker() {
+  TableMaker maker;
+  maker.devices = static_cast<std::uint32_t>(devices_.size());
+  maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
+    return MakeStore(spec, slice);
+  };
+  maker.metrics = options_.metrics;
+  return maker;
+}
+
+absl::Status ShardNodeImpl::ChangeTables(const UnitTables::Change& change) {
+  MutexLock lock(install_mu_);
+  EMBLA_ASSIGN_OR_RETURN(NodeTablesPtr next, change(*tables()));
+  if (next != nullptr) SetTables(std::move(next));
+  return absl::OkStatus();
+}
+
 absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   MutexLock lock(install_mu_);
   const NodeTablesPtr old = tables();
@@ -162,13 +188,7 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
     return absl::InvalidArgumentError(
         absl::StrCat(context(), ": it does not know node id ", ToInt(self)));
   }
-  TableMaker maker;
-  maker.devices = static_cast<std::uint32_t>(devices_.size());
-  maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
-    return MakeStore(spec, slice);
-  };
-  maker.metrics = options_.metrics;
-  absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, maker);
+  absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, Maker());
   if (!next.ok()) return Annotate(next.status(), context());
   SetReplicas(**next);
   SetTables(*next);

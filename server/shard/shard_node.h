@@ -20,6 +20,7 @@
 #include "core/base/ids.h"
 #include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
+#include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
 #include "server/shard/replica_transport.h"
 
@@ -69,6 +70,8 @@ struct LookupFrames {
 struct UpdateResult {
   PlanVersion plan_version{};
   bool duplicate = false;  // Applied before; nothing was done now.
+  // Rows that were left out as their units are on the move; everything else is applied.
+  std::vector<RefusedUnit> refused = {};
 };
 
 // What averaging the copies of a table on this node found. Divergence is that of the weights from
@@ -89,6 +92,8 @@ using SyncDone = std::function<void(absl::StatusOr<SyncResult>)>;
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
+class UnitHost;
+
 class ShardNode {
  public:
   // `pool` is not owned and outlives the node. InvalidArgument: options.
@@ -98,10 +103,12 @@ class ShardNode {
   // still be there.
   virtual ~ShardNode() = default;
 
-  // Allocates what is new in `plan` for this node, applies changed hyper-parameters and frees what
-  // is gone. Requests go on meanwhile against the old plan. Plans not newer than the current one
-  // are ignored. Nothing changed on error: ResourceExhausted (no memory), FailedPrecondition (a
-  // slice of an existing table would have to move), InvalidArgument.
+  // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and
+  // frees the tables that are gone. Which units of an existing table are here is the business of
+  // moves, not of plans. Requests go on meanwhile against the old plan. Plans not newer than the
+  // current one are ignored. Nothing changed on error: ResourceExhausted (no memory),
+  // FailedPrecondition (a slice of a table with several copies would have to move),
+  // InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
 
@@ -157,6 +164,9 @@ class ShardNode {
   // Needed before updates of replicated tables whose primary copy is here; until then they fail
   // with Unavailable. Not owned; outlives the node. Call it once, before InstallPlan.
   virtual void set_replica_transport(ReplicaTransport* transport) = 0;
+
+  // Where live moves find and put units. Lives as long as the node.
+  virtual UnitHost& units() = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
 };

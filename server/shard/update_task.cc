@@ -25,6 +25,38 @@ bool HasNonFinite(std::span<const float> values) {
                      [](float value) { return !std::isfinite(value); });
 }
 
+// A hand-over takes a few round trips and a sync of the log.
+constexpr std::uint32_t kRetryAfterMs = 5;
+
+RefusedUnit::Reason ReasonOf(PartStatus status) {
+  switch (status) {
+    case PartStatus::kMoved:
+      return RefusedUnit::Reason::kMoved;
+    case PartStatus::kEpochAhead:
+      return RefusedUnit::Reason::kEpochAhead;
+    case PartStatus::kSeqTooNew:
+      return RefusedUnit::Reason::kSeqTooNew;
+    case PartStatus::kFrozen:
+    case PartStatus::kApplied:
+    case PartStatus::kDuplicate:
+      break;
+  }
+  return RefusedUnit::Reason::kFrozen;
+}
+
+// The first plan that may say where a unit went that has left this node: not one that puts it here.
+PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitShape& shape) {
+  const TablePlan* const table = tables.plan->FindTable(id);
+  if (table == nullptr) return tables.plan->version();
+  const bool here =
+      std::any_of(table->primary().begin(), table->primary().end(), [&](const Slice& slice) {
+        return slice.device.node == tables.self && slice.column_begin <= shape.column_begin &&
+               shape.column_begin < slice.column_end && slice.row_begin <= shape.row_begin &&
+               shape.row_begin < slice.row_end;
+      });
+  return here ? Next(tables.plan->version()) : tables.plan->version();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::Make(
@@ -144,12 +176,30 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
 absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.bounds = work.shard().spec(device).bounds;
   if (from_primary_.has_value()) return LeadReplica(work);
-  const UpdateBatch& batch = update_->batch;
-  EMBLA_ASSIGN_OR_RETURN(work.applied_before, work.shard().replay_windows().IsApplied(
-                                                  batch.session, batch.seq, batch.first_incomplete,
-                                                  node_.options.clock->Now()));
+  if (work.shard().units().any_gates()) return LeadUnits(work);
+  EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   work.order = work.shard().replica_position().order;
   return absl::OkStatus();
+}
+
+absl::Status UpdateTask::LeadUnits(TableWork& work) {
+  UpdateUnits& units = work.units.emplace();
+  const absl::Status status = units.Decide(work.shard(), work.parts, update_->batch, work.bounds);
+  work.shard().metrics().ids_out_of_range.Add(static_cast<double>(units.out_of_range()));
+  EMBLA_RETURN_IF_ERROR(status);
+  work.expected = units.present();
+  if (units.has_rest()) {
+    EMBLA_ASSIGN_OR_RETURN(const bool applied, IsApplied(work));
+    if (applied) units.SkipRest();
+  }
+  work.applied_before = units.applies_nothing();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {
+  const UpdateBatch& batch = update_->batch;
+  return work.shard().replay_windows().IsApplied(batch.session, batch.seq, batch.first_incomplete,
+                                                 node_.options.clock->Now());
 }
 
 absl::Status UpdateTask::LeadReplica(TableWork& work) {
@@ -213,6 +263,7 @@ absl::Status UpdateTask::CheckFound(std::uint32_t device) {
     if (work->applied_before) continue;
     const std::size_t found = work->found.load(std::memory_order_relaxed);
     if (found == work->expected) continue;
+    if (work->units.has_value()) return work->shard().RowsAreMoving();
     std::size_t in_table = work->expected;
     for (const UpdatePart* part : work->parts) {
       const TableShard::IdReport report =
@@ -236,11 +287,13 @@ absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork
   for (const SliceWork& slice : slices) {
     if (slice.work->applied_before) continue;
     TableShard& shard = slice.work->shard();
-    EMBLA_RETURN_IF_ERROR(slice.share->Apply(shard.spec(device), *slice.own, update_->batch.step,
-                                             own_device.pool, own_device.sum_scratch));
+    EMBLA_ASSIGN_OR_RETURN(
+        const std::size_t rows,
+        slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
+                           {update_->batch.step, own_device.pool, own_device.sum_scratch}));
     // A row once, however many slices its columns are in.
     if (slice.own->slice.column_begin == slice.work->parts.front()->column_begin) {
-      shard.metrics().rows_updated.Add(static_cast<double>(slice.share->touched_rows()));
+      shard.metrics().rows_updated.Add(static_cast<double>(rows));
     }
   }
   return absl::OkStatus();
@@ -253,12 +306,14 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   ReplicaPosition& position = shard.replica_position();
   if (from_primary_.has_value()) {
     position.order = work.order = from_primary_->order;
-    const absl::StatusOr<bool> applied = shard.replay_windows().IsApplied(
-        batch.session, batch.seq, batch.first_incomplete, node_.options.clock->Now());
+    const absl::StatusOr<bool> applied = IsApplied(work);
     if (applied.ok() && !*applied) shard.replay_windows().Record(batch.session, batch.seq);
     return;
   }
-  shard.replay_windows().Record(batch.session, batch.seq);
+  if (work.units.has_value()) work.units->Record();
+  if (!work.units.has_value() || work.units->applies_rest()) {
+    shard.replay_windows().Record(batch.session, batch.seq);
+  }
   if (work.table->replicas.empty()) return;
   work.order = ++position.order;
   replicator_->Append(shard.id(), work.order, update_, work.part_indices,
@@ -291,13 +346,33 @@ void UpdateTask::SyncWhatIsDue() const {
   }
 }
 
+void UpdateTask::AddRefused(const TableWork& work, UpdateResult& result) const {
+  if (!work.units.has_value()) return;
+  for (const UpdateUnits::Touched& unit : work.units->touched()) {
+    if (!unit.refused()) continue;
+    RefusedUnit refused;
+    refused.row_begin = unit.shape.row_begin;
+    refused.row_end = unit.shape.row_end;
+    refused.reason = ReasonOf(unit.answer.status);
+    refused.retry_after_ms = kRetryAfterMs;
+    refused.plan_version = PlanThatMoved(*tables_, work.shard().id(), unit.shape);
+    for (const std::size_t part : unit.parts) {
+      refused.part = work.part_indices[part];
+      result.refused.push_back(refused);
+    }
+  }
+}
+
 void UpdateTask::AnswerTrainer(const absl::Status& status) {
   if (!status.ok()) return done_(status);
   SyncWhatIsDue();
-  UpdateResult result{tables_->plan->version(), true};
+  UpdateResult result;
+  result.plan_version = tables_->plan->version();
+  result.duplicate = true;
   std::vector<Replicator::TableOrder> orders;
   for (const std::unique_ptr<TableWork>& work : work_) {
-    result.duplicate = result.duplicate && work->applied_before;
+    AddRefused(*work, result);
+    result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
     if (!work->table->replicas.empty()) orders.emplace_back(work->shard().id(), work->order);
   }
   if (orders.empty()) return done_(result);

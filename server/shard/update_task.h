@@ -2,9 +2,12 @@
 //
 //   prepare  every device collects and sorts what is for its rows; the first device of each table
 //            also looks whether the update has been applied before
+//            and asks the gates of units that may be on the move
 //   agree    any device's error is everybody's, before anything is changed
 //   apply    the first device of each table records the update and, for replicated tables, gives it
 //            its place in the order; every device steps its rows
+//
+// Rows that a gate refuses are left out on all devices, and named in the answer.
 //
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
@@ -22,6 +25,7 @@
 #include "server/shard/replicator.h"
 #include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
+#include "server/table/update_units.h"
 
 namespace embla {
 
@@ -66,12 +70,17 @@ class UpdateTask final : public RequestTask {
     std::atomic<std::size_t> found = 0;  // Relaxed: the agreement orders it.
     // Set by the lead device before the agreement, read by others after it.
     BoundsMode bounds = BoundsMode::kError;
-    bool applied_before = false;
+    bool applied_before = false;  // Nothing is left to apply.
+    // Of a table whose units have gates: what becomes of each.
+    std::optional<UpdateUnits> units;
     // Set by the lead device, read in Finish. Replicated tables only.
     std::uint64_t order = 0;  // The table's position after this task.
     bool need_snapshot = false;
 
     TableShard& shard() const { return *table->shards[group]; }
+    RowIntervals Skipped(ColumnRange columns) const {
+      return units.has_value() ? units->Skipped(columns) : RowIntervals();
+    }
   };
   // A table's slice on a device, with what was prepared for it.
   struct SliceWork {
@@ -91,6 +100,8 @@ class UpdateTask final : public RequestTask {
   absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
   absl::Status Lead(TableWork& work, std::uint32_t device);
   absl::Status LeadReplica(TableWork& work);
+  absl::Status LeadUnits(TableWork& work);
+  absl::StatusOr<bool> IsApplied(TableWork& work) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
   bool Agree(std::uint32_t device, const absl::Status& status);
@@ -98,6 +109,7 @@ class UpdateTask final : public RequestTask {
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
   void Record(TableWork& work, std::uint32_t device);
 
+  void AddRefused(const TableWork& work, UpdateResult& result) const;
   void AnswerPrimary(const absl::Status& status);
   void AnswerTrainer(const absl::Status& status);
   // Queues the averaging of tables whose groups have applied enough, before anybody is answered.

@@ -104,4 +104,9 @@ absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlo
   return absl::OkStatus();
 }
 
+absl::Status WriteRowBlock(TableShard& shard, OwnSlice& own, const RowBlock& block) {
+  EMBLA_RETURN_IF_ERROR(CheckFits(shard, own, block.shape));
+  return WriteRun(own, block, 0, block.rows.size());
+}
+
 }  // namespace embla

@@ -24,5 +24,7 @@ absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
 // Installs the rows of `block` that `device` has; the block has state. On that device.
 // InvalidArgument: another table, number format or optimizer, or columns that are cut otherwise.
 absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block);
+// The same for one slice, present or not, that has all rows of the block.
+absl::Status WriteRowBlock(TableShard& shard, OwnSlice& own, const RowBlock& block);
 
 }  // namespace embla

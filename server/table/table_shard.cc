@@ -32,7 +32,8 @@ TableShard::Table::Table(const TableSpec& spec, std::uint32_t lead, Metrics* met
       dtype(spec.dtype),
       lead_device(lead),
       all_metrics(metrics),
-      metrics(metrics, spec.name) {}
+      metrics(metrics, spec.name),
+      units(spec) {}
 
 TableShard::OnDevice::~OnDevice() {
   metrics.rows.Set(0);
@@ -52,6 +53,7 @@ absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& 
     EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, make_store(spec, slice));
     auto own = std::make_shared<OwnSlice>(slice, std::move(store));
     own->present.Insert(own->rows());
+    shard->units().CutOf(own->columns()).present.Insert(own->rows());
     const std::uint32_t device = slice.device.index;
     if (!shard->devices_.Has(device))
       shard->AddDevice(device, shard->NewDevice(device, spec, spec_version));
@@ -65,10 +67,9 @@ absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& 
 }
 
 std::unique_ptr<TableShard> TableShard::CreateAround(const TableSpec& spec,
-                                                     PlanVersion spec_version,
+                                                     PlanVersion spec_version, std::uint32_t lead,
                                                      std::shared_ptr<OwnSlice> slice,
                                                      Metrics* metrics) {
-  const std::uint32_t lead = slice->slice.device.index;
   const TableShard empty(std::make_shared<Table>(spec, lead, metrics));
   return empty.With(std::move(slice), spec, spec_version);
 }
@@ -83,11 +84,15 @@ std::unique_ptr<TableShard> TableShard::With(std::shared_ptr<OwnSlice> slice, co
       next->AddSlice(own);
     }
   }
-  for (const std::uint32_t d : {lead_device(), slice->slice.device.index}) {
-    if (next->devices_.Has(d)) continue;
+  const auto add_device = [&](std::uint32_t d) {
+    if (next->devices_.Has(d)) return;
     next->AddDevice(d, devices_.Has(d) ? by_device_[d].own : NewDevice(d, spec, spec_version));
+  };
+  add_device(lead_device());
+  if (slice != nullptr) {
+    add_device(slice->slice.device.index);
+    next->AddSlice(std::move(slice));
   }
-  next->AddSlice(std::move(slice));
   next->Finish();
   return next;
 }
@@ -127,6 +132,14 @@ void TableShard::Finish() {
       held.rows.Insert({slices_[index].row_begin, slices_[index].row_end});
     }
   }
+}
+
+bool TableShard::has_released() const {
+  return std::any_of(by_device_.begin(), by_device_.end(), [](const DeviceShare& share) {
+    return std::any_of(share.slices.begin(), share.slices.end(), [](const auto& own) {
+      return own->released.load(std::memory_order_relaxed);
+    });
+  });
 }
 
 void TableShard::CountStorage(std::uint32_t device) const {
@@ -173,10 +186,7 @@ TableShard::IdReport TableShard::Examine(std::span<const RowId> ids, ColumnRange
   for (const RowId id : ids) {
     if (!InTable(id)) {
       ++report.out_of_range;
-      if (bounds == BoundsMode::kError && report.status.ok()) {
-        report.status = absl::OutOfRangeError(
-            absl::StrCat("table ", name(), " has rows 0 to ", rows() - 1, ", got id ", ToInt(id)));
-      }
+      if (bounds == BoundsMode::kError) report.status.Update(OutOfRange(id));
       continue;
     }
     for (const HeldRows& held : held_) {
@@ -190,6 +200,11 @@ TableShard::IdReport TableShard::Examine(std::span<const RowId> ids, ColumnRange
     }
   }
   return report;
+}
+
+absl::Status TableShard::OutOfRange(RowId id) const {
+  return absl::OutOfRangeError(
+      absl::StrCat("table ", name(), " has rows 0 to ", rows() - 1, ", got id ", ToInt(id)));
 }
 
 absl::Status TableShard::RowsAreMoving() const {

@@ -27,6 +27,7 @@
 #include "server/table/own_slice.h"
 #include "server/table/replay_window.h"
 #include "server/table/row_intervals.h"
+#include "server/table/table_units.h"
 
 namespace embla {
 
@@ -56,11 +57,13 @@ class TableShard {
                                                             const std::vector<Slice>& slices,
                                                             const StoreFactory& make_store,
                                                             Metrics* metrics);
-  // A table of which `slice`, with no row present, is the first that is here.
+  // A table of which `slice`, with no row present, is the first that is here; `lead` leads it.
   static std::unique_ptr<TableShard> CreateAround(const TableSpec& spec, PlanVersion spec_version,
+                                                  std::uint32_t lead,
                                                   std::shared_ptr<OwnSlice> slice,
                                                   Metrics* metrics);
-  // The layout with `slice` too, and without those that are released. `spec` is in force.
+  // The layout with `slice` too (unless it is null), and without those that are released. `spec` is
+  // in force on all devices.
   std::unique_ptr<TableShard> With(std::shared_ptr<OwnSlice> slice, const TableSpec& spec,
                                    PlanVersion spec_version) const;
 
@@ -89,6 +92,7 @@ class TableShard {
     std::size_t out_of_range = 0;  // Ids that are no rows of the table.
   };
   IdReport Examine(std::span<const RowId> ids, ColumnRange columns, BoundsMode bounds) const;
+  absl::Status OutOfRange(RowId id) const;
   // Of ids that Examine finds nothing wrong with: their units are on the move.
   absl::Status RowsAreMoving() const;
 
@@ -96,6 +100,8 @@ class TableShard {
     return static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
   }
 
+  // Whether some slice has been released.
+  bool has_released() const;
   // By (column_begin, row_begin).
   auto slices(std::uint32_t device) {
     return std::views::transform(by_device_[device].slices,
@@ -117,6 +123,7 @@ class TableShard {
 
   // Of the whole table on this node.
   ReplayWindows& replay_windows() { return table_->replay_windows; }
+  TableUnits& units() { return table_->units; }
   const TableMetrics& metrics() const { return table_->metrics; }
 
  private:
@@ -144,6 +151,7 @@ class TableShard {
     const TableMetrics metrics;
     ReplicaPosition replica_position;
     ReplayWindows replay_windows;
+    TableUnits units;
   };
   // Shared, not owned: by the layouts, which requests keep as long as they need them.
   struct DeviceShare {

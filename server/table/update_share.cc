@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -226,22 +227,44 @@ absl::Status UpdateShare::CheckUnique(const Slice& slice) const {
   return absl::OkStatus();
 }
 
-absl::Status UpdateShare::Apply(const TableSpec& spec, OwnSlice& own, std::uint64_t step,
-                                ThreadPool& pool, SumScratch& scratch) const {
-  const std::size_t touched = touched_rows();
+absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals& skipped,
+                                               const Steps& steps) const {
+  const std::vector<std::int64_t>& rows = grouping_.ids;
+  std::size_t stepped = 0, begin = 0;
+  // The rows ascend, and so do the intervals.
+  const auto step_until = [&](std::int64_t row) {
+    const auto end = static_cast<std::size_t>(
+        std::lower_bound(rows.begin() + begin, rows.end(), row) - rows.begin());
+    stepped += end - begin;
+    return StepRows(own, begin, end, steps);
+  };
+  for (const RowInterval& interval : skipped.intervals()) {
+    EMBLA_RETURN_IF_ERROR(step_until(interval.begin));
+    begin = static_cast<std::size_t>(std::lower_bound(rows.begin(), rows.end(), interval.end) -
+                                     rows.begin());
+  }
+  EMBLA_RETURN_IF_ERROR(step_until(std::numeric_limits<std::int64_t>::max()));
+  return stepped;
+}
+
+// Of the touched rows, those from `rows_begin` to `rows_end`.
+absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::size_t rows_end,
+                                   const Steps& steps) const {
+  SumScratch& scratch = steps.scratch;
+  const std::size_t touched = rows_end - rows_begin;
+  if (touched == 0) return absl::OkStatus();
   const std::size_t columns = gradients_.columns;
-  const std::size_t rows_per_thread =
-      touched == 0 ? 1
-                   : std::clamp<std::size_t>(kSumBytes / (columns * sizeof(float)), 16, touched);
-  const std::size_t rows_at_once = std::min(touched, rows_per_thread * pool.threads());
+  const std::size_t rows_per_thread = std::clamp<std::size_t>(
+      kSumBytes / (columns * sizeof(float)), 16, std::max<std::size_t>(16, touched));
+  const std::size_t rows_at_once = std::min(touched, rows_per_thread * steps.pool.threads());
   scratch.sums.resize(rows_at_once * columns);
   scratch.slots.resize(rows_at_once);
   const bool with_squares = compute_row_sum_squares_ || !row_sum_squares_.empty();
   scratch.row_sum_squares.resize(with_squares ? rows_at_once : 0);
 
-  for (std::size_t first = 0; first < touched; first += rows_at_once) {
-    const std::size_t count = std::min(rows_at_once, touched - first);
-    pool.ParallelFor(count, rows_per_thread, [&](std::size_t begin, std::size_t end) {
+  for (std::size_t first = rows_begin; first < rows_end; first += rows_at_once) {
+    const std::size_t count = std::min(rows_at_once, rows_end - first);
+    steps.pool.ParallelFor(count, rows_per_thread, [&](std::size_t begin, std::size_t end) {
       const std::span<float> sums =
           std::span(scratch.sums).subspan(begin * columns, (end - begin) * columns);
       kernels::SumSegments(grouping_, gradients_, first + begin, first + end, sums, columns);
@@ -261,7 +284,7 @@ absl::Status UpdateShare::Apply(const TableSpec& spec, OwnSlice& own, std::uint6
     batch.gradients = std::span(scratch.sums).first(count * columns).subspan(first_column_);
     batch.stride = columns;
     if (with_squares) batch.row_sum_squares = std::span(scratch.row_sum_squares).first(count);
-    batch.step = step;
+    batch.step = steps.step;
     EMBLA_RETURN_IF_ERROR(own.store->Step(batch));
   }
   return absl::OkStatus();

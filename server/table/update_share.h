@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/rows/request.h"
 #include "kernels/combine.h"
 #include "server/storage/thread_pool.h"
@@ -45,15 +46,15 @@ class UpdateShare {
 
   // Ids found times columns of the slice, as Prepare counted.
   std::size_t found() const { return found_; }
-  // Rows that Apply will step.
-  std::size_t touched_rows() const { return grouping_.ids.size(); }
-
-  // The rows that Apply will step, ascending.
-  std::span<const std::int64_t> rows() const { return grouping_.ids; }
-
-  // One optimizer step for every touched row.
-  absl::Status Apply(const TableSpec& spec, OwnSlice& own, std::uint64_t step, ThreadPool& pool,
-                     SumScratch& scratch) const;
+  // What Apply needs of its device.
+  struct Steps {
+    std::uint64_t step = 0;  // Of training.
+    ThreadPool& pool;
+    SumScratch& scratch;
+  };
+  // One optimizer step for every touched row that is not in `skipped`; how many they are.
+  absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped,
+                                    const Steps& steps) const;
 
  private:
   void Collect(const OwnSlice& own, TableParts parts);
@@ -64,6 +65,8 @@ class UpdateShare {
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const Slice& slice) const;
+  absl::Status StepRows(OwnSlice& own, std::size_t begin, std::size_t end,
+                        const Steps& steps) const;
 
   // Of each occurrence of a row of the slice, in arrival order.
   std::vector<std::int64_t> ids_;

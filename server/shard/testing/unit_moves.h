@@ -1,0 +1,74 @@
+// Moves of units between the nodes of a LocalCluster without the protocol: a script of UnitHost's
+// calls, and gates that do as they are told.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "server/migration/unit_host.h"
+#include "server/shard/testing/local_cluster.h"
+
+namespace embla::testing {
+
+// A gate whose state is set between two updates, on the lead device.
+class ScriptedGate final : public UnitGate {
+ public:
+  explicit ScriptedGate(UnitWindows windows) : windows_(std::move(windows)) {}
+
+  PartAnswer Check(const UnitUpdate& update) const override;
+  void Apply(const UnitUpdate& update) override;
+  bool ServesLookups() const override { return !moved_; }
+
+  void Freeze() { frozen_ = true; }
+  void Unfreeze() { frozen_ = false; }
+  void Release() { moved_ = true; }
+  const UnitWindows& windows() const { return windows_; }
+
+ private:
+  UnitWindows windows_;
+  bool frozen_ = false;
+  bool moved_ = false;
+};
+
+// Calls `start(done)` and waits for the status.
+absl::Status AwaitStatus(const std::function<void(HostDone)>& start);
+// Runs `work` in the order of the table's updates and waits for it.
+void RunInOrder(UnitHost& host, TableId table, const std::function<void()>& work);
+
+// Where the units of one table are. Thread safety: every method may be called from any thread; one
+// thread moves units.
+class UnitMoves {
+ public:
+  // The cluster has the table's plan. Not owned; outlives this object.
+  UnitMoves(LocalCluster& cluster, TablePlan table);
+
+  const std::vector<UnitId>& units() const { return units_; }
+  const UnitShape& shape(std::size_t unit) const { return shapes_[unit]; }
+  NodeId OwnerOf(std::size_t unit) const;
+
+  // Copies the unit, hands it over and forgets it at the source; the first error.
+  absl::Status Move(std::size_t unit, NodeId target, std::uint32_t device);
+  // As Move, but the target gives up when the source is frozen.
+  absl::Status MoveInVain(std::size_t unit, NodeId target, std::uint32_t device);
+
+ private:
+  UnitHost& HostOf(NodeId node) { return cluster_.node(node).units(); }
+  ScriptedGate& StartMove(std::size_t unit, NodeId source);
+  absl::Status Copy(std::size_t unit, NodeId source, NodeId target);
+  absl::Status CopyTwice(std::size_t unit, NodeId source, NodeId target, std::uint32_t device);
+
+  LocalCluster& cluster_;
+  const TablePlan table_;
+  std::vector<UnitId> units_;
+  std::vector<UnitShape> shapes_;
+  std::map<std::pair<NodeId, UnitId>, std::shared_ptr<ScriptedGate>> gates_;
+  mutable Mutex mu_;
+  std::vector<NodeId> owners_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla::testing

@@ -1,0 +1,321 @@
+// Units move between nodes while trainers update them: afterwards every row and all optimizer state
+// have the bits that they have without moves, under any optimizer, number format and tiling.
+//
+// The oracle is a second cluster that gets the same updates and moves nothing. Trainers own
+// disjoint rows, so the order of each row's updates is known; they repeat requests now and then.
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::UnitMoves;
+using ::embla::testing::UpdatePartData;
+
+constexpr std::uint32_t kNodes = 3;
+constexpr std::uint32_t kDevices = 2;
+constexpr int kTrainers = 2;
+
+struct Case {
+  OptimizerKind optimizer;
+  DType dtype;
+  ShardingType sharding;
+  std::int64_t rows = 60;
+  std::uint32_t dim = 8;
+  std::uint32_t granules = 12;
+  int updates = 40;  // Of each trainer.
+};
+
+TableSpec SpecOf(const Case& c) {
+  TableSpec spec;
+  spec.id = TableId{7};
+  spec.name = "t";
+  spec.rows = c.rows;
+  spec.dim = c.dim;
+  spec.dtype = c.dtype;
+  spec.row_granules = c.granules;
+  spec.optimizer.kind = c.optimizer;
+  spec.optimizer.learning_rate = 0.1f;
+  spec.rounding = c.dtype == DType::kFloat32 ? Rounding::kNearest : Rounding::kStochastic;
+  spec.SetDefaults();
+  return spec;
+}
+
+// A row's gradient in the columns of one cut.
+struct RowGradient {
+  std::size_t unit = 0;
+  std::int64_t row = 0;
+  std::vector<float> values;
+  float row_sum_squares = 0.0f;
+};
+
+class Training {
+ public:
+  Training(const Case& c, std::uint32_t seed)
+      : spec_(SpecOf(c)), still_(Options(seed)), moving_(Options(seed)), seed_(seed) {
+    PlacementRequest request;
+    request.sharding = c.sharding;
+    request.min_partition = 4;
+    const absl::StatusOr<TablePlan> plan = PlaceTable(spec_, request, still_.specs(), {});
+    EMBLA_CHECK(plan.ok());
+    EMBLA_CHECK(still_.Install({*plan}).ok() && moving_.Install({*plan}).ok());
+    home_ = std::make_unique<UnitMoves>(still_, *plan);
+    moves_ = std::make_unique<UnitMoves>(moving_, *plan);
+  }
+
+  // One trainer's life.
+  void Train(int trainer, int updates) {
+    std::mt19937 random(seed_ + 100 + static_cast<std::uint32_t>(trainer));
+    for (int i = 1; i <= updates; ++i) {
+      const std::vector<RowGradient> gradients = MakeGradients(trainer, random);
+      UpdateBatch header;
+      header.session = SessionId{static_cast<std::uint64_t>(trainer) + 1};
+      header.seq = header.first_incomplete = UpdateSeq{static_cast<std::uint64_t>(i)};
+      header.step = static_cast<std::uint64_t>(i);
+      Send(still_, *home_, header, gradients, nullptr);
+      Send(moving_, *moves_, header, gradients, &random);
+      const RowGradient& seen = gradients[random() % gradients.size()];
+      EXPECT_EQ(Read(still_, *home_, seen), Read(moving_, *moves_, seen)) << "row " << seen.row;
+    }
+  }
+
+  // Moves units about until `stop`, but a few in any case.
+  void MoveAbout(const std::atomic<bool>& stop) {
+    std::mt19937 random(seed_);
+    while (!stop.load() || moved_ < 10) {
+      const std::size_t unit = random() % moves_->units().size();
+      const NodeId target{static_cast<std::uint32_t>(random() % kNodes) + 1};
+      if (target == moves_->OwnerOf(unit)) continue;
+      const auto device = static_cast<std::uint32_t>(random() % kDevices);
+      const absl::Status status = random() % 4 == 0 ? moves_->MoveInVain(unit, target, device)
+                                                    : moves_->Move(unit, target, device);
+      ASSERT_TRUE(status.ok()) << status;
+      ++moved_;
+    }
+  }
+
+  using Rows = std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<std::byte>>;
+  Rows StillRows() { return ReadAll(still_); }
+  Rows MovedRows() { return ReadAll(moving_); }
+
+ private:
+  static LocalCluster::Options Options(std::uint32_t seed) {
+    LocalCluster::Options options;
+    options.nodes = kNodes;
+    options.devices_per_node = kDevices;
+    options.seed = seed;
+    return options;
+  }
+
+  std::vector<RowGradient> MakeGradients(int trainer, std::mt19937& random) const {
+    std::uniform_real_distribution<float> value(-1.0f, 1.0f);
+    std::set<std::int64_t> rows;
+    for (int i = 0; i < 12; ++i) {
+      rows.insert(static_cast<std::int64_t>(random() % (spec_.rows / kTrainers)) * kTrainers +
+                  trainer);
+    }
+    std::vector<RowGradient> gradients;
+    for (const std::int64_t row : rows) {
+      std::vector<float> whole(spec_.dim);
+      float sum = 0.0f;
+      for (float& v : whole) v = value(random), sum += v * v;
+      for (std::size_t unit = 0; unit < moves_->units().size(); ++unit) {
+        const UnitShape& shape = moves_->shape(unit);
+        if (row < shape.row_begin || row >= shape.row_end) continue;
+        gradients.push_back({unit,
+                             row,
+                             {whole.begin() + shape.column_begin, whole.begin() + shape.column_end},
+                             sum});
+      }
+    }
+    return gradients;
+  }
+
+  // A part per column cut.
+  std::vector<UpdatePartData> PartsOf(const UnitMoves& moves,
+                                      const std::vector<RowGradient>& rows) const {
+    std::map<std::uint32_t, std::vector<float>> values;
+    std::map<std::uint32_t, UpdatePartData> parts;
+    for (const RowGradient& row : rows) {
+      const UnitShape& shape = moves.shape(row.unit);
+      UpdatePartData& data = parts[shape.column_begin];
+      data.part.table = spec_.id;
+      data.part.column_begin = shape.column_begin;
+      data.part.column_end = shape.column_end;
+      data.ids.push_back(RowId{row.row});
+      if (data.part.columns() != spec_.dim) data.row_sum_squares.push_back(row.row_sum_squares);
+      std::vector<float>& all = values[shape.column_begin];
+      all.insert(all.end(), row.values.begin(), row.values.end());
+    }
+    std::vector<UpdatePartData> list;
+    for (auto& [column, data] : parts) {
+      data.gradients =
+          embla::testing::EncodeRows(values[column], data.part.columns(), DType::kFloat32);
+      list.push_back(std::move(data));
+    }
+    return list;
+  }
+
+  // Sends the gradients to whoever has them until all are applied; `random`: some requests twice.
+  void Send(LocalCluster& cluster, const UnitMoves& moves, const UpdateBatch& header,
+            std::vector<RowGradient> left, std::mt19937* random) {
+    while (!left.empty()) {
+      std::map<NodeId, std::vector<RowGradient>> by_node;
+      for (RowGradient& row : left) by_node[moves.OwnerOf(row.unit)].push_back(std::move(row));
+      left.clear();
+      for (auto& [node, rows] : by_node) {
+        const std::vector<UpdatePartData> parts = PartsOf(moves, rows);
+        if (random != nullptr && (*random)() % 4 == 0) {
+          // Its answer is lost. What it applied, the next one must not apply again.
+          (void)cluster.Update(node, Pack(header, parts));
+        }
+        const absl::StatusOr<UpdateResult> result = cluster.Update(node, Pack(header, parts));
+        if (!result.ok()) {
+          ASSERT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition)
+              << result.status();
+        }
+        for (RowGradient& row : rows) {
+          if (!result.ok() || IsRefused(*result, parts, moves.shape(row.unit), row.row)) {
+            left.push_back(std::move(row));
+          }
+        }
+      }
+      if (!left.empty()) std::this_thread::yield();
+    }
+  }
+
+  static bool IsRefused(const UpdateResult& result, const std::vector<UpdatePartData>& parts,
+                        const UnitShape& shape, std::int64_t row) {
+    for (const RefusedUnit& refused : result.refused) {
+      if (parts[refused.part].part.column_begin == shape.column_begin && refused.row_begin <= row &&
+          row < refused.row_end) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::vector<float> Read(LocalCluster& cluster, const UnitMoves& moves, const RowGradient& row) {
+    LookupPartData data;
+    data.part.table = spec_.id;
+    data.part.column_begin = moves.shape(row.unit).column_begin;
+    data.part.column_end = moves.shape(row.unit).column_end;
+    data.ids = {RowId{row.row}};
+    while (true) {
+      const absl::StatusOr<LookupResult> result =
+          cluster.Lookup(moves.OwnerOf(row.unit), Pack(LookupBatch{}, {data}));
+      if (result.ok()) {
+        const std::span<const float> values = result->rows.As<float>();
+        return {values.begin(), values.end()};
+      }
+      // Not there yet, or not any more.
+      EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition) << result.status();
+      if (result.status().code() != absl::StatusCode::kFailedPrecondition) return {};
+      std::this_thread::yield();
+    }
+  }
+
+  // Weights and state of every row and cut.
+  Rows ReadAll(LocalCluster& cluster) {
+    Rows all;
+    for (std::uint32_t n = 0; n < kNodes; ++n) {
+      ShardNode::RowsQuery query;
+      query.table = spec_.id;
+      query.row_end = spec_.rows;
+      query.with_state = true;
+      const absl::Status status = cluster.node(n).ReadRows(query, [&](Buffer bytes) {
+        const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+        EMBLA_CHECK(block.ok());
+        AddRows(*block, all);
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+    }
+    return all;
+  }
+
+  static void AddRows(const RowBlock& block, Rows& all) {
+    const std::size_t row_bytes = RowBytes(block.shape.dtype, block.shape.columns());
+    const std::size_t floats = block.shape.state_floats;
+    for (std::size_t i = 0; i < block.rows.size(); ++i) {
+      const auto weights = block.weights.subspan(i * row_bytes, row_bytes);
+      const auto state = std::as_bytes(block.state.subspan(i * floats, floats));
+      std::vector<std::byte> image(weights.begin(), weights.end());
+      image.insert(image.end(), state.begin(), state.end());
+      const auto [it, is_new] = all.try_emplace(
+          std::pair(ToInt(block.rows[i]), block.shape.column_begin), std::move(image));
+      EXPECT_TRUE(is_new) << "row " << ToInt(block.rows[i]) << " is on two nodes";
+    }
+  }
+
+  const TableSpec spec_;
+  LocalCluster still_;
+  LocalCluster moving_;
+  const std::uint32_t seed_;
+  std::unique_ptr<UnitMoves> home_;
+  std::unique_ptr<UnitMoves> moves_;
+  int moved_ = 0;
+};
+
+void CheckCase(const Case& c) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(absl::StrCat("seed ", seed, " optimizer ", static_cast<int>(c.optimizer), " dtype ",
+                            static_cast<int>(c.dtype), " sharding ", static_cast<int>(c.sharding)));
+  Training training(c, seed);
+  std::atomic<bool> stop = false;
+  std::thread mover([&] { training.MoveAbout(stop); });
+  std::vector<std::thread> trainers;
+  for (int t = 0; t < kTrainers; ++t) {
+    trainers.emplace_back([&, t] { training.Train(t, c.updates); });
+  }
+  for (std::thread& trainer : trainers) trainer.join();
+  stop = true;
+  mover.join();
+  const Training::Rows still = training.StillRows();
+  const Training::Rows moved = training.MovedRows();
+  ASSERT_EQ(still.size(), moved.size());
+  for (const auto& [key, image] : still) {
+    ASSERT_EQ(moved.at(key), image) << "row " << key.first << " column " << key.second;
+  }
+}
+
+class UnitMovesTest : public ::testing::TestWithParam<OptimizerKind> {};
+
+TEST_P(UnitMovesTest, EveryRowAndItsStateAreAsWithoutMoves) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const ShardingType sharding :
+         {ShardingType::kRowWise, ShardingType::kColumnWise, ShardingType::kTableWise}) {
+      CheckCase({.optimizer = GetParam(), .dtype = dtype, .sharding = sharding});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, UnitMovesTest,
+                         ::testing::Values(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                           OptimizerKind::kAdagrad, OptimizerKind::kAdam));
+
+TEST(UnitMoves, UnitsOfSeveralChunksMove) {
+  CheckCase({.optimizer = OptimizerKind::kSgd,
+             .dtype = DType::kFloat32,
+             .sharding = ShardingType::kTableWise,
+             .rows = 1200,
+             .dim = 1024,
+             .granules = 2});
+}
+
+}  // namespace
+}  // namespace embla

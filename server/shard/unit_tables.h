@@ -1,0 +1,83 @@
+// The units of a node's tables, as live moves see them: finds a unit's rows, makes room for new
+// ones, and changes what is present at one place in the order of the table's devices.
+//
+// A unit's rows lie in a slice (server/table/own_slice.h) on one device; the table's lead device
+// knows of all units (server/table/table_units.h). Both change in one task.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/migration/unit_host.h"
+#include "server/shard/node_tables.h"
+#include "server/table/device_executor.h"
+
+namespace embla {
+
+class UnitTables final : public UnitHost {
+ public:
+  // What a change makes of the node's tables; null: they stay.
+  using Change = std::function<absl::StatusOr<NodeTablesPtr>(const NodeTables& old)>;
+  // Nothing is owned; everything outlives this object.
+  struct Node {
+    DeviceExecutors& executors;
+    std::function<NodeTablesPtr()> tables;
+    // Publishes what `change` makes of the tables: one change, or plan, at a time.
+    std::function<absl::Status(const Change& change)> publish;
+    TableMaker maker;
+  };
+  explicit UnitTables(Node node) : node_(std::move(node)) {}
+
+  absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const override;
+  void RunInOrder(TableId table, std::function<void()> work) override;
+  void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
+  UnitWindows WindowsOf(const UnitId& unit) const override;
+  void ReadChunk(const UnitId& unit, std::uint32_t chunk,
+                 std::function<void(absl::StatusOr<Buffer>)> done) override;
+  void Trim(const UnitId& unit, HostDone done) override;
+  // Makes a store on the caller's thread, which may take long.
+  void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
+  void Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) override;
+  void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
+  void Discard(const UnitId& unit, HostDone done) override;
+
+ private:
+  struct Unit {
+    UnitId id;
+    UnitShape shape;
+    const TablePlan* plan = nullptr;    // Of `tables`.
+    std::shared_ptr<TableShard> shard;  // Null: nothing of the table is here.
+    NodeTablesPtr tables;
+
+    ColumnRange columns() const { return {shape.column_begin, shape.column_end}; }
+    RowInterval rows() const { return {shape.row_begin, shape.row_end}; }
+    TableUnits::Cut& cut() const { return shard->units().CutOf(columns()); }
+  };
+  using OnDevice = std::function<absl::Status(std::uint32_t device)>;
+
+  // NotFound, InvalidArgument, FailedPrecondition (not movable).
+  absl::StatusOr<Unit> Find(const UnitId& id) const;
+  // As Find; FailedPrecondition: nothing of the table is here.
+  absl::StatusOr<Unit> FindHere(const UnitId& id) const;
+  absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
+
+  void Answer(const absl::Status& status, HostDone done);
+  // Runs `work` on all devices of the unit's table, then tells its first error.
+  void RunOnTable(const Unit& unit, OnDevice work, HostDone done);
+  // Changes what is present or staged of the unit, where it lies and on the lead device.
+  using ChangeRows = void (*)(RowIntervals& present, RowIntervals& staged, RowInterval rows);
+  static void ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows change);
+
+  absl::StatusOr<NodeTablesPtr> MakeRoom(const NodeTables& old, const UnitId& id,
+                                         std::uint32_t device, const RowRun& run);
+  // Whether the unit has memory already, or finds it in a store that is there.
+  bool FindRoom(const Unit& unit, std::uint32_t device);
+  absl::StatusOr<std::shared_ptr<TableShard>> AddSlice(const Unit& unit, std::uint32_t device,
+                                                       const RowRun& run);
+
+  const Node node_;
+};
+
+}  // namespace embla

@@ -1,0 +1,67 @@
+// Which units of a table are on this node, and who is asked before one that may be on the move is
+// touched (server/migration/unit_host.h).
+//
+// Only units that take or took part in a move have a gate. Without gates a table pays nothing.
+//
+// Thread safety: any_gates() may be called from any thread, the rest is for the table's lead
+// device.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "core/plan/table_spec.h"
+#include "core/rows/request.h"
+#include "server/migration/unit_host.h"
+#include "server/storage/row_store.h"
+#include "server/table/row_intervals.h"
+#include "server/table/unit_shape.h"
+
+namespace embla {
+
+class TableUnits {
+ public:
+  // The units of one column cut.
+  struct Cut {
+    struct Gated {
+      UnitShape shape;
+      std::shared_ptr<UnitGate> gate;
+    };
+    ColumnRange columns;
+    RowIntervals present;  // On some device of this node.
+    RowIntervals staged;
+    absl::flat_hash_map<std::uint32_t, Gated> gated;  // By row granule.
+
+    bool Meets(ColumnRange other) const {
+      return columns.begin < other.end && other.begin < columns.end;
+    }
+  };
+
+  explicit TableUnits(const TableSpec& spec) : spec_(spec) {}
+
+  // The cut of exactly these columns, made if need be.
+  Cut& CutOf(ColumnRange columns);
+  std::span<const Cut> cuts() const { return cuts_; }
+
+  // Null: the unit is no longer tracked.
+  void SetGate(std::uint32_t row_granule, const UnitShape& shape, std::shared_ptr<UnitGate> gate);
+  bool any_gates() const { return any_gates_.load(std::memory_order_acquire); }
+
+  // Requires: 0 <= row < the table's rows.
+  std::uint32_t GranuleOf(std::int64_t row) const { return RowGranuleOf(spec_, row); }
+
+  // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups.
+  absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns) const;
+
+ private:
+  const TableSpec spec_;  // For the shape of the table.
+  std::vector<Cut> cuts_;
+  std::atomic<bool> any_gates_ = false;  // Released by SetGate.
+};
+
+}  // namespace embla

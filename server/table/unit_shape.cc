@@ -1,0 +1,26 @@
+#include "server/table/unit_shape.h"
+
+#include <algorithm>
+
+#include "server/table/row_io.h"
+
+namespace embla {
+
+std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row) {
+  // The last granule i with floor(i * rows / G) <= row, which says i * rows / G < row + 1. Below
+  // 2^60 by Validate.
+  return static_cast<std::uint32_t>(((row + 1) * spec.row_granules - 1) / spec.rows);
+}
+
+UnitShape ShapeOfUnit(const TableSpec& spec, std::uint32_t row_granule, ColumnRange columns) {
+  UnitShape shape;
+  shape.row_begin = spec.RowGranuleBegin(row_granule);
+  shape.row_end = spec.RowGranuleBegin(row_granule + 1);
+  shape.column_begin = columns.begin;
+  shape.column_end = columns.end;
+  const auto rows = static_cast<std::int64_t>(RowsPerBlock(spec, columns, /*with_state=*/true));
+  shape.chunk_rows = std::min(rows, shape.row_end - shape.row_begin);
+  return shape;
+}
+
+}  // namespace embla

@@ -1,0 +1,106 @@
+#include "server/table/update_units.h"
+
+#include <algorithm>
+
+#include "core/base/status_macros.h"
+
+namespace embla {
+
+absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
+                                 BoundsMode bounds) {
+  rows_ = table.rows();
+  for (std::size_t number = 0; number < parts.size(); ++number) {
+    EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
+  }
+  for (Touched& touched : touched_) {
+    std::vector<std::uint32_t>& chunks = touched.update.chunks;
+    std::sort(chunks.begin(), chunks.end());
+    chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+    touched.update.session = batch.session;
+    touched.update.seq = batch.seq;
+    touched.update.first_incomplete = batch.first_incomplete;
+    touched.answer = touched.gate->Check(touched.update);
+    if (touched.applies() && !touched.present) return table.RowsAreMoving();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::size_t number,
+                               BoundsMode bounds) {
+  const ColumnRange columns{part.column_begin, part.column_end};
+  const TableUnits& units = table.units();
+  for (const RowId id : part.ids) {
+    if (!table.InTable(id)) {
+      ++out_of_range_;
+      if (bounds == BoundsMode::kError) return table.OutOfRange(id);
+      continue;
+    }
+    const std::uint32_t granule = units.GranuleOf(ToInt(id));
+    std::uint32_t found = 0;
+    for (const TableUnits::Cut& cut : units.cuts()) {
+      if (!cut.Meets(columns)) continue;
+      const bool present = cut.present.Contains(ToInt(id));
+      const auto gated = cut.gated.find(granule);
+      if (gated != cut.gated.end()) {
+        Touch(cut.columns, granule, gated->second, present).Add(ToInt(id), number);
+      } else if (present) {
+        has_rest_ = true;
+      } else {
+        continue;
+      }
+      found += cut.columns.size();
+      if (present) present_ += cut.columns.size();
+    }
+    if (found < columns.size()) return table.RowsAreMoving();
+  }
+  return absl::OkStatus();
+}
+
+void UpdateUnits::Touched::Add(std::int64_t row, std::size_t part) {
+  const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
+  if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
+  if (parts.empty() || parts.back() != part) parts.push_back(part);
+}
+
+UpdateUnits::Touched& UpdateUnits::Touch(ColumnRange columns, std::uint32_t granule,
+                                         const TableUnits::Cut::Gated& gated, bool present) {
+  const auto [it, is_new] =
+      number_of_.try_emplace(std::pair(columns.begin, granule), touched_.size());
+  if (is_new) {
+    Touched& touched = touched_.emplace_back();
+    touched.shape = gated.shape;
+    touched.gate = gated.gate;
+    touched.present = present;
+  }
+  return touched_[it->second];
+}
+
+void UpdateUnits::Record() const {
+  for (const Touched& touched : touched_) {
+    if (touched.applies()) touched.gate->Apply(touched.update);
+  }
+}
+
+bool UpdateUnits::applies_nothing() const {
+  return !applies_rest() && std::none_of(touched_.begin(), touched_.end(),
+                                         [](const Touched& touched) { return touched.applies(); });
+}
+
+bool UpdateUnits::refuses() const {
+  return std::any_of(touched_.begin(), touched_.end(),
+                     [](const Touched& touched) { return touched.refused(); });
+}
+
+RowIntervals UpdateUnits::Skipped(ColumnRange columns) const {
+  RowIntervals skipped;
+  if (!applies_rest_) skipped.Insert({0, rows_});
+  for (const Touched& touched : touched_) {
+    const UnitShape& shape = touched.shape;
+    if (columns != ColumnRange{shape.column_begin, shape.column_end}) continue;
+    const RowInterval rows{shape.row_begin, shape.row_end};
+    touched.applies() ? skipped.Erase(rows) : skipped.Insert(rows);
+  }
+  return skipped;
+}
+
+}  // namespace embla
