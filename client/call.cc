@@ -12,6 +12,8 @@ namespace {
 // An error of the node's own making is not worth many tries.
 constexpr int kInternalAttemptsMax = 3;
 
+PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; }
+
 }  // namespace
 
 Call::Call(CallServices& services, std::unique_ptr<CallWork> work, absl::Time deadline,
@@ -122,7 +124,29 @@ void Call::OnReply(const Attempt& attempt, const NodeReply& reply) {
   received_bytes_ += reply.received_bytes;
   if (!reply.status.ok()) return OnFailure(attempt, reply.status);
   answered_.push_back(attempt.target);
+  const RoutesPtr routes = services_.plans.routes();
+  for (const Postponed& postponed : work_->TakePostponed(attempt.target, reply, *routes)) {
+    ++unfinished_;
+    OnPostponed(attempt, postponed);
+  }
   FinishShare(absl::OkStatus());
+}
+
+// A part of a share whose unit is on the move. The node is well, so this is no attempt that failed
+// and takes nothing from the budget: only the deadline ends it.
+void Call::OnPostponed(const Attempt& attempt, const Postponed& postponed) {
+  if (!status_.ok()) return FinishShare(status_);
+  Attempt next = attempt;
+  next.target = postponed.target;
+  --next.attempts;
+  if (postponed.moved) {
+    return RefreshAndResend(next, postponed.reason,
+                            std::max(postponed.plan_version, Next(next.target.plan_version)));
+  }
+  if (services_.timer.Now() + postponed.wait >= deadline_) {
+    return FinishShare(Explain(next, postponed.reason));
+  }
+  ResendAfter(postponed.wait, next);
 }
 
 void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
@@ -133,7 +157,9 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   if (remedy == Remedy::kGiveUp || hopeless || !status_.ok()) {
     return FinishShare(Explain(attempt, status));
   }
-  if (remedy == Remedy::kRefreshPlan) return RefreshAndResend(attempt, status);
+  if (remedy == Remedy::kRefreshPlan) {
+    return RefreshAndResend(attempt, status, Next(attempt.target.plan_version));
+  }
   if (absl::IsUnavailable(status)) services_.nodes.NoteFailure(attempt.target.node, now);
   const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
@@ -145,10 +171,11 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   ResendAfter(wait, attempt);
 }
 
-// Asks for a newer plan; without one the node may be the one that is behind.
-void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status) {
+// Asks for a plan of version `wanted`; without one the node may be the one that is behind.
+void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
+                            PlanVersion wanted) {
   const RoutesPtr routes = services_.plans.routes();
-  if (routes->plan().version() > attempt.target.plan_version) return Resend(attempt, kNoNode);
+  if (routes->plan().version() >= wanted) return Resend(attempt, kNoNode);
   Attempt next = attempt;
   ++next.refreshes;
   const absl::Duration wait = services_.backoff.Next(Remedy::kRefreshPlan, next.refreshes);
@@ -158,9 +185,9 @@ void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status) 
                      " and there is no newer one: ", status.message()));
     return FinishShare(Explain(attempt, stale));
   }
-  services_.plans.RefreshThen(deadline_, [this, next, wait] {
-    Post([this, next, wait] {
-      const bool newer = services_.plans.routes()->plan().version() > next.target.plan_version;
+  services_.plans.RefreshThen(deadline_, [this, next, wait, wanted] {
+    Post([this, next, wait, wanted] {
+      const bool newer = services_.plans.routes()->plan().version() >= wanted;
       newer ? Resend(next, kNoNode) : ResendAfter(wait, next);
     });
   });

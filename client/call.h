@@ -65,7 +65,8 @@ class Call {
   void Send(const Attempt& attempt);
   void OnReply(const Attempt& attempt, const NodeReply& reply);
   void OnFailure(const Attempt& attempt, const absl::Status& status);
-  void RefreshAndResend(const Attempt& attempt, const absl::Status& status);
+  void OnPostponed(const Attempt& attempt, const Postponed& postponed);
+  void RefreshAndResend(const Attempt& attempt, const absl::Status& status, PlanVersion wanted);
   void Resend(const Attempt& attempt, NodeId avoid);
   void ResendAfter(absl::Duration wait, const Attempt& attempt);
   // The end of a share. The first error is the call's.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace embla::client {
@@ -18,6 +19,10 @@ std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>&
   }
   return targets;
 }
+
+// What a node may ask to wait.
+constexpr absl::Duration kPostponedMin = absl::Milliseconds(1);
+constexpr absl::Duration kPostponedMax = absl::Seconds(1);
 
 }  // namespace
 
@@ -94,6 +99,40 @@ void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Tim
                             .first_incomplete = window_.first_incomplete(),
                             .step = options_.step == 0 ? ToInt(seq_) : options_.step};
   channel.Update(route_->Build(shares_[target.share], header), deadline, std::move(done));
+}
+
+std::vector<Postponed> UpdateWork::TakePostponed(const ShareTarget& target, const NodeReply& reply,
+                                                 const Routes& routes) {
+  std::vector<RefusedUnit> moved, busy;
+  Postponed later, elsewhere;
+  elsewhere.moved = true;
+  for (const RefusedUnit& unit : reply.refused) {
+    if (unit.reason == RefusedUnit::Reason::kMoved) {
+      moved.push_back(unit);
+      elsewhere.plan_version = std::max(elsewhere.plan_version, unit.plan_version);
+    } else {
+      busy.push_back(unit);
+      const absl::Duration wait = absl::Milliseconds(unit.retry_after_ms);
+      later.wait = std::clamp(wait, std::max(later.wait, kPostponedMin), kPostponedMax);
+    }
+  }
+  std::vector<Postponed> all;
+  Postpone(target, busy, routes, std::move(later), all);
+  Postpone(target, moved, routes, std::move(elsewhere), all);
+  return all;
+}
+
+void UpdateWork::Postpone(const ShareTarget& target, std::span<const RefusedUnit> refused,
+                          const Routes& routes, Postponed postponed, std::vector<Postponed>& all) {
+  if (refused.empty()) return;
+  UpdateShare share = route_->Refused(shares_[target.share], refused, routes);
+  if (share.items.empty()) return;
+  postponed.target = {shares_.size(), share.node, share.plan_version};
+  postponed.reason = absl::UnavailableError(
+      absl::StrCat("rows [", refused.front().row_begin, ", ", refused.front().row_end, ") ",
+                   postponed.moved ? "have moved to another node" : "are being handed over"));
+  shares_.push_back(std::move(share));
+  all.push_back(std::move(postponed));
 }
 
 TableId UpdateWork::TableOf(const ShareTarget& target) const {

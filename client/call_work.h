@@ -27,6 +27,15 @@ struct ShareTarget {
   PlanVersion plan_version{};  // It was routed by.
 };
 
+// Rows of a share that its node left out: their unit is on the move.
+struct Postponed {
+  ShareTarget target;          // A share of these rows alone.
+  absl::Status reason;         // For messages.
+  bool moved = false;          // To another node, else it is tried again in `wait`.
+  PlanVersion plan_version{};  // Moved: that may say where to.
+  absl::Duration wait;
+};
+
 class CallWork {
  public:
   virtual ~CallWork() = default;
@@ -42,6 +51,9 @@ class CallWork {
                                                             const Routes& routes, NodeId avoid) = 0;
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                     NodeChannel::Done done) = 0;
+  // What is left to do of an answered share.
+  virtual std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
+                                               const Routes& routes) = 0;
   // The first table of the share, for messages.
   virtual TableId TableOf(const ShareTarget& target) const = 0;
   // All shares in `answered` were answered, and together they are the whole call.
@@ -64,6 +76,10 @@ class LookupWork final : public CallWork {
                                                     NodeId avoid) override;
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
+  std::vector<Postponed> TakePostponed(const ShareTarget&, const NodeReply&,
+                                       const Routes&) override {
+    return {};  // Lookups get all rows or an error.
+  }
   TableId TableOf(const ShareTarget& target) const override;
   void Merge(std::span<const ShareTarget> answered) override;
   void Leave() override {}
@@ -98,11 +114,17 @@ class UpdateWork final : public CallWork {
                                                     NodeId avoid) override;
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
+  std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
+                                       const Routes& routes) override;
   TableId TableOf(const ShareTarget& target) const override;
   void Merge(std::span<const ShareTarget> answered) override {}
   void Leave() override;
 
  private:
+  // A share of the rows in `refused`, unless there are none.
+  void Postpone(const ShareTarget& target, std::span<const RefusedUnit> refused,
+                const Routes& routes, Postponed postponed, std::vector<Postponed>& all);
+
   const std::vector<FeatureGradient> features_;
   const Options options_;
   UpdateWindow& window_;

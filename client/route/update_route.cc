@@ -198,8 +198,8 @@ void UpdateRoute::AssignRanges(const UpdateItem& item, const RouteBlock& block,
   }
 }
 
-void UpdateRoute::AssignEntries(const UpdateItem& item, const RouteBlock& block,
-                                std::vector<UpdateItem>& items) const {
+void UpdateRoute::VisitEntries(const UpdateItem& item,
+                               absl::FunctionRef<void(const Entry& entry)> visit) const {
   const Feature& feature = inputs_[item.feature].feature;
   const std::size_t count = item.all ? feature.ids.size() : item.entries.size();
   const bool pooled = feature.pooling != Pooling::kNone;
@@ -208,19 +208,32 @@ void UpdateRoute::AssignEntries(const UpdateItem& item, const RouteBlock& block,
   std::size_t bag = 0;      // Of the next entry, and
   std::size_t bag_end = 0;  // where the bag ends.
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t entry = item.all ? static_cast<std::uint32_t>(i) : item.entries[i];
-    UpdateItem& part = items[block.OwnerOf(feature.ids[entry])];
-    part.entries.push_back(entry);
-    if (!pooled) continue;
-    while (i >= bag_end) bag_end += lengths[bag++];
-    const std::uint32_t number =
-        item.all ? static_cast<std::uint32_t>(bag - 1) : item.bags[bag - 1];
-    if (part.bags.empty() || part.bags.back() != number) {
-      part.bags.push_back(number);
-      part.lengths.push_back(0);
+    Entry entry;
+    entry.position = item.all ? static_cast<std::uint32_t>(i) : item.entries[i];
+    if (pooled) {
+      while (i >= bag_end) bag_end += lengths[bag++];
+      entry.bag = item.all ? static_cast<std::uint32_t>(bag - 1) : item.bags[bag - 1];
     }
-    ++part.lengths.back();
+    visit(entry);
   }
+}
+
+void UpdateRoute::AddEntry(const Entry& entry, UpdateItem& item) {
+  item.entries.push_back(entry.position);
+  if (!entry.bag.has_value()) return;
+  if (item.bags.empty() || item.bags.back() != *entry.bag) {
+    item.bags.push_back(*entry.bag);
+    item.lengths.push_back(0);
+  }
+  ++item.lengths.back();
+}
+
+void UpdateRoute::AssignEntries(const UpdateItem& item, const RouteBlock& block,
+                                std::vector<UpdateItem>& items) const {
+  const std::span<const std::int64_t> ids = inputs_[item.feature].feature.ids;
+  VisitEntries(item, [&](const Entry& entry) {
+    AddEntry(entry, items[block.OwnerOf(ids[entry.position])]);
+  });
 }
 
 }  // namespace embla::client

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/include/embla/client.h"
@@ -24,6 +25,7 @@
 #include "client/route/node_request.h"
 #include "client/route/table_route.h"
 #include "core/base/buffer.h"
+#include "core/rows/refused_unit.h"
 
 namespace embla::client {
 
@@ -78,6 +80,10 @@ class UpdateRoute {
   // What `share` was to do, under newer routes. Errors: as Split and Create.
   absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share, const Routes& routes);
 
+  // The rows of `share` that lie in `refused`, units that its node left out; no items: none do.
+  UpdateShare Refused(const UpdateShare& share, std::span<const RefusedUnit> refused,
+                      const Routes& routes) const;
+
   NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
 
   TableId TableOf(const UpdateItem& item) const { return tables_[item.table].id; }
@@ -111,6 +117,21 @@ class UpdateRoute {
                     std::vector<UpdateItem>& items) const;
   void AssignEntries(const UpdateItem& item, const RouteBlock& block,
                      std::vector<UpdateItem>& items) const;
+
+  // An id of a feature that travels as given, and its bag, if it is pooled.
+  struct Entry {
+    std::uint32_t position = 0;
+    std::optional<std::uint32_t> bag;
+  };
+  void VisitEntries(const UpdateItem& item,
+                    absl::FunctionRef<void(const Entry& entry)> visit) const;
+  // Requires: behind those that `item` has.
+  static void AddEntry(const Entry& entry, UpdateItem& item);
+
+  // Which ids are to be kept.
+  using KeepId = absl::FunctionRef<bool(std::int64_t id)>;
+  std::vector<IdRange> KeepRanges(const UpdateItem& item, KeepId keep) const;
+  UpdateItem KeepEntries(const UpdateItem& item, KeepId keep) const;
 
   UpdatePart PartOf(const UpdateItem& item) const;
   std::size_t IdCount(const UpdateItem& item) const;

@@ -1,6 +1,9 @@
 #include "client/testing/fake_cluster.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/base/check.h"
@@ -113,7 +116,7 @@ class FakeCluster::Channel final : public NodeChannel {
   template <typename NodeRequest>
   void Send(std::shared_ptr<NodeRequest> request, absl::Time deadline, Done done) {
     std::function<void()> answer = [this, request, done] {
-      done({.status = cluster_.Answer(address_, node_, *request, timer_.Now())});
+      done(cluster_.Answer(address_, node_, *request, timer_.Now()));
     };
     if (deadline <= timer_.Now()) {
       return done({.status = absl::DeadlineExceededError("the time was over before sending")});
@@ -163,8 +166,8 @@ absl::Status FakeCluster::Scripted(const std::string& address) {
 }
 
 template <typename NodeRequest>
-absl::Status FakeCluster::Answer(const std::string& address, NodeId node,
-                                 const NodeRequest& request, absl::Time now) {
+NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const NodeRequest& request,
+                              absl::Time now) {
   MutexLock lock(mu_);
   Request& record = requests_.emplace_back();
   record.address = address;
@@ -178,9 +181,69 @@ absl::Status FakeCluster::Answer(const std::string& address, NodeId node,
   } else {
     record.seq = request.batch.seq;
     record.first_incomplete = request.batch.first_incomplete;
-    if (record.answer.ok()) record.answer = nodes_.Update(node, request);
+    NodeReply reply;
+    if (record.answer.ok()) record.answer = nodes_.CheckUpdate(node, request);
+    if (record.answer.ok()) reply.refused = Refuse(request);
+    if (record.answer.ok()) record.answer = nodes_.Update(node, request, reply.refused);
+    reply.status = record.answer;
+    for (const RefusedUnit& unit : reply.refused) {
+      if (unit.reason != RefusedUnit::Reason::kMoved || plans_.empty()) continue;
+      coordinator_plan_ = plans_.front();
+      nodes_.SetPlan(coordinator_plan_);
+      plans_.pop_front();
+      break;
+    }
+    return reply;
   }
-  return record.answer;
+  return {.status = record.answer};
+}
+
+std::vector<RefusedUnit> FakeCluster::Refuse(const NodeUpdate& request) {
+  constexpr std::int64_t kUnitRows = 10;
+  std::vector<RefusedUnit> refused;
+  if (!refuses_) return refused;
+  // A unit has one fate, in however many parts it is.
+  std::map<std::tuple<TableId, std::uint32_t, std::int64_t>, std::uint32_t> fates;
+  for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
+    const UpdatePart& part = request.batch.parts[p];
+    std::set<std::int64_t> units;
+    for (const RowId id : part.ids) units.insert(ToInt(id) / kUnitRows);
+    for (const std::int64_t unit : units) {
+      const std::uint32_t drawn = refuses_all_.has_value() ? 0 : random_() % 8;
+      const std::uint32_t fate =
+          fates.try_emplace({part.table, part.column_begin, unit}, drawn).first->second;
+      if (fate >= 3) continue;
+      RefusedUnit& left_out = refused.emplace_back();
+      left_out.part = p;
+      left_out.row_begin = unit * kUnitRows;
+      left_out.row_end = (unit + 1) * kUnitRows;
+      left_out.retry_after_ms = 5;
+      left_out.reason = refuses_all_.value_or(left_out.reason);
+      if (fate > 0 || plans_.empty()) continue;
+      left_out.reason = RefusedUnit::Reason::kMoved;
+      left_out.plan_version = plans_.front()->version();
+    }
+  }
+  refusals_ += static_cast<int>(refused.size());
+  return refused;
+}
+
+void FakeCluster::RefuseUnits(std::uint32_t seed, std::deque<PlanPtr> plans) {
+  MutexLock lock(mu_);
+  refuses_ = true;
+  random_.seed(seed);
+  plans_ = std::move(plans);
+}
+
+void FakeCluster::RefuseAll(RefusedUnit::Reason reason) {
+  MutexLock lock(mu_);
+  refuses_ = true;
+  refuses_all_ = reason;
+}
+
+int FakeCluster::refusals() const {
+  MutexLock lock(mu_);
+  return refusals_;
 }
 
 void FakeCluster::SetCoordinatorPlan(PlanPtr plan) {

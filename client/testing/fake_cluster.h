@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,13 @@ class FakeCluster {
   void Hold(const std::string& address);
   void Release(const std::string& address);
 
+  // Nodes leave units of 10 rows out of updates at random: some are frozen for 5 ms, some have
+  // moved to where the next of `plans` says, from then on the plan of nodes and coordinator.
+  void RefuseUnits(std::uint32_t seed, std::deque<PlanPtr> plans);
+  // All rows are left out from now on.
+  void RefuseAll(RefusedUnit::Reason reason);
+  int refusals() const;
+
   std::vector<Request> requests() const;
   const PlainTable& table(TableId id) const { return nodes_.table(id); }
   int coordinator_calls() const;
@@ -67,8 +76,10 @@ class FakeCluster {
   // The scripted answer to the next request at `address`; OK: none.
   absl::Status Scripted(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename NodeRequest>
-  absl::Status Answer(const std::string& address, NodeId node, const NodeRequest& request,
-                      absl::Time now);
+  NodeReply Answer(const std::string& address, NodeId node, const NodeRequest& request,
+                   absl::Time now);
+  // Which units of `request` are left out.
+  std::vector<RefusedUnit> Refuse(const NodeUpdate& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   PlanPtr coordinator_plan_ ABSL_GUARDED_BY(mu_);
@@ -80,6 +91,11 @@ class FakeCluster {
   std::map<std::string, std::map<int, Held>> held_ ABSL_GUARDED_BY(mu_);
   int last_held_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
+  bool refuses_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<RefusedUnit::Reason> refuses_all_ ABSL_GUARDED_BY(mu_);
+  std::mt19937 random_ ABSL_GUARDED_BY(mu_);
+  std::deque<PlanPtr> plans_ ABSL_GUARDED_BY(mu_);
+  int refusals_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace embla::client

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "client/route/node_request.h"
 #include "core/base/ids.h"
+#include "core/rows/refused_unit.h"
 
 namespace embla::client {
 
@@ -23,6 +24,8 @@ struct NodeReply {
   absl::Status status;
   std::size_t sent_bytes = 0;
   std::size_t received_bytes = 0;
+  // Of an update: rows that the node left out. Everything else is applied.
+  std::vector<RefusedUnit> refused = {};
 };
 
 class NodeChannel {

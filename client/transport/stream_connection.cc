@@ -168,7 +168,7 @@ std::byte* StreamConnection::Stream::PlaceRows(std::uint64_t sequence, std::size
 // Takes in one message. False: it is no reply, so the stream cannot be trusted.
 bool StreamConnection::Stream::Receive() {
   const std::size_t bytes = received_.Length();
-  const absl::StatusOr<wire::StreamReply> reply = wire::DecodeStreamReply(
+  absl::StatusOr<wire::StreamReply> reply = wire::DecodeStreamReply(
       received_, [this](std::uint64_t sequence, std::size_t size) -> absl::StatusOr<std::byte*> {
         return PlaceRows(sequence, size);
       });
@@ -191,6 +191,7 @@ bool StreamConnection::Stream::Receive() {
                    : absl::InternalError("the reply is of another kind than the request");
     }
     finished = Finish(std::move(pending), std::move(status));
+    finished.reply.refused = std::move(reply->refused);
     pending_.erase(entry);
     ++connection_.finishing_;
   }

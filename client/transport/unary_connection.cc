@@ -17,13 +17,17 @@ namespace {
 constexpr char kLookupMethod[] = "/embla.v1.DataService/Lookup";
 constexpr char kUpdateMethod[] = "/embla.v1.DataService/Update";
 
-absl::Status DecodeReply(const DataRequest& request, grpc::ByteBuffer& reply) {
-  if (!request.is_lookup()) {
-    const auto decoded = wire::DecodeUpdateReply(reply);
-    return decoded.ok() ? absl::OkStatus()
-                        : absl::InternalError(absl::StrCat("not a reply to an update: ",
-                                                           decoded.status().message()));
+absl::Status DecodeUpdate(grpc::ByteBuffer& message, NodeReply& reply) {
+  absl::StatusOr<wire::UpdateReply> decoded = wire::DecodeUpdateReply(message);
+  if (!decoded.ok()) {
+    return absl::InternalError(
+        absl::StrCat("not a reply to an update: ", decoded.status().message()));
   }
+  reply.refused = std::move(decoded->refused);
+  return absl::OkStatus();
+}
+
+absl::Status DecodeLookup(const DataRequest& request, grpc::ByteBuffer& reply) {
   const std::span<std::byte> rows = request.reply_rows();
   std::size_t received = 0;
   const auto decoded =
@@ -98,7 +102,10 @@ void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
   NodeReply reply{.status = wire::FromGrpc(status),
                   .sent_bytes = call->sent_bytes,
                   .received_bytes = call->reply.Length()};
-  if (reply.status.ok()) reply.status = DecodeReply(call->request, call->reply);
+  if (reply.status.ok()) {
+    reply.status = call->request.is_lookup() ? DecodeLookup(call->request, call->reply)
+                                             : DecodeUpdate(call->reply, reply);
+  }
   call->request.done(std::move(reply));
   // After done, and with the call gone: the destructor waits for both, so a channel never goes in
   // the middle of its own callback.

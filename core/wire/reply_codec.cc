@@ -26,11 +26,46 @@ v1::UpdateReply ToMessage(const UpdateReply& reply) {
   v1::UpdateReply message;
   message.set_plan_version(ToInt(reply.plan_version));
   message.set_duplicate(reply.duplicate);
+  for (const RefusedUnit& unit : reply.refused) {
+    v1::RefusedUnit& refused = *message.add_refused();
+    refused.set_part(unit.part);
+    refused.set_row_begin(unit.row_begin);
+    refused.set_row_end(unit.row_end);
+    refused.set_reason(static_cast<v1::RefusedUnit::Reason>(unit.reason));
+    refused.set_retry_after_ms(unit.retry_after_ms);
+    refused.set_plan_version(ToInt(unit.plan_version));
+  }
   return message;
 }
 
+// A reason that this version does not know is as good as any that says: again soon.
+RefusedUnit::Reason ReasonOf(const v1::RefusedUnit& message) {
+  switch (message.reason()) {
+    case v1::RefusedUnit::REASON_MOVED:
+      return RefusedUnit::Reason::kMoved;
+    case v1::RefusedUnit::REASON_EPOCH_AHEAD:
+      return RefusedUnit::Reason::kEpochAhead;
+    case v1::RefusedUnit::REASON_SEQ_TOO_NEW:
+      return RefusedUnit::Reason::kSeqTooNew;
+    default:
+      return RefusedUnit::Reason::kFrozen;
+  }
+}
+
 UpdateReply FromMessage(const v1::UpdateReply& message) {
-  return {.plan_version = PlanVersion{message.plan_version()}, .duplicate = message.duplicate()};
+  UpdateReply reply;
+  reply.plan_version = PlanVersion{message.plan_version()};
+  reply.duplicate = message.duplicate();
+  for (const v1::RefusedUnit& refused : message.refused()) {
+    RefusedUnit& unit = reply.refused.emplace_back();
+    unit.part = refused.part();
+    unit.row_begin = refused.row_begin();
+    unit.row_end = refused.row_end();
+    unit.reason = ReasonOf(refused);
+    unit.retry_after_ms = refused.retry_after_ms();
+    unit.plan_version = PlanVersion{refused.plan_version()};
+  }
+  return reply;
 }
 
 PlaceField Ignore() {
@@ -121,9 +156,10 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
     reply.plan_version = PlanVersion{lookup.plan_version()};
   } else if (number == v1::StreamReply::kUpdateFieldNumber) {
     reply.kind = StreamReply::Kind::kUpdate;
-    const UpdateReply decoded = FromMessage(update);
+    UpdateReply decoded = FromMessage(update);
     reply.plan_version = decoded.plan_version;
     reply.duplicate = decoded.duplicate;
+    reply.refused = std::move(decoded.refused);
   } else {
     return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
   }

@@ -134,6 +134,21 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
   EXPECT_TRUE(updated->duplicate);
   EXPECT_EQ(updated->plan_version, PlanVersion{6});
 
+  UpdateReply partial{.plan_version = PlanVersion{6}};
+  for (const auto reason : {RefusedUnit::Reason::kFrozen, RefusedUnit::Reason::kMoved,
+                            RefusedUnit::Reason::kEpochAhead, RefusedUnit::Reason::kSeqTooNew}) {
+    partial.refused.push_back({.part = 1,
+                               .row_begin = 1'000'000'000'000,
+                               .row_end = 1'000'000'000'100,
+                               .reason = reason,
+                               .retry_after_ms = 5,
+                               .plan_version = PlanVersion{9}});
+  }
+  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused, partial.refused);
+  grpc::ByteBuffer answered = EncodeUpdateReply(partial);
+  EXPECT_EQ(DecodeUpdateReply(answered)->refused, partial.refused);
+
   grpc::ByteBuffer error = EncodeStreamError(3, absl::NotFoundError("no table 5"));
   const auto failed = DecodeStreamReply(error, nullptr);
   ASSERT_TRUE(failed.ok());

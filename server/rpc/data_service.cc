@@ -132,7 +132,8 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
                        [unary](absl::StatusOr<UpdateResult> result) {
                          if (!result.ok()) return unary.Fail(result.status());
                          unary.Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
-                                                               .duplicate = result->duplicate}));
+                                                               .duplicate = result->duplicate,
+                                                               .refused = result->refused}));
                        });
   return reactor;
 }

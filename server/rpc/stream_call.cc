@@ -148,7 +148,8 @@ void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
         messages.push_back(result.ok()
                                ? wire::EncodeStreamUpdateReply(
                                      request.sequence, {.plan_version = result->plan_version,
-                                                        .duplicate = result->duplicate})
+                                                        .duplicate = result->duplicate,
+                                                        .refused = result->refused})
                                : wire::EncodeStreamError(request.sequence, result.status()));
         Reply(request, context_.update, result.status(), std::move(messages));
       });

@@ -114,8 +114,10 @@ struct FakeNodes::RowGradient {
   float sum_squares = -1.0f;  // As told by the client.
 };
 
-absl::Status FakeNodes::AddPart(NodeId node, const UpdatePart& part, DType wire_dtype,
-                                std::map<std::int64_t, RowGradient>& rows) const {
+absl::Status FakeNodes::AddPart(NodeId node, const NodeUpdate& request, std::uint32_t number,
+                                std::span<const RefusedUnit> refused, Rows& rows) const {
+  const UpdatePart& part = request.batch.parts[number];
+  const DType wire_dtype = request.batch.wire_dtype;
   const TableRoute* route = routes_->Find(part.table);
   if (route == nullptr) return absl::NotFoundError(absl::StrCat("table ", ToInt(part.table)));
   const TableSpec& spec = route->spec();
@@ -143,6 +145,11 @@ absl::Status FakeNodes::AddPart(NodeId node, const UpdatePart& part, DType wire_
       if (spec.bounds == BoundsMode::kIgnore) continue;
       return absl::OutOfRangeError(absl::StrCat("table ", spec.name, ": id ", id));
     }
+    if (std::any_of(refused.begin(), refused.end(), [&](const RefusedUnit& unit) {
+          return unit.part == number && unit.row_begin <= id && id < unit.row_end;
+        })) {
+      continue;
+    }
     RowGradient& sums = rows[id];
     if (!part.row_sum_squares.empty()) sums.sum_squares = part.row_sum_squares[i];
     for (std::uint32_t c = 0; c < part.columns(); ++c) {
@@ -154,10 +161,19 @@ absl::Status FakeNodes::AddPart(NodeId node, const UpdatePart& part, DType wire_
   return absl::OkStatus();
 }
 
-absl::Status FakeNodes::Update(NodeId node, const NodeUpdate& request) {
-  std::map<TableId, std::map<std::int64_t, RowGradient>> tables;
-  for (const UpdatePart& part : request.batch.parts) {
-    EMBLA_RETURN_IF_ERROR(AddPart(node, part, request.batch.wire_dtype, tables[part.table]));
+absl::Status FakeNodes::CheckUpdate(NodeId node, const NodeUpdate& request) const {
+  for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
+    Rows rows;
+    EMBLA_RETURN_IF_ERROR(AddPart(node, request, p, {}, rows));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeNodes::Update(NodeId node, const NodeUpdate& request,
+                               std::span<const RefusedUnit> refused) {
+  std::map<TableId, Rows> tables;
+  for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
+    EMBLA_RETURN_IF_ERROR(AddPart(node, request, p, refused, tables[request.batch.parts[p].table]));
   }
   for (auto& [id, rows] : tables) {
     PlainTable& table = tables_.at(id);

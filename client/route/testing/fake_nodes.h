@@ -11,6 +11,7 @@
 #include "client/route/node_request.h"
 #include "client/route/table_route.h"
 #include "core/plan/plan.h"
+#include "core/rows/refused_unit.h"
 
 namespace embla::client {
 
@@ -57,7 +58,11 @@ class FakeNodes {
   void SetPlan(PlanPtr plan) { routes_ = std::make_shared<Routes>(std::move(plan)); }
 
   absl::Status Lookup(NodeId node, const NodeLookup& request);
-  absl::Status Update(NodeId node, const NodeUpdate& request);
+  // Rows in `refused` are left out.
+  absl::Status Update(NodeId node, const NodeUpdate& request,
+                      std::span<const RefusedUnit> refused = {});
+  // What Update would say of all rows; changes nothing.
+  absl::Status CheckUpdate(NodeId node, const NodeUpdate& request) const;
 
   const RoutesPtr& routes() const { return routes_; }
   const PlainTable& table(TableId id) const { return tables_.at(id); }
@@ -68,8 +73,10 @@ class FakeNodes {
   absl::Status CheckOwned(NodeId node, const TableRoute& table, std::int64_t id,
                           std::uint32_t column_begin, std::uint32_t column_end, bool update) const;
   absl::Status LookupRows(NodeId node, const LookupPart& part, std::vector<float>& rows) const;
-  absl::Status AddPart(NodeId node, const UpdatePart& part, DType wire_dtype,
-                       std::map<std::int64_t, RowGradient>& rows) const;
+  using Rows = std::map<std::int64_t, RowGradient>;
+  // Part `number` of the request, without its rows in `refused`.
+  absl::Status AddPart(NodeId node, const NodeUpdate& request, std::uint32_t number,
+                       std::span<const RefusedUnit> refused, Rows& rows) const;
 
   RoutesPtr routes_;
   std::map<TableId, PlainTable> tables_;
