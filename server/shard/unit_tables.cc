@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/rows/row_block.h"
 #include "server/shard/unit_io.h"
 #include "server/table/row_io.h"
@@ -315,8 +316,9 @@ absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& uni
   slice.column_begin = unit.shape.column_begin;
   slice.column_end = unit.shape.column_end;
   slice.device = {unit.tables->self, device};
-  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, node_.maker.make_store(spec, slice));
-  auto own = std::make_shared<OwnSlice>(slice, std::move(store));
+  absl::StatusOr<std::unique_ptr<RowStore>> store = node_.maker.make_store(spec, slice);
+  if (!store.ok()) return Annotate(store.status(), absl::StrCat("device ", device));
+  auto own = std::make_shared<OwnSlice>(slice, *std::move(store));
   own->staged.Insert(unit.rows());
   Unit next = unit;
   if (unit.shard == nullptr) {

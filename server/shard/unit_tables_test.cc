@@ -1,0 +1,277 @@
+// What a node does and refuses when units come and go, call by call. That rows survive it while
+// trainers update them is unit_moves_test's business.
+#include "server/shard/unit_tables.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::Await;
+using ::embla::testing::AwaitStatus;
+using ::embla::testing::EncodeRows;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::ScriptedGate;
+using ::embla::testing::UpdatePartData;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+constexpr NodeId kSource{1};
+constexpr NodeId kTarget{2};
+constexpr TableId kTable{7};
+// 40 rows in 4 units of 10, all on node 1, device 1.
+constexpr std::int64_t kRows = 40;
+constexpr std::uint32_t kDim = 4;
+
+TablePlan MakeTable() {
+  TablePlan table;
+  table.spec.id = kTable;
+  table.spec.name = "t";
+  table.spec.rows = kRows;
+  table.spec.dim = kDim;
+  table.spec.row_granules = 4;
+  table.spec.optimizer.kind = OptimizerKind::kSgd;
+  table.spec.optimizer.learning_rate = 1.0f;
+  table.spec.init = {InitKind::kConstant, 0.0f, 0.0f};
+  table.spec.SetDefaults();
+  table.replicas = {{{0, kRows, 0, kDim, {kSource, 1}}}};
+  return table;
+}
+
+UnitId UnitAt(std::uint32_t granule) { return {kTable, granule, 0}; }
+
+class UnitTablesTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.Install({MakeTable()}).ok()); }
+
+  UnitHost& source() { return cluster_.node(kSource).units(); }
+  UnitHost& target() { return cluster_.node(kTarget).units(); }
+  std::int64_t Used(NodeId node, std::uint32_t device) {
+    return cluster_.node(node).device_used_bytes()[device];
+  }
+
+  absl::StatusOr<Buffer> Read(UnitHost& host, std::uint32_t granule, std::uint32_t chunk = 0) {
+    return Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
+      host.ReadChunk(UnitAt(granule), chunk, std::move(done));
+    });
+  }
+  absl::Status Reserve(std::uint32_t granule, std::uint32_t device, UnitHost::RowRun run) {
+    return AwaitStatus(
+        [&](HostDone done) { target().Reserve(UnitAt(granule), device, run, std::move(done)); });
+  }
+  absl::Status Stage(std::uint32_t granule, Buffer rows, std::uint32_t chunk = 0) {
+    return AwaitStatus([&](HostDone done) {
+      target().Stage(UnitAt(granule), chunk, std::move(rows), std::move(done));
+    });
+  }
+  absl::Status Install(std::uint32_t granule) {
+    return AwaitStatus([&](HostDone done) {
+      target().Install(UnitAt(granule), std::make_shared<ScriptedGate>(UnitWindows()),
+                       std::move(done));
+    });
+  }
+  absl::Status Trim(UnitHost& host, std::uint32_t granule) {
+    return AwaitStatus([&](HostDone done) { host.Trim(UnitAt(granule), std::move(done)); });
+  }
+  absl::Status Discard(std::uint32_t granule) {
+    return AwaitStatus([&](HostDone done) { target().Discard(UnitAt(granule), std::move(done)); });
+  }
+  std::shared_ptr<ScriptedGate> Gate(std::uint32_t granule) {
+    auto gate = std::make_shared<ScriptedGate>(UnitWindows());
+    testing::RunInOrder(source(), kTable, [&] { source().SetGate(UnitAt(granule), gate); });
+    return gate;
+  }
+  void InOrder(const std::function<void()>& work) { testing::RunInOrder(source(), kTable, work); }
+
+  // The rows' first columns.
+  absl::StatusOr<std::vector<float>> Lookup(NodeId node, std::vector<std::int64_t> rows) {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    for (const std::int64_t row : rows) data.ids.push_back(RowId{row});
+    const auto result = cluster_.Lookup(node, Pack(LookupBatch{}, {data}));
+    if (!result.ok()) return result.status();
+    std::vector<float> firsts;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      firsts.push_back(result->rows.As<float>()[i * kDim]);
+    }
+    return firsts;
+  }
+  // A part per list of rows; gradients of 1.
+  absl::StatusOr<UpdateResult> Update(NodeId node, std::uint64_t seq,
+                                      const std::vector<std::vector<std::int64_t>>& parts) {
+    UpdateBatch header;
+    header.session = SessionId{1};
+    header.seq = UpdateSeq{seq};
+    header.first_incomplete = UpdateSeq{1};
+    std::vector<UpdatePartData> data;
+    for (const std::vector<std::int64_t>& rows : parts) {
+      UpdatePartData& part = data.emplace_back();
+      part.part.table = kTable;
+      part.part.column_end = kDim;
+      for (const std::int64_t row : rows) part.ids.push_back(RowId{row});
+      part.gradients =
+          EncodeRows(std::vector<float>(rows.size() * kDim, 1.0f), kDim, DType::kFloat32);
+    }
+    return cluster_.Update(node, Pack(header, data));
+  }
+
+  LocalCluster cluster_{{.nodes = 2, .devices_per_node = 2, .device_bytes = 1 << 20}};
+};
+
+TEST_F(UnitTablesTest, AFrozenUnitIsLeftOutAndTheRestIsApplied) {
+  const auto gate = Gate(1);
+  InOrder([&] { gate->Freeze(); });
+  const auto first = Update(kSource, 1, {{5, 35}, {12, 25}});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->duplicate);
+  ASSERT_EQ(first->refused.size(), 1u);
+  const RefusedUnit& refused = first->refused.front();
+  EXPECT_EQ(refused.part, 1u);
+  EXPECT_EQ(refused.row_begin, 10);
+  EXPECT_EQ(refused.row_end, 20);
+  EXPECT_EQ(refused.reason, RefusedUnit::Reason::kFrozen);
+  EXPECT_GT(refused.retry_after_ms, 0u);
+  EXPECT_THAT(*Lookup(kSource, {5, 35, 12, 25}), ElementsAre(-1, -1, 0, -1));
+  InOrder([&] { gate->Unfreeze(); });
+  // The whole of it again: only what was left out is applied.
+  const auto second = Update(kSource, 1, {{5, 35}, {12, 25}});
+  EXPECT_FALSE(second->duplicate);
+  EXPECT_TRUE(second->refused.empty());
+  EXPECT_THAT(*Lookup(kSource, {5, 35, 12, 25}), Each(-1));
+  EXPECT_TRUE(Update(kSource, 1, {{5, 35}, {12, 25}})->duplicate);
+  EXPECT_THAT(*Lookup(kSource, {5, 35, 12, 25}), Each(-1));
+}
+
+TEST_F(UnitTablesTest, AnUpdateOfRefusedRowsAloneDoesNotCountForOtherUnits) {
+  const auto gate = Gate(1);
+  InOrder([&] { gate->Freeze(); });
+  ASSERT_EQ(Update(kSource, 1, {{12}})->refused.size(), 1u);
+  EXPECT_FALSE(Update(kSource, 1, {{5}})->duplicate);
+  EXPECT_THAT(*Lookup(kSource, {5, 12}), ElementsAre(-1, 0));
+}
+
+TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
+  const auto gate = Gate(1);
+  InOrder([&] { gate->Release(); });
+  const auto result = Update(kSource, 1, {{12, 25}});
+  ASSERT_EQ(result->refused.size(), 1u);
+  EXPECT_EQ(result->refused[0].reason, RefusedUnit::Reason::kMoved);
+  EXPECT_EQ(result->refused[0].plan_version, PlanVersion{2});  // Plan 1 says that it is here.
+  const auto lookup = Lookup(kSource, {25, 12});
+  EXPECT_EQ(lookup.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(lookup.status().message()), HasSubstr("row 12 has moved"));
+  EXPECT_THAT(*Lookup(kSource, {25, 5}), ElementsAre(-1, 0));
+}
+
+TEST_F(UnitTablesTest, RowsAreInvisibleUntilTheyAreInstalled) {
+  ASSERT_TRUE(Update(kSource, 1, {{12}}).ok());
+  ASSERT_TRUE(Reserve(1, 0, {10, 20}).ok());
+  absl::StatusOr<Buffer> rows = Read(source(), 1);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_TRUE(Stage(1, *std::move(rows)).ok());
+  EXPECT_EQ(Lookup(kTarget, {12}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Update(kTarget, 2, {{12}}).status().code(), Code::kFailedPrecondition);
+  EXPECT_FALSE(Read(target(), 1).ok());
+  ASSERT_TRUE(Install(1).ok());
+  EXPECT_THAT(*Lookup(kTarget, {12, 13}), ElementsAre(-1, 0));
+  ASSERT_TRUE(Update(kTarget, 2, {{12}}).ok());
+  EXPECT_THAT(*Lookup(kTarget, {12}), ElementsAre(-2));
+  EXPECT_EQ(Lookup(kTarget, {25}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(UnitTablesTest, OneStoreServesARunAndGoesWithItsLastUnit) {
+  ASSERT_TRUE(Reserve(0, 1, {0, 20}).ok());
+  const std::int64_t used = Used(kTarget, 1);
+  EXPECT_EQ(used, 20 * kDim * 4);
+  ASSERT_TRUE(Reserve(1, 1, {0, 20}).ok());
+  ASSERT_TRUE(Reserve(1, 0, {0, 20}).ok());  // It has room already.
+  EXPECT_EQ(Used(kTarget, 1), used);
+  EXPECT_EQ(Used(kTarget, 0), 0);
+  ASSERT_TRUE(Install(0).ok());
+  ASSERT_TRUE(Discard(1).ok());
+  EXPECT_EQ(Used(kTarget, 1), used);
+  ASSERT_TRUE(Trim(target(), 0).ok());
+  EXPECT_EQ(Used(kTarget, 1), 0);
+  EXPECT_EQ(Lookup(kTarget, {5}).status().code(), Code::kFailedPrecondition);
+  // The next plan drops the empty slice; units may come again.
+  ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
+  ASSERT_TRUE(Reserve(0, 1, {0, 10}).ok());
+  ASSERT_TRUE(Install(0).ok());
+  EXPECT_THAT(*Lookup(kTarget, {5}), ElementsAre(0));
+}
+
+TEST_F(UnitTablesTest, TheSourceGivesMemoryBackWithItsLastUnit) {
+  for (std::uint32_t granule = 0; granule < 4; ++granule) {
+    EXPECT_GT(Used(kSource, 1), 0);
+    ASSERT_TRUE(Trim(source(), granule).ok());
+  }
+  EXPECT_EQ(Used(kSource, 1), 0);
+  EXPECT_EQ(Lookup(kSource, {5}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Update(kSource, 1, {{5}}).status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(UnitTablesTest, NoMemoryNamesTheDeviceAndLeavesNothing) {
+  TablePlan large = MakeTable();
+  large.spec.id = TableId{8};
+  large.spec.name = "large";
+  large.spec.rows = 100'000;
+  large.spec.row_granules = 2;
+  large.replicas = {{{0, 50'000, 0, kDim, {kSource, 0}}, {50'000, 100'000, 0, kDim, {kSource, 1}}}};
+  ASSERT_TRUE(cluster_.Install({MakeTable(), large}).ok());
+  const absl::Status status = AwaitStatus([&](HostDone done) {
+    target().Reserve({TableId{8}, 0, 0}, 1, {0, 100'000}, std::move(done));
+  });
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device 1"));
+  EXPECT_EQ(Used(kTarget, 1), 0);
+}
+
+TEST_F(UnitTablesTest, StageTakesExactlyTheRowsOfItsChunk) {
+  const auto rows = [&](std::uint32_t granule) { return *Read(source(), granule); };
+  EXPECT_EQ(Stage(1, rows(1)).code(), Code::kFailedPrecondition);  // Nothing of the table is here.
+  ASSERT_TRUE(Reserve(1, 0, {10, 20}).ok());
+  EXPECT_EQ(Stage(1, rows(2)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Stage(1, rows(1), /*chunk=*/1).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Stage(2, rows(2)).code(), Code::kFailedPrecondition);
+  Buffer damaged = rows(1);
+  damaged.data()[damaged.size() - 1] ^= std::byte{1};
+  EXPECT_EQ(Stage(1, std::move(damaged)).code(), Code::kDataLoss);
+  EXPECT_EQ(Install(2).code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(Stage(1, rows(1)).ok());
+}
+
+TEST_F(UnitTablesTest, ShapesAreTheSameOnEveryNodeAndErrorsNameTheUnit) {
+  const UnitShape shape = *source().ShapeOf(UnitAt(3));
+  EXPECT_EQ(shape.row_begin, 30);
+  EXPECT_EQ(shape.row_end, 40);
+  EXPECT_EQ(shape.column_end, kDim);
+  EXPECT_EQ(shape.chunks(), 1u);
+  EXPECT_EQ(*target().ShapeOf(UnitAt(3)), shape);
+  EXPECT_EQ(source().ShapeOf(UnitAt(4)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(source().ShapeOf({kTable, 0, 1}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(source().ShapeOf({TableId{9}, 0, 0}).status().code(), Code::kNotFound);
+}
+
+TEST_F(UnitTablesTest, UnitsOfATableWithSeveralCopiesCannotMove) {
+  TablePlan copied = MakeTable();
+  copied.spec.id = TableId{8};
+  copied.spec.name = "copied";
+  copied.replicas = {{{0, kRows, 0, kDim, {kSource, 0}}}, {{0, kRows, 0, kDim, {kTarget, 0}}}};
+  ASSERT_TRUE(cluster_.Install({MakeTable(), copied}).ok());
+  const absl::Status status = source().ShapeOf({TableId{8}, 0, 0}).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("replicated"));
+}
+
+}  // namespace
+}  // namespace embla
