@@ -6,6 +6,8 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/coordinator/drained_nodes.h"
+#include "server/coordinator/move_jobs.h"
 
 namespace embla {
 namespace {
@@ -39,7 +41,11 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
                                                                absl::Time now) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
   EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
-  return std::unique_ptr<Coordinator>(new Coordinator(store, options, std::move(state), now));
+  EMBLA_ASSIGN_OR_RETURN(std::set<NodeId> drained, LoadDrained(store));
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(store, options, std::move(state), now));
+  coordinator->drained_ = std::move(drained);
+  EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
+  return coordinator;
 }
 
 Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
@@ -49,7 +55,10 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       started_(now),
       records_(std::move(state.records)),
       membership_(state.plan->nodes(), options.dead_after, now),
-      plan_(std::move(state.plan)) {}
+      plan_(std::move(state.plan)),
+      jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))) {}
+
+Coordinator::~Coordinator() = default;
 
 absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registration,
                                                  absl::Time now) {
@@ -115,6 +124,8 @@ void Coordinator::Tick(absl::Time now) {
                " silent_for=", absl::FormatDuration(options_.dead_after));
   }
   SettlePending(now);
+  jobs_->Tick(now);
+  ForgetDroppedUnits();
 }
 
 absl::StatusOr<SessionGrant> Coordinator::OpenSession(std::string_view client_name) {
@@ -135,10 +146,16 @@ absl::Status Coordinator::CloseSession(SessionId session) {
   return absl::OkStatus();
 }
 
-// No job opens a move yet: every report is of an ended one.
-void Coordinator::OnMoveReports(NodeId, std::span<const UnitReport>, absl::Time) {}
+std::vector<Effect> Coordinator::TakeEffects() {
+  for (SendOrders& orders : jobs_->TakeOrders()) effects_.push_back(std::move(orders));
+  return std::exchange(effects_, {});
+}
 
-std::vector<Effect> Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
+std::vector<NodeView> Coordinator::Nodes() const {
+  std::vector<NodeView> views = membership_.Views();
+  for (NodeView& view : views) view.drained = drained_.contains(view.spec.id);
+  return views;
+}
 
 ClusterView Coordinator::Status() const {
   return {.cluster_id = plan_->cluster_id(),
@@ -153,7 +170,7 @@ ClusterView Coordinator::Status() const {
 
 absl::Status Coordinator::CommitPlan(PlanEdit edit) {
   EMBLA_ASSIGN_OR_RETURN(plan_, records_.Commit(store_, *plan_, std::move(edit)));
-  effects_.push_back(PublishPlan{plan_});
+  effects_.emplace_back(PublishPlan{plan_});
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,10 +28,12 @@
 #include "core/planner/placement.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/move_job.h"
 #include "server/coordinator/plan_history.h"
 #include "server/coordinator/session_turns.h"
 #include "server/coordinator/solved_plans.h"
 #include "server/coordinator/state_records.h"
+#include "server/coordinator/unit_driver.h"
 #include "server/migration/move_orders.h"
 #include "server/state_store/state_store.h"
 
@@ -75,8 +78,12 @@ struct StatedTopology {
   std::int64_t device_memory_bytes = 0;
 };
 
-class Coordinator {
+class MoveJobs;
+
+class Coordinator final : private MoveCluster {
  public:
+  ~Coordinator() override;
+
   // Loads everything, or creates a cluster in an empty store. DataLoss: the store's content is
   // not a coordinator's. `store` is not owned and outlives this object.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Open(StateStore& store,
@@ -134,7 +141,13 @@ class Coordinator {
     return FindSolvedPlan(store_, inputs);
   }
 
-  // --- Moves.
+  // --- Jobs that move units (move_jobs.h); one at a time.
+  // Errors: those of move_plan.h; FailedPrecondition: another job runs, or a table is being
+  // created.
+  absl::StatusOr<JobView> StartJob(const JobRequest& request, absl::Time now);
+  absl::StatusOr<JobView> ControlJob(std::uint64_t id, JobControl control, absl::Time now);
+  absl::StatusOr<JobView> GetJob(std::uint64_t id, absl::Time now) const;
+  std::vector<JobView> ListJobs(absl::Time now) const;  // The newest first.
   // What a node says about units on the move. Reports may be lost, repeated and late.
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
@@ -147,7 +160,9 @@ class Coordinator {
 
   PlanPtr GetPlan() const { return plan_; }
   ClusterView Status() const;
-  std::vector<NodeView> Nodes() const { return membership_.Views(); }
+  std::vector<NodeView> Nodes() const;
+  // Whether Tick should be called again within milliseconds.
+  bool wants_tick() const;
   const CoordinatorOptions& options() const { return options_; }
 
  private:
@@ -177,12 +192,27 @@ class Coordinator {
   absl::Status CommitPlan(PlanEdit edit);
   void Complete(ChangeId id, absl::Status status, const TablePlan& table);
 
+  MoveScope Scope() const;
+  absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
+  // FailedPrecondition: a job moves the table.
+  absl::Status CheckNotMoving(const TablePlan& table) const;
+  // Deletes records of units of tables that are gone, some at a time.
+  void ForgetDroppedUnits();
+
+  // MoveCluster:
+  PlanPtr plan() const override { return plan_; }
+  bool IsLive(NodeId node) const override;
+  absl::StatusOr<Revision> PutPlan(PlanEdit edit) override;
+
   StateStore& store_;  // Not owned; outlives this object.
   const CoordinatorOptions options_;
   const absl::Time started_;
   StateRecords records_;
   Membership membership_;
   PlanPtr plan_;
+  std::set<NodeId> drained_;
+  bool has_dropped_units_ = true;  // As far as is known.
+  std::unique_ptr<MoveJobs> jobs_;
   ChangeId pending_change_{};  // Of the pending creation; 0 when nobody waits for it.
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;

@@ -12,6 +12,7 @@
 #include "core/plan/names.h"
 #include "core/plan/table_options.h"
 #include "core/planner/cluster/auto_placement.h"
+#include "server/coordinator/move_jobs.h"
 
 namespace embla {
 namespace {
@@ -88,21 +89,36 @@ absl::StatusOr<ChangeId> Coordinator::StartCreateTable(const TableSpec& spec,
   return create.id;
 }
 
+// As free as they are when the job that runs is over.
 absl::StatusOr<std::vector<NodeSpec>> Coordinator::NodesForPlacement(
     const PlacementRequest& request) const {
   for (const std::string& name : request.nodes) {
     const NodeSpec* const node = plan_->FindNode(name);
-    if (node == nullptr || membership_.Find(node->id)->live()) continue;  // Unknown: the planner.
-    return absl::UnavailableError(
-        absl::StrCat("node ", name, " at ", node->address, " is down; start it and try again"));
+    if (node == nullptr) continue;  // The planner says so.
+    if (!IsLive(node->id)) {
+      return absl::UnavailableError(
+          absl::StrCat("node ", name, " at ", node->address, " is down; start it and try again"));
+    }
+    if (drained_.contains(node->id)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("node ", name, " is drained; undrain it first"));
+    }
   }
   std::vector<NodeSpec> live;
   for (const NodeSpec& node : plan_->nodes()) {
-    if (membership_.Find(node.id)->live()) live.push_back(node);
+    if (IsLive(node.id) && !drained_.contains(node.id)) live.push_back(node);
   }
-  if (!live.empty()) return live;
-  return absl::UnavailableError(
-      absl::StrCat("no node is live, of ", plan_->nodes().size(), " known"));
+  if (live.empty()) {
+    return absl::UnavailableError(absl::StrCat("no node is live",
+                                               drained_.empty() ? "" : " and not drained", ", of ",
+                                               plan_->nodes().size(), " known"));
+  }
+  for (const auto& [device, bytes] : jobs_->Incoming()) {
+    for (NodeSpec& node : live) {
+      if (node.id == device.node) node.devices[device.index].memory_bytes -= bytes;
+    }
+  }
+  return live;
 }
 
 absl::StatusOr<TablePlan> Coordinator::Place(const TableSpec& spec,
@@ -213,9 +229,11 @@ absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name, absl::
   const TablePlan* const table = plan_->FindTable(name);
   if (table == nullptr) return NoSuchTable(name);
   if (IsPending(*table)) return BeingCreated(*table);
+  EMBLA_RETURN_IF_ERROR(CheckNotMoving(*table));
   PlanEdit edit{.cause = absl::StrCat("table ", table->spec.name, " dropped"), .at = now};
   edit.drop_table = table->spec.id;
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
+  has_dropped_units_ = true;
   LogInfo("coordinator", "table dropped name=", ToAbsl(name),
           " plan_version=", ToInt(plan_->version()));
   return plan_->version();

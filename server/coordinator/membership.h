@@ -41,6 +41,7 @@ struct NodeView {
   absl::Status failure;
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
+  bool drained = false;  // Gets no new slices.
 
   bool live() const { return state == NodeState::kLive; }
 };

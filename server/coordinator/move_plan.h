@@ -76,6 +76,11 @@ absl::StatusOr<MovePlan> PlanMove(const MoveScope& scope, std::string_view table
 // Everything off `node`, to the devices that are least full. `node` counts as drained.
 absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId node);
 
+// Every table balanced over its devices, and whole cuts of columns off the fullest devices, as far
+// as the planner's bound (core/planner/solver/replan.h) says that it is worth its bytes. Tables
+// with copies stay where they are.
+absl::StatusOr<MovePlan> PlanRebalance(const MoveScope& scope);
+
 // The tiling with the runs' units where they go to. Requires: runs of valid units of `table`.
 std::vector<Slice> TilingAfter(const TablePlan& table, const std::vector<MoveRun>& runs);
 

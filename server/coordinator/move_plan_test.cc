@@ -291,5 +291,45 @@ TEST(MovePlanDrain, TablesWithCopiesStandInTheWay) {
   EXPECT_THAT(Message(moves.status()), HasSubstr("t1 has 2 copies"));
 }
 
+TEST(MovePlanRebalance, UnevenRowsBecomeEvenOnTheirDevices) {
+  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1), Node(3, 1)};
+  TablePlan table = Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 60, 600);
+  std::vector<UnitCut> cuts = CutsOf(table);
+  for (std::uint32_t granule = 20; granule < 38; ++granule) {
+    cuts[0].owners[granule] = {NodeId{1}, 0};
+  }
+  table.replicas[0] = SlicesOf(table.spec, cuts);
+  const Plan plan(PlanVersion{1}, "c", nodes, {table});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanRebalance(scope);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_EQ(moves->units(), 18u);
+  for (const auto& [device, count] : CountsOf(CutsOf(After(scope, *moves).tables()[0])[0])) {
+    EXPECT_EQ(count, 20u);
+  }
+}
+
+TEST(MovePlanRebalance, WholeTablesLeaveTheFullestNode) {
+  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  std::vector<TablePlan> tables;
+  for (std::uint32_t t = 1; t <= 4; ++t) {
+    tables.push_back(Table(t, {.sharding = ShardingType::kTableWise}, nodes, tables));
+  }
+  nodes.push_back(Node(2, 1));
+  const Plan plan(PlanVersion{1}, "c", nodes, tables);
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanRebalance(scope);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  int moved = 0;
+  const Plan after = After(scope, *moves);
+  for (const TablePlan& table : after.tables()) {
+    ASSERT_EQ(table.primary().size(), 1u);
+    moved += table.primary()[0].device.node == NodeId{2} ? 1 : 0;
+  }
+  EXPECT_EQ(moved, 2);
+  MoveScope drained{.plan = plan, .live = AllOf(nodes), .drained = {NodeId{2}}};
+  EXPECT_TRUE(PlanRebalance(drained)->runs.empty());
+}
+
 }  // namespace
 }  // namespace embla

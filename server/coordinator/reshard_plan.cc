@@ -186,6 +186,8 @@ absl::Status CheckShards(const UnitMoves& moves, const TablePlan& table, std::ui
                    moves.takers().size(), " are on live nodes that are not drained"));
 }
 
+}  // namespace
+
 absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::size_t index,
                         std::uint32_t shards, UnitMoves& moves) {
   const UnitCut cut = moves.CutsOf(table)[index];
@@ -200,8 +202,6 @@ absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::siz
   }
   return Balance(table, index, ImbalanceOf(have, chosen, table.spec.row_granules), moves);
 }
-
-}  // namespace
 
 absl::StatusOr<MovePlan> PlanReshard(const MoveScope& scope, std::string_view name,
                                      std::uint32_t shards) {

@@ -1,5 +1,7 @@
 #include "server/coordinator/state_records.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -230,7 +232,9 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
   auto next = std::make_shared<const Plan>(head.version, plan.cluster_id(), std::move(nodes),
                                            std::move(tables));
   EMBLA_RETURN_IF_ERROR(next->Validate());
-  const StateCompare compares[] = {{std::string(kHeadKey), head_revision_}};
+  std::vector<StateCompare> compares = std::move(edit.compares);
+  compares.push_back({std::string(kHeadKey), head_revision_});
+  std::ranges::move(edit.writes, std::back_inserter(writes));
   EMBLA_ASSIGN_OR_RETURN(head_revision_, store.Commit(compares, writes));
   head_ = head;
   pending_ = pending;

@@ -5,6 +5,9 @@
 //   plan/tables/ID  a table plan, docs/plan_format.md
 //   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
 //   plan/history/   see plan_history.h
+//   units/          see unit_records.h
+//   jobs/           see move_job.h
+//   drained/        see drained_nodes.h
 //   sessions/next   {"next": s}: the first session id not yet reserved
 #pragma once
 
@@ -46,6 +49,9 @@ struct PlanEdit {
   std::optional<absl::Time> pending_until = {};  // Makes `table` the pending creation.
   std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();
+  // What has to hold, and what is written, together with it.
+  std::vector<StateCompare> compares{};
+  std::vector<StateWrite> writes{};
 };
 
 // Thread safety: none.
@@ -63,6 +69,7 @@ class StateRecords {
   absl::StatusOr<SessionId> NextSession(StateStore& store);
 
   const PlanHead& head() const { return head_; }
+  Revision head_revision() const { return head_revision_; }  // Of the last Commit.
   const std::optional<PendingCreate>& pending() const { return pending_; }
   // Whether `session` was ever given out.
   bool SessionWasGiven(SessionId session) const;

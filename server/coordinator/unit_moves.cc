@@ -27,7 +27,7 @@ GranuleRun Piece(const UnitCut& cut, DeviceId from, DeviceId to, std::uint32_t c
 
 }  // namespace
 
-UnitMoves::UnitMoves(const MoveScope& scope) : scope_(scope) {
+UnitMoves::UnitMoves(const MoveScope& scope) : scope_(&scope) {
   for (const NodeSpec& node : scope.plan.nodes()) {
     for (std::uint32_t i = 0; i < node.devices.size(); ++i) {
       const DeviceId device{node.id, i};
@@ -102,14 +102,14 @@ absl::Status UnitMoves::NoRoom(const TablePlan& table, std::int64_t bytes,
 }
 
 std::string UnitMoves::NameOf(DeviceId device) const {
-  const NodeSpec* const node = scope_.plan.FindNode(device.node);
+  const NodeSpec* const node = scope_->plan.FindNode(device.node);
   return absl::StrCat("node ", node == nullptr ? "?" : node->name, " device ", device.index);
 }
 
 std::vector<MoveRun> UnitMoves::Runs() const {
   std::vector<MoveRun> runs;
   for (const auto& [id, after] : cuts_) {
-    const TablePlan& table = *scope_.plan.FindTable(id);
+    const TablePlan& table = *scope_->plan.FindTable(id);
     const std::vector<UnitCut> before = embla::CutsOf(table);
     for (std::size_t c = 0; c < after.size(); ++c) {
       for (std::uint32_t granule = 0; granule < table.spec.row_granules; ++granule) {
@@ -137,10 +137,10 @@ std::vector<MoveRun> UnitMoves::Runs() const {
 }
 
 absl::Status UnitMoves::Check(const MoveRun& run) const {
-  const TablePlan& table = *scope_.plan.FindTable(run.table);
+  const TablePlan& table = *scope_->plan.FindTable(run.table);
   for (const NodeId id : {run.from.node, run.to.node}) {
-    if (scope_.live.contains(id)) continue;
-    const NodeSpec& node = *scope_.plan.FindNode(id);
+    if (scope_->live.contains(id)) continue;
+    const NodeSpec& node = *scope_->plan.FindNode(id);
     return absl::UnavailableError(absl::StrCat("node ", node.name, " at ", node.address,
                                                " is down and takes part in the move of table ",
                                                table.spec.name, "; start it and try again"));

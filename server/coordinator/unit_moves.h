@@ -56,10 +56,14 @@ class UnitMoves {
   std::vector<MoveRun> Runs() const;
   absl::Status Check(const MoveRun& run) const;
 
-  const MoveScope& scope_;
+  const MoveScope* scope_;  // Not owned; outlives this object.
   std::map<DeviceId, Room> rooms_;
   std::vector<DeviceId> takers_;
   std::map<TableId, std::vector<UnitCut>> cuts_;
 };
+
+// One column cut to `shards` devices. Errors of PlanReshard.
+absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::size_t cut,
+                        std::uint32_t shards, UnitMoves& moves);
 
 }  // namespace embla

@@ -1,0 +1,184 @@
+// Jobs: what an operator asks for becomes moves, and moves become plans.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/drained_nodes.h"
+#include "server/coordinator/move_jobs.h"
+#include "server/coordinator/move_plan.h"
+#include "server/coordinator/unit_records.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kForgottenPerTick = 100;  // Records of units, one commit.
+
+absl::StatusOr<NodeId> FindNode(const Plan& plan, const std::string& name) {
+  if (const NodeSpec* const node = plan.FindNode(name)) return node->id;
+  return absl::NotFoundError(absl::StrCat("there is no node \"", name.substr(0, 128), "\""));
+}
+
+// The moves of a goal, and the job's description.
+struct PlannedJob {
+  MovePlan moves;
+  std::string description;
+};
+
+struct GoalPlanner {
+  const MoveScope& scope;
+
+  absl::StatusOr<PlannedJob> operator()(const ReshardGoal& goal) const {
+    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanReshard(scope, goal.table, goal.shards));
+    return PlannedJob{std::move(moves),
+                      absl::StrCat("reshard table ", goal.table, " to ", goal.shards, " shards")};
+  }
+  absl::StatusOr<PlannedJob> operator()(const MoveGoal& goal) const {
+    EMBLA_ASSIGN_OR_RETURN(const NodeId node, FindNode(scope.plan, goal.node));
+    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanMove(scope, goal.table, goal.granule_begin,
+                                                    goal.granule_end, {node, goal.device}));
+    return PlannedJob{std::move(moves),
+                      absl::StrCat("move granules ", goal.granule_begin, "-", goal.granule_end - 1,
+                                   " of table ", goal.table, " to ", goal.node, ":", goal.device)};
+  }
+  absl::StatusOr<PlannedJob> operator()(const DrainGoal& goal) const {
+    EMBLA_ASSIGN_OR_RETURN(const NodeId node, FindNode(scope.plan, goal.node));
+    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanDrain(scope, node));
+    return PlannedJob{std::move(moves), absl::StrCat("drain node ", goal.node)};
+  }
+  absl::StatusOr<PlannedJob> operator()(const UndrainGoal& goal) const {
+    return PlannedJob{{}, absl::StrCat("undrain node ", goal.node)};
+  }
+  absl::StatusOr<PlannedJob> operator()(const RebalanceGoal&) const {
+    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanRebalance(scope));
+    return PlannedJob{std::move(moves), "rebalance the cluster"};
+  }
+};
+
+absl::Status CheckRequest(const JobRequest& request) {
+  if (request.units_in_flight <= kUnitsInFlightMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("units_in_flight is ", request.units_in_flight,
+                                                 ", at most ", kUnitsInFlightMax));
+}
+
+}  // namespace
+
+absl::StatusOr<JobView> Coordinator::StartJob(const JobRequest& request, absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(CheckRequest(request));
+  if (const auto* const undrain = std::get_if<UndrainGoal>(&request.goal)) {
+    return Undrain(undrain->node, request.dry_run);
+  }
+  if (records_.pending() && !request.dry_run) {
+    return absl::FailedPreconditionError("a table is being created; try again in a moment");
+  }
+  if (!request.dry_run) EMBLA_RETURN_IF_ERROR(jobs_->CheckIdle());
+  const MoveScope scope = Scope();
+  EMBLA_ASSIGN_OR_RETURN(PlannedJob planned, std::visit(GoalPlanner{scope}, request.goal));
+  const std::uint64_t units = planned.moves.units();
+  const std::int64_t bytes = planned.moves.bytes();
+  MoveJob job{.description = std::move(planned.description),
+              .error = "",
+              .bytes_per_second = request.bytes_per_second,
+              .units_in_flight = request.units_in_flight,
+              .runs = std::move(planned.moves.runs),
+              .pauses = {}};
+  if (request.dry_run) {
+    return JobView{.job = std::move(job),
+                   .waits_for = "",
+                   .units_total = units,
+                   .bytes_total = bytes,
+                   .rooms = std::move(planned.moves.rooms)};
+  }
+  std::vector<StateWrite> writes;
+  const auto* const drain = std::get_if<DrainGoal>(&request.goal);
+  const NodeId drained = drain == nullptr ? NodeId{} : plan_->FindNode(drain->node)->id;
+  if (drain != nullptr) writes.push_back(DrainedWrite(drained, true));
+  EMBLA_ASSIGN_OR_RETURN(JobView view, jobs_->Start(std::move(job), std::move(writes), now));
+  if (drain != nullptr) drained_.insert(drained);
+  return view;
+}
+
+absl::StatusOr<JobView> Coordinator::Undrain(const std::string& name, bool dry_run) {
+  EMBLA_ASSIGN_OR_RETURN(const NodeId node, FindNode(*plan_, name));
+  if (!dry_run && drained_.contains(node)) {
+    const StateWrite writes[] = {DrainedWrite(node, false)};
+    EMBLA_RETURN_IF_ERROR(store_.Commit({}, writes).status());
+    drained_.erase(node);
+    LogInfo("coordinator", "node is not drained any more name=", name);
+  }
+  JobView view;
+  view.job.description = absl::StrCat("undrain node ", name);
+  view.job.state = JobState::kDone;
+  view.seconds_left = 0;
+  return view;
+}
+
+absl::StatusOr<JobView> Coordinator::ControlJob(std::uint64_t id, JobControl control,
+                                                absl::Time now) {
+  return jobs_->Control(id, control, now);
+}
+
+absl::StatusOr<JobView> Coordinator::GetJob(std::uint64_t id, absl::Time now) const {
+  return jobs_->Get(id, now);
+}
+
+std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_->List(now); }
+
+bool Coordinator::wants_tick() const { return jobs_->wants_tick(); }
+
+void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
+  jobs_->OnReports(node, reports, now);
+}
+
+MoveScope Coordinator::Scope() const {
+  MoveScope scope{.plan = *plan_, .live = {}, .drained = drained_};
+  for (const NodeSpec& node : plan_->nodes()) {
+    if (IsLive(node.id)) scope.live.insert(node.id);
+  }
+  return scope;
+}
+
+bool Coordinator::IsLive(NodeId node) const {
+  const NodeView* const view = membership_.Find(node);
+  return view != nullptr && view->live();
+}
+
+absl::StatusOr<Revision> Coordinator::PutPlan(PlanEdit edit) {
+  EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
+  return records_.head_revision();
+}
+
+absl::Status Coordinator::CheckNotMoving(const TablePlan& table) const {
+  const MoveJob* const job = jobs_->running();
+  if (job == nullptr) return absl::OkStatus();
+  const bool moves = std::ranges::any_of(
+      job->runs, [&table](const MoveRun& run) { return run.table == table.spec.id; });
+  if (!moves) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job ", job->id, " moves table ", table.spec.name, "; cancel it first"));
+}
+
+void Coordinator::ForgetDroppedUnits() {
+  if (!has_dropped_units_) return;
+  const absl::StatusOr<std::vector<StateEntry>> entries = store_.List("units/");
+  if (!entries.ok()) return;
+  std::set<std::string> kept;
+  for (const TablePlan& table : plan_->tables()) kept.insert(UnitPrefix(table.spec.id));
+  const std::size_t prefix = UnitPrefix(TableId{}).size();
+  std::vector<StateWrite> writes;
+  for (const StateEntry& entry : *entries) {
+    if (writes.size() == kForgottenPerTick) break;
+    if (!kept.contains(entry.key.substr(0, prefix))) writes.push_back({entry.key, std::nullopt});
+  }
+  has_dropped_units_ = !writes.empty();
+  if (writes.empty()) return;
+  if (const auto done = store_.Commit({}, writes); !done.ok()) {
+    LogWarning("coordinator",
+               "cannot forget the units of dropped tables: ", Message(done.status()));
+  }
+}
+
+}  // namespace embla

@@ -1,0 +1,103 @@
+// A job: moves of units that an operator asked for, as it is stored and as it is shown.
+//   jobs/ID  the fields of MoveJob; ID is 10 decimal digits, runs as arrays of 9 numbers
+// The newest kJobsMax are kept.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/coordinator/move_plan.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+inline constexpr std::size_t kJobsMax = 100;
+
+enum class JobState : std::uint8_t {
+  kRunning = 1,
+  kPaused = 2,      // Open moves end, none begins.
+  kCancelling = 3,  // Open moves are aborted; ends as failed if there is an error.
+  kDone = 4,
+  kCancelled = 5,
+  kFailed = 6,
+};
+inline bool IsOver(JobState state) { return state >= JobState::kDone; }
+
+// Write-frozen time per unit.
+struct PauseTimes {
+  absl::Duration p50, p99, max;
+  bool operator==(const PauseTimes&) const = default;
+};
+PauseTimes PausesOf(std::vector<absl::Duration> pauses);
+
+struct MoveJob {
+  std::uint64_t id = 0;
+  std::string description;  // "reshard table clicks to 4 shards"
+  JobState state = JobState::kRunning;
+  std::string error;                   // Why it fails or has failed.
+  std::uint64_t bytes_per_second = 0;  // Of every source node; 0: no limit.
+  std::uint32_t units_in_flight = 16;
+  absl::Time started = absl::UnixEpoch();  // Whole milliseconds.
+  absl::Time ended = absl::UnixEpoch();    // The epoch: not yet.
+  std::vector<MoveRun> runs;
+  // Written when the job ends.
+  std::uint64_t units_moved = 0;
+  std::uint64_t bytes_moved = 0;  // As sent, repeats included.
+  PauseTimes pauses;              // Whole microseconds.
+  bool operator==(const MoveJob&) const = default;
+};
+
+std::string KeyOfJob(std::uint64_t id);
+std::string MoveJobToJson(const MoveJob& job);
+absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json);
+// By id. DataLoss: unreadable.
+absl::StatusOr<std::vector<MoveJob>> LoadJobs(const StateStore& store);
+
+// What an operator asks for.
+struct ReshardGoal {
+  std::string table;
+  std::uint32_t shards = 0;
+};
+struct MoveGoal {
+  std::string table;
+  std::uint32_t granule_begin = 0;  // [granule_begin, granule_end)
+  std::uint32_t granule_end = 0;
+  std::string node;
+  std::uint32_t device = 0;
+};
+struct DrainGoal {
+  std::string node;
+};
+struct UndrainGoal {
+  std::string node;
+};
+struct RebalanceGoal {};
+using JobGoal = std::variant<ReshardGoal, MoveGoal, DrainGoal, UndrainGoal, RebalanceGoal>;
+
+struct JobRequest {
+  JobGoal goal;
+  std::uint64_t bytes_per_second = 0;  // Of every source node; 0: no limit.
+  std::uint32_t units_in_flight = 0;   // 0: 16.
+  bool dry_run = false;
+};
+
+enum class JobControl : std::uint8_t { kPause, kResume, kCancel };
+
+// What there is to say of a job now.
+struct JobView {
+  MoveJob job;            // Counters up to now.
+  std::string waits_for;  // What keeps it from getting on; empty: nothing.
+  std::uint64_t units_total = 0;
+  std::uint64_t units_open = 0;
+  std::uint64_t units_frozen = 0;
+  std::int64_t bytes_total = 0;
+  double seconds_left = -1;       // Estimated; negative: unknown.
+  std::vector<DeviceRoom> rooms;  // In a dry run.
+};
+
+}  // namespace embla

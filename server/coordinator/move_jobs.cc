@@ -1,0 +1,337 @@
+#include "server/coordinator/move_jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/coordinator/unit_records.h"
+#include "server/coordinator/unit_tiling.h"
+
+namespace embla {
+namespace {
+
+// A unit that failed waits before it is tried again.
+constexpr absl::Duration kRetryAfter = absl::Seconds(1);
+
+absl::Time WholeMillis(absl::Time time) { return absl::FromUnixMillis(absl::ToUnixMillis(time)); }
+
+std::uint64_t UnitsOf(const MoveJob& job) {
+  return MovePlan{.runs = job.runs, .rooms = {}}.units();
+}
+
+std::string NameOf(const MoveJob& job) { return absl::StrCat("job ", job.id); }
+
+// By run: the rows around the run in the tiling that the job ends with.
+absl::StatusOr<std::vector<RowRun>> FinalRows(const Plan& plan, const std::vector<MoveRun>& runs) {
+  std::map<TableId, std::vector<MoveRun>> by_table;
+  for (const MoveRun& run : runs) by_table[run.table].push_back(run);
+  std::map<TableId, std::vector<UnitCut>> cuts;
+  for (const auto& [id, moves] : by_table) {
+    const TablePlan* const table = plan.FindTable(id);
+    if (table == nullptr) {
+      return absl::DataLossError(absl::StrCat("a job moves table ", ToInt(id), ", which is gone"));
+    }
+    TablePlan after = *table;
+    after.replicas[0] = TilingAfter(*table, moves);
+    cuts[id] = CutsOf(after);
+  }
+  std::vector<RowRun> rows;
+  for (const MoveRun& run : runs) {
+    const TableSpec& spec = plan.FindTable(run.table)->spec;
+    const auto cut =
+        std::ranges::find(cuts[run.table], run.column_granule, &UnitCut::column_granule);
+    const GranuleRun around = RunAround(*cut, run.granule_begin);
+    rows.push_back({spec.RowGranuleBegin(around.begin), spec.RowGranuleBegin(around.end)});
+  }
+  return rows;
+}
+
+}  // namespace
+
+MoveJobs::MoveJobs(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options)
+    : store_(store), cluster_(cluster), driver_(store, cluster, options) {}
+
+absl::Status MoveJobs::Load(absl::Time now) {
+  EMBLA_ASSIGN_OR_RETURN(std::vector<MoveJob> jobs, LoadJobs(store_));
+  for (MoveJob& job : jobs) jobs_.emplace(job.id, std::move(job));
+  for (const auto& [id, job] : jobs_) {
+    if (!IsOver(job.state)) return Begin(job, now);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
+  Running running;
+  running.id = job.id;
+  running.since = now;
+  EMBLA_ASSIGN_OR_RETURN(running.final_rows, FinalRows(*cluster_.plan(), job.runs));
+  running_ = std::move(running);
+  for (std::size_t r = 0; r < job.runs.size(); ++r) {
+    const MoveRun& run = job.runs[r];
+    running_->bytes_left.push_back(run.bytes);
+    for (std::uint32_t granule = run.granule_begin; granule < run.granule_end; ++granule) {
+      const WaitingUnit waiting{.unit = {run.table, granule, run.column_granule}, .run = r};
+      EMBLA_ASSIGN_OR_RETURN(const StoredUnit stored,
+                             ReadUnit(store_, *cluster_.plan(), waiting.unit));
+      const MovePhase phase = stored.record.phase;
+      if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
+        running_->open.emplace(waiting.unit, waiting);
+        EMBLA_RETURN_IF_ERROR(
+            driver_.Open(waiting.unit, {run.from, run.to, running_->final_rows[r]}, now));
+      } else if (stored.record.owner == run.to.node) {
+        ++running_->moved;
+        running_->bytes_left[r] -= run.bytes / run.units();
+      } else {
+        running_->waiting.push_back(waiting);
+      }
+    }
+  }
+  running_->moved_before = running_->moved;
+  return absl::OkStatus();
+}
+
+const MoveJob* MoveJobs::running() const { return running_ ? &jobs_.at(running_->id) : nullptr; }
+
+absl::Status MoveJobs::CheckIdle() const {
+  if (!running_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      NameOf(*running()), " (", running()->description, ") runs; wait for it, or cancel it"));
+}
+
+std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
+  std::map<DeviceId, std::int64_t> incoming;
+  if (!running_) return incoming;
+  for (std::size_t r = 0; r < running()->runs.size(); ++r) {
+    incoming[running()->runs[r].to] += running_->bytes_left[r];
+  }
+  return incoming;
+}
+
+absl::Status MoveJobs::Put(const MoveJob& job, std::vector<StateWrite> writes) {
+  writes.push_back({KeyOfJob(job.id), MoveJobToJson(job)});
+  if (jobs_.size() >= kJobsMax && !jobs_.contains(job.id)) {
+    writes.push_back({KeyOfJob(jobs_.begin()->first), std::nullopt});
+  }
+  return store_.Commit({}, writes).status();
+}
+
+absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> writes,
+                                        absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(CheckIdle());
+  job.id = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
+  job.started = WholeMillis(now);
+  if (job.units_in_flight == 0) job.units_in_flight = kUnitsInFlightDefault;
+  if (job.runs.empty()) {
+    job.state = JobState::kDone;
+    job.ended = job.started;
+  }
+  EMBLA_RETURN_IF_ERROR(Put(job, std::move(writes)));
+  if (jobs_.size() >= kJobsMax) jobs_.erase(jobs_.begin());
+  const MoveJob& stored = jobs_.emplace(job.id, std::move(job)).first->second;
+  LogInfo("coordinator", "job started id=", stored.id, " what=\"", stored.description,
+          "\" units=", UnitsOf(stored));
+  if (!IsOver(stored.state)) {
+    EMBLA_RETURN_IF_ERROR(Begin(stored, now));
+    Tick(now);
+  }
+  return ViewOf(stored, now);
+}
+
+absl::StatusOr<JobView> MoveJobs::Control(std::uint64_t id, JobControl control, absl::Time now) {
+  const auto entry = jobs_.find(id);
+  if (entry == jobs_.end()) return Get(id, now);
+  MoveJob changed = entry->second;
+  if (IsOver(changed.state) || changed.state == JobState::kCancelling) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(changed), " is ", IsOver(changed.state) ? "over" : "being cancelled already"));
+  }
+  switch (control) {
+    case JobControl::kPause:
+      changed.state = JobState::kPaused;
+      break;
+    case JobControl::kResume:
+      changed.state = JobState::kRunning;
+      break;
+    case JobControl::kCancel:
+      changed.state = JobState::kCancelling;
+      break;
+  }
+  EMBLA_RETURN_IF_ERROR(Put(changed));
+  entry->second = std::move(changed);
+  Tick(now);
+  return ViewOf(entry->second, now);
+}
+
+absl::StatusOr<JobView> MoveJobs::Get(std::uint64_t id, absl::Time now) const {
+  const auto entry = jobs_.find(id);
+  if (entry != jobs_.end()) return ViewOf(entry->second, now);
+  return absl::NotFoundError(
+      absl::StrCat("there is no job ", id, "; the newest ", kJobsMax, " are kept"));
+}
+
+std::vector<JobView> MoveJobs::List(absl::Time now) const {
+  std::vector<JobView> views;
+  for (auto entry = jobs_.rbegin(); entry != jobs_.rend(); ++entry) {
+    views.push_back(ViewOf(entry->second, now));
+  }
+  return views;
+}
+
+JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
+  JobView view{.job = job,
+               .waits_for = "",
+               .units_total = UnitsOf(job),
+               .bytes_total = MovePlan{.runs = job.runs, .rooms = {}}.bytes(),
+               .rooms = {}};
+  if (!running_ || running_->id != job.id) {
+    view.seconds_left = 0;
+    return view;
+  }
+  view.job.units_moved = running_->moved;
+  view.job.bytes_moved = running_->bytes_sent;
+  view.job.pauses = PausesOf(running_->pauses);
+  view.units_open = driver_.open_count();
+  view.units_frozen = driver_.frozen_count();
+  view.waits_for = driver_.WaitsFor(now);
+  const auto moved = static_cast<double>(running_->moved - running_->moved_before);
+  const auto left = static_cast<double>(view.units_total - running_->moved);
+  if (moved > 0) view.seconds_left = absl::ToDoubleSeconds(now - running_->since) / moved * left;
+  return view;
+}
+
+void MoveJobs::OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
+  for (const UnitReport& report : reports) {
+    Count(report);
+    driver_.OnReport(node, report, now);
+  }
+  Advance(now);
+}
+
+void MoveJobs::Count(const UnitReport& report) {
+  if (!running_ || report.kind != UnitReport::Kind::kProgress) return;
+  const absl::StatusOr<DeviceId> owner = OwnerInPlan(*cluster_.plan(), report.unit);
+  if (!owner.ok()) return;
+  Sent& sent = running_->sent[report.unit];
+  if (report.move < sent.move) return;
+  if (report.move > sent.move) sent = {.move = report.move};
+  if (report.bytes_sent > sent.bytes) {
+    running_->bytes_sent += report.bytes_sent - sent.bytes;
+    sent.bytes = report.bytes_sent;
+  }
+  if (report.frozen > absl::ZeroDuration() && !sent.has_paused) {
+    sent.has_paused = true;
+    running_->pauses.push_back(report.frozen);
+  }
+}
+
+void MoveJobs::Tick(absl::Time now) {
+  if (!running_) return;
+  driver_.Tick(now);
+  const MoveJob& job = *running();
+  if (job.state == JobState::kCancelling) driver_.CancelAll(job.error);
+  Advance(now);
+}
+
+void MoveJobs::Advance(absl::Time now) {
+  if (!running_) return;
+  driver_.Flush(NameOf(*running()), now);
+  TakeEnded(now);
+  OpenMore(now);
+  driver_.Flush(NameOf(*running()), now);
+  FinishIfOver(now);
+}
+
+void MoveJobs::TakeEnded(absl::Time now) {
+  const MoveJob& job = *running();
+  for (const UnitDriver::Ended& ended : driver_.TakeEnded()) {
+    const auto entry = running_->open.find(ended.unit);
+    if (entry == running_->open.end()) continue;
+    WaitingUnit waiting = entry->second;
+    running_->open.erase(entry);
+    if (ended.moved) {
+      ++running_->moved;
+      running_->bytes_left[waiting.run] -=
+          job.runs[waiting.run].bytes / job.runs[waiting.run].units();
+      continue;
+    }
+    waiting.not_before = now + kRetryAfter;
+    ++waiting.attempts;
+    LogWarning("coordinator", "the move of a unit was aborted unit=", KeyOf(ended.unit),
+               " attempts=", waiting.attempts, " reason=\"", ended.reason, "\"");
+    if (waiting.attempts >= kAttemptsMax && job.state != JobState::kCancelling) {
+      GiveUp(absl::StrCat("unit ", KeyOf(ended.unit), " could not be moved in ", waiting.attempts,
+                          " attempts: ", ended.reason));
+    }
+    running_->waiting.push_back(waiting);
+  }
+}
+
+void MoveJobs::GiveUp(const std::string& reason) {
+  MoveJob& job = jobs_.at(running_->id);
+  job.state = JobState::kCancelling;
+  job.error = reason;
+  PutOrWarn(job);
+  driver_.CancelAll(reason);
+}
+
+void MoveJobs::OpenMore(absl::Time now) {
+  const MoveJob& job = *running();
+  std::deque<WaitingUnit> later;
+  while (job.state == JobState::kRunning && !running_->waiting.empty() &&
+         driver_.open_count() < job.units_in_flight) {
+    const WaitingUnit next = running_->waiting.front();
+    running_->waiting.pop_front();
+    if (next.not_before > now) {
+      later.push_back(next);
+      continue;
+    }
+    const MoveRun& run = job.runs[next.run];
+    running_->open.emplace(next.unit, next);
+    const absl::Status opened =
+        driver_.Open(next.unit, {run.from, run.to, running_->final_rows[next.run]}, now);
+    if (opened.ok()) continue;
+    running_->open.erase(next.unit);
+    later.push_back(next);
+    GiveUp(Message(opened));
+  }
+  for (const WaitingUnit& unit : later) running_->waiting.push_back(unit);
+}
+
+void MoveJobs::FinishIfOver(absl::Time now) {
+  MoveJob job = *running();
+  const bool is_cancelled = job.state == JobState::kCancelling;
+  if (driver_.open_count() > 0 || (!running_->waiting.empty() && !is_cancelled)) return;
+  job.state = JobState::kDone;
+  if (is_cancelled) job.state = job.error.empty() ? JobState::kCancelled : JobState::kFailed;
+  job.ended = WholeMillis(now);
+  job.units_moved = running_->moved;
+  job.bytes_moved = running_->bytes_sent;
+  job.pauses = PausesOf(running_->pauses);
+  if (const absl::Status stored = Put(job); !stored.ok()) {  // Tried again at the next event.
+    LogError("coordinator", "cannot record the end of a job: ", Message(stored));
+    return;
+  }
+  LogInfo("coordinator", "job ended id=", job.id, " units_moved=", job.units_moved, " error=\"",
+          job.error, "\"");
+  running_.reset();
+  jobs_.at(job.id) = std::move(job);
+}
+
+void MoveJobs::PutOrWarn(const MoveJob& job) {
+  const absl::Status stored = Put(job);
+  if (!stored.ok()) LogWarning("coordinator", "cannot store a job: ", Message(stored));
+}
+
+std::vector<SendOrders> MoveJobs::TakeOrders() {
+  const std::uint64_t rate = running_ ? running()->bytes_per_second : 0;
+  std::vector<SendOrders> effects;
+  for (auto& [node, orders] : driver_.TakeOrders(rate)) {
+    effects.push_back({node, std::move(orders)});
+  }
+  return effects;
+}
+
+}  // namespace embla

@@ -1,0 +1,104 @@
+// The jobs of a cluster, one at a time: each a list of units that move, driven to its end whatever
+// dies meanwhile. Pure logic like Coordinator: a job and every record of a unit is in the store
+// before anything is told.
+//
+// A unit whose move was aborted is tried again, at most kAttemptsMax times; then the job fails: its
+// open moves are aborted, and what has moved stays.
+// Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/coordinator/effects.h"
+#include "server/coordinator/move_job.h"
+#include "server/coordinator/unit_driver.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+inline constexpr int kAttemptsMax = 3;
+inline constexpr std::uint32_t kUnitsInFlightDefault = 16;
+inline constexpr std::uint32_t kUnitsInFlightMax = 1024;
+
+class MoveJobs {
+ public:
+  // Both are not owned and outlive this object.
+  MoveJobs(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
+
+  // Reads all jobs; one that runs goes on. DataLoss.
+  absl::Status Load(absl::Time now);
+
+  // Stores the job together with `writes` and begins it; a job without moves is over at once. The
+  // id is given here. FailedPrecondition: another one runs; names it.
+  absl::StatusOr<JobView> Start(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
+  // NotFound; FailedPrecondition: it is over.
+  absl::StatusOr<JobView> Control(std::uint64_t id, JobControl control, absl::Time now);
+  absl::StatusOr<JobView> Get(std::uint64_t id, absl::Time now) const;  // NotFound.
+  std::vector<JobView> List(absl::Time now) const;                      // The newest first.
+
+  void OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
+  void Tick(absl::Time now);
+  std::vector<SendOrders> TakeOrders();
+
+  // The job that is not over, or none.
+  const MoveJob* running() const;
+  // FailedPrecondition names the job that runs.
+  absl::Status CheckIdle() const;
+  // Bytes that the running job still brings to each device.
+  std::map<DeviceId, std::int64_t> Incoming() const;
+  // Tick again within milliseconds: sealed units wait for their commit.
+  bool wants_tick() const { return driver_.wants_flush(); }
+
+ private:
+  struct WaitingUnit {
+    UnitId unit;
+    std::size_t run = 0;  // Of the job.
+    int attempts = 0;
+    absl::Time not_before = absl::InfinitePast();
+  };
+  struct Sent {  // By the last move of a unit that told of it.
+    MoveId move{};
+    std::uint64_t bytes = 0;
+    bool has_paused = false;
+  };
+  struct Running {
+    std::uint64_t id = 0;
+    std::vector<RowRun> final_rows;  // By run: what the target's device has in the end.
+    std::deque<WaitingUnit> waiting;
+    std::map<UnitId, WaitingUnit> open;
+    std::uint64_t moved = 0;
+    std::vector<std::int64_t> bytes_left;  // By run.
+    std::map<UnitId, Sent> sent;
+    std::uint64_t bytes_sent = 0;
+    std::vector<absl::Duration> pauses;
+    absl::Time since;                // When this life of the coordinator began on it,
+    std::uint64_t moved_before = 0;  // with so many units moved already.
+  };
+
+  absl::Status Begin(const MoveJob& job, absl::Time now);
+  void OpenMore(absl::Time now);
+  void Advance(absl::Time now);
+  void TakeEnded(absl::Time now);
+  void GiveUp(const std::string& reason);
+  void FinishIfOver(absl::Time now);
+  void Count(const UnitReport& report);
+  absl::Status Put(const MoveJob& job, std::vector<StateWrite> writes = {});
+  void PutOrWarn(const MoveJob& job);
+  JobView ViewOf(const MoveJob& job, absl::Time now) const;
+
+  StateStore& store_;     // Not owned; outlives this object.
+  MoveCluster& cluster_;  // Not owned; outlives this object.
+  UnitDriver driver_;
+  std::map<std::uint64_t, MoveJob> jobs_;
+  std::optional<Running> running_;
+};
+
+}  // namespace embla

@@ -1,0 +1,236 @@
+// Jobs against nodes that run the real protocol, while messages are lost, repeated and reordered
+// and processes restart.
+#include "server/coordinator/move_jobs.h"
+
+#include <random>
+#include <string>
+
+#include "core/base/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/move_world_test_support.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobRequest Reshard(std::uint32_t shards) { return {.goal = ReshardGoal{"t", shards}}; }
+
+// Three nodes of two devices; the table is on the first two.
+struct Three {
+  explicit Three(unsigned seed) : world(seed) {
+    world.AddNode("a");
+    world.AddNode("b");
+    world.AddTable("t");
+    world.AddNode("c");
+    world.CoordinatorTick(absl::ZeroDuration());
+  }
+  absl::StatusOr<JobView> Start(const JobRequest& request) {
+    auto view = world.coordinator().StartJob(request, world.harness().now());
+    world.TakeEffects();
+    return view;
+  }
+  JobView Get(std::uint64_t id) { return *world.coordinator().GetJob(id, world.harness().now()); }
+  MoveWorld world;
+};
+
+JobRequest RandomJob(std::mt19937& random) {
+  switch (random() % 3) {
+    case 0:
+      return Reshard(5 + random() % 2);
+    case 1:
+      return {.goal = DrainGoal{random() % 2 == 0 ? "a" : "b"}};
+    default:
+      return {.goal = MoveGoal{"t", 3, 17, "c", 1}};
+  }
+}
+
+TEST(MoveJobsRandom, EveryJobEndsAndEveryUnitHasOneOwner) {
+  const unsigned first_seed = std::random_device{}();
+  for (unsigned seed = first_seed; seed < first_seed + 15; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    Three three(seed);
+    JobRequest request = RandomJob(random);
+    request.units_in_flight = 1 + random() % 20;
+    const auto started = three.Start(request);
+    ASSERT_TRUE(started.ok()) << started.status();
+    const std::uint64_t id = started->job.id;
+    for (int i = 0; i < 10000 && !IsOver(three.Get(id).job.state); ++i) {
+      three.world.Step();
+      if (i % 100 == 0) three.world.Check();
+      if (HasFatalFailure()) return;
+    }
+    three.world.StopFaults();
+    ASSERT_TRUE(three.world.RunToEnd(id, 200000));
+    three.world.Settle();
+    three.world.Check();
+    three.world.CheckAtRest();
+    const JobView end = three.Get(id);
+    // Deadlines and restarts may abort a move three times: then the job says so.
+    if (end.job.state == JobState::kFailed) {
+      EXPECT_THAT(end.job.error, HasSubstr("3 attempts"));
+    } else {
+      EXPECT_EQ(end.job.state, JobState::kDone);
+      EXPECT_EQ(end.job.units_moved, end.units_total);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(MoveJobsStart, ADryRunChangesNothing) {
+  Three three(1);
+  JobRequest request = Reshard(6);
+  request.dry_run = true;
+  const Revision before = three.world.harness().store().revision();
+  const auto view = three.Start(request);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->job.id, 0u);
+  EXPECT_EQ(view->units_total, 8u);
+  EXPECT_GT(view->bytes_total, 0);
+  EXPECT_FALSE(view->rooms.empty());
+  EXPECT_EQ(three.world.harness().store().revision(), before);
+}
+
+TEST(MoveJobsStart, OneJobAtATime) {
+  Three three(1);
+  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  const auto second = three.Start(Reshard(5));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(second.status()), HasSubstr("job 1 (reshard table t to 6 shards) runs"));
+  const auto dropped = three.world.coordinator().DropTable("t", three.world.harness().now());
+  EXPECT_EQ(dropped.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(MoveJobsStart, WithoutMovesItIsDoneAtOnce) {
+  Three three(1);
+  const auto view = three.Start(Reshard(4));
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->job.state, JobState::kDone);
+  EXPECT_EQ(view->units_total, 0u);
+}
+
+TEST(MoveJobsStart, ManyUnitsAreCommittedAtOnce) {
+  Three three(7);
+  three.world.StopFaults();
+  const PlanVersion before = three.world.coordinator().GetPlan()->version();
+  const auto view = three.Start(Reshard(6));
+  ASSERT_TRUE(three.world.RunToEnd(view->job.id, 100000));
+  const auto versions = ToInt(three.world.coordinator().GetPlan()->version()) - ToInt(before);
+  EXPECT_LT(versions, 8u);  // Fewer than units.
+  const auto history = three.world.coordinator().History(1);
+  EXPECT_THAT((*history)[0].cause, HasSubstr("of table t moved by job 1"));
+}
+
+TEST(MoveJobsControl, PauseOpensNothingAndResumeGoesOn) {
+  Three three(3);
+  three.world.StopFaults();
+  JobRequest request = Reshard(6);
+  request.units_in_flight = 1;
+  const std::uint64_t id = three.Start(request)->job.id;
+  Coordinator& c = three.world.coordinator();
+  ASSERT_TRUE(c.ControlJob(id, JobControl::kPause, three.world.harness().now()).ok());
+  for (int i = 0; i < 20000; ++i) three.world.Step();
+  EXPECT_EQ(three.Get(id).job.state, JobState::kPaused);
+  EXPECT_EQ(three.Get(id).job.units_moved, 1u);
+  EXPECT_EQ(three.Get(id).units_open, 0u);
+  ASSERT_TRUE(c.ControlJob(id, JobControl::kResume, three.world.harness().now()).ok());
+  three.world.TakeEffects();
+  ASSERT_TRUE(three.world.RunToEnd(id, 100000));
+  EXPECT_EQ(three.Get(id).job.state, JobState::kDone);
+}
+
+TEST(MoveJobsControl, CancelAbortsWhatIsOpen) {
+  Three three(3);
+  const std::uint64_t id = three.Start(Reshard(6))->job.id;
+  Coordinator& c = three.world.coordinator();
+  ASSERT_TRUE(c.ControlJob(id, JobControl::kCancel, three.world.harness().now()).ok());
+  EXPECT_EQ(three.Get(id).job.state, JobState::kCancelled);
+  EXPECT_EQ(c.ControlJob(id, JobControl::kResume, three.world.harness().now()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(c.ControlJob(99, JobControl::kPause, three.world.harness().now()).status().code(),
+            absl::StatusCode::kNotFound);
+  three.world.TakeEffects();
+  three.world.Settle();
+  three.world.Check();
+  three.world.CheckAtRest();
+}
+
+TEST(MoveJobsFailure, ThreeRefusalsFailTheJob) {
+  Three three(5);
+  three.world.StopFaults();
+  three.world.RefuseAll(true);
+  const std::uint64_t id = three.Start(Reshard(6))->job.id;
+  ASSERT_TRUE(three.world.RunToEnd(id, 200000));
+  EXPECT_EQ(three.Get(id).job.state, JobState::kFailed);
+  EXPECT_THAT(three.Get(id).job.error, HasSubstr("could not be moved in 3 attempts"));
+  EXPECT_THAT(three.Get(id).job.error, HasSubstr("refused"));
+  three.world.Settle();
+  three.world.CheckAtRest();
+}
+
+TEST(MoveJobsFailure, ADeadNodeIsWaitedFor) {
+  Three three(5);
+  three.world.StopFaults();
+  const std::uint64_t id = three.Start(Reshard(6))->job.id;
+  const NodeId c = three.world.coordinator().GetPlan()->FindNode("c")->id;
+  three.world.Kill(c);
+  for (int i = 0; i < 100; ++i) three.world.CoordinatorTick(absl::Seconds(1));
+  EXPECT_EQ(three.Get(id).job.state, JobState::kRunning);
+  EXPECT_THAT(three.Get(id).waits_for, HasSubstr("waits for node c"));
+  three.world.Revive(c);
+  ASSERT_TRUE(three.world.RunToEnd(id, 200000));
+  EXPECT_EQ(three.Get(id).job.state, JobState::kDone);
+}
+
+TEST(MoveJobsDrain, TheNodeGetsNothingNewUntilItIsUndrained) {
+  Three three(9);
+  three.world.StopFaults();
+  const std::uint64_t id = three.Start({.goal = DrainGoal{"c"}})->job.id;
+  EXPECT_EQ(three.Get(id).job.state, JobState::kDone);  // It had nothing.
+  three.world.RestartCoordinator();
+  Coordinator& c = three.world.coordinator();
+  EXPECT_TRUE(c.Nodes()[2].drained);
+  EXPECT_EQ(three.Start(Reshard(6)).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto placed = c.PlanTable(CoordinatorHarness::Spec("u"),
+                                  {.sharding = ShardingType::kRowWise, .nodes = {"c"}}, {});
+  EXPECT_THAT(Message(placed.status()), HasSubstr("node c is drained"));
+  ASSERT_TRUE(three.Start({.goal = UndrainGoal{"c"}}).ok());
+  EXPECT_FALSE(c.Nodes()[2].drained);
+  EXPECT_TRUE(three.Start(Reshard(6)).ok());
+}
+
+TEST(MoveJobsStart, RecordsOfADroppedTableAreForgotten) {
+  Three three(2);
+  three.world.StopFaults();
+  ASSERT_TRUE(three.world.RunToEnd(three.Start(Reshard(6))->job.id, 100000));
+  FailingStore& store = three.world.harness().store();
+  EXPECT_FALSE(store.List("units/")->empty());
+  Coordinator& c = three.world.coordinator();
+  ASSERT_TRUE(c.DropTable("t", three.world.harness().now()).ok());
+  c.Tick(three.world.harness().now());
+  EXPECT_TRUE(store.List("units/")->empty());
+}
+
+TEST(MoveJobRecords, RoundTrip) {
+  MoveJob job{.id = 7, .description = "d", .error = "e", .runs = {}, .pauses = {}};
+  job.runs = {{TableId{1}, 0, 3, 9, {NodeId{1}, 0}, {NodeId{2}, 1}, 1234}};
+  job.pauses = {absl::Microseconds(5), absl::Microseconds(6), absl::Microseconds(7)};
+  const auto read = MoveJobFromJson(MoveJobToJson(job));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, job);
+  EXPECT_FALSE(MoveJobFromJson("{}").ok());
+  const UnitRecord record{.owner = NodeId{1},
+                          .epoch = UnitEpoch{2},
+                          .committed = MoveId{1},
+                          .move = MoveId{3},
+                          .phase = MovePhase::kOpen,
+                          .source = NodeId{1},
+                          .target = NodeId{2}};
+  EXPECT_EQ(*UnitRecordFromJson(UnitRecordToJson(record)), record);
+  EXPECT_FALSE(UnitRecordFromJson("{\"owner\": 1}").ok());
+}
+
+}  // namespace
+}  // namespace embla

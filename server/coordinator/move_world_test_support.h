@@ -1,0 +1,299 @@
+// A coordinator and nodes that run the protocol of moves, over a network that loses, repeats and
+// reorders: what move_jobs_test.cc drives. Rows are left out: the model checker (tests/model) looks
+// at them.
+#pragma once
+
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/coordinator/coordinator_test_support.h"
+#include "server/coordinator/unit_records.h"
+#include "server/coordinator/unit_tiling.h"
+#include "server/migration/node_step.h"
+
+namespace embla {
+
+class MoveWorld {
+ public:
+  static constexpr std::uint32_t kChunks = 2;
+
+  explicit MoveWorld(unsigned seed) : random_(seed) {}
+
+  CoordinatorHarness& harness() { return c_; }
+  Coordinator& coordinator() { return *c_; }
+
+  NodeId AddNode(const std::string& name) {
+    const NodeId id = c_.Register(name);
+    names_[id] = name;
+    return id;
+  }
+
+  // A row_wise table of 24 units on the nodes that are there.
+  void AddTable(const std::string& name) {
+    std::vector<NodeId> nodes;
+    for (const auto& [id, node_name] : names_) nodes.push_back(id);
+    TableSpec spec = CoordinatorHarness::Spec(name);
+    spec.row_granules = 24;
+    ASSERT_TRUE(
+        c_->StartCreateTable(spec, {.sharding = ShardingType::kRowWise}, {}, c_.now()).ok());
+    for (const NodeId node : nodes) ASSERT_TRUE(c_.Install(node).ok());
+    static_cast<void>(c_.Outcomes());
+    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+      for (const NodeId node : nodes) {
+        if (unit.table != c_->GetPlan()->FindTable(name)->spec.id) continue;
+        const UnitDurable durable = node == owner ? FreshUnit(kChunks) : UnitDurable{};
+        units_[{node, unit}] = Recovered(durable, {}, kChunks);
+      }
+    });
+  }
+
+  // One random thing happens.
+  void Step() {
+    switch (random_() % 16) {
+      case 0:
+        return CoordinatorTick(absl::Milliseconds(random_() % 400));
+      case 1:
+        return NodeTick();
+      case 2:
+        return Update();
+      case 3:
+        return Cover();
+      case 4:
+        if (has_faults_ && random_() % 8 == 0) RestartCoordinator();
+        return;
+      case 5:
+        if (has_faults_ && random_() % 8 == 0) RestartNode();
+        return;
+      default:
+        return Deliver();
+    }
+  }
+  void StopFaults() { has_faults_ = false; }
+
+  // The coordinator is another process, and every node links again.
+  void RestartCoordinator() {
+    c_.Restart();
+    for (const auto& [id, name] : names_) c_.Register(name);
+    TakeEffects();
+  }
+  void TakeEffects() {
+    for (Effect& effect : c_->TakeEffects()) {
+      if (const auto* orders = std::get_if<SendOrders>(&effect)) {
+        for (const UnitOrder& order : orders->orders) Send({}, orders->node, order.unit, order);
+      }
+    }
+  }
+  void CoordinatorTick(absl::Duration step) {
+    c_.Advance(step);
+    for (const auto& [id, name] : names_) {
+      if (!dead_.contains(id)) ASSERT_TRUE(c_.Install(id).ok());
+    }
+    c_->Tick(c_.now());
+    TakeEffects();
+  }
+  void Kill(NodeId node) { dead_.insert(node); }
+  void Revive(NodeId node) {
+    dead_.erase(node);
+    ++incarnation_;
+    c_.Register(names_[node]);
+  }
+  // Every reservation of memory fails from now on, or does not.
+  void RefuseAll(bool refuse) { refuses_ = refuse; }
+
+  // What is true at any time: the plan is valid and agrees with the records, at most one node takes
+  // updates of a unit, and it is the owner by the record.
+  void Check() {
+    const Plan& plan = *c_->GetPlan();
+    ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+      const auto stored = ReadUnit(c_.store(), plan, unit);
+      ASSERT_TRUE(stored.ok()) << stored.status();
+      ASSERT_EQ(stored->record.owner, owner) << KeyOf(unit) << ToString(stored->record);
+      for (const auto& [id, name] : names_) {
+        const UnitUpdate update{.session = SessionId{1}, .seq = UpdateSeq{++seq_}, .chunks = {0}};
+        const auto at = units_.find({id, unit});
+        if (at == units_.end()) continue;
+        const bool takes = CheckUpdate(at->second, update).status == PartStatus::kApplied;
+        ASSERT_TRUE(!takes || id == owner) << name << " takes updates of " << KeyOf(unit);
+      }
+    });
+  }
+  // At rest: the owners have their units, and nobody else has anything.
+  void CheckAtRest() {
+    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+      for (const auto& [id, name] : names_) {
+        const UnitState& state = StateOf(id, unit);
+        EXPECT_EQ(Owns(state), id == owner) << name << " " << KeyOf(unit);
+        EXPECT_FALSE(IsFrozen(state)) << name << " " << KeyOf(unit);
+        EXPECT_FALSE(state.durable.import.has_value()) << name << " " << KeyOf(unit);
+      }
+    });
+  }
+
+  // Until no job runs. False: too many steps.
+  bool RunToEnd(std::uint64_t job, int steps_max) {
+    for (int i = 0; i < steps_max; ++i) {
+      Step();
+      if (i % 50 == 0) Check();
+      if (::testing::Test::HasFatalFailure()) return false;
+      if (IsOver(c_->GetJob(job, c_.now())->job.state)) return true;
+    }
+    return false;
+  }
+  // No job runs: messages that are under way arrive, and who missed a record asks for it.
+  void Settle() {
+    StopFaults();
+    is_settling_ = true;
+    for (int i = 0; i < 20000; ++i) Step();
+  }
+
+  template <typename Visit>
+  void ForEachUnit(const Visit& visit) {
+    const PlanPtr plan = c_->GetPlan();
+    for (const TablePlan& table : plan->tables()) {
+      for (const UnitCut& cut : CutsOf(table)) {
+        for (std::uint32_t granule = 0; granule < cut.owners.size(); ++granule) {
+          visit(UnitId{table.spec.id, granule, cut.column_granule}, cut.owners[granule].node);
+        }
+      }
+    }
+  }
+
+ private:
+  using Body = std::variant<UnitOrder, UnitReport, Pull, Chunk, FinalCut>;
+  struct Message {
+    NodeId from{};  // 0: the coordinator.
+    NodeId to{};
+    UnitId unit;
+    Body body;
+  };
+
+  UnitState& StateOf(NodeId node, const UnitId& unit) {
+    const auto [entry, is_new] = units_.try_emplace({node, unit});
+    if (is_new) entry->second = Recovered({}, {}, kChunks);
+    return entry->second;
+  }
+
+  void Send(NodeId from, NodeId to, const UnitId& unit, Body body) {
+    if (!dead_.contains(to) && messages_.size() < 4000)
+      messages_.push_back({from, to, unit, std::move(body)});
+  }
+
+  void Deliver() {
+    if (messages_.empty()) return;
+    const std::size_t which = random_() % messages_.size();
+    const Message message = messages_[which];
+    const bool repeats = has_faults_ && random_() % 8 == 0;
+    if (!repeats) {
+      messages_[which] = messages_.back();
+      messages_.pop_back();
+    }
+    if (has_faults_ && random_() % 8 == 0) return;
+    if (dead_.contains(message.to) || dead_.contains(message.from)) return;
+    if (message.to == NodeId{}) {
+      const UnitReport reports[] = {std::get<UnitReport>(message.body)};
+      c_->OnMoveReports(message.from, reports, c_.now());
+      return TakeEffects();
+    }
+    std::visit([&](const auto& body) { Receive(message, body); }, message.body);
+  }
+  void Receive(const Message& m, const UnitOrder& order) {
+    if (order.freeze) {
+      On(m.to, m.unit, FreezeEvent{order.record});
+    } else {
+      On(m.to, m.unit, RecordEvent{order.record});
+    }
+  }
+  void Receive(const Message& m, const Pull& pull) { On(m.to, m.unit, PullEvent{m.from, pull}); }
+  void Receive(const Message& m, const Chunk& chunk) { On(m.to, m.unit, ChunkEvent{chunk}); }
+  void Receive(const Message& m, const FinalCut& cut) { On(m.to, m.unit, FinalEvent{cut}); }
+  void Receive(const Message&, const UnitReport&) {}
+
+  void On(NodeId node, const UnitId& unit, const NodeEvent& event) {
+    UnitState& state = StateOf(node, unit);
+    NodeStep step = StepNode({.self = node, .chunks = kChunks}, state, event);
+    state = std::move(step.state);
+    for (const NodeAction& action : step.actions) {
+      std::visit([&](const auto& a) { Do(node, unit, a); }, action);
+    }
+  }
+
+  void Do(NodeId n, const UnitId& unit, const WriteRows& a) { On(n, unit, WrittenEvent{a.lsn}); }
+  void Do(NodeId n, const UnitId& unit, const SendPull& a) { Send(n, a.to, unit, a.pull); }
+  void Do(NodeId n, const UnitId& unit, const SendChunk& a) { Send(n, a.to, unit, a.chunk); }
+  void Do(NodeId n, const UnitId& unit, const SendFinal& a) { Send(n, a.to, unit, a.cut); }
+  void Do(NodeId n, const UnitId& unit, const SendReport& a) {
+    constexpr UnitReport::Kind kKinds[] = {UnitReport::Kind::kCaughtUp, UnitReport::Kind::kSealed,
+                                           UnitReport::Kind::kRefused, UnitReport::Kind::kCovered};
+    Report(n, unit, kKinds[static_cast<int>(a.report.kind)], a.report.move);
+  }
+  void Do(NodeId n, const UnitId& unit, const PutRecord& a) {
+    Report(n, unit, UnitReport::Kind::kAbort, a.desired.move);
+  }
+  void Do(NodeId n, const UnitId& unit, const ReadRecord&) {
+    Report(n, unit, UnitReport::Kind::kReadRecord, {});
+  }
+  void Do(NodeId n, const UnitId& unit, const ReserveImport& a) {
+    On(n, unit, ReservedEvent{a.move, !refuses_});
+  }
+  template <typename Other>
+  void Do(NodeId, const UnitId&, const Other&) {}
+
+  void Report(NodeId node, const UnitId& unit, UnitReport::Kind kind, MoveId move) {
+    Send(node, {}, unit, UnitReport{.unit = unit, .kind = kind, .move = move, .message = ""});
+  }
+
+  std::pair<NodeId, UnitId> Anywhere() {
+    auto entry = units_.begin();
+    std::advance(entry, random_() % units_.size());
+    return entry->first;
+  }
+  void NodeTick() {
+    const auto [node, unit] = Anywhere();
+    if (dead_.contains(node)) return;
+    On(node, unit, embla::NodeTick{});
+    if (StateOf(node, unit).durable.retained != MoveId{0}) {
+      Report(node, unit, UnitReport::Kind::kReadRecord, {});
+    }
+    if (is_settling_ || (has_faults_ && random_() % 8 == 0)) On(node, unit, FreezeDeadline{});
+  }
+  void Update() {
+    const auto [node, unit] = Anywhere();
+    const UpdateSeq seq{++seq_};
+    On(node, unit,
+       UnitUpdate{.session = SessionId{1},
+                  .seq = seq,
+                  .first_incomplete = seq,
+                  .epoch = {},
+                  .chunks = {static_cast<std::uint32_t>(random_() % kChunks)}});
+  }
+  void Cover() {
+    const auto [node, unit] = Anywhere();
+    if (!dead_.contains(node)) On(node, unit, CoveredEvent{});
+  }
+  void RestartNode() {
+    const auto [node, unit] = Anywhere();
+    for (auto& [at, state] : units_) {
+      if (at.first == node) state = Recovered(state.durable, {}, kChunks);
+    }
+  }
+
+  std::mt19937 random_;
+  CoordinatorHarness c_;
+  std::map<NodeId, std::string> names_;
+  std::set<NodeId> dead_;
+  std::map<std::pair<NodeId, UnitId>, UnitState> units_;
+  std::vector<Message> messages_;
+  bool has_faults_ = true;
+  bool refuses_ = false;
+  bool is_settling_ = false;
+  std::uint64_t seq_ = 0;
+  std::uint64_t incarnation_ = 1;
+};
+
+}  // namespace embla

@@ -1,0 +1,335 @@
+#include "server/coordinator/unit_driver.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/coordinator/move_plan.h"
+#include "server/coordinator/unit_records.h"
+
+namespace embla {
+namespace {
+
+// Records of one commit: with the plan's own writes it stays below kStateCommitOpsMax.
+constexpr std::size_t kPutsMax = 60;
+
+bool IsCommit(const PutToStore& put) { return put.desired.owner != put.expected.owner; }
+
+// The first units of `puts`, at most kPutsMax and all of one table, taken out of it.
+std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts) {
+  std::map<UnitId, PutToStore> batch;
+  const TableId table = puts.begin()->first.table;
+  while (!puts.empty() && batch.size() < kPutsMax && puts.begin()->first.table == table) {
+    batch.insert(puts.extract(puts.begin()));
+  }
+  return batch;
+}
+
+}  // namespace
+
+UnitDriver::UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options)
+    : store_(store), cluster_(cluster), options_(options) {}
+
+absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now) {
+  now_ = now;
+  EMBLA_ASSIGN_OR_RETURN(const StoredUnit stored, ReadUnit(store_, *cluster_.plan(), unit));
+  OpenUnit& open = open_[unit];
+  open.way = way;
+  open.revision = stored.revision;
+  open.state.record = stored.record;
+  open.progressed = now;
+  open.told = now;
+  const MovePhase phase = stored.record.phase;
+  if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
+    open.move = stored.record.move;
+    Step(unit, open, CoordinatorTick{});
+  } else {
+    Step(unit, open, StartMove{way.to.node});
+  }
+  return absl::OkStatus();
+}
+
+void UnitDriver::Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent& event) {
+  CoordinatorStep step = StepCoordinator(std::move(open.state), event);
+  open.state = std::move(step.state);
+  const UnitRecord& record = open.state.record;
+  if (record.phase == MovePhase::kOpen && record.target == open.way.to.node)
+    open.move = record.move;
+  for (const CoordinatorAction& action : step.actions) {
+    if (const auto* put = std::get_if<PutToStore>(&action)) {
+      AddPut(unit, *put, now_);
+    } else if (const auto* tell = std::get_if<TellRecord>(&action)) {
+      Tell(tell->to, unit, tell->record, open.way, false);
+    } else if (const auto* freeze = std::get_if<TellFreeze>(&action)) {
+      open.is_frozen = true;
+      Tell(freeze->to, unit, freeze->record, open.way, true);
+    } else {
+      Read(unit, open);
+    }
+  }
+}
+
+void UnitDriver::Read(const UnitId& unit, OpenUnit& open) {
+  const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
+  if (!stored.ok()) {
+    LogError("coordinator", "cannot read the record of a unit: ", Message(stored.status()));
+    return;
+  }
+  open.revision = stored->revision;
+  Step(unit, open, StoredRecord{stored->record});
+}
+
+void UnitDriver::AddPut(const UnitId& unit, const PutToStore& put, absl::Time now) {
+  if (!IsCommit(put)) {
+    commits_.erase(unit);
+    puts_.insert_or_assign(unit, put);
+  } else if (!puts_.contains(unit)) {
+    if (commits_.empty()) commits_since_ = now;
+    commits_.insert_or_assign(unit, put);
+  }
+}
+
+void UnitDriver::Tell(NodeId node, const UnitId& unit, const UnitRecord& record, const Way& way,
+                      bool freeze) {
+  const auto address = [this](NodeId id) {
+    const NodeSpec* const spec = cluster_.plan()->FindNode(id);
+    return spec == nullptr ? std::string() : spec->address;
+  };
+  orders_[node].push_back({.unit = unit,
+                           .record = record,
+                           .freeze = freeze,
+                           .target_device = way.to.index,
+                           .run = way.run,
+                           .source_address = address(record.source),
+                           .target_address = address(record.target)});
+}
+
+void UnitDriver::Abort(const UnitId& unit, OpenUnit& open, const std::string& reason) {
+  if (open.state.record.phase != MovePhase::kOpen) return;
+  open.reason = reason;
+  Step(unit, open, CancelMove{});
+}
+
+void UnitDriver::CancelAll(const std::string& reason) {
+  std::erase_if(open_, [this](const auto& entry) {
+    if (entry.second.move != MoveId{0}) return false;
+    puts_.erase(entry.first);
+    return true;
+  });
+  for (auto& [unit, open] : open_) Abort(unit, open, reason);
+}
+
+bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const {
+  switch (report.kind) {
+    case UnitReport::Kind::kCaughtUp:
+    case UnitReport::Kind::kAbort:
+      return node == record.source;
+    case UnitReport::Kind::kSealed:
+      return node == record.target;
+    case UnitReport::Kind::kRefused:
+      return node == record.target || node == record.source;
+    case UnitReport::Kind::kCovered:
+      return node == record.owner;
+    case UnitReport::Kind::kReadRecord:
+    case UnitReport::Kind::kProgress:
+      return true;
+  }
+  return false;
+}
+
+void UnitDriver::OnReport(NodeId node, const UnitReport& report, absl::Time now) {
+  now_ = now;
+  if (report.kind == UnitReport::Kind::kReadRecord) return AnswerReader(node, report.unit);
+  const auto entry = open_.find(report.unit);
+  const bool is_of_open = entry != open_.end() && report.move == entry->second.state.record.move;
+  if (is_of_open && IsSentBy(node, report, entry->second.state.record)) {
+    Carry(node, entry->second, report, now);
+  } else if (report.kind != UnitReport::Kind::kProgress) {
+    TellEnds(report.unit);
+  }
+}
+
+void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, absl::Time now) {
+  const UnitId& unit = report.unit;
+  const auto fact = [&](ReportKind kind) {
+    Step(unit, open, ReportEvent{{.kind = kind, .move = report.move}});
+  };
+  switch (report.kind) {
+    case UnitReport::Kind::kCaughtUp:
+      if (!open.is_frozen) open.progressed = now;
+      return fact(ReportKind::kCaughtUp);
+    case UnitReport::Kind::kSealed:
+      return fact(ReportKind::kSealed);
+    case UnitReport::Kind::kCovered:
+      return fact(ReportKind::kCovered);
+    case UnitReport::Kind::kRefused:
+      open.reason = report.message.empty() ? absl::StrCat("node ", ToInt(node), " refused it")
+                                           : report.message;
+      return fact(ReportKind::kRefused);
+    case UnitReport::Kind::kAbort:
+      return Abort(unit, open, report.message.empty() ? "the source gave it up" : report.message);
+    case UnitReport::Kind::kProgress:
+      if (report.bytes_sent <= open.bytes_sent) return;
+      open.bytes_sent = report.bytes_sent;
+      open.progressed = now;
+      return;
+    case UnitReport::Kind::kReadRecord:
+      return;
+  }
+}
+
+void UnitDriver::AnswerReader(NodeId node, const UnitId& unit) {
+  const auto entry = open_.find(unit);
+  const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
+  if (!stored.ok()) return;  // Of a table that was dropped.
+  const Way way = entry == open_.end() ? Way{} : entry->second.way;
+  Tell(node, unit, stored->record, way, false);
+}
+
+// Whoever still works on a move that is over has missed its end.
+void UnitDriver::TellEnds(const UnitId& unit) {
+  const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
+  if (!stored.ok() || stored->record.move == MoveId{0}) return;
+  AnswerReader(stored->record.source, unit);
+  AnswerReader(stored->record.target, unit);
+}
+
+void UnitDriver::Tick(absl::Time now) {
+  now_ = now;
+  for (auto& [unit, open] : open_) {
+    const bool both_live = cluster_.IsLive(open.way.from.node) && cluster_.IsLive(open.way.to.node);
+    if (!both_live) open.progressed = now;  // A dead node is waited for.
+    if (now - open.progressed > options_.stall_after) {
+      Abort(unit, open,
+            absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_after)));
+    }
+    if (now - open.told < options_.repeat_after) continue;
+    open.told = now;
+    if (open.move == MoveId{0}) {
+      Step(unit, open, StartMove{open.way.to.node});
+    } else {
+      Step(unit, open, CoordinatorTick{});
+    }
+  }
+}
+
+void UnitDriver::Flush(const std::string& cause, absl::Time now) {
+  now_ = now;
+  while (!puts_.empty()) WritePuts(TakeBatch(puts_));
+  const bool is_due =
+      commits_.size() >= frozen_count() || now - commits_since_ >= options_.commit_linger;
+  if (!is_due) return;
+  Puts commits = std::exchange(commits_, {});
+  while (!commits.empty()) WriteCommits(TakeBatch(commits), cause, now);
+}
+
+void UnitDriver::WritePuts(const Puts& puts) {
+  std::vector<StateCompare> compares;
+  std::vector<StateWrite> writes;
+  for (const auto& [unit, put] : puts) {
+    compares.push_back({KeyOf(unit), open_.at(unit).revision});
+    writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
+  }
+  AfterWrite(puts, store_.Commit(compares, writes));
+}
+
+void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, absl::Time now) {
+  const TableId id = commits.begin()->first.table;
+  const TablePlan* const table = cluster_.plan()->FindTable(id);
+  if (table == nullptr) return;
+  PlanEdit edit{.table = *table,
+                .cause = absl::StrCat(commits.size(), " units of table ", table->spec.name,
+                                      " moved by ", cause),
+                .at = now};
+  std::vector<MoveRun> runs;
+  for (const auto& [unit, put] : commits) {
+    const OpenUnit& open = open_.at(unit);
+    edit.compares.push_back({KeyOf(unit), open.revision});
+    edit.writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
+    runs.push_back({.table = id,
+                    .column_granule = unit.column_granule,
+                    .granule_begin = unit.row_granule,
+                    .granule_end = unit.row_granule + 1,
+                    .from = open.way.from,
+                    .to = open.way.to});
+  }
+  edit.table->replicas[0] = TilingAfter(*table, runs);
+  AfterWrite(commits, cluster_.PutPlan(std::move(edit)));
+}
+
+void UnitDriver::AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written) {
+  if (!written.ok()) {  // What led to the puts is said again.
+    LogWarning("coordinator",
+               "cannot write records of units, tried again: ", Message(written.status()));
+  }
+  for (const auto& [unit, put] : puts) {
+    OpenUnit& open = open_.at(unit);
+    if (written.ok()) {
+      open.revision = *written;
+      open.progressed = now_;
+      open.told = now_;
+      Step(unit, open, StoredRecord{put.desired});
+    } else if (absl::IsAborted(written.status())) {
+      Read(unit, open);
+    }
+  }
+}
+
+std::vector<UnitDriver::Ended> UnitDriver::TakeEnded() {
+  std::vector<Ended> ended;
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    const OpenUnit& open = entry->second;
+    const UnitRecord& record = open.state.record;
+    const bool moved = record.phase == MovePhase::kNone && record.owner == open.way.to.node;
+    const bool aborted =
+        record.phase == MovePhase::kAborted && record.move == open.move && open.move != MoveId{0};
+    if (!moved && !aborted) {
+      ++entry;
+      continue;
+    }
+    ended.push_back({entry->first, moved, open.reason});
+    puts_.erase(entry->first);
+    commits_.erase(entry->first);
+    entry = open_.erase(entry);
+  }
+  return ended;
+}
+
+std::map<NodeId, std::vector<UnitOrder>> UnitDriver::TakeOrders(std::uint64_t bytes_per_second) {
+  for (auto& [node, orders] : orders_) {
+    for (UnitOrder& order : orders) order.bytes_per_second = bytes_per_second;
+  }
+  return std::exchange(orders_, {});
+}
+
+std::uint64_t UnitDriver::frozen_count() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
+    return entry.second.is_frozen && entry.second.state.record.phase == MovePhase::kOpen;
+  }));
+}
+
+std::string UnitDriver::WaitsFor(absl::Time now) const {
+  for (const auto& [unit, open] : open_) {
+    for (const NodeId id : {open.way.from.node, open.way.to.node}) {
+      const NodeSpec* const node = cluster_.plan()->FindNode(id);
+      if (node == nullptr) continue;
+      if (!cluster_.IsLive(id)) {
+        return absl::StrCat("waits for node ", node->name, " at ", node->address,
+                            ", which is down");
+      }
+      const bool covers =
+          open.state.record.phase == MovePhase::kCommitted && id == open.way.to.node;
+      if (covers && now - open.progressed > options_.stall_after) {
+        return absl::StrCat("waits for node ", node->name,
+                            " to say that what it took over is covered");
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace embla

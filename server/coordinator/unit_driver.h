@@ -1,0 +1,120 @@
+// Drives the moves of units that are open: StepCoordinator for each, its puts gathered into few
+// commits, its orders into few messages.
+//
+// - A unit's record is the only arbiter. Whatever is forgotten here is told again by the two ends,
+//   and everything that is told is repeated until the record changes.
+// - A move commits together with the new tiling of its table, in one commit of the store, so the
+//   plan and the records never disagree. Sealed units wait a moment for each other: each commit is
+//   a new version of the plan for every client.
+// Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+#include "server/coordinator/state_records.h"
+#include "server/migration/coordinator_step.h"
+#include "server/migration/move_orders.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+// The cluster as moves see it.
+class MoveCluster {
+ public:
+  virtual ~MoveCluster() = default;
+  virtual PlanPtr plan() const = 0;
+  virtual bool IsLive(NodeId node) const = 0;
+  // Makes `edit` the next plan. The revision is that of everything written. Errors as
+  // StateStore::Commit.
+  virtual absl::StatusOr<Revision> PutPlan(PlanEdit edit) = 0;
+};
+
+struct UnitDriverOptions {
+  absl::Duration repeat_after = absl::Seconds(1);         // What was told and had no effect.
+  absl::Duration stall_after = absl::Seconds(30);         // A move without progress is aborted.
+  absl::Duration commit_linger = absl::Milliseconds(20);  // Of a sealed unit, for others.
+};
+
+class UnitDriver {
+ public:
+  // Where a unit goes, and the rows that the target's device has in the end.
+  struct Way {
+    DeviceId from;
+    DeviceId to;
+    RowRun run;
+  };
+  struct Ended {
+    UnitId unit;
+    bool moved = false;
+    std::string reason;  // Why not.
+  };
+
+  // Both are not owned and outlive this object.
+  UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
+
+  // Begins a move, or goes on with the one that the record tells of. DataLoss, NotFound.
+  absl::Status Open(const UnitId& unit, const Way& way, absl::Time now);
+  // Aborts all moves that have not committed.
+  void CancelAll(const std::string& reason);
+  void OnReport(NodeId node, const UnitReport& report, absl::Time now);
+  // Repeats what may have been lost, aborts what does not get on.
+  void Tick(absl::Time now);
+  // Writes the store. `cause` goes into the history of the plan.
+  void Flush(const std::string& cause, absl::Time now);
+
+  // Moves that are over since the last call.
+  std::vector<Ended> TakeEnded();
+  std::map<NodeId, std::vector<UnitOrder>> TakeOrders(std::uint64_t bytes_per_second);
+
+  std::size_t open_count() const { return open_.size(); }
+  std::uint64_t frozen_count() const;
+  // Sealed units wait to be committed: call Flush soon.
+  bool wants_flush() const { return !commits_.empty(); }
+  // What the oldest trouble waits for, in words; empty: nothing.
+  std::string WaitsFor(absl::Time now) const;
+
+ private:
+  struct OpenUnit {
+    Way way;
+    CoordinatedUnit state;
+    Revision revision{};     // Of state.record.
+    MoveId move{0};          // Once it is in the store.
+    absl::Time progressed;   // The last sign that the move gets on.
+    absl::Time told;         // When the ends were last told.
+    bool is_frozen = false;  // The source was told to freeze.
+    std::uint64_t bytes_sent = 0;
+    std::string reason;  // Why it is aborted, if it is.
+  };
+  using Puts = std::map<UnitId, PutToStore>;
+
+  void Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent& event);
+  void Read(const UnitId& unit, OpenUnit& open);
+  void AddPut(const UnitId& unit, const PutToStore& put, absl::Time now);
+  void Tell(NodeId node, const UnitId& unit, const UnitRecord& record, const Way& way, bool freeze);
+  void Abort(const UnitId& unit, OpenUnit& open, const std::string& reason);
+  bool IsSentBy(NodeId node, const UnitReport& report, const UnitRecord& record) const;
+  void Carry(NodeId node, OpenUnit& open, const UnitReport& report, absl::Time now);
+  void AnswerReader(NodeId node, const UnitId& unit);
+  void TellEnds(const UnitId& unit);
+  void WritePuts(const Puts& puts);
+  void WriteCommits(const Puts& commits, const std::string& cause, absl::Time now);
+  void AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written);
+
+  StateStore& store_;     // Not owned; outlives this object.
+  MoveCluster& cluster_;  // Not owned; outlives this object.
+  const UnitDriverOptions options_;
+  absl::Time now_;  // Of the call that runs.
+  std::map<UnitId, OpenUnit> open_;
+  Puts puts_;
+  Puts commits_;
+  absl::Time commits_since_;
+  std::map<NodeId, std::vector<UnitOrder>> orders_;
+};
+
+}  // namespace embla
