@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/convert.h"
 #include "kernels/initialize.h"
 
 namespace embla {
@@ -28,7 +29,8 @@ struct ArenaSizes {
   std::size_t weights;
   std::size_t row_state;
   std::size_t element_state;
-  std::size_t total() const { return weights + row_state + element_state; }
+  std::size_t id_map;  // Of ZCH tables: the map's owner allocates it, the grant is here.
+  std::size_t total() const { return weights + row_state + element_state + id_map; }
 };
 
 ArenaSizes SizesOf(const TableSpec& spec, const Slice& slice) {
@@ -36,7 +38,8 @@ ArenaSizes SizesOf(const TableSpec& spec, const Slice& slice) {
   const auto rule = optimizer.step_parameters().rule;
   const auto rows = static_cast<std::size_t>(slice.rows());
   return {rows * WeightStride(spec, slice), rows * kernels::RowStateFloats(rule) * sizeof(float),
-          rows * kernels::ElementStateArrays(rule) * slice.columns() * sizeof(float)};
+          rows * kernels::ElementStateArrays(rule) * slice.columns() * sizeof(float),
+          spec.zch.has_value() ? rows * static_cast<std::size_t>(zch::kBytesPerSlot) : 0};
 }
 
 kernels::InitParameters InitParametersOf(const TableSpec& spec) {
@@ -255,6 +258,42 @@ absl::Status HostRowStore::ResetRows(std::uint32_t first, std::uint32_t count) {
                                     optimizer_.initial_element_state());
                       }
                     });
+  return absl::OkStatus();
+}
+
+absl::Status HostRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
+                                       std::span<const RowId> ids) {
+  EMBLA_CHECK(slots.size() == ids.size());
+  const auto rule = optimizer_.step_parameters().rule;
+  const std::size_t element_floats =
+      std::size_t{kernels::ElementStateArrays(rule)} * columns_.size();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::uint32_t slot = slots[i];
+    EMBLA_CHECK(slot < slots_);
+    kernels::MutableRows row = rows_.weights;
+    row.base = arenas_.weights.data() + std::size_t{slot} * row.stride_bytes;
+    kernels::Initialize(init_, {row, ToInt(ids[i]), rows_.column_begin}, 0, 1);
+    if (kernels::RowStateFloats(rule) != 0) rows_.row_state[slot] = optimizer_.initial_row_state();
+    if (element_floats == 0) continue;
+    std::fill_n(rows_.element_state + std::size_t{slot} * element_floats, element_floats,
+                optimizer_.initial_element_state());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostRowStore::GatherInitial(std::span<const RowId> ids, ColumnRange columns,
+                                         const kernels::Output& out) const {
+  kernels::MutableRows row{nullptr, rows_.weights.stride_bytes, columns.size(),
+                           rows_.weights.element};
+  std::vector<std::byte> initial(row.stride_bytes);
+  row.base = initial.data();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    kernels::Initialize(init_, {row, ToInt(ids[i]), columns.begin}, 0, 1);
+    kernels::Convert(
+        {initial.data(), row.stride_bytes, row.element},
+        {static_cast<std::byte*>(out.base) + i * out.stride_bytes, out.stride_bytes, out.element},
+        1, columns.size());
+  }
   return absl::OkStatus();
 }
 

@@ -36,7 +36,7 @@ class HostRowStore final : public RowStore {
                                                               MemoryBudget& budget,
                                                               ThreadPool& pool);
 
-  // Bytes that Create would take from the budget.
+  // Bytes that Create would take from the budget; of a ZCH table, also those of the ids' map.
   static std::size_t BytesNeeded(const TableSpec& spec, const Slice& slice);
 
   absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
@@ -50,6 +50,10 @@ class HostRowStore final : public RowStore {
   absl::Status WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                          const ConstRowImages& images) override;
   absl::Status ResetRows(std::uint32_t first, std::uint32_t count) override;
+  absl::Status ResetRowsTo(std::span<const std::uint32_t> slots,
+                           std::span<const RowId> ids) override;
+  absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
+                             const kernels::Output& out) const override;
 
   std::uint32_t slots() const override { return slots_; }
   ColumnRange columns() const override { return columns_; }

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "core/base/ids.h"
 #include "core/plan/table_spec.h"
 #include "kernels/lookup.h"
 #include "kernels/row_kernels.h"
@@ -83,6 +84,14 @@ class RowStore {
 
   // Makes slots [first, first + count) what they were at creation: initial weights and state.
   virtual absl::Status ResetRows(std::uint32_t first, std::uint32_t count) = 0;
+
+  // Makes slots[i] the row that `ids[i]` begins with: initial state, and the initial weights of a
+  // table's row of that number, which may be any. Requires: equal sizes; slots are unique.
+  virtual absl::Status ResetRowsTo(std::span<const std::uint32_t> slots,
+                                   std::span<const RowId> ids) = 0;
+  // Output row i = columns `columns` of the row that ids[i] begins with; reads no slot.
+  virtual absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
+                                     const kernels::Output& out) const = 0;
 
   virtual std::uint32_t slots() const = 0;
   virtual ColumnRange columns() const = 0;

@@ -231,6 +231,38 @@ TYPED_TEST_P(RowStoreConformance, ResetRowsAreAsAtCreation) {
   });
 }
 
+TYPED_TEST_P(RowStoreConformance, RowsResetToIdsAreTheirInitialRows) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto fresh = this->Make(spec);
+    const auto store = this->Make(spec);
+    Train(*store, spec, 0, 8);
+    const std::vector<std::uint32_t> slots = {7, 3, 899};
+    const std::vector<RowId> ids = {RowId{0}, RowId{899}, RowId{3}};
+    ASSERT_TRUE(store->ResetRowsTo(slots, ids).ok());
+    EXPECT_EQ(Read(*store, slots, {0, 24}),
+              Read(*fresh, std::vector<std::uint32_t>{0, 899, 3}, {0, 24}));
+  });
+}
+
+TYPED_TEST_P(RowStoreConformance, InitialRowsOfAnyIdAreThoseThatItIsResetTo) {
+  this->ForEverySpec([&](const TableSpec& spec) {
+    const auto store = this->Make(spec);
+    const std::vector<std::uint32_t> slots = {0, 1, 2, 3};
+    const std::vector<RowId> ids = {RowId{-1}, RowId{INT64_MIN}, RowId{INT64_MAX}, RowId{5}};
+    ASSERT_TRUE(store->ResetRowsTo(slots, ids).ok());
+    const ColumnRange columns{4, 23};
+    std::vector<float> stored(slots.size() * columns.size());
+    std::vector<float> initial(stored.size());
+    const std::size_t stride = columns.size() * sizeof(float);
+    ASSERT_TRUE(
+        store->Gather(slots, columns, {stored.data(), stride, kernels::Element::kFloat32}).ok());
+    ASSERT_TRUE(
+        store->GatherInitial(ids, columns, {initial.data(), stride, kernels::Element::kFloat32})
+            .ok());
+    EXPECT_EQ(initial, stored);
+  });
+}
+
 TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
   TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kBFloat16);
   const auto changed = this->Make(spec);
@@ -250,6 +282,8 @@ REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,
                             AnyCutHasTheRowsOfTheWholeAtCreationAndAfterTraining,
                             GatherGivesTheStoredWeightsInEveryWireFormat, PoolSumsBagsOfAnyLength,
                             EmptyBatchesDoNothing, WrittenRowsAreTheReadOnesAndTrainOnAlike,
-                            ResetRowsAreAsAtCreation, SetOptimizerActsOnTheNextStepAndKeepsTheKind);
+                            ResetRowsAreAsAtCreation, RowsResetToIdsAreTheirInitialRows,
+                            InitialRowsOfAnyIdAreThoseThatItIsResetTo,
+                            SetOptimizerActsOnTheNextStepAndKeepsTheKind);
 
 }  // namespace embla

@@ -202,6 +202,18 @@ Explanation SlotMap::Explain(RowId id) const {
   return explanation;
 }
 
+std::optional<RowId> SlotMap::IdAt(ZchSlot slot) const {
+  const auto number = static_cast<std::uint64_t>(slot);
+  const std::uint64_t group = number / kLanes;
+  EMBLA_CHECK(group / groups_.groups_per_bucket() < options_.buckets);
+  if (!groups_.Holds(static_cast<std::uint32_t>(group / groups_.groups_per_bucket()))) {
+    return std::nullopt;
+  }
+  const SlotGroup& lanes = *groups_.At(group);
+  if (lanes.tags[number % kLanes] == 0) return std::nullopt;
+  return RowId{lanes.ids[number % kLanes]};
+}
+
 Statistics SlotMap::statistics() const {
   Statistics statistics = statistics_;
   statistics.read_hits = read_hits_.load(std::memory_order_relaxed);

@@ -97,6 +97,8 @@ class SlotMap {
   absl::Status ImportBucket(std::span<const std::byte> block);
 
   Explanation Explain(RowId id) const;
+  // Whose slot it is; none: nobody's, or its bucket is not here. Requires: a slot of the table.
+  std::optional<RowId> IdAt(ZchSlot slot) const;
   Statistics statistics() const;
   // Reads every group.
   Survey TakeSurvey(std::uint64_t step) const;
