@@ -77,6 +77,28 @@ inline constexpr MetricInfo kTableBytes{"embla_table_bytes",
                                         "Memory of a table's slices on a device, optimizer state "
                                         "included.",
                                         {"table", "device"}};
+inline constexpr MetricInfo kZchHits{"embla_zch_hits_total",
+                                     kCounter,
+                                     "Ids of lookups and updates that had a row.",
+                                     {"table", "device"}};
+inline constexpr MetricInfo kZchUnseen{
+    "embla_zch_unseen_total", kCounter, "Ids of lookups that had no row.", {"table", "device"}};
+inline constexpr MetricInfo kZchInserts{
+    "embla_zch_inserts_total", kCounter, "Ids that got a row.", {"table", "device"}};
+inline constexpr MetricInfo kZchResidents{"embla_zch_residents",
+                                          kGauge,
+                                          "Rows that belong to an id; of embla_table_rows.",
+                                          {"table", "device"}};
+inline constexpr MetricInfo kZchEvictions{
+    "embla_zch_evictions_total",
+    kCounter,
+    "Ids that lost their row: replaced, expired, idle or removed.",
+    {"table", "reason"}};
+inline constexpr MetricInfo kZchRejections{
+    "embla_zch_rejections_total",
+    kCounter,
+    "Ids of updates that got no row, their gradients dropped: not_admitted or full.",
+    {"table", "reason"}};
 inline constexpr MetricInfo kReplicationLag{"embla_replication_lag_updates",
                                             kGauge,
                                             "Updates of a replicated table not yet on every node.",

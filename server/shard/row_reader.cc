@@ -23,8 +23,7 @@ absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Create(std::shared_ptr<Tab
     return absl::OutOfRangeError(absl::StrCat("table ", shard->name(), " has rows 0 to ",
                                               shard->rows() - 1, ", got id ", ToInt(row)));
   }
-  std::unique_ptr<RowReader> reader(
-      new RowReader(std::move(shard), query.with_state, executors, pool));
+  std::unique_ptr<RowReader> reader(new RowReader(std::move(shard), query, executors, pool));
   for (std::uint32_t d = 0; d < executors.devices(); ++d) {
     if (!reader->shard_->devices().Has(d)) continue;
     for (std::size_t s = 0; s < reader->shard_->slices(d).size(); ++s)
@@ -43,8 +42,9 @@ void RowReader::Add(const TableSpec& spec, const ShardNode::RowsQuery& query, st
     rows.end_row = std::min(query.row_end, own.slice.row_end);
   }
   std::copy_if(query.row_ids.begin(), query.row_ids.end(), std::back_inserter(rows.rows),
-               [&](RowId row) {
-                 return ToInt(row) >= own.slice.row_begin && ToInt(row) < own.slice.row_end;
+               [&](RowId id) {
+                 const std::int64_t row = shard_->id_rows().RowOf(id);
+                 return row >= own.slice.row_begin && row < own.slice.row_end;
                });
   slices_.push_back(std::move(rows));
 }
@@ -59,9 +59,26 @@ std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
   return rows;
 }
 
+void RowReader::FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const {
+  if (by_id_) {
+    std::erase_if(rows, [&](RowId id) { return !own.ids->SlotOf(id).has_value(); });
+    return;
+  }
+  std::vector<RowId> ids;
+  for (const RowId row : rows) {
+    const std::optional<RowId> id = own.ids->IdAt(ToInt(row));
+    if (id.has_value()) ids.push_back(*id);
+  }
+  rows = std::move(ids);
+}
+
 absl::StatusOr<std::optional<Buffer>> RowReader::Encode(const OwnSlice& own,
                                                         std::vector<RowId> rows) {
-  std::erase_if(rows, [&](RowId row) { return !own.present.Contains(ToInt(row)); });
+  if (own.ids != nullptr) {
+    FindResidents(own, rows);
+  } else {
+    std::erase_if(rows, [&](RowId row) { return !own.present.Contains(ToInt(row)); });
+  }
   if (rows.empty()) return std::nullopt;
   absl::StatusOr<Buffer> block = EncodeRows(*shard_, own, rows, with_state_, &pool_);
   if (!block.ok()) return block.status();

@@ -38,17 +38,24 @@ class RowReader final : public RowSource {
     std::size_t next = 0;
   };
 
-  RowReader(std::shared_ptr<TableShard> shard, bool with_state, DeviceExecutors& executors,
-            BufferPool& pool)
-      : shard_(std::move(shard)), with_state_(with_state), executors_(executors), pool_(pool) {}
+  RowReader(std::shared_ptr<TableShard> shard, const ShardNode::RowsQuery& query,
+            DeviceExecutors& executors, BufferPool& pool)
+      : shard_(std::move(shard)),
+        with_state_(query.with_state),
+        by_id_(!query.row_ids.empty()),
+        executors_(executors),
+        pool_(pool) {}
   void Add(const TableSpec& spec, const ShardNode::RowsQuery& query, std::uint32_t device,
            std::size_t slice);
   static std::vector<RowId> TakeRows(SliceRows& slice);
   // Those of `rows` that are here; nothing if none is. On the slice's device.
   absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, std::vector<RowId> rows);
+  // The same of a ZCH table: `rows` are rows of a range, or ids; the block has ids.
+  void FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const;
 
   const std::shared_ptr<TableShard> shard_;
   const bool with_state_;
+  const bool by_id_;  // A query of row ids, not of a range.
   DeviceExecutors& executors_;
   BufferPool& pool_;
   std::vector<SliceRows> slices_;

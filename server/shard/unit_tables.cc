@@ -39,6 +39,10 @@ const Slice* SliceOf(const TablePlan& plan, std::int64_t row, std::uint32_t colu
 }
 
 absl::Status CheckMovable(const TablePlan& plan) {
+  if (plan.spec.zch.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("units of table ", plan.spec.name, " cannot move: it is a zch table"));
+  }
   if (!plan.replicated() && !plan.grouped()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("units of table ", plan.spec.name, " cannot move: it is ",

@@ -17,6 +17,18 @@
 
 namespace embla {
 
+// The ids that a ZCH table's slice has, on their way to slots. Empty for other tables.
+struct HashedIds {
+  std::vector<RowId> ids;
+  ZchPlaces places;
+  absl::Status status;  // Of finding them.
+
+  // Makes room for ids, or forgets what was there.
+  void Reset(const OwnSlice& own, std::size_t ids_max);
+  // Replaces `slots` by those of the first `found` ids.
+  void FindIn(const OwnSlice& own, std::size_t found, std::vector<std::uint32_t>& slots);
+};
+
 // The ids of an unpooled part that one slice has.
 class RowSelection {
  public:
@@ -29,10 +41,13 @@ class RowSelection {
   absl::Status Gather(ColumnRange columns, const kernels::Output& out);
 
  private:
-  template <typename Has>
-  void SelectIf(std::span<const RowId> ids, const Slice& slice, const Has& has);
+  template <typename Has, typename Take>
+  void SelectIf(std::span<const RowId> ids, const Has& has, const Take& take);
+  absl::Status GatherSlots(ColumnRange columns, const kernels::Output& out);
+  absl::Status GatherInitial(ColumnRange columns, const kernels::Output& out);
 
   const RowStore* store_ = nullptr;
+  HashedIds hashed_;  // ZCH tables only.
   bool all_ = false;  // Every id: positions_ is not needed.
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint32_t> positions_;  // Of slots_, ascending.
@@ -50,10 +65,18 @@ class BagSelection {
   absl::Status PoolNext(std::size_t count, ColumnRange columns, const kernels::Output& out);
 
  private:
-  template <typename Has>
-  void SelectIf(const LookupPart& part, const Slice& slice, const Has& has);
+  template <typename Has, typename Take>
+  void SelectIf(const LookupPart& part, const Has& has, const Take& take);
+  // Of bags with ids that read initial rows: all rows side by side first.
+  absl::Status PoolStaged(const kernels::Bags& bags, ColumnRange columns,
+                          const kernels::Output& out);
+  // Rows [first, first + count) of the selected slots, fp32, to staged_.
+  absl::Status Stage(std::size_t first, std::size_t count, ColumnRange columns);
 
   const RowStore* store_ = nullptr;
+  HashedIds hashed_;                      // ZCH tables only, like
+  std::vector<float> staged_;             // these.
+  std::vector<std::uint32_t> positions_;  // 0, 1, 2, ...
   std::vector<std::uint32_t> slots_;
   std::vector<std::uint32_t> lengths_;
   std::vector<float> weights_;  // Empty, or one per slot.

@@ -13,6 +13,7 @@
 #include "core/plan/plan.h"
 #include "server/storage/row_store.h"
 #include "server/table/row_intervals.h"
+#include "server/table/zch_ids.h"
 
 namespace embla {
 
@@ -22,6 +23,7 @@ struct OwnSlice {
 
   const Slice slice;
   std::unique_ptr<RowStore> store;  // Null when no row is present or staged any more.
+  std::unique_ptr<ZchIds> ids;      // Of ZCH tables: whose the rows are.
   RowIntervals present;             // What requests find.
   RowIntervals staged;              // Has memory, and rows are being copied in.
   // Set when the store goes, for good; the next layout leaves the slice out. Relaxed: to see it
@@ -46,13 +48,18 @@ struct OwnSlice {
   }
 };
 
-// Calls `use` with a predicate: whether a row, any number, is present. Where all rows of the slice
-// are, it is one comparison.
+// Calls `use` with a predicate: whether the row of an id, any number, is present; of a ZCH table,
+// whether its bucket is. Where all rows of the slice are, it is one comparison.
 template <typename Use>
 void WithPresence(const OwnSlice& own, const Use& use) {
   const auto begin = static_cast<std::uint64_t>(own.slice.row_begin);
   const auto rows = static_cast<std::uint64_t>(own.slice.rows());
-  if (own.whole()) {
+  if (own.ids != nullptr) {
+    const IdRows id_rows = own.ids->id_rows();
+    use([&own, id_rows](std::int64_t id) {
+      return own.present.Contains(id_rows.RowOf(RowId{id}));
+    });
+  } else if (own.whole()) {
     use([begin, rows](std::int64_t row) { return static_cast<std::uint64_t>(row) - begin < rows; });
   } else {
     use([&own](std::int64_t row) { return own.present.Contains(row); });

@@ -73,7 +73,9 @@ absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
   std::vector<std::uint32_t> slots;
   slots.reserve(rows.size());
   for (const RowId row : rows) {
-    slots.push_back(static_cast<std::uint32_t>(ToInt(row) - own.slice.row_begin));
+    slots.push_back(own.ids != nullptr
+                        ? own.ids->SlotOf(row).value()
+                        : static_cast<std::uint32_t>(ToInt(row) - own.slice.row_begin));
   }
   std::vector<float> unwanted;
   if (!with_state) unwanted.resize(rows.size() * own.store->StateFloats(own.slice.columns()));

@@ -16,8 +16,8 @@ namespace embla {
 // Rows of `columns` of a table in a block of about 1 MiB; the same on every node.
 std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_state);
 
-// The columns of `own` of `rows`, which are in its rectangle, and its store is there. On the
-// slice's device. `pool` may be null.
+// The columns of `own` of `rows`, which are in its rectangle, and its store is there; of a ZCH
+// table, of ids that have a row. On the slice's device. `pool` may be null.
 absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
                                   std::span<const RowId> rows, bool with_state, BufferPool* pool);
 

@@ -30,6 +30,7 @@ TableShard::Table::Table(const TableSpec& spec, std::uint32_t lead, Metrics* met
       rows(spec.rows),
       dim(spec.dim),
       dtype(spec.dtype),
+      id_rows(spec),
       lead_device(lead),
       all_metrics(metrics),
       metrics(metrics, spec.name),
@@ -52,6 +53,10 @@ absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& 
   for (const Slice& slice : slices) {
     EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, make_store(spec, slice));
     auto own = std::make_shared<OwnSlice>(slice, std::move(store));
+    if (spec.zch.has_value()) {
+      EMBLA_ASSIGN_OR_RETURN(own->ids, ZchIds::Create(spec, slice, metrics));
+      own->ids->AddBuckets(slice.row_begin, slice.row_end);
+    }
     own->present.Insert(own->rows());
     shard->units().CutOf(own->columns()).present.Insert(own->rows());
     const std::uint32_t device = slice.device.index;
@@ -191,7 +196,7 @@ TableShard::IdReport TableShard::Examine(std::span<const RowId> ids, ColumnRange
     }
     for (const HeldRows& held : held_) {
       if (!report.status.ok() || held.columns.end <= columns.begin ||
-          held.columns.begin >= columns.end || held.rows.Contains(ToInt(id))) {
+          held.columns.begin >= columns.end || held.rows.Contains(id_rows().RowOf(id))) {
         continue;
       }
       report.status = absl::FailedPreconditionError(

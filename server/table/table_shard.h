@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/metrics/instruments.h"
+#include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
 #include "server/storage/row_store.h"
@@ -97,8 +98,12 @@ class TableShard {
   absl::Status RowsAreMoving() const;
 
   bool InTable(RowId id) const {
-    return static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
+    return table_->id_rows.hashed() ||
+           static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
   }
+
+  // Which row stands for an id where the table is cut.
+  const IdRows& id_rows() const { return table_->id_rows; }
 
   // Whether some slice has been released.
   bool has_released() const;
@@ -146,6 +151,7 @@ class TableShard {
     const std::int64_t rows;
     const std::uint32_t dim;
     const DType dtype;
+    const IdRows id_rows;
     const std::uint32_t lead_device;
     Metrics* const all_metrics;  // Not owned; may be null.
     const TableMetrics metrics;

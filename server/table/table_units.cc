@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/plan/id_rows.h"
 
 namespace embla {
 
@@ -38,8 +39,9 @@ absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange col
     }
   }
   if (closed.empty()) return absl::OkStatus();
+  const IdRows id_rows(spec_);
   for (const RowId id : ids) {
-    if (!closed.Contains(ToInt(id))) continue;
+    if (!closed.Contains(id_rows.RowOf(id))) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("table ", spec_.name, " row ", ToInt(id), " has moved to another node"));
   }

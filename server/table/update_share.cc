@@ -228,7 +228,10 @@ absl::Status UpdateShare::CheckUnique(const Slice& slice) const {
 }
 
 absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals& skipped,
-                                               const Steps& steps) const {
+                                               const Steps& steps) {
+  if (own.ids != nullptr && !grouping_.ids.empty()) {
+    EMBLA_RETURN_IF_ERROR(own.ids->Settle(steps.step, skipped, *own.store, steps.pool, grouping_));
+  }
   const std::vector<std::int64_t>& rows = grouping_.ids;
   std::size_t stepped = 0, begin = 0;
   // The rows ascend, and so do the intervals.

@@ -52,9 +52,9 @@ class UpdateShare {
     ThreadPool& pool;
     SumScratch& scratch;
   };
-  // One optimizer step for every touched row that is not in `skipped`; how many they are.
-  absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped,
-                                    const Steps& steps) const;
+  // One optimizer step for every touched row that is not in `skipped`; how many they are. The ids
+  // of a ZCH table get their rows here; gradients of those that get none are dropped.
+  absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped, const Steps& steps);
 
  private:
   void Collect(const OwnSlice& own, TableParts parts);

@@ -35,14 +35,15 @@ absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::s
       if (bounds == BoundsMode::kError) return table.OutOfRange(id);
       continue;
     }
-    const std::uint32_t granule = units.GranuleOf(ToInt(id));
+    const std::int64_t row = table.id_rows().RowOf(id);
+    const std::uint32_t granule = units.GranuleOf(row);
     std::uint32_t found = 0;
     for (const TableUnits::Cut& cut : units.cuts()) {
       if (!cut.Meets(columns)) continue;
-      const bool present = cut.present.Contains(ToInt(id));
+      const bool present = cut.present.Contains(row);
       const auto gated = cut.gated.find(granule);
       if (gated != cut.gated.end()) {
-        Touch(cut.columns, granule, gated->second, present).Add(ToInt(id), number);
+        Touch(cut.columns, granule, gated->second, present).Add(row, number);
       } else if (present) {
         has_rest_ = true;
       } else {

@@ -53,6 +53,21 @@ void TableModel::Step(std::uint64_t step) {
   gradients_.clear();
 }
 
+void TableModel::Begin(std::int64_t row, RowId id) {
+  const auto slot = static_cast<std::uint32_t>(row);
+  EMBLA_CHECK(store_->ResetRowsTo({&slot, 1}, {&id, 1}).ok());
+}
+
+std::vector<float> TableModel::Initial(RowId id, ColumnRange columns) const {
+  std::vector<float> row(columns.size());
+  EMBLA_CHECK(
+      store_
+          ->GatherInitial({&id, 1}, columns,
+                          {row.data(), row.size() * sizeof(float), kernels::Element::kFloat32})
+          .ok());
+  return row;
+}
+
 void TableModel::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
   spec_.optimizer = optimizer;
   spec_.rounding = rounding;

@@ -26,11 +26,16 @@ class TableModel {
   // One step with what was added, then forgets it.
   void Step(std::uint64_t step);
 
+  // Makes `row` what the row of `id` begins with.
+  void Begin(std::int64_t row, RowId id);
+
   void SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding);
 
   // Columns of one row: weights as stored, decoded, and state.
   std::vector<std::byte> Weights(std::int64_t row, ColumnRange columns) const;
   std::vector<float> Decoded(std::int64_t row, ColumnRange columns) const;
+  // What the row of `id` begins with, decoded.
+  std::vector<float> Initial(RowId id, ColumnRange columns) const;
   std::vector<float> State(std::int64_t row, ColumnRange columns) const;
 
  private:

@@ -1,0 +1,453 @@
+// ZCH tables under random plans, on 1 to 3 nodes of 1 to 4 devices, against a map of ids by
+// std::unordered_map (server/zch/slot_map_model_test_support.h) beside one plain array of rows: who
+// has which row, weights, optimizer state and unpooled lookups must be equal bit for bit, pooled
+// lookups within rounding.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/text.h"
+#include "core/plan/id_rows.h"
+#include "core/plan/names.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/table_model.h"
+#include "server/zch/slot_map_model_test_support.h"
+
+namespace embla::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+zch::SlotMapOptions OptionsOf(const TableSpec& spec) {
+  zch::SlotMapOptions options;
+  options.buckets = spec.zch->buckets;
+  options.capacity = spec.rows;
+  options.reserved_lanes = spec.zch->reserved_lanes;
+  options.policy = spec.zch->policy;
+  options.distance_exponent = spec.zch->distance_exponent;
+  options.ttl_ticks = spec.zch->ttl_steps;
+  options.evict_unexpired = spec.zch->evict_unexpired;
+  options.admission = spec.zch->admission;
+  options.admission_count = spec.zch->admission_count;
+  options.admission_probability = spec.zch->admission_probability;
+  options.seed = spec.seed;
+  return options;
+}
+
+// What the rounds of a test met, so that it is not easier than it looks.
+struct Coverage {
+  std::size_t evictions = 0;
+  std::size_t dropped = 0;  // Gradients of ids without a row.
+  std::size_t unseen = 0;   // Lookups of such ids.
+};
+
+// One ZCH table without slices.
+class ZchModel {
+ public:
+  ZchModel(const TableSpec& spec, Coverage& coverage)
+      : ids_(OptionsOf(spec)), rows_(spec), coverage_(coverage) {}
+
+  const TableSpec& spec() const { return rows_.spec(); }
+  TableModel& rows() { return rows_; }
+  std::size_t residents() const { return ids_.entries().size(); }
+  std::optional<std::int64_t> RowOf(RowId id) const {
+    const auto it = ids_.entries().find(ToInt(id));
+    if (it == ids_.entries().end()) return std::nullopt;
+    return static_cast<std::int64_t>(ids_.SlotOf(it->second));
+  }
+
+  struct Gradient {
+    RowId id;
+    std::vector<float> values;
+  };
+  void Update(const std::vector<Gradient>& gradients, std::uint64_t step) {
+    std::set<std::int64_t> distinct;
+    for (const Gradient& gradient : gradients) distinct.insert(ToInt(gradient.id));
+    std::vector<RowId> ids;
+    for (const std::int64_t id : distinct) ids.push_back(RowId{id});
+    const zch::Answer answer = ids_.Apply({ids, {}, {}, {step, static_cast<std::uint32_t>(step)}});
+    coverage_.evictions += answer.evictions.size();
+    std::map<std::int64_t, std::int64_t> row_of;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      row_of[ToInt(ids[i])] = static_cast<std::int64_t>(answer.slots[i]);
+      if (answer.outcomes[i] == zch::Outcome::kInserted) {
+        rows_.Begin(row_of[ToInt(ids[i])], ids[i]);
+      }
+    }
+    for (const Gradient& gradient : gradients) {
+      const std::int64_t row = row_of.at(ToInt(gradient.id));
+      coverage_.dropped += row < 0 ? 1 : 0;
+      if (row >= 0) rows_.Add(row, gradient.values);
+    }
+    rows_.Step(step);
+  }
+
+  std::vector<float> Read(RowId id, ColumnRange columns) const {
+    if (const auto row = RowOf(id)) return rows_.Decoded(*row, columns);
+    ++coverage_.unseen;
+    const ZchSpec& zch = *spec().zch;
+    if (zch.reserved_lanes > 0) return rows_.Decoded(ReservedRow(id), columns);
+    if (zch.unseen == zch::Unseen::kZero) return std::vector<float>(columns.size(), 0.0f);
+    return rows_.Initial(zch.unseen == zch::Unseen::kDefault ? zch::kSharedRowId : id, columns);
+  }
+
+ private:
+  std::int64_t ReservedRow(RowId id) const {
+    const auto groups = static_cast<std::uint32_t>(spec().rows / 64 / spec().zch->buckets);
+    const zch::Place place = zch::PlaceOf(id, spec().zch->buckets, groups);
+    const std::uint64_t high = zch::Mix(zch::HashId(id)) >> 32;
+    const std::uint64_t reserved = spec().zch->reserved_lanes;
+    return (std::int64_t{place.bucket} * groups + place.group) * 64 + 64 -
+           static_cast<std::int64_t>(reserved - ((high * reserved) >> 32));
+  }
+
+  zch::ModelMap ids_;
+  TableModel rows_;
+  Coverage& coverage_;
+};
+
+class ZchOracle {
+ public:
+  ZchOracle(std::uint32_t seed, Coverage& coverage)
+      : random_(seed), cluster_(ClusterOptions(seed)), coverage_(coverage) {}
+
+  void Run() {
+    const TableSpec spec = RandomSpec();
+    const auto type =
+        Pick({ShardingType::kTableWise, ShardingType::kRowWise, ShardingType::kTableRowWise});
+    const absl::StatusOr<TablePlan> table =
+        PlaceTable(spec, {.sharding = type}, cluster_.specs(), {});
+    ASSERT_TRUE(table.ok()) << table.status();
+    slices_ = table->primary();
+    model_ = std::make_unique<ZchModel>(spec, coverage_);
+    ASSERT_TRUE(cluster_.Install({*table}).ok());
+    for (std::uint64_t step = 1; step <= 10; ++step) {
+      Update(step);
+      if (step % 4 == 0) RefusedUpdate(step);
+      CompareLookups();
+      if (::testing::Test::HasFailure()) return;
+    }
+    CompareRows();
+  }
+
+ private:
+  LocalCluster::Options ClusterOptions(std::uint32_t seed) {
+    LocalCluster::Options options;
+    options.nodes = 1 + random_() % 3;
+    options.devices_per_node = 1 + random_() % 4;
+    options.threads_per_device = 1 + random_() % 2;
+    options.seed = seed;
+    return options;
+  }
+
+  template <typename T>
+  T Pick(std::initializer_list<T> values) {
+    return values.begin()[random_() % values.size()];
+  }
+
+  TableSpec RandomSpec() {
+    TableSpec spec;
+    spec.id = TableId{1};
+    spec.name = "users";
+    spec.dim = Pick({1u, 4u, 12u, 33u});
+    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
+    spec.seed = random_();
+    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
+    spec.optimizer.learning_rate = 0.05f;
+    ZchSpec zch;
+    zch.buckets = Pick({1u, 3u, 6u});
+    zch.policy =
+        Pick({zch::Policy::kLru, zch::Policy::kLfu, zch::Policy::kDistanceLfu, zch::Policy::kTtl});
+    zch.distance_exponent = Pick({1u, 2u});
+    if (zch.policy == zch::Policy::kTtl) zch.ttl_steps = Pick({1u, 3u});
+    zch.evict_unexpired = random_() % 2 == 0;
+    zch.admission =
+        Pick({zch::Admission::kAll, zch::Admission::kCount, zch::Admission::kProbability});
+    zch.admission_count = Pick({1u, 2u});
+    zch.admission_probability = 0.5f;
+    zch.unseen = Pick({zch::Unseen::kInitial, zch::Unseen::kDefault, zch::Unseen::kZero});
+    if (zch.unseen == zch::Unseen::kDefault) zch.reserved_lanes = Pick({0u, 3u});
+    spec.zch = zch;
+    spec.rows = zch.buckets * Pick({64u, 128u});
+    spec.SetDefaults();
+    return spec;
+  }
+
+  NodeId NodeOf(RowId id) const {
+    const std::int64_t row = IdRows(model_->spec()).RowOf(id);
+    for (const Slice& slice : slices_) {
+      if (row >= slice.row_begin && row < slice.row_end) return slice.device.node;
+    }
+    return NodeId{};
+  }
+  std::set<NodeId> Nodes() const {
+    std::set<NodeId> nodes;
+    for (const Slice& slice : slices_) nodes.insert(slice.device.node);
+    return nodes;
+  }
+
+  // Some come often; in all about three times what the table can hold.
+  RowId RandomId() {
+    const std::uint64_t ids = random_() % 2 == 0 ? 20 : model_->spec().rows * 3;
+    const std::uint64_t number = random_() % ids;
+    constexpr std::int64_t kExtremes[] = {0, -1, std::numeric_limits<std::int64_t>::min(),
+                                          std::numeric_limits<std::int64_t>::max()};
+    if (number < 4) return RowId{kExtremes[number]};
+    return RowId{static_cast<std::int64_t>(number * 0x9e3779b97f4a7c15u)};
+  }
+
+  std::vector<float> RandomRow() {
+    std::vector<float> row(model_->spec().dim);
+    for (float& value : row) value = uniform_(random_);
+    return row;
+  }
+
+  UpdateBatch HeaderOf(std::uint64_t seq, std::uint64_t step) const {
+    UpdateBatch header;
+    header.plan_version = cluster_.plan()->version();
+    header.session = SessionId{7};
+    header.seq = UpdateSeq{seq};
+    header.first_incomplete = UpdateSeq{seq};
+    header.step = step;
+    header.wire_dtype = DType::kFloat32;
+    return header;
+  }
+
+  UpdatePartData EmptyPart() const {
+    UpdatePartData data;
+    data.part.table = model_->spec().id;
+    data.part.column_end = model_->spec().dim;
+    return data;
+  }
+
+  // A gradient per id, and one per bag; each node gets its ids, in order.
+  void Update(std::uint64_t step) {
+    std::vector<ZchModel::Gradient> gradients;
+    std::map<NodeId, std::vector<UpdatePartData>> parts;
+    std::map<NodeId, std::vector<float>> rows, bag_rows;
+    for (const NodeId node : Nodes()) parts[node] = {EmptyPart(), EmptyPart()};
+    const std::size_t ids = random_() % 400;
+    for (std::size_t i = 0; i < ids; ++i) {
+      gradients.push_back({RandomId(), RandomRow()});
+      const auto& [id, values] = gradients.back();
+      parts[NodeOf(id)][0].ids.push_back(id);
+      std::vector<float>& of_node = rows[NodeOf(id)];
+      of_node.insert(of_node.end(), values.begin(), values.end());
+    }
+    for (std::size_t bag = random_() % 20; bag > 0; --bag) {
+      const std::vector<float> values = RandomRow();
+      for (auto& [node, data] : parts) {
+        data[1].lengths.push_back(0);
+        bag_rows[node].insert(bag_rows[node].end(), values.begin(), values.end());
+      }
+      for (std::size_t i = random_() % 5; i > 0; --i) {
+        const RowId id = RandomId();
+        gradients.push_back({id, values});
+        parts[NodeOf(id)][1].ids.push_back(id);
+        ++parts[NodeOf(id)][1].lengths.back();
+      }
+    }
+    model_->Update(gradients, step);
+    for (auto& [node, data] : parts) {
+      data[0].gradients = EncodeRows(rows[node], model_->spec().dim, DType::kFloat32);
+      data[1].part.form = UpdatePart::Form::kBags;
+      data[1].part.pooling = Pooling::kSum;
+      data[1].gradients = EncodeRows(bag_rows[node], model_->spec().dim, DType::kFloat32);
+      for (int attempt = 0; attempt < 2; ++attempt) {  // The second one must change nothing.
+        const auto result = cluster_.Update(node, Pack(HeaderOf(step, step), data));
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(result->duplicate, attempt == 1);
+      }
+    }
+  }
+
+  // With a NaN: nothing of it may stay behind, not even a touch.
+  void RefusedUpdate(std::uint64_t step) {
+    const NodeId node = *Nodes().begin();
+    UpdatePartData data = EmptyPart();
+    for (int i = 0; i < 50; ++i) {
+      const RowId id = RandomId();
+      if (NodeOf(id) == node) data.ids.push_back(id);
+    }
+    if (data.ids.empty()) return;
+    data.gradients = EncodeRows(std::vector<float>(data.ids.size() * model_->spec().dim,
+                                                   std::numeric_limits<float>::quiet_NaN()),
+                                model_->spec().dim, DType::kFloat32);
+    UpdateBatch header = HeaderOf(200 + step, step + 1);
+    header.first_incomplete = UpdateSeq{step};
+    const auto result = cluster_.Update(node, Pack(header, {data}));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
+  }
+
+  void CompareLookups() {
+    for (const NodeId node : Nodes()) {
+      std::vector<LookupPartData> parts = {RandomLookup(node, Pooling::kNone),
+                                           RandomLookup(node, Pooling::kSum)};
+      LookupBatch header;
+      header.wire_dtype = DType::kFloat32;
+      const auto result = cluster_.Lookup(node, Pack(header, parts), Pick({0, 1, 200}));
+      ASSERT_TRUE(result.ok()) << result.status();
+      const auto* at = reinterpret_cast<const float*>(result->rows.data());
+      for (const RowId id : parts[0].ids) {
+        const std::vector<float> expected = model_->Read(id, ColumnsOf(parts[0]));
+        ASSERT_EQ(std::memcmp(at, expected.data(), expected.size() * sizeof(float)), 0)
+            << "id " << ToInt(id);
+        at += expected.size();
+      }
+      ComparePooled(parts[1], at);
+    }
+  }
+
+  static ColumnRange ColumnsOf(const LookupPartData& data) {
+    return {data.part.column_begin, data.part.column_end};
+  }
+
+  LookupPartData RandomLookup(NodeId node, Pooling pooling) {
+    LookupPartData data;
+    data.part.table = model_->spec().id;
+    data.part.pooling = pooling;
+    data.part.column_begin = random_() % model_->spec().dim;
+    data.part.column_end = model_->spec().dim;
+    for (std::size_t row = random_() % 60; row > 0; --row) {
+      std::uint32_t kept = 0;
+      for (std::size_t i = pooling == Pooling::kNone ? 1 : random_() % 6; i > 0; --i) {
+        const RowId id = RandomId();
+        if (NodeOf(id) != node) continue;
+        data.ids.push_back(id);
+        ++kept;
+      }
+      if (pooling != Pooling::kNone) data.lengths.push_back(kept);
+    }
+    if (pooling == Pooling::kSum && random_() % 2 == 0) {
+      for (std::size_t i = 0; i < data.ids.size(); ++i) data.weights.push_back(uniform_(random_));
+    }
+    return data;
+  }
+
+  void ComparePooled(const LookupPartData& data, const float* at) const {
+    std::size_t position = 0;
+    for (const std::uint32_t length : data.lengths) {
+      const std::uint32_t columns = ColumnsOf(data).size();
+      std::vector<double> sum(columns, 0.0), magnitude(columns, 0.0);
+      for (std::uint32_t i = 0; i < length; ++i, ++position) {
+        const std::vector<float> row = model_->Read(data.ids[position], ColumnsOf(data));
+        const double weight = data.weights.empty() ? 1.0 : data.weights[position];
+        for (std::uint32_t c = 0; c < columns; ++c) {
+          sum[c] += weight * row[c];
+          magnitude[c] += std::abs(weight * row[c]);
+        }
+      }
+      for (std::uint32_t c = 0; c < columns; ++c) {
+        ASSERT_NEAR(at[c], sum[c], (length + 4) * std::ldexp(magnitude[c], -23) + 1e-37);
+      }
+      at += columns;
+    }
+  }
+
+  // All residents, each once, with the bits of the model's row; and the same by their ids.
+  void CompareRows() {
+    std::map<std::int64_t, int> seen;
+    for (const NodeId node : Nodes()) CompareNodeRows(node, {}, seen);
+    EXPECT_EQ(seen.size(), model_->residents());
+    std::map<std::int64_t, int> again;
+    for (const NodeId node : Nodes()) {
+      std::vector<RowId> ids = {RowId{123456789}};  // Nobody's.
+      for (const auto& [id, times] : seen) ids.push_back(RowId{id});
+      CompareNodeRows(node, ids, again);
+    }
+    EXPECT_EQ(again, seen);
+  }
+
+  void CompareNodeRows(NodeId node, const std::vector<RowId>& ids,
+                       std::map<std::int64_t, int>& seen) {
+    const TableSpec& spec = model_->spec();
+    const absl::Status status =
+        cluster_.node(node).ReadRows({spec.id, 0, spec.rows, ids, true}, [&](Buffer encoded) {
+          const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
+          if (!block.ok()) return block.status();
+          for (const RowId id : block->rows) EXPECT_EQ(++seen[ToInt(id)], 1) << ToInt(id);
+          CompareBlock(*block);
+          return absl::OkStatus();
+        });
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  void CompareBlock(const RowBlock& block) {
+    const ColumnRange columns{0, model_->spec().dim};
+    const std::size_t row_bytes = RowBytes(block.shape.dtype, columns.size());
+    for (std::size_t i = 0; i < block.rows.size(); ++i) {
+      const std::optional<std::int64_t> row = model_->RowOf(block.rows[i]);
+      ASSERT_TRUE(row.has_value()) << "id " << ToInt(block.rows[i]);
+      const std::vector<std::byte> weights = model_->rows().Weights(*row, columns);
+      ASSERT_EQ(std::memcmp(weights.data(), block.weights.data() + i * row_bytes, row_bytes), 0)
+          << "id " << ToInt(block.rows[i]);
+      ASSERT_THAT(block.state.subspan(i * block.shape.state_floats, block.shape.state_floats),
+                  ElementsAreArray(model_->rows().State(*row, columns)));
+    }
+  }
+
+  std::mt19937 random_;
+  std::uniform_real_distribution<float> uniform_{-1.0f, 1.0f};
+  LocalCluster cluster_;
+  std::vector<Slice> slices_;
+  std::unique_ptr<ZchModel> model_;
+  Coverage& coverage_;
+};
+
+TEST(ZchTablesOracle, EveryPlanGivesTheSameRowsAsOneMapAndOneArray) {
+  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
+  const std::uint32_t first = fixed != nullptr ? std::stoul(fixed) : std::random_device{}();
+  Coverage coverage;
+  const int rounds = fixed != nullptr ? 1 : 60;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << first + round);
+    ZchOracle(first + round, coverage).Run();
+    if (HasFailure()) return;
+  }
+  if (rounds == 1) return;
+  EXPECT_GT(coverage.evictions, 1000u);
+  EXPECT_GT(coverage.dropped, 1000u);
+  EXPECT_GT(coverage.unseen, 1000u);
+}
+
+TEST(ZchTablesUnseen, ErrorNamesTheIdAndTheTable) {
+  LocalCluster cluster({.nodes = 1});
+  TableSpec spec;
+  spec.id = TableId{1};
+  spec.name = "users";
+  spec.rows = 64;
+  spec.dim = 4;
+  spec.zch = ZchSpec{.buckets = 1, .unseen = zch::Unseen::kError};
+  const auto table = PlaceTable(spec, {.sharding = ShardingType::kTableWise}, cluster.specs(), {});
+  ASSERT_TRUE(table.ok()) << table.status();
+  ASSERT_TRUE(cluster.Install({*table}).ok());
+  for (const Pooling pooling : {Pooling::kNone, Pooling::kSum}) {
+    LookupPartData data;
+    data.part.table = spec.id;
+    data.part.column_end = spec.dim;
+    data.part.pooling = pooling;
+    data.ids = {RowId{-5}};
+    if (pooling == Pooling::kSum) data.lengths = {1};
+    LookupBatch header;
+    header.wire_dtype = DType::kFloat32;
+    const auto result = cluster.Lookup(NodeId{1}, Pack(header, {data}));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange);
+    EXPECT_THAT(Message(result.status()), HasSubstr("users has no row for id -5"));
+  }
+}
+
+}  // namespace
+}  // namespace embla::testing

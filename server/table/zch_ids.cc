@@ -1,0 +1,201 @@
+#include "server/table/zch_ids.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "kernels/row_kernels.h"
+#include "server/table/reused_vector.h"
+
+namespace embla {
+namespace {
+
+// Maps smaller than this waste most of a huge page.
+constexpr std::int64_t kHugePagesFrom = std::int64_t{16} << 20;
+
+zch::SlotMapOptions OptionsOf(const TableSpec& spec, const Slice& slice) {
+  const ZchSpec& zch = *spec.zch;
+  zch::SlotMapOptions options;
+  options.buckets = zch.buckets;
+  options.capacity = spec.rows;
+  options.reserved_lanes = zch.reserved_lanes;
+  options.policy = zch.policy;
+  options.distance_exponent = zch.distance_exponent;
+  options.ttl_ticks = zch.ttl_steps;
+  options.evict_unexpired = zch.evict_unexpired;
+  options.admission = zch.admission;
+  options.admission_count = zch.admission_count;
+  options.admission_probability = zch.admission_probability;
+  options.seed = spec.seed;
+  options.huge_pages = slice.rows() * zch::kBytesPerSlot >= kHugePagesFrom;
+  return options;
+}
+
+// TTLs are in training steps, so that they are the same in every run.
+zch::Clock ClockAt(std::uint64_t step) {
+  constexpr std::uint64_t kNowMax = std::numeric_limits<std::uint32_t>::max();
+  return {step, static_cast<std::uint32_t>(std::min(step, kNowMax))};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ZchIds>> ZchIds::Create(const TableSpec& spec, const Slice& slice,
+                                                       Metrics* metrics) {
+  EMBLA_CHECK(spec.zch.has_value());
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<zch::SlotMap> map,
+                         zch::SlotMap::Create(OptionsOf(spec, slice)));
+  return std::unique_ptr<ZchIds>(new ZchIds(spec, slice, std::move(map), metrics));
+}
+
+ZchIds::ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,
+               Metrics* metrics)
+    : table_(spec.name),
+      id_rows_(spec),
+      unseen_(spec.zch->unseen),
+      row_begin_(slice.row_begin),
+      map_(std::move(map)),
+      metrics_(metrics, spec.name, slice.device.index) {}
+
+ZchIds::~ZchIds() { metrics_.CountResidents(-static_cast<double>(ResidentCount())); }
+
+void ZchIds::AddBuckets(std::int64_t row_begin, std::int64_t row_end) {
+  for (std::int64_t row = row_begin; row < row_end; row += id_rows_.rows_per_bucket()) {
+    const auto bucket = static_cast<std::uint32_t>(row / id_rows_.rows_per_bucket());
+    EMBLA_CHECK(map_->AddBucket(bucket).ok());
+  }
+}
+
+std::uint64_t ZchIds::ResidentCount() const {
+  std::uint64_t residents = 0;
+  for (std::uint32_t b = 0; b < map_->options().buckets; ++b) residents += map_->residents(b);
+  return residents;
+}
+
+absl::Status ZchIds::Find(std::span<const RowId> ids, ZchPlaces& places) {
+  ResizeReused(found_, ids.size());
+  ResizeReused(outcomes_, ids.size());
+  ResizeReused(places.slots, ids.size());
+  places.initial_at.clear();
+  places.initial_of.clear();
+  map_->Find(ids, found_, outcomes_);
+  CountChanges();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    EMBLA_CHECK(outcomes_[i] != zch::Outcome::kNotHere);
+    if (found_[i] != zch::kNoSlot) {
+      places.slots[i] = SlotInSlice(found_[i]);
+    } else {
+      EMBLA_RETURN_IF_ERROR(PlaceUnseen(ids[i], i, places));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZchIds::PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const {
+  places.slots[position] = kernels::kNoSlot;
+  if (unseen_ == zch::Unseen::kZero) return absl::OkStatus();
+  if (unseen_ == zch::Unseen::kError) {
+    return absl::OutOfRangeError(absl::StrCat("table ", table_, " has no row for id ", ToInt(id),
+                                              ", and its unseen rule is error"));
+  }
+  places.initial_at.push_back(static_cast<std::uint32_t>(position));
+  places.initial_of.push_back(unseen_ == zch::Unseen::kDefault ? zch::kSharedRowId : id);
+  return absl::OkStatus();
+}
+
+absl::Status ZchIds::Settle(std::uint64_t step, const RowIntervals& skipped, RowStore& store,
+                            ThreadPool& pool, kernels::Grouping& grouping) {
+  ids_.clear();
+  segments_.clear();
+  for (std::uint32_t i = 0; i < grouping.ids.size(); ++i) {
+    const RowId id{grouping.ids[i]};
+    if (!skipped.empty() && skipped.Contains(id_rows_.RowOf(id))) continue;
+    ids_.push_back(id);
+    segments_.push_back(i);
+  }
+  // Each id counts once, however often the update has it: clients may have summed its gradients.
+  map_->Apply({.ids = ids_, .counts = {}, .features = {}, .clock = ClockAt(step)}, answer_,
+              [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
+                pool.ParallelFor(n, grain, fn);
+              });
+  CountChanges();
+  EMBLA_RETURN_IF_ERROR(ResetInserted(store));
+  Regroup(grouping);
+  return absl::OkStatus();
+}
+
+// A row that was evicted has gone to an id that was inserted: no other row begins anew.
+absl::Status ZchIds::ResetInserted(RowStore& store) const {
+  std::vector<std::uint32_t> slots;
+  std::vector<RowId> ids;
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    if (answer_.outcomes[i] != zch::Outcome::kInserted) continue;
+    slots.push_back(SlotInSlice(answer_.slots[i]));
+    ids.push_back(ids_[i]);
+  }
+  return store.ResetRowsTo(slots, ids);
+}
+
+// Segments by row; ids that share a reserved row make one segment, in the order of arrival.
+void ZchIds::Regroup(kernels::Grouping& grouping) const {
+  std::vector<std::pair<std::int64_t, std::uint32_t>> segments;
+  segments.reserve(ids_.size());
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    if (answer_.slots[i] == zch::kNoSlot) continue;
+    segments.emplace_back(static_cast<std::int64_t>(answer_.slots[i]), segments_[i]);
+  }
+  std::sort(segments.begin(), segments.end());
+  std::vector<std::int64_t> rows;
+  std::vector<std::uint32_t> offsets = {0};
+  std::vector<std::uint32_t> positions;
+  positions.reserve(grouping.positions.size());
+  for (const auto& [row, segment] : segments) {
+    const bool shared = !rows.empty() && rows.back() == row;
+    positions.insert(positions.end(), grouping.positions.begin() + grouping.offsets[segment],
+                     grouping.positions.begin() + grouping.offsets[segment + 1]);
+    if (shared) {
+      std::sort(positions.begin() + offsets[offsets.size() - 2], positions.end());
+      offsets.back() = static_cast<std::uint32_t>(positions.size());
+    } else {
+      rows.push_back(row);
+      offsets.push_back(static_cast<std::uint32_t>(positions.size()));
+    }
+  }
+  grouping.ids = std::move(rows);
+  grouping.offsets = std::move(offsets);
+  grouping.positions = std::move(positions);
+}
+
+std::optional<std::uint32_t> ZchIds::SlotOf(RowId id) const {
+  const zch::ZchSlot slot = map_->Explain(id).slot;
+  if (slot == zch::kNoSlot) return std::nullopt;
+  return SlotInSlice(slot);
+}
+
+absl::StatusOr<Buffer> ZchIds::ExportBucket(std::uint32_t bucket) const {
+  return map_->ExportBucket(bucket);
+}
+
+absl::Status ZchIds::ImportBucket(std::span<const std::byte> block) {
+  const std::uint64_t before = ResidentCount();
+  EMBLA_RETURN_IF_ERROR(map_->ImportBucket(block));
+  metrics_.CountResidents(static_cast<double>(ResidentCount() - before));
+  return absl::OkStatus();
+}
+
+absl::Status ZchIds::RemoveBucket(std::uint32_t bucket) {
+  const std::uint64_t residents = map_->residents(bucket);
+  EMBLA_RETURN_IF_ERROR(map_->RemoveBucket(bucket));
+  metrics_.CountResidents(-static_cast<double>(residents));
+  return absl::OkStatus();
+}
+
+void ZchIds::CountChanges() {
+  const zch::Statistics now = map_->statistics();
+  metrics_.Count(counted_, now);
+  counted_ = now;
+}
+
+}  // namespace embla

@@ -1,0 +1,108 @@
+// The ids of one slice of a ZCH table (docs/zch.md): whose row is which, and what ids without a row
+// read. Lookups only find; updates insert, touch and evict.
+//
+// Rows begin with the initial values of their id, not of their place, so the same training gives
+// the same rows wherever the buckets lie.
+//
+// Thread safety: none. It belongs to the slice's device, like the rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/plan/id_rows.h"
+#include "core/plan/plan.h"
+#include "kernels/combine.h"
+#include "server/storage/row_store.h"
+#include "server/storage/thread_pool.h"
+#include "server/table/row_intervals.h"
+#include "server/table/zch_metrics.h"
+#include "server/zch/slot_map.h"
+
+namespace embla {
+
+// Where ids are read.
+struct ZchPlaces {
+  // By id, in the slice; kernels::kNoSlot reads as zeros.
+  std::vector<std::uint32_t> slots;
+  // Ids that read an initial row instead: their positions, ascending, and whose row it is.
+  std::vector<std::uint32_t> initial_at;
+  std::vector<RowId> initial_of;
+};
+
+class ZchIds {
+ public:
+  // Holds no bucket. Their memory is in the grant of the slice's store. `metrics` may be null.
+  // ResourceExhausted: no address space.
+  static absl::StatusOr<std::unique_ptr<ZchIds>> Create(const TableSpec& spec, const Slice& slice,
+                                                        Metrics* metrics);
+  ~ZchIds();
+
+  // The buckets whose rows are [row_begin, row_end), empty.
+  void AddBuckets(std::int64_t row_begin, std::int64_t row_end);
+
+  // Which row stands for an id where the table is cut.
+  const IdRows& id_rows() const { return id_rows_; }
+
+  // OutOfRange: the table's unseen rule is error, and one of `ids` has no row.
+  // Requires: the slice holds the buckets of all `ids`.
+  absl::Status Find(std::span<const RowId> ids, ZchPlaces& places);
+
+  // Finds and touches the ids of `grouping` at `step`, gives rows to new ones as policy and
+  // admission say, and makes rows in `store` that changed hands begin anew. Buckets with rows in
+  // `skipped` are left alone. Afterwards the segments of `grouping` are rows of the table,
+  // ascending; those of ids that get no row are left out.
+  // Requires: the slice holds the buckets of the other ids.
+  absl::Status Settle(std::uint64_t step, const RowIntervals& skipped, RowStore& store,
+                      ThreadPool& pool, kernels::Grouping& grouping);
+
+  // Whose a row of the table is, and where an id's row is in the slice; none: nobody's, or the
+  // bucket is not here.
+  std::optional<RowId> IdAt(std::int64_t row) const { return map_->IdAt(zch::ZchSlot{row}); }
+  std::optional<std::uint32_t> SlotOf(RowId id) const;
+
+  zch::Explanation Explain(RowId id) const { return map_->Explain(id); }
+  const zch::SlotMap& map() const { return *map_; }
+
+  // A bucket with all that is known of its ids, for a move (docs/zch.md): errors as SlotMap's.
+  absl::StatusOr<Buffer> ExportBucket(std::uint32_t bucket) const;
+  absl::Status ImportBucket(std::span<const std::byte> block);
+  absl::Status RemoveBucket(std::uint32_t bucket);
+
+ private:
+  ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,
+         Metrics* metrics);
+
+  std::uint32_t SlotInSlice(zch::ZchSlot slot) const {
+    return static_cast<std::uint32_t>(static_cast<std::int64_t>(slot) - row_begin_);
+  }
+  absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
+  absl::Status ResetInserted(RowStore& store) const;
+  void Regroup(kernels::Grouping& grouping) const;
+  std::uint64_t ResidentCount() const;
+  void CountChanges();
+
+  const std::string table_;
+  const IdRows id_rows_;
+  const zch::Unseen unseen_;
+  const std::int64_t row_begin_;  // Of the slice.
+  const std::unique_ptr<zch::SlotMap> map_;
+  const ZchMetrics metrics_;
+  zch::Statistics counted_;
+
+  // Reused from batch to batch.
+  std::vector<RowId> ids_;               // Of an update, and
+  std::vector<std::uint32_t> segments_;  // where they are in its grouping.
+  zch::Answer answer_;                   // By position in ids_.
+  std::vector<zch::ZchSlot> found_;
+  std::vector<zch::Outcome> outcomes_;
+};
+
+}  // namespace embla
