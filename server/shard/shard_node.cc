@@ -140,7 +140,8 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, BufferPool& pool)
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
-  replicator_.Stop();  // It makes snapshots with the executors.
+  replicator_.Stop();  // It makes snapshots with the executors, and this one stores.
+  units_->Stop();
   executors_.reset();
 }
 

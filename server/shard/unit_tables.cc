@@ -260,9 +260,12 @@ void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, Ho
 
 void UnitTables::Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
                          HostDone done) {
-  const absl::Status status =
-      node_.publish([&](const NodeTables& old) { return MakeRoom(old, unit, device, run); });
-  Answer(status, std::move(done));
+  const bool accepted = stores_.Post([this, unit, device, run, done] {
+    const absl::Status status =
+        node_.publish([&](const NodeTables& old) { return MakeRoom(old, unit, device, run); });
+    Answer(status, done);
+  });
+  if (!accepted) Answer(absl::UnavailableError("the node stops"), std::move(done));
 }
 
 absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const UnitId& id,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "server/migration/unit_host.h"
 #include "server/shard/node_tables.h"
+#include "server/shard/work_thread.h"
 #include "server/table/device_executor.h"
 
 namespace embla {
@@ -29,6 +30,8 @@ class UnitTables final : public UnitHost {
     TableMaker maker;
   };
   explicit UnitTables(Node node) : node_(std::move(node)) {}
+  // Ends what runs on threads of its own. Called before the executors go.
+  void Stop() { stores_.Stop(); }
 
   absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const override;
   void RunInOrder(TableId table, std::function<void()> work) override;
@@ -37,7 +40,7 @@ class UnitTables final : public UnitHost {
   void ReadChunk(const UnitId& unit, std::uint32_t chunk,
                  std::function<void(absl::StatusOr<Buffer>)> done) override;
   void Trim(const UnitId& unit, HostDone done) override;
-  // Makes a store on the caller's thread, which may take long.
+  // On a thread of its own, as a store may take long to make.
   void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
   void Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
@@ -78,6 +81,7 @@ class UnitTables final : public UnitHost {
                                                        const RowRun& run);
 
   const Node node_;
+  WorkThread stores_;
 };
 
 }  // namespace embla
