@@ -61,7 +61,13 @@ absl::Status ShardProcess::Listen() {
   node.metrics = &metrics_;
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   node_->set_replica_transport(&peers_);
+  mover_ = std::make_unique<MoverThread>(
+      options_.mover, MoverParts{node_->units(), peers_, move_reports_, move_log_, Clock::Real()},
+      &metrics_);
   service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
+  service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
+    return mover.OnMessage(std::move(message));
+  });
   if (!options_.metrics_listen.empty()) {
     EMBLA_RETURN_IF_ERROR(
         CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
@@ -77,6 +83,10 @@ absl::Status ShardProcess::Join() {
   link.coordinator = options_.coordinator;
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
+  link.reports = &move_reports_;
+  link.on_orders = [&mover = mover_->mover()](NodeId self, std::vector<UnitOrder> orders) {
+    mover.OnOrders(self, std::move(orders));
+  };
   link.registration.name = options_.name;
   link.registration.devices = options_.devices;
   link.registration.incarnation = RandomId64();
@@ -95,6 +105,7 @@ ShardProcess::~ShardProcess() {
     service_->Drain();
     server_->Shutdown(options_.stop_grace);
   }
+  mover_.reset();
   node_.reset();
 }
 

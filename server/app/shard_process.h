@@ -12,8 +12,11 @@
 #include "core/base/buffer.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/mover/move_log.h"
+#include "server/mover/mover_thread.h"
 #include "server/rpc/coordinator_link.h"
 #include "server/rpc/data_service.h"
+#include "server/rpc/move_report_outbox.h"
 #include "server/rpc/peer_channel.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_node.h"
@@ -31,6 +34,7 @@ struct ShardProcessOptions {
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
   DataServiceOptions data;
+  MoverOptions mover;
 };
 
 class ShardProcess {
@@ -55,7 +59,10 @@ class ShardProcess {
   Metrics metrics_;
   BufferPool pool_;
   PeerChannel peers_;
+  ForgetfulMoveLog move_log_;
+  MoveReportOutbox move_reports_;
   std::unique_ptr<ShardNode> node_;
+  std::unique_ptr<MoverThread> mover_;
   std::unique_ptr<DataService> service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<MetricsExposer> exposer_;

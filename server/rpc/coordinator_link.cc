@@ -12,6 +12,7 @@
 #include "core/wire/status_codec.h"
 #include "server/rpc/channel_arguments.h"
 #include "server/rpc/coordinator_codec.h"
+#include "server/rpc/move_codec.h"
 
 namespace embla {
 
@@ -23,11 +24,19 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node
                                     PeerChannelArguments(options_.backoff_max)))),
       jitter_(options_.jitter_seed),
       backoff_(options_.backoff_min) {
+  if (options_.reports != nullptr) {
+    options_.reports->SetWake([this] {
+      // With the lock, so that a thread about to wait hears of it.
+      MutexLock lock(mu_);
+      changed_.NotifyAll();
+    });
+  }
   install_thread_ = std::thread([this] { InstallPlans(); });
   link_thread_ = std::thread([this] { Run(); });
 }
 
 CoordinatorLink::~CoordinatorLink() {
+  if (options_.reports != nullptr) options_.reports->SetWake({});
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -68,7 +77,7 @@ grpc::Status CoordinatorLink::RunOnce() {
   }
   const std::unique_ptr<Stream> stream = stub_->NodeLink(&context);
   stream->Write(registration);
-  std::thread heartbeats([this, &stream] { SendHeartbeats(*stream); });
+  std::thread reports([this, &stream] { SendReports(*stream); });
   v1::NodeCommand command;
   while (stream->Read(&command)) Handle(command);
   {
@@ -76,7 +85,7 @@ grpc::Status CoordinatorLink::RunOnce() {
     linked_ = false;
   }
   changed_.NotifyAll();
-  heartbeats.join();
+  reports.join();
   const grpc::Status status = stream->Finish();
   MutexLock lock(mu_);
   context_ = nullptr;
@@ -109,8 +118,25 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
       failure_ = plan.status();
     }
     report_now_ = true;
+  } else if (command.has_moves()) {
+    HandleOrders(command.moves());
   }
   changed_.NotifyAll();
+}
+
+void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
+  if (!options_.on_orders) return;
+  absl::StatusOr<std::vector<UnitOrder>> decoded = FromMessage(orders);
+  if (!decoded.ok()) {
+    LogError("shard", "orders of moves ignored reason=", Message(decoded.status()));
+    return;
+  }
+  NodeId self{};
+  {
+    MutexLock lock(mu_);
+    self = self_;
+  }
+  options_.on_orders(self, *std::move(decoded));
 }
 
 void CoordinatorLink::Backoff(const grpc::Status& why) {
@@ -132,34 +158,43 @@ void CoordinatorLink::Backoff(const grpc::Status& why) {
   }
 }
 
-void CoordinatorLink::SendHeartbeats(Stream& stream) {
+void CoordinatorLink::SendReports(Stream& stream) {
+  constexpr std::size_t kMovesPerReport = 512;
   HeartbeatInfo info;
-  while (AwaitHeartbeat(info)) {
-    info.device_used_bytes = node_.device_used_bytes();
+  absl::Time beat_at = absl::InfinitePast();
+  for (Due due = AwaitReport(beat_at, info); due != Due::kNothing;
+       due = AwaitReport(beat_at, info)) {
     v1::NodeReport report;
-    *report.mutable_heartbeat() = ToMessage(info);
+    if (due == Due::kMoves) {
+      *report.mutable_moves() = ToMessage(options_.reports->Take(kMovesPerReport));
+    } else {
+      info.device_used_bytes = node_.device_used_bytes();
+      *report.mutable_heartbeat() = ToMessage(info);
+    }
     if (!stream.Write(report)) return;
   }
 }
 
-bool CoordinatorLink::AwaitHeartbeat(HeartbeatInfo& info) {
+CoordinatorLink::Due CoordinatorLink::AwaitReport(absl::Time& beat_at, HeartbeatInfo& info) {
   MutexLock lock(mu_);
-  absl::Time due = Clock::Real().Now() + heartbeat_;
-  while (linked_ && !(registered_ && report_now_)) {
-    const absl::Duration left = due - Clock::Real().Now();
-    if (left > absl::ZeroDuration()) {
-      changed_.WaitFor(mu_, left);
-    } else if (registered_) {
-      break;
+  while (linked_) {
+    const absl::Duration left = beat_at - Clock::Real().Now();
+    if (!registered_) {
+      changed_.Wait(mu_);
+    } else if (report_now_ || left <= absl::ZeroDuration()) {
+      report_now_ = false;
+      beat_at = Clock::Real().Now() + heartbeat_;
+      info.plan_version = installed_;
+      info.failed_plan_version = failed_;
+      info.failure = failure_;
+      return Due::kHeartbeat;
+    } else if (options_.reports != nullptr && !options_.reports->empty()) {
+      return Due::kMoves;
     } else {
-      due = Clock::Real().Now() + heartbeat_;
+      changed_.WaitFor(mu_, left);
     }
   }
-  report_now_ = false;
-  info.plan_version = installed_;
-  info.failed_plan_version = failed_;
-  info.failure = failure_;
-  return linked_;
+  return Due::kNothing;
 }
 
 void CoordinatorLink::InstallPlans() {

@@ -1,9 +1,10 @@
-// A shard server's link to the coordinator: registers, sends heartbeats, installs plans. When the
-// coordinator is away the node goes on serving with the plan it has, and the link is made again,
-// for ever, with jittered backoff.
+// A shard server's link to the coordinator: registers, sends heartbeats, installs plans, carries
+// the orders and reports of moves. When the coordinator is away the node goes on serving with the
+// plan it has, and the link is made again, for ever, with jittered backoff.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -19,6 +20,8 @@
 #include "core/plan/plan.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/coordinator/membership.h"
+#include "server/migration/move_orders.h"
+#include "server/rpc/move_report_outbox.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -30,6 +33,10 @@ struct CoordinatorLinkOptions {
   absl::Duration backoff_min = absl::Milliseconds(50);
   absl::Duration backoff_max = absl::Seconds(2);
   std::uint64_t jitter_seed = 0;
+  // Orders of moves, for the node that this one is registered as; must not block. May be empty.
+  std::function<void(NodeId self, std::vector<UnitOrder> orders)> on_orders = {};
+  // What the node says of moves. May be null, else it is not owned and outlives the link.
+  MoveReportOutbox* reports = nullptr;
 };
 
 // Thread safety: every public method may be called from any thread, the destructor excepted.
@@ -50,12 +57,15 @@ class CoordinatorLink {
   void Run();
   grpc::Status RunOnce();
   void Handle(const v1::NodeCommand& command);
+  void HandleOrders(const v1::MoveOrders& orders);
   void Backoff(const grpc::Status& why);
 
-  // Heartbeat thread: one per link, the only writer after the registration.
-  void SendHeartbeats(Stream& stream);
-  // Waits until a heartbeat is due; false when the link is over.
-  bool AwaitHeartbeat(HeartbeatInfo& info);
+  // Report thread: one per link, the only writer after the registration.
+  void SendReports(Stream& stream);
+  // Waits until a heartbeat is due (from `beat_at` on, which is then set for the next one) or moves
+  // have something to say; nothing when the link is over.
+  enum class Due : std::uint8_t { kNothing, kHeartbeat, kMoves };
+  Due AwaitReport(absl::Time& beat_at, HeartbeatInfo& info);
 
   // Install thread: always the newest plan.
   void InstallPlans();
@@ -72,7 +82,7 @@ class CoordinatorLink {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool linked_ ABSL_GUARDED_BY(mu_) = false;                     // The heartbeat thread goes on.
+  bool linked_ ABSL_GUARDED_BY(mu_) = false;                     // The report thread goes on.
   bool registered_ ABSL_GUARDED_BY(mu_) = false;                 // On the present link.
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the open link.

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "server/rpc/coordinator_fixture.h"
 #include "server/rpc/fake_shard_node.h"
+#include "server/rpc/move_codec.h"
 
 namespace embla {
 namespace {
@@ -106,6 +108,68 @@ TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
   EXPECT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
     return OneLive(reply) && reply.nodes(0).incarnation() == 78;
   }));
+}
+
+// Registers a node as node 5, gives it one order, and passes what it reports about moves on.
+class OneOrderCoordinator final : public v1::CoordinatorService::Service {
+ public:
+  explicit OneOrderCoordinator(UnitOrder order) : order_(std::move(order)) {}
+
+  std::vector<UnitReport> TakeReports() { return reports_.get_future().get(); }
+
+  grpc::Status NodeLink(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<v1::NodeCommand, v1::NodeReport>* link) override {
+    v1::NodeReport report;
+    link->Read(&report);
+    v1::NodeCommand command;
+    command.mutable_registered()->set_node_id(5);
+    command.mutable_registered()->set_heartbeat_ms(60'000);
+    link->Write(command);
+    command.Clear();
+    *command.mutable_moves() = ToMessage(std::vector<UnitOrder>{order_});
+    link->Write(command);
+    while (link->Read(&report)) {
+      if (report.has_moves()) reports_.set_value(*FromMessage(report.moves()));
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  const UnitOrder order_;
+  std::promise<std::vector<UnitReport>> reports_;
+};
+
+TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
+  const UnitOrder order{.unit = {TableId{1}, 2, 0},
+                        .record = {.owner = NodeId{5},
+                                   .move = MoveId{1},
+                                   .phase = MovePhase::kOpen,
+                                   .source = NodeId{5},
+                                   .target = NodeId{6}},
+                        .target_address = "b:2"};
+  OneOrderCoordinator coordinator(order);
+  grpc::Service* const services[] = {&coordinator};
+  auto server = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
+  ASSERT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  MoveReportOutbox outbox;
+  CoordinatorLinkOptions options = Options("n0");
+  options.reports = &outbox;
+  std::promise<std::vector<UnitOrder>> heard;
+  options.on_orders = [&heard](NodeId self, std::vector<UnitOrder> orders) {
+    EXPECT_EQ(self, NodeId{5});
+    heard.set_value(std::move(orders));
+  };
+  {
+    CoordinatorLink link(options, node_);
+    EXPECT_EQ(heard.get_future().get(), std::vector<UnitOrder>{order});
+    const UnitReport report{
+        .unit = order.unit, .kind = UnitReport::Kind::kCaughtUp, .move = MoveId{1}};
+    outbox.Report({report});
+    EXPECT_EQ(coordinator.TakeReports(), std::vector<UnitReport>{report});
+  }
+  server_->Shutdown(absl::Seconds(5));
+  server_.reset();
 }
 
 TEST_F(CoordinatorLinkTest, StopsWhileTheCoordinatorIsAway) {

@@ -27,7 +27,8 @@ DataContext::DataContext(ShardNode& node, BufferPool& pool, Metrics* metrics,
       update(metrics, MethodMetrics::Side::kServer, "Update"),
       read_rows(metrics, MethodMetrics::Side::kServer, "ReadRows"),
       replicate(metrics, MethodMetrics::Side::kServer, "Replicate"),
-      sync(metrics, MethodMetrics::Side::kServer, "Sync") {}
+      sync(metrics, MethodMetrics::Side::kServer, "Sync"),
+      move(metrics, MethodMetrics::Side::kServer, "Move") {}
 
 void DataContext::Count(MethodMetrics& method, const absl::Status& status, absl::Time start,
                         std::size_t request_bytes, std::size_t reply_bytes) const {

@@ -52,6 +52,7 @@ struct DataContext {
   MethodMetrics read_rows;
   MethodMetrics replicate;
   MethodMetrics sync;
+  MethodMetrics move;
 };
 
 }  // namespace embla

@@ -20,8 +20,10 @@ namespace embla {
 
 class DataFixture : public ::testing::Test {
  protected:
-  void Start(const DataServiceOptions& options = {}, const RpcServerOptions& server = {}) {
+  void Start(const DataServiceOptions& options = {}, const RpcServerOptions& server = {},
+             MoveInbox moves = {}) {
     service_ = std::make_unique<DataService>(node_, pool_, &metrics_, options);
+    service_->ServeMoves(std::move(moves));
     grpc::Service* const services[] = {service_.get()};
     absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(server, services);
     ASSERT_TRUE(started.ok()) << started.status();

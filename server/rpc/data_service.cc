@@ -8,6 +8,7 @@
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
 
 namespace embla {
@@ -193,6 +194,26 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
                                   unary.Answer(wire::EncodeReplicateReply(
                                       {.order = ack->order, .need_snapshot = ack->need_snapshot}));
                                 });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
+                                            const grpc::ByteBuffer* request,
+                                            grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const UnaryCall unary(context_, context_.move, reactor, *request, reply);
+  if (!move_inbox_) {
+    unary.Fail(absl::UnimplementedError("this node takes no part in moves"));
+    return reactor;
+  }
+  grpc::ByteBuffer bytes = *request;
+  absl::StatusOr<PeerMessage> message = DecodeMove(bytes, context_.pool, context_.options.limits);
+  const absl::Status taken = message.ok() ? move_inbox_(*std::move(message)) : message.status();
+  if (taken.ok()) {
+    unary.Answer(grpc::ByteBuffer(nullptr, 0));
+  } else {
+    unary.Fail(taken);
+  }
   return reactor;
 }
 

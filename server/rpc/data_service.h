@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -16,6 +17,7 @@
 #include "core/base/buffer.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/data.grpc.pb.h"
+#include "server/mover/move_transport.h"
 #include "server/rpc/data_context.h"
 #include "server/rpc/stream_call.h"
 #include "server/rpc/task_threads.h"
@@ -27,7 +29,11 @@ using RawDataService = v1::DataService::WithRawCallbackMethod_Lookup<
     v1::DataService::WithRawCallbackMethod_Update<v1::DataService::WithRawCallbackMethod_Stream<
         v1::DataService::WithRawCallbackMethod_ReadRows<
             v1::DataService::WithRawCallbackMethod_Replicate<
-                v1::DataService::WithCallbackMethod_Sync<v1::DataService::Service>>>>>>;
+                v1::DataService::WithRawCallbackMethod_Move<
+                    v1::DataService::WithCallbackMethod_Sync<v1::DataService::Service>>>>>>>;
+
+// Takes a message of a move in, without waiting. Not OK: it is dropped, and the sender is told.
+using MoveInbox = std::function<absl::Status(PeerMessage)>;
 
 // Thread safety: every public method may be called from any thread.
 class DataService final : public RawDataService {
@@ -36,6 +42,10 @@ class DataService final : public RawDataService {
   // service outlives its RpcServer. Requires: options.Validate() is OK.
   DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
               const DataServiceOptions& options);
+
+  // Messages of moves go to `inbox` from now on; before, they are refused with UNIMPLEMENTED. Call
+  // before RpcServer::Start.
+  void ServeMoves(MoveInbox inbox) { move_inbox_ = std::move(inbox); }
 
   // Ends the open streams once their replies are written. Call before RpcServer::Shutdown.
   void Drain() { streams_.DrainAll(); }
@@ -55,11 +65,14 @@ class DataService final : public RawDataService {
   grpc::ServerUnaryReactor* Replicate(grpc::CallbackServerContext* call,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply) override;
 
  private:
   absl::Time DeadlineOf(const grpc::CallbackServerContext& call) const;
 
   DataContext context_;
+  MoveInbox move_inbox_;
   OpenStreams streams_;
   TaskThreads read_threads_;
 };

@@ -1,5 +1,7 @@
 #include "server/rpc/node_link_call.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,7 @@
 #include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/coordinator_codec.h"
+#include "server/rpc/move_codec.h"
 
 namespace embla {
 
@@ -30,9 +33,10 @@ void NodeLinkCall::Handle(v1::NodeReport report) {
   const absl::Status posted =
       host_.Post([this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
         absl::Status status =
-            absl::InvalidArgumentError("neither registration nor heartbeat is set");
+            absl::InvalidArgumentError("neither registration nor heartbeat nor moves are set");
         if (report.has_registration()) status = Register(coordinator, report.registration(), now);
         if (report.has_heartbeat()) status = Beat(coordinator, report.heartbeat(), now);
+        if (report.has_moves()) status = HearMoves(coordinator, report.moves(), now);
         Handled(status);
       });
   if (!posted.ok()) Handled(posted);
@@ -67,6 +71,14 @@ absl::Status NodeLinkCall::Beat(Coordinator& coordinator, const v1::Heartbeat& m
   return coordinator.Heartbeat(node_, incarnation_, FromMessage(message), now);
 }
 
+absl::Status NodeLinkCall::HearMoves(Coordinator& coordinator, const v1::MoveReports& message,
+                                     absl::Time now) {
+  if (incarnation_ == 0) return absl::FailedPreconditionError("register first");
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<UnitReport> reports, FromMessage(message));
+  coordinator.OnMoveReports(node_, reports, now);
+  return absl::OkStatus();
+}
+
 void NodeLinkCall::Handled(const absl::Status& status) {
   MutexLock lock(mu_);
   handling_ = false;
@@ -82,6 +94,15 @@ void NodeLinkCall::Handled(const absl::Status& status) {
 void NodeLinkCall::OnPlan(const PlanPtr& plan) {
   MutexLock lock(mu_);
   plan_ = plan;
+  WriteMore();
+}
+
+void NodeLinkCall::OnOrders(NodeId node, const std::vector<UnitOrder>& orders) {
+  if (node != node_) return;
+  MutexLock lock(mu_);
+  const std::size_t room = kOrdersMax - std::min(orders_.size(), kOrdersMax);
+  const auto end = orders.begin() + static_cast<std::ptrdiff_t>(std::min(room, orders.size()));
+  orders_.insert(orders_.end(), orders.begin(), end);
   WriteMore();
 }
 
@@ -129,6 +150,11 @@ void NodeLinkCall::WriteMore() {
     *command_.mutable_install_plan() = wire::ToMessage(*plan_);
     written_ = plan_->version();
     plan_.reset();
+  } else if (!orders_.empty()) {
+    const std::size_t count = std::min(orders_.size(), kOrdersPerCommand);
+    command_.Clear();
+    *command_.mutable_moves() = ToMessage(std::span(orders_).first(count));
+    orders_.erase(orders_.begin(), orders_.begin() + static_cast<std::ptrdiff_t>(count));
   } else {
     return;
   }

@@ -1,17 +1,19 @@
 // One shard server's link, on the coordinator's side: registration, then heartbeats in and plans
-// out. A node that falls behind gets the newest plan only.
+// out, and what is said of moves both ways. A node that falls behind gets the newest plan only.
 //
 // Lives until gRPC and the host are done with it, then deletes itself.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "core/base/mutex.h"
 #include "embla/v1/coordinator.pb.h"
+#include "server/migration/move_orders.h"
 #include "server/rpc/coordinator_host.h"
 
 namespace embla {
@@ -36,12 +38,18 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   // On the host's thread.
   absl::Status Register(Coordinator& coordinator, const v1::Registration& message, absl::Time now);
   absl::Status Beat(Coordinator& coordinator, const v1::Heartbeat& message, absl::Time now);
+  absl::Status HearMoves(Coordinator& coordinator, const v1::MoveReports& message, absl::Time now);
   void Handled(const absl::Status& status);
   void OnPlan(const PlanPtr& plan) override;
+  void OnOrders(NodeId node, const std::vector<UnitOrder>& orders) override;
   void OnStop() override;
 
   void WriteMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Orders that wait to be written; later ones are dropped, and said again by who gave them.
+  static constexpr std::size_t kOrdersMax = 16384;
+  static constexpr std::size_t kOrdersPerCommand = 512;
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
   v1::NodeReport received_;
@@ -56,7 +64,8 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // To be written first.
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);                                 // To be written.
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};
-  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;  // registered_ was given.
+  std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);  // To be written, oldest first.
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;          // registered_ was given.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool handling_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

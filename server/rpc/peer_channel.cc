@@ -13,11 +13,16 @@
 #include "core/wire/replicate_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/channel_arguments.h"
+#include "server/rpc/move_codec.h"
 
 namespace embla {
 namespace {
 
-constexpr char kMethod[] = "/embla.v1.DataService/Replicate";
+constexpr char kReplicate[] = "/embla.v1.DataService/Replicate";
+constexpr char kMove[] = "/embla.v1.DataService/Move";
+
+// A message of a move that takes longer counts as lost, and is said again.
+constexpr absl::Duration kMoveTimeout = absl::Seconds(10);
 
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
 grpc::ByteBuffer Encode(const ReplicaMessage& message) {
@@ -51,24 +56,37 @@ struct Call {
   grpc::ClientContext context;
   grpc::ByteBuffer request;
   grpc::ByteBuffer reply;
-  ReplicaDone done;
 };
+
+// `done` (const grpc::Status&, grpc::ByteBuffer& reply) runs on gRPC's thread, never inside this.
+template <typename Stub, typename Done>
+void Start(std::shared_ptr<Stub> stub, const char* method, grpc::ByteBuffer request,
+           absl::Duration timeout, Done done) {
+  auto* const call = new Call;
+  call->request = std::move(request);
+  call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  stub->UnaryCall(&call->context, method, grpc::StubOptions(), &call->request, &call->reply,
+                  [call, stub, done = std::move(done)](const grpc::Status& status) {
+                    const std::unique_ptr<Call> owned(call);
+                    done(status, owned->reply);
+                  });
+}
 
 }  // namespace
 
 void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
                        ReplicaDone done) {
-  const std::shared_ptr<Stub> stub = StubFor(node.address);
-  auto* const call = new Call;
-  call->request = Encode(message);
-  call->done = std::move(done);
-  call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  // The callback runs on gRPC's thread, never inside this call.
-  stub->UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->reply,
-                  [call, stub](grpc::Status status) {
-                    const std::unique_ptr<Call> owned(call);
-                    owned->done(Decode(status, owned->reply));
-                  });
+  Start(StubFor(node.address), kReplicate, Encode(message), timeout,
+        [done = std::move(done)](const grpc::Status& status, grpc::ByteBuffer& reply) {
+          done(Decode(status, reply));
+        });
+}
+
+void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTransport::Done done) {
+  Start(StubFor(address), kMove, EncodeMove(std::move(message)), kMoveTimeout,
+        [done = std::move(done)](const grpc::Status& status, grpc::ByteBuffer&) {
+          done(wire::FromGrpc(status));
+        });
 }
 
 std::shared_ptr<PeerChannel::Stub> PeerChannel::StubFor(const std::string& address) {

@@ -33,6 +33,19 @@ class PeerChannelTest : public DataFixture {
     return message;
   }
 
+  static PeerMessage MoveOf(const Chunk& chunk, const std::string& rows) {
+    PeerMessage message{.unit = {TableId{6}, 5, 1}, .from = NodeId{3}, .body = chunk};
+    message.rows = Buffer::Allocate(rows.size());
+    if (!rows.empty()) std::memcpy(message.rows.data(), rows.data(), rows.size());
+    return message;
+  }
+  absl::Status SendMove(PeerMessage message, const std::string& address) {
+    std::promise<absl::Status> sent;
+    peers_.Send(address, std::move(message),
+                [&sent](const absl::Status& status) { sent.set_value(status); });
+    return sent.get_future().get();
+  }
+
   PeerChannel peers_;
 };
 
@@ -89,6 +102,36 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
   snapshot.last = true;
   ASSERT_TRUE(Send(snapshot, server_->address()).ok());
   EXPECT_THAT(seen, ::testing::ElementsAre("probe", "snapshot abc first last"));
+}
+
+TEST_F(PeerChannelTest, CarriesMessagesOfMoves) {
+  absl::StatusOr<PeerMessage> seen = absl::NotFoundError("nothing came");
+  Start({}, {}, [&seen](PeerMessage message) {
+    seen = std::move(message);
+    return absl::OkStatus();
+  });
+  const Chunk chunk{.move = MoveId{4}, .chunk = 2, .base = Lsn{0}, .version = Lsn{9}};
+  ASSERT_TRUE(SendMove(MoveOf(chunk, "rows"), server_->address()).ok());
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_EQ(seen->unit, (UnitId{TableId{6}, 5, 1}));
+  EXPECT_EQ(seen->from, NodeId{3});
+  EXPECT_EQ(std::get<Chunk>(seen->body), chunk);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(seen->rows.data()), seen->rows.size()),
+            "rows");
+}
+
+TEST_F(PeerChannelTest, SaysThatAMessageOfAMoveWasDropped) {
+  Start({}, {}, [](const PeerMessage&) { return absl::ResourceExhaustedError("slow down"); });
+  EXPECT_EQ(SendMove(MoveOf({}, ""), server_->address()).code(),
+            absl::StatusCode::kInvalidArgument);  // Move 0.
+  EXPECT_EQ(SendMove(MoveOf({.move = MoveId{1}}, ""), server_->address()).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(PeerChannelTest, ANodeWithoutMovesSaysSo) {
+  Start();
+  EXPECT_EQ(SendMove(MoveOf({.move = MoveId{1}}, ""), server_->address()).code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(PeerChannelTest, ErrorsOfThePeerPassThrough) {

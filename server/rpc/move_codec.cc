@@ -1,0 +1,343 @@
+#include "server/rpc/move_codec.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/wire/large_fields.h"
+#include "embla/v1/data.pb.h"
+
+namespace embla {
+namespace {
+
+constexpr int kChunkLarge[] = {v1::MoveChunk::kRowsFieldNumber};
+
+void Fill(const UnitId& unit, v1::UnitName& out) {
+  out.set_table_id(ToInt(unit.table));
+  out.set_row_granule(unit.row_granule);
+  out.set_column_granule(unit.column_granule);
+}
+
+absl::StatusOr<UnitId> FromMessage(const v1::UnitName& unit) {
+  if (unit.table_id() == 0) return absl::InvalidArgumentError("the unit has no table");
+  return UnitId{.table = TableId{unit.table_id()},
+                .row_granule = unit.row_granule(),
+                .column_granule = unit.column_granule()};
+}
+
+v1::UnitRecord::Phase ToMessage(MovePhase phase) {
+  switch (phase) {
+    case MovePhase::kNone:
+      return v1::UnitRecord::PHASE_NONE;
+    case MovePhase::kOpen:
+      return v1::UnitRecord::PHASE_OPEN;
+    case MovePhase::kAborted:
+      return v1::UnitRecord::PHASE_ABORTED;
+    case MovePhase::kCommitted:
+      return v1::UnitRecord::PHASE_COMMITTED;
+  }
+  return v1::UnitRecord::PHASE_NONE;
+}
+
+absl::StatusOr<MovePhase> FromMessage(v1::UnitRecord::Phase phase) {
+  switch (phase) {
+    case v1::UnitRecord::PHASE_NONE:
+      return MovePhase::kNone;
+    case v1::UnitRecord::PHASE_OPEN:
+      return MovePhase::kOpen;
+    case v1::UnitRecord::PHASE_ABORTED:
+      return MovePhase::kAborted;
+    case v1::UnitRecord::PHASE_COMMITTED:
+      return MovePhase::kCommitted;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("the record has the unknown phase ", static_cast<int>(phase)));
+  }
+}
+
+void Fill(const UnitId& unit, const UnitRecord& record, v1::UnitRecord& out) {
+  Fill(unit, *out.mutable_unit());
+  out.set_owner(ToInt(record.owner));
+  out.set_epoch(ToInt(record.epoch));
+  out.set_committed(ToInt(record.committed));
+  out.set_move(ToInt(record.move));
+  out.set_phase(ToMessage(record.phase));
+  out.set_source(ToInt(record.source));
+  out.set_target(ToInt(record.target));
+}
+
+// The protocol stands on what Opened and Committed promise of a record.
+absl::Status Check(const UnitRecord& record) {
+  const bool is_open = record.phase == MovePhase::kOpen;
+  const bool is_committed = record.phase == MovePhase::kCommitted;
+  if (record.epoch == UnitEpoch{0} || record.owner == NodeId{0} || record.committed > record.move ||
+      (record.move == MoveId{0} && (is_open || is_committed)) ||
+      (is_open && (record.source != record.owner || record.target == record.owner)) ||
+      (is_committed && (record.target != record.owner || record.committed != record.move))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no unit can be at the record ", ToString(record)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UnitRecord> FromMessage(const v1::UnitRecord& message) {
+  UnitRecord record{.owner = NodeId{message.owner()},
+                    .epoch = UnitEpoch{message.epoch()},
+                    .committed = MoveId{message.committed()},
+                    .move = MoveId{message.move()}};
+  EMBLA_ASSIGN_OR_RETURN(record.phase, FromMessage(message.phase()));
+  record.source = NodeId{message.source()};
+  record.target = NodeId{message.target()};
+  EMBLA_RETURN_IF_ERROR(Check(record));
+  return record;
+}
+
+absl::StatusOr<UnitOrder> FromMessage(const v1::MoveOrder& message) {
+  UnitOrder order;
+  EMBLA_ASSIGN_OR_RETURN(order.unit, FromMessage(message.record().unit()));
+  EMBLA_ASSIGN_OR_RETURN(order.record, FromMessage(message.record()));
+  order.freeze = message.freeze();
+  order.target_device = message.target_device();
+  order.run = {.row_begin = message.run_row_begin(), .row_end = message.run_row_end()};
+  if (order.run.row_begin < 0 || order.run.row_end < order.run.row_begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the run [", order.run.row_begin, ", ", order.run.row_end, ") is no range"));
+  }
+  order.source_address = message.source_address();
+  order.target_address = message.target_address();
+  order.bytes_per_second = message.bytes_per_second();
+  return order;
+}
+
+struct KindPair {
+  UnitReport::Kind kind;
+  v1::MoveReport::Kind wire;
+};
+constexpr KindPair kKinds[] = {
+    {UnitReport::Kind::kCaughtUp, v1::MoveReport::KIND_CAUGHT_UP},
+    {UnitReport::Kind::kSealed, v1::MoveReport::KIND_SEALED},
+    {UnitReport::Kind::kRefused, v1::MoveReport::KIND_REFUSED},
+    {UnitReport::Kind::kCovered, v1::MoveReport::KIND_COVERED},
+    {UnitReport::Kind::kReadRecord, v1::MoveReport::KIND_READ_RECORD},
+    {UnitReport::Kind::kAbort, v1::MoveReport::KIND_ABORT},
+    {UnitReport::Kind::kProgress, v1::MoveReport::KIND_PROGRESS},
+};
+
+absl::StatusOr<UnitReport> FromMessage(const v1::MoveReport& message) {
+  const auto* const kind =
+      std::find_if(std::begin(kKinds), std::end(kKinds),
+                   [&message](const KindPair& pair) { return pair.wire == message.kind(); });
+  if (kind == std::end(kKinds)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown kind ", static_cast<int>(message.kind())));
+  }
+  UnitReport report{.kind = kind->kind, .move = MoveId{message.move()}};
+  EMBLA_ASSIGN_OR_RETURN(report.unit, FromMessage(message.unit()));
+  report.message = message.message();
+  report.bytes_sent = message.bytes_sent();
+  report.frozen = absl::Microseconds(message.frozen_us());
+  return report;
+}
+
+template <typename Value, typename Message>
+absl::StatusOr<std::vector<Value>> EachFromMessage(const Message& messages, const char* what) {
+  std::vector<Value> values;
+  values.reserve(static_cast<std::size_t>(messages.size()));
+  for (const auto& message : messages) {
+    absl::StatusOr<Value> value = FromMessage(message);
+    if (!value.ok())
+      return Annotate(value.status(), std::string(what) + " " + std::to_string(values.size()));
+    values.push_back(*std::move(value));
+  }
+  return values;
+}
+
+// ---- Peers' messages.
+std::vector<std::uint64_t> ToInts(const ChunkVersions& versions) {
+  std::vector<std::uint64_t> ints;
+  ints.reserve(versions.size());
+  for (const Lsn version : versions) ints.push_back(ToInt(version));
+  return ints;
+}
+
+template <typename Field>
+ChunkVersions FromInts(const Field& field) {
+  ChunkVersions versions;
+  versions.reserve(static_cast<std::size_t>(field.size()));
+  for (const std::uint64_t version : field) versions.push_back(Lsn{version});
+  return versions;
+}
+
+v1::MovePull ToMessage(const Pull& pull) {
+  v1::MovePull out;
+  out.set_epoch(ToInt(pull.epoch));
+  const std::vector<std::uint64_t> held = ToInts(pull.held);
+  out.mutable_held()->Add(held.begin(), held.end());
+  out.set_credit(pull.credit);
+  out.set_resend(pull.resend);
+  return out;
+}
+
+v1::MoveChunk ToMessage(const Chunk& chunk) {
+  v1::MoveChunk out;
+  out.set_chunk(chunk.chunk);
+  out.set_base(ToInt(chunk.base));
+  out.set_version(ToInt(chunk.version));
+  return out;
+}
+
+v1::MoveFinal ToMessage(const FinalCut& cut) {
+  v1::MoveFinal out;
+  out.set_lsn(ToInt(cut.lsn));
+  const std::vector<std::uint64_t> needed = ToInts(cut.needed);
+  out.mutable_needed()->Add(needed.begin(), needed.end());
+  for (const SessionWindow& window : cut.windows.sessions()) {
+    v1::SessionWindow& session = *out.add_windows();
+    session.set_session(ToInt(window.session));
+    session.set_floor(ToInt(window.floor));
+    session.mutable_words()->Add(window.words.begin(), window.words.end());
+  }
+  return out;
+}
+
+absl::StatusOr<UnitWindows> FromMessage(
+    const google::protobuf::RepeatedPtrField<v1::SessionWindow>& windows) {
+  std::vector<SessionWindow> sessions;
+  for (const v1::SessionWindow& window : windows) {
+    SessionWindow session{.session = SessionId{window.session()},
+                          .floor = UpdateSeq{window.floor()}};
+    if (static_cast<std::size_t>(window.words_size()) != session.words.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the window of session ", window.session(), " has ", window.words_size(),
+                       " words, it must have ", session.words.size()));
+    }
+    std::copy(window.words().begin(), window.words().end(), session.words.begin());
+    sessions.push_back(session);
+  }
+  return UnitWindows::FromSessions(std::move(sessions));
+}
+
+struct Received {
+  v1::MoveMessage envelope;
+  v1::MovePull pull;
+  v1::MoveChunk chunk;
+  v1::MoveFinal final;
+  Buffer rows;
+};
+
+absl::StatusOr<PeerMessage> FromReceived(Received& received, int payload) {
+  PeerMessage message;
+  EMBLA_ASSIGN_OR_RETURN(message.unit, FromMessage(received.envelope.unit()));
+  message.from = NodeId{received.envelope.from_node()};
+  const MoveId move{received.envelope.move()};
+  if (message.from == NodeId{0} || move == MoveId{0}) {
+    return absl::InvalidArgumentError("from_node and move must not be 0");
+  }
+  switch (payload) {
+    case v1::MoveMessage::kPullFieldNumber:
+      message.body = Pull{.move = move,
+                          .epoch = UnitEpoch{received.pull.epoch()},
+                          .held = FromInts(received.pull.held()),
+                          .credit = received.pull.credit(),
+                          .resend = received.pull.resend()};
+      return message;
+    case v1::MoveMessage::kChunkFieldNumber:
+      message.body = Chunk{.move = move,
+                           .chunk = received.chunk.chunk(),
+                           .base = Lsn{received.chunk.base()},
+                           .version = Lsn{received.chunk.version()}};
+      message.rows = std::move(received.rows);
+      return message;
+    case v1::MoveMessage::kFinalFieldNumber: {
+      FinalCut cut{.move = move,
+                   .lsn = Lsn{received.final.lsn()},
+                   .needed = FromInts(received.final.needed())};
+      EMBLA_ASSIGN_OR_RETURN(cut.windows, FromMessage(received.final.windows()));
+      message.body = std::move(cut);
+      return message;
+    }
+    default:
+      return absl::InvalidArgumentError("neither pull nor chunk nor final is set");
+  }
+}
+
+}  // namespace
+
+v1::MoveOrders ToMessage(std::span<const UnitOrder> orders) {
+  v1::MoveOrders message;
+  for (const UnitOrder& order : orders) {
+    v1::MoveOrder& out = *message.add_orders();
+    Fill(order.unit, order.record, *out.mutable_record());
+    out.set_freeze(order.freeze);
+    out.set_target_device(order.target_device);
+    out.set_run_row_begin(order.run.row_begin);
+    out.set_run_row_end(order.run.row_end);
+    out.set_source_address(order.source_address);
+    out.set_target_address(order.target_address);
+    out.set_bytes_per_second(order.bytes_per_second);
+  }
+  return message;
+}
+
+absl::StatusOr<std::vector<UnitOrder>> FromMessage(const v1::MoveOrders& message) {
+  return EachFromMessage<UnitOrder>(message.orders(), "move order");
+}
+
+v1::MoveReports ToMessage(std::span<const UnitReport> reports) {
+  v1::MoveReports message;
+  for (const UnitReport& report : reports) {
+    v1::MoveReport& out = *message.add_reports();
+    for (const KindPair& pair : kKinds) {
+      if (pair.kind == report.kind) out.set_kind(pair.wire);
+    }
+    Fill(report.unit, *out.mutable_unit());
+    out.set_move(ToInt(report.move));
+    out.set_message(report.message);
+    out.set_bytes_sent(report.bytes_sent);
+    out.set_frozen_us(static_cast<std::uint64_t>(absl::ToInt64Microseconds(report.frozen)));
+  }
+  return message;
+}
+
+absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& message) {
+  return EachFromMessage<UnitReport>(message.reports(), "move report");
+}
+
+grpc::ByteBuffer EncodeMove(PeerMessage message) {
+  v1::MoveMessage envelope;
+  Fill(message.unit, *envelope.mutable_unit());
+  envelope.set_from_node(ToInt(message.from));
+  envelope.set_move(ToInt(MoveOf(message)));
+  if (const auto* const pull = std::get_if<Pull>(&message.body)) {
+    return wire::EncodeNested(envelope, v1::MoveMessage::kPullFieldNumber, ToMessage(*pull), {});
+  }
+  if (const auto* const cut = std::get_if<FinalCut>(&message.body)) {
+    return wire::EncodeNested(envelope, v1::MoveMessage::kFinalFieldNumber, ToMessage(*cut), {});
+  }
+  return wire::EncodeNested(envelope, v1::MoveMessage::kChunkFieldNumber,
+                            ToMessage(std::get<Chunk>(message.body)),
+                            {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}});
+}
+
+absl::StatusOr<PeerMessage> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                       const wire::RequestLimits& limits) {
+  Received received;
+  const wire::NestedMessage payloads[] = {
+      {v1::MoveMessage::kPullFieldNumber, {}, &received.pull},
+      {v1::MoveMessage::kChunkFieldNumber, kChunkLarge, &received.chunk},
+      {v1::MoveMessage::kFinalFieldNumber, {}, &received.final}};
+  const wire::PlaceField place = [&](int, std::size_t size) -> absl::StatusOr<std::byte*> {
+    received.rows = pool.Take(size);
+    return received.rows.data();
+  };
+  const wire::DecodeLimits decode{.large_bytes_max = limits.request_bytes_max};
+  EMBLA_ASSIGN_OR_RETURN(const int payload,
+                         wire::DecodeNested(bytes, payloads, place, decode, received.envelope));
+  return FromReceived(received, payload);
+}
+
+}  // namespace embla

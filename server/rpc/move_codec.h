@@ -1,0 +1,33 @@
+// Orders, reports and peers' messages of moves <-> their protobuf messages. What decoding returns
+// may be trusted in itself; whether it fits the unit, the protocol (server/migration) checks.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/wire/request_codec.h"
+#include "embla/v1/coordinator.pb.h"
+#include "server/migration/move_orders.h"
+#include "server/mover/move_transport.h"
+
+namespace embla {
+
+v1::MoveOrders ToMessage(std::span<const UnitOrder> orders);
+// InvalidArgument names the order.
+absl::StatusOr<std::vector<UnitOrder>> FromMessage(const v1::MoveOrders& message);
+
+v1::MoveReports ToMessage(std::span<const UnitReport> reports);
+// InvalidArgument names the report.
+absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& message);
+
+// The rows go as a slice, without a copy.
+grpc::ByteBuffer EncodeMove(PeerMessage message);
+// The rows come with one copy, into memory of `pool`. InvalidArgument.
+absl::StatusOr<PeerMessage> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                       const wire::RequestLimits& limits);
+
+}  // namespace embla
