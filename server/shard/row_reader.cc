@@ -61,11 +61,14 @@ std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
 
 void RowReader::FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const {
   if (by_id_) {
-    std::erase_if(rows, [&](RowId id) { return !own.ids->SlotOf(id).has_value(); });
+    std::erase_if(rows, [&](RowId id) {
+      return !own.present.Contains(shard_->id_rows().RowOf(id)) || !own.ids->SlotOf(id).has_value();
+    });
     return;
   }
   std::vector<RowId> ids;
   for (const RowId row : rows) {
+    if (!own.present.Contains(ToInt(row))) continue;
     const std::optional<RowId> id = own.ids->IdAt(ToInt(row));
     if (id.has_value()) ids.push_back(*id);
   }

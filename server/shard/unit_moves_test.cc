@@ -6,11 +6,13 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -37,7 +39,8 @@ struct Case {
   std::int64_t rows = 60;
   std::uint32_t dim = 8;
   std::uint32_t granules = 12;
-  int updates = 40;  // Of each trainer.
+  int updates = 40;                           // Of each trainer.
+  std::optional<ZchSpec> zch = std::nullopt;  // Its buckets are `granules`.
 };
 
 TableSpec SpecOf(const Case& c) {
@@ -47,6 +50,7 @@ TableSpec SpecOf(const Case& c) {
   spec.rows = c.rows;
   spec.dim = c.dim;
   spec.dtype = c.dtype;
+  spec.zch = c.zch;
   spec.row_granules = c.granules;
   spec.optimizer.kind = c.optimizer;
   spec.optimizer.learning_rate = 0.1f;
@@ -55,10 +59,10 @@ TableSpec SpecOf(const Case& c) {
   return spec;
 }
 
-// A row's gradient in the columns of one cut.
+// The gradient of an id's row in the columns of one cut.
 struct RowGradient {
   std::size_t unit = 0;
-  std::int64_t row = 0;
+  std::int64_t id = 0;
   std::vector<float> values;
   float row_sum_squares = 0.0f;
 };
@@ -66,7 +70,11 @@ struct RowGradient {
 class Training {
  public:
   Training(const Case& c, std::uint32_t seed)
-      : spec_(SpecOf(c)), still_(Options(seed)), moving_(Options(seed)), seed_(seed) {
+      : spec_(SpecOf(c)),
+        id_rows_(spec_),
+        still_(Options(seed)),
+        moving_(Options(seed)),
+        seed_(seed) {
     PlacementRequest request;
     request.sharding = c.sharding;
     request.min_partition = 4;
@@ -89,7 +97,7 @@ class Training {
       Send(still_, *home_, header, gradients, nullptr);
       Send(moving_, *moves_, header, gradients, &random);
       const RowGradient& seen = gradients[random() % gradients.size()];
-      EXPECT_EQ(Read(still_, *home_, seen), Read(moving_, *moves_, seen)) << "row " << seen.row;
+      EXPECT_EQ(Read(still_, *home_, seen), Read(moving_, *moves_, seen)) << "id " << seen.id;
     }
   }
 
@@ -108,6 +116,16 @@ class Training {
     }
   }
 
+  // Once more, of ids that have rows and ids that have none.
+  void CompareReads() {
+    std::mt19937 random(seed_ + 1);
+    for (int i = 0; i < 50; ++i) {
+      for (const RowGradient& seen : MakeGradients(i % kTrainers, random)) {
+        EXPECT_EQ(Read(still_, *home_, seen), Read(moving_, *moves_, seen)) << "id " << seen.id;
+      }
+    }
+  }
+
   using Rows = std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<std::byte>>;
   Rows StillRows() { return ReadAll(still_); }
   Rows MovedRows() { return ReadAll(moving_); }
@@ -121,15 +139,22 @@ class Training {
     return options;
   }
 
+  // Of the trainer's rows, or, in a ZCH table, of its buckets: who evicts whom depends on the order
+  // of a bucket's updates.
+  std::int64_t RandomId(int trainer, std::mt19937& random) const {
+    while (true) {
+      const std::int64_t id = random() % (id_rows_.hashed() ? 3000 : spec_.rows);
+      if ((id_rows_.hashed() ? id_rows_.BucketOf(RowId{id}) : id) % kTrainers == trainer) return id;
+    }
+  }
+
   std::vector<RowGradient> MakeGradients(int trainer, std::mt19937& random) const {
     std::uniform_real_distribution<float> value(-1.0f, 1.0f);
-    std::set<std::int64_t> rows;
-    for (int i = 0; i < 12; ++i) {
-      rows.insert(static_cast<std::int64_t>(random() % (spec_.rows / kTrainers)) * kTrainers +
-                  trainer);
-    }
+    std::set<std::int64_t> ids;
+    for (int i = 0; i < 12; ++i) ids.insert(RandomId(trainer, random));
     std::vector<RowGradient> gradients;
-    for (const std::int64_t row : rows) {
+    for (const std::int64_t id : ids) {
+      const std::int64_t row = id_rows_.RowOf(RowId{id});
       std::vector<float> whole(spec_.dim);
       float sum = 0.0f;
       for (float& v : whole) v = value(random), sum += v * v;
@@ -137,7 +162,7 @@ class Training {
         const UnitShape& shape = moves_->shape(unit);
         if (row < shape.row_begin || row >= shape.row_end) continue;
         gradients.push_back({unit,
-                             row,
+                             id,
                              {whole.begin() + shape.column_begin, whole.begin() + shape.column_end},
                              sum});
       }
@@ -156,7 +181,7 @@ class Training {
       data.part.table = spec_.id;
       data.part.column_begin = shape.column_begin;
       data.part.column_end = shape.column_end;
-      data.ids.push_back(RowId{row.row});
+      data.ids.push_back(RowId{row.id});
       if (data.part.columns() != spec_.dim) data.row_sum_squares.push_back(row.row_sum_squares);
       std::vector<float>& all = values[shape.column_begin];
       all.insert(all.end(), row.values.begin(), row.values.end());
@@ -189,7 +214,7 @@ class Training {
               << result.status();
         }
         for (RowGradient& row : rows) {
-          if (!result.ok() || IsRefused(*result, parts, moves.shape(row.unit), row.row)) {
+          if (!result.ok() || IsRefused(*result, parts, moves.shape(row.unit), row.id)) {
             left.push_back(std::move(row));
           }
         }
@@ -198,8 +223,9 @@ class Training {
     }
   }
 
-  static bool IsRefused(const UpdateResult& result, const std::vector<UpdatePartData>& parts,
-                        const UnitShape& shape, std::int64_t row) {
+  bool IsRefused(const UpdateResult& result, const std::vector<UpdatePartData>& parts,
+                 const UnitShape& shape, std::int64_t id) const {
+    const std::int64_t row = id_rows_.RowOf(RowId{id});
     for (const RefusedUnit& refused : result.refused) {
       if (parts[refused.part].part.column_begin == shape.column_begin && refused.row_begin <= row &&
           row < refused.row_end) {
@@ -214,7 +240,7 @@ class Training {
     data.part.table = spec_.id;
     data.part.column_begin = moves.shape(row.unit).column_begin;
     data.part.column_end = moves.shape(row.unit).column_end;
-    data.ids = {RowId{row.row}};
+    data.ids = {RowId{row.id}};
     while (true) {
       const absl::StatusOr<LookupResult> result =
           cluster.Lookup(moves.OwnerOf(row.unit), Pack(LookupBatch{}, {data}));
@@ -263,6 +289,7 @@ class Training {
   }
 
   const TableSpec spec_;
+  const IdRows id_rows_;
   LocalCluster still_;
   LocalCluster moving_;
   const std::uint32_t seed_;
@@ -289,8 +316,10 @@ void CheckCase(const Case& c) {
   const Training::Rows moved = training.MovedRows();
   ASSERT_EQ(still.size(), moved.size());
   for (const auto& [key, image] : still) {
-    ASSERT_EQ(moved.at(key), image) << "row " << key.first << " column " << key.second;
+    ASSERT_TRUE(moved.contains(key)) << "id " << key.first << " column " << key.second;
+    ASSERT_EQ(moved.at(key), image) << "id " << key.first << " column " << key.second;
   }
+  training.CompareReads();
 }
 
 class UnitMovesTest : public ::testing::TestWithParam<OptimizerKind> {};
@@ -315,6 +344,24 @@ TEST(UnitMoves, UnitsOfSeveralChunksMove) {
              .rows = 1200,
              .dim = 1024,
              .granules = 2});
+}
+
+TEST(UnitMoves, BucketsOfZchTablesMoveWithTheirIdsAndSharedRows) {
+  for (const std::uint32_t reserved : {0u, 5u}) {
+    for (const zch::Policy policy : {zch::Policy::kLru, zch::Policy::kDistanceLfu}) {
+      ZchSpec zch{.buckets = 12, .policy = policy};
+      zch.admission = zch::Admission::kCount;
+      zch.admission_count = 2;
+      zch.reserved_lanes = reserved;
+      if (reserved > 0) zch.unseen = zch::Unseen::kDefault;
+      CheckCase({.optimizer = OptimizerKind::kAdam,
+                 .dtype = DType::kFloat16,
+                 .sharding = ShardingType::kRowWise,
+                 .rows = 12 * 64,
+                 .updates = 150,
+                 .zch = zch});
+    }
+  }
 }
 
 }  // namespace

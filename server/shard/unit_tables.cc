@@ -6,9 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "core/rows/row_block.h"
-#include "server/shard/unit_io.h"
-#include "server/table/row_io.h"
+#include "server/table/unit_io.h"
 
 namespace embla {
 namespace {
@@ -39,14 +37,20 @@ const Slice* SliceOf(const TablePlan& plan, std::int64_t row, std::uint32_t colu
 }
 
 absl::Status CheckMovable(const TablePlan& plan) {
-  if (plan.spec.zch.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("units of table ", plan.spec.name, " cannot move: it is a zch table"));
-  }
   if (!plan.replicated() && !plan.grouped()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("units of table ", plan.spec.name, " cannot move: it is ",
                    plan.grouped() ? "trained in replica groups" : "replicated (data_parallel)"));
+}
+
+// A ZCH slice knows a bucket as long as its rows are present or staged.
+void MatchBucket(OwnSlice& own, RowInterval rows) {
+  const std::uint32_t bucket = own.ids->BucketAt(rows.begin);
+  if (own.present.ContainsAll(rows)) {
+    own.ids->AddBucket(bucket);
+  } else if (!own.staged.ContainsAll(rows)) {
+    own.ids->RemoveBucket(bucket);
+  }
 }
 
 absl::Status NotHere(const TablePlan& plan, const UnitId& id, const char* what) {
@@ -92,6 +96,14 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindHere(const UnitId& id) const {
   EMBLA_ASSIGN_OR_RETURN(Unit unit, Find(id));
   if (unit.shard == nullptr) return NotHere(*unit.plan, id, " is not on this node");
   return unit;
+}
+
+absl::StatusOr<UnitTables::Unit> UnitTables::FindChunk(const UnitId& id,
+                                                       std::uint32_t chunk) const {
+  EMBLA_ASSIGN_OR_RETURN(Unit unit, FindHere(id));
+  if (chunk < unit.shape.chunks()) return unit;
+  return absl::InvalidArgumentError(
+      absl::StrCat("chunk ", chunk, " of a unit that has ", unit.shape.chunks()));
 }
 
 absl::StatusOr<UnitShape> UnitTables::ShapeOf(const UnitId& unit) const {
@@ -147,6 +159,7 @@ void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows cha
   for (OwnSlice& own : shard.slices(device)) {
     if (own.store == nullptr || !own.Covers(unit.columns(), unit.rows())) continue;
     change(own.present, own.staged, unit.rows());
+    if (own.ids != nullptr) MatchBucket(own, unit.rows());
     own.ReleaseIfEmpty();
   }
   shard.CountStorage(device);
@@ -154,11 +167,7 @@ void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows cha
 
 void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
                            std::function<void(absl::StatusOr<Buffer>)> done) {
-  absl::StatusOr<Unit> found = FindHere(unit);
-  if (found.ok() && chunk >= found->shape.chunks()) {
-    found = absl::InvalidArgumentError(
-        absl::StrCat("chunk ", chunk, " of a unit that has ", found->shape.chunks()));
-  }
+  const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) {
     return Answer(found.status(), [done](const absl::Status& status) { done(status); });
   }
@@ -229,17 +238,11 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
 }
 
 void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) {
-  const absl::StatusOr<Unit> found = FindHere(unit);
+  const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) return Answer(found.status(), std::move(done));
-  absl::Status status;
-  if (chunk >= found->shape.chunks()) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("chunk ", chunk, " of a unit that has ", found->shape.chunks()));
-  }
-  const absl::StatusOr<RowBlock> rows = DecodeRowBlock(block.bytes());
-  status.Update(rows.status());
-  if (status.ok()) status = CheckChunk(*rows, unit.table, found->shape, chunk);
-  if (!status.ok()) return Answer(status, std::move(done));
+  const absl::StatusOr<UnitChunk> rows =
+      DecodeChunk(block.bytes(), *found->shard, found->shape, chunk);
+  if (!rows.ok()) return Answer(rows.status(), std::move(done));
   RunOnTable(
       *found,
       [found = *found, rows = *rows,
@@ -251,7 +254,7 @@ void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, Ho
           if (!own.Covers(found.columns(), found.rows()) || !own.staged.ContainsAll(found.rows())) {
             continue;
           }
-          EMBLA_RETURN_IF_ERROR(WriteRowBlock(*found.shard, own, rows));
+          EMBLA_RETURN_IF_ERROR(WriteChunk(*found.shard, own, found.shape, rows));
         }
         return absl::OkStatus();
       },
@@ -326,6 +329,9 @@ absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& uni
   absl::StatusOr<std::unique_ptr<RowStore>> store = node_.maker.make_store(spec, slice);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("device ", device));
   auto own = std::make_shared<OwnSlice>(slice, *std::move(store));
+  if (spec.zch.has_value()) {
+    EMBLA_ASSIGN_OR_RETURN(own->ids, ZchIds::Create(spec, slice, node_.maker.metrics));
+  }
   own->staged.Insert(unit.rows());
   Unit next = unit;
   if (unit.shard == nullptr) {

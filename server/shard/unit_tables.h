@@ -64,6 +64,8 @@ class UnitTables final : public UnitHost {
   absl::StatusOr<Unit> Find(const UnitId& id) const;
   // As Find; FailedPrecondition: nothing of the table is here.
   absl::StatusOr<Unit> FindHere(const UnitId& id) const;
+  // As FindHere; InvalidArgument: the unit has no such chunk.
+  absl::StatusOr<Unit> FindChunk(const UnitId& id, std::uint32_t chunk) const;
   absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
 
   void Answer(const absl::Status& status, HostDone done);

@@ -250,6 +250,46 @@ TEST_F(UnitTablesTest, StageTakesExactlyTheRowsOfItsChunk) {
   EXPECT_TRUE(Stage(1, rows(1)).ok());
 }
 
+TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
+  TablePlan hashed = MakeTable();
+  hashed.spec.id = TableId{8};
+  hashed.spec.name = "hashed";
+  hashed.spec.rows = 4 * 64;
+  hashed.spec.column_granule_width = 0;
+  hashed.spec.zch = ZchSpec{.buckets = 4};
+  hashed.spec.SetDefaults();
+  hashed.replicas = {{{0, 4 * 64, 0, kDim, {kSource, 1}}}};
+  ASSERT_TRUE(cluster_.Install({MakeTable(), hashed}).ok());
+  const auto read = [&](std::uint32_t bucket) {
+    return *Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
+      source().ReadChunk({TableId{8}, bucket, 0}, 0, std::move(done));
+    });
+  };
+  const auto stage = [&](Buffer rows) {
+    return AwaitStatus([&](HostDone done) {
+      target().Stage({TableId{8}, 1, 0}, 0, std::move(rows), std::move(done));
+    });
+  };
+  ASSERT_TRUE(AwaitStatus([&](HostDone done) {
+                target().Reserve({TableId{8}, 1, 0}, 0, {64, 128}, std::move(done));
+              }).ok());
+  EXPECT_EQ(stage(read(2)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(stage(Buffer::Allocate(0)).code(), Code::kInvalidArgument);
+  for (std::size_t at = 0; at < read(1).size(); ++at) {
+    Buffer damaged = read(1);
+    damaged.data()[at] ^= std::byte{0x40};
+    const absl::Status status = stage(std::move(damaged));
+    ASSERT_TRUE(absl::IsInvalidArgument(status) || absl::IsDataLoss(status))
+        << "byte " << at << ": " << status;
+  }
+  for (std::size_t size = 0; size < read(1).size(); size += 8) {
+    Buffer cut = read(1);
+    cut.Truncate(size);
+    ASSERT_FALSE(stage(std::move(cut)).ok()) << size;
+  }
+  EXPECT_TRUE(stage(read(1)).ok());
+}
+
 TEST_F(UnitTablesTest, ShapesAreTheSameOnEveryNodeAndErrorsNameTheUnit) {
   const UnitShape shape = *source().ShapeOf(UnitAt(3));
   EXPECT_EQ(shape.row_begin, 30);

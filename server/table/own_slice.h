@@ -44,6 +44,7 @@ struct OwnSlice {
   void ReleaseIfEmpty() {
     if (!present.empty() || !staged.empty()) return;
     store.reset();
+    ids.reset();
     released.store(true, std::memory_order_relaxed);
   }
 };

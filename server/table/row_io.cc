@@ -39,6 +39,54 @@ absl::Status WriteRun(OwnSlice& own, const RowBlock& block, std::size_t first, s
        block.state.subspan(first * state_floats, slots.size() * state_floats)});
 }
 
+// Rows, by what names them, and where they are in their slice.
+struct PlacedRows {
+  std::span<const RowId> names;
+  std::vector<std::uint32_t> slots;
+};
+
+std::vector<std::uint32_t> SlotsOf(const OwnSlice& own, std::span<const RowId> rows) {
+  std::vector<std::uint32_t> slots;
+  slots.reserve(rows.size());
+  for (const RowId row : rows) {
+    slots.push_back(static_cast<std::uint32_t>(ToInt(row) - own.slice.row_begin));
+  }
+  return slots;
+}
+
+absl::StatusOr<Buffer> Encode(const TableShard& shard, const OwnSlice& own, const PlacedRows& rows,
+                              bool with_state, BufferPool* pool) {
+  RowBlockBuilder builder(ShapeOf(shard.spec(own.slice.device.index), own.columns(), with_state),
+                          static_cast<std::uint32_t>(rows.slots.size()), pool);
+  std::copy(rows.names.begin(), rows.names.end(), builder.rows().begin());
+  std::vector<float> unwanted;
+  if (!with_state) unwanted.resize(rows.slots.size() * own.store->StateFloats(own.slice.columns()));
+  EMBLA_RETURN_IF_ERROR(own.store->ReadRows(
+      rows.slots, own.columns(),
+      {builder.weights(), with_state ? builder.state() : std::span<float>(unwanted)}));
+  return builder.Finish();
+}
+
+}  // namespace
+
+std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_state) {
+  return std::max<std::size_t>(1, kBlockBytes / ShapeOf(spec, columns, with_state).RowBytesTotal());
+}
+
+absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
+                                  std::span<const RowId> rows, bool with_state, BufferPool* pool) {
+  if (own.ids == nullptr) return Encode(shard, own, {rows, SlotsOf(own, rows)}, with_state, pool);
+  std::vector<std::uint32_t> slots;
+  slots.reserve(rows.size());
+  for (const RowId id : rows) slots.push_back(own.ids->SlotOf(id).value());
+  return Encode(shard, own, {rows, slots}, with_state, pool);
+}
+
+absl::StatusOr<Buffer> EncodeRowsAt(const TableShard& shard, const OwnSlice& own,
+                                    std::span<const RowId> rows) {
+  return Encode(shard, own, {rows, SlotsOf(own, rows)}, /*with_state=*/true, /*pool=*/nullptr);
+}
+
 absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBlockShape& shape) {
   if (shape.table != shard.id() || shape.dtype != shard.dtype()) {
     return absl::InvalidArgumentError(
@@ -57,32 +105,6 @@ absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBl
   return absl::InvalidArgumentError(absl::StrCat("table ", shard.name(), ": row block has ",
                                                  shape.state_floats, " floats of state per row, ",
                                                  "its optimizer has ", state_floats));
-}
-
-}  // namespace
-
-std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_state) {
-  return std::max<std::size_t>(1, kBlockBytes / ShapeOf(spec, columns, with_state).RowBytesTotal());
-}
-
-absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
-                                  std::span<const RowId> rows, bool with_state, BufferPool* pool) {
-  RowBlockBuilder builder(ShapeOf(shard.spec(own.slice.device.index), own.columns(), with_state),
-                          static_cast<std::uint32_t>(rows.size()), pool);
-  std::copy(rows.begin(), rows.end(), builder.rows().begin());
-  std::vector<std::uint32_t> slots;
-  slots.reserve(rows.size());
-  for (const RowId row : rows) {
-    slots.push_back(own.ids != nullptr
-                        ? own.ids->SlotOf(row).value()
-                        : static_cast<std::uint32_t>(ToInt(row) - own.slice.row_begin));
-  }
-  std::vector<float> unwanted;
-  if (!with_state) unwanted.resize(rows.size() * own.store->StateFloats(own.slice.columns()));
-  EMBLA_RETURN_IF_ERROR(own.store->ReadRows(
-      slots, own.columns(),
-      {builder.weights(), with_state ? builder.state() : std::span<float>(unwanted)}));
-  return builder.Finish();
 }
 
 absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block) {

@@ -21,6 +21,14 @@ std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_s
 absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
                                   std::span<const RowId> rows, bool with_state, BufferPool* pool);
 
+// The same with state, of rows of the table; of a ZCH table, whoever's they are.
+absl::StatusOr<Buffer> EncodeRowsAt(const TableShard& shard, const OwnSlice& own,
+                                    std::span<const RowId> rows);
+
+// InvalidArgument: a block of another table, number format or optimizer, or of columns that are cut
+// otherwise.
+absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBlockShape& shape);
+
 // Installs the rows of `block` that `device` has; the block has state. On that device.
 // InvalidArgument: another table, number format or optimizer, or columns that are cut otherwise.
 absl::Status WriteRowBlock(TableShard& shard, std::uint32_t device, const RowBlock& block);

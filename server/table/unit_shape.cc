@@ -18,8 +18,10 @@ UnitShape ShapeOfUnit(const TableSpec& spec, std::uint32_t row_granule, ColumnRa
   shape.row_end = spec.RowGranuleBegin(row_granule + 1);
   shape.column_begin = columns.begin;
   shape.column_end = columns.end;
+  shape.chunk_rows = shape.row_end - shape.row_begin;
+  if (spec.zch.has_value()) return shape;
   const auto rows = static_cast<std::int64_t>(RowsPerBlock(spec, columns, /*with_state=*/true));
-  shape.chunk_rows = std::min(rows, shape.row_end - shape.row_begin);
+  shape.chunk_rows = std::min(shape.chunk_rows, rows);
   return shape;
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "kernels/row_kernels.h"
 #include "server/table/reused_vector.h"
+#include "server/zch/bucket_block.h"
 
 namespace embla {
 namespace {
@@ -178,18 +179,37 @@ absl::StatusOr<Buffer> ZchIds::ExportBucket(std::uint32_t bucket) const {
   return map_->ExportBucket(bucket);
 }
 
-absl::Status ZchIds::ImportBucket(std::span<const std::byte> block) {
-  const std::uint64_t before = ResidentCount();
+absl::Status ZchIds::ReplaceBucket(std::uint32_t bucket, std::span<const std::byte> block) {
+  EMBLA_ASSIGN_OR_RETURN(const zch::BucketBlock decoded, zch::DecodeBucket(map_->options(), block));
+  if (decoded.bucket != bucket) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", table_, ": a block of bucket ",
+                                                   decoded.bucket, " is not bucket ", bucket));
+  }
+  RemoveBucket(bucket);
   EMBLA_RETURN_IF_ERROR(map_->ImportBucket(block));
-  metrics_.CountResidents(static_cast<double>(ResidentCount() - before));
+  metrics_.CountResidents(static_cast<double>(map_->residents(bucket)));
   return absl::OkStatus();
 }
 
-absl::Status ZchIds::RemoveBucket(std::uint32_t bucket) {
-  const std::uint64_t residents = map_->residents(bucket);
-  EMBLA_RETURN_IF_ERROR(map_->RemoveBucket(bucket));
-  metrics_.CountResidents(-static_cast<double>(residents));
-  return absl::OkStatus();
+void ZchIds::AddBucket(std::uint32_t bucket) {
+  if (!map_->Holds(bucket)) EMBLA_CHECK(map_->AddBucket(bucket).ok());
+}
+
+void ZchIds::RemoveBucket(std::uint32_t bucket) {
+  if (!map_->Holds(bucket)) return;
+  metrics_.CountResidents(-static_cast<double>(map_->residents(bucket)));
+  EMBLA_CHECK(map_->RemoveBucket(bucket).ok());
+}
+
+std::vector<RowId> ZchIds::RowsInUse(std::uint32_t bucket) const {
+  const std::int64_t begin = bucket * id_rows_.rows_per_bucket();
+  const std::int64_t lanes_for_ids = map_->options().lanes_for_ids();
+  std::vector<RowId> rows;
+  for (std::int64_t row = begin; row < begin + id_rows_.rows_per_bucket(); ++row) {
+    const bool shared = row % zch::kLanes >= lanes_for_ids;
+    if (shared || IdAt(row).has_value()) rows.push_back(RowId{row});
+  }
+  return rows;
 }
 
 void ZchIds::CountChanges() {

@@ -73,8 +73,18 @@ class ZchIds {
 
   // A bucket with all that is known of its ids, for a move (docs/zch.md): errors as SlotMap's.
   absl::StatusOr<Buffer> ExportBucket(std::uint32_t bucket) const;
-  absl::Status ImportBucket(std::span<const std::byte> block);
-  absl::Status RemoveBucket(std::uint32_t bucket);
+  // `block` becomes the bucket, whether there was one or not. Errors change nothing:
+  // InvalidArgument (another bucket, or a table of other options), DataLoss.
+  absl::Status ReplaceBucket(std::uint32_t bucket, std::span<const std::byte> block);
+  // Empty, unless it is here already.
+  void AddBucket(std::uint32_t bucket);
+  // If it is here.
+  void RemoveBucket(std::uint32_t bucket);
+  std::uint32_t BucketAt(std::int64_t row) const {
+    return static_cast<std::uint32_t>(row / id_rows_.rows_per_bucket());
+  }
+  // Rows of the table that hold something: those of ids, and those that ids share. Ascending.
+  std::vector<RowId> RowsInUse(std::uint32_t bucket) const;
 
  private:
   ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,

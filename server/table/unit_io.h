@@ -1,0 +1,39 @@
+// Chunks of a unit's rows, as they travel: row blocks with all state (docs/row_block.md). A bucket
+// of a ZCH table is one chunk: what is known of its ids, then the rows in use
+// (docs/migration.md#chunks).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/rows/row_block.h"
+#include "server/migration/unit_host.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// A decoded chunk: views over its bytes.
+struct UnitChunk {
+  std::span<const std::byte> bucket;  // Of ZCH tables: a bucket block (docs/zch.md).
+  RowBlock rows;                      // Their ids are rows of the table.
+};
+
+// Rows of the chunk that `own` has. On the slice's device. Requires: chunk < shape.chunks().
+absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
+                                   const UnitShape& shape, std::uint32_t chunk);
+
+// InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
+// Requires: bytes.data() is 8-byte aligned, as buffers are; chunk < shape.chunks().
+absl::StatusOr<UnitChunk> DecodeChunk(std::span<const std::byte> bytes, const TableShard& table,
+                                      const UnitShape& shape, std::uint32_t chunk);
+
+// Writes the rows to `own`, which stages them. On the slice's device. Errors change nothing:
+// InvalidArgument (another number format or optimizer, or a bucket of other options), DataLoss.
+absl::Status WriteChunk(TableShard& table, OwnSlice& own, const UnitShape& shape,
+                        const UnitChunk& chunk);
+
+}  // namespace embla
