@@ -1,0 +1,361 @@
+// Units move between real servers, over real RPC, while trainers update and look up. A table that
+// never moves gets the very same updates: at the end both have the same bits, state included.
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/include/embla/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/app/shard_process.h"
+#include "server/rpc/coordinator_fixture.h"
+
+namespace embla {
+namespace {
+
+using client::Client;
+using client::FeatureGradient;
+using client::FeatureLookup;
+
+constexpr std::uint64_t kSeed = 20261122;
+constexpr std::int64_t kRows = 6000;
+constexpr std::uint32_t kDim = 16;
+constexpr std::uint32_t kGranules = 48;
+constexpr int kTrainers = 3;
+constexpr absl::Duration kWaitMax = absl::Minutes(3);
+
+class LiveMovesTest : public CoordinatorFixture {
+ protected:
+  void SetUp() override {
+    std::cout << "seed=" << kSeed << '\n';
+    Start();
+    for (const char* const name : {"n0", "n1"}) StartNode(name);
+    ASSERT_TRUE(Await([this] { return host_->plan()->nodes().size() == 2; }));
+  }
+
+  void TearDown() override {
+    nodes_.clear();
+    CoordinatorFixture::TearDown();
+  }
+
+  void StartNode(const std::string& name) {
+    ShardProcessOptions options;
+    options.name = name;
+    options.coordinator = server_->address();
+    options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
+    options.threads_per_device = 1;
+    auto node = ShardProcess::Start(options);
+    ASSERT_TRUE(node.ok()) << node.status();
+    nodes_.push_back(*std::move(node));
+  }
+
+  static bool Await(const std::function<bool()>& condition) {
+    const absl::Time until = Clock::Real().Now() + kWaitMax;
+    while (Clock::Real().Now() < until) {
+      if (condition()) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+  // `tables` of one spec.
+  void Create(const std::vector<std::string>& tables, const std::string& optimizer,
+              const std::string& placement) {
+    for (const std::string& name : tables) {
+      v1::CreateTableRequest request;
+      request.set_table_json(
+          absl::StrCat(R"({"name": ")", name, R"(", "rows": )", kRows, R"(, "dim": )", kDim,
+                       R"(, "row_granules": )", kGranules, R"(, "optimizer": )", optimizer,
+                       R"(, "init": {"kind": "uniform", "a": -1.0, "b": 1.0}, "seed": 5})"));
+      request.set_placement_json(placement);
+      grpc::ClientContext context;
+      v1::TableReply reply;
+      const grpc::Status created = admin_->CreateTable(&context, request, &reply);
+      ASSERT_TRUE(created.ok()) << created.error_message();
+    }
+  }
+
+  template <typename Answer>
+  Answer Ask(std::function<Answer(Coordinator&, absl::Time)> question) {
+    std::promise<Answer> answer;
+    const absl::Status posted = host_->Post([&](Coordinator& coordinator, absl::Time now) {
+      answer.set_value(question(coordinator, now));
+    });
+    EXPECT_TRUE(posted.ok()) << posted;
+    return answer.get_future().get();
+  }
+
+  JobView StartJob(const JobRequest& request) {
+    const auto started =
+        Ask<absl::StatusOr<JobView>>([&request](Coordinator& coordinator, absl::Time now) {
+          return coordinator.StartJob(request, now);
+        });
+    EXPECT_TRUE(started.ok()) << started.status();
+    return started.value_or(JobView());
+  }
+
+  // As it is when it is over.
+  JobView AwaitJob(std::uint64_t id) {
+    absl::StatusOr<JobView> view;
+    const bool is_over = Await([&] {
+      view = Ask<absl::StatusOr<JobView>>(
+          [id](Coordinator& coordinator, absl::Time now) { return coordinator.GetJob(id, now); });
+      return !view.ok() || IsOver(view->job.state);
+    });
+    EXPECT_TRUE(view.ok()) << view.status();
+    if (!view.ok()) return {};
+    EXPECT_TRUE(is_over) << view->job.description << ": " << view->job.units_moved << " of "
+                         << view->units_total << " moved, waits for " << view->waits_for;
+    return *view;
+  }
+
+  // Runs the job to its end.
+  void Run(const JobGoal& goal) {
+    const JobView view = AwaitJob(StartJob({.goal = goal}).job.id);
+    ASSERT_EQ(view.job.state, JobState::kDone) << view.job.error;
+    EXPECT_EQ(view.job.units_moved, view.units_total);
+    std::cout << view.job.description << ": units=" << view.units_total
+              << " bytes=" << view.job.bytes_moved << " pause p50=" << view.job.pauses.p50
+              << " max=" << view.job.pauses.max << '\n';
+  }
+
+  void Undrain(const std::string& node) { StartJob({.goal = UndrainGoal{.node = node}}); }
+
+  std::unique_ptr<Client> Connect() {
+    client::ConnectOptions options;
+    options.coordinator = server_->address();
+    options.timeout = absl::Seconds(60);
+    auto client = Client::Connect(options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+
+  std::vector<std::unique_ptr<ShardProcess>> nodes_;
+};
+
+// Trains `tables` alike, on the rows whose id is `share` modulo kTrainers: the order of a row's
+// updates is that of one trainer.
+class Trainer {
+ public:
+  Trainer(std::unique_ptr<Client> client, std::vector<std::string> tables, int share)
+      : client_(std::move(client)),
+        tables_(std::move(tables)),
+        share_(share),
+        random_(kSeed + share) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Trainer() { static_cast<void>(Stop()); }
+
+  // The first error.
+  absl::Status Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return error_;
+  }
+  int steps() const { return steps_; }
+
+ private:
+  void Run() {
+    while (!stop_ && error_.ok()) {
+      error_ = Step();
+      if (error_.ok()) ++steps_;
+    }
+  }
+
+  absl::Status Step() {
+    std::vector<std::int64_t> ids(1 + random_() % 40);
+    for (std::int64_t& id : ids)
+      id = share_ + kTrainers * static_cast<std::int64_t>(random_() % (kRows / kTrainers));
+    std::vector<float> rows(ids.size() * kDim);
+    std::vector<float> gradients(ids.size() * kDim);
+    for (float& gradient : gradients)
+      gradient = std::uniform_real_distribution<float>(-1, 1)(random_);
+    std::vector<FeatureGradient> features;
+    for (const std::string& table : tables_) {
+      const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows};
+      const absl::Status looked_up = client_->Lookup({&lookup, 1}, {});
+      if (!looked_up.ok()) return looked_up;
+      features.push_back({.table = table, .ids = ids, .gradients = gradients});
+    }
+    return client_->Update(features, {});
+  }
+
+  const std::unique_ptr<Client> client_;
+  const std::vector<std::string> tables_;
+  const int share_;
+  std::mt19937_64 random_;
+  absl::Status error_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> steps_ = 0;
+  std::thread thread_;
+};
+
+class Training {
+ public:
+  template <typename Connect>
+  Training(Connect connect, const std::vector<std::string>& tables) {
+    for (int t = 0; t < kTrainers; ++t) {
+      trainers_.push_back(std::make_unique<Trainer>(connect(), tables, t));
+    }
+  }
+  // Everybody has done `steps` more.
+  bool HasProgressed(int steps, std::vector<int>& since) const {
+    since.resize(trainers_.size(), 0);
+    for (std::size_t t = 0; t < trainers_.size(); ++t) {
+      if (trainers_[t]->steps() < since[t] + steps) return false;
+    }
+    for (std::size_t t = 0; t < trainers_.size(); ++t) since[t] = trainers_[t]->steps();
+    return true;
+  }
+  void Stop() {
+    for (const auto& trainer : trainers_) {
+      const absl::Status status = trainer->Stop();
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+struct Content {
+  std::vector<float> rows;
+  std::vector<float> state;
+  bool operator==(const Content&) const = default;
+};
+
+Content ContentOf(Client& client, const std::string& table) {
+  std::vector<std::int64_t> ids(kRows);
+  for (std::int64_t id = 0; id < kRows; ++id) ids[static_cast<std::size_t>(id)] = id;
+  Content content;
+  content.rows.resize(ids.size() * kDim);
+  EXPECT_TRUE(client.RefreshPlan().ok());
+  const absl::Status rows = client.ReadRows(table, ids, content.rows);
+  EXPECT_TRUE(rows.ok()) << rows;
+  const auto floats = client.StateFloatsPerRow(table);
+  EXPECT_TRUE(floats.ok()) << floats.status();
+  content.state.resize(ids.size() * floats.value_or(0));
+  const absl::Status state = client.ReadState(table, ids, content.state);
+  EXPECT_TRUE(state.ok()) << state;
+  return content;
+}
+
+struct Case {
+  std::string name;
+  std::string optimizer;
+  std::string placement;
+};
+
+class LiveMovesOfTablesTest : public LiveMovesTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
+  const std::vector<std::string> tables = {"moved", "still"};
+  Create(tables, GetParam().optimizer, GetParam().placement);
+  Training training([this] { return Connect(); }, tables);
+  std::vector<int> since;
+  ASSERT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  struct Step {
+    std::uint32_t begin, end;
+    const char* node;
+    std::uint32_t device;
+  };
+  // From wherever the granules are: both nodes send and receive, and units come back.
+  for (const Step& step :
+       {Step{0, 24, "n1", 0}, Step{0, 48, "n0", 1}, Step{0, 48, "n1", 1}, Step{7, 31, "n0", 0}}) {
+    Run(MoveGoal{.table = "moved",
+                 .granule_begin = step.begin,
+                 .granule_end = step.end,
+                 .node = step.node,
+                 .device = step.device});
+    if (HasFatalFailure()) break;
+    EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); })) << step.node;
+  }
+  training.Stop();
+  const auto reader = Connect();
+  EXPECT_EQ(ContentOf(*reader, "moved"), ContentOf(*reader, "still"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tables, LiveMovesOfTablesTest,
+    ::testing::Values(Case{"RowWiseAdagrad", R"({"kind": "rowwise_adagrad", "learning_rate": 0.1})",
+                           R"({"sharding": "row_wise"})"},
+                      Case{"RowWiseAdam", R"({"kind": "adam", "learning_rate": 0.1})",
+                           R"({"sharding": "row_wise"})"},
+                      Case{"GridShardAdagrad", R"({"kind": "adagrad", "learning_rate": 0.1})",
+                           R"({"sharding": "grid_shard"})"},
+                      Case{"TableRowWiseSgd", R"({"kind": "sgd", "learning_rate": 0.1})",
+                           R"({"sharding": "table_row_wise"})"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(LiveMovesTest, ADrainedNodeHasNothingLeft) {
+  Create({"a", "b"}, R"({"kind": "adam"})", R"({"sharding": "row_wise"})");
+  Training training([this] { return Connect(); }, {"a", "b"});
+  std::vector<int> since;
+  ASSERT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  Run(DrainGoal{.node = "n0"});
+  EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  training.Stop();
+  const PlanPtr plan = host_->plan();
+  for (const TablePlan& table : plan->tables()) {
+    for (const Slice& slice : table.primary()) {
+      EXPECT_EQ(plan->FindNode(slice.device.node)->name, "n1");
+    }
+  }
+  const auto reader = Connect();
+  EXPECT_EQ(ContentOf(*reader, "a"), ContentOf(*reader, "b"));
+}
+
+TEST_F(LiveMovesTest, AJobThatIsCancelledLeavesEverythingWhole) {
+  Create({"moved", "still"}, R"({"kind": "adagrad"})", R"({"sharding": "row_wise"})");
+  Training training([this] { return Connect(); }, {"moved", "still"});
+  std::vector<int> since;
+  for (int round = 0; round < 5; ++round) {
+    // So slow that some units have moved and some have not.
+    const JobView started = StartJob(
+        {.goal = DrainGoal{.node = round % 2 == 0 ? "n0" : "n1"}, .bytes_per_second = 500'000});
+    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+    const absl::StatusOr<JobView> cancelled =
+        Ask<absl::StatusOr<JobView>>([&started](Coordinator& coordinator, absl::Time now) {
+          return coordinator.ControlJob(started.job.id, JobControl::kCancel, now);
+        });
+    const JobView over = AwaitJob(started.job.id);
+    if (cancelled.ok()) {
+      EXPECT_EQ(over.job.state, JobState::kCancelled) << over.job.error;
+    }
+    Undrain(round % 2 == 0 ? "n0" : "n1");
+  }
+  EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  training.Stop();
+  const auto reader = Connect();
+  EXPECT_EQ(ContentOf(*reader, "moved"), ContentOf(*reader, "still"));
+}
+
+TEST_F(LiveMovesTest, AJobGoesOnWhenTheCoordinatorIsBack) {
+  Create({"moved", "still"}, R"({"kind": "adagrad"})", R"({"sharding": "row_wise"})");
+  Training training([this] { return Connect(); }, {"moved", "still"});
+  std::vector<int> since;
+  ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+  const std::string address = server_->address();
+  const JobView started = StartJob({.goal = DrainGoal{.node = "n0"}, .bytes_per_second = 500'000});
+  for (int round = 0; round < 3; ++round) {
+    Stop();
+    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+    Start(address);
+    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+  }
+  const JobView over = AwaitJob(started.job.id);
+  EXPECT_EQ(over.job.state, JobState::kDone) << over.job.error;
+  training.Stop();
+  const auto reader = Connect();
+  EXPECT_EQ(ContentOf(*reader, "moved"), ContentOf(*reader, "still"));
+}
+
+}  // namespace
+}  // namespace embla
