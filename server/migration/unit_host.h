@@ -36,7 +36,8 @@ struct UnitShape {
   bool operator==(const UnitShape&) const = default;
 };
 
-// Asked by updates. Thread safety: only the table's lead device calls it, one call at a time.
+// Asked by updates and lookups. Thread safety: only the table's lead device calls it, one call at a
+// time. What it says of lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
  public:
   virtual ~UnitGate() = default;

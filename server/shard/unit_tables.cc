@@ -116,9 +116,16 @@ void UnitTables::RunInOrder(TableId table, std::function<void()> work) {
   const auto it = tables->tables.find(ToInt(table));
   const std::uint32_t lead =
       it == tables->tables.end() ? kFirstLeadDevice : it->second.shard()->lead_device();
-  node_.executors.SubmitControl(
-      std::make_unique<FunctionTask>([work = std::move(work)](std::uint32_t) { work(); }, [] {}),
-      DeviceSet::Of(lead));
+  node_.executors.SubmitControl(std::make_unique<FunctionTask>(
+                                    [this, table, work = std::move(work)](std::uint32_t) {
+                                      work();
+                                      const NodeTablesPtr now = node_.tables();
+                                      const auto found = now->tables.find(ToInt(table));
+                                      if (found != now->tables.end())
+                                        found->second.shard()->units().GatesMayHaveChanged();
+                                    },
+                                    [] {}),
+                                DeviceSet::Of(lead));
 }
 
 void UnitTables::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {

@@ -160,6 +160,26 @@ TEST_F(UnitTablesTest, AnUpdateOfRefusedRowsAloneDoesNotCountForOtherUnits) {
   EXPECT_THAT(*Lookup(kSource, {5, 12}), ElementsAre(-1, 0));
 }
 
+TEST_F(UnitTablesTest, AUnitWhoseGateGoesIsAskedNoMore) {
+  std::vector<std::shared_ptr<ScriptedGate>> gates;
+  for (std::uint32_t granule = 0; granule < 4; ++granule) gates.push_back(Gate(granule));
+  InOrder([&] {
+    for (const auto& gate : gates) gate->Freeze();
+    source().SetGate(UnitAt(1), nullptr);
+    source().SetGate(UnitAt(1), nullptr);
+    gates[0]->Unfreeze();
+  });
+  const auto result = Update(kSource, 1, {{5, 12, 25, 35}});
+  ASSERT_EQ(result->refused.size(), 2u);
+  EXPECT_EQ(result->refused[0].row_begin, 20);
+  EXPECT_EQ(result->refused[1].row_begin, 30);
+  EXPECT_THAT(*Lookup(kSource, {5, 12, 25, 35}), ElementsAre(-1, -1, 0, 0));
+  // Gone without a gate: the request is refused whole.
+  ASSERT_TRUE(Trim(source(), 1).ok());
+  EXPECT_EQ(Update(kSource, 2, {{5, 12}}).status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(*Lookup(kSource, {5}), ElementsAre(-1));
+}
+
 TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   const auto gate = Gate(1);
   InOrder([&] { gate->Release(); });

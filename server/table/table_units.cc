@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/plan/id_rows.h"
 
 namespace embla {
@@ -20,24 +21,52 @@ TableUnits::Cut& TableUnits::CutOf(ColumnRange columns) {
 void TableUnits::SetGate(std::uint32_t row_granule, const UnitShape& shape,
                          std::shared_ptr<UnitGate> gate) {
   Cut& cut = CutOf({shape.column_begin, shape.column_end});
+  cut.gate_of.resize(spec_.row_granules, 0);
+  std::uint32_t& number = cut.gate_of[row_granule];
   if (gate == nullptr) {
-    cut.gated.erase(row_granule);
+    RemoveGate(cut, row_granule);
+  } else if (number != 0) {
+    cut.gates[number - 1].gate = std::move(gate);
   } else {
-    cut.gated.insert_or_assign(row_granule, Cut::Gated{shape, std::move(gate)});
+    cut.gates.push_back({row_granule, shape, std::move(gate)});
+    number = static_cast<std::uint32_t>(cut.gates.size());
   }
+  GatesMayHaveChanged();
   const bool any =
-      std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& some) { return !some.gated.empty(); });
+      std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& some) { return !some.gates.empty(); });
   any_gates_.store(any, std::memory_order_release);
 }
 
-absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange columns) const {
-  RowIntervals closed;
-  for (const Cut& cut : cuts_) {
-    if (!cut.Meets(columns)) continue;
-    for (const auto& [granule, gated] : cut.gated) {
-      if (!gated.gate->ServesLookups()) closed.Insert({gated.shape.row_begin, gated.shape.row_end});
+// The last gate takes the place of the one that goes.
+void TableUnits::RemoveGate(Cut& cut, std::uint32_t row_granule) {
+  const std::uint32_t number = cut.gate_of[row_granule];
+  if (number == 0) return;
+  cut.gates[number - 1] = std::move(cut.gates.back());
+  cut.gate_of[cut.gates[number - 1].row_granule] = number;
+  cut.gate_of[row_granule] = 0;
+  cut.gates.pop_back();
+}
+
+void TableUnits::AskWhoServes() {
+  for (Cut& cut : cuts_) {
+    cut.closed = RowIntervals();
+    for (const Cut::Gated& gated : cut.gates) {
+      if (gated.gate->ServesLookups()) continue;
+      cut.closed.Insert({gated.shape.row_begin, gated.shape.row_end});
     }
   }
+  closed_is_known_ = true;
+}
+
+absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange columns) {
+  if (!closed_is_known_) AskWhoServes();
+  for (const Cut& cut : cuts_) {
+    if (cut.Meets(columns)) EMBLA_RETURN_IF_ERROR(CheckServed(ids, cut.closed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableUnits::CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const {
   if (closed.empty()) return absl::OkStatus();
   const IdRows id_rows(spec_);
   for (const RowId id : ids) {

@@ -13,7 +13,6 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/plan/table_spec.h"
 #include "core/rows/request.h"
@@ -29,14 +28,22 @@ class TableUnits {
   // The units of one column cut.
   struct Cut {
     struct Gated {
+      std::uint32_t row_granule = 0;
       UnitShape shape;
       std::shared_ptr<UnitGate> gate;
     };
     ColumnRange columns;
     RowIntervals present;  // On some device of this node.
     RowIntervals staged;
-    absl::flat_hash_map<std::uint32_t, Gated> gated;  // By row granule.
+    std::vector<Gated> gates;
+    std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
+    RowIntervals closed;                 // Whose gates do not serve lookups; CheckServed's.
 
+    // Of a unit without a gate: kNoGate.
+    static constexpr std::uint32_t kNoGate = 0xffffffff;
+    std::uint32_t GateOf(std::uint32_t granule) const {
+      return gate_of.empty() ? kNoGate : gate_of[granule] - 1;
+    }
     bool Meets(ColumnRange other) const {
       return columns.begin < other.end && other.begin < columns.end;
     }
@@ -50,17 +57,24 @@ class TableUnits {
 
   // Null: the unit is no longer tracked.
   void SetGate(std::uint32_t row_granule, const UnitShape& shape, std::shared_ptr<UnitGate> gate);
+  // What gates say of lookups may be another thing from here on.
+  void GatesMayHaveChanged() { closed_is_known_ = false; }
   bool any_gates() const { return any_gates_.load(std::memory_order_acquire); }
 
   // Requires: 0 <= row < the table's rows.
   std::uint32_t GranuleOf(std::int64_t row) const { return RowGranuleOf(spec_, row); }
 
   // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups.
-  absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns) const;
+  absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns);
 
  private:
+  static void RemoveGate(Cut& cut, std::uint32_t row_granule);
+  void AskWhoServes();
+  absl::Status CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const;
+
   const TableSpec spec_;  // For the shape of the table.
   std::vector<Cut> cuts_;
+  bool closed_is_known_ = false;
   std::atomic<bool> any_gates_ = false;  // Released by SetGate.
 };
 

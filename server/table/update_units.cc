@@ -9,6 +9,9 @@ namespace embla {
 absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
                                  BoundsMode bounds) {
   rows_ = table.rows();
+  for (const TableUnits::Cut& cut : table.units().cuts()) {
+    number_of_.emplace_back(cut.gates.size(), 0);
+  }
   for (std::size_t number = 0; number < parts.size(); ++number) {
     EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
   }
@@ -38,12 +41,13 @@ absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::s
     const std::int64_t row = table.id_rows().RowOf(id);
     const std::uint32_t granule = units.GranuleOf(row);
     std::uint32_t found = 0;
-    for (const TableUnits::Cut& cut : units.cuts()) {
+    for (std::size_t c = 0; c < units.cuts().size(); ++c) {
+      const TableUnits::Cut& cut = units.cuts()[c];
       if (!cut.Meets(columns)) continue;
       const bool present = cut.present.Contains(row);
-      const auto gated = cut.gated.find(granule);
-      if (gated != cut.gated.end()) {
-        Touch(cut.columns, granule, gated->second, present).Add(row, number);
+      const std::uint32_t gate = cut.GateOf(granule);
+      if (gate != TableUnits::Cut::kNoGate) {
+        Touch(number_of_[c][gate], cut.gates[gate], present).Add(row, number);
       } else if (present) {
         has_rest_ = true;
       } else {
@@ -63,17 +67,16 @@ void UpdateUnits::Touched::Add(std::int64_t row, std::size_t part) {
   if (parts.empty() || parts.back() != part) parts.push_back(part);
 }
 
-UpdateUnits::Touched& UpdateUnits::Touch(ColumnRange columns, std::uint32_t granule,
-                                         const TableUnits::Cut::Gated& gated, bool present) {
-  const auto [it, is_new] =
-      number_of_.try_emplace(std::pair(columns.begin, granule), touched_.size());
-  if (is_new) {
+UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated,
+                                         bool present) {
+  if (number == 0) {
     Touched& touched = touched_.emplace_back();
     touched.shape = gated.shape;
     touched.gate = gated.gate;
     touched.present = present;
+    number = static_cast<std::uint32_t>(touched_.size());
   }
-  return touched_[it->second];
+  return touched_[number - 1];
 }
 
 void UpdateUnits::Record() const {
@@ -85,11 +88,6 @@ void UpdateUnits::Record() const {
 bool UpdateUnits::applies_nothing() const {
   return !applies_rest() && std::none_of(touched_.begin(), touched_.end(),
                                          [](const Touched& touched) { return touched.applies(); });
-}
-
-bool UpdateUnits::refuses() const {
-  return std::any_of(touched_.begin(), touched_.end(),
-                     [](const Touched& touched) { return touched.refused(); });
 }
 
 RowIntervals UpdateUnits::Skipped(ColumnRange columns) const {

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/rows/request.h"
 #include "server/table/table_shard.h"
@@ -50,7 +49,6 @@ class UpdateUnits {
   bool has_rest() const { return has_rest_; }
   bool applies_rest() const { return has_rest_ && applies_rest_; }
   bool applies_nothing() const;
-  bool refuses() const;
   std::span<const Touched> touched() const { return touched_; }
   // Ids times columns that this node has, applied or not.
   std::size_t present() const { return present_; }
@@ -62,12 +60,12 @@ class UpdateUnits {
  private:
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);
-  Touched& Touch(ColumnRange columns, std::uint32_t granule, const TableUnits::Cut::Gated& gated,
-                 bool present);
+  // The unit of a gate; `number`, 1 + its place in touched_ or 0, is where it is kept.
+  Touched& Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
 
   std::vector<Touched> touched_;
-  // Of touched_, by first column and row granule.
-  absl::flat_hash_map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> number_of_;
+  // By cut and gate: 1 + the place in touched_, or 0.
+  std::vector<std::vector<std::uint32_t>> number_of_;
   bool has_rest_ = false;
   bool applies_rest_ = true;
   std::size_t present_ = 0;
