@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/transport/grpc_channel.h"
+#include "client/transport/job_codec.h"
 #include "core/base/text.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/admin.grpc.pb.h"
@@ -66,12 +67,13 @@ class GrpcAdmin final : public Admin {
     if (!status.ok()) return status;
     std::vector<NodeStatus> nodes;
     for (const v1::NodeStatus& node : reply.nodes()) {
-      nodes.push_back({.node_json = node.node_json(),
-                       .live = node.live(),
-                       .plan_version = node.plan_version(),
-                       .last_heartbeat = absl::FromUnixMillis(node.last_heartbeat_unix_ms()),
-                       .device_used_bytes = {node.device_used_bytes().begin(),
-                                             node.device_used_bytes().end()}});
+      nodes.push_back(
+          {.node_json = node.node_json(),
+           .live = node.live(),
+           .plan_version = node.plan_version(),
+           .last_heartbeat = absl::FromUnixMillis(node.last_heartbeat_unix_ms()),
+           .device_used_bytes = {node.device_used_bytes().begin(), node.device_used_bytes().end()},
+           .drained = node.drained()});
     }
     return nodes;
   }
@@ -156,6 +158,40 @@ class GrpcAdmin final : public Admin {
     return reply.json();
   }
 
+  absl::StatusOr<Job> StartJob(const JobRequest& request) override {
+    return JobCall([&](grpc::ClientContext& context, v1::JobReply& reply) {
+      return stub_->StartJob(&context, ToMessage(request), &reply);
+    });
+  }
+
+  absl::StatusOr<std::vector<Job>> ListJobs() override {
+    v1::ListJobsReply reply;
+    const absl::Status status = Call([&](grpc::ClientContext& context) {
+      return stub_->ListJobs(&context, v1::ListJobsRequest(), &reply);
+    });
+    if (!status.ok()) return status;
+    std::vector<Job> jobs;
+    for (const v1::Job& job : reply.jobs()) jobs.push_back(FromMessage(job));
+    return jobs;
+  }
+
+  absl::StatusOr<Job> GetJob(std::uint64_t id) override {
+    v1::GetJobRequest request;
+    request.set_id(id);
+    return JobCall([&](grpc::ClientContext& context, v1::JobReply& reply) {
+      return stub_->GetJob(&context, request, &reply);
+    });
+  }
+
+  absl::StatusOr<Job> ControlJob(std::uint64_t id, JobControl control) override {
+    v1::ControlJobRequest request;
+    request.set_id(id);
+    request.set_action(static_cast<v1::ControlJobRequest::Action>(control));
+    return JobCall([&](grpc::ClientContext& context, v1::JobReply& reply) {
+      return stub_->ControlJob(&context, request, &reply);
+    });
+  }
+
   absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) override {
     v1::SolvedPlan request;
     *request.mutable_inputs() = ToMessage(inputs);
@@ -185,6 +221,15 @@ class GrpcAdmin final : public Admin {
     const bool unreachable = status.code() == absl::StatusCode::kUnavailable ||
                              status.code() == absl::StatusCode::kDeadlineExceeded;
     return unreachable ? Annotate(status, absl::StrCat("coordinator ", address_)) : status;
+  }
+
+  template <typename Rpc>
+  absl::StatusOr<Job> JobCall(const Rpc& rpc) const {
+    v1::JobReply reply;
+    const absl::Status status =
+        Call([&](grpc::ClientContext& context) { return rpc(context, reply); });
+    if (!status.ok()) return status;
+    return FromMessage(reply.job());
   }
 
   template <typename Rpc>

@@ -159,6 +159,23 @@ TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
   EXPECT_LE(After(scope, *moves).tables()[0].primary().size(), 6u);
 }
 
+TEST(MovePlanReshard, BucketsOfAZchTableMoveWhole) {
+  std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
+  TableSpec spec{.id = TableId{1}, .name = "t1", .rows = 6400, .dim = 16};
+  spec.zch = ZchSpec{.buckets = 30};
+  spec.rows = spec.zch->RoundUp(spec.rows);
+  spec.SetDefaults();
+  const auto table = PlaceTable(spec, {.sharding = ShardingType::kRowWise}, nodes, {});
+  ASSERT_TRUE(table.ok()) << table.status();
+  nodes.push_back(Node(3, 1));
+  const Plan plan(PlanVersion{1}, "c", nodes, {*table});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanReshard(scope, "t1", 3);
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_EQ(moves->units(), 10u);
+  EXPECT_EQ(CountsOf(CutsOf(After(scope, *moves).tables()[0])[0]).size(), 3u);
+}
+
 TEST(MovePlanReshard, NothingMovesWhenAllIsWell) {
   const std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 2)};
   const Plan plan(PlanVersion{1}, "c", nodes,

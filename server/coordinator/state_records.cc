@@ -232,10 +232,9 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
   auto next = std::make_shared<const Plan>(head.version, plan.cluster_id(), std::move(nodes),
                                            std::move(tables));
   EMBLA_RETURN_IF_ERROR(next->Validate());
-  std::vector<StateCompare> compares = std::move(edit.compares);
-  compares.push_back({std::string(kHeadKey), head_revision_});
+  edit.compares.push_back({std::string(kHeadKey), head_revision_});
   std::ranges::move(edit.writes, std::back_inserter(writes));
-  EMBLA_ASSIGN_OR_RETURN(head_revision_, store.Commit(compares, writes));
+  EMBLA_ASSIGN_OR_RETURN(head_revision_, store.Commit(edit.compares, writes));
   head_ = head;
   pending_ = pending;
   return next;

@@ -1,4 +1,4 @@
-// AdminService over a CoordinatorHost: tables, plans and nodes, for operators.
+// AdminService over a CoordinatorHost: tables, plans, nodes and jobs, for operators.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -48,6 +48,17 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* FindSolvedPlan(grpc::CallbackServerContext* call,
                                            const v1::PlanInputs* request,
                                            v1::SolvedPlan* reply) override;
+  grpc::ServerUnaryReactor* StartJob(grpc::CallbackServerContext* call,
+                                     const v1::StartJobRequest* request,
+                                     v1::JobReply* reply) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* call,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsReply* reply) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* call,
+                                   const v1::GetJobRequest* request, v1::JobReply* reply) override;
+  grpc::ServerUnaryReactor* ControlJob(grpc::CallbackServerContext* call,
+                                       const v1::ControlJobRequest* request,
+                                       v1::JobReply* reply) override;
 
  private:
   CoordinatorHost& host_;  // Not owned; outlives this object.

@@ -7,6 +7,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace embla {
+namespace {
+
+// To the next tick when the coordinator wants one soon.
+constexpr absl::Duration kSoon = absl::Milliseconds(10);
+
+}  // namespace
 
 CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
                                  const CoordinatorHostOptions& options, const Clock& clock,
@@ -109,6 +115,7 @@ void CoordinatorHost::Run() {
       UpdateMetrics();
       next_tick = clock_.Now() + options_.tick;
     }
+    if (coordinator_->wants_tick()) next_tick = std::min(next_tick, clock_.Now() + kSoon);
   }
 }
 

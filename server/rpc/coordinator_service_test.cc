@@ -256,6 +256,58 @@ TEST_F(CoordinatorServiceTest, AdminRequestsAreCheckedAndExplained) {
   EXPECT_EQ(admin_->DropTable(&drop, none, &dropped).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(CoordinatorServiceTest, JobsAreCheckedAndExplained) {
+  Start();
+  const auto start = [this](const v1::StartJobRequest& request) {
+    grpc::ClientContext context;
+    v1::JobReply reply;
+    return admin_->StartJob(&context, request, &reply);
+  };
+  v1::StartJobRequest request;
+  EXPECT_EQ(start(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.mutable_reshard()->set_table("nowhere");
+  request.mutable_reshard()->set_shards(2);
+  EXPECT_EQ(start(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.mutable_drain()->set_node("nobody");
+  EXPECT_EQ(start(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.mutable_rebalance();
+  request.set_units_in_flight(1'000'000);
+  EXPECT_EQ(start(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  grpc::ClientContext get;
+  v1::GetJobRequest job;
+  job.set_id(9);
+  v1::JobReply reply;
+  const grpc::Status missing = admin_->GetJob(&get, job, &reply);
+  EXPECT_EQ(missing.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(missing.error_message(), HasSubstr("there is no job 9"));
+  grpc::ClientContext control;
+  EXPECT_EQ(admin_->ControlJob(&control, {}, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  grpc::ClientContext list;
+  v1::ListJobsReply jobs;
+  ASSERT_TRUE(admin_->ListJobs(&list, {}, &jobs).ok());
+  EXPECT_EQ(jobs.jobs_size(), 0);
+}
+
+TEST_F(CoordinatorServiceTest, ADrainedNodeIsListedAsSuch) {
+  Start();
+  PlainNode node(*stub_, "n0", 1);
+  node.InstallUntil(0);
+  v1::StartJobRequest request;
+  request.mutable_drain()->set_node("n0");
+  grpc::ClientContext context;
+  v1::JobReply reply;
+  const grpc::Status drained = admin_->StartJob(&context, request, &reply);
+  ASSERT_TRUE(drained.ok()) << drained.error_message();
+  EXPECT_EQ(reply.job().state(), v1::JOB_STATE_DONE);  // It had nothing.
+  EXPECT_EQ(reply.job().description(), "drain node n0");
+  grpc::ClientContext list;
+  v1::ListNodesReply nodes;
+  ASSERT_TRUE(admin_->ListNodes(&list, {}, &nodes).ok());
+  EXPECT_TRUE(nodes.nodes(0).drained());
+}
+
 TEST_F(CoordinatorServiceTest, PlansATableOnAStatedTopologyWithoutCreatingIt) {
   Start();
   v1::PlanTableRequest request;

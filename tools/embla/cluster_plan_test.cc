@@ -64,6 +64,12 @@ class FakeCluster final : public client::Admin {
     if (const auto it = solved_.find(KeyOf(inputs)); it != solved_.end()) return it->second;
     return absl::NotFoundError("none");
   }
+  absl::StatusOr<client::Job> StartJob(const client::JobRequest&) override { return Unused(); }
+  absl::StatusOr<std::vector<client::Job>> ListJobs() override { return Unused(); }
+  absl::StatusOr<client::Job> GetJob(std::uint64_t) override { return Unused(); }
+  absl::StatusOr<client::Job> ControlJob(std::uint64_t, client::JobControl) override {
+    return Unused();
+  }
   absl::StatusOr<client::ClusterStatus> GetClusterStatus() override { return Unused(); }
   absl::StatusOr<std::uint64_t> DropTable(const std::string&) override { return Unused(); }
   absl::StatusOr<client::TableChange> SetTable(const std::string&,

@@ -46,6 +46,11 @@ expect 0 "16 slices on 16 devices of 2 nodes, in 2 replica groups, averaged when
 expect 0 '"replica_groups": 4' "${groups[@]}" 4 --memory-per-device 128GiB -o json
 expect 2 "n0 has 8 devices, which cannot be divided into 3" "${groups[@]}" 3
 expect 3 "127.0.0.1:1" table sync clicks "${nobody[@]}"
+expect 2 "shards is required" reshard --table t
+expect 2 "granules" move --table t --granules 9-3 --to n0 "${nobody[@]}"
+expect 2 "rate" rebalance --rate fast "${nobody[@]}"
+expect 3 "127.0.0.1:1" node drain n0 --dry-run "${nobody[@]}"
+expect 3 "127.0.0.1:1" job ls "${nobody[@]}"
 
 # The planner, without a cluster.
 inputs="$(mktemp -d)"

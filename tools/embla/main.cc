@@ -18,6 +18,7 @@
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
+#include "tools/embla/job_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
@@ -44,6 +45,9 @@ struct Invocation {
   std::uint32_t limit = 20;
   std::string plan_file;
   LookupFlags lookup;
+  JobFlags job;
+  std::uint64_t job_id = 0;
+  bool wait = false;
   std::string table_name;
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
@@ -80,6 +84,15 @@ struct Invocation {
     return WithAdmin(
         [&](client::Admin& admin) { return PlanTableVerb(admin, requests, output()); });
   }
+
+  using MakeRequest = std::function<absl::StatusOr<client::JobRequest>(const JobFlags&)>;
+  absl::Status StartJob(const MakeRequest& make) const {
+    EMBLA_ASSIGN_OR_RETURN(const client::JobRequest request, make(job));
+    return WithAdmin([&](client::Admin& admin) {
+      return JobStartVerb(admin, request, wait, LookAgain, output());
+    });
+  }
+  static void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
 
   absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const {
     client::ConnectOptions options;
@@ -302,14 +315,83 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
   AddClusterPlanVerbs(noun, in);
 }
 
+// A verb that starts a job.
+CLI::App* AddJobStart(CLI::App& noun, const std::string& name, const std::string& what,
+                      Invocation& in, Invocation::MakeRequest make) {
+  CLI::App* verb =
+      AddVerb(noun, name, what, in, [&in, make = std::move(make)] { return in.StartJob(make); });
+  verb->add_flag("--dry-run", in.job.dry_run, "only say what would move");
+  verb->add_flag("--wait", in.wait, "show progress until it is over");
+  verb->add_option("--rate", in.job.rate, "of each source node, as 1GiB/s; default: no limit");
+  verb->add_option("--in-flight", in.job.units_in_flight, "units on the move at once; 0: 16");
+  return verb;
+}
+
+void AddNodeVerbs(CLI::App& app, Invocation& in) {
+  using Goal = client::JobRequest::Goal;
+  CLI::App& noun = AddNoun(app, "node", "shard servers");
+  AddAdminVerb(noun, "ls", "list the nodes", in, [&in](client::Admin& admin) {
+    return NodeListVerb(admin, absl::Now(), in.output());
+  });
+  const auto request = [](Goal goal) {
+    return [goal](const JobFlags& flags) { return NodeRequest(goal, flags); };
+  };
+  AddJobStart(noun, "drain", "move everything off a node; it gets nothing new", in,
+              request(Goal::kDrain))
+      ->add_option("node", in.job.node, "node name")
+      ->required();
+  AddJobStart(noun, "undrain", "let a node have new slices again", in, request(Goal::kUndrain))
+      ->add_option("node", in.job.node, "node name")
+      ->required();
+}
+
+void AddMoveVerbs(CLI::App& app, Invocation& in) {
+  CLI::App* reshard =
+      AddJobStart(app, "reshard",
+                  "spread a table's rows over another number of devices while it is\n"
+                  "trained",
+                  in, ReshardRequest);
+  reshard->add_option("--table", in.job.table, "table name")->required();
+  reshard->add_option("--shards", in.job.shards, "devices of each column cut")->required();
+  CLI::App* move =
+      AddJobStart(app, "move", "move row granules of a table to a device", in, MoveRequest);
+  move->add_option("--table", in.job.table, "table name")->required();
+  move->add_option("--granules", in.job.granules, "as 7 or 3-9, both included")->required();
+  move->add_option("--to", in.job.to, "node or node:device")->required();
+  AddJobStart(app, "rebalance", "even out the load of devices", in, [](const JobFlags& flags) {
+    return NodeRequest(client::JobRequest::Goal::kRebalance, flags);
+  });
+}
+
+void AddJobVerbs(CLI::App& app, Invocation& in) {
+  CLI::App& noun = AddNoun(app, "job", "rows on the move");
+  AddAdminVerb(noun, "ls", "list the jobs, the newest first", in,
+               [&in](client::Admin& admin) { return JobListVerb(admin, in.output()); });
+  const auto add_id = [&in](CLI::App* verb) {
+    verb->add_option("job", in.job_id, "number of the job")->required();
+  };
+  add_id(AddAdminVerb(noun, "show", "everything about one job", in, [&in](client::Admin& admin) {
+    return JobShowVerb(admin, in.job_id, in.output());
+  }));
+  add_id(AddAdminVerb(noun, "watch", "show progress until it is over", in,
+                      [&in](client::Admin& admin) {
+                        return JobWatchVerb(admin, in.job_id, Invocation::LookAgain, in.output());
+                      }));
+  const auto add_control = [&](const std::string& name, const std::string& what,
+                               client::JobControl control) {
+    add_id(AddAdminVerb(noun, name, what, in, [&in, control](client::Admin& admin) {
+      return JobControlVerb(admin, in.job_id, control, in.output());
+    }));
+  };
+  add_control("pause", "begin no more moves", client::JobControl::kPause);
+  add_control("resume", "go on", client::JobControl::kResume);
+  add_control("cancel", "abort open moves; what has moved stays", client::JobControl::kCancel);
+}
+
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
   AddAdminVerb(AddNoun(app, "cluster", "the cluster as a whole"), "status",
                "plan version, live nodes, tables", in,
                [&in](client::Admin& admin) { return ClusterStatusVerb(admin, in.output()); });
-  AddAdminVerb(
-      AddNoun(app, "node", "shard servers"), "ls", "list the nodes", in,
-      [&in](client::Admin& admin) { return NodeListVerb(admin, absl::Now(), in.output()); });
-
   CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
     return in.WithClient(
         [&in](client::Client& client) { return LookupVerb(client, in.lookup, in.output()); });
@@ -353,6 +435,9 @@ int Main(int argc, char** argv) {
   CLI::App app("Embla: tables, nodes and plans of a cluster", "embla");
   AddGlobalFlags(app, invocation);
   AddOtherVerbs(app, invocation);
+  AddNodeVerbs(app, invocation);
+  AddMoveVerbs(app, invocation);
+  AddJobVerbs(app, invocation);
   AddTableVerbs(app, invocation);
   AddPlanVerbs(app, invocation);
   try {

@@ -53,6 +53,10 @@ std::string DeviceWords(const NodeSpec& spec) {
   return words;
 }
 
+std::string StateWords(const client::NodeStatus& status) {
+  return absl::StrCat(status.live ? "live" : "dead", status.drained ? ", drained" : "");
+}
+
 std::string Age(absl::Time then, absl::Time now) {
   if (then <= absl::UnixEpoch()) return "never";
   return absl::StrCat(absl::ToInt64Milliseconds(now - then), " ms ago");
@@ -70,6 +74,7 @@ Json View(const Node& node) {
           {"name", node.spec.name},
           {"address", node.spec.address},
           {"live", node.status.live},
+          {"drained", node.status.drained},
           {"plan_version", node.status.plan_version},
           {"last_heartbeat_unix_ms", absl::ToUnixMillis(node.status.last_heartbeat)},
           {"devices", devices}};
@@ -87,10 +92,9 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
   }
   TextTable text({"node", "state", "address", "devices", ">used", ">memory", ">plan", "heartbeat"});
   for (const Node& node : nodes) {
-    text.Add({node.spec.name, node.status.live ? "live" : "dead", node.spec.address,
-              DeviceWords(node.spec), FormatBytes(node.used_bytes()),
-              FormatBytes(node.memory_bytes()), absl::StrCat(node.status.plan_version),
-              Age(node.status.last_heartbeat, now)});
+    text.Add({node.spec.name, StateWords(node.status), node.spec.address, DeviceWords(node.spec),
+              FormatBytes(node.used_bytes()), FormatBytes(node.memory_bytes()),
+              absl::StrCat(node.status.plan_version), Age(node.status.last_heartbeat, now)});
   }
   output.out << text.Render();
   return absl::OkStatus();

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/exit_code.h"
+#include "tools/embla/job_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
@@ -95,6 +96,36 @@ class FakeAdmin final : public client::Admin {
   absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
     return PlanToJson(Plan(PlanVersion{version}, "abc", nodes_, {}));
   }
+  // A job of four units that gets on by one at each look.
+  absl::StatusOr<client::Job> StartJob(const client::JobRequest& request) override {
+    asked_ = request;
+    job_.id = request.dry_run ? 0 : 7;
+    job_.description = "reshard table clicks to 3 shards";
+    job_.units_total = 4;
+    job_.bytes_total = 4096;
+    job_.moves = {{"clicks", 0, 250, 0, 16, "n0", 0, "n1", 1, 4096}};
+    job_.rooms = {{"n1", 1, 1 << 20, 1 << 18, 1 << 19}};
+    return job_;
+  }
+  absl::StatusOr<std::vector<client::Job>> ListJobs() override {
+    return std::vector<client::Job>{job_};
+  }
+  absl::StatusOr<client::Job> GetJob(std::uint64_t id) override {
+    if (id != job_.id) return absl::NotFoundError("there is no such job");
+    if (job_.units_moved < job_.units_total) ++job_.units_moved;
+    if (job_.units_moved == job_.units_total) job_.state = end_;
+    return job_;
+  }
+  absl::StatusOr<client::Job> ControlJob(std::uint64_t id, client::JobControl control) override {
+    job_.state = control == client::JobControl::kPause ? client::JobState::kPaused
+                                                       : client::JobState::kRunning;
+    return job_;
+  }
+  void EndAs(client::JobState state, const std::string& error) {
+    end_ = state;
+    job_.error = error;
+  }
+  const client::JobRequest& asked() const { return asked_; }
   absl::Status PutSolvedPlan(const client::PlanInputs& inputs, const std::string& plan) override {
     solved_[inputs.tables + inputs.topology + inputs.rules + inputs.options] = plan;
     return absl::OkStatus();
@@ -107,6 +138,9 @@ class FakeAdmin final : public client::Admin {
   std::vector<TablePlan>& tables() { return tables_; }
 
  private:
+  client::JobRequest asked_;
+  client::Job job_;
+  client::JobState end_ = client::JobState::kDone;
   std::vector<NodeSpec> nodes_;
   std::vector<TablePlan> tables_;
   std::map<std::string, std::string> solved_;
@@ -341,6 +375,70 @@ TEST(ExitCode, TellsWhatToDo) {
   EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), ExitCode::kNotFound);
   EXPECT_EQ(ExitCodeOf(absl::AlreadyExistsError("")), ExitCode::kRefused);
   EXPECT_EQ(ExitCodeOf(absl::ResourceExhaustedError("")), ExitCode::kRefused);
+}
+
+TEST(JobVerbs, ADryRunShowsMovesAndMemory) {
+  FakeAdmin admin;
+  std::ostringstream text;
+  JobFlags flags{.table = "clicks", .shards = 3, .rate = "1KiB/s", .dry_run = true};
+  const auto request = ReshardRequest(flags);
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_TRUE(JobStartVerb(admin, *request, false, [] {}, {.out = text}).ok());
+  EXPECT_EQ(admin.asked().shards, 3u);
+  EXPECT_EQ(admin.asked().bytes_per_second, 1024u);
+  EXPECT_THAT(text.str(), HasSubstr("4 units, 4.00 KiB, about 4 s"));
+  EXPECT_THAT(text.str(), HasSubstr("n0:0    n1:1    4.00 KiB"));
+  EXPECT_THAT(text.str(), HasSubstr("512 KiB"));  // The peak.
+}
+
+TEST(JobVerbs, WaitShowsProgressUntilTheEnd) {
+  FakeAdmin admin;
+  std::ostringstream text;
+  int looks = 0;
+  const auto pause = [&looks] { ++looks; };
+  ASSERT_TRUE(
+      JobStartVerb(admin, {.table = "clicks", .shards = 3}, true, pause, {.out = text}).ok());
+  EXPECT_EQ(looks, 3);
+  EXPECT_THAT(text.str(), HasSubstr("job 7: reshard table clicks to 3 shards"));
+  EXPECT_THAT(text.str(), HasSubstr("2/4 units"));
+  EXPECT_THAT(text.str(), HasSubstr("done"));
+}
+
+TEST(JobVerbs, AFailedJobIsAnError) {
+  FakeAdmin admin;
+  admin.EndAs(client::JobState::kFailed, "node n1 refused it");
+  std::ostringstream text;
+  const absl::Status status = JobStartVerb(admin, {}, true, [] {}, {.out = text});
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kError);
+  EXPECT_THAT(Message(status), HasSubstr("node n1 refused it"));
+}
+
+TEST(JobVerbs, ListShowAndControl) {
+  FakeAdmin admin;
+  std::ostringstream text;
+  ASSERT_TRUE(JobStartVerb(admin, {}, false, [] {}, {.out = text}).ok());
+  ASSERT_TRUE(JobListVerb(admin, {.out = text}).ok());
+  ASSERT_TRUE(JobControlVerb(admin, 7, client::JobControl::kPause, {.out = text}).ok());
+  EXPECT_THAT(text.str(), HasSubstr("paused"));
+  std::ostringstream json;
+  ASSERT_TRUE(JobShowVerb(admin, 7, {.json = true, .out = json}).ok());
+  const Json document = Json::parse(json.str());
+  EXPECT_EQ(document["id"], 7);
+  EXPECT_EQ(document["moves"][0]["to"], "n1:1");
+  EXPECT_EQ(JobShowVerb(admin, 9, {.out = text}).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(JobVerbs, FlagsAreChecked) {
+  EXPECT_FALSE(MoveRequest({.table = "t", .granules = "7-3", .to = "n1"}).ok());
+  EXPECT_FALSE(MoveRequest({.table = "t", .granules = "x", .to = "n1"}).ok());
+  EXPECT_FALSE(MoveRequest({.table = "t", .granules = "1-2", .to = "n1:x"}).ok());
+  EXPECT_FALSE(MoveRequest({.table = "t", .granules = "1-2", .to = "n1", .rate = "fast"}).ok());
+  const auto request = MoveRequest({.table = "t", .granules = "1-2", .to = "n1:3"});
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->granule_begin, 1u);
+  EXPECT_EQ(request->granule_end, 3u);
+  EXPECT_EQ(request->node, "n1");
+  EXPECT_EQ(request->device, 3u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Administration: tables, plans and nodes, as the CLI `embla` does it.
+// Administration: tables, plans, nodes and jobs, as the CLI `embla` does it.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct NodeStatus {
   std::uint64_t plan_version = 0;
   absl::Time last_heartbeat = {};
   std::vector<std::int64_t> device_used_bytes = {};
+  bool drained = false;  // Gets no new slices.
 };
 
 // Documents are JSON as in docs/plan_format.md.
@@ -55,6 +56,83 @@ struct PlanInputs {
   std::string tables, topology, rules, options;
 };
 
+// A job that moves rows between nodes while they are trained. Fields that a goal does not name are
+// ignored.
+struct JobRequest {
+  enum class Goal : std::uint8_t {
+    kReshard,    // table, shards
+    kMove,       // table, granule_begin, granule_end, node, device
+    kDrain,      // node
+    kUndrain,    // node; over at once
+    kRebalance,  // nothing
+  };
+  Goal goal = Goal::kRebalance;
+  std::string table = {};
+  std::uint32_t shards = 0;         // Devices that hold a part of the table afterwards.
+  std::uint32_t granule_begin = 0;  // Row granules [granule_begin, granule_end).
+  std::uint32_t granule_end = 0;
+  std::string node = {};
+  std::uint32_t device = 0;
+  std::uint64_t bytes_per_second = 0;  // Of every source node; 0: no limit.
+  std::uint32_t units_in_flight = 0;   // 0: 16.
+  bool dry_run = false;                // Only say what would be done.
+};
+
+enum class JobState : std::uint8_t {
+  kRunning = 1,
+  kPaused = 2,      // Open moves end, none begins.
+  kCancelling = 3,  // Open moves are aborted.
+  kDone = 4,
+  kCancelled = 5,
+  kFailed = 6,
+};
+inline bool IsOver(JobState state) { return state >= JobState::kDone; }
+
+enum class JobControl : std::uint8_t { kPause = 1, kResume = 2, kCancel = 3 };
+
+// A run of units of one table with one way to go.
+struct PlannedMove {
+  std::string table = {};
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::string from_node = {};
+  std::uint32_t from_device = 0;
+  std::string to_node = {};
+  std::uint32_t to_device = 0;
+  std::int64_t bytes = 0;
+};
+
+struct DeviceRoom {
+  std::string node = {};
+  std::uint32_t device = 0;
+  std::int64_t memory_bytes = 0;
+  std::int64_t used_bytes = 0;  // Now.
+  std::int64_t peak_bytes = 0;  // While the job runs, at most.
+};
+
+struct Job {
+  std::uint64_t id = 0;  // 0: a dry run, or nothing to keep.
+  std::string description = {};
+  JobState state = JobState::kRunning;
+  std::string error = {};  // Why it failed, or what it waits for.
+  std::uint64_t units_total = 0;
+  std::uint64_t units_moved = 0;
+  std::uint64_t units_open = 0;
+  std::uint64_t units_frozen = 0;  // Not updated at the moment.
+  std::uint64_t bytes_total = 0;   // Of the rows that move.
+  std::uint64_t bytes_moved = 0;   // As sent: rows that changed meanwhile are sent again.
+  absl::Time started = {};
+  absl::Time ended = {};    // The epoch: not yet.
+  double pause_p50_ms = 0;  // How long a unit was not updated.
+  double pause_p99_ms = 0;
+  double pause_max_ms = 0;
+  double seconds_left = -1;             // Estimated; negative: unknown.
+  std::vector<PlannedMove> moves = {};  // Not in ListJobs.
+  std::vector<DeviceRoom> rooms = {};   // In a dry run.
+};
+
 // Thread safety: every method may be called from any thread. Errors are those of
 // proto/embla/v1/admin.proto, plus Unavailable when the coordinator does not answer.
 class Admin {
@@ -78,6 +156,12 @@ class Admin {
   // The newest changes first; limit 0: all that are kept.
   virtual absl::StatusOr<std::vector<PlanChange>> GetPlanHistory(std::uint32_t limit) = 0;
   virtual absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) = 0;
+
+  virtual absl::StatusOr<Job> StartJob(const JobRequest& request) = 0;
+  virtual absl::StatusOr<std::vector<Job>> ListJobs() = 0;  // The newest first.
+  virtual absl::StatusOr<Job> GetJob(std::uint64_t id) = 0;
+  virtual absl::StatusOr<Job> ControlJob(std::uint64_t id, JobControl control) = 0;
+
   virtual absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) = 0;
   virtual absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs& inputs) = 0;
 };

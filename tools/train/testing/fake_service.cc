@@ -226,6 +226,16 @@ absl::StatusOr<std::vector<client::PlanChange>> FakeAdmin::GetPlanHistory(std::u
 
 absl::StatusOr<std::string> FakeAdmin::GetPlanJsonAt(std::uint64_t) { return NotFaked(); }
 
+absl::StatusOr<client::Job> FakeAdmin::StartJob(const client::JobRequest&) { return NotFaked(); }
+
+absl::StatusOr<std::vector<client::Job>> FakeAdmin::ListJobs() { return NotFaked(); }
+
+absl::StatusOr<client::Job> FakeAdmin::GetJob(std::uint64_t) { return NotFaked(); }
+
+absl::StatusOr<client::Job> FakeAdmin::ControlJob(std::uint64_t, client::JobControl) {
+  return NotFaked();
+}
+
 absl::Status FakeAdmin::PutSolvedPlan(const client::PlanInputs&, const std::string&) {
   return NotFaked();
 }

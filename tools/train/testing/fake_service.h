@@ -110,6 +110,10 @@ class FakeAdmin final : public client::Admin {
   absl::StatusOr<std::string> GetPlanJson() override;
   absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t limit) override;
   absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override;
+  absl::StatusOr<client::Job> StartJob(const client::JobRequest& request) override;
+  absl::StatusOr<std::vector<client::Job>> ListJobs() override;
+  absl::StatusOr<client::Job> GetJob(std::uint64_t id) override;
+  absl::StatusOr<client::Job> ControlJob(std::uint64_t id, client::JobControl control) override;
   absl::Status PutSolvedPlan(const client::PlanInputs& inputs,
                              const std::string& plan_json) override;
   absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override;

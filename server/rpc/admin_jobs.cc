@@ -1,0 +1,56 @@
+// Jobs over AdminService.
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/job_codec.h"
+#include "server/rpc/post_unary.h"
+
+namespace embla {
+
+grpc::ServerUnaryReactor* AdminService::StartJob(grpc::CallbackServerContext* call,
+                                                 const v1::StartJobRequest* request,
+                                                 v1::JobReply* reply) {
+  return PostUnary(host_, *call,
+                   [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+                     EMBLA_ASSIGN_OR_RETURN(const JobRequest job, FromMessage(*request));
+                     EMBLA_ASSIGN_OR_RETURN(const JobView view, coordinator.StartJob(job, now));
+                     *reply->mutable_job() = ToMessage(view, *coordinator.GetPlan());
+                     return absl::OkStatus();
+                   });
+}
+
+grpc::ServerUnaryReactor* AdminService::ListJobs(grpc::CallbackServerContext* call,
+                                                 const v1::ListJobsRequest*,
+                                                 v1::ListJobsReply* reply) {
+  return PostUnary(host_, *call, [reply](Coordinator& coordinator, absl::Time now) {
+    for (const JobView& view : coordinator.ListJobs(now)) *reply->add_jobs() = ToSummary(view);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetJob(grpc::CallbackServerContext* call,
+                                               const v1::GetJobRequest* request,
+                                               v1::JobReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const JobView view, coordinator.GetJob(request->id(), now));
+        *reply->mutable_job() = ToMessage(view, *coordinator.GetPlan());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::ControlJob(grpc::CallbackServerContext* call,
+                                                   const v1::ControlJobRequest* request,
+                                                   v1::JobReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const JobControl control, FromMessage(request->action()));
+        EMBLA_ASSIGN_OR_RETURN(const JobView view,
+                               coordinator.ControlJob(request->id(), control, now));
+        *reply->mutable_job() = ToMessage(view, *coordinator.GetPlan());
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace embla

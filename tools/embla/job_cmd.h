@@ -1,0 +1,46 @@
+// embla reshard, move, rebalance, node drain, job ...: rows that move while they are trained.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/include/embla/admin.h"
+#include "tools/embla/output.h"
+
+namespace embla::cli {
+
+struct JobFlags {
+  std::string table{};
+  std::uint32_t shards = 0;
+  std::string granules{};  // "7" or "3-9", both ends included.
+  std::string to{};        // "node" or "node:device".
+  std::string node{};
+  std::string rate{};  // "1GiB/s"; empty: no limit.
+  std::uint32_t units_in_flight = 0;
+  bool dry_run = false;
+};
+
+// InvalidArgument names the flag.
+absl::StatusOr<client::JobRequest> ReshardRequest(const JobFlags& flags);
+absl::StatusOr<client::JobRequest> MoveRequest(const JobFlags& flags);
+absl::StatusOr<client::JobRequest> NodeRequest(client::JobRequest::Goal goal,
+                                               const JobFlags& flags);
+
+// Waits between two looks at a job.
+using Pause = std::function<void()>;
+
+// Starts the job, or says what it would do. With `wait`: as JobWatchVerb.
+absl::Status JobStartVerb(client::Admin& admin, const client::JobRequest& request, bool wait,
+                          const Pause& pause, const Output& output);
+absl::Status JobListVerb(client::Admin& admin, const Output& output);
+absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output);
+// Shows how far the job is until it is over. Aborted: it failed; Cancelled.
+absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& pause,
+                          const Output& output);
+absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id, client::JobControl control,
+                            const Output& output);
+
+}  // namespace embla::cli
