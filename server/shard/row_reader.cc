@@ -61,27 +61,35 @@ std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
 
 void RowReader::FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const {
   if (by_id_) {
-    std::erase_if(rows, [&](RowId id) {
-      return !own.present.Contains(shard_->id_rows().RowOf(id)) || !own.ids->SlotOf(id).has_value();
-    });
+    std::erase_if(rows, [&](RowId id) { return !own.ids->SlotOf(id).has_value(); });
     return;
   }
   std::vector<RowId> ids;
   for (const RowId row : rows) {
-    if (!own.present.Contains(ToInt(row))) continue;
     const std::optional<RowId> id = own.ids->IdAt(ToInt(row));
     if (id.has_value()) ids.push_back(*id);
   }
   rows = std::move(ids);
 }
 
+// Before the rows are read: what moves away later was read before it could be updated elsewhere.
+RowIntervals RowReader::ClosedRows(const SliceRows& slice) {
+  RowIntervals closed;
+  if (!shard_->units().any_gates()) return closed;
+  const ColumnRange columns = shard_->slices(slice.device)[slice.slice].columns();
+  RunOnDevices(executors_, DeviceSet::Of(shard_->lead_device()),
+               [&](std::uint32_t) { closed = shard_->units().ClosedRows(columns); });
+  return closed;
+}
+
 absl::StatusOr<std::optional<Buffer>> RowReader::Encode(const OwnSlice& own,
+                                                        const RowIntervals& closed,
                                                         std::vector<RowId> rows) {
-  if (own.ids != nullptr) {
-    FindResidents(own, rows);
-  } else {
-    std::erase_if(rows, [&](RowId row) { return !own.present.Contains(ToInt(row)); });
-  }
+  std::erase_if(rows, [&](RowId id) {
+    const std::int64_t row = by_id_ ? shard_->id_rows().RowOf(id) : ToInt(id);
+    return !own.present.Contains(row) || closed.Contains(row);
+  });
+  if (own.ids != nullptr) FindResidents(own, rows);
   if (rows.empty()) return std::nullopt;
   absl::StatusOr<Buffer> block = EncodeRows(*shard_, own, rows, with_state_, &pool_);
   if (!block.ok()) return block.status();
@@ -95,9 +103,10 @@ absl::StatusOr<std::optional<Buffer>> RowReader::Next() {
       ++current_;
       continue;
     }
+    const RowIntervals closed = ClosedRows(slices_[current_]);
     absl::StatusOr<std::optional<Buffer>> block = std::nullopt;
     RunOnDevices(executors_, DeviceSet::Of(slices_[current_].device), [&](std::uint32_t device) {
-      block = Encode(shard_->slices(device)[slices_[current_].slice], std::move(rows));
+      block = Encode(shard_->slices(device)[slices_[current_].slice], closed, std::move(rows));
     });
     if (!block.ok() || block->has_value()) return block;
   }

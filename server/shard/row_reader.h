@@ -48,8 +48,11 @@ class RowReader final : public RowSource {
   void Add(const TableSpec& spec, const ShardNode::RowsQuery& query, std::uint32_t device,
            std::size_t slice);
   static std::vector<RowId> TakeRows(SliceRows& slice);
-  // Those of `rows` that are here; nothing if none is. On the slice's device.
-  absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, std::vector<RowId> rows);
+  // Rows of units that have moved away, though they may still be here.
+  RowIntervals ClosedRows(const SliceRows& slice);
+  // Those of `rows` that are here and not in `closed`; nothing if none is. On the slice's device.
+  absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, const RowIntervals& closed,
+                                               std::vector<RowId> rows);
   // The same of a ZCH table: `rows` are rows of a range, or ids; the block has ids.
   void FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const;
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/testing/unit_moves.h"
@@ -191,6 +191,19 @@ TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   EXPECT_EQ(lookup.status().code(), Code::kFailedPrecondition);
   EXPECT_THAT(std::string(lookup.status().message()), HasSubstr("row 12 has moved"));
   EXPECT_THAT(*Lookup(kSource, {25, 5}), ElementsAre(-1, 0));
+  std::size_t rows = 0;
+  const auto count = [&](Buffer bytes) {
+    for (const RowId row : DecodeRowBlock(bytes.bytes())->rows) {
+      EXPECT_TRUE(ToInt(row) < 10 || ToInt(row) >= 20) << ToInt(row);
+      ++rows;
+    }
+    return absl::OkStatus();
+  };
+  ShardNode::RowsQuery query;
+  query.table = kTable;
+  query.row_end = kRows;
+  ASSERT_TRUE(cluster_.node(kSource).ReadRows(query, count).ok());
+  EXPECT_EQ(rows, 30u);
 }
 
 TEST_F(UnitTablesTest, RowsAreInvisibleUntilTheyAreInstalled) {

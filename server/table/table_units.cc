@@ -58,6 +58,11 @@ void TableUnits::AskWhoServes() {
   closed_is_known_ = true;
 }
 
+const RowIntervals& TableUnits::ClosedRows(ColumnRange columns) {
+  if (!closed_is_known_) AskWhoServes();
+  return CutOf(columns).closed;
+}
+
 absl::Status TableUnits::CheckServed(std::span<const RowId> ids, ColumnRange columns) {
   if (!closed_is_known_) AskWhoServes();
   for (const Cut& cut : cuts_) {

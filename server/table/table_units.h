@@ -64,6 +64,8 @@ class TableUnits {
   // Requires: 0 <= row < the table's rows.
   std::uint32_t GranuleOf(std::int64_t row) const { return RowGranuleOf(spec_, row); }
 
+  // The rows of the cut of exactly these columns whose gates do not serve lookups.
+  const RowIntervals& ClosedRows(ColumnRange columns);
   // FailedPrecondition unless every gate that lies on `ids` and `columns` serves lookups.
   absl::Status CheckServed(std::span<const RowId> ids, ColumnRange columns);
 
