@@ -179,7 +179,10 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   if (work.shard().units().any_gates()) return LeadUnits(work);
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   work.order = work.shard().replica_position().order;
-  return absl::OkStatus();
+  // The update was applied to what was here then. Rows that a newer plan sends here may be on
+  // their way yet: only for those that are here it is a repetition.
+  const bool may_move = work.table->replicas.empty() && work.group == 0;
+  return work.applied_before && may_move ? LeadUnits(work) : absl::OkStatus();
 }
 
 absl::Status UpdateTask::LeadUnits(TableWork& work) {
