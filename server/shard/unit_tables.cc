@@ -116,16 +116,18 @@ void UnitTables::RunInOrder(TableId table, std::function<void()> work) {
   const auto it = tables->tables.find(ToInt(table));
   const std::uint32_t lead =
       it == tables->tables.end() ? kFirstLeadDevice : it->second.shard()->lead_device();
-  node_.executors.SubmitControl(std::make_unique<FunctionTask>(
-                                    [this, table, work = std::move(work)](std::uint32_t) {
-                                      work();
-                                      const NodeTablesPtr now = node_.tables();
-                                      const auto found = now->tables.find(ToInt(table));
-                                      if (found != now->tables.end())
-                                        found->second.shard()->units().GatesMayHaveChanged();
-                                    },
-                                    [] {}),
-                                DeviceSet::Of(lead));
+  const auto run = [this, table, work = std::move(work)](std::uint32_t device) {
+    work();
+    AskGatesAgain(table, device);
+  };
+  node_.executors.SubmitControl(std::make_unique<FunctionTask>(run, [] {}), DeviceSet::Of(lead));
+}
+
+void UnitTables::AskGatesAgain(TableId table, std::uint32_t device) {
+  const NodeTablesPtr tables = node_.tables();
+  const auto it = tables->tables.find(ToInt(table));
+  if (it == tables->tables.end() || it->second.shard()->lead_device() != device) return;
+  it->second.shard()->units().GatesMayHaveChanged();
 }
 
 void UnitTables::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {

@@ -68,6 +68,8 @@ class UnitTables final : public UnitHost {
   absl::StatusOr<Unit> FindChunk(const UnitId& id, std::uint32_t chunk) const;
   absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
 
+  // After a step of some unit of `table`, on the device where it ran.
+  void AskGatesAgain(TableId table, std::uint32_t device);
   void Answer(const absl::Status& status, HostDone done);
   // Runs `work` on all devices of the unit's table, then tells its first error.
   void RunOnTable(const Unit& unit, OnDevice work, HostDone done);
