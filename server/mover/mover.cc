@@ -9,6 +9,8 @@
 namespace embla {
 namespace {
 
+constexpr std::size_t kEarlyPullsMax = 1024;  // Beyond it, a pull is lost, and comes again.
+
 bool IsActive(UnitPhase phase) {
   return phase != UnitPhase::kElsewhere && phase != UnitPhase::kAtRest;
 }
@@ -61,6 +63,9 @@ void Mover::HandleOrder(const UnitOrder& order) {
   }
   Deliver(*unit, RecordEvent{record});
   if (order.freeze) Deliver(*unit, FreezeEvent{record});
+  if (auto early = early_pulls_.extract(order.unit); !early.empty()) {
+    HandleMessage(std::move(early.mapped()));
+  }
 }
 
 // An open record makes a target ask for everything again that it lacks; what is on its way would
@@ -115,6 +120,9 @@ void Mover::HandleMessage(PeerMessage message) {
       // The order that opened the move is late or lost.
       parts_.control.Report({UnitReport{
           .unit = message.unit, .kind = UnitReport::Kind::kReadRecord, .move = pull->move}});
+      if (early_pulls_.size() < kEarlyPullsMax) {
+        early_pulls_.insert_or_assign(message.unit, std::move(message));
+      }
       return;
     }
     unit->progress_at = parts_.clock.Now();

@@ -128,6 +128,8 @@ class Mover {
   NodeId self_{};  // 0: no order has come.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
   std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
+  // The last pull of each unit that came before the order that opened its move.
+  std::map<UnitId, PeerMessage> early_pulls_;
 };
 
 }  // namespace embla
