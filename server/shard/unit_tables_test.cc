@@ -180,6 +180,15 @@ TEST_F(UnitTablesTest, AUnitWhoseGateGoesIsAskedNoMore) {
   EXPECT_THAT(*Lookup(kSource, {5}), ElementsAre(-1));
 }
 
+TEST_F(UnitTablesTest, RowsThatAreNotHereAreNoRepetitionOfTheOthers) {
+  ASSERT_TRUE(Trim(source(), 1).ok());
+  ASSERT_TRUE(Update(kSource, 1, {{5}}).ok());
+  EXPECT_TRUE(Update(kSource, 1, {{5}})->duplicate);
+  EXPECT_EQ(Update(kSource, 1, {{12}}).status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Update(kSource, 1, {{5, 12}}).status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(*Lookup(kSource, {5}), ElementsAre(-1));
+}
+
 TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   const auto gate = Gate(1);
   InOrder([&] { gate->Release(); });
