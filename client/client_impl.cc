@@ -251,7 +251,8 @@ std::vector<TableInfo> ClientImpl::Tables() {
                       .sharding = std::string(NameOf(table.sharding)),
                       .optimizer = std::string(NameOf(table.spec.optimizer.kind)),
                       .replica_groups = table.spec.replica_groups,
-                      .replica_group = groups_.Of(table.spec).value_or(0)});
+                      .replica_group = groups_.Of(table.spec).value_or(0),
+                      .zch = table.spec.zch.has_value()});
   }
   return tables;
 }

@@ -30,7 +30,7 @@ void Batch::Fill(const Examples& examples, std::span<const std::uint32_t> order)
   scores_.resize(count);
   slopes_.resize(count);
   for (std::size_t e = 0; e < count; ++e) {
-    const std::span<const std::uint32_t> selected = examples.RowsOf(order[e]);
+    const std::span<const std::int64_t> selected = examples.RowsOf(order[e]);
     labels_[e] = examples.labels[order[e]];
     for (std::size_t c = 0; c < layout_.columns; ++c) {
       ids_[c * count + e] = layout_.base[c] + selected[c];

@@ -66,7 +66,35 @@ ColumnEncoder ColumnEncoder::Hashed(std::uint32_t rows, std::uint64_t salt) {
   return encoder;
 }
 
-std::uint32_t ColumnEncoder::Encode(std::string_view cell) const {
+ColumnEncoder ColumnEncoder::RawKind(Kind kind, std::uint64_t salt) {
+  ColumnEncoder encoder(kind, 0);
+  encoder.salt_ = salt;
+  return encoder;
+}
+ColumnEncoder ColumnEncoder::Raw(std::uint64_t salt) { return RawKind(Kind::kRaw, salt); }
+ColumnEncoder ColumnEncoder::RawBucketed(std::uint64_t salt) {
+  return RawKind(Kind::kRawBucketed, salt);
+}
+ColumnEncoder ColumnEncoder::RawNumbers(std::uint64_t salt) {
+  return RawKind(Kind::kRawNumbers, salt);
+}
+
+std::int64_t ColumnEncoder::RawIdOf(std::string_view cell) const {
+  if (kind_ == Kind::kRawNumbers) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+    if (error == std::errc() && end == cell.data() + cell.size()) return number;
+  }
+  if (kind_ == Kind::kRawBucketed) {
+    if (const std::optional<double> value = ParseNumber(cell)) {
+      return static_cast<std::int64_t>(HashText(absl::StrCat(BucketOf(*value)), salt_));
+    }
+  }
+  return static_cast<std::int64_t>(HashText(cell, salt_));
+}
+
+std::int64_t ColumnEncoder::Encode(std::string_view cell) const {
+  if (rows_ == 0) return RawIdOf(cell);
   if (cell.empty()) return kMissingRow;
   switch (kind_) {
     case Kind::kAsIs: {
@@ -79,9 +107,10 @@ std::uint32_t ColumnEncoder::Encode(std::string_view cell) const {
       return std::clamp(BucketOf(*value), lowest_, highest_) - lowest_ + kReservedRows;
     }
     case Kind::kHashed:
-      return 1 + static_cast<std::uint32_t>(HashText(cell, salt_) % (rows_ - 1));
+      return 1 + static_cast<std::int64_t>(HashText(cell, salt_) % (rows_ - 1));
+    default:
+      return RawIdOf(cell);
   }
-  return kUnseenRow;
 }
 
 std::string ColumnEncoder::Describe() const {
@@ -92,6 +121,12 @@ std::string ColumnEncoder::Describe() const {
       return absl::StrCat("numbers in ", rows_ - kReservedRows, " buckets by half powers of two");
     case Kind::kHashed:
       return absl::StrCat("values hashed to ", rows_, " rows");
+    case Kind::kRaw:
+      return "values hashed to 64-bit ids";
+    case Kind::kRawBucketed:
+      return "numbers by half powers of two, hashed to 64-bit ids";
+    case Kind::kRawNumbers:
+      return "whole numbers are ids, other values are hashed to 64-bit ids";
   }
   return "";
 }
@@ -107,7 +142,9 @@ void ColumnProfile::Add(std::string_view cell) {
     }
   }
   if (overflowed_ || values_.contains(ToAbsl(cell))) return;
-  if (values_.size() + kReservedRows >= rule_.hash_rows) {
+  // With raw ids, values are kept only to see whether they are few.
+  const std::size_t most = rule_.raw_ids ? rule_.as_is_max : rule_.hash_rows - kReservedRows - 1;
+  if (values_.size() > most) {
     overflowed_ = true;
     values_.clear();
     return;
@@ -117,6 +154,9 @@ void ColumnProfile::Add(std::string_view cell) {
 
 ColumnEncoder ColumnProfile::Choose() {
   const bool few = !overflowed_ && values_.size() <= rule_.as_is_max;
+  if (rule_.raw_ids) {
+    return numeric_ && !few ? ColumnEncoder::RawBucketed(salt_) : ColumnEncoder::Raw(salt_);
+  }
   if (numeric_ && !few) return ColumnEncoder::Bucketed(lowest_, highest_);
   if (overflowed_) return ColumnEncoder::Hashed(rule_.hash_rows, salt_);
   return ColumnEncoder::AsIs(std::move(values_));

@@ -9,6 +9,10 @@
 //              share a row
 // Every column has row 0 for a missing value. Unless it is hashed, it has row 1 for values that the
 // training data did not have.
+//
+// With raw ids nothing is looked up: every value is its own 64-bit id, for a ZCH table, which gives
+// it a row of its own. Columns of text are hashed with the column, so that no two columns share an
+// id; numbers are bucketed as above; users and items that are whole numbers stay as they are.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +29,7 @@ inline constexpr std::uint32_t kUnseenRow = 1;
 struct ColumnRule {
   std::size_t as_is_max = 100;         // Distinct numbers that are still taken as they are.
   std::uint32_t hash_rows = 1u << 20;  // Rows of a hashed column; at least 2.
+  bool raw_ids = false;
 };
 
 // Half powers of two: 0 for 0, else sign * (41 + floor(2 log2 |value|)), with |value| limited to
@@ -44,15 +49,23 @@ class ColumnEncoder {
   // `salt` makes columns collide independently of each other. Requires: rows >= 2.
   static ColumnEncoder Hashed(std::uint32_t rows, std::uint64_t salt);
 
-  std::uint32_t rows() const { return rows_; }
-  // Below rows().
-  std::uint32_t Encode(std::string_view cell) const;
+  // Raw ids: hashes of text, or of buckets of numbers, with `salt`.
+  static ColumnEncoder Raw(std::uint64_t salt);
+  static ColumnEncoder RawBucketed(std::uint64_t salt);
+  // Whole numbers as they are, other text hashed.
+  static ColumnEncoder RawNumbers(std::uint64_t salt);
+
+  std::uint32_t rows() const { return rows_; }  // 0: raw ids.
+  // Below rows(), or a raw id.
+  std::int64_t Encode(std::string_view cell) const;
   // For people: "42 values as they are".
   std::string Describe() const;
 
  private:
-  enum class Kind { kAsIs, kBucketed, kHashed };
+  enum class Kind { kAsIs, kBucketed, kHashed, kRaw, kRawBucketed, kRawNumbers };
   ColumnEncoder(Kind kind, std::uint32_t rows) : kind_(kind), rows_(rows) {}
+  static ColumnEncoder RawKind(Kind kind, std::uint64_t salt);
+  std::int64_t RawIdOf(std::string_view cell) const;
 
   Kind kind_;
   std::uint32_t rows_;
@@ -77,7 +90,7 @@ class ColumnProfile {
   const ColumnRule rule_;
   bool numeric_;  // All values so far are numbers.
   const std::uint64_t salt_;
-  bool overflowed_ = false;  // More than hash_rows distinct values; values_ is no longer kept.
+  bool overflowed_ = false;  // More distinct values than are kept; values_ is empty.
   ColumnEncoder::Values values_;
   int lowest_ = kBucketMax;
   int highest_ = -kBucketMax;

@@ -119,5 +119,38 @@ TEST(ColumnEncoderEncode, HashIsTheSameEverywhere) {
   EXPECT_EQ(ColumnEncoder::Hashed(1u << 20, 3).Encode("68fd1e64"), 544887u);
 }
 
+TEST(ColumnEncoderRaw, NeedsNoDictionaryAndKeepsColumnsApart) {
+  const ColumnEncoder a = ColumnEncoder::Raw(0);
+  const ColumnEncoder b = ColumnEncoder::Raw(1);
+  EXPECT_EQ(a.rows(), 0u);
+  EXPECT_EQ(a.Encode("red"), ColumnEncoder::Raw(0).Encode("red"));
+  EXPECT_NE(a.Encode("red"), a.Encode("blue"));
+  EXPECT_NE(a.Encode("red"), b.Encode("red"));
+  EXPECT_NE(a.Encode(""), b.Encode(""));
+}
+
+TEST(ColumnEncoderRaw, NumbersAreBucketedOrStayAsTheyAre) {
+  const ColumnEncoder buckets = ColumnEncoder::RawBucketed(3);
+  EXPECT_EQ(buckets.Encode("100"), buckets.Encode("120"));
+  EXPECT_NE(buckets.Encode("100"), buckets.Encode("150"));
+  const ColumnEncoder users = ColumnEncoder::RawNumbers(0);
+  EXPECT_EQ(users.Encode("-7"), -7);
+  EXPECT_EQ(users.Encode("9223372036854775807"), INT64_MAX);
+  EXPECT_NE(users.Encode("u7"), 7);
+}
+
+TEST(ColumnProfileRaw, BucketsNumbersOfManyValuesAndHashesTheRest) {
+  const ColumnRule rule{.as_is_max = 3, .raw_ids = true};
+  ColumnProfile many(rule, false, 0);
+  for (const char* cell : {"1", "2", "4", "8", "16"}) many.Add(cell);
+  EXPECT_EQ(many.Choose().Encode("5"), ColumnEncoder::RawBucketed(0).Encode("5"));
+  ColumnProfile few(rule, false, 0);
+  for (const char* cell : {"1", "2", "4"}) few.Add(cell);
+  EXPECT_EQ(few.Choose().Encode("5"), ColumnEncoder::Raw(0).Encode("5"));
+  ColumnProfile text(rule, false, 0);
+  for (const char* cell : {"1", "2", "x", "y", "z"}) text.Add(cell);
+  EXPECT_EQ(text.Choose().Encode("5"), ColumnEncoder::Raw(0).Encode("5"));
+}
+
 }  // namespace
 }  // namespace embla::train

@@ -11,15 +11,16 @@
 
 namespace embla::train {
 
-// Examples with the same columns. Row numbers count within a column.
+// Examples with the same columns. Row numbers count within a column; raw ids (ColumnRule) are any
+// numbers.
 struct Examples {
   std::size_t columns = 0;
-  std::vector<std::uint32_t> rows;  // size() x columns.
+  std::vector<std::int64_t> rows;  // size() x columns.
   std::vector<float> labels;
   std::vector<float> planted_scores;  // Of the generator, one per example; else empty.
 
   std::size_t size() const { return labels.size(); }
-  std::span<const std::uint32_t> RowsOf(std::size_t example) const {
+  std::span<const std::int64_t> RowsOf(std::size_t example) const {
     return {rows.data() + example * columns, columns};
   }
   void Clear() {
@@ -31,8 +32,8 @@ struct Examples {
 
 struct Column {
   std::string name;
-  std::uint32_t rows = 0;
-  std::string rule;  // For people: how text became rows.
+  std::uint32_t rows = 0;  // 0: raw ids.
+  std::string rule;        // For people: how text became rows.
 };
 
 // A sequence of examples that can be read again from its start, the same each time.

@@ -33,9 +33,20 @@ std::shared_ptr<const Encoding> CriteoEncoding(const std::vector<std::string>& n
                                                const ColumnRule& rule) {
   std::vector<ColumnEncoder> encoders;
   for (std::size_t i = 0; i < names.size(); ++i) {
+    if (rule.raw_ids) {
+      encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::RawBucketed(i)
+                                             : ColumnEncoder::Raw(i));
+      continue;
+    }
     encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::Bucketed(-kBucketMax, kBucketMax)
                                            : ColumnEncoder::Hashed(rule.hash_rows, i));
   }
+  return MakeEncoding(names, std::move(encoders));
+}
+
+std::shared_ptr<const Encoding> RawRatingsEncoding(const std::vector<std::string>& names) {
+  std::vector<ColumnEncoder> encoders;
+  for (std::size_t i = 0; i < names.size(); ++i) encoders.push_back(ColumnEncoder::RawNumbers(i));
   return MakeEncoding(names, std::move(encoders));
 }
 
@@ -55,8 +66,11 @@ absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Learn(const FileOptions&
   EMBLA_ASSIGN_OR_RETURN(OpenedFormat opened,
                          OpenFormat(options.path, options.format, options.csv, options.label_kind));
   std::unique_ptr<FileSource> source(new FileSource(options, std::move(opened), bad_rows));
+  const std::vector<std::string>& names = source->opened_.parser->columns();
   if (source->format() == Format::kCriteo) {
-    source->encoding_ = CriteoEncoding(source->opened_.parser->columns(), options.rule);
+    source->encoding_ = CriteoEncoding(names, options.rule);
+  } else if (source->format() == Format::kRatings && options.rule.raw_ids) {
+    source->encoding_ = RawRatingsEncoding(names);
   } else {
     EMBLA_RETURN_IF_ERROR(source->LearnEncoding());
   }

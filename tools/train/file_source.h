@@ -44,7 +44,8 @@ struct FileOptions {
 // Thread safety: one thread at a time.
 class FileSource final : public ExampleSource {
  public:
-  // Reads the file once to choose the encoding, except for Criteo, whose encoding is fixed.
+  // Reads the file once to choose the encoding, except for Criteo and ratings with raw ids, whose
+  // encoding is fixed.
   // `bad_rows` is not owned and outlives this object.
   static absl::StatusOr<std::unique_ptr<FileSource>> Learn(const FileOptions& options,
                                                            BadRows& bad_rows);

@@ -57,7 +57,7 @@ void Generator::Draw(std::uint64_t number, Examples& out) const {
   const std::size_t first = out.rows.size();
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const double u = random.Uniform();
-    out.rows.push_back(static_cast<std::uint32_t>(options_.rows_per_column * u * u * u));
+    out.rows.push_back(static_cast<std::int64_t>(options_.rows_per_column * u * u * u));
   }
   double score = ScoreOf({out.rows.data() + first, columns_.size()});
   float label = 0.0f;
@@ -71,13 +71,13 @@ void Generator::Draw(std::uint64_t number, Examples& out) const {
   out.planted_scores.push_back(static_cast<float>(score));
 }
 
-double Generator::ScoreOf(std::span<const std::uint32_t> rows) const {
+double Generator::ScoreOf(std::span<const std::int64_t> rows) const {
   const Spread spread = options_.loss == Loss::kSquared ? kRatingSpread : kClickSpread;
   std::array<double, kPlantedDim> sums = {};
   double score = 0.0;
   double squares = 0.0;
   for (std::size_t c = 0; c < rows.size(); ++c) {
-    Random truth = RandomFor(options_.seed, kTruthStream, c, rows[c]);
+    Random truth = RandomFor(options_.seed, kTruthStream, c, static_cast<std::uint64_t>(rows[c]));
     score += spread.linear * truth.Normal();
     for (double& sum : sums) {
       const double factor = spread.factor * truth.Normal();

@@ -35,7 +35,7 @@ class Generator final : public ExampleSource {
 
  private:
   void Draw(std::uint64_t number, Examples& out) const;
-  double ScoreOf(std::span<const std::uint32_t> rows) const;
+  double ScoreOf(std::span<const std::int64_t> rows) const;
 
   const GeneratorOptions options_;
   std::vector<Column> columns_;

@@ -27,7 +27,9 @@ std::uint32_t GeneratedRows(const InputOptions& options) {
 
 void PrintColumns(const std::vector<Column>& columns, std::ostream& out) {
   for (const Column& column : columns) {
-    out << "  " << column.name << ": " << column.rule << " (" << column.rows << " rows)\n";
+    out << "  " << column.name << ": " << column.rule;
+    if (column.rows > 0) out << " (" << column.rows << " rows)";
+    out << "\n";
   }
 }
 

@@ -29,6 +29,8 @@ struct Settings {
   std::string admin = "127.0.0.1:7071";
   double timeout_seconds = 10.0;
   double patience_seconds = 60.0;
+  bool zch = false;
+  std::int64_t zch_capacity = 1 << 20;
   bool quiet = false;
 };
 
@@ -127,6 +129,10 @@ void AddModelOptions(CLI::App& app, Settings& settings) {
                     "Copies of new tables, trained by as many groups of trainers (default: 1)");
   group->add_option("--sync-every-steps", tables.sync_every_steps,
                     "Average the copies after so many updates of each; 0: after every epoch");
+  group->add_flag("--zch", settings.zch,
+                  "Raw ids and ZCH tables: no dictionary, no collisions (docs/zch.md)");
+  group->add_option("--zch-capacity", settings.zch_capacity, "Ids with a row, per table")
+      ->capture_default_str();
   group->add_option("--init", tables.init_deviation, "Deviation of initial factors")
       ->capture_default_str();
 }
@@ -206,6 +212,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kWrongInput;
   }
   settings.run.trainer.patience = absl::Seconds(settings.patience_seconds);
+  settings.input.rule.raw_ids = settings.zch;
+  if (settings.zch) settings.run.tables.zch_capacity = settings.zch_capacity;
   settings.run.tables.seed = settings.input.seed = settings.run.seed;
   const absl::Status valid = settings.run.Validate();
   if (!valid.ok()) return Fail(valid, kWrongInput);

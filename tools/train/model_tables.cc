@@ -14,6 +14,7 @@ namespace {
 
 constexpr const char* kShardingDefault = "row_wise";
 constexpr const char* kOptimizerDefault = "rowwise_adagrad";
+constexpr std::int64_t kZchBuckets = 768;
 
 // What one table must be.
 struct Wanted {
@@ -37,11 +38,18 @@ std::string TableJson(const Wanted& wanted, const TableOptions& options) {
   nlohmann::json table = {{"name", wanted.name},    {"rows", wanted.rows},  {"dim", wanted.dim},
                           {"dtype", options.dtype}, {"seed", options.seed}, {"init", init},
                           {"optimizer", optimizer}};
+  if (options.zch_capacity) table["zch"] = {{"buckets", kZchBuckets}};
   if (options.replica_groups.value_or(1) != 1) {
     table["replica_groups"] = *options.replica_groups;
     table["sync_every_steps"] = options.sync_every_steps;
   }
   return table.dump();
+}
+
+// As the cluster rounds capacities: whole groups of 64 rows in every bucket.
+std::int64_t ZchRows(std::int64_t capacity) {
+  constexpr std::int64_t kUnit = kZchBuckets * 64;
+  return (capacity + kUnit - 1) / kUnit * kUnit;
 }
 
 std::string PlacementJson(const TableOptions& options) {
@@ -59,6 +67,7 @@ void Compare(const char* what, const Value& has, const Value& wanted,
 absl::Status CheckExisting(const client::TableInfo& has, const Wanted& wanted,
                            const TableOptions& options) {
   std::vector<std::string> differences;
+  Compare("zch", has.zch, options.zch_capacity.has_value(), differences);
   Compare("rows", has.rows, wanted.rows, differences);
   Compare("dim", has.dim, wanted.dim, differences);
   Compare("dtype", has.dtype, options.dtype, differences);
@@ -136,9 +145,10 @@ absl::Status EnsureTables(const ModelLayout& layout, const TableOptions& options
                           client::Admin& admin, client::Client& client, std::ostream& out) {
   EMBLA_RETURN_IF_ERROR(client.RefreshPlan());
   for (const TablePair& pair : layout.pairs) {
-    EMBLA_RETURN_IF_ERROR(Ensure({pair.linear, pair.rows, 1, 0.0}, options, admin, client, out));
-    EMBLA_RETURN_IF_ERROR(Ensure({pair.factors, pair.rows, layout.dim, options.init_deviation},
-                                 options, admin, client, out));
+    const std::int64_t rows = options.zch_capacity ? ZchRows(*options.zch_capacity) : pair.rows;
+    EMBLA_RETURN_IF_ERROR(Ensure({pair.linear, rows, 1, 0.0}, options, admin, client, out));
+    EMBLA_RETURN_IF_ERROR(Ensure({pair.factors, rows, layout.dim, options.init_deviation}, options,
+                                 admin, client, out));
   }
   return absl::OkStatus();
 }

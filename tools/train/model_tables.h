@@ -19,7 +19,8 @@ namespace embla::train {
 //   kMf   one pair per column: <prefix>_user_bias, <prefix>_user_factors, <prefix>_item_bias, ...
 enum class ModelKind { kFm, kMf };
 
-// Linear weights (dim 1) and factors of adjacent columns. Column c's row r is row base[c] + r.
+// Linear weights (dim 1) and factors of adjacent columns. Column c's row r is row base[c] + r; raw
+// ids are as they are.
 struct TablePair {
   std::string linear;
   std::string factors;
@@ -53,6 +54,8 @@ struct TableOptions {
   // many updates of each group they are averaged; 0: at the end of every epoch only.
   std::optional<std::uint32_t> replica_groups;  // 1
   std::uint32_t sync_every_steps = 0;
+  // Tables of raw ids: how many ids can have a row in each (docs/zch.md).
+  std::optional<std::int64_t> zch_capacity;
 };
 
 // Creates the tables of `layout` that do not exist and says on `out` what it did. Several processes

@@ -47,6 +47,12 @@ absl::Status RunOptions::Validate() const {
   if (trainer.updates_in_flight < 1 || trainer.updates_in_flight > 64) {
     return Wrong("updates-in-flight", trainer.updates_in_flight, "1..64");
   }
+  if (tables.zch_capacity && (*tables.zch_capacity < 1 || *tables.zch_capacity > (1ll << 40))) {
+    return Wrong("zch-capacity", *tables.zch_capacity, "1..2^40");
+  }
+  if (tables.zch_capacity && tables.replica_groups.value_or(1) > 1) {
+    return absl::InvalidArgumentError("--zch tables have no --replica-groups");
+  }
   if (chunk_examples < 1 || chunk_examples > 0xFFFFFFFFu) {
     return Wrong("chunk", chunk_examples, "1..2^32-1");
   }

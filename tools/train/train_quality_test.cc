@@ -56,6 +56,37 @@ TEST(EmblaTrain, RanksCensusRecordsAsWellAsAPlainProgram) {
   EXPECT_EQ(report->bad_rows, 0);
 }
 
+TEST(EmblaTrain, RanksCensusRecordsAsWellWithRawIdsAndZchTables) {
+  InputOptions input;
+  input.train_path = DataDir() + "/adult_train.csv";
+  input.test_path = DataDir() + "/adult_test.csv";
+  if (!std::filesystem::exists(input.train_path)) {
+    GTEST_SKIP() << input.train_path << " is absent; set EMBLA_DATA_DIR";
+  }
+  input.rule.raw_ids = true;
+  RunOptions run;
+  run.trainers = 2;
+  run.tables.zch_capacity = 10000;
+  const auto report = Train(run, input);
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  PrintReport(*report, std::cout);
+  EXPECT_GE(report->quality.auc.value_or(0.0), 0.912);
+}
+
+TEST(EmblaTrain, ComesCloseToThePlantedTruthOfGeneratedRatingsWithZchTables) {
+  InputOptions input;
+  input.generate = 200000;
+  input.model = ModelKind::kMf;
+  input.rule.raw_ids = true;
+  RunOptions run;
+  run.trainers = 2;
+  run.tables.zch_capacity = 10000;
+  const auto report = Train(run, input);
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_TRUE(report->planted.rmse.has_value());
+  EXPECT_LE(report->quality.rmse.value_or(9.0), *report->planted.rmse * 1.02);
+}
+
 TEST(EmblaTrain, ComesCloseToThePlantedTruthOfGeneratedClicks) {
   InputOptions input;
   input.generate = 200000;

@@ -97,6 +97,7 @@ struct TableInfo {
   std::string optimizer;  // rowwise_adagrad, ...
   std::uint32_t replica_groups = 1;
   std::uint32_t replica_group = 0;  // This client's.
+  bool zch = false;                 // Ids are any 64-bit numbers; `rows` of them can have a row.
 };
 
 // How far the copies of a table had come apart when they were averaged.

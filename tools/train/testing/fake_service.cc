@@ -38,6 +38,7 @@ FakeService::Table MakeTable(const nlohmann::json& spec, const nlohmann::json& p
   table.info.optimizer = spec.at("optimizer").at("kind");
   table.info.sharding = placement.at("sharding");
   table.info.replica_groups = spec.value("replica_groups", 1u);
+  table.info.zch = spec.contains("zch");
   table.learning_rate = spec.at("optimizer").at("learning_rate");
   table.rows.resize(table.info.rows * table.info.dim);
   table.accumulators.resize(table.info.rows);
@@ -50,6 +51,11 @@ FakeService::Table MakeTable(const nlohmann::json& spec, const nlohmann::json& p
 }
 
 }  // namespace
+
+std::int64_t FakeService::Table::RowFor(std::int64_t id) {
+  if (!info.zch) return id;
+  return row_of.try_emplace(id, static_cast<std::int64_t>(row_of.size())).first->second;
+}
 
 absl::Status FakeService::Failure::Take() {
   if (count == 0) return absl::OkStatus();
@@ -73,6 +79,7 @@ absl::StatusOr<FakeService::Table*> FakeService::Find(std::string_view name,
   const auto found = tables_.find(std::string(name));
   if (found == tables_.end()) return absl::NotFoundError(absl::StrCat("table ", ToAbsl(name)));
   for (const std::int64_t id : ids) {
+    if (found->second.info.zch) break;
     if (id < 0 || id >= found->second.info.rows) {
       return absl::OutOfRangeError(absl::StrCat("id ", id, " in table ", ToAbsl(name)));
     }
@@ -85,13 +92,14 @@ absl::Status FakeService::Lookup(std::span<const client::FeatureLookup> features
   ++lookups_;
   EMBLA_RETURN_IF_ERROR(lookup_failure_.Take());
   for (const client::FeatureLookup& feature : features) {
-    EMBLA_ASSIGN_OR_RETURN(const Table* table, Find(feature.table, feature.ids));
+    EMBLA_ASSIGN_OR_RETURN(Table* const table, Find(feature.table, feature.ids));
     const std::size_t dim = table->info.dim;
     if (feature.rows_out.size() != feature.ids.size() * dim) {
       return absl::InvalidArgumentError("rows_out has the wrong size");
     }
     for (std::size_t i = 0; i < feature.ids.size(); ++i) {
-      std::copy_n(table->rows.begin() + feature.ids[i] * static_cast<std::int64_t>(dim), dim,
+      const std::int64_t row = table->RowFor(feature.ids[i]);
+      std::copy_n(table->rows.begin() + row * static_cast<std::int64_t>(dim), dim,
                   feature.rows_out.begin() + static_cast<std::ptrdiff_t>(i * dim));
     }
   }
@@ -111,7 +119,7 @@ absl::Status FakeService::Update(std::span<const client::FeatureGradient> featur
       sum.resize(dim);
       for (std::size_t j = 0; j < dim; ++j) sum[j] += feature.gradients[i * dim + j];
     }
-    for (const auto& [row, gradient] : sums) Step(*table, row, gradient);
+    for (const auto& [id, gradient] : sums) Step(*table, table->RowFor(id), gradient);
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,11 @@ class FakeService {
     client::TableInfo info;
     double learning_rate = 0.0;
     std::vector<float> rows;
-    std::vector<float> accumulators;  // One per row.
+    std::vector<float> accumulators;              // One per row.
+    std::map<std::int64_t, std::int64_t> row_of;  // Of ZCH tables, by id; never full in tests.
+
+    // The row of an id; a new one if a ZCH table has none for it yet.
+    std::int64_t RowFor(std::int64_t id);
   };
 
   // As Admin::CreateTable. AlreadyExists, InvalidArgument (fields that are missing or unknown).
