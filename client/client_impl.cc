@@ -208,6 +208,7 @@ absl::StatusOr<std::size_t> ClientImpl::StateFloatsPerRow(std::string_view table
 absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& npy_path) {
   EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
   const TableSpec spec = routes->Find(table)->spec();
+  if (spec.zch.has_value()) return ExportResidents(spec, npy_path);
   EMBLA_ASSIGN_OR_RETURN(NpyFile file, NpyFile::Create(npy_path, spec.rows, spec.dim));
   const auto rows_max = static_cast<std::int64_t>(
       std::max<std::size_t>(kExportBytes / (spec.dim * sizeof(float)), 1));
@@ -226,6 +227,33 @@ absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& 
   return file.Finish();
 }
 
+// Bucket by bucket: a bucket's rows are those of its ids, whatever else changes meanwhile.
+absl::Status ClientImpl::ExportResidents(const TableSpec& spec, const std::string& npy_path) {
+  EMBLA_ASSIGN_OR_RETURN(NpyFile weights, NpyFile::CreateGrowing(npy_path, spec.dim));
+  EMBLA_ASSIGN_OR_RETURN(NpyFile ids, NpyFile::CreateGrowingList(npy_path + ".ids.npy"));
+  const std::int64_t bucket_rows = spec.rows / spec.zch->buckets;
+  const auto row_bytes = static_cast<std::int64_t>(spec.dim * sizeof(float));
+  const auto buckets_at_once = std::max<std::int64_t>(
+      static_cast<std::int64_t>(kExportBytes) / (bucket_rows * row_bytes), 1);
+  const std::int64_t step = buckets_at_once * bucket_rows;
+  for (std::int64_t begin = 0; begin < spec.rows; begin += step) {
+    RowReader::Residents residents;
+    EMBLA_RETURN_IF_ERROR(ReadWithRetries(
+        spec.name,
+        [&](const RowReader& reader, const TableRoute& route, absl::Time deadline) -> absl::Status {
+          if (route.spec().id == spec.id) {
+            return reader.ReadResidents(begin, std::min(begin + step, spec.rows), deadline,
+                                        residents);
+          }
+          return absl::AbortedError(absl::StrCat("table ", spec.name, " was replaced meanwhile"));
+        }));
+    EMBLA_RETURN_IF_ERROR(weights.Append(std::span<const float>(residents.weights)));
+    EMBLA_RETURN_IF_ERROR(ids.Append(std::span<const std::int64_t>(residents.ids)));
+  }
+  EMBLA_RETURN_IF_ERROR(ids.Finish());
+  return weights.Finish();
+}
+
 absl::StatusOr<std::vector<TableSyncReport>> ClientImpl::Sync(
     const std::vector<std::string>& tables, const CallOptions& options) {
   for (const std::string& table : tables) EMBLA_RETURN_IF_ERROR(RoutesWith(table).status());
@@ -238,6 +266,27 @@ absl::StatusOr<std::vector<TableSyncReport>> ClientImpl::Sync(
     if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
     absl::SleepFor(kReadBackoff);
   }
+}
+
+absl::StatusOr<IdExplanation> ClientImpl::ExplainId(std::string_view table, std::int64_t id) {
+  IdExplanation explanation;
+  EMBLA_RETURN_IF_ERROR(ReadWithRetries(
+      table, [&](const RowReader&, const TableRoute& route, absl::Time deadline) -> absl::Status {
+        const TableSpec& spec = route.spec();
+        if (!spec.zch.has_value()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("table ", spec.name, " is no zch table: its ids are its rows"));
+        }
+        const RouteBlock& block = route.primary().front();
+        const NodeId owner = block.nodes()[block.OwnerOf(id)];
+        NodeChannel* const channel = nodes_.Find(owner);
+        if (channel == nullptr) return absl::UnavailableError("the node is in no plan any more");
+        EMBLA_ASSIGN_OR_RETURN(explanation, channel->ExplainId(spec.id, id, deadline));
+        const NodeSpec* const node = plans_.routes()->plan().FindNode(owner);
+        if (node != nullptr) explanation.node = node->name;
+        return absl::OkStatus();
+      }));
+  return explanation;
 }
 
 std::vector<TableInfo> ClientImpl::Tables() {

@@ -50,6 +50,8 @@ class ClientImpl final : public Client {
   absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                     const CallOptions& options) override;
 
+  absl::StatusOr<IdExplanation> ExplainId(std::string_view table, std::int64_t id) override;
+
   std::vector<TableInfo> Tables() override;
   absl::Status RefreshPlan() override;
   std::uint64_t plan_version() const override;
@@ -71,6 +73,7 @@ class ClientImpl final : public Client {
                  DoneCallback done);
   // The table under the newest plan; asks the coordinator when it is not known.
   absl::StatusOr<RoutesPtr> RoutesWith(std::string_view table);
+  absl::Status ExportResidents(const TableSpec& spec, const std::string& npy_path);
   // Runs `read` until it succeeds, fails for good, or the time of a call is over.
   absl::Status ReadWithRetries(
       std::string_view table,

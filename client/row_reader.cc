@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -84,7 +85,9 @@ absl::Status RowReader::ReadNode(NodeRead& read, absl::Time deadline) const {
         read.cells_received += block->rows.size() * block->shape.columns();
         return read.take(*block);
       });
-  if (!status.ok() || read.cells_received == read.cells_expected) return status;
+  // Ids of a ZCH table may have no row.
+  const bool all = table_.spec().zch.has_value() || read.cells_received == read.cells_expected;
+  if (!status.ok() || all) return status;
   return absl::UnavailableError(absl::StrCat("the node answered ", read.cells_received,
                                              " weights, plan ", ToInt(routes_.plan().version()),
                                              " says ", read.cells_expected));
@@ -146,8 +149,9 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
   const TableSpec& spec = table_.spec();
   const std::size_t floats = StateFloats(spec);
   absl::flat_hash_map<std::int64_t, std::vector<std::size_t>> positions;
+  std::vector<char> has_row(ids.size());  // A byte each: threads write different ones.
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= spec.rows) {
+    if (!spec.zch.has_value() && (ids[i] < 0 || ids[i] >= spec.rows)) {
       return absl::OutOfRangeError(
           absl::StrCat("table ", spec.name, ": id ", ids[i], " is outside 0 to ", spec.rows - 1));
     }
@@ -164,7 +168,10 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
     for (std::size_t i = 0; i < block.rows.size(); ++i) {
       const auto found = positions.find(ToInt(block.rows[i]));
       if (found == positions.end()) return absl::DataLossError("a row that was not asked for");
-      for (const std::size_t p : found->second) PlaceState(spec, block, i, &out[p * floats]);
+      for (const std::size_t p : found->second) {
+        PlaceState(spec, block, i, &out[p * floats]);
+        has_row[p] = 1;
+      }
     }
     return absl::OkStatus();
   };
@@ -183,7 +190,49 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
     std::sort(row_ids.begin(), row_ids.end());
     row_ids.erase(std::unique(row_ids.begin(), row_ids.end()), row_ids.end());
   }
-  return ReadNodes(reads, deadline);
+  if (absl::Status status = ReadNodes(reads, deadline); !status.ok()) return status;
+  const auto missing = std::find(has_row.begin(), has_row.end(), 0);
+  if (missing == has_row.end()) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("table ", spec.name, " has no row for id ", ids[missing - has_row.begin()]));
+}
+
+absl::Status RowReader::ReadResidents(std::int64_t row_begin, std::int64_t row_end,
+                                      absl::Time deadline, Residents& residents) const {
+  const TableSpec& spec = table_.spec();
+  const RouteBlock& block = table_.primary().front();  // Columns are never cut.
+  std::vector<NodeRead> reads;
+  for (const NodeId node : block.nodes()) {
+    if (block.RowsOn(node, row_begin, row_end) > 0) ReadOf(node, reads);
+  }
+  std::vector<std::map<std::int64_t, std::vector<float>>> rows(reads.size());
+  for (std::size_t n = 0; n < reads.size(); ++n) {
+    reads[n].query.row_begin = row_begin;
+    reads[n].query.row_end = row_end;
+    reads[n].take = [&spec, &own = rows[n]](const RowBlock& block) -> absl::Status {
+      const std::size_t row_bytes = RowBytes(spec.dtype, spec.dim);
+      if (block.shape.columns() != spec.dim) {
+        return absl::DataLossError(absl::StrCat("a row block of ", block.shape.columns(),
+                                                " columns, expected ", spec.dim));
+      }
+      for (std::size_t i = 0; i < block.rows.size(); ++i) {
+        std::vector<float>& row = own[ToInt(block.rows[i])];
+        row.resize(spec.dim);
+        kernels::Convert({block.weights.data() + i * row_bytes, row_bytes, ElementOf(spec.dtype)},
+                         {row.data(), spec.dim * sizeof(float)}, 1, spec.dim);
+      }
+      return absl::OkStatus();
+    };
+  }
+  if (absl::Status status = ReadNodes(reads, deadline); !status.ok()) return status;
+  std::map<std::int64_t, std::vector<float>> all;
+  for (auto& own : rows) all.merge(own);
+  residents = {};
+  for (const auto& [id, row] : all) {
+    residents.ids.push_back(id);
+    residents.weights.insert(residents.weights.end(), row.begin(), row.end());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace embla::client

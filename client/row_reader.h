@@ -29,9 +29,18 @@ class RowReader {
                            std::span<float> out) const;
 
   // Optimizer state of `ids`: per row the scalars, then the arrays of dim.
-  // Errors: as ReadWeights, and OutOfRange.
+  // Errors: as ReadWeights, and OutOfRange: an id outside the table, or without a row.
   absl::Status ReadState(std::span<const std::int64_t> ids, absl::Time deadline,
                          std::span<float> out) const;
+
+  // Of a ZCH table: the ids that have one of the rows [row_begin, row_end), ascending, and their
+  // weights as fp32, one row each. Errors: as ReadWeights.
+  struct Residents {
+    std::vector<std::int64_t> ids;
+    std::vector<float> weights;
+  };
+  absl::Status ReadResidents(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
+                             Residents& residents) const;
 
  private:
   struct NodeRead;

@@ -88,6 +88,12 @@ class FakeCluster::Channel final : public NodeChannel {
     return tables;
   }
 
+  absl::StatusOr<IdExplanation> ExplainId(TableId, std::int64_t id, absl::Time) override {
+    IdExplanation explanation;
+    explanation.row = id;
+    return explanation;
+  }
+
   void Close() override {}
 
  private:

@@ -13,6 +13,7 @@
 #include "core/base/buffer.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/data.grpc.pb.h"
+#include "embla/v1/inspect.grpc.pb.h"
 
 namespace embla::client {
 namespace {
@@ -90,6 +91,33 @@ class GrpcNodeChannel final : public NodeChannel {
                         .squares = table.squares()});
     }
     return tables;
+  }
+
+  absl::StatusOr<IdExplanation> ExplainId(TableId table, std::int64_t id,
+                                          absl::Time deadline) override {
+    v1::ExplainIdRequest request;
+    request.set_table_id(ToInt(table));
+    request.set_id(id);
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    v1::ExplainIdReply reply;
+    const auto stub = v1::InspectService::NewStub(reads_channel_);
+    const absl::Status status = wire::FromGrpc(stub->ExplainId(&context, request, &reply));
+    if (!status.ok()) return status;
+    IdExplanation explanation;
+    explanation.device = reply.device();
+    explanation.bucket = reply.bucket();
+    if (reply.row() >= 0) explanation.row = reply.row();
+    if (reply.shared_row() >= 0) explanation.shared_row = reply.shared_row();
+    explanation.last_step = reply.last_step();
+    explanation.touches = reply.touches();
+    explanation.expires_at_step = reply.expires_at_step();
+    explanation.seen = reply.seen();
+    explanation.group_residents = reply.group_residents();
+    explanation.evicted_reason = reply.evicted_reason();
+    explanation.evicted_at_step = reply.evicted_at_step();
+    explanation.evicted_last_step = reply.evicted_last_step();
+    return explanation;
   }
 
   void Close() override {

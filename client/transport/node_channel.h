@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/include/embla/client.h"
 #include "client/route/node_request.h"
 #include "core/base/ids.h"
 #include "core/rows/refused_unit.h"
@@ -73,6 +74,10 @@ class NodeChannel {
   // Averages the replica groups of the tables on the node, all or none of them; blocks.
   virtual absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query,
                                                       absl::Time deadline) = 0;
+
+  // What the node knows of an id of a ZCH table; its own name is left out. Blocks.
+  virtual absl::StatusOr<IdExplanation> ExplainId(TableId table, std::int64_t id,
+                                                  absl::Time deadline) = 0;
 
   // Gives up the connection: calls in flight and later ones fail with Unavailable.
   virtual void Close() = 0;

@@ -68,12 +68,13 @@ absl::Status ShardProcess::Listen() {
   service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
     return mover.OnMessage(std::move(message));
   });
+  inspect_ = std::make_unique<InspectService>(*node_);
   if (!options_.metrics_listen.empty()) {
     EMBLA_RETURN_IF_ERROR(
         CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
     EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
   }
-  grpc::Service* const services[] = {service_.get()};
+  grpc::Service* const services[] = {service_.get(), inspect_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(options_.server, services));
   return absl::OkStatus();
 }

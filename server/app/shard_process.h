@@ -16,6 +16,7 @@
 #include "server/mover/mover_thread.h"
 #include "server/rpc/coordinator_link.h"
 #include "server/rpc/data_service.h"
+#include "server/rpc/inspect_service.h"
 #include "server/rpc/move_report_outbox.h"
 #include "server/rpc/peer_channel.h"
 #include "server/rpc/rpc_server.h"
@@ -64,6 +65,7 @@ class ShardProcess {
   std::unique_ptr<ShardNode> node_;
   std::unique_ptr<MoverThread> mover_;
   std::unique_ptr<DataService> service_;
+  std::unique_ptr<InspectService> inspect_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<MetricsExposer> exposer_;
   std::unique_ptr<CoordinatorLink> link_;

@@ -113,6 +113,14 @@ class FakeShardNode final : public ShardNode {
   }
   void set_replica_transport(ReplicaTransport*) override {}
   UnitHost& units() override { EMBLA_CHECK(false); }
+  // Every id has the row of its own number, in bucket 5 of device 1.
+  void ExplainId(TableId, RowId id, ExplainDone done) override {
+    IdExplanation explanation;
+    explanation.device = 1;
+    explanation.bucket = 5;
+    explanation.row = ToInt(id);
+    done(std::move(explanation));
+  }
 
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
 

@@ -59,6 +59,7 @@ class ShardNodeImpl final : public ShardNode {
     replicator_.SetTransport(transport);
   }
   UnitHost& units() override { return *units_; }
+  void ExplainId(TableId table, RowId id, ExplainDone done) override;
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
@@ -303,6 +304,19 @@ void ShardNodeImpl::Sync(const SyncQuery& query, absl::Time deadline, SyncDone d
   const DeviceSet devices = (*task)->devices();
   if (devices.empty()) return (*task)->Finish();  // No table has groups.
   Submit(*std::move(task), devices, 0, [](SyncTask& task) { return task.TakeDone(); });
+}
+
+void ShardNodeImpl::ExplainId(TableId table_id, RowId id, ExplainDone done) {
+  const NodeTablesPtr tables = this->tables();
+  const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
+  if (!table.ok()) return done(Explain(table.status()));
+  if (!(*table)->spec.zch.has_value()) {
+    return done(absl::InvalidArgumentError(
+        absl::StrCat("table ", (*table)->spec.name, " is no zch table: its ids are its rows")));
+  }
+  const std::shared_ptr<TableShard>& shard = (*table)->shard();
+  executors_->SubmitControl(std::make_unique<ExplainTask>(shard, id, std::move(done)),
+                            shard->devices());
 }
 
 void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {

@@ -22,6 +22,7 @@
 #include "core/plan/plan.h"
 #include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
+#include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
 
 namespace embla {
@@ -167,6 +168,10 @@ class ShardNode {
 
   // Where live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
+
+  // What is known of `id`, whose table is a ZCH table. `done` as for Update. Errors: NotFound,
+  // InvalidArgument (not a ZCH table), FailedPrecondition (the id's bucket is elsewhere).
+  virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
 };

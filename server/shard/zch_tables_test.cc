@@ -369,6 +369,24 @@ class ZchOracle {
       CompareNodeRows(node, ids, again);
     }
     EXPECT_EQ(again, seen);
+    for (const auto& [id, times] : seen) CompareExplanation(RowId{id});
+    CompareExplanation(RowId{123456789});
+  }
+
+  void CompareExplanation(RowId id) {
+    const auto found = Await<IdExplanation>([&](ExplainDone done) {
+      cluster_.node(NodeOf(id)).ExplainId(model_->spec().id, id, std::move(done));
+    });
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->row, model_->RowOf(id));
+    EXPECT_EQ(found->bucket, IdRows(model_->spec()).BucketOf(id));
+    for (const NodeId node : Nodes()) {
+      if (node == NodeOf(id)) continue;
+      const auto elsewhere = Await<IdExplanation>([&](ExplainDone done) {
+        cluster_.node(node).ExplainId(model_->spec().id, id, std::move(done));
+      });
+      EXPECT_EQ(elsewhere.status().code(), absl::StatusCode::kFailedPrecondition);
+    }
   }
 
   void CompareNodeRows(NodeId node, const std::vector<RowId>& ids,

@@ -18,6 +18,7 @@
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
+#include "tools/embla/id_cmd.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
@@ -48,6 +49,7 @@ struct Invocation {
   JobFlags job;
   std::uint64_t job_id = 0;
   bool wait = false;
+  std::int64_t explained_id = 0;
   std::string table_name;
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
@@ -392,6 +394,16 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
   AddAdminVerb(AddNoun(app, "cluster", "the cluster as a whole"), "status",
                "plan version, live nodes, tables", in,
                [&in](client::Admin& admin) { return ClusterStatusVerb(admin, in.output()); });
+  CLI::App* explain =
+      AddVerb(AddNoun(app, "id", "ids of ZCH tables"), "explain",
+              "whether an id has a row, where, since when, and why not", in, [&in] {
+                return in.WithClient([&in](client::Client& client) {
+                  return IdExplainVerb(client, in.lookup.table, in.explained_id, in.output());
+                });
+              });
+  explain->add_option("--table", in.lookup.table, "table name")->required();
+  explain->add_option("id", in.explained_id, "any 64-bit number")->required();
+
   CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
     return in.WithClient(
         [&in](client::Client& client) { return LookupVerb(client, in.lookup, in.output()); });
@@ -415,7 +427,7 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
   app.add_option("--coordinator", in.coordinator_address,
-                 "the coordinator's address (lookup, table sync)")
+                 "the coordinator's address (lookup, id explain, table sync)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/exit_code.h"
+#include "tools/embla/id_cmd.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
@@ -292,6 +293,14 @@ class FakeClient final : public client::Client {
     }
     return absl::OkStatus();
   }
+  absl::StatusOr<client::IdExplanation> ExplainId(std::string_view, std::int64_t id) override {
+    client::IdExplanation explanation;
+    explanation.node = "n1";
+    explanation.bucket = 5;
+    explanation.seen = static_cast<std::uint32_t>(id);
+    explanation.evicted_reason = "replaced";
+    return explanation;
+  }
   std::vector<client::TableInfo> Tables() override {
     return {{.name = "clicks", .rows = 10, .dim = 2, .dtype = {}, .sharding = {}, .optimizer = {}}};
   }
@@ -439,6 +448,21 @@ TEST(JobVerbs, FlagsAreChecked) {
   EXPECT_EQ(request->granule_end, 3u);
   EXPECT_EQ(request->node, "n1");
   EXPECT_EQ(request->device, 3u);
+}
+
+TEST(IdExplainVerb, TellsWhereTheIdBelongsAndWhyItHasNoRow) {
+  FakeClient client;
+  std::ostringstream out;
+  ASSERT_TRUE(IdExplainVerb(client, "users", 3, {.json = true, .out = out}).ok());
+  const Json view = Json::parse(out.str());
+  EXPECT_EQ(view["node"], "n1");
+  EXPECT_EQ(view["bucket"], 5);
+  EXPECT_EQ(view["has_row"], false);
+  EXPECT_EQ(view["seen"], 3);
+  EXPECT_EQ(view["evicted"]["reason"], "replaced");
+  std::ostringstream text;
+  ASSERT_TRUE(IdExplainVerb(client, "users", 3, {.json = false, .out = text}).ok());
+  EXPECT_THAT(text.str(), HasSubstr("replaced at step 0"));
 }
 
 }  // namespace

@@ -64,6 +64,9 @@ class SlowClient final : public client::Client {
   absl::Status ExportTable(std::string_view, const std::string&) override {
     return absl::OkStatus();
   }
+  absl::StatusOr<client::IdExplanation> ExplainId(std::string_view, std::int64_t) override {
+    return absl::UnimplementedError("not faked");
+  }
   std::vector<client::TableInfo> Tables() override { return {}; }
   absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>&,
                                                             const client::CallOptions&) override {

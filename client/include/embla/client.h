@@ -108,6 +108,26 @@ struct TableSyncReport {
   double divergence_rms = 0.0;  // Root of the mean square of those distances.
 };
 
+// What the cluster knows of one id of a ZCH table.
+struct IdExplanation {
+  std::string node;  // That has the id's bucket, and
+  std::uint32_t device = 0;
+  std::uint32_t bucket = 0;
+  std::optional<std::int64_t> row;         // The id's own.
+  std::optional<std::int64_t> shared_row;  // The reserved one that it shares while it has none.
+  // Of the id's row:
+  std::uint64_t last_step = 0;        // Its latest touch.
+  std::uint32_t touches = 0;          // Policies lfu and distance_lfu.
+  std::uint32_t expires_at_step = 0;  // Policy ttl.
+
+  std::uint32_t seen = 0;             // Towards admission by count, without a row.
+  std::uint32_t group_residents = 0;  // Ids with a row among the 64 that it may have.
+  // Why it lost its row, if its bucket still knows: replaced, expired, idle or removed.
+  std::string evicted_reason;
+  std::uint64_t evicted_at_step = 0;
+  std::uint64_t evicted_last_step = 0;  // Of its latest touch then.
+};
+
 using DoneCallback = std::function<void(absl::Status)>;
 
 // A lookup that runs while the caller does something else.
@@ -157,15 +177,17 @@ class Client {
   // Starts the next batch's lookup. It sees every update that was acknowledged before this call.
   PendingLookup Prefetch(std::vector<FeatureLookup> features, const CallOptions& options);
 
-  // Copies the weights of `ids`, in their order, to rows_out (ids x dim, fp32).
+  // Copies the weights of `ids`, in their order, to rows_out (ids x dim, fp32): as a lookup does.
   virtual absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
                                 std::span<float> rows_out) = 0;
   // Copies the optimizer state of `ids` to state_out: per row first the scalars, then the arrays of
-  // `dim` (docs/row_block.md). Requires state_out.size() == ids.size() * StateFloatsPerRow(table).
+  // `dim` (docs/row_block.md). OutOfRange: an id that has no row. Requires state_out.size() ==
+  // ids.size() * StateFloatsPerRow(table).
   virtual absl::Status ReadState(std::string_view table, std::span<const std::int64_t> ids,
                                  std::span<float> state_out) = 0;
   virtual absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) = 0;
-  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order.
+  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. Of a
+  // ZCH table the rows that belong to an id, and their ids as int64 to `npy_path` + ".ids.npy".
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
 
   // Averages weights and all optimizer state of `tables` over their replica groups, on every node
@@ -175,6 +197,9 @@ class Client {
   // calling again does no harm.
   virtual absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                             const CallOptions& options) = 0;
+
+  // Who has `id`, or why nobody does. InvalidArgument: not a ZCH table.
+  virtual absl::StatusOr<IdExplanation> ExplainId(std::string_view table, std::int64_t id) = 0;
 
   virtual std::vector<TableInfo> Tables() = 0;
   virtual absl::Status RefreshPlan() = 0;

@@ -87,6 +87,9 @@ class FakeClient final : public client::Client {
     service_.NoteSync(tables);
     return std::vector<client::TableSyncReport>();
   }
+  absl::StatusOr<client::IdExplanation> ExplainId(std::string_view, std::int64_t) override {
+    return absl::UnimplementedError("not faked");
+  }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }

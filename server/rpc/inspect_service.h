@@ -1,0 +1,26 @@
+// InspectService over a ShardNode.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "embla/v1/inspect.grpc.pb.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+// Thread safety: every public method may be called from any thread.
+class InspectService final : public v1::InspectService::CallbackService {
+ public:
+  // `node` is not owned and outlives the service, and the service outlives its RpcServer.
+  explicit InspectService(ShardNode& node) : node_(node) {}
+
+  grpc::ServerUnaryReactor* ExplainId(grpc::CallbackServerContext* call,
+                                      const v1::ExplainIdRequest* request,
+                                      v1::ExplainIdReply* reply) override;
+
+ private:
+  ShardNode& node_;
+};
+
+}  // namespace embla

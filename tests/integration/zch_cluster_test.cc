@@ -1,0 +1,199 @@
+// ZCH tables over real processes: the same training gives the same rows, slots and state under
+// every sharding type and cluster shape, through the client as trainers use it.
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using client::CallOptions;
+using client::Client;
+using client::FeatureGradient;
+using client::FeatureLookup;
+using embla::testing::ProcessCluster;
+
+constexpr std::uint32_t kDim = 12;
+constexpr int kSteps = 8;
+constexpr int kIdsPerStep = 400;
+
+const char* const kTypes[] = {"table_wise", "row_wise", "table_row_wise"};
+
+struct Training {
+  std::string name;
+  std::string table_fields;  // JSON fields beside name, rows and dim.
+};
+
+// 7 buckets of 64 rows: about half of the ids that come can have one.
+const Training kTrainings[] = {
+    {"lru", R"("zch":{"buckets":7},"optimizer":{"kind":"sgd","learning_rate":0.1})"},
+    {"lfu", R"("zch":{"buckets":7,"policy":"lfu","admission":"count","admission_count":2},)"
+            R"("dtype":"fp16","rounding":"stochastic","optimizer":{"kind":"adagrad"})"},
+    {"shared", R"("zch":{"buckets":7,"reserved_lanes":4,"unseen":"default"},)"
+               R"("optimizer":{"kind":"rowwise_adagrad","learning_rate":0.05})"},
+    {"ttl", R"("zch":{"buckets":7,"policy":"ttl","ttl_steps":2,"unseen":"zero"},)"
+            R"("dtype":"bf16","optimizer":{"kind":"adam","learning_rate":0.01})"},
+};
+
+// What a run shows.
+struct Transcript {
+  std::vector<std::vector<float>> lookups;  // Per step.
+  std::vector<std::int64_t> rows;           // By id of AllIds, at the end; -1: none.
+  std::vector<float> state;                 // Of those that have one.
+  std::string exported;                     // The files, one after the other.
+
+  bool operator==(const Transcript&) const = default;
+};
+
+std::vector<std::int64_t> AllIds() {
+  std::vector<std::int64_t> ids = {0, -1, INT64_MIN, INT64_MAX};
+  std::mt19937_64 random(5);
+  while (ids.size() < 900) ids.push_back(static_cast<std::int64_t>(random()));
+  return ids;
+}
+
+std::string Contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class ZchClusterTest : public ::testing::Test {
+ protected:
+  static void Train(Client& client, const std::string& table, Transcript& transcript) {
+    std::mt19937_64 random(20261122);
+    const std::vector<std::int64_t> all = AllIds();
+    for (int step = 1; step <= kSteps; ++step) {
+      std::vector<std::int64_t> ids;
+      std::vector<float> gradients;
+      for (int i = 0; i < kIdsPerStep; ++i) {
+        ids.push_back(all[i % 2 == 0 ? random() % 50 : random() % all.size()]);
+      }
+      for (std::size_t i = 0; i < ids.size() * kDim; ++i) {
+        gradients.push_back(static_cast<float>(random() % 2001) / 1000.0f - 1.0f);
+      }
+      CallOptions options;
+      options.step = step;
+      options.combine_duplicates = step % 2 == 0;
+      std::vector<float> rows(ids.size() * kDim);
+      const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows};
+      const absl::Status looked_up = client.Lookup({&lookup, 1}, options);
+      ASSERT_TRUE(looked_up.ok()) << table << ": " << looked_up;
+      transcript.lookups.push_back(rows);
+      const FeatureGradient gradient{.table = table, .ids = ids, .gradients = gradients};
+      const absl::Status updated = client.Update({&gradient, 1}, options);
+      ASSERT_TRUE(updated.ok()) << table << ": " << updated;
+    }
+  }
+
+  static void Inspect(Client& client, const std::string& table, Transcript& transcript) {
+    std::vector<std::int64_t> residents;
+    for (const std::int64_t id : AllIds()) {
+      const auto found = client.ExplainId(table, id);
+      ASSERT_TRUE(found.ok()) << found.status();
+      transcript.rows.push_back(found->row.value_or(-1));
+      if (found->row.has_value()) residents.push_back(id);
+    }
+    const auto floats = client.StateFloatsPerRow(table);
+    ASSERT_TRUE(floats.ok());
+    transcript.state.resize(residents.size() * *floats);
+    const absl::Status read = client.ReadState(table, residents, transcript.state);
+    ASSERT_TRUE(read.ok()) << read;
+    const std::vector<std::int64_t> nobody = {424242};
+    std::vector<float> state(*floats);
+    EXPECT_EQ(client.ReadState(table, nobody, state).code(), absl::StatusCode::kOutOfRange);
+    const std::string path =
+        std::filesystem::path(::testing::TempDir()) / absl::StrCat(table, ".npy");
+    const absl::Status exported = client.ExportTable(table, path);
+    ASSERT_TRUE(exported.ok()) << exported;
+    transcript.exported = Contents(path) + Contents(path + ".ids.npy");
+    std::filesystem::remove(path);
+    std::filesystem::remove(path + ".ids.npy");
+    const std::size_t bytes = residents.size() * (kDim * sizeof(float) + sizeof(std::int64_t));
+    EXPECT_EQ(transcript.exported.size(), 2 * 128 + bytes);
+  }
+
+  // Every training under `type`, by name. Table ids are the same in all runs.
+  static std::map<std::string, Transcript> RunAll(int nodes, int devices, const char* type) {
+    auto cluster = ProcessCluster::Start({.nodes = nodes, .devices_per_node = devices});
+    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    if (!cluster.ok()) return {};
+    auto admin = (*cluster)->ConnectAdmin();
+    auto client = (*cluster)->Connect();
+    EXPECT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
+    if (!admin.ok() || !client.ok()) return {};
+    std::map<std::string, Transcript> transcripts;
+    for (const Training& training : kTrainings) {
+      const auto created = (*admin)->CreateTable(
+          absl::StrCat(R"({"name":")", training.name, R"(","rows":448,"dim":)", kDim,
+                       R"(,"seed":7,)", training.table_fields, "}"),
+          absl::StrCat(R"({"sharding":")", type, R"("})"));
+      EXPECT_TRUE(created.ok()) << training.name << ": " << created.status();
+      if (!created.ok()) return transcripts;
+      EXPECT_TRUE((*client)->RefreshPlan().ok());
+      Transcript& transcript = transcripts[training.name];
+      Train(**client, training.name, transcript);
+      if (!HasFatalFailure()) Inspect(**client, training.name, transcript);
+      if (HasFatalFailure()) ADD_FAILURE() << (*cluster)->LogTails();
+    }
+    return transcripts;
+  }
+
+  static const std::map<std::string, Transcript>& Reference() {
+    static const auto* const reference =
+        new std::map<std::string, Transcript>(RunAll(1, 1, "table_wise"));
+    return *reference;
+  }
+
+  static void ExpectSameTraining(int nodes, int devices) {
+    for (const char* type : kTypes) {
+      const std::map<std::string, Transcript> got = RunAll(nodes, devices, type);
+      ASSERT_EQ(got.size(), std::size(kTrainings));
+      for (const auto& [name, transcript] : got) {
+        EXPECT_TRUE(transcript == Reference().at(name))
+            << name << " " << type << " on " << nodes << " nodes x " << devices << " devices";
+      }
+    }
+  }
+};
+
+TEST_F(ZchClusterTest, TheReferenceLearnsAndSomeIdsHaveNoRow) {
+  for (const auto& [name, transcript] : Reference()) {
+    EXPECT_NE(transcript.lookups.front(), transcript.lookups.back()) << name;
+    EXPECT_THAT(transcript.rows, ::testing::Contains(-1)) << name;
+    EXPECT_FALSE(transcript.state.empty() && name != "lru") << name;
+  }
+}
+
+TEST_F(ZchClusterTest, OneNodeFourDevices) { ExpectSameTraining(1, 4); }
+TEST_F(ZchClusterTest, TwoNodesTwoDevices) { ExpectSameTraining(2, 2); }
+TEST_F(ZchClusterTest, ThreeNodesOneDevice) { ExpectSameTraining(3, 1); }
+
+TEST_F(ZchClusterTest, CutsThatAZchTableCannotHaveAreRefused) {
+  auto cluster = ProcessCluster::Start({.nodes = 1, .devices_per_node = 2});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  auto admin = (*cluster)->ConnectAdmin();
+  ASSERT_TRUE(admin.ok()) << admin.status();
+  for (const char* type : {"column_wise", "table_column_wise", "grid_shard", "data_parallel"}) {
+    const auto created =
+        (*admin)->CreateTable(R"({"name":"t","rows":64,"dim":8,"zch":{"buckets":1}})",
+                              absl::StrCat(R"({"sharding":")", type, R"("})"));
+    EXPECT_EQ(created.status().code(), absl::StatusCode::kInvalidArgument) << type;
+    EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("zch table")) << type;
+  }
+}
+
+}  // namespace
+}  // namespace embla
