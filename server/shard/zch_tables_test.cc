@@ -1,4 +1,5 @@
-// ZCH tables under random plans, on 1 to 3 nodes of 1 to 4 devices, against a map of ids by
+// ZCH tables under random plans, on 1 to 3 nodes of 1 to 4 devices, with buckets that move between
+// the steps, against a map of ids by
 // std::unordered_map (server/zch/slot_map_model_test_support.h) beside one plain array of rows: who
 // has which row, weights, optimizer state and unpooled lookups must be equal bit for bit, pooled
 // lookups within rounding.
@@ -21,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/table_model.h"
+#include "server/shard/testing/unit_moves.h"
 #include "server/zch/slot_map_model_test_support.h"
 
 namespace embla::testing {
@@ -50,6 +52,7 @@ struct Coverage {
   std::size_t evictions = 0;
   std::size_t dropped = 0;  // Gradients of ids without a row.
   std::size_t unseen = 0;   // Lookups of such ids.
+  std::size_t moves = 0;    // Of buckets, also in vain.
 };
 
 // One ZCH table without slices.
@@ -129,11 +132,12 @@ class ZchOracle {
     const absl::StatusOr<TablePlan> table =
         PlaceTable(spec, {.sharding = type}, cluster_.specs(), {});
     ASSERT_TRUE(table.ok()) << table.status();
-    slices_ = table->primary();
     model_ = std::make_unique<ZchModel>(spec, coverage_);
     ASSERT_TRUE(cluster_.Install({*table}).ok());
+    moves_ = std::make_unique<UnitMoves>(cluster_, *table);
     for (std::uint64_t step = 1; step <= 10; ++step) {
       Update(step);
+      MoveBuckets();
       if (step % 4 == 0) RefusedUpdate(step);
       CompareLookups();
       if (::testing::Test::HasFailure()) return;
@@ -145,7 +149,7 @@ class ZchOracle {
   LocalCluster::Options ClusterOptions(std::uint32_t seed) {
     LocalCluster::Options options;
     options.nodes = 1 + random_() % 3;
-    options.devices_per_node = 1 + random_() % 4;
+    options.devices_per_node = devices_ = 1 + random_() % 4;
     options.threads_per_device = 1 + random_() % 2;
     options.seed = seed;
     return options;
@@ -186,17 +190,31 @@ class ZchOracle {
     return spec;
   }
 
+  // Units of the table are its buckets, in order.
   NodeId NodeOf(RowId id) const {
-    const std::int64_t row = IdRows(model_->spec()).RowOf(id);
-    for (const Slice& slice : slices_) {
-      if (row >= slice.row_begin && row < slice.row_end) return slice.device.node;
-    }
-    return NodeId{};
+    return moves_->OwnerOf(static_cast<std::size_t>(IdRows(model_->spec()).BucketOf(id)));
   }
   std::set<NodeId> Nodes() const {
     std::set<NodeId> nodes;
-    for (const Slice& slice : slices_) nodes.insert(slice.device.node);
+    for (std::size_t unit = 0; unit < moves_->units().size(); ++unit) {
+      nodes.insert(moves_->OwnerOf(unit));
+    }
     return nodes;
+  }
+
+  // Some buckets go to other nodes, some stay where they are after all.
+  void MoveBuckets() {
+    const std::size_t nodes = cluster_.specs().size();
+    if (nodes == 1) return;
+    for (std::size_t unit = 0; unit < moves_->units().size(); ++unit) {
+      const NodeId target{1 + static_cast<std::uint32_t>(random_() % nodes)};
+      if (random_() % 3 != 0 || target == moves_->OwnerOf(unit)) continue;
+      const auto device = static_cast<std::uint32_t>(random_() % devices_);
+      const absl::Status moved = random_() % 4 == 0 ? moves_->MoveInVain(unit, target, device)
+                                                    : moves_->Move(unit, target, device);
+      ASSERT_TRUE(moved.ok()) << moved;
+      ++coverage_.moves;
+    }
   }
 
   // Some come often; in all about three times what the table can hold.
@@ -266,6 +284,7 @@ class ZchOracle {
       data[1].part.form = UpdatePart::Form::kBags;
       data[1].part.pooling = Pooling::kSum;
       data[1].gradients = EncodeRows(bag_rows[node], model_->spec().dim, DType::kFloat32);
+      if (data[0].ids.empty() && data[1].ids.empty()) continue;
       for (int attempt = 0; attempt < 2; ++attempt) {  // The second one must change nothing.
         const auto result = cluster_.Update(node, Pack(HeaderOf(step, step), data));
         ASSERT_TRUE(result.ok()) << result.status();
@@ -419,8 +438,9 @@ class ZchOracle {
 
   std::mt19937 random_;
   std::uniform_real_distribution<float> uniform_{-1.0f, 1.0f};
+  std::uint32_t devices_ = 1;  // Before cluster_, whose options set it.
   LocalCluster cluster_;
-  std::vector<Slice> slices_;
+  std::unique_ptr<UnitMoves> moves_;
   std::unique_ptr<ZchModel> model_;
   Coverage& coverage_;
 };
@@ -439,6 +459,7 @@ TEST(ZchTablesOracle, EveryPlanGivesTheSameRowsAsOneMapAndOneArray) {
   EXPECT_GT(coverage.evictions, 1000u);
   EXPECT_GT(coverage.dropped, 1000u);
   EXPECT_GT(coverage.unseen, 1000u);
+  EXPECT_GT(coverage.moves, 100u);
 }
 
 TEST(ZchTablesUnseen, ErrorNamesTheIdAndTheTable) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -26,7 +27,9 @@ class RowIntervals {
 
   bool empty() const { return intervals_.empty(); }
   // O(log intervals).
-  bool Contains(std::int64_t row) const { return ContainsAll({row, row + 1}); }
+  bool Contains(std::int64_t row) const {
+    return row != std::numeric_limits<std::int64_t>::max() && ContainsAll({row, row + 1});
+  }
   // Requires: `rows` is not empty.
   bool ContainsAll(RowInterval rows) const;
   bool Intersects(RowInterval rows) const;
