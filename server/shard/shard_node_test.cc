@@ -344,6 +344,20 @@ TEST_F(ShardNodeTest, ASeqTakesEffectOncePerSession) {
   }
 }
 
+// After a move a newer plan sends rows of an update to a node that had others of it before.
+TEST_F(ShardNodeTest, ASeqIsNoRepetitionForRowsThatAreElsewhere) {
+  LocalCluster::Options options;
+  options.nodes = 2;
+  cluster_ = std::make_unique<LocalCluster>(options);
+  ASSERT_TRUE(cluster_->Install({Place(*cluster_, Spec(1), ShardingType::kRowWise)}).ok());
+  ASSERT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1)}).ok());
+  EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({99}), 1)}).status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({5, 99}), 1)}).status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1)})->duplicate);
+}
+
 TEST_F(ShardNodeTest, OnlyTheTablesThatLackAnUpdateTakeIt) {
   Start(1, {{Spec(1), ShardingType::kTableWise}, {Spec(2), ShardingType::kTableWise}});
   ASSERT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({1}), 1)}).ok());

@@ -1,0 +1,110 @@
+// What a tracker adds to the steps: rest, and which rows are staged. That it is right with
+// everything around it is mover_simulation_test's business.
+#include "server/mover/unit_tracker.h"
+
+#include "gtest/gtest.h"
+#include "server/mover/token_bucket.h"
+
+namespace embla {
+namespace {
+
+constexpr NodeId kSource{1};
+constexpr NodeId kTarget{2};
+constexpr SessionId kSession{7};
+
+UnitRecord OpenRecord(std::uint64_t move) {
+  return {.owner = kSource,
+          .epoch = UnitEpoch{3},
+          .move = MoveId{move},
+          .phase = MovePhase::kOpen,
+          .source = kSource,
+          .target = kTarget};
+}
+
+UnitUpdate UpdateOf(std::uint64_t seq) {
+  return {.session = kSession, .seq = UpdateSeq{seq}, .epoch = {}, .chunks = {0}};
+}
+
+class UnitTrackerTest : public ::testing::Test {
+ protected:
+  UnitTracker TrackerAt(NodeId node) {
+    return UnitTracker({.self = node, .chunks = 2}, Clock::Real());
+  }
+};
+
+TEST_F(UnitTrackerTest, AnUpdateAtRestCostsNothingButItsPlaceInTheWindow) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {});
+  const Lsn lsn = tracker.state().durable.lsn;
+  ASSERT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kApplied);
+  tracker.Apply(UpdateOf(1));
+  EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kDuplicate);
+  EXPECT_EQ(tracker.state().durable.lsn, lsn);
+}
+
+TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtRest) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {});
+  const Lsn before = tracker.state().durable.lsn;
+  EXPECT_EQ(tracker.Step(RecordEvent{OpenRecord(1)}).status.phase, UnitPhase::kSending);
+  EXPECT_EQ(tracker.state().durable.lsn, Next(before));
+  EXPECT_EQ(tracker.state().durable.touched, ChunkVersions(2, Next(before)));
+  tracker.Apply(UpdateOf(1));
+  EXPECT_EQ(tracker.state().durable.touched[0], Next(Next(before)));
+  UnitRecord aborted = OpenRecord(1);
+  aborted.phase = MovePhase::kAborted;
+  EXPECT_EQ(tracker.Step(RecordEvent{aborted}).status.phase, UnitPhase::kAtRest);
+}
+
+TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {});
+  const Lsn before = tracker.state().durable.lsn;
+  EXPECT_EQ(tracker.Step(FreezeEvent{OpenRecord(1)}).status.phase, UnitPhase::kFrozen);
+  EXPECT_EQ(tracker.state().durable.lsn, Next(before));
+  EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kFrozen);
+  EXPECT_TRUE(tracker.ServesLookups());
+}
+
+TEST_F(UnitTrackerTest, RowsAreStagedOnceAndAgainWhenTheyCouldNotBe) {
+  UnitTracker tracker = TrackerAt(kTarget);
+  tracker.Step(RecordEvent{OpenRecord(1)});
+  tracker.Step(ReservedEvent{.move = MoveId{1}, .ok = true});
+  const Chunk chunk{.move = MoveId{1}, .chunk = 1, .base = {}, .version = Lsn{5}};
+  EXPECT_TRUE(tracker.WantsRows(chunk));
+  EXPECT_FALSE(tracker.WantsRows(chunk));
+  tracker.StagingFailed(chunk);
+  EXPECT_TRUE(tracker.WantsRows(chunk));
+  tracker.Step(ChunkEvent{chunk});
+  EXPECT_FALSE(tracker.WantsRows(chunk));
+}
+
+TEST_F(UnitTrackerTest, MemoryThatComesTooLateIsGivenBack) {
+  UnitTracker tracker = TrackerAt(kTarget);
+  tracker.Step(RecordEvent{OpenRecord(1)});
+  UnitRecord aborted = OpenRecord(1);
+  aborted.phase = MovePhase::kAborted;
+  const auto actions = tracker.Step(RecordEvent{aborted}).actions;
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<DiscardStaged>(actions[0]));
+  EXPECT_TRUE(tracker.Step(ReservedEvent{.move = MoveId{1}, .ok = true}).actions.empty());
+}
+
+TEST(TokenBucketTake, WaitsUntilWhatWasTakenIsPaid) {
+  absl::Time now = absl::UnixEpoch();
+  TokenBucket bucket;
+  bucket.Take(1000);
+  EXPECT_EQ(bucket.Wait(now), absl::ZeroDuration());  // No limit.
+  bucket.SetRate(1000, now);
+  bucket.Take(500);
+  EXPECT_EQ(bucket.Wait(now), absl::Milliseconds(500));
+  now += absl::Milliseconds(500);
+  EXPECT_EQ(bucket.Wait(now), absl::ZeroDuration());
+  now += absl::Hours(1);  // Saves up no more than kBurst.
+  EXPECT_EQ(bucket.Wait(now), absl::ZeroDuration());
+  bucket.Take(600);
+  EXPECT_EQ(bucket.Wait(now), absl::Milliseconds(500));
+}
+
+}  // namespace
+}  // namespace embla
