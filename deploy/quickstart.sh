@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 or Ubuntu 24.04 to a trained model: installs packages, builds, starts one
-# coordinator and two nodes of two CPU devices on loopback, trains, shows the plan and the metrics,
-# and stops. Everything it starts ends with it.
+# coordinator and two nodes of two CPU devices on loopback, trains, shows the plan and the metrics.
+# Then it trains on raw ids twice, the second time on shards that become 4 and 3 meanwhile: the
+# figures are the same. Everything it starts ends with it.
 #
 #   deploy/quickstart.sh                                    trains on generated examples
 #   deploy/quickstart.sh --train FILE --test FILE [--report FILE]
@@ -109,10 +110,12 @@ start coordinator embla-coordinator --listen "$loopback" --admin-listen "$loopba
 EMBLA_COORDINATOR="$(address coordinator listen)"
 EMBLA_ADMIN="$(address coordinator admin)"
 export EMBLA_COORDINATOR EMBLA_ADMIN
-for node in node1 node2; do
-  start "$node" embla-shard --name "$node" --coordinator "$EMBLA_COORDINATOR" \
-    --listen "$loopback" --metrics-listen "$loopback" --devices cpu:2
-done
+# start_node NAME DEVICES
+start_node() {
+  start "$1" embla-shard --name "$1" --coordinator "$EMBLA_COORDINATOR" \
+    --listen "$loopback" --metrics-listen "$loopback" --devices "$2"
+}
+for node in node1 node2; do start_node "$node" cpu:2; done
 for ((i = 0; i < 300; ++i)); do
   "$bin/embla" cluster status -o json | grep -q '"nodes_live": 2' && break
   sleep 0.1
@@ -135,5 +138,49 @@ for process in coordinator node1 node2; do
 done
 curl --silent --show-error --fail "http://$(address node1 metrics)/metrics" |
   grep -E '^embla_(plan_version|rows_(looked_up|updated)_total|requests_total)'
+
+# ------------------------------------------------------------------ the same figures, on the move
+
+# train_raw NAME: one trainer, ids as they are, tables of two shards; figures in $work/NAME.json.
+train_raw() {
+  "$bin/embla-train" --coordinator "$EMBLA_COORDINATOR" --admin "$EMBLA_ADMIN" --zch \
+    --zch-capacity 40000 --trainers 1 --synchronous --nodes node3,node4 --prefix "$1" --quiet \
+    --report "$work/$1.json" "${raw_input[@]}" "${train_options[@]}" >"$work/$1.log" 2>&1
+}
+
+# figures NAME: the quality that the run reported.
+figures() { grep -E '"(auc|logloss|rmse)"' "$work/$1.json"; }
+
+# rescale SHARDS: all tables of the run that is going on.
+rescale() {
+  for table in $("$bin/embla" table ls | grep -oE 'moving_[a-z_]+'); do
+    "$bin/embla" reshard --table "$table" --shards "$1" --wait
+  done
+}
+
+title "train on raw ids, shards where they are"
+raw_input=("${input[@]}")
+[[ -n "$train_file" ]] || raw_input=(--generate 400000)
+for node in node3 node4; do start_node "$node" cpu:1; done
+train_raw resting
+figures resting
+
+title "train on raw ids, 2 -> 4 -> 3 shards meanwhile"
+for node in node5 node6; do start_node "$node" cpu:1; done
+train_raw moving &
+training=$!
+until grep -q "created table.*factors" "$work/moving.log" || ! kill -0 "$training"; do
+  sleep 0.1
+done
+rescale 4
+rescale 3
+wait "$training" || { cat "$work/moving.log" >&2; exit 1; }
+figures moving
+"$bin/embla" job ls
+if [[ "$(figures resting)" != "$(figures moving)" ]]; then
+  echo "the figures differ" >&2
+  exit 1
+fi
+echo "the same figures as without a move"
 
 title "stop"
