@@ -44,7 +44,7 @@ void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incom
     it = sessions_.insert(it, SessionWindow{.session = session});
   }
   it->RaiseFloor(first_incomplete);
-  it->Record(seq);
+  if (it->Classify(seq) != Verdict::kApplied) it->Record(seq);
 }
 
 void UnitWindows::Forget(SessionId session) {

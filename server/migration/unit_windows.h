@@ -22,8 +22,8 @@ class UnitWindows {
 
   // As it will be once the sender's `first_incomplete` is taken note of.
   Verdict Classify(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete) const;
-  // Raises the session's floor to `first_incomplete` and sets the bit of `seq`.
-  // Requires: Classify() == kNew.
+  // Raises the session's floor to `first_incomplete` and sets the bit of `seq`; one that was set
+  // stays. Requires: Classify() != kTooNew.
   void Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete);
   // Forgets a session. Requires: every node refuses its updates from now on, however late.
   void Forget(SessionId session);
