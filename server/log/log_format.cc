@@ -116,15 +116,15 @@ bool HasUnwrittenPart(std::string_view content, std::size_t begin, std::size_t e
 }
 
 // Whether a record behind `begin` says that the one with `next_lsn` or a later one was durable.
-bool WasDurable(std::string_view content, std::size_t begin, Lsn next_lsn, std::uint32_t seed) {
+bool WasDurable(std::string_view content, std::size_t begin, LogLsn next_lsn, std::uint32_t seed) {
   for (std::size_t at = begin; at + kRecordHeaderBytes <= content.size(); at += kWordBytes) {
     const std::optional<RecordFields> fields = DecodeHeader(content, at, seed);
-    if (fields && Lsn{fields->durable_end} > next_lsn) return true;
+    if (fields && LogLsn{fields->durable_end} > next_lsn) return true;
   }
   return false;
 }
 
-const char* ProblemOf(const RecordFields& fields, Lsn next_lsn) {
+const char* ProblemOf(const RecordFields& fields, LogLsn next_lsn) {
   const bool sized = fields.record_bytes >= kRecordHeaderBytes &&
                      fields.record_bytes % kWordBytes == 0 && fields.padding_bytes < kWordBytes &&
                      fields.padding_bytes <= fields.record_bytes - kRecordHeaderBytes;
@@ -133,7 +133,7 @@ const char* ProblemOf(const RecordFields& fields, Lsn next_lsn) {
                      fields.level >= 1 && fields.level <= ToInt(Durability::kSynced) &&
                      fields.blank != 0;
   if (!typed) return "the record is of an unknown type";
-  if (Lsn{fields.lsn} < next_lsn) return "the record's LSN is not above the one before";
+  if (LogLsn{fields.lsn} < next_lsn) return "the record's LSN is not above the one before";
   if (fields.durable_end == 0 || fields.durable_end > fields.lsn) {
     return "the record says that later ones were durable";
   }
@@ -190,16 +190,16 @@ class Scanner {
     payload_.assign(stored);
     ReplaceWords(fields.blank, 0, payload_);
     payload_.resize(stored.size() - fields.padding_bytes);
-    const LogRecordView record{Lsn{fields.lsn}, LogRecordType{fields.type},
+    const LogRecordView record{LogLsn{fields.lsn}, LogRecordType{fields.type},
                                Durability{fields.level}, fields.kind, payload_};
     if (record.type == LogRecordType::kMark) {
-      if (payload_.size() != sizeof(Lsn)) {
+      if (payload_.size() != sizeof(LogLsn)) {
         return Corrupt(file_, scan_.valid_bytes, "the mark is not one LSN");
       }
-      scan_.keep_from = std::max(scan_.keep_from, Get<Lsn>(payload_, 0));
+      scan_.keep_from = std::max(scan_.keep_from, Get<LogLsn>(payload_, 0));
     }
     ++scan_.records;
-    scan_.next_lsn = Lsn{fields.lsn + 1};
+    scan_.next_lsn = LogLsn{fields.lsn + 1};
     return visit(record);
   }
 
@@ -238,7 +238,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std:
   header.previous_crc = Get<std::uint32_t>(bytes, 12);
   header.log_id = Get<std::uint64_t>(bytes, 16);
   header.number = Get<std::uint64_t>(bytes, 24);
-  header.first_lsn = Get<Lsn>(bytes, 32);
+  header.first_lsn = Get<LogLsn>(bytes, 32);
   header.previous_bytes = Get<std::uint64_t>(bytes, 40);
   if (bytes == EncodeSegmentHeader(header) && ToInt(header.first_lsn) > 0) return header;
   return Corrupt(file, 0, "not the header of a log segment of format 1");
@@ -278,7 +278,7 @@ std::uint32_t SealRecord(const RecordSeal& seal, std::span<char> record) {
   return crc;
 }
 
-std::string EncodeMark(Lsn keep_from) {
+std::string EncodeMark(LogLsn keep_from) {
   std::string payload;
   Put(keep_from, &payload);
   return payload;

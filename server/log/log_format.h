@@ -23,7 +23,7 @@
 namespace embla {
 
 // The order of a node's records, from 1; rises, with gaps where records were refused.
-enum class Lsn : std::uint64_t {};
+enum class LogLsn : std::uint64_t {};
 
 enum class LogRecordType : std::uint8_t {
   kUpdate = 1,   // Of the rows; opaque.
@@ -40,7 +40,7 @@ enum class Durability : std::uint8_t {
 };
 
 struct LogRecordView {
-  Lsn lsn{};
+  LogLsn lsn{};
   LogRecordType type = LogRecordType::kUpdate;
   Durability level = Durability::kSynced;
   std::uint16_t kind = 0;  // The writer's; of control records: which.
@@ -50,7 +50,7 @@ struct LogRecordView {
 struct SegmentHeader {
   std::uint64_t log_id = 0;          // The same in all segments of a log.
   std::uint64_t number = 0;          // From 1, without gaps.
-  Lsn first_lsn{};                   // Records before are in the segments before.
+  LogLsn first_lsn{};                // Records before are in the segments before.
   std::uint64_t previous_bytes = 0;  // Size of the segment before; 0 in the first.
   std::uint32_t previous_crc = 0;    // SegmentScan::last_crc of the segment before.
 };
@@ -71,8 +71,8 @@ std::uint32_t SegmentSeed(const SegmentHeader& header);
 // What a record gets when it is written.
 struct RecordSeal {
   std::uint32_t seed = 0;  // Of the segment.
-  Lsn lsn{};
-  Lsn durable_end{1};  // All records below are synced; at most `lsn`.
+  LogLsn lsn{};
+  LogLsn durable_end{1};  // All records below are synced; at most `lsn`.
 };
 
 // A record for any segment and LSN (record.lsn is not looked at), not valid before it is sealed.
@@ -80,7 +80,7 @@ std::string EncodeRecord(const LogRecordView& record);
 // Makes `record`, of EncodeRecord, valid. Returns the checksum of its header.
 std::uint32_t SealRecord(const RecordSeal& seal, std::span<char> record);
 
-std::string EncodeMark(Lsn keep_from);
+std::string EncodeMark(LogLsn keep_from);
 
 // The payload lives as long as the call.
 using LogVisitor = std::function<absl::Status(const LogRecordView&)>;
@@ -89,9 +89,9 @@ struct SegmentScan {
   SegmentHeader header;
   std::uint64_t valid_bytes = 0;  // Behind them is a torn tail, or the end of the file.
   std::uint64_t records = 0;
-  Lsn next_lsn{};              // Above all of its records, at least header.first_lsn.
+  LogLsn next_lsn{};           // Above all of its records, at least header.first_lsn.
   std::uint32_t last_crc = 0;  // Of the last record's header; of the segment's without records.
-  Lsn keep_from{};             // The highest of its marks; 0 without.
+  LogLsn keep_from{};          // The highest of its marks; 0 without.
 };
 
 // Visits the intact records of a whole segment in order. Only the newest segment of a log may have

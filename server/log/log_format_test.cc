@@ -17,12 +17,12 @@ using testing::HasSubstr;
 
 constexpr SegmentHeader kHeader{.log_id = 0x1122334455667788,
                                 .number = 3,
-                                .first_lsn = Lsn{5},
+                                .first_lsn = LogLsn{5},
                                 .previous_bytes = 4000,
                                 .previous_crc = 0xcafe};
 
 struct Read {
-  Lsn lsn;
+  LogLsn lsn;
   LogRecordType type;
   std::uint16_t kind;
   std::string payload;
@@ -40,10 +40,11 @@ struct Segment {
            std::uint64_t durable_end = 0) {
     const auto lsn = static_cast<std::uint64_t>(kHeader.first_lsn) + records.size();
     std::string record = EncodeRecord({.type = type, .kind = 9, .payload = payload});
-    SealRecord({SegmentSeed(kHeader), Lsn{lsn}, Lsn{durable_end == 0 ? lsn : durable_end}}, record);
+    SealRecord({SegmentSeed(kHeader), LogLsn{lsn}, LogLsn{durable_end == 0 ? lsn : durable_end}},
+               record);
     bytes += record;
     ends.push_back(bytes.size());
-    records.push_back({Lsn{lsn}, type, 9, std::move(payload)});
+    records.push_back({LogLsn{lsn}, type, 9, std::move(payload)});
   }
 };
 
@@ -82,7 +83,7 @@ TEST(LogFormat, RoundTripsAnyPayload) {
   ASSERT_TRUE(scan.ok()) << scan.status();
   EXPECT_EQ(records, segment.records);
   EXPECT_EQ(scan->records, 300u);
-  EXPECT_EQ(scan->next_lsn, Lsn{305});
+  EXPECT_EQ(scan->next_lsn, LogLsn{305});
   EXPECT_EQ(scan->valid_bytes, segment.bytes.size());
 }
 
@@ -177,7 +178,7 @@ TEST(LogFormat, ALostRecordThatALaterOneKnewAsSyncedIsCorruption) {
 TEST(LogFormat, ARecordOfAnotherSegmentIsNotTakenForOneOfThis) {
   Segment segment;
   std::string record = EncodeRecord({.payload = "other"});
-  SealRecord({SegmentSeed(kHeader) + 1, Lsn{5}, Lsn{5}}, record);
+  SealRecord({SegmentSeed(kHeader) + 1, LogLsn{5}, LogLsn{5}}, record);
   EXPECT_EQ(Scan(segment.bytes + record).status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -234,19 +235,19 @@ TEST(LogFormat, MutatedSegmentsAreReadOrRefused) {
 TEST(LogFormat, TheGoldenFileIsWhatIsWrittenAndRead) {
   const auto golden = ReadFile("tests/golden/node_log_v1.bin");
   ASSERT_TRUE(golden.ok()) << golden.status();
-  const SegmentHeader header{.log_id = 0x0102030405060708, .number = 1, .first_lsn = Lsn{1}};
+  const SegmentHeader header{.log_id = 0x0102030405060708, .number = 1, .first_lsn = LogLsn{1}};
   std::string bytes = EncodeSegmentHeader(header);
   const auto add = [&](std::uint64_t lsn, std::uint64_t durable_end, const LogRecordView& view) {
     std::string record = EncodeRecord(view);
-    SealRecord({SegmentSeed(header), Lsn{lsn}, Lsn{durable_end}}, record);
+    SealRecord({SegmentSeed(header), LogLsn{lsn}, LogLsn{durable_end}}, record);
     bytes += record;
   };
   add(1, 1, {.type = LogRecordType::kControl, .kind = 7, .payload = "freeze"});
   add(2, 1, {.level = Durability::kWritten, .payload = std::string(8, '\0') + "rows"});
-  add(4, 3, {.type = LogRecordType::kMark, .payload = EncodeMark(Lsn{2})});
+  add(4, 3, {.type = LogRecordType::kMark, .payload = EncodeMark(LogLsn{2})});
   EXPECT_EQ(*golden, bytes);
   EXPECT_EQ(Scan(*golden)->records, 3u);
-  EXPECT_EQ(Scan(*golden)->keep_from, Lsn{2});
+  EXPECT_EQ(Scan(*golden)->keep_from, LogLsn{2});
 }
 
 }  // namespace

@@ -28,13 +28,13 @@ void Read(const std::string& segment) {
 }  // namespace embla
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using embla::Lsn;
+  using embla::LogLsn;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   embla::Read(std::string(input));
-  const embla::SegmentHeader header{.log_id = 1, .number = 1, .first_lsn = Lsn{1}};
+  const embla::SegmentHeader header{.log_id = 1, .number = 1, .first_lsn = LogLsn{1}};
   std::string segment = embla::EncodeSegmentHeader(header);
   std::string record = embla::EncodeRecord({.payload = input.substr(0, size / 2)});
-  embla::SealRecord({embla::SegmentSeed(header), Lsn{1}, Lsn{1}}, record);
+  embla::SealRecord({embla::SegmentSeed(header), LogLsn{1}, LogLsn{1}}, record);
   embla::Read(segment + record + std::string(input));
   embla::Read(segment + std::string(input));
   return 0;

@@ -19,8 +19,8 @@ namespace embla {
 
 struct LogRecovery {
   std::uint64_t records = 0;  // Replayed.
-  Lsn keep_from{1};           // Records below are not replayed.
-  Lsn next_lsn{1};            // Above every record of the log.
+  LogLsn keep_from{1};        // Records below are not replayed.
+  LogLsn next_lsn{1};         // Above every record of the log.
   // Dropped: never synced, cut by a crash. The file's name is empty without a torn tail.
   std::string torn_file;
   std::uint64_t torn_offset = 0;

@@ -49,7 +49,7 @@ LogSegments::LogSegments(LogStorage& storage, std::uint64_t segment_bytes_max,
 
 absl::Status LogSegments::Start() {
   EMBLA_RETURN_IF_ERROR(storage_.Remove(std::string(kSpareName)));  // May be half of a header.
-  if (is_new_) return Rotate(Lsn{1});
+  if (is_new_) return Rotate(LogLsn{1});
   const std::string name = SegmentName(header_.number);
   absl::StatusOr<std::unique_ptr<LogFile>> file = storage_.Open(name, segment_bytes_max_);
   // A full disk must not keep a node from starting: Write finds out how much still fits.
@@ -78,7 +78,7 @@ absl::Status LogSegments::EnsureSpare() {
   return absl::OkStatus();
 }
 
-absl::Status LogSegments::Rotate(Lsn first_lsn) {
+absl::Status LogSegments::Rotate(LogLsn first_lsn) {
   EMBLA_RETURN_IF_ERROR(EnsureSpare());
   SegmentHeader next{header_.log_id, header_.number + 1, first_lsn, current_ ? current_->size() : 0,
                      last_crc_};

@@ -45,7 +45,7 @@ class LogSegments {
   // Makes the spare the current segment, whose records are from `first_lsn`. All records of the one
   // before must be synced. ResourceExhausted: there is no spare, and no room for one. Any other
   // error: the log cannot go on.
-  absl::Status Rotate(Lsn first_lsn);
+  absl::Status Rotate(LogLsn first_lsn);
   // Appends sealed records, of which the last has `last_crc`. ResourceExhausted: the disk is full
   // and nothing was added. Any other error: the log cannot go on.
   absl::Status Write(std::string_view records, std::uint32_t last_crc);

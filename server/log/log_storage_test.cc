@@ -77,7 +77,7 @@ void RunScript(const std::string& directory, const std::function<void(int)>& ack
   if (!OpenIn(directory, &open).ok()) return;
   for (int i = 1; i <= kScriptRecords; ++i) {
     const std::string payload = std::to_string(i) + std::string(100, ' ');
-    const absl::StatusOr<Lsn> lsn = open.log->WriteControl(1, payload);
+    const absl::StatusOr<LogLsn> lsn = open.log->WriteControl(1, payload);
     if (!lsn.ok()) return;
     acked(i);
     if (i % 5 == 0 && !open.log->Truncate(*lsn).ok()) return;

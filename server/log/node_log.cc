@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kSegmentBytesMin = 512;
 constexpr std::uint64_t kSegmentBytesMax = std::uint64_t{1} << 31;
 
-Lsn Next(Lsn lsn) { return Lsn{ToInt(lsn) + 1}; }
+LogLsn Next(LogLsn lsn) { return LogLsn{ToInt(lsn) + 1}; }
 
 void Tell(const LogDone& done, const absl::Status& status) {
   if (done) done(status);
@@ -55,7 +55,7 @@ NodeLog::NodeLog(LogStorage& storage, const NodeLogOptions& options, RecoveredLo
       recovery_(recovered.report),
       segments_(storage, options.segment_bytes_max, recovered.newest),
       next_lsn_(recovery_.next_lsn),
-      written_lsn_(Lsn{ToInt(recovery_.next_lsn) - 1}),
+      written_lsn_(LogLsn{ToInt(recovery_.next_lsn) - 1}),
       durable_lsn_(written_lsn_),
       keep_from_(recovery_.keep_from),
       live_(std::move(recovered.segments)) {}
@@ -88,28 +88,28 @@ std::size_t NodeLog::payload_bytes_max() const {
   return (options_.segment_bytes_max - kSegmentHeaderBytes - kRecordHeaderBytes) / kWord * kWord;
 }
 
-absl::StatusOr<Lsn> NodeLog::AppendUpdate(Durability level, std::uint16_t kind,
-                                          std::string_view payload, LogDone done) {
+absl::StatusOr<LogLsn> NodeLog::AppendUpdate(Durability level, std::uint16_t kind,
+                                             std::string_view payload, LogDone done) {
   if (level != Durability::kNone) {
     return Append(
         {.type = LogRecordType::kUpdate, .level = level, .kind = kind, .payload = payload},
         std::move(done));
   }
   Tell(done, absl::OkStatus());
-  return Lsn{};
+  return LogLsn{};
 }
 
-absl::StatusOr<Lsn> NodeLog::AppendControl(std::uint16_t kind, std::string_view payload,
-                                           LogDone done) {
+absl::StatusOr<LogLsn> NodeLog::AppendControl(std::uint16_t kind, std::string_view payload,
+                                              LogDone done) {
   return Append({.type = LogRecordType::kControl, .kind = kind, .payload = payload},
                 std::move(done));
 }
 
-absl::StatusOr<Lsn> NodeLog::WriteControl(std::uint16_t kind, std::string_view payload) {
+absl::StatusOr<LogLsn> NodeLog::WriteControl(std::uint16_t kind, std::string_view payload) {
   return AppendAndWait({.type = LogRecordType::kControl, .kind = kind, .payload = payload});
 }
 
-absl::StatusOr<Lsn> NodeLog::Append(LogRecordView record, LogDone done) {
+absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
   if (record.payload.size() > payload_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat("a log record of ", record.payload.size(),
                                                    " bytes, allowed are ", payload_bytes_max()));
@@ -124,7 +124,7 @@ absl::StatusOr<Lsn> NodeLog::Append(LogRecordView record, LogDone done) {
   pending.record = EncodeRecord(record);
   pending.bytes = pending.record.size();
   if (!acknowledged) pending.done = std::exchange(done, nullptr);
-  Lsn lsn{};
+  LogLsn lsn{};
   {
     const MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(broken_);
@@ -148,9 +148,9 @@ absl::StatusOr<Lsn> NodeLog::Append(LogRecordView record, LogDone done) {
   return lsn;
 }
 
-absl::StatusOr<Lsn> NodeLog::AppendAndWait(const LogRecordView& record) {
+absl::StatusOr<LogLsn> NodeLog::AppendAndWait(const LogRecordView& record) {
   std::optional<absl::Status> result;
-  const absl::StatusOr<Lsn> lsn = Append(record, [&](const absl::Status& status) {
+  const absl::StatusOr<LogLsn> lsn = Append(record, [&](const absl::Status& status) {
     const MutexLock lock(wait_mu_);
     result = status;
     waited_.NotifyAll();
@@ -162,7 +162,7 @@ absl::StatusOr<Lsn> NodeLog::AppendAndWait(const LogRecordView& record) {
   return lsn;
 }
 
-absl::Status NodeLog::Truncate(Lsn keep_from) {
+absl::Status NodeLog::Truncate(LogLsn keep_from) {
   bool is_new = false;
   {
     const MutexLock lock(mu_);
@@ -199,7 +199,7 @@ absl::Status NodeLog::Truncate(Lsn keep_from) {
 
 absl::Status NodeLog::Close() {
   if (writer_.joinable()) {
-    Lsn keep_from{};
+    LogLsn keep_from{};
     {
       const MutexLock lock(mu_);
       keep_from = keep_from_;
@@ -222,12 +222,12 @@ absl::Status NodeLog::Close() {
   return broken_;
 }
 
-Lsn NodeLog::next_lsn() const {
+LogLsn NodeLog::next_lsn() const {
   const MutexLock lock(mu_);
   return next_lsn_;
 }
 
-Lsn NodeLog::durable_lsn() const {
+LogLsn NodeLog::durable_lsn() const {
   const MutexLock lock(mu_);
   return durable_lsn_;
 }
@@ -268,7 +268,7 @@ absl::Status NodeLog::Break(const absl::Status& cause) {
 // --- The sync thread.
 
 void NodeLog::SyncLoop() {
-  Lsn target{};
+  LogLsn target{};
   while (LogFile* const file = WaitForWork(&target)) {
     if (const absl::Status synced = file->Sync(); !synced.ok()) {
       static_cast<void>(Break(synced));
@@ -278,7 +278,7 @@ void NodeLog::SyncLoop() {
   }
 }
 
-LogFile* NodeLog::WaitForWork(Lsn* target) {
+LogFile* NodeLog::WaitForWork(LogLsn* target) {
   const MutexLock lock(mu_);
   absl::Time deadline = absl::InfiniteFuture();
   while (true) {
@@ -299,7 +299,7 @@ LogFile* NodeLog::WaitForWork(Lsn* target) {
   return file_;
 }
 
-void NodeLog::FinishSync(Lsn target) {
+void NodeLog::FinishSync(LogLsn target) {
   std::vector<Pending> told;
   {
     const MutexLock lock(mu_);

@@ -67,17 +67,17 @@ class NodeLog {
   //   InvalidArgument    the payload is larger than payload_bytes_max()
   //   ResourceExhausted  too much is queued: slow down
   //   Unavailable        the log is closed or cannot write any more
-  absl::StatusOr<Lsn> AppendUpdate(Durability level, std::uint16_t kind, std::string_view payload,
-                                   LogDone done);
+  absl::StatusOr<LogLsn> AppendUpdate(Durability level, std::uint16_t kind,
+                                      std::string_view payload, LogDone done);
   // Always synced before it is done; has room where updates have none.
-  absl::StatusOr<Lsn> AppendControl(std::uint16_t kind, std::string_view payload, LogDone done);
+  absl::StatusOr<LogLsn> AppendControl(std::uint16_t kind, std::string_view payload, LogDone done);
   // Appends a control record and waits until it is synced. Not for callbacks.
-  absl::StatusOr<Lsn> WriteControl(std::uint16_t kind, std::string_view payload);
+  absl::StatusOr<LogLsn> WriteControl(std::uint16_t kind, std::string_view payload);
 
   // Records below `keep_from` are not needed any more: notes that durably, then removes the
   // segments that have no others. Waits. One call at a time: Aborted for a second. A lower LSN than
   // before changes nothing; an error may leave segments, which the next call or Open removes.
-  absl::Status Truncate(Lsn keep_from);
+  absl::Status Truncate(LogLsn keep_from);
 
   // Writes and syncs all that is queued, and ends. Not OK: some records that were acknowledged at
   // kQueued are not in the log, or may be not.
@@ -85,14 +85,14 @@ class NodeLog {
 
   std::size_t payload_bytes_max() const;
   const LogRecovery& recovery() const { return recovery_; }
-  Lsn next_lsn() const;
-  Lsn durable_lsn() const;           // This record and all before it are synced; 0: none.
+  LogLsn next_lsn() const;
+  LogLsn durable_lsn() const;        // This record and all before it are synced; 0: none.
   std::size_t queued_bytes() const;  // Of records that wait to be written or for their sync.
   std::size_t segment_count() const;
 
  private:
   struct Pending {
-    Lsn lsn{};
+    LogLsn lsn{};
     Durability level = Durability::kQueued;
     // Not refused while there is any room: a control record, or one that is acknowledged already.
     bool uses_reserve = false;
@@ -104,8 +104,8 @@ class NodeLog {
 
   NodeLog(LogStorage& storage, const NodeLogOptions& options, RecoveredLog recovered);
   absl::Status Start(const std::vector<std::string>& garbage);
-  absl::StatusOr<Lsn> Append(LogRecordView record, LogDone done) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<Lsn> AppendAndWait(const LogRecordView& record) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<LogLsn> Append(LogRecordView record, LogDone done) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<LogLsn> AppendAndWait(const LogRecordView& record) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of the writer's thread.
   void WriteLoop();
@@ -116,14 +116,14 @@ class NodeLog {
   absl::Status Flush(Group* group);
   absl::Status WriteGroup(Group* group) ABSL_LOCKS_EXCLUDED(mu_);
   void FinishWrite(Group* group) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status BeginSegment(Lsn first_lsn) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status BeginSegment(LogLsn first_lsn) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status WaitUntilDurable() ABSL_LOCKS_EXCLUDED(mu_);
   void Refuse(std::vector<Pending> records, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of the sync thread.
   void SyncLoop();
-  LogFile* WaitForWork(Lsn* target) ABSL_LOCKS_EXCLUDED(mu_);
-  void FinishSync(Lsn target) ABSL_LOCKS_EXCLUDED(mu_);
+  LogFile* WaitForWork(LogLsn* target) ABSL_LOCKS_EXCLUDED(mu_);
+  void FinishSync(LogLsn target) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Ends writing; every record that waits is told.
   absl::Status Break(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
@@ -140,10 +140,10 @@ class NodeLog {
   std::vector<Pending> queue_ ABSL_GUARDED_BY(mu_);  // Accepted, not taken by the writer.
   std::size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Pending> awaiting_sync_ ABSL_GUARDED_BY(mu_);
-  Lsn next_lsn_ ABSL_GUARDED_BY(mu_);
-  Lsn written_lsn_ ABSL_GUARDED_BY(mu_);
-  Lsn durable_lsn_ ABSL_GUARDED_BY(mu_);
-  Lsn keep_from_ ABSL_GUARDED_BY(mu_);
+  LogLsn next_lsn_ ABSL_GUARDED_BY(mu_);
+  LogLsn written_lsn_ ABSL_GUARDED_BY(mu_);
+  LogLsn durable_lsn_ ABSL_GUARDED_BY(mu_);
+  LogLsn keep_from_ ABSL_GUARDED_BY(mu_);
   bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // Somebody waits: sync without delay.
   bool disk_full_ ABSL_GUARDED_BY(mu_) = false;      // There was no room for a spare segment.
   bool look_for_room_ ABSL_GUARDED_BY(mu_) = false;  // An update was refused for that.

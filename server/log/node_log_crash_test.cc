@@ -44,7 +44,7 @@ LogModel::Record RandomRecord(std::mt19937_64& random) {
 
 void TruncateAt(NodeLog& log, LogModel& model, std::mt19937_64& random) {
   const auto next = static_cast<std::uint64_t>(log.next_lsn());
-  const Lsn keep_from{1 + random() % next};
+  const LogLsn keep_from{1 + random() % next};
   model.MayTruncate(keep_from);
   if (log.Truncate(keep_from).ok()) model.Truncated(keep_from);
 }

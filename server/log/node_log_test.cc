@@ -104,13 +104,13 @@ TEST_F(NodeLogTest, EachLevelIsToldWhenItIsReached) {
   disk_.Hold(Gate::kWrite);
   disk_.Hold(Gate::kSync);
   Told none, queued, written, synced, control;
-  EXPECT_EQ(*log_->AppendUpdate(Durability::kNone, 1, "0", none.Callback()), Lsn{0});
+  EXPECT_EQ(*log_->AppendUpdate(Durability::kNone, 1, "0", none.Callback()), LogLsn{0});
   EXPECT_TRUE(none.yet());
-  EXPECT_EQ(*log_->AppendUpdate(Durability::kQueued, 1, "1", queued.Callback()), Lsn{1});
+  EXPECT_EQ(*log_->AppendUpdate(Durability::kQueued, 1, "1", queued.Callback()), LogLsn{1});
   EXPECT_TRUE(queued.yet());
-  EXPECT_EQ(*log_->AppendUpdate(Durability::kWritten, 1, "2", written.Callback()), Lsn{2});
-  EXPECT_EQ(*log_->AppendUpdate(Durability::kSynced, 1, "3", synced.Callback()), Lsn{3});
-  EXPECT_EQ(*log_->AppendControl(1, "4", control.Callback()), Lsn{4});
+  EXPECT_EQ(*log_->AppendUpdate(Durability::kWritten, 1, "2", written.Callback()), LogLsn{2});
+  EXPECT_EQ(*log_->AppendUpdate(Durability::kSynced, 1, "3", synced.Callback()), LogLsn{3});
+  EXPECT_EQ(*log_->AppendControl(1, "4", control.Callback()), LogLsn{4});
   EXPECT_FALSE(written.yet());
   disk_.Release(Gate::kWrite);
   EXPECT_EQ(written.Wait(), absl::StatusCode::kOk);
@@ -118,7 +118,7 @@ TEST_F(NodeLogTest, EachLevelIsToldWhenItIsReached) {
   disk_.Release(Gate::kSync);
   EXPECT_EQ(synced.Wait(), absl::StatusCode::kOk);
   EXPECT_EQ(control.Wait(), absl::StatusCode::kOk);
-  EXPECT_EQ(log_->durable_lsn(), Lsn{4});
+  EXPECT_EQ(log_->durable_lsn(), LogLsn{4});
 }
 
 TEST_F(NodeLogTest, ThoseWhoWaitShareASync) {
@@ -195,7 +195,7 @@ TEST_F(NodeLogTest, AFailedSyncEndsWritingUntilTheNextOpening) {
   for (const Durability level : {Durability::kQueued, Durability::kWritten, Durability::kSynced}) {
     EXPECT_EQ(Update(level, "c"), absl::StatusCode::kUnavailable);
   }
-  EXPECT_EQ(log_->Truncate(Lsn{2}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(log_->Truncate(LogLsn{2}).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(log_->Close().code(), absl::StatusCode::kUnavailable);
   log_.reset();
   Open();
@@ -266,15 +266,15 @@ TEST_F(NodeLogTest, TruncateRemovesSegmentsThatNobodyNeeds) {
   const std::string payload(300, 'p');  // Two to a segment.
   WriteControls({payload + "1", payload + "2", payload + "3", payload + "4", payload + "5"});
   ASSERT_EQ(log_->segment_count(), 3u);
-  EXPECT_TRUE(log_->Truncate(Lsn{4}).ok());
+  EXPECT_TRUE(log_->Truncate(LogLsn{4}).ok());
   EXPECT_EQ(log_->segment_count(), 2u);
   EXPECT_EQ(disk_.Read(SegmentName(1)).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(log_->Truncate(Lsn{2}).ok());  // Lower than before.
-  EXPECT_EQ(log_->Truncate(Lsn{100}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(log_->Truncate(LogLsn{2}).ok());  // Lower than before.
+  EXPECT_EQ(log_->Truncate(LogLsn{100}).code(), absl::StatusCode::kInvalidArgument);
   Close();
   Open();
   EXPECT_THAT(replayed_, ElementsAre(payload + "4", payload + "5"));
-  EXPECT_EQ(log_->recovery().keep_from, Lsn{4});
+  EXPECT_EQ(log_->recovery().keep_from, LogLsn{4});
 }
 
 TEST_F(NodeLogTest, WhatAnInterruptedTruncationLeftIsRemovedAtTheNextOpening) {
@@ -282,7 +282,7 @@ TEST_F(NodeLogTest, WhatAnInterruptedTruncationLeftIsRemovedAtTheNextOpening) {
   const std::string payload(800, 'p');  // One to a segment, and a mark.
   WriteControls({payload, payload, payload, payload});
   disk_.FailAt(4, DiskFault::kError);  // Write, sync, remove, remove.
-  EXPECT_EQ(log_->Truncate(Lsn{4}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(log_->Truncate(LogLsn{4}).code(), absl::StatusCode::kUnavailable);
   disk_.Restart();
   EXPECT_EQ(Update(Durability::kSynced, "on"), absl::StatusCode::kOk);
   Close();

@@ -127,7 +127,7 @@ absl::Status NodeLog::WriteGroup(Group* group) {
   {
     const MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(broken_);
-    seal.durable_end = Lsn{ToInt(durable_lsn_) + 1};
+    seal.durable_end = LogLsn{ToInt(durable_lsn_) + 1};
   }
   std::string bytes;
   bytes.reserve(group->bytes);
@@ -166,7 +166,7 @@ void NodeLog::FinishWrite(Group* group) {
   }
 }
 
-absl::Status NodeLog::BeginSegment(Lsn first_lsn) {
+absl::Status NodeLog::BeginSegment(LogLsn first_lsn) {
   EMBLA_RETURN_IF_ERROR(WaitUntilDurable());
   const absl::Status status = segments_.Rotate(first_lsn);
   if (absl::IsResourceExhausted(status)) return status;

@@ -200,7 +200,10 @@ class Training {
             std::vector<RowGradient> left, std::mt19937* random) {
     while (!left.empty()) {
       std::map<NodeId, std::vector<RowGradient>> by_node;
-      for (RowGradient& row : left) by_node[moves.OwnerOf(row.unit)].push_back(std::move(row));
+      // One view of the owners for all rows: two requests of one seq must not share a unit, or the
+      // second is a repetition to it.
+      const std::vector<NodeId> owners = moves.Owners();
+      for (RowGradient& row : left) by_node[owners[row.unit]].push_back(std::move(row));
       left.clear();
       for (auto& [node, rows] : by_node) {
         const std::vector<UpdatePartData> parts = PartsOf(moves, rows);

@@ -30,7 +30,7 @@ inline std::string RandomPayload(std::mt19937_64& random, std::size_t bytes_max)
 class LogModel {
  public:
   struct Record {
-    Lsn lsn{};
+    LogLsn lsn{};
     bool is_control = false;
     Durability level{};
     std::uint16_t kind = 0;
@@ -48,7 +48,7 @@ class LogModel {
       entry->told = status.code();
       told_.NotifyAll();
     };
-    const absl::StatusOr<Lsn> lsn =
+    const absl::StatusOr<LogLsn> lsn =
         entry->is_control ? log.AppendControl(entry->kind, entry->payload, done)
                           : log.AppendUpdate(entry->level, entry->kind, entry->payload, done);
     if (!lsn.ok()) return lsn.status();  // Then nobody calls back.
@@ -70,11 +70,11 @@ class LogModel {
   }
 
   // Before a call to Truncate: it may have happened even if it fails.
-  void MayTruncate(Lsn keep_from) {
+  void MayTruncate(LogLsn keep_from) {
     const MutexLock lock(mu_);
     keep_from_max_ = std::max(keep_from_max_, keep_from);
   }
-  void Truncated(Lsn keep_from) {
+  void Truncated(LogLsn keep_from) {
     const MutexLock lock(mu_);
     keep_from_min_ = std::max(keep_from_min_, keep_from);
   }
@@ -134,13 +134,13 @@ class LogModel {
   }
 
  private:
-  static std::uint64_t ToUint(Lsn lsn) { return static_cast<std::uint64_t>(lsn); }
+  static std::uint64_t ToUint(LogLsn lsn) { return static_cast<std::uint64_t>(lsn); }
 
   mutable Mutex mu_;
   CondVar told_;
   std::vector<std::unique_ptr<Record>> records_ ABSL_GUARDED_BY(mu_);
-  Lsn keep_from_min_ ABSL_GUARDED_BY(mu_){1};
-  Lsn keep_from_max_ ABSL_GUARDED_BY(mu_){1};
+  LogLsn keep_from_min_ ABSL_GUARDED_BY(mu_){1};
+  LogLsn keep_from_max_ ABSL_GUARDED_BY(mu_){1};
   std::vector<Record> replayed_;  // Of the test's thread.
 };
 

@@ -66,9 +66,9 @@ UnitMoves::UnitMoves(LocalCluster& cluster, TablePlan table)
   }
 }
 
-NodeId UnitMoves::OwnerOf(std::size_t unit) const {
+std::vector<NodeId> UnitMoves::Owners() const {
   MutexLock lock(mu_);
-  return owners_[unit];
+  return owners_;
 }
 
 ScriptedGate& UnitMoves::StartMove(std::size_t unit, NodeId source) {

@@ -49,7 +49,9 @@ class UnitMoves {
 
   const std::vector<UnitId>& units() const { return units_; }
   const UnitShape& shape(std::size_t unit) const { return shapes_[unit]; }
-  NodeId OwnerOf(std::size_t unit) const;
+  NodeId OwnerOf(std::size_t unit) const { return Owners()[unit]; }
+  // Of every unit at one moment.
+  std::vector<NodeId> Owners() const;
 
   // Copies the unit, hands it over and forgets it at the source; the first error.
   absl::Status Move(std::size_t unit, NodeId target, std::uint32_t device);
