@@ -22,7 +22,7 @@ void NodeStepper::On(const FreezeEvent& event) {
 }
 
 void NodeStepper::FinishFreeze() {
-  const FreezeRecord freeze{unit().freezing, durable().lsn};
+  const FreezeRecord freeze{unit().freezing, durable().lsn, durable().touched};
   if (guards_.freeze_persisted) {
     Log(freeze);
   } else {

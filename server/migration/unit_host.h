@@ -90,7 +90,8 @@ class UnitHost {
                        HostDone done) = 0;
   // Overwrites staged rows by those of `block`, as ReadChunk made it. InvalidArgument, DataLoss:
   // nothing was changed.
-  virtual void Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) = 0;
+  virtual void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
+                     HostDone done) = 0;
   // The staged rows become the unit's: `gate` (which knows the windows) is asked from now on.
   virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
   virtual void Discard(const UnitId& unit, HostDone done) = 0;

@@ -31,6 +31,8 @@ void Apply(const AppliedUpdate& record, UnitDurable& unit) {
 
 void Apply(const FreezeRecord& record, UnitDurable& unit) {
   unit.frozen = record.move;
+  unit.lsn = record.lsn;
+  unit.touched = record.touched;
   RaiseMinMove(unit, record.move);
 }
 
@@ -77,11 +79,11 @@ void Replay(const LogRecord& record, UnitDurable& durable) {
   std::visit([&durable](const auto& r) { Apply(r, durable); }, record);
 }
 
-UnitDurable FreshUnit(std::uint32_t chunks) {
+UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn) {
   UnitDurable unit;
   unit.epoch = UnitEpoch{1};
-  unit.lsn = Lsn{1};
-  unit.touched.assign(chunks, Lsn{1});
+  unit.lsn = lsn;
+  unit.touched.assign(chunks, lsn);
   return unit;
 }
 

@@ -31,7 +31,7 @@ struct UnitDurable {
   MoveId frozen{0};    // The move the unit is write-frozen for; 0: none.
   MoveId min_move{0};  // Messages of earlier moves are dropped; kept when the unit has left.
   MoveId retained{0};  // The move that took the unit away while the rows are kept; 0: none are.
-  Lsn lsn{0};          // The last update decided here.
+  Lsn lsn{0};          // The last update decided here. A node's log names it at freezes only.
   UnitWindows windows = {};
   ChunkVersions
       touched;  // By chunk, the last update of any row in it. May be too high after a replay.
@@ -53,9 +53,10 @@ struct AppliedUpdate {  // Gradients follow; the bit in the window and the rows 
   UpdateSeq first_incomplete{};
   std::vector<std::uint32_t> chunks;
 };
-struct FreezeRecord {
+struct FreezeRecord {  // The cut: what the next process sends again, number by number.
   MoveId move{};
   Lsn lsn{};
+  ChunkVersions touched = {};
 };
 struct UnfreezeRecord {
   MoveId move{};
@@ -87,7 +88,7 @@ using LogRecord = std::variant<OwnRecord, AppliedUpdate, FreezeRecord, UnfreezeR
 void Replay(const LogRecord& record, UnitDurable& durable);
 
 // A unit that is created here, not moved here.
-UnitDurable FreshUnit(std::uint32_t chunks);
+UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn = Lsn{1});
 
 struct UnitState {
   UnitDurable durable;

@@ -1,20 +1,44 @@
-// Where a node keeps what it must not forget about its units: the control records of
-// server/migration/unit_state.h.
+// Where a node keeps what the next process must know of its units: the control records of
+// server/migration/unit_state.h, and what they stand on. UnitReplay reads all of it back.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 
 #include "absl/status/status.h"
 #include "server/migration/move_ids.h"
+#include "server/migration/move_messages.h"
 #include "server/migration/unit_state.h"
 
 namespace embla {
 
+// All records of a node, those of its updates too, lie in one log in the order of the calls.
+//
+// Adopted, Reserved and Chunk are not waited for: the control record that needs them lies behind
+// them, and its sync covers them. Their errors, after which the record is not in the log:
+//   ResourceExhausted  try again
+//   Unavailable        the log cannot write any more
+//   InvalidArgument    the record is too large
+// A log that takes one of them and loses it later takes nothing behind it: it says Unavailable
+// from there on.
+//
 // Thread safety: every method may be called from any thread.
 class MoveLog {
  public:
   using Done = std::function<void(const absl::Status&)>;
   virtual ~MoveLog() = default;
+
+  // The unit was part of the table's rest, and goes by windows of its own from here on. Called on
+  // the table's lead device, between two updates.
+  virtual absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) = 0;
+  // UnitHost::Reserve has made room.
+  virtual absl::Status AppendReserved(const UnitId& unit, std::uint32_t device,
+                                      const RowRun& run) = 0;
+  // `rows` have been staged.
+  virtual absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
+                                   std::span<const std::byte> rows) = 0;
 
   // `done` runs once, on any thread, perhaps within this call, and must not block. OK: the record
   // and all before it are as durable as this log makes them.
@@ -27,6 +51,13 @@ class MoveLog {
 // Of a node whose rows do not survive its process either: there is nothing to keep.
 class ForgetfulMoveLog final : public MoveLog {
  public:
+  absl::Status AppendAdopted(const UnitId&, UnitEpoch) override { return absl::OkStatus(); }
+  absl::Status AppendReserved(const UnitId&, std::uint32_t, const RowRun&) override {
+    return absl::OkStatus();
+  }
+  absl::Status AppendChunk(const UnitId&, const Chunk&, std::span<const std::byte>) override {
+    return absl::OkStatus();
+  }
   void AppendControl(const UnitId&, const LogRecord&, Done done) override {
     done(absl::OkStatus());
   }

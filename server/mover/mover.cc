@@ -54,6 +54,7 @@ void Mover::HandleOrder(const UnitOrder& order) {
   if (!order.target_address.empty()) addresses_[record.target] = order.target_address;
   MovingUnit* const unit = FindOrBegin(order);
   if (unit == nullptr || IsRepeatedTooSoon(*unit, order)) return;
+  if (unit->adopts.has_value()) Adopt(*unit);
   if (record.phase == MovePhase::kOpen && record.source == self_) {
     sender_.SetRate(order.bytes_per_second);
   }
@@ -82,7 +83,7 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   const bool is_owned = record.owner == self_ && (is_open || record.phase == MovePhase::kCommitted);
   if (!is_owned && !(is_open && record.target == self_)) return nullptr;
   const absl::StatusOr<UnitShape> shape = parts_.host.ShapeOf(order.unit);
-  if (shape.ok()) return Begin(order, *shape);
+  if (shape.ok()) return Begin(order, shape->chunks());
   if (absl::IsNotFound(shape.status())) return nullptr;  // Its plan is on the way.
   UnitReport refused{.unit = order.unit, .kind = UnitReport::Kind::kRefused, .move = record.move};
   refused.message = Message(shape.status());
@@ -90,27 +91,63 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   return nullptr;
 }
 
-MovingUnit* Mover::Begin(const UnitOrder& order, const UnitShape& shape) {
-  const UnitContext context{.self = self_,
-                            .chunks = shape.chunks(),
+std::shared_ptr<UnitTracker> Mover::MakeTracker(NodeId self, std::uint32_t chunks) const {
+  const UnitContext context{.self = self,
+                            .chunks = chunks,
                             .credit_chunks = options_.credit_chunks,
                             .behind_max = options_.behind_max};
-  auto tracker = std::make_shared<UnitTracker>(context, parts_.clock);
+  return std::make_shared<UnitTracker>(context, parts_.clock);
+}
+
+MovingUnit* Mover::Begin(const UnitOrder& order, std::uint32_t chunks) {
   auto& unit = units_[order.unit];
-  unit = std::make_unique<MovingUnit>(order.unit, shape, tracker);
-  if (order.record.owner != self_) return unit.get();
-  // The unit has been here since the process started.
-  parts_.host.RunInOrder(order.unit.table,
-                         [&host = parts_.host, id = order.unit, tracker, record = order.record] {
-                           tracker->Adopt(record.epoch, host.WindowsOf(id));
-                           host.SetGate(id, tracker);
-                         });
-  if (order.record.phase == MovePhase::kCommitted) {
-    // It came here in an earlier process; there is nothing left to wait for.
-    Deliver(*unit, RecordEvent{order.record});
-    Deliver(*unit, CoveredEvent{});
-  }
+  unit = std::make_unique<MovingUnit>(order.unit, chunks, MakeTracker(self_, chunks));
+  if (order.record.owner == self_) unit->adopts = order.record.epoch;
   return unit.get();
+}
+
+// The log may have no room for it: then the next order tries again.
+void Mover::Adopt(MovingUnit& unit) {
+  parts_.host.RunInOrder(
+      unit.id.table, [this, parts = parts_, queue = queue_, id = unit.id, tracker = unit.tracker,
+                      epoch = *unit.adopts, lsn = FirstLsnOf(incarnation_)] {
+        if (tracker->is_adopted() || !parts.log.AppendAdopted(id, epoch).ok()) return;
+        tracker->Adopt(epoch, parts.host.WindowsOf(id), lsn);
+        parts.host.SetGate(id, tracker);
+        queue->Post([this, id] { Find(id)->adopts.reset(); });
+      });
+}
+
+void Mover::Restore(RestoredNode restored) {
+  std::vector<std::unique_ptr<MovingUnit>> units;
+  for (RestoredUnit& from : restored.units) {
+    const auto chunks = static_cast<std::uint32_t>(from.durable.touched.size());
+    const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.retained != MoveId{0};
+    const bool is_unused = from.has_memory && !from.durable.import.has_value();
+    const std::shared_ptr<UnitTracker> tracker = MakeTracker(restored.self, chunks);
+    tracker->Restore(std::move(from.durable), std::move(from.staged));
+    auto unit = std::make_unique<MovingUnit>(from.unit, chunks, tracker);
+    unit->target_device = from.device;
+    unit->run = from.run;
+    unit->status = tracker->Status();
+    if (is_unused) unit->work.emplace_back(NodeAction(DiscardStaged{}));
+    if (is_here) {
+      parts_.host.RunInOrder(from.unit.table, [&host = parts_.host, id = from.unit, tracker] {
+        host.SetGate(id, tracker);
+      });
+    }
+    units.push_back(std::move(unit));
+  }
+  queue_->Post([this, self = restored.self, incarnation = restored.incarnation,
+                units = std::move(units)]() mutable {
+    self_ = self;
+    incarnation_ = incarnation;
+    for (auto& unit : units) {
+      MovingUnit& known = *(units_[unit->id] = std::move(unit));
+      metrics_.CountChange(UnitPhase::kElsewhere, known.status.phase);
+      RunWork(known);
+    }
+  });
 }
 
 void Mover::HandleMessage(PeerMessage message) {

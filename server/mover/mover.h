@@ -33,6 +33,7 @@
 #include "server/mover/move_transport.h"
 #include "server/mover/mover_metrics.h"
 #include "server/mover/moving_unit.h"
+#include "server/mover/restored_unit.h"
 #include "server/mover/task_queue.h"
 
 namespace embla {
@@ -67,6 +68,10 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
+  // Goes on where the process that wrote the log ended. When it returns, the gates of all units
+  // are on their way to the tables; orders and messages wait until the units are known.
+  // Requires: nothing was asked of the mover before, and no request of the tables.
+  void Restore(RestoredNode restored);
   // What the coordinator says; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
   // What the other end says. ResourceExhausted: too much waits; the message is dropped.
@@ -82,7 +87,10 @@ class Mover {
   MovingUnit* Find(const UnitId& id);
   // Null: the order begins nothing, or the unit is not known here (yet).
   MovingUnit* FindOrBegin(const UnitOrder& order);
-  MovingUnit* Begin(const UnitOrder& order, const UnitShape& shape);
+  MovingUnit* Begin(const UnitOrder& order, std::uint32_t chunks);
+  std::shared_ptr<UnitTracker> MakeTracker(NodeId self, std::uint32_t chunks) const;
+  // Gives the unit windows of its own, where it is one of the table's rest so far.
+  void Adopt(MovingUnit& unit);
   bool IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const;
 
   // The tracker takes `event` in its turn; OnStepped follows.
@@ -96,6 +104,8 @@ class Mover {
   void RunWork(MovingUnit& unit);
   void Do(MovingUnit& unit, NodeAction& action);
   void Do(MovingUnit& unit, StageRows& stage);
+  void OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& rows,
+                const absl::Status& status);
   void Do(MovingUnit& unit, LogAction& action);
   void Do(MovingUnit& unit, WriteRows&) { Finish(unit); }
   void Do(MovingUnit& unit, SendPull& action);
@@ -126,6 +136,7 @@ class Mover {
 
   absl::Time units_tick_at_ = absl::InfinitePast();
   NodeId self_{};  // 0: no order has come.
+  std::uint64_t incarnation_ = 0;
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
   std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
   // The last pull of each unit that came before the order that opened its move.

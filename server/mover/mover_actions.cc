@@ -84,15 +84,29 @@ void Mover::OnLogged(const UnitId& id, const LogRecord& record, const absl::Stat
 }
 
 void Mover::Do(MovingUnit& unit, StageRows& stage) {
+  const SharedBuffer rows(std::move(stage.rows));
   parts_.host.Stage(
-      unit.id, stage.chunk.chunk, std::move(stage.rows),
+      unit.id, stage.chunk.chunk, rows,
       WhenDone(unit, "stage rows",
-               [this, chunk = stage.chunk](MovingUnit& done, const absl::Status& status) {
-                 if (status.ok()) return Deliver(done, ChunkEvent{chunk});
-                 parts_.host.RunInOrder(done.id.table, [tracker = done.tracker, chunk] {
-                   tracker->StagingFailed(chunk);
-                 });
+               [this, chunk = stage.chunk, rows](MovingUnit& done, const absl::Status& status) {
+                 OnStaged(done, chunk, rows, status);
                }));
+}
+
+// What the log does not have does not count as held, and is asked for again.
+void Mover::OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& rows,
+                     const absl::Status& status) {
+  if (status.ok()) {
+    const absl::Status logged = parts_.log.AppendChunk(unit.id, chunk, rows.bytes());
+    if (logged.ok()) return Deliver(unit, ChunkEvent{chunk});
+    LogWarning("mover", "chunk not logged unit=", NameOf(unit.id), " chunk=", chunk.chunk,
+               " bytes=", rows.size(), " reason=", Message(logged));
+    if (absl::IsInvalidArgument(logged)) {
+      Report(unit, UnitReport::Kind::kRefused, chunk.move, Message(logged));
+    }
+  }
+  parts_.host.RunInOrder(unit.id.table,
+                         [tracker = unit.tracker, chunk] { tracker->StagingFailed(chunk); });
 }
 
 void Mover::Do(MovingUnit& unit, SendPull& action) {
@@ -167,8 +181,12 @@ void Mover::Do(MovingUnit& unit, ReadRecord&) {
 
 void Mover::Do(MovingUnit& unit, ReserveImport& action) {
   const auto then = [this, move = action.move](MovingUnit& done, const absl::Status& status) {
-    done.refusal = Message(status);
-    Deliver(done, ReservedEvent{.move = move, .ok = status.ok()});
+    absl::Status reserved = status;
+    if (status.ok()) {
+      reserved = parts_.log.AppendReserved(done.id, done.target_device, done.run);
+    }
+    done.refusal = Message(reserved);
+    Deliver(done, ReservedEvent{.move = move, .ok = reserved.ok()});
   };
   parts_.host.Reserve(unit.id, unit.target_device, unit.run,
                       WhenDone(unit, "reserve memory", then));

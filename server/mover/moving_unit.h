@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,7 +16,6 @@
 #include "server/migration/move_ids.h"
 #include "server/migration/move_orders.h"
 #include "server/migration/node_step.h"
-#include "server/migration/unit_host.h"
 #include "server/mover/unit_tracker.h"
 
 namespace embla {
@@ -29,12 +29,14 @@ using UnitWork = std::variant<NodeAction, StageRows>;
 
 // Thread safety: none; of the mover's thread.
 struct MovingUnit {
-  MovingUnit(const UnitId& id, const UnitShape& shape, std::shared_ptr<UnitTracker> tracker)
-      : id(id), shape(shape), tracker(std::move(tracker)), is_chunk_sent(shape.chunks(), false) {}
+  MovingUnit(const UnitId& id, std::uint32_t chunks, std::shared_ptr<UnitTracker> tracker)
+      : id(id), tracker(std::move(tracker)), is_chunk_sent(chunks, false) {}
 
   const UnitId id;
-  const UnitShape shape;
   const std::shared_ptr<UnitTracker> tracker;  // Touched on the table's lead device only.
+
+  // The epoch under which the unit was here before its tracker, until the tracker knows it.
+  std::optional<UnitEpoch> adopts;
 
   // One piece of work at a time, the next when it is done.
   std::deque<UnitWork> work;

@@ -33,11 +33,20 @@ UnitTracker::UnitTracker(const UnitContext& context, const Clock& clock)
       state_(Recovered(UnitDurable(), {}, context.chunks)),
       staging_(context.chunks, Lsn{0}) {}
 
-void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows) {
-  UnitDurable durable = FreshUnit(context_.chunks);
+void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn) {
+  UnitDurable durable = FreshUnit(context_.chunks, lsn);
   durable.epoch = epoch;
   durable.windows = std::move(windows);
   state_ = Recovered(std::move(durable), {}, context_.chunks);
+  state_.is_covered = true;  // Whatever move brought it here, in an earlier process or a plan.
+  is_adopted_ = true;
+}
+
+void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged) {
+  awake_for_ = durable.frozen;
+  has_memory_ = durable.import.has_value();
+  state_ = Recovered(std::move(durable), std::move(staged), context_.chunks);
+  state_.is_covered = Owns(state_);  // By the log that it was restored from.
 }
 
 UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {

@@ -49,8 +49,10 @@ class UnitTracker final : public UnitGate {
   // Nothing of the unit is here. `clock` is not owned and outlives the tracker.
   UnitTracker(const UnitContext& context, const Clock& clock);
 
-  // The unit has been here from the start of the process, under `epoch`.
-  void Adopt(UnitEpoch epoch, UnitWindows windows);
+  // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.
+  void Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn);
+  // Goes on where an earlier process ended. Requires: nothing was asked of the tracker yet.
+  void Restore(UnitDurable durable, ChunkVersions staged);
 
   // Requires: one ReservedEvent for each ReserveImport, in their order.
   Stepped Step(const NodeEvent& event);
@@ -65,6 +67,8 @@ class UnitTracker final : public UnitGate {
   bool ServesLookups() const override;
 
   const UnitState& state() const { return state_; }
+  bool is_adopted() const { return is_adopted_; }
+  UnitStatus Status();
 
  private:
   bool IsAtRest() const { return awake_for_ == MoveId{0}; }
@@ -75,12 +79,12 @@ class UnitTracker final : public UnitGate {
   void RestIfEnded();
   void NoteMemory(std::vector<NodeAction>& actions);
   void RunStep(const NodeEvent& event, std::vector<NodeAction>& actions);
-  UnitStatus Status();
 
   const UnitContext context_;
   const Clock& clock_;  // Not owned; outlives this object.
 
   UnitState state_;
+  bool is_adopted_ = false;
   MoveId awake_for_{0};      // 0: at rest.
   int reserves_open_ = 0;    // ReserveImports that no ReservedEvent has come for.
   bool has_memory_ = false;  // The last of them has not been discarded or installed.

@@ -34,7 +34,7 @@ class UnitTrackerTest : public ::testing::Test {
 
 TEST_F(UnitTrackerTest, AnUpdateAtRestCostsNothingButItsPlaceInTheWindow) {
   UnitTracker tracker = TrackerAt(kSource);
-  tracker.Adopt(UnitEpoch{3}, {});
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
   const Lsn lsn = tracker.state().durable.lsn;
   ASSERT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kApplied);
   tracker.Apply(UpdateOf(1));
@@ -44,7 +44,7 @@ TEST_F(UnitTrackerTest, AnUpdateAtRestCostsNothingButItsPlaceInTheWindow) {
 
 TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtRest) {
   UnitTracker tracker = TrackerAt(kSource);
-  tracker.Adopt(UnitEpoch{3}, {});
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
   const Lsn before = tracker.state().durable.lsn;
   EXPECT_EQ(tracker.Step(RecordEvent{OpenRecord(1)}).status.phase, UnitPhase::kSending);
   EXPECT_EQ(tracker.state().durable.lsn, Next(before));
@@ -58,7 +58,7 @@ TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtR
 
 TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   UnitTracker tracker = TrackerAt(kSource);
-  tracker.Adopt(UnitEpoch{3}, {});
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
   const Lsn before = tracker.state().durable.lsn;
   EXPECT_EQ(tracker.Step(FreezeEvent{OpenRecord(1)}).status.phase, UnitPhase::kFrozen);
   EXPECT_EQ(tracker.state().durable.lsn, Next(before));

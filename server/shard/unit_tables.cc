@@ -246,7 +246,7 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
       std::move(done));
 }
 
-void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) {
+void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) {
   const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) return Answer(found.status(), std::move(done));
   const absl::StatusOr<UnitChunk> rows =
@@ -255,7 +255,7 @@ void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, Ho
   RunOnTable(
       *found,
       [found = *found, rows = *rows,
-       memory = SharedBuffer(std::move(block))](std::uint32_t device) -> absl::Status {
+       memory = std::move(block)](std::uint32_t device) -> absl::Status {
         if (device == found.shard->lead_device() && !found.cut().staged.ContainsAll(found.rows())) {
           return NotHere(*found.plan, found.id, " cannot be staged: nothing is reserved");
         }

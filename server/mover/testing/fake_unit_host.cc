@@ -19,7 +19,7 @@ Buffer Encode(const ChunkRows& rows) {
   return block;
 }
 
-ChunkRows Decode(const Buffer& block) {
+ChunkRows Decode(const SharedBuffer& block) {
   ChunkRows rows;
   const auto words = block.As<std::uint64_t>();
   for (std::size_t i = 0; i + 2 < words.size(); i += 3) {
@@ -121,7 +121,8 @@ void FakeUnitHost::Reserve(const UnitId& unit, std::uint32_t, const RowRun&, Hos
   });
 }
 
-void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, Buffer block, HostDone done) {
+void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
+                         HostDone done) {
   device_.emplace_back([this, unit, chunk, rows = Decode(block), done] {
     EMBLA_CHECK(units_[unit].staged.has_value());
     if (Happens(faults.fail_stage)) return done(absl::DataLossError("checksum"));

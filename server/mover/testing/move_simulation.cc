@@ -21,6 +21,13 @@ std::string AddressOf(NodeId node) { return absl::StrCat(ToInt(node)); }
 // Records become durable one after another, when the simulation says so.
 class SlowLog final : public MoveLog {
  public:
+  absl::Status AppendAdopted(const UnitId&, UnitEpoch) override { return absl::OkStatus(); }
+  absl::Status AppendReserved(const UnitId&, std::uint32_t, const RowRun&) override {
+    return absl::OkStatus();
+  }
+  absl::Status AppendChunk(const UnitId&, const Chunk&, std::span<const std::byte>) override {
+    return absl::OkStatus();
+  }
   void AppendControl(const UnitId&, const LogRecord&, Done done) override {
     waiting_.push_back(std::move(done));
   }

@@ -1,0 +1,35 @@
+// What a node's log yields of its units (UnitReplay), and what a mover begins with.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_state.h"
+
+namespace embla {
+
+struct RestoredUnit {
+  UnitId unit;
+  UnitDurable durable;
+  ChunkVersions staged;  // Of an import that is not sealed: what the host has staged, by chunk.
+  // Memory that the host keeps for an import, or for one that never came to be.
+  bool has_memory = false;
+  std::uint32_t device = 0;
+  RowRun run;
+};
+
+struct RestoredNode {
+  NodeId self{};
+  // Processes that opened the log, this one included; its marker is synced. 0: there is no log.
+  std::uint64_t incarnation = 0;
+  std::vector<RestoredUnit> units;
+};
+
+// Where the lsns of a unit begin that is adopted by a process. What an earlier process gave out and
+// lost lies below: no process counts 2^40 updates of one unit.
+inline Lsn FirstLsnOf(std::uint64_t incarnation) { return Lsn{(incarnation << 40) + 1}; }
+
+}  // namespace embla

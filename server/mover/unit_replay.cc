@@ -1,0 +1,150 @@
+#include "server/mover/unit_replay.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+absl::Status Misplaced(const UnitId& unit, const char* what) {
+  return absl::DataLossError(absl::StrCat("log: unit ", ToInt(unit.table), "/", unit.row_granule,
+                                          "/", unit.column_granule, ": ", what));
+}
+
+bool IsImporting(const RestoredUnit& unit, MoveId move, bool sealed) {
+  const auto& import = unit.durable.import;
+  return import.has_value() && import->move == move && import->is_sealed == sealed;
+}
+
+// Whether `record` may follow what is known of `unit`: what Replay() requires.
+class RecordCheck {
+ public:
+  explicit RecordCheck(const RestoredUnit& unit) : unit_(unit) {}
+
+  absl::Status operator()(const OwnRecord& record) const {
+    if (IsImporting(unit_, record.move, /*sealed=*/true)) return absl::OkStatus();
+    return Misplaced(unit_.unit, "OWN of an import that is not sealed");
+  }
+  absl::Status operator()(const SealRecord& record) const {
+    if (IsImporting(unit_, record.move, /*sealed=*/false)) return absl::OkStatus();
+    return Misplaced(unit_.unit, "SEAL of an import that is not open");
+  }
+  absl::Status operator()(const ImportRecord&) const {
+    if (unit_.has_memory && !unit_.durable.import.has_value()) return absl::OkStatus();
+    return Misplaced(unit_.unit, "IMPORT without memory, or during another");
+  }
+  absl::Status operator()(const FreezeRecord& record) const {
+    const bool owns = unit_.durable.epoch != UnitEpoch{0};
+    if (owns && record.touched.size() == unit_.durable.touched.size()) return absl::OkStatus();
+    return Misplaced(unit_.unit, "FREEZE of a unit that is not owned, or has other chunks");
+  }
+  absl::Status operator()(const AppliedUpdate&) const {
+    return Misplaced(unit_.unit, "an update among the control records");
+  }
+  template <typename Record>
+  absl::Status operator()(const Record&) const {
+    return absl::OkStatus();
+  }
+
+ private:
+  const RestoredUnit& unit_;
+};
+
+// As FirstLsnOf, one process on: 2^40 above what this one began with.
+Lsn NextProcess(Lsn lsn) { return Lsn{((ToInt(lsn) >> 40) + 1) << 40}; }
+
+}  // namespace
+
+RestoredUnit& UnitReplay::At(const UnitId& unit, std::uint32_t chunks) {
+  const auto [it, is_new] = units_.try_emplace(unit);
+  if (is_new) {
+    it->second.unit = unit;
+    it->second.durable.touched.assign(chunks, Lsn{0});
+    it->second.staged.assign(chunks, Lsn{0});
+  }
+  return it->second;
+}
+
+void UnitReplay::BeginProcess() {
+  ++incarnation_;
+  for (auto& [id, unit] : units_) {
+    UnitDurable& durable = unit.durable;
+    if (durable.epoch == UnitEpoch{0} || durable.frozen != MoveId{0}) continue;
+    durable.lsn = NextProcess(durable.lsn);
+    durable.touched.assign(durable.touched.size(), durable.lsn);
+  }
+}
+
+void UnitReplay::Adopt(const UnitId& id, std::uint32_t chunks, UnitEpoch epoch,
+                       UnitWindows windows) {
+  UnitDurable& durable = At(id, chunks).durable;
+  durable = FreshUnit(chunks, FirstLsnOf(incarnation_));
+  durable.epoch = epoch;
+  durable.windows = std::move(windows);
+}
+
+absl::Status UnitReplay::Apply(const UnitId& id, SessionId session, UpdateSeq seq,
+                               UpdateSeq first_incomplete) {
+  const auto it = units_.find(id);
+  if (it == units_.end()) return Misplaced(id, "an update of a unit that was not adopted");
+  UnitWindows& windows = it->second.durable.windows;
+  if (windows.Classify(session, seq, first_incomplete) != UnitWindows::Verdict::kNew) {
+    return Misplaced(id, "an update that was applied before, or is too new");
+  }
+  windows.Record(session, seq, first_incomplete);
+  return absl::OkStatus();
+}
+
+bool UnitReplay::Reserve(const UnitId& id, std::uint32_t chunks, std::uint32_t device,
+                         const RowRun& run) {
+  RestoredUnit& unit = At(id, chunks);
+  unit.device = device;
+  unit.run = run;
+  return std::exchange(unit.has_memory, true) && !unit.durable.import.has_value();
+}
+
+absl::Status UnitReplay::Stage(const UnitId& id, const Chunk& chunk) {
+  const auto it = units_.find(id);
+  const bool is_expected = it != units_.end() &&
+                           IsImporting(it->second, chunk.move, /*sealed=*/false) &&
+                           chunk.chunk < it->second.staged.size();
+  if (!is_expected) return Misplaced(id, "a chunk without an open import");
+  it->second.staged[chunk.chunk] = chunk.version;
+  return absl::OkStatus();
+}
+
+absl::Status UnitReplay::Control(const UnitId& id, const LogRecord& record) {
+  const auto it = units_.find(id);
+  if (it == units_.end()) return Misplaced(id, "a record of a unit without a beginning");
+  RestoredUnit& unit = it->second;
+  EMBLA_RETURN_IF_ERROR(std::visit(RecordCheck(unit), record));
+  Replay(record, unit.durable);
+  const bool begins = std::holds_alternative<ImportRecord>(record);
+  const bool ends =
+      std::holds_alternative<OwnRecord>(record) || std::holds_alternative<DiscardRecord>(record);
+  if (begins || ends) unit.staged.assign(unit.staged.size(), Lsn{0});
+  if (ends) unit.has_memory = false;
+  return absl::OkStatus();
+}
+
+void UnitReplay::DropTable(TableId table) {
+  std::erase_if(units_, [table](const auto& entry) { return entry.first.table == table; });
+}
+
+bool UnitReplay::Owns(const UnitId& id) const {
+  const auto it = units_.find(id);
+  return it != units_.end() && it->second.durable.epoch != UnitEpoch{0};
+}
+
+std::vector<RestoredUnit> UnitReplay::Take() && {
+  std::vector<RestoredUnit> units;
+  units.reserve(units_.size());
+  for (auto& [id, unit] : units_) units.push_back(std::move(unit));
+  units_.clear();
+  return units;
+}
+
+}  // namespace embla

@@ -1,0 +1,65 @@
+// Reads the records of a MoveLog back: what the node knew of each of its units when it died.
+//
+// Whoever replays a log calls one method per record, in their order, and does with the tables what
+// the record stands for:
+//
+//   record                 tables (UnitHost)                 UnitReplay
+//   a process begins       -                                 BeginProcess
+//   an update              its rows, as they were decided    Apply, per unit that applied it
+//   Adopted                -                                 Adopt
+//   Reserved               Discard if told to, then Reserve  Reserve
+//   Chunk                  Stage                             Stage
+//   Own, Trim, Discard     Install, Trim, Discard            Control
+//   other control records  -                                 Control
+//   a table is dropped     its rows go                       DropTable
+//
+// Lsns. The source of a move may have sent chunk versions whose updates died with its process,
+// unacknowledged. A unit that takes updates begins each process at an lsn above all that earlier
+// ones gave out, with every chunk touched there, so nothing that was sent before counts as held. A
+// frozen unit keeps its numbers: its FREEZE record was synced, and every update up to the cut with
+// it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/unit_state.h"
+#include "server/migration/unit_windows.h"
+#include "server/mover/restored_unit.h"
+
+namespace embla {
+
+// Errors, all DataLoss: the record cannot follow those before it.
+// Thread safety: none.
+class UnitReplay {
+ public:
+  // A process opened the log. Also called for the one that replays, at the end.
+  void BeginProcess();
+  std::uint64_t incarnation() const { return incarnation_; }
+
+  // `windows` are those of the table's rest at this point; `chunks` are the unit's.
+  void Adopt(const UnitId& unit, std::uint32_t chunks, UnitEpoch epoch, UnitWindows windows);
+  absl::Status Apply(const UnitId& unit, SessionId session, UpdateSeq seq,
+                     UpdateSeq first_incomplete);
+  // True: the host still has memory that was given back without a record; Discard comes first.
+  bool Reserve(const UnitId& unit, std::uint32_t chunks, std::uint32_t device, const RowRun& run);
+  absl::Status Stage(const UnitId& unit, const Chunk& chunk);
+  absl::Status Control(const UnitId& unit, const LogRecord& record);
+  void DropTable(TableId table);
+
+  // Whether the unit goes by windows of its own. Of a unit that is not here: no.
+  bool Owns(const UnitId& unit) const;
+
+  std::vector<RestoredUnit> Take() &&;
+
+ private:
+  RestoredUnit& At(const UnitId& unit, std::uint32_t chunks);
+
+  std::uint64_t incarnation_ = 0;
+  std::map<UnitId, RestoredUnit> units_;
+};
+
+}  // namespace embla
