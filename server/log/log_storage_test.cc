@@ -3,12 +3,8 @@
 #include "server/log/log_storage.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +12,8 @@
 #include <vector>
 
 #include "core/base/failpoint.h"
+#include "core/base/testing/file_failures.h"
+#include "core/base/testing/temp_directory.h"
 #include "gtest/gtest.h"
 #include "server/log/node_log.h"
 #include "server/log/testing/log_model.h"
@@ -23,24 +21,12 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::DieAtEveryFileOperation;
+using ::embla::testing::FailEveryFileOperation;
+using ::embla::testing::TempDirectory;
+
 constexpr const char* kPoints[] = {"file.open",   "file.write", "file.sync", "file.dir_sync",
                                    "log.reserve", "log.rename", "log.remove"};
-
-// A directory of its own, removed at the end. In memory where that is possible: a killed process
-// loses nothing there either, and every sync is free.
-class Directory {
- public:
-  Directory() {
-    const bool has_memory = ::access("/dev/shm", W_OK) == 0;
-    std::string pattern = (has_memory ? "/dev/shm/" : testing::TempDir()) + "log_XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 NodeLogOptions SmallSegments() {
   NodeLogOptions options;
@@ -85,9 +71,9 @@ void RunScript(const std::string& directory, const std::function<void(int)>& ack
 }
 
 // The newest acknowledged record is there, and all between the first and the last that are.
-void ExpectRecovered(const Directory& directory, int acked) {
+void ExpectRecovered(const std::string& directory, int acked) {
   OpenLog open;
-  const absl::Status status = OpenIn(directory.path(), &open);
+  const absl::Status status = OpenIn(directory, &open);
   ASSERT_TRUE(status.ok()) << status;
   const std::vector<int>& numbers = open.numbers;
   if (acked > 0) {
@@ -103,22 +89,13 @@ void ExpectRecovered(const Directory& directory, int acked) {
   EXPECT_TRUE(open.log->WriteControl(1, "0").ok());
 }
 
-std::uint64_t UsesInScript(const char* point) {
-  const Directory directory;
-  SetFailpoint(point, FailpointAction::kError, 1'000'000);
-  RunScript(directory.path(), [](int) {});
-  const std::uint64_t uses = FailpointUses(point);
-  ClearFailpoints();
-  return uses;
-}
-
-class DirectoryLog : public testing::Test {
+class DirectoryLog : public ::testing::Test {
  protected:
   void TearDown() override { ClearFailpoints(); }
 };
 
 TEST_F(DirectoryLog, ASecondOpenerIsRefused) {
-  const Directory directory;
+  const TempDirectory directory;
   const auto first = DirectoryLogStorage::Open(directory.path());
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(DirectoryLogStorage::Open(directory.path()).status().code(),
@@ -126,53 +103,16 @@ TEST_F(DirectoryLog, ASecondOpenerIsRefused) {
 }
 
 TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenAnyFileOperationFails) {
-  for (const char* const point : kPoints) {
-    const std::uint64_t uses = UsesInScript(point);
-    ASSERT_GT(uses, 0u) << point;
-    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
-      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
-      const Directory directory;
-      int acked = 0;
-      SetFailpoint(point, FailpointAction::kError, hit);
-      RunScript(directory.path(), [&](int i) { acked = i; });
-      ClearFailpoints();
-      ExpectRecovered(directory, acked);
-    }
-  }
+  FailEveryFileOperation(kPoints, RunScript, ExpectRecovered);
 }
 
 TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenTheProcessDiesAtAnyFileOperation) {
-  for (const char* const point : kPoints) {
-    const std::uint64_t uses = UsesInScript(point);
-    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
-      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
-      const Directory directory;
-      int pipe_ends[2];
-      ASSERT_EQ(::pipe(pipe_ends), 0);
-      const pid_t child = ::fork();
-      if (child == 0) {
-        SetFailpoint(point, FailpointAction::kCrash, hit);
-        RunScript(directory.path(), [&](int i) {
-          const auto byte = static_cast<char>(i);
-          if (::write(pipe_ends[1], &byte, 1) != 1) std::_Exit(2);
-        });
-        std::_Exit(0);
-      }
-      ::close(pipe_ends[1]);
-      int acked = 0;
-      for (char byte = 0; ::read(pipe_ends[0], &byte, 1) == 1;) acked = byte;
-      ::close(pipe_ends[0]);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_EQ(WEXITSTATUS(status), 86) << "the child did not crash";
-      ExpectRecovered(directory, acked);
-    }
-  }
+  DieAtEveryFileOperation(kPoints, RunScript, ExpectRecovered);
 }
 
 // A file size limit stands for a full disk: no segment finds room.
 TEST_F(DirectoryLog, AFullDiskRefusesUpdatesAndHeals) {
-  const Directory directory;
+  const TempDirectory directory;
   OpenLog open;
   ASSERT_TRUE(OpenIn(directory.path(), &open).ok());
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -200,7 +140,7 @@ TEST_F(DirectoryLog, AFullDiskRefusesUpdatesAndHeals) {
 TEST_F(DirectoryLog, ThreadsAppendAtEveryLevelAndNothingIsMissingOrOutOfOrder) {
   constexpr int kThreads = 4;
   constexpr int kRecords = 300;
-  const Directory directory;
+  const TempDirectory directory;
   NodeLogOptions options;
   options.segment_bytes_max = 16384;
   options.sync_delay = absl::ZeroDuration();

@@ -1,8 +1,6 @@
 #include "server/state_store/file_state_store.h"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +12,8 @@
 #include <vector>
 
 #include "core/base/failpoint.h"
+#include "core/base/testing/file_failures.h"
+#include "core/base/testing/temp_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/state_store/state_store_conformance.h"
@@ -21,36 +21,35 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::DieAtEveryFileOperation;
+using ::embla::testing::FailEveryFileOperation;
+using ::embla::testing::TempDirectory;
+using ::testing::HasSubstr;
 using Content = std::map<std::string, std::string>;
 
 constexpr const char* kPoints[] = {"file.open",     "file.write",  "file.sync",
                                    "file.truncate", "file.rename", "file.dir_sync"};
 
-// A directory of its own, removed at the end. In memory where that is possible: a killed process
-// loses nothing there either, and every sync is free.
 class Directory {
  public:
-  Directory() {
-    const bool has_memory = ::access("/dev/shm", W_OK) == 0;
-    std::string pattern = (has_memory ? "/dev/shm/" : testing::TempDir()) + "state_XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
-  std::string log() const { return path_ + "/log"; }
-  std::string snapshot() const { return path_ + "/snapshot"; }
+  const std::string& path() const { return directory_.path(); }
+  std::string log() const { return path() + "/log"; }
+  std::string snapshot() const { return path() + "/snapshot"; }
 
  private:
-  std::string path_;
+  const TempDirectory directory_;
 };
+
+std::unique_ptr<FileStateStore> OpenOrDie(const std::string& directory,
+                                          const FileStateStoreOptions& options = {}) {
+  auto store = FileStateStore::Open(directory, options);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? *std::move(store) : nullptr;
+}
 
 std::unique_ptr<FileStateStore> OpenOrDie(const Directory& directory,
                                           const FileStateStoreOptions& options = {}) {
-  auto store = FileStateStore::Open(directory.path(), options);
-  EXPECT_TRUE(store.ok()) << store.status();
-  return store.ok() ? *std::move(store) : nullptr;
+  return OpenOrDie(directory.path(), options);
 }
 
 void Overwrite(const std::string& path, const std::string& content) {
@@ -73,10 +72,10 @@ class FileHarness {
 };
 
 // One that hardly ever compacts, and one that does so at nearly every commit.
-using Harnesses = testing::Types<FileHarness<1 << 22>, FileHarness<100>>;
+using Harnesses = ::testing::Types<FileHarness<1 << 22>, FileHarness<100>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(File, StateStoreConformance, Harnesses);
 
-class FileStateStoreTest : public testing::Test {
+class FileStateStoreTest : public ::testing::Test {
  protected:
   void TearDown() override { ClearFailpoints(); }
   Directory directory_;
@@ -197,7 +196,7 @@ void RunScript(const std::string& directory, const std::function<void(int)>& ack
 
 // After the script ended in `directory` by a failure: nothing acknowledged is gone, at most the
 // commit in flight is there too, and the store works.
-void ExpectRecovered(const Directory& directory, int acked) {
+void ExpectRecovered(const std::string& directory, int acked) {
   const auto store = OpenOrDie(directory, kCompactOften);
   ASSERT_NE(store, nullptr);
   const auto entry = store->Get("n");
@@ -207,58 +206,12 @@ void ExpectRecovered(const Directory& directory, int acked) {
   CommitOne(*store, PutOf("n", std::to_string(found)));
 }
 
-std::uint64_t UsesInScript(const char* point) {
-  const Directory directory;
-  SetFailpoint(point, FailpointAction::kError, 1'000'000);
-  RunScript(directory.path(), [](int) {});
-  const std::uint64_t uses = FailpointUses(point);
-  ClearFailpoints();
-  return uses;
-}
-
 TEST_F(FileStateStoreTest, NoAcknowledgedCommitIsLostWhenAnyFileOperationFails) {
-  for (const char* const point : kPoints) {
-    const std::uint64_t uses = UsesInScript(point);
-    ASSERT_GT(uses, 0u) << point;
-    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
-      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
-      const Directory directory;
-      int acked = 0;
-      SetFailpoint(point, FailpointAction::kError, hit);
-      RunScript(directory.path(), [&](int i) { acked = i; });
-      ClearFailpoints();
-      ExpectRecovered(directory, acked);
-    }
-  }
+  FailEveryFileOperation(kPoints, RunScript, ExpectRecovered);
 }
 
 TEST_F(FileStateStoreTest, NoAcknowledgedCommitIsLostWhenTheProcessDiesAtAnyFileOperation) {
-  for (const char* const point : kPoints) {
-    const std::uint64_t uses = UsesInScript(point);
-    for (std::uint64_t hit = 1; hit <= uses; ++hit) {
-      SCOPED_TRACE(testing::Message() << point << " at use " << hit);
-      const Directory directory;
-      int pipe_ends[2];
-      ASSERT_EQ(::pipe(pipe_ends), 0);
-      const pid_t child = ::fork();
-      if (child == 0) {
-        SetFailpoint(point, FailpointAction::kCrash, hit);
-        RunScript(directory.path(), [&](int i) {
-          const auto byte = static_cast<char>(i);
-          if (::write(pipe_ends[1], &byte, 1) != 1) std::_Exit(2);
-        });
-        std::_Exit(0);
-      }
-      ::close(pipe_ends[1]);
-      int acked = 0;
-      for (char byte = 0; ::read(pipe_ends[0], &byte, 1) == 1;) acked = byte;
-      ::close(pipe_ends[0]);
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_EQ(WEXITSTATUS(status), 86) << "the child did not crash";
-      ExpectRecovered(directory, acked);
-    }
-  }
+  DieAtEveryFileOperation(kPoints, RunScript, ExpectRecovered);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::vector<StateWrite> Writes(int i) {
   return {{"plan/head", "{\"version\":" + std::to_string(i) + "}"}, {"gone", std::nullopt}};

@@ -38,7 +38,7 @@ inline std::map<std::string, std::string> ContentOf(const StateStore& store) {
 }
 
 template <typename Harness>
-class StateStoreConformance : public testing::Test {
+class StateStoreConformance : public ::testing::Test {
  protected:
   StateStore& store() { return harness_.store(); }
   void Reopen() { harness_.Reopen(); }
@@ -54,7 +54,7 @@ TYPED_TEST_P(StateStoreConformance, StartsEmpty) {
   EXPECT_TRUE(this->store().List("")->empty());
   const absl::Status missing = this->store().Get("a").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(missing.message()), testing::HasSubstr("a"));
+  EXPECT_THAT(std::string(missing.message()), ::testing::HasSubstr("a"));
 }
 
 TYPED_TEST_P(StateStoreConformance, EntriesCarryTheRevisionThatLastWroteThem) {
@@ -122,7 +122,7 @@ TYPED_TEST_P(StateStoreConformance, ListsByPrefixInTheOrderOfKeys) {
   std::vector<std::string> keys;
   const std::vector<StateEntry> entries = *store.List("t/");
   for (const StateEntry& entry : entries) keys.push_back(entry.key);
-  EXPECT_THAT(keys, testing::ElementsAre("t/", "t/10", "t/2", "t/\xff"));
+  EXPECT_THAT(keys, ::testing::ElementsAre("t/", "t/10", "t/2", "t/\xff"));
 }
 
 TYPED_TEST_P(StateStoreConformance, RefusesCommitsOutsideTheLimits) {
@@ -170,7 +170,7 @@ TYPED_TEST_P(StateStoreConformance, WatchIsWokenByACommitOfAnotherThread) {
 // The model: a map with revisions. Commits are random, half of them with compares that may fail.
 TYPED_TEST_P(StateStoreConformance, BehavesLikeAMapOverRandomCommitsAndRestarts) {
   const unsigned seed = 20'240'517;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   std::map<std::string, StateEntry> model;
   std::uint64_t revision = 0;

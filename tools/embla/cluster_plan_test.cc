@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string>
 
+#include "client/include/embla/testing/unimplemented_client.h"
 #include "core/plan/plan_json.h"
 #include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement_json.h"
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 // A coordinator of a few lines: `nodes` nodes of two devices, all of them live but one if asked.
-class FakeCluster final : public client::Admin {
+class FakeCluster final : public client::testing::UnimplementedAdmin {
  public:
   explicit FakeCluster(std::uint32_t nodes) {
     for (std::uint32_t n = 0; n < nodes; ++n) {
@@ -64,28 +65,10 @@ class FakeCluster final : public client::Admin {
     if (const auto it = solved_.find(KeyOf(inputs)); it != solved_.end()) return it->second;
     return absl::NotFoundError("none");
   }
-  absl::StatusOr<client::Job> StartJob(const client::JobRequest&) override { return Unused(); }
-  absl::StatusOr<std::vector<client::Job>> ListJobs() override { return Unused(); }
-  absl::StatusOr<client::Job> GetJob(std::uint64_t) override { return Unused(); }
-  absl::StatusOr<client::Job> ControlJob(std::uint64_t, client::JobControl) override {
-    return Unused();
-  }
-  absl::StatusOr<client::ClusterStatus> GetClusterStatus() override { return Unused(); }
-  absl::StatusOr<std::uint64_t> DropTable(const std::string&) override { return Unused(); }
-  absl::StatusOr<client::TableChange> SetTable(const std::string&,
-                                               const std::map<std::string, std::string>&) override {
-    return Unused();
-  }
-  absl::StatusOr<client::TableChange> PlanTable(const std::string&, const std::string&,
-                                                const client::StatedTopology&) override {
-    return Unused();
-  }
-
   const std::vector<TablePlan>& tables() const { return tables_; }
   std::size_t solved() const { return solved_.size(); }
 
  private:
-  static absl::Status Unused() { return absl::InternalError("not asked here"); }
   static std::string KeyOf(const client::PlanInputs& inputs) {
     return inputs.tables + inputs.topology + inputs.rules + inputs.options;
   }

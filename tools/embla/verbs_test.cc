@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/include/embla/testing/unimplemented_client.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/table_options.h"
@@ -30,7 +31,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Two nodes of two devices; keeps its tables in a vector.
-class FakeAdmin final : public client::Admin {
+class FakeAdmin final : public client::testing::UnimplementedAdmin {
  public:
   FakeAdmin() {
     for (std::uint32_t n = 0; n < 2; ++n) {
@@ -280,7 +281,7 @@ TEST_F(VerbsTest, PlanTableOfflineChecksTheStatedNodes) {
 }
 
 // Row i of table "clicks" is i, i + 0.1.
-class FakeClient final : public client::Client {
+class FakeClient final : public client::testing::UnimplementedClient {
  public:
   absl::Status Lookup(std::span<const client::FeatureLookup> features,
                       const client::CallOptions&) override {
@@ -305,36 +306,12 @@ class FakeClient final : public client::Client {
     return {{.name = "clicks", .rows = 10, .dim = 2, .dtype = {}, .sharding = {}, .optimizer = {}}};
   }
 
-  void LookupAsync(std::vector<client::FeatureLookup>, const client::CallOptions&,
-                   client::DoneCallback) override {}
-  absl::Status Update(std::span<const client::FeatureGradient>,
-                      const client::CallOptions&) override {
-    return absl::OkStatus();
-  }
-  void UpdateAsync(std::vector<client::FeatureGradient>, const client::CallOptions&,
-                   client::DoneCallback) override {}
-  absl::Status ReadRows(std::string_view, std::span<const std::int64_t>,
-                        std::span<float>) override {
-    return absl::OkStatus();
-  }
-  absl::Status ReadState(std::string_view, std::span<const std::int64_t>,
-                         std::span<float>) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override { return 0; }
-  absl::Status ExportTable(std::string_view, const std::string&) override {
-    return absl::OkStatus();
-  }
   absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>& names,
                                                             const client::CallOptions&) override {
     std::vector<client::TableSyncReport> reports;
     for (const std::string& name : names) reports.push_back({name, 2, 0.5, 0.25});
     return reports;
   }
-  absl::Status RefreshPlan() override { return absl::OkStatus(); }
-  std::uint64_t plan_version() const override { return 1; }
-  std::uint64_t session() const override { return 1; }
-  std::string MetricsText() const override { return ""; }
 };
 
 TEST_F(VerbsTest, LookupShowsRows) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "client/include/embla/testing/unimplemented_client.h"
 #include "core/base/mutex.h"
 
 namespace embla::load {
@@ -13,7 +14,7 @@ namespace {
 
 // Answers on a thread of its own, in the order of the calls, and remembers how many calls were
 // waiting at once.
-class SlowClient final : public client::Client {
+class SlowClient final : public client::testing::UnimplementedClient {
  public:
   SlowClient() : thread_([this] { Answer(); }) {}
   ~SlowClient() override {
@@ -52,31 +53,6 @@ class SlowClient final : public client::Client {
     Push({{}, std::move(done)});
     ++updates_;
   }
-  absl::Status ReadRows(std::string_view, std::span<const std::int64_t>,
-                        std::span<float>) override {
-    return absl::OkStatus();
-  }
-  absl::Status ReadState(std::string_view, std::span<const std::int64_t>,
-                         std::span<float>) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override { return 0; }
-  absl::Status ExportTable(std::string_view, const std::string&) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<client::IdExplanation> ExplainId(std::string_view, std::int64_t) override {
-    return absl::UnimplementedError("not faked");
-  }
-  std::vector<client::TableInfo> Tables() override { return {}; }
-  absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>&,
-                                                            const client::CallOptions&) override {
-    return std::vector<client::TableSyncReport>();
-  }
-  absl::Status RefreshPlan() override { return absl::OkStatus(); }
-  std::uint64_t plan_version() const override { return 1; }
-  std::uint64_t session() const override { return 1; }
-  std::string MetricsText() const override { return ""; }
-
   void FailFrom(int answer, absl::Status status) {
     MutexLock lock(mu_);
     fail_from_ = answer;

@@ -14,8 +14,6 @@ namespace {
 
 constexpr float kEpsilon = 1e-8f;
 
-absl::Status NotFaked() { return absl::UnimplementedError("the fake service has no such call"); }
-
 // One optimizer step of a row.
 void Step(FakeService::Table& table, std::int64_t row, std::span<const float> gradient) {
   const std::size_t dim = table.info.dim;
@@ -195,61 +193,10 @@ absl::Status FakeClient::ReadRows(std::string_view table, std::span<const std::i
   return service_.Lookup({&feature, 1});
 }
 
-absl::Status FakeClient::ReadState(std::string_view, std::span<const std::int64_t>,
-                                   std::span<float>) {
-  return NotFaked();
-}
-
-absl::StatusOr<std::size_t> FakeClient::StateFloatsPerRow(std::string_view) { return NotFaked(); }
-
-absl::Status FakeClient::ExportTable(std::string_view, const std::string&) { return NotFaked(); }
-
-absl::StatusOr<client::ClusterStatus> FakeAdmin::GetClusterStatus() { return NotFaked(); }
-
-absl::StatusOr<std::vector<client::NodeStatus>> FakeAdmin::ListNodes() { return NotFaked(); }
-
 absl::StatusOr<client::TableChange> FakeAdmin::CreateTable(const std::string& table_json,
                                                            const std::string& placement_json) {
   EMBLA_RETURN_IF_ERROR(service_.CreateTable(table_json, placement_json));
   return client::TableChange{};
-}
-
-absl::StatusOr<std::uint64_t> FakeAdmin::DropTable(const std::string&) { return NotFaked(); }
-
-absl::StatusOr<client::TableChange> FakeAdmin::SetTable(const std::string&,
-                                                        const std::map<std::string, std::string>&) {
-  return NotFaked();
-}
-
-absl::StatusOr<client::TableChange> FakeAdmin::PlanTable(const std::string&, const std::string&,
-                                                         const client::StatedTopology&) {
-  return NotFaked();
-}
-
-absl::StatusOr<std::string> FakeAdmin::GetPlanJson() { return NotFaked(); }
-
-absl::StatusOr<std::vector<client::PlanChange>> FakeAdmin::GetPlanHistory(std::uint32_t) {
-  return NotFaked();
-}
-
-absl::StatusOr<std::string> FakeAdmin::GetPlanJsonAt(std::uint64_t) { return NotFaked(); }
-
-absl::StatusOr<client::Job> FakeAdmin::StartJob(const client::JobRequest&) { return NotFaked(); }
-
-absl::StatusOr<std::vector<client::Job>> FakeAdmin::ListJobs() { return NotFaked(); }
-
-absl::StatusOr<client::Job> FakeAdmin::GetJob(std::uint64_t) { return NotFaked(); }
-
-absl::StatusOr<client::Job> FakeAdmin::ControlJob(std::uint64_t, client::JobControl) {
-  return NotFaked();
-}
-
-absl::Status FakeAdmin::PutSolvedPlan(const client::PlanInputs&, const std::string&) {
-  return NotFaked();
-}
-
-absl::StatusOr<std::string> FakeAdmin::FindSolvedPlan(const client::PlanInputs&) {
-  return NotFaked();
 }
 
 }  // namespace embla::train::testing

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "client/include/embla/admin.h"
-#include "client/include/embla/client.h"
+#include "client/include/embla/testing/unimplemented_client.h"
 #include "core/base/mutex.h"
 
 namespace embla::train::testing {
@@ -63,7 +62,7 @@ class FakeService {
 };
 
 // `service` is not owned and outlives this object. Calls are done when they return.
-class FakeClient final : public client::Client {
+class FakeClient final : public client::testing::UnimplementedClient {
  public:
   explicit FakeClient(FakeService& service) : service_(service) {}
 
@@ -77,53 +76,24 @@ class FakeClient final : public client::Client {
                    const client::CallOptions& options, client::DoneCallback done) override;
   absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
                         std::span<float> rows_out) override;
-  absl::Status ReadState(std::string_view, std::span<const std::int64_t>,
-                         std::span<float>) override;
-  absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override;
-  absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
   std::vector<client::TableInfo> Tables() override { return service_.Tables(); }
   absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                             const client::CallOptions&) override {
     service_.NoteSync(tables);
     return std::vector<client::TableSyncReport>();
   }
-  absl::StatusOr<client::IdExplanation> ExplainId(std::string_view, std::int64_t) override {
-    return absl::UnimplementedError("not faked");
-  }
-  absl::Status RefreshPlan() override { return absl::OkStatus(); }
-  std::uint64_t plan_version() const override { return 1; }
-  std::uint64_t session() const override { return 1; }
-  std::string MetricsText() const override { return ""; }
 
  private:
   FakeService& service_;
 };
 
 // `service` is not owned and outlives this object.
-class FakeAdmin final : public client::Admin {
+class FakeAdmin final : public client::testing::UnimplementedAdmin {
  public:
   explicit FakeAdmin(FakeService& service) : service_(service) {}
 
-  absl::StatusOr<client::ClusterStatus> GetClusterStatus() override;
-  absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override;
   absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
                                                   const std::string& placement_json) override;
-  absl::StatusOr<std::uint64_t> DropTable(const std::string& name) override;
-  absl::StatusOr<client::TableChange> SetTable(
-      const std::string& name, const std::map<std::string, std::string>& values) override;
-  absl::StatusOr<client::TableChange> PlanTable(const std::string& table_json,
-                                                const std::string& placement_json,
-                                                const client::StatedTopology& topology) override;
-  absl::StatusOr<std::string> GetPlanJson() override;
-  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t limit) override;
-  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override;
-  absl::StatusOr<client::Job> StartJob(const client::JobRequest& request) override;
-  absl::StatusOr<std::vector<client::Job>> ListJobs() override;
-  absl::StatusOr<client::Job> GetJob(std::uint64_t id) override;
-  absl::StatusOr<client::Job> ControlJob(std::uint64_t id, client::JobControl control) override;
-  absl::Status PutSolvedPlan(const client::PlanInputs& inputs,
-                             const std::string& plan_json) override;
-  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override;
 
  private:
   FakeService& service_;
