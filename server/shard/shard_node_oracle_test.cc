@@ -18,6 +18,7 @@
 #include "kernels/combine.h"
 #include "kernels/convert.h"
 #include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/random_table.h"
 #include "server/shard/testing/table_model.h"
 #include "server/table/element.h"
 
@@ -44,7 +45,7 @@ struct NodeBlock {
 
 class Oracle {
  public:
-  explicit Oracle(std::uint32_t seed) : random_(seed), cluster_(ClusterOptions(seed)) {}
+  explicit Oracle(std::uint32_t seed) : random_(seed), cluster_(RandomCluster(seed, random_)) {}
 
   void Run() {
     MakeTables();
@@ -59,33 +60,18 @@ class Oracle {
   }
 
  private:
-  LocalCluster::Options ClusterOptions(std::uint32_t seed) {
-    LocalCluster::Options options;
-    options.nodes = 1 + random_() % 3;
-    options.devices_per_node = 1 + random_() % 4;
-    options.threads_per_device = 1 + random_() % 2;
-    options.seed = seed;
-    return options;
-  }
-
   template <typename T>
   T Pick(std::initializer_list<T> values) {
-    return values.begin()[random_() % values.size()];
+    return embla::testing::Pick(random_, values);
   }
 
   TableSpec RandomSpec(std::uint32_t number) {
-    TableSpec spec;
+    TableSpec spec = embla::testing::RandomNumerics(random_);
     spec.id = TableId{number + 1};
     spec.name = "t" + std::to_string(number);
     spec.rows = Pick({1, 7, 64, 300});
     spec.dim = Pick({1u, 4u, 8u, 12u, 20u, 33u});
-    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
-    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
     spec.bounds = Pick({BoundsMode::kError, BoundsMode::kIgnore});
-    spec.seed = random_();
-    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
-    spec.optimizer.learning_rate = 0.05f;
     spec.optimizer.gradient_clip = Pick({0.0f, 0.5f});
     if (random_() % 2 == 0) {
       spec.optimizer.weight_decay = 0.01f;

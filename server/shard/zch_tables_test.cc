@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/random_table.h"
 #include "server/shard/testing/table_model.h"
 #include "server/shard/testing/unit_moves.h"
 #include "server/zch/slot_map_model_test_support.h"
@@ -123,7 +124,7 @@ class ZchModel {
 class ZchOracle {
  public:
   ZchOracle(std::uint32_t seed, Coverage& coverage)
-      : random_(seed), cluster_(ClusterOptions(seed)), coverage_(coverage) {}
+      : random_(seed), cluster_(RandomCluster(seed, random_)), coverage_(coverage) {}
 
   void Run() {
     const TableSpec spec = RandomSpec();
@@ -146,31 +147,16 @@ class ZchOracle {
   }
 
  private:
-  LocalCluster::Options ClusterOptions(std::uint32_t seed) {
-    LocalCluster::Options options;
-    options.nodes = 1 + random_() % 3;
-    options.devices_per_node = devices_ = 1 + random_() % 4;
-    options.threads_per_device = 1 + random_() % 2;
-    options.seed = seed;
-    return options;
-  }
-
   template <typename T>
   T Pick(std::initializer_list<T> values) {
-    return values.begin()[random_() % values.size()];
+    return embla::testing::Pick(random_, values);
   }
 
   TableSpec RandomSpec() {
-    TableSpec spec;
+    TableSpec spec = embla::testing::RandomNumerics(random_);
     spec.id = TableId{1};
     spec.name = "users";
     spec.dim = Pick({1u, 4u, 12u, 33u});
-    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
-    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
-    spec.seed = random_();
-    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
-    spec.optimizer.learning_rate = 0.05f;
     ZchSpec zch;
     zch.buckets = Pick({1u, 3u, 6u});
     zch.policy =
@@ -209,7 +195,8 @@ class ZchOracle {
     for (std::size_t unit = 0; unit < moves_->units().size(); ++unit) {
       const NodeId target{1 + static_cast<std::uint32_t>(random_() % nodes)};
       if (random_() % 3 != 0 || target == moves_->OwnerOf(unit)) continue;
-      const auto device = static_cast<std::uint32_t>(random_() % devices_);
+      const auto device =
+          static_cast<std::uint32_t>(random_() % cluster_.specs().front().devices.size());
       const absl::Status moved = random_() % 4 == 0 ? moves_->MoveInVain(unit, target, device)
                                                     : moves_->Move(unit, target, device);
       ASSERT_TRUE(moved.ok()) << moved;
@@ -438,7 +425,6 @@ class ZchOracle {
 
   std::mt19937 random_;
   std::uniform_real_distribution<float> uniform_{-1.0f, 1.0f};
-  std::uint32_t devices_ = 1;  // Before cluster_, whose options set it.
   LocalCluster cluster_;
   std::unique_ptr<UnitMoves> moves_;
   std::unique_ptr<ZchModel> model_;

@@ -12,31 +12,13 @@ Layout::Layout(const OptionSet& options, const Machine& machine)
       machine_(machine),
       option_(options.tables(), kUnplaced),
       targets_(options.tables()),
-      work_(machine.devices()),
-      bytes_(machine.devices()),
-      network_(machine.hosts()),
-      host_bytes_(machine.hosts()),
+      loads_(machine),
       items_(machine.devices()),
       host_items_(machine.hosts()) {}
 
-void Layout::AddShard(const Option& option, std::uint32_t device, int sign) {
-  const std::uint32_t host = machine_.host_of[device];
-  work_[device] += sign * option.work;
-  bytes_[device] += sign * option.bytes[0];
-  network_[host] += sign * option.host_work;
-  host_bytes_[host][1] += sign * option.bytes[1];
-  host_bytes_[host][2] += sign * option.bytes[2];
-}
-
-void Layout::AddRow(const Option& option, std::uint32_t host, int sign) {
-  for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
-    AddShard(option, d, sign);
-  }
-}
-
 void Layout::AddEverywhere(const Option& option, const DeviceSet& set, int sign) {
   if (!set.HasAll()) {
-    for (const std::uint32_t d : set.devices) AddShard(option, d, sign);
+    for (const std::uint32_t d : set.devices) loads_.AddShard(option, d, sign);
     return;
   }
   base_work_ += sign * option.work;
@@ -49,9 +31,9 @@ void Layout::AddTarget(std::uint32_t table, std::uint32_t shard, int sign) {
   const std::uint32_t target = targets_[table][shard];
   const bool row = PlacementOf(used.shape) == Placement::kHosts;
   if (row) {
-    AddRow(used, target, sign);
+    loads_.AddRow(used, target, sign);
   } else {
-    AddShard(used, target, sign);
+    loads_.AddShard(used, target, sign);
   }
   std::vector<Item>& items = row ? host_items_[target] : items_[target];
   const Item item{table, shard};

@@ -8,6 +8,7 @@
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/solution.h"
 #include "core/planner/solver/options.h"
+#include "core/planner/solver/placed_loads.h"
 
 namespace embla::planner {
 
@@ -39,14 +40,14 @@ class Layout {
   }
   const Targets& targets(std::uint32_t table) const { return targets_[table]; }
 
-  Ticks work(std::uint32_t device) const { return base_work_ + work_[device]; }
+  Ticks work(std::uint32_t device) const { return base_work_ + loads_.work[device]; }
   Ticks load(std::uint32_t device) const { return Slowed(work(device), machine_.slowdown[device]); }
   Ticks network(std::uint32_t host) const {
-    return network_[host] + base_network_ * machine_.devices_of(host);
+    return loads_.network[host] + base_network_ * machine_.devices_of(host);
   }
-  std::int64_t bytes(std::uint32_t device) const { return base_bytes_[0] + bytes_[device]; }
+  std::int64_t bytes(std::uint32_t device) const { return base_bytes_[0] + loads_.bytes[device]; }
   std::int64_t host_bytes(std::uint32_t host, std::size_t tier) const {
-    return host_bytes_[host][tier] + base_bytes_[tier] * machine_.devices_of(host);
+    return loads_.host_bytes[host][tier] + base_bytes_[tier] * machine_.devices_of(host);
   }
   const std::vector<Item>& items(std::uint32_t device) const { return items_[device]; }
   // Tables with a column block on every device of the host.
@@ -80,8 +81,6 @@ class Layout {
   Solution ToSolution() const;
 
  private:
-  void AddShard(const Option& option, std::uint32_t device, int sign);
-  void AddRow(const Option& option, std::uint32_t host, int sign);
   void AddEverywhere(const Option& option, const DeviceSet& set, int sign);
   void AddTarget(std::uint32_t table, std::uint32_t shard, int sign);
 
@@ -89,13 +88,10 @@ class Layout {
   const Machine& machine_;
   std::vector<std::uint32_t> option_;  // By table, into its options.
   std::vector<Targets> targets_;
-  // Of tables on every device; the vectors below come on top.
+  // Of tables on every device; the loads below come on top.
   Ticks base_work_ = 0, base_network_ = 0;
   TierBytes base_bytes_{};
-  std::vector<Ticks> work_;
-  std::vector<std::int64_t> bytes_;
-  std::vector<Ticks> network_;
-  std::vector<TierBytes> host_bytes_;
+  PlacedLoads loads_;
   std::vector<std::vector<Item>> items_;
   std::vector<std::vector<Item>> host_items_;
 };

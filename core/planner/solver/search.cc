@@ -24,7 +24,7 @@ Ticks WorkWithin(Ticks z, std::int64_t slowdown) {
 }  // namespace
 
 Search::Search(const OptionSet& options, const Machine& machine, const Prices& prices)
-    : options_(options), machine_(machine), prices_(prices) {
+    : options_(options), machine_(machine), prices_(prices), loads_(machine) {
   for (const Option& option : options.all) {
     hosts_matter_ |= option.shape == Shape::kHostRows || option.shape == Shape::kGrid ||
                      (option.shape == Shape::kOneHost && option.shards > 1) ||
@@ -142,7 +142,7 @@ Search::Grain Search::MakeGrain(std::int64_t parts, std::int64_t share) const {
 Int128 Search::GrainRoom(const Grain& grain, Int128 priced_room) const {
   std::int64_t grains = 0;
   for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
-    grains += GrainsIn(grain, work_limit_[d] - work_[d]);
+    grains += GrainsIn(grain, work_limit_[d] - loads_.work[d]);
   }
   return grain.value * grains + priced_room * grain.share;
 }
@@ -174,12 +174,12 @@ Int128 Search::PricedRoom() const {
   Int128 room = 0;
   TierBytes free{};
   for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
-    room += static_cast<Int128>(work_limit_[d] - work_[d]) << kPriceShift;
-    free[0] += machine_.capacity[d] - bytes_[d];
+    room += static_cast<Int128>(work_limit_[d] - loads_.work[d]) << kPriceShift;
+    free[0] += machine_.capacity[d] - loads_.bytes[d];
   }
   for (std::uint32_t h = 0; h < machine_.hosts(); ++h) {
     for (std::size_t r = 1; r < kTiers; ++r) {
-      free[r] += machine_.host_capacity[h][r] - host_bytes_[h][r];
+      free[r] += machine_.host_capacity[h][r] - loads_.host_bytes[h][r];
     }
   }
   for (std::size_t r = 0; r < kTiers; ++r) room += static_cast<Int128>(free[r]) * prices_.byte[r];
@@ -192,10 +192,7 @@ Search::Answer Search::Decide(const Question& question) {
   stop_at_ = operations_ + question.budget;
   detours_left_ = question.detours_max;
   left_out_ = false;
-  work_.assign(machine_.devices(), 0);
-  bytes_.assign(machine_.devices(), 0);
-  network_.assign(machine_.hosts(), 0);
-  host_bytes_.assign(machine_.hosts(), {});
+  loads_.Clear();
   choices_.assign(options_.tables(), {});
   operations_ += static_cast<std::int64_t>(options_.all.size());
   if (!Prepare(question.z)) return Answer::kNone;
@@ -216,14 +213,14 @@ bool Search::HasRoom(std::size_t depth) const {
   Int128 room = 0;
   TierBytes free{};
   for (std::uint32_t d = 0; d < machine_.devices(); ++d) {
-    const Ticks left = work_limit_[d] - work_[d];
+    const Ticks left = work_limit_[d] - loads_.work[d];
     if (left >= rest.smallest_shard) room += left;
-    free[0] += machine_.capacity[d] - bytes_[d];
+    free[0] += machine_.capacity[d] - loads_.bytes[d];
   }
   if (rest.work > room) return false;
   for (std::uint32_t h = 0; h < machine_.hosts(); ++h) {
     for (std::size_t r = 1; r < kTiers; ++r) {
-      free[r] += machine_.host_capacity[h][r] - host_bytes_[h][r];
+      free[r] += machine_.host_capacity[h][r] - loads_.host_bytes[h][r];
     }
   }
   Int128 priced_room = room << kPriceShift;
@@ -271,12 +268,12 @@ Search::Answer Search::TryOption(std::size_t depth, std::uint32_t number) {
   std::size_t placed = 0;
   Answer answer = Answer::kNone;
   while (placed < set.devices.size() && FitsShard(option, set.devices[placed])) {
-    Add(option, set.devices[placed++], +1);
+    loads_.AddShard(option, set.devices[placed++], +1);
   }
   operations_ += static_cast<std::int64_t>(placed);
   if (placed == set.devices.size()) answer = Descend(depth + 1);
   if (answer == Answer::kPlan) return answer;
-  while (placed > 0) Add(option, set.devices[--placed], -1);
+  while (placed > 0) loads_.AddShard(option, set.devices[--placed], -1);
   return answer;
 }
 
@@ -284,7 +281,7 @@ std::vector<std::uint32_t> Search::Ranked(std::uint32_t table) const {
   std::vector<std::uint32_t> ranked = options_.devices_of(table).devices;
   const bool fullest = order_ == Order::kFullestFirst;
   std::stable_sort(ranked.begin(), ranked.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const Ticks x = work_limit_[a] - work_[a], y = work_limit_[b] - work_[b];
+    const Ticks x = work_limit_[a] - loads_.work[a], y = work_limit_[b] - loads_.work[b];
     return fullest ? x < y : x > y;
   });
   return ranked;
@@ -328,12 +325,12 @@ Search::Answer Search::PlaceShards(std::size_t depth, const Option& option, std:
     }
     detours_left_ = first ? detours : detours - 1;
     first = false;
-    Add(option, device, +1);
+    loads_.AddShard(option, device, +1);
     targets.push_back(device);
     const Answer answer = PlaceShards(depth, option, i, ranked);
     if (answer == Answer::kPlan) return answer;
     targets.pop_back();
-    Add(option, device, -1);
+    loads_.AddShard(option, device, -1);
     detours_left_ = detours;
     if (answer == Answer::kUnknown) return answer;
   }
@@ -358,71 +355,59 @@ Search::Answer Search::PlaceRows(std::size_t depth, const Option& option, std::s
                     [&](std::uint32_t other) { return SameHost(other, hosts[i]); })) {
       continue;
     }
-    AddRow(option, hosts[i], +1);
+    loads_.AddRow(option, hosts[i], +1);
     targets.push_back(hosts[i]);
     const Answer answer = PlaceRows(depth, option, i);
     if (answer == Answer::kPlan) return answer;
     targets.pop_back();
-    AddRow(option, hosts[i], -1);
+    loads_.AddRow(option, hosts[i], -1);
     if (answer == Answer::kUnknown) return answer;
   }
   return Answer::kNone;
 }
 
 bool Search::FitsShard(const Option& option, std::uint32_t device) const {
-  if (work_[device] + option.work > work_limit_[device] ||
-      bytes_[device] + option.bytes[0] > machine_.capacity[device]) {
+  if (loads_.work[device] + option.work > work_limit_[device] ||
+      loads_.bytes[device] + option.bytes[0] > machine_.capacity[device]) {
     return false;
   }
   const std::uint32_t host = machine_.host_of[device];
   const TierBytes& capacity = machine_.host_capacity[host];
-  return network_[host] + option.host_work <= z_ &&
-         host_bytes_[host][1] + option.bytes[1] <= capacity[1] &&
-         host_bytes_[host][2] + option.bytes[2] <= capacity[2];
+  return loads_.network[host] + option.host_work <= z_ &&
+         loads_.host_bytes[host][1] + option.bytes[1] <= capacity[1] &&
+         loads_.host_bytes[host][2] + option.bytes[2] <= capacity[2];
 }
 
 bool Search::FitsRow(const Option& option, std::uint32_t host) const {
   const std::int64_t count = option.cut.row_blocks;
-  if (network_[host] + option.host_work * count > z_) return false;
+  if (loads_.network[host] + option.host_work * count > z_) return false;
   for (std::size_t r = 1; r < kTiers; ++r) {
-    if (host_bytes_[host][r] + option.bytes[r] * count > machine_.host_capacity[host][r]) {
+    if (loads_.host_bytes[host][r] + option.bytes[r] * count > machine_.host_capacity[host][r]) {
       return false;
     }
   }
   for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
-    if (work_[d] + option.work > work_limit_[d] ||
-        bytes_[d] + option.bytes[0] > machine_.capacity[d]) {
+    if (loads_.work[d] + option.work > work_limit_[d] ||
+        loads_.bytes[d] + option.bytes[0] > machine_.capacity[d]) {
       return false;
     }
   }
   return true;
 }
 
-void Search::Add(const Option& option, std::uint32_t device, int sign) {
-  const std::uint32_t host = machine_.host_of[device];
-  work_[device] += sign * option.work;
-  bytes_[device] += sign * option.bytes[0];
-  network_[host] += sign * option.host_work;
-  host_bytes_[host][1] += sign * option.bytes[1];
-  host_bytes_[host][2] += sign * option.bytes[2];
-}
-
-void Search::AddRow(const Option& option, std::uint32_t host, int sign) {
-  for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
-    Add(option, d, sign);
-  }
-}
-
 bool Search::SameDevice(std::uint32_t a, std::uint32_t b) const {
-  if (work_[a] != work_[b] || bytes_[a] != bytes_[b] || class_of_[a] != class_of_[b]) return false;
+  if (loads_.work[a] != loads_.work[b] || loads_.bytes[a] != loads_.bytes[b] ||
+      class_of_[a] != class_of_[b])
+    return false;
   return !hosts_matter_ || SameHost(machine_.host_of[a], machine_.host_of[b]);
 }
 
 bool Search::SameHost(std::uint32_t a, std::uint32_t b) const {
   if (a == b) return true;
   const std::uint32_t count = machine_.devices_of(a);
-  if (count != machine_.devices_of(b) || network_[a] != network_[b] ||
-      host_bytes_[a] != host_bytes_[b] || machine_.host_capacity[a] != machine_.host_capacity[b]) {
+  if (count != machine_.devices_of(b) || loads_.network[a] != loads_.network[b] ||
+      loads_.host_bytes[a] != loads_.host_bytes[b] ||
+      machine_.host_capacity[a] != machine_.host_capacity[b]) {
     return false;
   }
   // The same devices, in any order.
@@ -430,8 +415,8 @@ bool Search::SameHost(std::uint32_t a, std::uint32_t b) const {
   absl::InlinedVector<Key, 16> x, y;
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t d = machine_.host_begin[a] + i, e = machine_.host_begin[b] + i;
-    x.emplace_back(work_[d], bytes_[d], class_of_[d]);
-    y.emplace_back(work_[e], bytes_[e], class_of_[e]);
+    x.emplace_back(loads_.work[d], loads_.bytes[d], class_of_[d]);
+    y.emplace_back(loads_.work[e], loads_.bytes[e], class_of_[e]);
   }
   std::sort(x.begin(), x.end());
   std::sort(y.begin(), y.end());

@@ -13,6 +13,7 @@
 
 #include "core/planner/solver/bound.h"
 #include "core/planner/solver/layout.h"
+#include "core/planner/solver/placed_loads.h"
 
 namespace embla::planner {
 
@@ -79,8 +80,6 @@ class Search {
   bool HasRoom(std::size_t depth) const;
   bool FitsShard(const Option& option, std::uint32_t device) const;
   bool FitsRow(const Option& option, std::uint32_t host) const;
-  void Add(const Option& option, std::uint32_t device, int sign);
-  void AddRow(const Option& option, std::uint32_t host, int sign);
   bool SameDevice(std::uint32_t a, std::uint32_t b) const;
   bool SameHost(std::uint32_t a, std::uint32_t b) const;
   bool MayJoin(std::uint32_t table, const Option& option, std::uint32_t device) const;
@@ -105,10 +104,7 @@ class Search {
   std::int64_t stop_at_ = 0;
   int detours_left_ = 0;
   bool left_out_ = false;  // Some choice was skipped for want of detours.
-  std::vector<Ticks> work_;
-  std::vector<std::int64_t> bytes_;
-  std::vector<Ticks> network_;
-  std::vector<TierBytes> host_bytes_;
+  PlacedLoads loads_;
   std::vector<Choice> choices_;  // By table.
   std::int64_t operations_ = 0;
 };
