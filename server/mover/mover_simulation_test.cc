@@ -19,6 +19,7 @@ struct Sums {
   std::uint64_t aborts = 0;
   std::uint64_t acked = 0;
   std::uint64_t refused = 0;
+  std::uint64_t deaths = 0;
 };
 
 Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
@@ -39,10 +40,11 @@ Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
     sums.aborts += simulation.aborts();
     sums.acked += simulation.acked();
     sums.refused += simulation.refused();
+    sums.deaths += simulation.deaths();
   }
   std::cout << "seed=" << kSeed << " seeds=" << seeds << " commits=" << sums.commits
             << " aborts=" << sums.aborts << " acked=" << sums.acked << " refused=" << sums.refused
-            << '\n';
+            << " deaths=" << sums.deaths << '\n';
   return sums;
 }
 
@@ -69,6 +71,16 @@ TEST(MoverSimulation, SurvivesRefusalsAndBadRows) {
   const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
   EXPECT_GT(sums.commits, 100u);
   EXPECT_GT(sums.aborts, 100u);
+}
+
+TEST(MoverSimulation, SurvivesTheDeathOfAnyProcessAtAnyMoment) {
+  SimulationOptions options;
+  options.kill = 0.002;
+  options.kill_coordinator = 0.02;
+  options.abandon = 0.05;
+  const Sums sums = RunSeeds(options, /*seeds=*/400, /*steps=*/20'000);
+  EXPECT_GT(sums.deaths, 10'000u);
+  EXPECT_GT(sums.commits, 1'000u);
 }
 
 TEST(MoverSimulation, KeepsWithinARate) {

@@ -37,15 +37,14 @@ void FakeUnitHost::Place(const UnitId& unit) {
 
 void FakeUnitHost::Update(const UnitId& unit, const UnitUpdate& update,
                           std::function<void(PartStatus)> answered) {
-  device_.emplace_back([this, unit, update, answered] { answered(Decide(units_[unit], update)); });
+  device_.emplace_back([this, unit, update, answered] { answered(Decide(unit, update)); });
 }
 
-PartStatus FakeUnitHost::Decide(Unit& unit, const UnitUpdate& update) {
-  PartStatus status = PartStatus::kApplied;
+PartStatus FakeUnitHost::Decide(const UnitId& id, const UnitUpdate& update) {
+  Unit& unit = units_[id];
   if (unit.gate != nullptr) {
-    status = unit.gate->Check(update).status;
+    const PartStatus status = unit.gate->Check(update).status;
     if (status != PartStatus::kApplied) return status;
-    unit.gate->Apply(update);
   } else {
     if (!unit.is_here) return PartStatus::kMoved;
     switch (unit.windows.Classify(update.session, update.seq, update.first_incomplete)) {
@@ -54,12 +53,29 @@ PartStatus FakeUnitHost::Decide(Unit& unit, const UnitUpdate& update) {
       case UnitWindows::Verdict::kTooNew:
         return PartStatus::kSeqTooNew;
       case UnitWindows::Verdict::kNew:
-        unit.windows.Record(update.session, update.seq, update.first_incomplete);
+        break;
     }
   }
   EMBLA_CHECK(unit.is_here);
+  if (!log_update(id, update, unit.gate != nullptr).ok()) return PartStatus::kFrozen;
+  if (unit.gate != nullptr) {
+    unit.gate->Apply(update);
+  } else {
+    unit.windows.Record(update.session, update.seq, update.first_incomplete);
+  }
+  WriteRows(unit, update);
+  return PartStatus::kApplied;
+}
+
+void FakeUnitHost::WriteRows(Unit& unit, const UnitUpdate& update) {
   for (const std::uint32_t chunk : update.chunks) ++unit.rows[chunk][{update.session, update.seq}];
-  return status;
+}
+
+void FakeUnitHost::Replay(const UnitId& id, const UnitUpdate& update, bool is_gated) {
+  Unit& unit = units_[id];
+  EMBLA_CHECK(unit.is_here);
+  if (!is_gated) unit.windows.Record(update.session, update.seq, update.first_incomplete);
+  WriteRows(unit, update);
 }
 
 bool FakeUnitHost::RunOne() {

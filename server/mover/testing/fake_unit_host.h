@@ -32,11 +32,17 @@ class FakeUnitHost final : public UnitHost {
   FakeUnitHost(std::uint32_t chunks, std::uint64_t seed) : chunks_(chunks), random_(seed) {}
 
   HostFaults faults;
+  // Asked before an update is applied; an error refuses it.
+  std::function<absl::Status(const UnitId& unit, const UnitUpdate& update, bool is_gated)>
+      log_update = [](const UnitId&, const UnitUpdate&, bool) { return absl::OkStatus(); };
 
   // The unit is here from the start.
   void Place(const UnitId& unit);
   void Update(const UnitId& unit, const UnitUpdate& update,
               std::function<void(PartStatus)> answered);
+
+  // Applies what was decided before. A gate, if it was one that decided, has its own record.
+  void Replay(const UnitId& unit, const UnitUpdate& update, bool is_gated);
 
   // Runs the device's next task. False: there is none.
   bool RunOne();
@@ -70,7 +76,8 @@ class FakeUnitHost final : public UnitHost {
     std::optional<std::vector<ChunkRows>> staged;
   };
 
-  PartStatus Decide(Unit& unit, const UnitUpdate& update);
+  PartStatus Decide(const UnitId& id, const UnitUpdate& update);
+  static void WriteRows(Unit& unit, const UnitUpdate& update);
   bool Happens(double chance) { return std::bernoulli_distribution(chance)(random_); }
 
   const std::uint32_t chunks_;

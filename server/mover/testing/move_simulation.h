@@ -1,8 +1,9 @@
 // Some movers, a coordinator and trainers in one thread, with a network that loses, repeats, delays
-// and reorders whatever is sent. Everything follows from the seed.
+// and reorders whatever is sent, and nodes that die and begin again from their logs. Everything
+// follows from the seed.
 //
-// The oracle: each update that was acknowledged is in the owner's rows, none is in them twice, and
-// no two nodes take updates of a unit at one time.
+// The oracle: each update that was acknowledged is in the owner's rows, none is in them twice, no
+// two nodes take updates of a unit at one time, and in the end nobody but the owner has rows of it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "core/base/clock.h"
 #include "server/migration/coordinator_step.h"
 #include "server/mover/mover.h"
-#include "server/mover/testing/fake_unit_host.h"
+#include "server/mover/testing/simulated_node.h"
 
 namespace embla::testing {
 
@@ -32,7 +33,10 @@ struct SimulationOptions {
   double lose = 0.1;                        // A message.
   double repeat = 0.1;
   HostFaults host;
-  double log_full = 0.02;
+  double log_full = 0.02;       // For a record.
+  double kill = 0;              // A node, per step.
+  double kill_coordinator = 0;  // Of a unit, when it has something to do.
+  double abandon = 0;           // An update that is about to be sent again.
   std::uint64_t bytes_per_second = 0;
 };
 
@@ -55,9 +59,9 @@ class MoveSimulation {
   std::uint64_t aborts() const { return aborts_; }
   std::uint64_t acked() const { return acked_; }
   std::uint64_t refused() const { return refused_; }
+  std::uint64_t deaths() const { return deaths_; }
 
  private:
-  struct Node;
   struct UnitRow;  // One unit in the store, and the coordinator's view of it.
   struct Trainer;
   struct Pending {
@@ -65,7 +69,14 @@ class MoveSimulation {
     std::vector<std::uint32_t> chunks;
   };
 
+  void AddNode(NodeId id);
+  SimulatedNode& NodeOf(const std::string& address) { return *nodes_[std::stoul(address) - 1]; }
+  // A message between movers.
+  void Carry(SimulatedNode& to, PeerMessage message, MoveTransport::Done done);
+
   void TakeStep();
+  void StepNode(SimulatedNode& node, std::uint64_t what);
+  void Kill(SimulatedNode& node);
   void DeliverOne();
   void StartOrCancelMove();
   void TickCoordinator();
@@ -74,6 +85,7 @@ class MoveSimulation {
   void OnReport(NodeId from, const UnitReport& report);
   void BeginUpdate(Trainer& trainer);
   void SendUpdate(Trainer& trainer, UpdateSeq seq);
+  void Acknowledge(Trainer& trainer, UpdateSeq seq);
   void Post(std::function<void()> message);
   void CheckOneWriter();
   bool IsAtRest() const;
@@ -89,7 +101,7 @@ class MoveSimulation {
   std::mt19937_64 random_;
   ManualClock clock_{absl::FromUnixSeconds(1'000'000)};
   bool has_faults_ = true;
-  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<SimulatedNode>> nodes_;
   std::vector<std::unique_ptr<UnitRow>> units_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
   std::vector<std::function<void()>> network_;
@@ -98,6 +110,7 @@ class MoveSimulation {
   std::uint64_t aborts_ = 0;
   std::uint64_t acked_ = 0;
   std::uint64_t refused_ = 0;
+  std::uint64_t deaths_ = 0;
 };
 
 }  // namespace embla::testing
