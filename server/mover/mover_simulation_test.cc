@@ -83,6 +83,20 @@ TEST(MoverSimulation, SurvivesTheDeathOfAnyProcessAtAnyMoment) {
   EXPECT_GT(sums.commits, 1'000u);
 }
 
+// Many first moves: of units whose log says nothing of them yet, or has just lost it.
+TEST(MoverSimulation, SurvivesDeathsInTheFirstMovesOfManyUnits) {
+  SimulationOptions options;
+  options.nodes = 2;
+  options.units = 6;
+  options.chunks = 2;
+  options.lose = 0.02;
+  options.kill = 0.004;
+  options.abandon = 0.5;
+  options.sync = 0.1;
+  const Sums sums = RunSeeds(options, /*seeds=*/1'500, /*steps=*/3'000);
+  EXPECT_GT(sums.deaths, 5'000u);
+}
+
 TEST(MoverSimulation, KeepsWithinARate) {
   SimulationOptions options;
   options.bytes_per_second = 2000;

@@ -135,7 +135,7 @@ void MoveSimulation::StepNode(SimulatedNode& node, std::uint64_t what) {
     node.queue().RunOne();
   } else if (what < 55) {
     node.host().RunOne();
-  } else {
+  } else if (!has_faults_ || Happens(options_.sync)) {
     node.log().Sync(1 + Random(4));
   }
 }

@@ -35,6 +35,7 @@ struct SimulationOptions {
   HostFaults host;
   double log_full = 0.02;       // For a record.
   double kill = 0;              // A node, per step.
+  double sync = 1;              // The log, when it might.
   double kill_coordinator = 0;  // Of a unit, when it has something to do.
   double abandon = 0;           // An update that is about to be sent again.
   std::uint64_t bytes_per_second = 0;
