@@ -37,6 +37,9 @@ struct Guards {
   bool cleanup_waits_for_cover = true;  // CLEANED only when the new copy survives on its own.
   bool open_waits_for_cleanup = true;   // The next move only after CLEANED.
   bool facts_are_repeated = true;       // Each tick says again what may have been lost.
+
+  // The next process.
+  bool lsns_begin_anew = true;  // It gives no lsn out that an earlier one may have used and lost.
 };
 
 inline constexpr Guards kAllGuards = {};
@@ -67,6 +70,7 @@ inline constexpr std::array kGuardNames = {
     GuardName{"cleanup_waits_for_cover", &Guards::cleanup_waits_for_cover},
     GuardName{"open_waits_for_cleanup", &Guards::open_waits_for_cleanup},
     GuardName{"facts_are_repeated", &Guards::facts_are_repeated},
+    GuardName{"lsns_begin_anew", &Guards::lsns_begin_anew},
 };
 
 }  // namespace embla

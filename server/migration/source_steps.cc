@@ -76,7 +76,9 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     if (is_sent || is_unchanged || credit == 0) continue;
     --credit;
     sent[c] = version;
-    Do(SendChunk{event.from, Chunk{pull.move, c, pull.held[c], version}});
+    // What an earlier process sent may hold updates that were lost: no base for a delta.
+    const Lsn base = AreOfOneProcess(pull.held[c], version) ? pull.held[c] : Lsn{0};
+    Do(SendChunk{event.from, Chunk{pull.move, c, base, version}});
   }
   return behind;
 }

@@ -87,6 +87,13 @@ UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn) {
   return unit;
 }
 
+void BeginProcess(UnitDurable& durable, const Guards& guards) {
+  if (!guards.lsns_begin_anew) return;
+  if (durable.epoch == UnitEpoch{0} || durable.frozen != MoveId{0}) return;
+  durable.lsn = Lsn{((ToInt(durable.lsn) >> kLsnBitsOfProcess) + 1) << kLsnBitsOfProcess};
+  std::fill(durable.touched.begin(), durable.touched.end(), durable.lsn);
+}
+
 UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks) {
   UnitState unit;
   unit.durable = std::move(durable);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "server/migration/guards.h"
 #include "server/migration/move_ids.h"
 #include "server/migration/move_messages.h"
 #include "server/migration/unit_record.h"
@@ -89,6 +90,19 @@ void Replay(const LogRecord& record, UnitDurable& durable);
 
 // A unit that is created here, not moved here.
 UnitDurable FreshUnit(std::uint32_t chunks, Lsn lsn = Lsn{1});
+
+// A process begins with what the log yields. Its predecessors may have decided more updates, and
+// sent chunk versions that name them, before they lost both: a unit that takes updates goes on 2^40
+// lsns above, with every chunk touched there, so that nothing sent before counts as held, nor as
+// the base of a delta. A frozen unit keeps its numbers; its FREEZE record was synced, and all
+// updates up to the cut with it.
+// Requires: no process decides 2^40 updates of one unit.
+void BeginProcess(UnitDurable& durable, const Guards& guards = kAllGuards);
+inline constexpr int kLsnBitsOfProcess = 40;
+// Whether BeginProcess was not called for a unit that takes updates between the two.
+inline bool AreOfOneProcess(Lsn a, Lsn b) {
+  return ToInt(a) >> kLsnBitsOfProcess == ToInt(b) >> kLsnBitsOfProcess;
+}
 
 struct UnitState {
   UnitDurable durable;

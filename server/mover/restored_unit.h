@@ -28,8 +28,10 @@ struct RestoredNode {
   std::vector<RestoredUnit> units;
 };
 
-// Where the lsns of a unit begin that is adopted by a process. What an earlier process gave out and
-// lost lies below: no process counts 2^40 updates of one unit.
-inline Lsn FirstLsnOf(std::uint64_t incarnation) { return Lsn{(incarnation << 40) + 1}; }
+// Where the lsns of a unit begin that is adopted by a process: as BeginProcess, above all that an
+// earlier process gave out and lost, the unit's adoption too.
+inline Lsn FirstLsnOf(std::uint64_t incarnation) {
+  return Lsn{(incarnation << kLsnBitsOfProcess) + 1};
+}
 
 }  // namespace embla

@@ -53,9 +53,6 @@ class RecordCheck {
   const RestoredUnit& unit_;
 };
 
-// As FirstLsnOf, one process on: 2^40 above what this one began with.
-Lsn NextProcess(Lsn lsn) { return Lsn{((ToInt(lsn) >> 40) + 1) << 40}; }
-
 }  // namespace
 
 RestoredUnit& UnitReplay::At(const UnitId& unit, std::uint32_t chunks) {
@@ -70,12 +67,7 @@ RestoredUnit& UnitReplay::At(const UnitId& unit, std::uint32_t chunks) {
 
 void UnitReplay::BeginProcess() {
   ++incarnation_;
-  for (auto& [id, unit] : units_) {
-    UnitDurable& durable = unit.durable;
-    if (durable.epoch == UnitEpoch{0} || durable.frozen != MoveId{0}) continue;
-    durable.lsn = NextProcess(durable.lsn);
-    durable.touched.assign(durable.touched.size(), durable.lsn);
-  }
+  for (auto& [id, unit] : units_) embla::BeginProcess(unit.durable);
 }
 
 void UnitReplay::Adopt(const UnitId& id, std::uint32_t chunks, UnitEpoch epoch,

@@ -12,12 +12,6 @@
 //   Own, Trim, Discard     Install, Trim, Discard            Control
 //   other control records  -                                 Control
 //   a table is dropped     its rows go                       DropTable
-//
-// Lsns. The source of a move may have sent chunk versions whose updates died with its process,
-// unacknowledged. A unit that takes updates begins each process at an lsn above all that earlier
-// ones gave out, with every chunk touched there, so nothing that was sent before counts as held. A
-// frozen unit keeps its numbers: its FREEZE record was synced, and every update up to the cut with
-// it.
 #pragma once
 
 #include <cstdint>

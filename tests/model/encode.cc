@@ -38,6 +38,10 @@ class Encoder {
   void Put(const std::array<Value, size>& rows) {
     for (const Value value : rows) Put(std::uint64_t{static_cast<std::uint8_t>(value + 1)});
   }
+  template <std::size_t size>
+  void Put(const std::array<Lsn, size>& lsns) {
+    for (const Lsn lsn : lsns) Put(lsn);
+  }
   void Put(const UnitDurable& d) {
     Put(d.epoch), Put(d.frozen), Put(d.min_move), Put(d.retained), Put(d.lsn), Put(d.windows);
     Put(d.touched), Put(std::uint64_t{d.import.has_value()});
@@ -57,12 +61,15 @@ class Encoder {
     const bool differs = n.logged != n.state.durable;
     Put(std::uint64_t{differs});
     if (differs) Put(n.logged);
+    Put(std::uint64_t{n.unsynced}), Put(std::uint64_t{n.waiting});
+    if (n.unsynced != 0) Put(n.synced), Put(n.synced_rows), Put(n.synced_row_lsn);
   }
   void PutWithoutMessages(const UnitWorld& u) {
     Put(u.record), Put(std::uint64_t{u.is_covered}), Put(std::uint64_t(u.retainer));
     for (const NodeWorld& node : u.nodes) Put(node);
     for (const CoordinatedUnit& c : u.coordinators) Put(c.record);
     Put(std::uint64_t{u.acked}), Put(std::uint64_t{u.broken.size()});
+    Put(static_cast<std::uint64_t>(u.tail_losses));
   }
   void PutMessages(const UnitWorld& u) {
     Put(std::uint64_t{u.messages.size()});

@@ -30,6 +30,7 @@ ModelConfig WithSlowWrites(ModelConfig config) { return config.has_slow_writes =
 ModelConfig WithPartialLoss(ModelConfig config) { return config.has_partial_loss = true, config; }
 ModelConfig WithLateCover(ModelConfig config) { return config.has_late_cover = true, config; }
 ModelConfig WithoutCrashes(ModelConfig config) { return config.has_crashes = false, config; }
+ModelConfig WithTailLoss(ModelConfig config) { return config.tail_losses = 1, config; }
 ModelConfig WithLosses(ModelConfig config) { return config.is_lossy = true, config; }
 
 constexpr char kLost[] = "update 0 was acknowledged and is lost";
@@ -68,6 +69,8 @@ const RemovedGuard kRemovedGuards[] = {
      kUncovered},
     {"facts_are_repeated", &Guards::facts_are_repeated, WithLosses(WithoutCrashes(Of(1, 1))), true,
      "no way on: updates can never all be acknowledged"},
+    {"lsns_begin_anew", &Guards::lsns_begin_anew, WithoutCrashes(WithTailLoss(Of(1, 2))), false,
+     "update 1 was acknowledged and is lost"},
 };
 
 class MigrationGuards : public testing::TestWithParam<RemovedGuard> {};

@@ -40,6 +40,7 @@ const Case kCases[] = {
       .has_partial_loss = true}},
     {"TwoUpdates", {.updates = 2, .has_slow_writes = true}},
     {"TwoMoves", {.moves = 2}},
+    {"OneMoveTailLoss", {.has_deadlines = true, .has_slow_writes = true, .tail_losses = 1}},
     {"TwoMovesAborts", {.moves = 2, .has_crashes = false, .has_deadlines = true}},
     {"ThreeNodes", {.nodes = 3}},
     {"TwoCoordinators", {.coordinators = 2, .has_deadlines = true}},
@@ -47,6 +48,8 @@ const Case kCases[] = {
 };
 const Case kSlowCases[] = {
     {"TwoMovesTwoUpdates", {.updates = 2, .moves = 2}},
+    {"TwoUpdatesTailLoss", {.updates = 2, .tail_losses = 1}},
+    {"TwoMovesTailLoss", {.moves = 2, .has_crashes = false, .tail_losses = 1}},
     {"TwoMovesAllCrashes", {.moves = 2, .has_deadlines = true, .has_partial_loss = true}},
 };
 
@@ -70,7 +73,8 @@ TEST(MigrationWalk, NothingBreaksAndEverythingComesToRest) {
                               .has_refusals = true,
                               .has_slow_writes = true,
                               .has_late_cover = true,
-                              .has_partial_loss = true};
+                              .has_partial_loss = true,
+                              .tail_losses = 1'000'000};
   WalkResult total;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const WalkResult walk = Walk(config, seed, 1500);

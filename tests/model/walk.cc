@@ -18,6 +18,7 @@ int WeightOf(StepKind kind, bool has_faults) {
     case StepKind::kCoordinatorTick:
     case StepKind::kCovered:
     case StepKind::kNodeTick:
+    case StepKind::kSync:
       return 6;
     case StepKind::kStart:
       return has_faults ? 4 : 0;
@@ -73,7 +74,10 @@ class Walker {
   }
 
   void Count(const Step& step) {
-    if (step.kind != StepKind::kCrash && step.kind != StepKind::kCrashLosingStaged) return;
+    const bool is_death = step.kind == StepKind::kCrash ||
+                          step.kind == StepKind::kCrashLosingStaged ||
+                          step.kind == StepKind::kCrashLosingTail;
+    if (!is_death) return;
     for (const UnitWorld& unit : world_) {
       const UnitDurable& durable = unit.nodes[step.node].state.durable;
       if (durable.frozen != MoveId{0}) ++result_.crashes_while_frozen;

@@ -1,6 +1,7 @@
 #include "tests/model/world.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -29,10 +30,12 @@ World Model::Initial() const {
     NodeWorld node;
     if (n == 0) {
       node.logged = FreshUnit(config_.chunks);
-      node.row_lsn.fill(1);
+      node.row_lsn.fill(Lsn{1});
     }
     node.state = Recovered(node.logged, {}, config_.chunks);
     node.logged = node.state.durable;
+    node.synced = node.logged;
+    node.synced_row_lsn = node.row_lsn;
     unit.nodes.push_back(std::move(node));
   }
   unit.coordinators.resize(config_.coordinators);
@@ -75,8 +78,16 @@ void Model::Take(const Step& step, World& world) {
       StepAt(unit, step.node, NodeTick{});
       return;
     case StepKind::kCrash:
+      for (UnitWorld& each : world) Crash(each, step.node, Loss::kNothing);
+      return;
     case StepKind::kCrashLosingStaged:
-      for (UnitWorld& each : world) Crash(each, step.node, step.kind == StepKind::kCrash);
+      for (UnitWorld& each : world) Crash(each, step.node, Loss::kStaged);
+      return;
+    case StepKind::kCrashLosingTail:
+      for (UnitWorld& each : world) Crash(each, step.node, Loss::kTail);
+      return;
+    case StepKind::kSync:
+      for (UnitWorld& each : world) Sync(each, step.node);
       return;
     case StepKind::kLoseMessages:
       for (UnitWorld& each : world) each.messages.clear();
@@ -97,11 +108,41 @@ void Model::TakeUpdate(UnitWorld& unit, int node, int update) {
   const std::optional<PartAnswer> answer = StepAt(unit, node, part);
   NodeWorld& at = unit.nodes[node];
   at.admitted &= ~(1 << update);
-  if (answer->status == PartStatus::kApplied) at.deciding.emplace_back(answer->lsn, update);
+  if (answer->status == PartStatus::kApplied) {
+    at.deciding.emplace_back(answer->lsn, update);
+    if (has_tail()) at.unsynced |= 1 << update;
+  }
   if (!at.deciding.empty() && !config_.has_slow_writes) return TakeWritten(unit, node);
   if (answer->status == PartStatus::kDuplicate && at.state.written >= answer->lsn) {
-    unit.acked |= 1 << update;
+    Acknowledge(unit, node, update);
   }
+}
+
+void Model::Acknowledge(UnitWorld& unit, int node, int update) {
+  NodeWorld& at = unit.nodes[node];
+  const auto bit = static_cast<std::uint8_t>(1 << update);
+  std::uint8_t& told = (at.unsynced & bit) != 0 ? at.waiting : unit.acked;
+  told |= bit;
+}
+
+void Model::Sync(UnitWorld& unit, int node) {
+  NodeWorld& at = unit.nodes[node];
+  NodeWorld written = at;
+  WriteDecided(written);
+  at.synced = at.logged;
+  at.synced_rows = written.rows;
+  at.synced_row_lsn = written.row_lsn;
+  at.unsynced = 0;
+  unit.acked |= std::exchange(at.waiting, 0);
+}
+
+// What is decided is in the log: a replay writes it.
+void Model::WriteDecided(NodeWorld& at) {
+  for (const auto& [lsn, update] : at.deciding) {
+    ++at.rows[update];
+    at.row_lsn[update] = lsn;
+  }
+  at.deciding.clear();
 }
 
 void Model::TakeWritten(UnitWorld& unit, int node) {
@@ -109,8 +150,8 @@ void Model::TakeWritten(UnitWorld& unit, int node) {
   const auto [lsn, update] = at.deciding.front();
   at.deciding.erase(at.deciding.begin());
   ++at.rows[update];
-  at.row_lsn[update] = static_cast<std::uint8_t>(ToInt(lsn));
-  unit.acked |= 1 << update;
+  at.row_lsn[update] = lsn;
+  Acknowledge(unit, node, update);
   StepAt(unit, node, WrittenEvent{lsn});
 }
 
@@ -150,14 +191,20 @@ void Model::Put(UnitWorld& unit, const PutFact& put) {
 }
 
 // What was logged is replayed; an import not sealed may have lost any part that was not synced.
-void Model::Crash(UnitWorld& unit, int node, bool keeps_staged) {
+void Model::Crash(UnitWorld& unit, int node, Loss loss) {
   NodeWorld& at = unit.nodes[node];
-  for (const auto& [lsn, update] : at.deciding) {
-    ++at.rows[update];
-    at.row_lsn[update] = static_cast<std::uint8_t>(ToInt(lsn));
-  }
-  at.deciding.clear();
+  WriteDecided(at);
   at.admitted = 0;
+  at.waiting = 0;
+  if (loss == Loss::kTail) {
+    ++unit.tail_losses;
+    at.logged = at.synced;
+    at.rows = at.synced_rows;
+    at.row_lsn = at.synced_row_lsn;
+    BeginProcess(at.logged, config_.guards);
+  }
+  if (has_tail()) Sync(unit, node);  // As a log is, once it is open.
+  const bool keeps_staged = loss == Loss::kNothing;
   const bool is_sealed = at.logged.import.has_value() && at.logged.import->is_sealed;
   ChunkVersions staged = keeps_staged ? at.state.staged : ChunkVersions();
   if (!keeps_staged && !is_sealed) at.staged = {};
@@ -169,7 +216,13 @@ std::optional<PartAnswer> Model::StepAt(UnitWorld& unit, int node, const NodeEve
                                         const Rows* chunk_rows) {
   NodeStep step = StepNode(ContextOf(node), std::move(unit.nodes[node].state), event);
   unit.nodes[node].state = std::move(step.state);
-  for (const NodeAction& action : step.actions) Execute(unit, node, action, chunk_rows);
+  bool is_synced = false;
+  for (const NodeAction& action : step.actions) {
+    Execute(unit, node, action, chunk_rows);
+    const auto* log = std::get_if<LogAction>(&action);
+    is_synced |= log != nullptr && !std::holds_alternative<AppliedUpdate>(log->record);
+  }
+  if (has_tail() && is_synced) Sync(unit, node);
   return step.answer;
 }
 
@@ -193,7 +246,7 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
     ChunkFact fact{send->chunk, {}};
     for (int k = 0; k < kUpdatesMax; ++k) {
       const bool is_in = k < config_.updates && k % config_.chunks == send->chunk.chunk &&
-                         at.row_lsn[k] > ToInt(send->chunk.base);
+                         at.row_lsn[k] > send->chunk.base;
       fact.rows[k] = is_in ? at.rows[k] : kAbsent;
     }
     Send(unit, {IndexOf(send->to), fact});
@@ -214,7 +267,7 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
   } else if (std::holds_alternative<InstallStaged>(action)) {
     at.rows = at.staged;
     at.staged = {};
-    at.row_lsn.fill(static_cast<std::uint8_t>(ToInt(at.state.durable.lsn)));
+    at.row_lsn.fill(at.state.durable.lsn);
     if (!config_.has_late_cover) Cover(unit, node);
   } else if (std::holds_alternative<DiscardStaged>(action)) {
     at.staged = {};

@@ -43,6 +43,9 @@ struct ModelConfig {
   bool has_slow_writes = false;   // Rows are written some time after the update was decided.
   bool has_late_cover = false;    // The new copy is covered some time after the commit.
   bool has_partial_loss = false;  // A dying target may lose staged chunks.
+  // Updates are acknowledged when their records are synced, and so many times, all units counted
+  // apart, a node dies with the records that are not.
+  int tail_losses = 0;
   Guards guards = {};
 };
 
@@ -77,10 +80,17 @@ struct NodeWorld {
   UnitState state;
   UnitDurable logged;  // What replaying the log yields.
   Rows rows = {};
-  std::array<std::uint8_t, kUpdatesMax> row_lsn = {};
+  std::array<Lsn, kUpdatesMax> row_lsn = {};
   std::vector<std::pair<Lsn, int>> deciding;  // Decided and logged, rows not written yet.
   Rows staged = {};
   std::uint8_t admitted = 0;  // By update: passed the first check. Tracked if that matters.
+
+  // Of worlds with tail_losses: what a death leaves, and by update,
+  UnitDurable synced;
+  Rows synced_rows = {};
+  std::array<Lsn, kUpdatesMax> synced_row_lsn = {};
+  std::uint8_t unsynced = 0;  // logged, and its record is not synced;
+  std::uint8_t waiting = 0;   // to be acknowledged when it is.
 };
 
 struct UnitWorld {
@@ -91,7 +101,8 @@ struct UnitWorld {
   std::vector<CoordinatedUnit> coordinators;
   std::vector<std::uint16_t> messages;  // Of Model::message(), ascending.
   std::uint8_t acked = 0;               // By update.
-  std::string broken;                   // What a step found that can never be right.
+  int tail_losses = 0;
+  std::string broken;  // What a step found that can never be right.
 };
 
 using World = std::vector<UnitWorld>;
@@ -112,6 +123,8 @@ enum class StepKind : std::uint8_t {
   kNodeTick,
   kCrash,
   kCrashLosingStaged,
+  kCrashLosingTail,
+  kSync,
   kLoseMessages,
 };
 
@@ -153,7 +166,14 @@ class Model {
   void Deliver(UnitWorld& unit, const Message& message, int node);
   void DeliverChunk(UnitWorld& unit, int node, const ChunkFact& fact);
   void Put(UnitWorld& unit, const PutFact& put);
-  void Crash(UnitWorld& unit, int node, bool keeps_staged);
+  enum class Loss : std::uint8_t { kNothing, kStaged, kTail };
+  void Crash(UnitWorld& unit, int node, Loss loss);
+  static void WriteDecided(NodeWorld& at);
+  bool has_tail() const { return config_.tail_losses > 0; }
+  // Everything in the node's log is synced, and whoever waits for that is told.
+  void Sync(UnitWorld& unit, int node);
+  // Update `update` was written, now or before: acknowledged, once it is synced.
+  void Acknowledge(UnitWorld& unit, int node, int update);
   // Steps node or coordinator and carries its actions out.
   std::optional<PartAnswer> StepAt(UnitWorld& unit, int node, const NodeEvent& event,
                                    const Rows* chunk_rows = nullptr);

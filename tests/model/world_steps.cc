@@ -38,6 +38,10 @@ const char* NameOf(StepKind kind) {
       return "dies and restarts";
     case StepKind::kCrashLosingStaged:
       return "dies, losing what was not synced, and restarts";
+    case StepKind::kCrashLosingTail:
+      return "dies, losing the log's records that were not synced, and restarts";
+    case StepKind::kSync:
+      return "syncs its log";
     case StepKind::kLoseMessages:
       return "the network loses everything";
   }
@@ -74,6 +78,13 @@ std::vector<Step> Model::EnabledSteps(const World& world) const {
   for (int u = 0; u < static_cast<int>(world.size()); ++u) {
     AddSteps(world[u], u, steps);
     has_messages = has_messages || !world[u].messages.empty();
+  }
+  for (int n = 0; n < config_.nodes && has_tail(); ++n) {
+    std::uint8_t unsynced = 0;
+    for (const UnitWorld& unit : world) unsynced |= unit.nodes[n].unsynced;
+    if (unsynced != 0) steps.push_back({.kind = StepKind::kSync, .node = n});
+    if (world[0].tail_losses == config_.tail_losses) continue;
+    steps.push_back({.kind = StepKind::kCrashLosingTail, .node = n});
   }
   for (int n = 0; n < config_.nodes && config_.has_crashes; ++n) {
     steps.push_back({.kind = StepKind::kCrash, .node = n});
