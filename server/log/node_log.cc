@@ -120,7 +120,8 @@ absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
       options_.queue_bytes_max + (is_update ? 0 : options_.control_queue_bytes);
   Pending pending;
   pending.level = record.level;
-  pending.uses_reserve = acknowledged || !is_update;
+  pending.is_final = is_update && (acknowledged || options_.accepted_is_final);
+  pending.uses_reserve = pending.is_final || !is_update;
   pending.record = EncodeRecord(record);
   pending.bytes = pending.record.size();
   if (!acknowledged) pending.done = std::exchange(done, nullptr);
@@ -133,7 +134,7 @@ absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the log has ", queued_bytes_, " bytes to write, allowed are ", limit));
     }
-    if (acknowledged && disk_full_) {
+    if (pending.is_final && disk_full_) {
       look_for_room_ = true;
       queued_.NotifyOne();
       return absl::ResourceExhaustedError("the log's disk is full");

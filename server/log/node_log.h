@@ -35,6 +35,10 @@ struct NodeLogOptions {
   std::size_t control_queue_bytes = std::size_t{4} << 20;
   // How far behind a write its sync may be when nobody waits for it. Infinite: until somebody does.
   absl::Duration sync_delay = absl::Milliseconds(500);
+  // For callers who act on an update's record before it is written. A full disk is then found by
+  // AppendUpdate, and what it accepts goes into the room that is left, as updates at kQueued always
+  // do; if there is none after all, the log breaks.
+  bool accepted_is_final = false;
 
   absl::Status Validate() const;
 };
@@ -94,8 +98,9 @@ class NodeLog {
   struct Pending {
     LogLsn lsn{};
     Durability level = Durability::kQueued;
-    // Not refused while there is any room: a control record, or one that is acknowledged already.
+    // Not refused while there is any room: a control record, or one that somebody relies on.
     bool uses_reserve = false;
+    bool is_final = false;  // The log may not go on without it.
     std::string record;
     std::size_t bytes = 0;  // Of the record; counted in queued_bytes_ until it is told of.
     LogDone done;           // Empty at kQueued: it was called.

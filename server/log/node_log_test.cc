@@ -247,6 +247,29 @@ TEST_P(FullDisk, RefusesUpdatesLosesNothingAndHeals) {
   EXPECT_EQ(replayed_, accepted);
 }
 
+TEST_F(NodeLogTest, WhereAcceptedIsFinalAFullDiskIsFoundByTheAppend) {
+  options_.accepted_is_final = true;
+  Open();
+  disk_.SetCapacity(5000);
+  std::vector<std::string> accepted;
+  for (int i = 0; i < 100; ++i) {
+    const std::string payload = std::to_string(i) + std::string(150, 'x');
+    Told told;
+    if (!log_->AppendUpdate(Durability::kWritten, 1, payload, told.Callback()).ok()) break;
+    ASSERT_EQ(told.Wait(), absl::StatusCode::kOk);
+    accepted.push_back(payload);
+  }
+  EXPECT_GT(accepted.size(), 10u);
+  EXPECT_LT(accepted.size(), 100u);
+  disk_.SetCapacity(100'000);
+  // The writer looks whether there is room when an update is refused for want of it.
+  while (Update(Durability::kWritten, "after") != absl::StatusCode::kOk) std::this_thread::yield();
+  accepted.push_back("after");
+  Close();
+  Open();
+  EXPECT_EQ(replayed_, accepted);
+}
+
 TEST_F(NodeLogTest, ALogOfQueuedUpdatesAloneNoticesThatThereIsRoomAgain) {
   Open();
   disk_.SetCapacity(0);

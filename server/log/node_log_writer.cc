@@ -42,8 +42,8 @@ bool NodeLog::TakeQueue(std::vector<Pending>* queue) {
 }
 
 void NodeLog::WriteQueue(std::vector<Pending> queue) {
-  if (queue.empty())
-    static_cast<void>(EnsureSpare());  // Woken to look whether there is room again.
+  // Looks whether there is room again; or early enough to refuse updates before they are accepted.
+  if (queue.empty() || options_.accepted_is_final) static_cast<void>(EnsureSpare());
   Group group;
   absl::Status status;
   for (Pending& record : queue) {
@@ -189,18 +189,18 @@ absl::Status NodeLog::WaitUntilDurable() {
 
 // `records` are not in the log; when it is broken, that is not certain.
 void NodeLog::Refuse(std::vector<Pending> records, const absl::Status& status) {
-  bool acknowledged = false;
+  bool is_final = false;
   {
     const MutexLock lock(mu_);
     for (const Pending& record : records) {
       queued_bytes_ -= record.bytes;
-      acknowledged = acknowledged || record.level == Durability::kQueued;
+      is_final = is_final || record.is_final;
     }
   }
   // Going on would leave a hole where a record was promised.
-  if (acknowledged) static_cast<void>(Break(status));
+  const absl::Status told = is_final ? Break(status) : status;
   for (const Pending& record : records) {
-    if (record.done) record.done(status);
+    if (record.done) record.done(told);
   }
 }
 

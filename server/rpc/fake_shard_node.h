@@ -13,6 +13,7 @@
 #include "core/base/buffer.h"
 #include "core/base/check.h"
 #include "core/base/mutex.h"
+#include "server/shard/journal.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -112,6 +113,8 @@ class FakeShardNode final : public ShardNode {
     done(absl::FailedPreconditionError("no replica here"));
   }
   void set_replica_transport(ReplicaTransport*) override {}
+  void set_journal(Journal*) override {}
+  void Repeat(DecidedUpdate, Buffer, UpdateDone) override { EMBLA_CHECK(false); }
   UnitHost& units() override { EMBLA_CHECK(false); }
   // Every id has the row of its own number, in bucket 5 of device 1.
   void ExplainId(TableId, RowId id, ExplainDone done) override {

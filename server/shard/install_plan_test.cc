@@ -110,7 +110,7 @@ TEST_F(InstallPlanTest, RefusesToChangeTheGroupsOfATableOrToPutThemElsewhere) {
   EXPECT_EQ(cluster_.Install({OnDevice(Spec(1), 0)}).code(), Code::kInvalidArgument);
   TablePlan crossed = InGroups(0);
   std::swap(crossed.replicas[0], crossed.replicas[1]);
-  const auto plan = std::make_shared<const Plan>(PlanVersion{9}, "c", cluster_.specs(),
+  const auto plan = std::make_shared<const Plan>(PlanVersion{9}, "test", cluster_.specs(),
                                                  std::vector<TablePlan>{crossed});
   const absl::Status status = cluster_.node(0).InstallPlan(plan, kFirst);
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status;
@@ -119,7 +119,7 @@ TEST_F(InstallPlanTest, RefusesToChangeTheGroupsOfATableOrToPutThemElsewhere) {
   TablePlan apart = InGroups(0);
   apart.spec.id = TableId{2};
   apart.replicas[1][0].device.index = 2;
-  const auto other = std::make_shared<const Plan>(PlanVersion{9}, "c", larger,
+  const auto other = std::make_shared<const Plan>(PlanVersion{9}, "test", larger,
                                                   std::vector<TablePlan>{InGroups(0), apart});
   EXPECT_THAT(std::string(cluster_.node(0).InstallPlan(other, kFirst).message()),
               HasSubstr("device"));
@@ -139,7 +139,7 @@ TEST_F(InstallPlanTest, OlderAndEqualPlansAreIgnored) {
   ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
   const PlanPtr current = cluster_.plan();
   for (const std::uint64_t version : {0, 1}) {
-    const auto other = std::make_shared<const Plan>(PlanVersion{version}, "c", cluster_.specs(),
+    const auto other = std::make_shared<const Plan>(PlanVersion{version}, "test", cluster_.specs(),
                                                     std::vector<TablePlan>{});
     EXPECT_TRUE(cluster_.node(0).InstallPlan(other, kFirst).ok());
   }
@@ -192,12 +192,12 @@ TEST_F(InstallPlanTest, ChangedShapesAreInvalidArgument) {
 
 TEST_F(InstallPlanTest, ANodeThatThePlanDoesNotKnowIsInvalidArgument) {
   const auto plan =
-      std::make_shared<const Plan>(PlanVersion{5}, "c", cluster_.specs(), std::vector<TablePlan>{});
+      std::make_shared<const Plan>(PlanVersion{5}, "test", cluster_.specs(), std::vector<TablePlan>{});
   EXPECT_EQ(cluster_.node(0).InstallPlan(plan, NodeId{9}).code(), Code::kInvalidArgument);
 }
 
 TEST_F(InstallPlanTest, ADeviceThatTheNodeLacksIsInvalidArgument) {
-  const auto plan = std::make_shared<const Plan>(PlanVersion{5}, "c", cluster_.specs(),
+  const auto plan = std::make_shared<const Plan>(PlanVersion{5}, "test", cluster_.specs(),
                                                  std::vector<TablePlan>{OnDevice(Spec(1), 7)});
   EXPECT_EQ(cluster_.node(0).InstallPlan(plan, kFirst).code(), Code::kInvalidArgument);
 }

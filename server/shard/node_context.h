@@ -17,6 +17,8 @@
 
 namespace embla {
 
+class Journal;
+
 // One device. Everything but `budget` belongs to the device's thread.
 struct Device {
   Device(const DeviceSpec& spec, std::uint32_t threads)
@@ -42,6 +44,7 @@ struct NodeContext {
   BufferPool& pool;
   std::vector<std::unique_ptr<Device>>& devices;
   DeviceExecutors* executors = nullptr;  // Where follow-up tasks go.
+  Journal* journal = nullptr;            // Null: nothing is written down.
 };
 
 }  // namespace embla

@@ -16,6 +16,16 @@ bool RequestTask::Begin() {
   return admission == Admission::kBegun;
 }
 
+bool RequestTask::Agree(std::uint32_t device, const absl::Status& status) {
+  SetError(device, status);
+  if (devices_.size() == 1) return status.ok();
+  std::int32_t worst = 0;
+  const absl::Status met =
+      this->device(device).communicator->AllReduceMax(status.ok() ? 0 : 1, worst);
+  if (!met.ok()) SetError(device, met);
+  return met.ok() && worst == 0;
+}
+
 absl::Status RequestTask::Outcome() const {
   if (admission_.load(std::memory_order_relaxed) != Admission::kBegun) {
     return absl::DeadlineExceededError(

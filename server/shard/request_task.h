@@ -25,6 +25,9 @@ class RequestTask : public DeviceTask {
   bool Begin();
   Device& device(std::uint32_t index) const { return *node_.devices[index]; }
 
+  // An error of any of the task's devices is everybody's; each calls it. True on all or on none.
+  bool Agree(std::uint32_t device, const absl::Status& status);
+
   // Of one device; each device sets its own only.
   void SetError(std::uint32_t device, absl::Status status) { errors_[device] = std::move(status); }
   const absl::Status& error(std::uint32_t device) const { return errors_[device]; }

@@ -1,5 +1,6 @@
 #include "server/shard/shard_node.h"
 
+#include <algorithm>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "core/base/text.h"
 #include "core/rows/row_block.h"
 #include "server/collective/host_communicator.h"
+#include "server/shard/journal.h"
 #include "server/shard/lookup_task.h"
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
@@ -28,6 +30,12 @@ std::uint64_t NewIncarnation() {
   std::random_device random;
   const std::uint64_t high = random(), low = random();
   return (high << 32 | low) | 1;  // Never 0.
+}
+
+// Whether two plans have the same tables, wherever their rows are: what a journal must know.
+bool SameSpecs(const Plan& a, const Plan& b) {
+  return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
+                    [](const TablePlan& x, const TablePlan& y) { return x.spec == y.spec; });
 }
 
 // Hands out rows to sinks that are functions.
@@ -58,19 +66,23 @@ class ShardNodeImpl final : public ShardNode {
   void set_replica_transport(ReplicaTransport* transport) override {
     replicator_.SetTransport(transport);
   }
+  void set_journal(Journal* journal) override { journal_ = journal; }
+  void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
   UnitHost& units() override { return *units_; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
-  NodeContext Context() { return {options_, pool_, devices_, executors_.get()}; }
+  NodeContext Context() { return {options_, pool_, devices_, executors_.get(), journal_}; }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice);
   TableMaker Maker();
   absl::Status ChangeTables(const UnitTables::Change& change);
   void SetReplicas(const NodeTables& tables);
-  void SetSpecs(const NodeTables& tables);
+  static absl::Status CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self);
+  absl::Status TakeOver(const NodeTables& old, const NodeTables& next);
+  void SetSpecs(const NodeTables& tables, std::uint32_t device);
 
   // `status` with the node and its plan in front, where the sender's view of the plan matters.
   absl::Status Explain(const absl::Status& status) const;
@@ -88,6 +100,7 @@ class ShardNodeImpl final : public ShardNode {
   const ShardNodeOptions options_;
   BufferPool& pool_;  // Not owned; outlives this object.
   const ShardMetrics metrics_;
+  Journal* journal_ = nullptr;  // Not owned; may be null. Constant once requests come.
 
   std::vector<std::unique_ptr<Device>> devices_;  // Constant after construction.
   Mutex install_mu_;  // One change of the tables at a time; before tables_mu_. Not taken on device
@@ -182,7 +195,6 @@ absl::Status ShardNodeImpl::ChangeTables(const UnitTables::Change& change) {
 absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   MutexLock lock(install_mu_);
   const NodeTablesPtr old = tables();
-  if (ToInt(plan->version()) <= ToInt(old->plan->version())) return absl::OkStatus();
   const auto context = [&] {
     return absl::StrCat("node ", options_.name, " cannot install plan ", ToInt(plan->version()));
   };
@@ -190,11 +202,17 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
     return absl::InvalidArgumentError(
         absl::StrCat(context(), ": it does not know node id ", ToInt(self)));
   }
+  if (const absl::Status same = CheckSameNode(*old, *plan, self); !same.ok()) {
+    return Annotate(same, context());
+  }
+  if (ToInt(plan->version()) <= ToInt(old->plan->version())) return absl::OkStatus();
   absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, Maker());
   if (!next.ok()) return Annotate(next.status(), context());
+  if (const absl::Status taken = TakeOver(*old, **next); !taken.ok()) {
+    return Annotate(taken, context());
+  }
   SetReplicas(**next);
   SetTables(*next);
-  SetSpecs(**next);
   metrics_.plan_version.Set(static_cast<double>(ToInt(plan->version())));
   LogInfo("shard", "plan installed node=", options_.name, " version=", ToInt(plan->version()),
           " tables=", (*next)->tables.size());
@@ -210,19 +228,46 @@ void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
   replicator_.SetReplicas(replicated);
 }
 
-// Devices take over hyper-parameters between two updates, at the same place on all of them.
-// Replicas take them from the updates instead.
-void ShardNodeImpl::SetSpecs(const NodeTables& tables) {
+absl::Status ShardNodeImpl::CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self) {
+  if (ToInt(old.plan->version()) == 0) return absl::OkStatus();
+  if (old.plan->cluster_id() != plan.cluster_id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it is of cluster ", plan.cluster_id(), ", and the tables here are of cluster ",
+        old.plan->cluster_id(),
+                     "; restart the node with an empty data directory"));
+  }
+  if (old.self == self) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("it is for node id ", ToInt(self), ", and the tables here are of node id ",
+                   ToInt(old.self), "; restart the node under its old name, or with an empty data directory"));
+}
+
+// Devices take over hyper-parameters between two updates, at the same place on all of them, which
+// is that of the plan's record: what lies behind it was done by devices that had come so far.
+absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& next) {
+  const bool writes = journal_ != nullptr && !SameSpecs(*old.plan, *next.plan);
+  absl::Status written;
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
-    for (const auto& [id, table] : tables.tables) {
-      if (!table.is_primary) continue;
-      for (const std::shared_ptr<TableShard>& shard : table.shards) {
-        if (!shard->devices().Has(device)) continue;
-        const absl::Status status = shard->SetSpec(device, table.spec, tables.plan->version());
-        EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
-      }
+    if (writes) {
+      EMBLA_CHECK(devices_[device]->communicator->Barrier().ok());
+      if (device == 0) written = journal_->WritePlan(*next.plan, next.self);
+      EMBLA_CHECK(devices_[device]->communicator->Barrier().ok());
     }
+    if (written.ok()) SetSpecs(next, device);
   });
+  return written;
+}
+
+// Replicas take them from the updates instead.
+void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
+  for (const auto& [id, table] : tables.tables) {
+    if (!table.is_primary) continue;
+    for (const std::shared_ptr<TableShard>& shard : table.shards) {
+      if (!shard->devices().Has(device)) continue;
+      const absl::Status status = shard->SetSpec(device, table.spec, tables.plan->version());
+      EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
+    }
+  }
 }
 
 absl::Status ShardNodeImpl::Explain(const absl::Status& status) const {
@@ -277,6 +322,24 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
                        if (result->duplicate) metrics_.updates_replayed.Add();
                        done(result);
                      });
+  const DeviceSet devices = (*task)->devices();
+  const std::size_t bytes = (*task)->bytes();
+  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); });
+}
+
+void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) {
+  NodeTablesPtr tables = this->tables();
+  // Requests that began under a plan with a table may be behind the plan without it.
+  std::erase_if(update.batch.parts, [&](const UpdatePart& part) {
+    return tables->tables.find(ToInt(part.table)) == tables->tables.end();
+  });
+  if (update.batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
+  const auto shared = std::make_shared<const SharedUpdate>(
+      SharedUpdate{std::move(update.batch), std::move(keep_alive)});
+  absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeRepeated(
+      Context(), std::move(tables), shared, std::move(update.tables), update.time);
+  if (!task.ok()) return done(task.status());
+  (*task)->SetCaller(replicator_, std::move(done));
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
   Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); });

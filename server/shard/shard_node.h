@@ -73,6 +73,9 @@ struct UpdateResult {
   bool duplicate = false;  // Applied before; nothing was done now.
   // Rows that were left out as their units are on the move; everything else is applied.
   std::vector<RefusedUnit> refused = {};
+  // Of Repeat: tables whose copies were to be averaged after this update, which has a record of its
+  // own.
+  std::vector<TableId> sync_due = {};
 };
 
 // What averaging the copies of a table on this node found. Divergence is that of the weights from
@@ -93,6 +96,8 @@ using SyncDone = std::function<void(absl::StatusOr<SyncResult>)>;
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
+class Journal;
+struct DecidedUpdate;
 class UnitHost;
 
 class ShardNode {
@@ -107,9 +112,9 @@ class ShardNode {
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and
   // frees the tables that are gone. Which units of an existing table are here is the business of
   // moves, not of plans. Requests go on meanwhile against the old plan. Plans not newer than the
-  // current one are ignored. Nothing changed on error: ResourceExhausted (no memory),
-  // FailedPrecondition (a slice of a table with several copies would have to move),
-  // InvalidArgument.
+  // current one are ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in
+  // the journal), FailedPrecondition (a slice of a table with several copies would have to move; a
+  // plan of another cluster, or for another node), Unavailable (the journal), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
 
@@ -126,7 +131,8 @@ class ShardNode {
 
   // As Lookup. An error means that nothing was applied, except Unavailable: a replicated table's
   // update may have been applied here while a replica did not answer before the deadline. The same
-  // (session, seq) sent again then waits for that replica.
+  // (session, seq) sent again then waits for that replica. With a journal, likewise: Unavailable
+  // when it broke under the update; ResourceExhausted when it has no room.
   virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                       UpdateDone done) = 0;
 
@@ -165,6 +171,16 @@ class ShardNode {
   // Needed before updates of replicated tables whose primary copy is here; until then they fail
   // with Unavailable. Not owned; outlives the node. Call it once, before InstallPlan.
   virtual void set_replica_transport(ReplicaTransport* transport) = 0;
+
+  // Updates are answered when `journal` has them, and plans installed. Not owned; outlives the
+  // node. Call it once, before requests and after all that Repeat and InstallPlan take from an
+  // earlier journal of this node.
+  virtual void set_journal(Journal* journal) = 0;
+
+  // Does again what an earlier process of this node wrote down, in its order; `keep_alive` is the
+  // memory behind it. `done` as for Update. Tables that are not here any more are left out.
+  // ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit what is here.
+  virtual void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) = 0;
 
   // Where live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;

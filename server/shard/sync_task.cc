@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/shard/journal.h"
 
 namespace embla {
 
@@ -39,15 +40,37 @@ std::unique_ptr<SyncTask> SyncTask::MakeFollowUp(const NodeContext& node, NodeTa
 
 void SyncTask::Add(const NodeTable& table) {
   work_.push_back({&table, std::vector<DeviceShare>(node_.devices.size())});
-  if (table.group_copies != nullptr) devices_ |= table.devices();
+  if (table.group_copies == nullptr) return;
+  devices_ |= table.devices();
+  // The agreement is a collective of all devices.
+  if (node_.journal != nullptr) {
+    devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
+  }
 }
 
 void SyncTask::Run(std::uint32_t device) {
-  if (!Begin()) return;
+  if (!Begin() || !WriteDown(device)) return;
   // After an error too: the devices with the other copies go on, and wait for this one.
   absl::Status status;
   for (TableWork& work : work_) status.Update(RunTable(work, device));
   SetError(device, status);
+}
+
+// All devices have done what is before the averaging, and none begins what is behind it.
+bool SyncTask::WriteDown(std::uint32_t device) {
+  if (node_.journal == nullptr) return true;
+  if (!Agree(device, absl::OkStatus())) return false;
+  absl::Status written;
+  if (device == devices_.lowest()) {
+    std::vector<TableId> tables;
+    for (const TableWork& work : work_) {
+      if (work.table->group_copies != nullptr) tables.push_back(work.table->spec.id);
+    }
+    ticket_ = std::make_shared<LogTicket>();
+    written = node_.journal->AppendSync(
+        tables, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+  }
+  return Agree(device, written);
 }
 
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {
@@ -95,7 +118,12 @@ void SyncTask::Finish() {
   SyncResult result;
   result.plan_version = tables_->plan->version();
   for (const TableWork& work : work_) result.tables.push_back(Report(work));
-  done_(std::move(result));
+  if (ticket_ == nullptr) return done_(std::move(result));
+  ticket_->WhenReached([result = std::move(result), done = std::move(done_)](
+                           const absl::Status& reached) {
+    if (!reached.ok()) return done(reached);
+    done(result);
+  });
 }
 
 }  // namespace embla

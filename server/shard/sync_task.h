@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/shard/copy_mean.h"
+#include "server/shard/log_ticket.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
@@ -46,12 +47,14 @@ class SyncTask final : public RequestTask {
       : RequestTask(node, deadline), tables_(std::move(tables)) {}
 
   void Add(const NodeTable& table);
+  bool WriteDown(std::uint32_t device);
   absl::Status RunTable(TableWork& work, std::uint32_t device);
   TableSync Report(const TableWork& work) const;
 
   const NodeTablesPtr tables_;
   std::vector<TableWork> work_;
   SyncDone done_;
+  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
 };
 
 }  // namespace embla

@@ -68,12 +68,24 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::Make(
   return task;
 }
 
+absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::MakeRepeated(
+    const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+    std::vector<DecidedTable> decided, absl::Time time) {
+  std::unique_ptr<UpdateTask> task(new UpdateTask(node, std::move(tables), std::move(update),
+                                                  std::nullopt, absl::InfiniteFuture()));
+  task->repeated_ = std::move(decided);
+  task->now_ = time;
+  EMBLA_RETURN_IF_ERROR(task->Plan());
+  return task;
+}
+
 UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
                        std::optional<FromPrimary> from_primary, absl::Time deadline)
     : RequestTask(node, deadline),
       tables_(std::move(tables)),
       update_(std::move(update)),
-      from_primary_(std::move(from_primary)) {}
+      from_primary_(std::move(from_primary)),
+      now_(node_.options.clock->Now()) {}
 
 void UpdateTask::SetCaller(Replicator& replicator, UpdateDone done) {
   replicator_ = &replicator;
@@ -137,7 +149,7 @@ UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t 
 void UpdateTask::Run(std::uint32_t device) {
   if (!Begin()) return;
   std::vector<SliceWork> slices;
-  if (!Agree(device, Prepare(device, slices))) return;
+  if (!AgreeToApply(device, Prepare(device, slices)) || !WriteDown(device)) return;
   SetError(device, Apply(device, slices));
 }
 
@@ -176,6 +188,7 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
 absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.bounds = work.shard().spec(device).bounds;
   if (from_primary_.has_value()) return LeadReplica(work);
+  if (repeated_.has_value()) return LeadRepeated(work);
   if (work.shard().units().any_gates()) return LeadUnits(work);
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   work.order = work.shard().replica_position().order;
@@ -202,7 +215,32 @@ absl::Status UpdateTask::LeadUnits(TableWork& work) {
 absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {
   const UpdateBatch& batch = update_->batch;
   return work.shard().replay_windows().IsApplied(batch.session, batch.seq, batch.first_incomplete,
-                                                 node_.options.clock->Now());
+                                                 now_);
+}
+
+absl::Status UpdateTask::LeadRepeated(TableWork& work) {
+  const auto decided = std::find_if(repeated_->begin(), repeated_->end(), [&](const auto& table) {
+    return table.table == work.shard().id() && table.replica_group == work.group;
+  });
+  if (decided == repeated_->end()) {
+    return absl::DataLossError(
+        absl::StrCat("nothing was decided about the update of table ", work.shard().name()));
+  }
+  work.order = work.shard().replica_position().order;
+  if (decided->applies_rest) {
+    EMBLA_ASSIGN_OR_RETURN(const bool applied, IsApplied(work));
+    if (applied) {
+      return absl::DataLossError(absl::StrCat("table ", work.shard().name(), ": update ",
+                                              ToInt(update_->batch.seq), " of session ",
+                                              ToInt(update_->batch.session), " was applied twice"));
+    }
+    if (decided->units.empty()) return absl::OkStatus();
+  }
+  UpdateUnits& units = work.units.emplace();
+  EMBLA_RETURN_IF_ERROR(
+      units.Repeat(work.shard(), work.parts, decided->units, decided->applies_rest));
+  work.expected = units.present();
+  return absl::OkStatus();
 }
 
 absl::Status UpdateTask::LeadReplica(TableWork& work) {
@@ -244,21 +282,42 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
   return absl::OkStatus();
 }
 
-bool UpdateTask::Agree(std::uint32_t device, const absl::Status& status) {
-  SetError(device, status);
-  if (devices_.size() > 1) {
-    std::int32_t worst = 0;
-    const absl::Status met =
-        this->device(device).communicator->AllReduceMax(status.ok() ? 0 : 1, worst);
-    if (!met.ok()) SetError(device, met);
-    if (!met.ok() || worst != 0) return false;
-  } else if (!status.ok()) {
-    return false;
-  }
+bool UpdateTask::AgreeToApply(std::uint32_t device, const absl::Status& status) {
+  if (!Agree(device, status)) return false;
   // The same on every device: all counts are in.
   const absl::Status found = CheckFound(device);
   SetError(device, found);
   return found.ok();
+}
+
+// One record for all tables: the update is there or it is not. While one device appends it, the
+// others wait, so no other update of these tables can come between the decision and the record.
+bool UpdateTask::WriteDown(std::uint32_t device) {
+  if (node_.journal == nullptr || repeated_.has_value() || from_primary_.has_value()) return true;
+  const bool appends = device == devices_.lowest();
+  return Agree(device, appends ? AppendToJournal() : absl::OkStatus());
+}
+
+absl::Status UpdateTask::AppendToJournal() {
+  DecidedUpdate decided{.batch = update_->batch, .tables = {}, .time = now_};
+  decided.batch.parts.clear();
+  bool repeats = false;
+  for (const std::unique_ptr<TableWork>& work : work_) {
+    repeats = repeats || (work->units ? work->units->repeats_something() : work->applied_before);
+    if (work->applied_before) continue;
+    DecidedTable& table = decided.tables.emplace_back();
+    table.table = work->shard().id();
+    table.replica_group = work->group;
+    if (work->units) table.applies_rest = work->units->applies_rest();
+    if (work->units) table.units = work->units->Decisions();
+    for (const UpdatePart* const part : work->parts) decided.batch.parts.push_back(*part);
+  }
+  if (decided.tables.empty() && !repeats) return absl::OkStatus();
+  ticket_ = std::make_shared<LogTicket>();
+  const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
+  // Of a repetition, the first one's record may still be on its way.
+  return decided.tables.empty() ? node_.journal->AppendMarker(reached)
+                                : node_.journal->AppendUpdate(decided, reached);
 }
 
 absl::Status UpdateTask::CheckFound(std::uint32_t device) {
@@ -313,7 +372,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
     if (applied.ok() && !*applied) shard.replay_windows().Record(batch.session, batch.seq);
     return;
   }
-  if (work.units.has_value()) work.units->Record();
+  if (work.units.has_value() && !repeated_.has_value()) work.units->Record();
   if (!work.units.has_value() || work.units->applies_rest()) {
     shard.replay_windows().Record(batch.session, batch.seq);
   }
@@ -338,11 +397,15 @@ void UpdateTask::AnswerPrimary(const absl::Status& status) {
   replica_done_(ReplicaAck{work.order, work.need_snapshot});
 }
 
-void UpdateTask::SyncWhatIsDue() const {
+void UpdateTask::SyncWhatIsDue(UpdateResult& result) const {
   for (const std::unique_ptr<TableWork>& work : work_) {
     GroupCopies* const copies = work->table->group_copies.get();
     if (copies == nullptr || work->applied_before) continue;
     if (!copies->CountUpdate(work->group, work->table->spec.sync_every_steps)) continue;
+    if (repeated_.has_value()) {
+      result.sync_due.push_back(work->table->spec.id);
+      continue;
+    }
     auto task = SyncTask::MakeFollowUp(node_, tables_, *work->table);
     const DeviceSet devices = task->devices();
     node_.executors->SubmitFollowUp(std::move(task), devices);
@@ -368,8 +431,8 @@ void UpdateTask::AddRefused(const TableWork& work, UpdateResult& result) const {
 
 void UpdateTask::AnswerTrainer(const absl::Status& status) {
   if (!status.ok()) return done_(status);
-  SyncWhatIsDue();
   UpdateResult result;
+  SyncWhatIsDue(result);
   result.plan_version = tables_->plan->version();
   result.duplicate = true;
   std::vector<Replicator::TableOrder> orders;
@@ -378,12 +441,24 @@ void UpdateTask::AnswerTrainer(const absl::Status& status) {
     result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
     if (!work->table->replicas.empty()) orders.emplace_back(work->shard().id(), work->order);
   }
-  if (orders.empty()) return done_(result);
-  replicator_->Wait(std::move(orders), deadline_,
-                    [result, done = std::move(done_)](const absl::Status& replicated) {
-                      if (!replicated.ok()) return done(replicated);
-                      done(result);
-                    });
+  if (orders.empty() || repeated_.has_value()) {
+    return AnswerWhenWritten(ticket_.get(), done_, result);
+  }
+  replicator_->Wait(
+      std::move(orders), deadline_,
+      [result, ticket = ticket_, done = std::move(done_)](const absl::Status& replicated) {
+        if (!replicated.ok()) return done(replicated);
+        AnswerWhenWritten(ticket.get(), done, result);
+      });
+}
+
+void UpdateTask::AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
+                                   const UpdateResult& result) {
+  if (ticket == nullptr) return done(result);
+  ticket->WhenReached([done, result](const absl::Status& written) {
+    if (!written.ok()) return done(written);
+    done(result);
+  });
 }
 
 }  // namespace embla

@@ -4,6 +4,7 @@
 //            also looks whether the update has been applied before
 //            and asks the gates of units that may be on the move
 //   agree    any device's error is everybody's, before anything is changed
+//   write    with a journal: one device appends what was decided, and all agree once more
 //   apply    the first device of each table records the update and, for replicated tables, gives it
 //            its place in the order; every device steps its rows
 //
@@ -21,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/shard/journal.h"
+#include "server/shard/log_ticket.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
 #include "server/shard/request_task.h"
@@ -44,6 +47,14 @@ class UpdateTask final : public RequestTask {
                                                           SharedUpdatePtr update,
                                                           std::optional<FromPrimary> from_primary,
                                                           absl::Time deadline);
+
+  // Does again what an earlier process decided: nobody is asked, nothing is sent or written down.
+  // `decided` is that of `update`. DataLoss: it does not fit what is here.
+  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeRepeated(const NodeContext& node,
+                                                                  NodeTablesPtr tables,
+                                                                  SharedUpdatePtr update,
+                                                                  std::vector<DecidedTable> decided,
+                                                                  absl::Time time);
 
   // Who is told: a trainer, through `replicator` where tables are replicated (not owned; outlives
   // the task), or the primary.
@@ -101,10 +112,13 @@ class UpdateTask final : public RequestTask {
   absl::Status Lead(TableWork& work, std::uint32_t device);
   absl::Status LeadReplica(TableWork& work);
   absl::Status LeadUnits(TableWork& work);
+  absl::Status LeadRepeated(TableWork& work);
   absl::StatusOr<bool> IsApplied(TableWork& work) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
-  bool Agree(std::uint32_t device, const absl::Status& status);
+  bool AgreeToApply(std::uint32_t device, const absl::Status& status);
+  bool WriteDown(std::uint32_t device);
+  absl::Status AppendToJournal();
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
   void Record(TableWork& work, std::uint32_t device);
@@ -112,13 +126,20 @@ class UpdateTask final : public RequestTask {
   void AddRefused(const TableWork& work, UpdateResult& result) const;
   void AnswerPrimary(const absl::Status& status);
   void AnswerTrainer(const absl::Status& status);
+  // Calls `done` when what the answer promises is written down; `ticket` may be null.
+  static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
+                                const UpdateResult& result);
   // Queues the averaging of tables whose groups have applied enough, before anybody is answered.
-  void SyncWhatIsDue() const;
+  void SyncWhatIsDue(UpdateResult& result) const;
 
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;
   std::vector<std::unique_ptr<TableWork>> work_;
   const std::optional<FromPrimary> from_primary_;
+  absl::Time now_;  // That sessions are taken to be used at.
+  // Of an update that is repeated from the log.
+  std::optional<std::vector<DecidedTable>> repeated_;
+  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
   Replicator* replicator_ = nullptr;
   UpdateDone done_;
   ReplicaDone replica_done_;

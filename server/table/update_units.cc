@@ -2,9 +2,17 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
+namespace {
+
+std::pair<std::uint32_t, std::int64_t> PlaceOf(const UnitShape& shape) {
+  return {shape.column_begin, shape.row_begin};
+}
+
+}  // namespace
 
 absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
                                  BoundsMode bounds) {
@@ -61,6 +69,53 @@ absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::s
   return absl::OkStatus();
 }
 
+absl::Status UpdateUnits::Repeat(TableShard& table, TableParts parts,
+                                 std::span<const DecidedUnit> units, bool applies_rest) {
+  rows_ = table.rows();
+  has_rest_ = applies_rest_ = applies_rest;
+  const TableSpec& spec = table.spec(table.lead_device());
+  for (const DecidedUnit& unit : units) {
+    if (unit.row_granule >= spec.row_granules) {
+      return absl::DataLossError(
+          absl::StrCat("table ", table.name(), " has no row granule ", unit.row_granule));
+    }
+    Touched& touched = touched_.emplace_back();
+    touched.row_granule = unit.row_granule;
+    touched.shape = ShapeOfUnit(spec, unit.row_granule, unit.columns);
+    touched.answer.status = unit.applies ? PartStatus::kApplied : PartStatus::kDuplicate;
+  }
+  std::sort(touched_.begin(), touched_.end(),
+            [](const Touched& a, const Touched& b) { return PlaceOf(a.shape) < PlaceOf(b.shape); });
+  for (const UpdatePart* const part : parts) {
+    for (const RowId id : part->ids) {
+      if (!table.InTable(id)) {
+        ++out_of_range_;
+        continue;
+      }
+      EMBLA_RETURN_IF_ERROR(
+          RepeatRow(table, table.id_rows().RowOf(id), {part->column_begin, part->column_end}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateUnits::RepeatRow(TableShard& table, std::int64_t row, ColumnRange columns) {
+  for (const TableUnits::Cut& cut : table.units().cuts()) {
+    if (!cut.Meets(columns)) continue;
+    const bool present = cut.present.Contains(row);
+    if (present) present_ += cut.columns.size();
+    // The last unit that begins at the row or before it.
+    auto unit = std::upper_bound(
+        touched_.begin(), touched_.end(), std::pair(cut.columns.begin, row),
+        [](const auto& place, const Touched& t) { return place < PlaceOf(t.shape); });
+    const bool found = unit != touched_.begin() && (--unit)->Has(row, cut.columns);
+    if (present || !(found ? unit->applies() : applies_rest_)) continue;
+    return absl::DataLossError(
+        absl::StrCat("table ", table.name(), " row ", row, " was updated, but is not here"));
+  }
+  return absl::OkStatus();
+}
+
 void UpdateUnits::Touched::Add(std::int64_t row, std::size_t part) {
   const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
   if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
@@ -71,6 +126,7 @@ UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number, const TableUnits
                                          bool present) {
   if (number == 0) {
     Touched& touched = touched_.emplace_back();
+    touched.row_granule = gated.row_granule;
     touched.shape = gated.shape;
     touched.gate = gated.gate;
     touched.present = present;
@@ -88,6 +144,23 @@ void UpdateUnits::Record() const {
 bool UpdateUnits::applies_nothing() const {
   return !applies_rest() && std::none_of(touched_.begin(), touched_.end(),
                                          [](const Touched& touched) { return touched.applies(); });
+}
+
+bool UpdateUnits::repeats_something() const {
+  return (has_rest_ && !applies_rest_) ||
+         std::any_of(touched_.begin(), touched_.end(), [](const Touched& touched) {
+           return touched.answer.status == PartStatus::kDuplicate;
+         });
+}
+
+std::vector<DecidedUnit> UpdateUnits::Decisions() const {
+  std::vector<DecidedUnit> decisions;
+  for (const Touched& touched : touched_) {
+    decisions.push_back({touched.row_granule,
+                         {touched.shape.column_begin, touched.shape.column_end},
+                         touched.applies()});
+  }
+  return decisions;
 }
 
 RowIntervals UpdateUnits::Skipped(ColumnRange columns) const {

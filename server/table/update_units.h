@@ -19,10 +19,19 @@
 
 namespace embla {
 
+// What became of the rows of one unit that had a gate.
+struct DecidedUnit {
+  std::uint32_t row_granule = 0;
+  ColumnRange columns;  // Of the unit's cut.
+  bool applies = false;
+  bool operator==(const DecidedUnit&) const = default;
+};
+
 class UpdateUnits {
  public:
   // A unit with a gate of which the update has rows.
   struct Touched {
+    std::uint32_t row_granule = 0;
     UnitShape shape;
     std::shared_ptr<UnitGate> gate;
     UnitUpdate update;
@@ -31,6 +40,10 @@ class UpdateUnits {
     PartAnswer answer;
 
     void Add(std::int64_t row, std::size_t part);
+    bool Has(std::int64_t row, ColumnRange columns) const {
+      return shape.row_begin <= row && row < shape.row_end && shape.column_begin == columns.begin &&
+             shape.column_end == columns.end;
+    }
     bool applies() const { return answer.status == PartStatus::kApplied; }
     bool refused() const { return !applies() && answer.status != PartStatus::kDuplicate; }
   };
@@ -40,6 +53,10 @@ class UpdateUnits {
   // neither here nor has a gate).
   absl::Status Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
                       BoundsMode bounds);
+  // Takes what an earlier process decided instead of asking; there are no gates. On the lead
+  // device. DataLoss: a row that is to be applied is not here.
+  absl::Status Repeat(TableShard& table, TableParts parts, std::span<const DecidedUnit> units,
+                      bool applies_rest);
   // The rest is left out: it was applied before.
   void SkipRest() { applies_rest_ = false; }
   // Tells the gates whose rows are applied. On the lead device, in the task that called Decide.
@@ -49,6 +66,10 @@ class UpdateUnits {
   bool has_rest() const { return has_rest_; }
   bool applies_rest() const { return has_rest_ && applies_rest_; }
   bool applies_nothing() const;
+  // Whether rows are left out that were applied before.
+  bool repeats_something() const;
+  // What Repeat takes.
+  std::vector<DecidedUnit> Decisions() const;
   std::span<const Touched> touched() const { return touched_; }
   // Ids times columns that this node has, applied or not.
   std::size_t present() const { return present_; }
@@ -60,6 +81,7 @@ class UpdateUnits {
  private:
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);
+  absl::Status RepeatRow(TableShard& table, std::int64_t row, ColumnRange columns);
   // The unit of a gate; `number`, 1 + its place in touched_ or 0, is where it is kept.
   Touched& Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
 

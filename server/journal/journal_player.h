@@ -1,0 +1,79 @@
+// Makes a new node what its journal says: does again, in the order of the log, what is written
+// there. Updates of a table run one after the other on its devices, as they did; the log is read
+// ahead meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "core/base/mutex.h"
+#include "server/journal/journal_records.h"
+#include "server/log/log_format.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+// Thread safety: none.
+class JournalPlayer {
+ public:
+  // `node` is new, not owned, and outlives this object.
+  explicit JournalPlayer(ShardNode& node) : node_(node) {}
+  ~JournalPlayer() { static_cast<void>(Drain()); }
+
+  // The next record. Errors, after which the player is of no use, name the record:
+  //   DataLoss            it does not fit those before it
+  //   FailedPrecondition  a newer program wrote it, or for other devices
+  //   ResourceExhausted   less memory than before
+  absl::Status Play(const LogRecordView& record);
+
+  // Waits until all of it is done. Errors as for Play.
+  absl::Status Finish();
+
+  std::uint64_t records() const { return records_; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint64_t updates() const { return updates_; }
+  std::uint64_t incarnation() const { return incarnation_; }
+  // Tables whose replica groups were to be averaged when the process died.
+  const std::set<TableId>& sync_due() const { return sync_due_; }
+
+ private:
+  // Updates that are read ahead, so that every device has something to do.
+  static constexpr std::size_t kAheadMax = 64;
+  static constexpr std::size_t kAheadBytesMax = std::size_t{128} << 20;
+
+  absl::Status PlayKind(JournalKind kind, Buffer bytes);
+  absl::Status PlayProcess(std::span<const std::byte> bytes);
+  absl::Status PlayPlan(std::span<const std::byte> bytes);
+  absl::Status PlayUpdate(Buffer bytes);
+  absl::Status PlaySync(std::span<const std::byte> bytes);
+
+  // Waits until another update may be read ahead; End follows.
+  void Begin(std::size_t bytes);
+  void End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<UpdateResult>& result);
+  // Waits until nothing is ahead; the first error so far.
+  absl::Status Drain();
+  absl::Status FirstError();
+
+  ShardNode& node_;  // Not owned; outlives this object.
+  std::uint64_t records_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t updates_ = 0;
+  std::uint64_t incarnation_ = 0;
+  LogLsn lsn_{};  // Of the record that is played.
+  std::set<TableId> sync_due_;
+
+  Mutex mu_;
+  CondVar ended_;
+  std::size_t ahead_ ABSL_GUARDED_BY(mu_) = 0;
+  std::size_t ahead_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<TableId> due_ ABSL_GUARDED_BY(mu_);  // Since the last Drain.
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla

@@ -1,0 +1,87 @@
+#include "server/journal/journal_records.h"
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/text.h"
+#include "core/plan/plan_json.h"
+#include "server/journal/record_bytes.h"
+
+namespace embla {
+namespace {
+
+absl::Status Damaged(std::string_view record) {
+  return absl::DataLossError(absl::StrCat(record, " record: not as long as it says"));
+}
+
+}  // namespace
+
+std::string EncodeProcessRecord(const ProcessRecord& record) {
+  RecordWriter out;
+  out.Put(kJournalFormat);
+  out.Put(std::uint32_t{0});
+  out.Put(record.incarnation);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  const auto format = in.Get<std::uint32_t>();
+  if (in.ok() && format != kJournalFormat) {
+    return absl::FailedPreconditionError(absl::StrCat("the journal has format ", format,
+                                                      ", this program knows ", kJournalFormat));
+  }
+  const bool is_known = in.Get<std::uint32_t>() == 0;
+  ProcessRecord record;
+  record.incarnation = in.Get<std::uint64_t>();
+  if (!in.at_end() || !is_known) return Damaged("process");
+  return record;
+}
+
+std::string EncodePlanRecord(NodeId self, const Plan& plan) {
+  const std::string json = PlanToJson(plan);
+  RecordWriter out;
+  out.Put(ToInt(self));
+  out.Put(static_cast<std::uint32_t>(json.size()));
+  out.PutArray(std::span<const char>(json));
+  return std::move(out).Take();
+}
+
+absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  PlanRecord record;
+  record.self = NodeId{in.Get<std::uint32_t>()};
+  const std::uint32_t size = in.GetCount(1);
+  const std::span<const char> json = in.GetArray<char>(size);
+  if (!in.at_end()) return Damaged("plan");
+  absl::StatusOr<Plan> plan = PlanFromJson({json.data(), json.size()});
+  if (!plan.ok()) {
+    return absl::DataLossError(absl::StrCat("plan record: ", Message(plan.status())));
+  }
+  if (const absl::Status valid = plan->Validate(); !valid.ok()) {
+    return absl::DataLossError(absl::StrCat("plan record: ", Message(valid)));
+  }
+  record.plan = std::make_shared<const Plan>(*std::move(plan));
+  return record;
+}
+
+std::string EncodeSyncRecord(std::span<const TableId> tables) {
+  RecordWriter out;
+  out.Put(static_cast<std::uint32_t>(tables.size()));
+  for (const TableId table : tables) out.Put(ToInt(table));
+  return std::move(out).Take();
+}
+
+absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  SyncRecord record;
+  for (std::uint32_t left = in.GetCount(sizeof(TableId)); left > 0; --left) {
+    record.tables.push_back(TableId{in.Get<std::uint32_t>()});
+  }
+  if (!in.at_end()) return Damaged("sync");
+  return record;
+}
+
+}  // namespace embla

@@ -1,0 +1,52 @@
+// The kinds of a node's records, and those of the node as a whole; docs/journal_format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+
+namespace embla {
+
+// Numbers are part of the format.
+enum class JournalKind : std::uint16_t {
+  kProcess = 1,   // A process opened the log.
+  kPlan = 2,      // Tables and hyper-parameters from here on.
+  kUpdate = 3,    // server/journal/update_record.h
+  kMarker = 4,    // Nothing: somebody waits for what is before it.
+  kSync = 5,      // Replica groups are averaged.
+  kAdopted = 6,   // server/journal/unit_records.h, to the end
+  kReserved = 7,  //
+  kChunk = 8,     //
+  kControl = 9,   //
+};
+
+inline constexpr std::uint32_t kJournalFormat = 1;
+
+struct ProcessRecord {
+  std::uint64_t incarnation = 0;  // Of the log: 1 for its first process.
+};
+struct PlanRecord {
+  NodeId self{};
+  PlanPtr plan;
+};
+struct SyncRecord {
+  std::vector<TableId> tables;
+};
+
+std::string EncodeProcessRecord(const ProcessRecord& record);
+std::string EncodePlanRecord(NodeId self, const Plan& plan);
+std::string EncodeSyncRecord(std::span<const TableId> tables);
+
+// DataLoss: not such a record. FailedPrecondition: of a newer program.
+// Requires: bytes.data() is aligned to 8.
+absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes);
+absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
+absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
+
+}  // namespace embla

@@ -1,0 +1,102 @@
+// Fields and arrays of a record, little-endian; arrays begin at multiples of 8 and are padded with
+// zeros to one.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace embla {
+
+static_assert(std::endian::native == std::endian::little, "arrays are stored as they are");
+
+inline constexpr std::size_t kRecordAlignment = 8;
+
+class RecordWriter {
+ public:
+  template <typename T>
+  void Put(T value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  template <typename T>
+  void PutArray(std::span<const T> values) {
+    Pad();
+    if (!values.empty()) {
+      bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    }
+    Pad();
+  }
+  void Reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+  std::string Take() && { return std::move(bytes_); }
+
+ private:
+  void Pad() {
+    bytes_.append((kRecordAlignment - bytes_.size() % kRecordAlignment) % kRecordAlignment, '\0');
+  }
+
+  std::string bytes_;
+};
+
+// Reads what RecordWriter wrote. Once something is missing, everything reads as zero or empty, and
+// ok() is false: to be asked at the end, and before a count is believed.
+// Requires: bytes.data() is aligned to 8.
+class RecordReader {
+ public:
+  explicit RecordReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T Get() {
+    T value{};
+    const std::span<const std::byte> field = Next(sizeof(T));
+    if (ok_) std::memcpy(&value, field.data(), sizeof(T));
+    return value;
+  }
+  template <typename T>
+  std::span<const T> GetArray(std::uint64_t count) {
+    SkipPadding();
+    if (count > left() / sizeof(T)) ok_ = false;
+    const std::span<const std::byte> array = Next(ok_ ? count * sizeof(T) : 0);
+    SkipPadding();
+    if (!ok_) return {};
+    return {reinterpret_cast<const T*>(array.data()), static_cast<std::size_t>(count)};
+  }
+  // What counts things that take at least `bytes_each`.
+  std::uint32_t GetCount(std::size_t bytes_each) {
+    const auto count = Get<std::uint32_t>();
+    if (count > left() / bytes_each) ok_ = false;
+    return ok_ ? count : 0;
+  }
+
+  bool ok() const { return ok_; }
+  bool at_end() const { return ok_ && left() == 0; }
+  void Fail() { ok_ = false; }
+
+ private:
+  std::size_t left() const { return bytes_.size() - at_; }
+  std::span<const std::byte> Next(std::size_t size) {
+    if (!ok_ || size > left()) {
+      ok_ = false;
+      return {};
+    }
+    at_ += size;
+    return bytes_.subspan(at_ - size, size);
+  }
+  void SkipPadding() {
+    const std::size_t padding = (kRecordAlignment - at_ % kRecordAlignment) % kRecordAlignment;
+    for (const std::byte byte : Next(padding)) {
+      if (byte != std::byte{0}) ok_ = false;
+    }
+  }
+
+  const std::span<const std::byte> bytes_;
+  std::size_t at_ = 0;
+  bool ok_ = true;
+};
+
+}  // namespace embla

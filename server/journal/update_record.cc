@@ -1,0 +1,167 @@
+#include "server/journal/update_record.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/journal/record_bytes.h"
+
+namespace embla {
+namespace {
+
+// What a part has besides ids and gradients.
+enum PartFlag : std::uint8_t { kClipped = 1, kWeighted = 2, kSquares = 4, kFlagsAll = 7 };
+
+constexpr std::size_t kTableBytes = 16;
+constexpr std::size_t kUnitBytes = 16;
+constexpr std::size_t kPartBytes = 28;
+
+absl::Status Damaged(std::string_view what) {
+  return absl::DataLossError(absl::StrCat("update record: ", what));
+}
+
+void PutTable(const DecidedTable& table, RecordWriter& out) {
+  out.Put(ToInt(table.table));
+  out.Put(table.replica_group);
+  out.Put(static_cast<std::uint32_t>(table.applies_rest));
+  out.Put(static_cast<std::uint32_t>(table.units.size()));
+  for (const DecidedUnit& unit : table.units) {
+    out.Put(unit.row_granule);
+    out.Put(unit.columns.begin);
+    out.Put(unit.columns.end);
+    out.Put(static_cast<std::uint32_t>(unit.applies));
+  }
+}
+
+DecidedTable GetTable(RecordReader& in) {
+  DecidedTable table;
+  table.table = TableId{in.Get<std::uint32_t>()};
+  table.replica_group = in.Get<std::uint32_t>();
+  const auto applies_rest = in.Get<std::uint32_t>();
+  table.applies_rest = applies_rest == 1;
+  if (applies_rest > 1) in.Fail();
+  for (std::uint32_t left = in.GetCount(kUnitBytes); left > 0; --left) {
+    DecidedUnit& unit = table.units.emplace_back();
+    unit.row_granule = in.Get<std::uint32_t>();
+    unit.columns.begin = in.Get<std::uint32_t>();
+    unit.columns.end = in.Get<std::uint32_t>();
+    const auto applies = in.Get<std::uint32_t>();
+    unit.applies = applies == 1;
+    if (applies > 1 || unit.columns.begin >= unit.columns.end) in.Fail();
+  }
+  return table;
+}
+
+void PutPart(const UpdatePart& part, RecordWriter& out) {
+  std::uint8_t flags = part.clipped ? kClipped : 0;
+  if (!part.weights.empty()) flags |= kWeighted;
+  if (!part.row_sum_squares.empty()) flags |= kSquares;
+  out.Put(ToInt(part.table));
+  out.Put(part.replica_group);
+  out.Put(static_cast<std::uint8_t>(part.form));
+  out.Put(static_cast<std::uint8_t>(part.pooling));
+  out.Put(flags);
+  out.Put(std::uint8_t{0});
+  out.Put(part.column_begin);
+  out.Put(part.column_end);
+  out.Put(static_cast<std::uint32_t>(part.ids.size()));
+  out.Put(static_cast<std::uint32_t>(part.lengths.size()));
+  out.PutArray(part.ids);
+  out.PutArray(part.lengths);
+  out.PutArray(part.weights);
+  out.PutArray(part.row_sum_squares);
+  out.PutArray(part.gradients);
+}
+
+bool HasKnownForm(const UpdatePart& part, std::uint8_t flags) {
+  if (flags > kFlagsAll || part.column_begin >= part.column_end || part.column_end > kDimMax) {
+    return false;
+  }
+  const bool weighted = (flags & kWeighted) != 0;
+  if (part.form == UpdatePart::Form::kRows) return !weighted;
+  if (part.form != UpdatePart::Form::kBags || (flags & kSquares) != 0) return false;
+  return part.pooling == Pooling::kSum || (part.pooling == Pooling::kMean && !weighted);
+}
+
+absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
+  UpdatePart part;
+  part.table = TableId{in.Get<std::uint32_t>()};
+  part.replica_group = in.Get<std::uint32_t>();
+  part.form = static_cast<UpdatePart::Form>(in.Get<std::uint8_t>());
+  part.pooling = static_cast<Pooling>(in.Get<std::uint8_t>());
+  const auto flags = in.Get<std::uint8_t>();
+  if (in.Get<std::uint8_t>() != 0) in.Fail();
+  part.column_begin = in.Get<std::uint32_t>();
+  part.column_end = in.Get<std::uint32_t>();
+  const std::uint64_t ids = in.Get<std::uint32_t>();
+  const std::uint64_t lengths = in.Get<std::uint32_t>();
+  if (!in.ok() || !HasKnownForm(part, flags)) return Damaged("a part of an unknown form");
+  part.clipped = (flags & kClipped) != 0;
+  part.ids = in.GetArray<RowId>(ids);
+  part.lengths = in.GetArray<std::uint32_t>(lengths);
+  part.weights = in.GetArray<float>((flags & kWeighted) != 0 ? ids : 0);
+  part.row_sum_squares = in.GetArray<float>((flags & kSquares) != 0 ? ids : 0);
+  if (!in.ok()) return Damaged("a part is cut off");
+  const std::uint64_t rows = part.gradient_rows();
+  part.gradients = in.GetArray<std::byte>(rows * RowBytes(wire_dtype, part.columns()));
+  std::uint64_t in_bags = 0;
+  for (const std::uint32_t length : part.lengths) in_bags += length;
+  const bool fits = part.form == UpdatePart::Form::kRows ? lengths == 0 : in_bags == ids;
+  if (!in.ok() || !fits) return Damaged("a part whose arrays do not fit together");
+  return part;
+}
+
+bool IsKnown(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kInt8Rowwise; }
+
+}  // namespace
+
+std::string EncodeUpdateRecord(const DecidedUpdate& update) {
+  const UpdateBatch& batch = update.batch;
+  std::size_t bytes = 256 + 64 * batch.parts.size();
+  for (const UpdatePart& part : batch.parts) {
+    bytes += part.ids.size_bytes() + part.lengths.size_bytes() + part.weights.size_bytes() +
+             part.row_sum_squares.size_bytes() + part.gradients.size();
+  }
+  for (const DecidedTable& table : update.tables) {
+    bytes += kTableBytes + kUnitBytes * table.units.size();
+  }
+  RecordWriter out;
+  out.Reserve(bytes);
+  out.Put(ToInt(batch.session));
+  out.Put(ToInt(batch.seq));
+  out.Put(ToInt(batch.first_incomplete));
+  out.Put(batch.step);
+  out.Put(ToInt(batch.plan_version));
+  out.Put(absl::ToUnixNanos(update.time));
+  out.Put(static_cast<std::uint32_t>(batch.wire_dtype));
+  out.Put(static_cast<std::uint32_t>(update.tables.size()));
+  for (const DecidedTable& table : update.tables) PutTable(table, out);
+  out.Put(static_cast<std::uint32_t>(batch.parts.size()));
+  for (const UpdatePart& part : batch.parts) PutPart(part, out);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  DecidedUpdate update;
+  UpdateBatch& batch = update.batch;
+  batch.session = SessionId{in.Get<std::uint64_t>()};
+  batch.seq = UpdateSeq{in.Get<std::uint64_t>()};
+  batch.first_incomplete = UpdateSeq{in.Get<std::uint64_t>()};
+  batch.step = in.Get<std::uint64_t>();
+  batch.plan_version = PlanVersion{in.Get<std::uint64_t>()};
+  update.time = absl::FromUnixNanos(in.Get<std::int64_t>());
+  batch.wire_dtype = static_cast<DType>(in.Get<std::uint32_t>());
+  if (!in.ok() || !IsKnown(batch.wire_dtype)) return Damaged("an unknown number format");
+  for (std::uint32_t left = in.GetCount(kTableBytes); left > 0; --left) {
+    update.tables.push_back(GetTable(in));
+  }
+  for (std::uint32_t left = in.GetCount(kPartBytes); left > 0 && in.ok(); --left) {
+    EMBLA_ASSIGN_OR_RETURN(UpdatePart part, GetPart(batch.wire_dtype, in));
+    batch.parts.push_back(part);
+  }
+  if (!in.at_end()) return Damaged("not as long as it says");
+  return update;
+}
+
+}  // namespace embla

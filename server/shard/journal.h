@@ -1,0 +1,63 @@
+// What a node writes down so that the process after it can do the same again: every update as it
+// was decided, and what it must know to repeat it. docs/journal_format.md.
+//
+// All records of a node lie in one log. Each is appended where it takes effect: when no device that
+// is concerned runs anything else. So what is repeated in the log's order gives the same rows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "core/plan/plan.h"
+#include "core/rows/request.h"
+#include "server/table/update_units.h"
+
+namespace embla {
+
+// What became of a table's part of an update.
+struct DecidedTable {
+  TableId table{};
+  std::uint32_t replica_group = 0;
+  bool applies_rest = true;  // The rows of units that are not named.
+  std::vector<DecidedUnit> units;
+  bool operator==(const DecidedTable&) const = default;
+};
+
+// An update that nothing can refuse any more.
+struct DecidedUpdate {
+  UpdateBatch batch;                 // Parts of tables that apply something; views.
+  std::vector<DecidedTable> tables;  // Those of the parts.
+  absl::Time time;                   // That sessions are taken to be used at.
+};
+
+// Thread safety: every method may be called from any thread.
+class Journal {
+ public:
+  // Told once, on any thread, perhaps within the call. It must not wait. OK: the record and all
+  // before it will be found by the process after this one, as far as the log's level promises.
+  using Done = std::function<void(const absl::Status&)>;
+
+  virtual ~Journal() = default;
+
+  // Errors, with which `done` is not called and nothing is in the log:
+  //   ResourceExhausted  too much waits to be written, or the disk is full: slow down
+  //   InvalidArgument    the record is too large
+  //   Unavailable        the log cannot write any more
+  // A record that is accepted and then lost is the last one: the log says Unavailable from there
+  // on.
+  virtual absl::Status AppendUpdate(const DecidedUpdate& update, Done done) = 0;
+  // Tells of all that was appended before. Errors as for AppendUpdate.
+  virtual absl::Status AppendMarker(Done done) = 0;
+  // The copies of the tables' replica groups are averaged. Errors as for AppendUpdate.
+  virtual absl::Status AppendSync(std::span<const TableId> tables, Done done) = 0;
+
+  // The tables and hyper-parameters from here on. Waits until it lasts; an error means that it may
+  // or may not be in the log, and that repeating it does no harm.
+  virtual absl::Status WritePlan(const Plan& plan, NodeId self) = 0;
+};
+
+}  // namespace embla
