@@ -49,6 +49,19 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
       ->check(CLI::Range(0u, 256u));
+  app.add_option("--data-dir", process.data_dir,
+                 "Directory of this node's journal, from which it recovers; empty: rows live as "
+                 "long as the process");
+  app.add_option("--durability", process.durability,
+                 "With --data-dir, what an acknowledged update has reached: none, queued (survives "
+                 "a clean stop), written (survives the death of the process), synced (survives "
+                 "the loss of power)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Durability>{{"none", Durability::kNone},
+                                            {"queued", Durability::kQueued},
+                                            {"written", Durability::kWritten},
+                                            {"synced", Durability::kSynced}}))
+      ->default_str("written");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
   ShardProcessOptions named = options;
   if (named.name.empty()) named.name = HostName();
   std::unique_ptr<ShardProcess> process(new ShardProcess(named));
+  EMBLA_RETURN_IF_ERROR(process->MakeNode());
   EMBLA_RETURN_IF_ERROR(process->Listen());
   EMBLA_RETURN_IF_ERROR(process->Join());
   return process;
@@ -48,7 +49,7 @@ ShardProcess::ShardProcess(const ShardProcessOptions& options) : options_(option
   SetBuildInfo(metrics_, "embla-shard");
 }
 
-absl::Status ShardProcess::Listen() {
+absl::Status ShardProcess::MakeNode() {
   ShardNodeOptions node;
   node.name = options_.name;
   node.devices = options_.devices;
@@ -60,10 +61,33 @@ absl::Status ShardProcess::Listen() {
   node.reply_bytes_max = options_.data.limits.reply_bytes_max;
   node.metrics = &metrics_;
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
+  EMBLA_RETURN_IF_ERROR(Recover());
   node_->set_replica_transport(&peers_);
+  MoveLog& log = journal_ != nullptr ? static_cast<MoveLog&>(*journal_) : move_log_;
   mover_ = std::make_unique<MoverThread>(
-      options_.mover, MoverParts{node_->units(), peers_, move_reports_, move_log_, Clock::Real()},
+      options_.mover, MoverParts{node_->units(), peers_, move_reports_, log, Clock::Real()},
       &metrics_);
+  if (journal_ != nullptr) mover_->mover().Restore(journal_->recovery().node);
+  return absl::OkStatus();
+}
+
+absl::Status ShardProcess::Recover() {
+  if (options_.data_dir.empty()) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(storage_, DirectoryLogStorage::Open(options_.data_dir));
+  NodeJournalOptions journal;
+  journal.level = options_.durability;
+
+  EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
+  const JournalRecovery& recovery = journal_->recovery();
+  LogInfo("shard", "recovered directory=", options_.data_dir,
+          " process=", recovery.node.incarnation, " records=", recovery.records,
+          " bytes=", recovery.bytes, " updates=", recovery.updates,
+          " units=", recovery.node.units.size(), " plan=", ToInt(node_->plan()->version()),
+          " seconds=", absl::ToDoubleSeconds(recovery.took));
+  return absl::OkStatus();
+}
+
+absl::Status ShardProcess::Listen() {
   service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
   service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
     return mover.OnMessage(std::move(message));
@@ -108,6 +132,10 @@ ShardProcess::~ShardProcess() {
   }
   mover_.reset();
   node_.reset();
+  if (journal_ == nullptr) return;
+  if (const absl::Status closed = journal_->Close(); !closed.ok()) {
+    LogError("shard", "the journal did not close: ", closed.message());
+  }
 }
 
 }  // namespace embla

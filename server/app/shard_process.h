@@ -12,6 +12,8 @@
 #include "core/base/buffer.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/journal/node_journal.h"
+#include "server/log/log_storage.h"
 #include "server/mover/move_log.h"
 #include "server/mover/mover_thread.h"
 #include "server/rpc/coordinator_link.h"
@@ -34,6 +36,10 @@ struct ShardProcessOptions {
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
+  // Where the node's journal is (docs/journal_format.md); made where it is missing. Empty: rows
+  // live as long as the process.
+  std::string data_dir;
+  Durability durability = Durability::kWritten;  // Of updates that are answered.
   DataServiceOptions data;
   MoverOptions mover;
 };
@@ -41,7 +47,8 @@ struct ShardProcessOptions {
 class ShardProcess {
  public:
   // Listens when it returns; the coordinator is found in the background.
-  // Errors: those of RpcServer, MetricsExposer and ShardNode::Create.
+  // With a data directory, the node is what it was before it listens or registers.
+  // Errors: those of RpcServer, MetricsExposer, ShardNode::Create and NodeJournal::Open.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Start(const ShardProcessOptions& options);
   // Finishes calls in flight, for at most stop_grace.
   ~ShardProcess();
@@ -53,6 +60,8 @@ class ShardProcess {
 
  private:
   explicit ShardProcess(const ShardProcessOptions& options);
+  absl::Status MakeNode();
+  absl::Status Recover();
   absl::Status Listen();
   absl::Status Join();
 
@@ -62,6 +71,8 @@ class ShardProcess {
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;
+  std::unique_ptr<LogStorage> storage_;  // Null, like journal_, without a data directory.
+  std::unique_ptr<NodeJournal> journal_;
   std::unique_ptr<ShardNode> node_;
   std::unique_ptr<MoverThread> mover_;
   std::unique_ptr<DataService> service_;

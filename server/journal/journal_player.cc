@@ -7,14 +7,15 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
 
 namespace embla {
 namespace {
 
 absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& status) {
-  return absl::Status(code, absl::StrCat("record ", ToInt(lsn), " of the journal cannot be repeated: ",
-                                         status.message()));
+  return absl::Status(code, absl::StrCat("record ", ToInt(lsn),
+                                         " of the journal cannot be repeated: ", status.message()));
 }
 
 }  // namespace
@@ -45,10 +46,13 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
     case JournalKind::kAdopted:
+      return PlayAdopted(bytes.bytes());
     case JournalKind::kReserved:
+      return PlayReserved(bytes.bytes());
     case JournalKind::kChunk:
+      return PlayChunk(bytes.bytes());
     case JournalKind::kControl:
-      break;
+      return PlayControl(bytes.bytes());
   }
   return absl::FailedPreconditionError(
       absl::StrCat("it is of kind ", static_cast<int>(kind), ", which this program does not know"));
@@ -56,16 +60,19 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
 
 absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(const ProcessRecord record, DecodeProcessRecord(bytes));
-  if (record.incarnation <= incarnation_) {
-    return absl::DataLossError(absl::StrCat("process ", record.incarnation, " of the log after ",
-                                            incarnation_));
-  }
-  incarnation_ = record.incarnation;
-  return absl::OkStatus();
+  units_.BeginProcess();
+  if (record.incarnation == units_.incarnation()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("process ", record.incarnation, " of the log comes as ", units_.incarnation()));
 }
 
 absl::Status JournalPlayer::PlayPlan(std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(PlanRecord record, DecodePlanRecord(bytes));
+  const PlanPtr old = node_.plan();
+  for (const TablePlan& table : old->tables()) {
+    if (record.plan->FindTable(table.spec.id) == nullptr) units_.DropTable(table.spec.id);
+  }
+  self_ = record.self;
   const absl::Status status = node_.InstallPlan(std::move(record.plan), record.self);
   // The node is not the one that wrote it.
   if (absl::IsInvalidArgument(status)) return absl::FailedPreconditionError(status.message());
@@ -74,6 +81,7 @@ absl::Status JournalPlayer::PlayPlan(std::span<const std::byte> bytes) {
 
 absl::Status JournalPlayer::PlayUpdate(Buffer bytes) {
   EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, DecodeUpdateRecord(bytes.bytes()));
+  EMBLA_RETURN_IF_ERROR(ApplyToUnits(update));
   const std::size_t size = bytes.size();
   ++updates_;
   Begin(size);
@@ -81,6 +89,22 @@ absl::Status JournalPlayer::PlayUpdate(Buffer bytes) {
                [this, size, lsn = lsn_](const absl::StatusOr<UpdateResult>& result) {
                  End(size, lsn, result);
                });
+  return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
+  const UpdateBatch& batch = update.batch;
+  const PlanPtr plan = node_.plan();
+  for (const DecidedTable& table : update.tables) {
+    const TablePlan* const here = plan->FindTable(table.table);
+    if (here == nullptr) continue;
+    for (const DecidedUnit& unit : table.units) {
+      if (!unit.applies) continue;
+      const UnitId id{table.table, unit.row_granule,
+                      unit.columns.begin / here->spec.column_granule_width};
+      EMBLA_RETURN_IF_ERROR(units_.Apply(id, batch.session, batch.seq, batch.first_incomplete));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -94,15 +118,115 @@ absl::Status JournalPlayer::PlaySync(std::span<const std::byte> bytes) {
     if (plan->FindTable(table) != nullptr) query.tables.push_back(table);
   }
   Begin(0);
-  node_.Sync(query, absl::InfiniteFuture(),
-             [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
-               End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult())
-                                       : result.status());
-             });
+  node_.Sync(
+      query, absl::InfiniteFuture(), [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
+        End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
+      });
   return absl::OkStatus();
 }
 
-absl::Status JournalPlayer::Finish() { return Drain(); }
+bool JournalPlayer::HasTable(TableId table) const {
+  return node_.plan()->FindTable(table) != nullptr;
+}
+
+absl::Status JournalPlayer::Await(const std::function<void(HostDone)>& start) {
+  Mutex mu;
+  CondVar done;
+  std::optional<absl::Status> result;
+  start([&](const absl::Status& status) {
+    const MutexLock lock(mu);
+    result = status;
+    done.NotifyAll();
+  });
+  const MutexLock lock(mu);
+  while (!result.has_value()) done.Wait(mu);
+  return *result;
+}
+
+absl::Status JournalPlayer::PlayAdopted(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const AdoptedUnitRecord record, DecodeAdoptedUnit(bytes));
+  if (!HasTable(record.unit.table)) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(const UnitShape shape, node_.units().ShapeOf(record.unit));
+  UnitWindows windows;
+  EMBLA_RETURN_IF_ERROR(Await([&](const HostDone& done) {
+    node_.units().RunInOrder(record.unit.table, [&, done] {
+      windows = node_.units().WindowsOf(record.unit);
+      done(absl::OkStatus());
+    });
+  }));
+  units_.Adopt(record.unit, shape.chunks(), record.epoch, std::move(windows));
+  return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::PlayReserved(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const ReservedUnitRecord record, DecodeReservedUnit(bytes));
+  if (!HasTable(record.unit.table)) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(const UnitShape shape, node_.units().ShapeOf(record.unit));
+  if (units_.Reserve(record.unit, shape.chunks(), record.device, record.run)) {
+    EMBLA_RETURN_IF_ERROR(
+        Await([&](HostDone done) { node_.units().Discard(record.unit, std::move(done)); }));
+  }
+  return Await([&](HostDone done) {
+    node_.units().Reserve(record.unit, record.device, record.run, std::move(done));
+  });
+}
+
+absl::Status JournalPlayer::PlayChunk(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const ChunkPieceRecord piece, DecodeChunkPiece(bytes));
+  if (!HasTable(piece.unit.table)) return absl::OkStatus();
+  PartialChunk& partial = partial_[piece.unit];
+  if (piece.offset == 0) {
+    partial = {piece.chunk, Buffer::Allocate(piece.chunk_bytes), 0};
+  }
+  if (partial.chunk != piece.chunk || partial.filled != piece.offset ||
+      partial.rows.size() != piece.chunk_bytes) {
+    return absl::DataLossError("a piece of a chunk does not follow the one before it");
+  }
+  if (!piece.rows.empty()) {
+    std::memcpy(partial.rows.data() + piece.offset, piece.rows.data(), piece.rows.size());
+  }
+  partial.filled += piece.rows.size();
+  if (partial.filled < piece.chunk_bytes) return absl::OkStatus();
+  Buffer rows = std::move(partial.rows);
+  partial_.erase(piece.unit);
+  return StageChunk(piece.unit, piece.chunk, std::move(rows));
+}
+
+absl::Status JournalPlayer::StageChunk(const UnitId& unit, const Chunk& chunk, Buffer rows) {
+  EMBLA_RETURN_IF_ERROR(units_.Stage(unit, chunk));
+  return Await([&](HostDone done) {
+    node_.units().Stage(unit, chunk.chunk, std::move(rows), std::move(done));
+  });
+}
+
+absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const UnitControlRecord control, DecodeUnitControl(bytes));
+  const UnitId& unit = control.unit;
+  if (!HasTable(unit.table)) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(units_.Control(unit, control.record));
+  UnitHost& host = node_.units();
+  if (std::holds_alternative<OwnRecord>(control.record)) {
+    // The mover sets the gate when it begins.
+    return Await([&](HostDone done) { host.Install(unit, nullptr, std::move(done)); });
+  }
+  if (std::holds_alternative<TrimRecord>(control.record)) {
+    return Await([&](HostDone done) { host.Trim(unit, std::move(done)); });
+  }
+  if (std::holds_alternative<DiscardRecord>(control.record)) {
+    return Await([&](HostDone done) { host.Discard(unit, std::move(done)); });
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
+  EMBLA_RETURN_IF_ERROR(Drain());
+  units_.BeginProcess();
+  RestoredNode node;
+  node.self = self_;
+  node.incarnation = units_.incarnation();
+  node.units = std::move(units_).Take();
+  return node;
+}
 
 void JournalPlayer::Begin(std::size_t bytes) {
   const MutexLock lock(mu_);

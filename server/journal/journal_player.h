@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <set>
 #include <span>
 #include <vector>
@@ -15,6 +17,9 @@
 #include "core/base/mutex.h"
 #include "server/journal/journal_records.h"
 #include "server/log/log_format.h"
+#include "server/migration/unit_host.h"
+#include "server/mover/restored_unit.h"
+#include "server/mover/unit_replay.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -32,13 +37,13 @@ class JournalPlayer {
   //   ResourceExhausted   less memory than before
   absl::Status Play(const LogRecordView& record);
 
-  // Waits until all of it is done. Errors as for Play.
-  absl::Status Finish();
+  // Waits until all of it is done: what a mover begins with. Errors as for Play.
+  absl::StatusOr<RestoredNode> Finish();
 
   std::uint64_t records() const { return records_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t updates() const { return updates_; }
-  std::uint64_t incarnation() const { return incarnation_; }
+  std::uint64_t incarnation() const { return units_.incarnation(); }
   // Tables whose replica groups were to be averaged when the process died.
   const std::set<TableId>& sync_due() const { return sync_due_; }
 
@@ -52,6 +57,17 @@ class JournalPlayer {
   absl::Status PlayPlan(std::span<const std::byte> bytes);
   absl::Status PlayUpdate(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
+  absl::Status PlayAdopted(std::span<const std::byte> bytes);
+  absl::Status PlayReserved(std::span<const std::byte> bytes);
+  absl::Status PlayChunk(std::span<const std::byte> bytes);
+  absl::Status PlayControl(std::span<const std::byte> bytes);
+
+  absl::Status ApplyToUnits(const DecidedUpdate& update);
+  absl::Status StageChunk(const UnitId& unit, const Chunk& chunk, Buffer rows);
+  // Whether the table is there: records of units may come after the plan that drops it.
+  bool HasTable(TableId table) const;
+  // Waits until the unit's host has done it.
+  static absl::Status Await(const std::function<void(HostDone)>& start);
 
   // Waits until another update may be read ahead; End follows.
   void Begin(std::size_t bytes);
@@ -64,8 +80,16 @@ class JournalPlayer {
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t updates_ = 0;
-  std::uint64_t incarnation_ = 0;
   LogLsn lsn_{};  // Of the record that is played.
+  NodeId self_{};
+  UnitReplay units_;
+  // The pieces of a chunk so far.
+  struct PartialChunk {
+    Chunk chunk;
+    Buffer rows;
+    std::uint64_t filled = 0;
+  };
+  std::map<UnitId, PartialChunk> partial_;
   std::set<TableId> sync_due_;
 
   Mutex mu_;

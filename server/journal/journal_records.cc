@@ -1,7 +1,6 @@
 #include "server/journal/journal_records.h"
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +11,7 @@
 namespace embla {
 namespace {
 
-absl::Status Damaged(std::string_view record) {
+absl::Status Damaged(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record: not as long as it says"));
 }
 
@@ -30,8 +29,8 @@ absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> byt
   RecordReader in(bytes);
   const auto format = in.Get<std::uint32_t>();
   if (in.ok() && format != kJournalFormat) {
-    return absl::FailedPreconditionError(absl::StrCat("the journal has format ", format,
-                                                      ", this program knows ", kJournalFormat));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the journal has format ", format, ", this program knows ", kJournalFormat));
   }
   const bool is_known = in.Get<std::uint32_t>() == 0;
   ProcessRecord record;

@@ -16,7 +16,7 @@ constexpr std::size_t kTableBytes = 16;
 constexpr std::size_t kUnitBytes = 16;
 constexpr std::size_t kPartBytes = 28;
 
-absl::Status Damaged(std::string_view what) {
+absl::Status Damaged(const char* what) {
   return absl::DataLossError(absl::StrCat("update record: ", what));
 }
 
@@ -96,6 +96,7 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   const std::uint64_t ids = in.Get<std::uint32_t>();
   const std::uint64_t lengths = in.Get<std::uint32_t>();
   if (!in.ok() || !HasKnownForm(part, flags)) return Damaged("a part of an unknown form");
+  if (ids == 0 && (flags & (kWeighted | kSquares)) != 0) return Damaged("nothing is weighted");
   part.clipped = (flags & kClipped) != 0;
   part.ids = in.GetArray<RowId>(ids);
   part.lengths = in.GetArray<std::uint32_t>(lengths);
@@ -111,7 +112,10 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   return part;
 }
 
-bool IsKnown(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kInt8Rowwise; }
+bool IsKnown(std::uint32_t dtype) {
+  return dtype >= static_cast<std::uint32_t>(DType::kFloat32) &&
+         dtype <= static_cast<std::uint32_t>(DType::kInt8Rowwise);
+}
 
 }  // namespace
 
@@ -151,8 +155,9 @@ absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> byte
   batch.step = in.Get<std::uint64_t>();
   batch.plan_version = PlanVersion{in.Get<std::uint64_t>()};
   update.time = absl::FromUnixNanos(in.Get<std::int64_t>());
-  batch.wire_dtype = static_cast<DType>(in.Get<std::uint32_t>());
-  if (!in.ok() || !IsKnown(batch.wire_dtype)) return Damaged("an unknown number format");
+  const auto wire_dtype = in.Get<std::uint32_t>();
+  if (!in.ok() || !IsKnown(wire_dtype)) return Damaged("an unknown number format");
+  batch.wire_dtype = static_cast<DType>(wire_dtype);
   for (std::uint32_t left = in.GetCount(kTableBytes); left > 0; --left) {
     update.tables.push_back(GetTable(in));
   }

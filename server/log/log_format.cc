@@ -269,7 +269,7 @@ std::string EncodeRecord(const LogRecordView& record) {
   return out;
 }
 
-std::uint32_t SealRecord(const RecordSeal& seal, std::span<char> record) {
+std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record) {
   std::memcpy(&record[kLsnOffset], &seal.lsn, sizeof(seal.lsn));
   std::memcpy(&record[kDurableEndOffset], &seal.durable_end, sizeof(seal.durable_end));
   const std::string_view header(record.data(), kRecordHeaderBytes);

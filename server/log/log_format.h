@@ -78,7 +78,7 @@ struct RecordSeal {
 // A record for any segment and LSN (record.lsn is not looked at), not valid before it is sealed.
 std::string EncodeRecord(const LogRecordView& record);
 // Makes `record`, of EncodeRecord, valid. Returns the checksum of its header.
-std::uint32_t SealRecord(const RecordSeal& seal, std::span<char> record);
+std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record);
 
 std::string EncodeMark(LogLsn keep_from);
 

@@ -40,8 +40,8 @@ struct Segment {
            std::uint64_t durable_end = 0) {
     const auto lsn = static_cast<std::uint64_t>(kHeader.first_lsn) + records.size();
     std::string record = EncodeRecord({.type = type, .kind = 9, .payload = payload});
-    SealRecord({SegmentSeed(kHeader), LogLsn{lsn}, LogLsn{durable_end == 0 ? lsn : durable_end}},
-               record);
+    SealLogRecord({SegmentSeed(kHeader), LogLsn{lsn}, LogLsn{durable_end == 0 ? lsn : durable_end}},
+                  record);
     bytes += record;
     ends.push_back(bytes.size());
     records.push_back({LogLsn{lsn}, type, 9, std::move(payload)});
@@ -178,7 +178,7 @@ TEST(LogFormat, ALostRecordThatALaterOneKnewAsSyncedIsCorruption) {
 TEST(LogFormat, ARecordOfAnotherSegmentIsNotTakenForOneOfThis) {
   Segment segment;
   std::string record = EncodeRecord({.payload = "other"});
-  SealRecord({SegmentSeed(kHeader) + 1, LogLsn{5}, LogLsn{5}}, record);
+  SealLogRecord({SegmentSeed(kHeader) + 1, LogLsn{5}, LogLsn{5}}, record);
   EXPECT_EQ(Scan(segment.bytes + record).status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -239,7 +239,7 @@ TEST(LogFormat, TheGoldenFileIsWhatIsWrittenAndRead) {
   std::string bytes = EncodeSegmentHeader(header);
   const auto add = [&](std::uint64_t lsn, std::uint64_t durable_end, const LogRecordView& view) {
     std::string record = EncodeRecord(view);
-    SealRecord({SegmentSeed(header), LogLsn{lsn}, LogLsn{durable_end}}, record);
+    SealLogRecord({SegmentSeed(header), LogLsn{lsn}, LogLsn{durable_end}}, record);
     bytes += record;
   };
   add(1, 1, {.type = LogRecordType::kControl, .kind = 7, .payload = "freeze"});

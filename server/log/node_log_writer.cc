@@ -134,7 +134,7 @@ absl::Status NodeLog::WriteGroup(Group* group) {
   std::uint32_t crc = 0;
   for (Pending& record : group->records) {
     seal.lsn = record.lsn;
-    crc = SealRecord(seal, record.record);
+    crc = SealLogRecord(seal, record.record);
     bytes += record.record;
   }
   const absl::Status status = segments_.Write(bytes, crc);

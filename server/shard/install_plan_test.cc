@@ -191,8 +191,8 @@ TEST_F(InstallPlanTest, ChangedShapesAreInvalidArgument) {
 }
 
 TEST_F(InstallPlanTest, ANodeThatThePlanDoesNotKnowIsInvalidArgument) {
-  const auto plan =
-      std::make_shared<const Plan>(PlanVersion{5}, "test", cluster_.specs(), std::vector<TablePlan>{});
+  const auto plan = std::make_shared<const Plan>(PlanVersion{5}, "test", cluster_.specs(),
+                                                 std::vector<TablePlan>{});
   EXPECT_EQ(cluster_.node(0).InstallPlan(plan, NodeId{9}).code(), Code::kInvalidArgument);
 }
 

@@ -233,13 +233,12 @@ absl::Status ShardNodeImpl::CheckSameNode(const NodeTables& old, const Plan& pla
   if (old.plan->cluster_id() != plan.cluster_id()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "it is of cluster ", plan.cluster_id(), ", and the tables here are of cluster ",
-        old.plan->cluster_id(),
-                     "; restart the node with an empty data directory"));
+        old.plan->cluster_id(), "; restart the node with an empty data directory"));
   }
   if (old.self == self) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("it is for node id ", ToInt(self), ", and the tables here are of node id ",
-                   ToInt(old.self), "; restart the node under its old name, or with an empty data directory"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "it is for node id ", ToInt(self), ", and the tables here are of node id ", ToInt(old.self),
+      "; restart the node under its old name, or with an empty data directory"));
 }
 
 // Devices take over hyper-parameters between two updates, at the same place on all of them, which

@@ -119,11 +119,11 @@ void SyncTask::Finish() {
   result.plan_version = tables_->plan->version();
   for (const TableWork& work : work_) result.tables.push_back(Report(work));
   if (ticket_ == nullptr) return done_(std::move(result));
-  ticket_->WhenReached([result = std::move(result), done = std::move(done_)](
-                           const absl::Status& reached) {
-    if (!reached.ok()) return done(reached);
-    done(result);
-  });
+  ticket_->WhenReached(
+      [result = std::move(result), done = std::move(done_)](const absl::Status& reached) {
+        if (!reached.ok()) return done(reached);
+        done(result);
+      });
 }
 
 }  // namespace embla

@@ -147,6 +147,7 @@ bool UpdateUnits::applies_nothing() const {
 }
 
 bool UpdateUnits::repeats_something() const {
+  if (touched_.empty()) return !applies_rest();  // Without rows: its record may be on its way too.
   return (has_rest_ && !applies_rest_) ||
          std::any_of(touched_.begin(), touched_.end(), [](const Touched& touched) {
            return touched.answer.status == PartStatus::kDuplicate;

@@ -192,6 +192,9 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
                                    absl::StrCat("cpu:", options_.devices_per_node),
                                    "--port-file",
                                    ports};
+  if (options_.journals) {
+    argv.insert(argv.end(), {"--data-dir", absl::StrCat(directory_, "/", name, ".data")});
+  }
   argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
   EMBLA_ASSIGN_OR_RETURN(nodes_[node].process,
                          ChildProcess::Start(argv, absl::StrCat(directory_, "/", name, ".log")));

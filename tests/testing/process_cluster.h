@@ -50,6 +50,7 @@ class ProcessCluster {
     int devices_per_node = 2;
     std::vector<std::string> coordinator_flags = {};
     std::vector<std::string> shard_flags = {};
+    bool journals = false;  // Every node has a data directory, which outlives its process.
   };
 
   // Returns when every node is live. Errors: DeadlineExceeded with the tail of the logs.
@@ -67,6 +68,8 @@ class ProcessCluster {
   absl::Status RestartCoordinator();
   // On the same port as before; returns when the coordinator calls it live and it has the plan.
   absl::Status RestartNode(int node);
+  // The same, returns when it listens.
+  absl::Status StartNode(int node) { return LaunchNode(node, nodes_[node].address); }
   // SIGTERM; returns the exit code.
   int StopCoordinator();
   int StopNode(int node);

@@ -1,0 +1,43 @@
+// A LogStorage that counts what is written to it, and how long its disk takes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/metrics/metrics.h"
+#include "server/log/log_storage.h"
+
+namespace embla {
+
+class MeteredStorage final : public LogStorage {
+ public:
+  struct Meters {
+    Counter bytes;
+    Histogram sync;
+  };
+  // `storage` is not owned and outlives this object.
+  MeteredStorage(LogStorage& storage, const Meters& meters) : storage_(storage), meters_(meters) {}
+
+  const std::string& path() const override { return storage_.path(); }
+  absl::StatusOr<std::vector<std::string>> List() const override { return storage_.List(); }
+  absl::StatusOr<std::string> Read(const std::string& name) const override {
+    return storage_.Read(name);
+  }
+  absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
+                                                std::uint64_t reserved_bytes) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return storage_.Rename(from, to);
+  }
+  absl::Status Remove(const std::string& name) override { return storage_.Remove(name); }
+  absl::Status SyncDirectory() override { return storage_.SyncDirectory(); }
+
+ private:
+  class File;
+
+  LogStorage& storage_;  // Not owned; outlives this object.
+  const Meters meters_;
+};
+
+}  // namespace embla

@@ -1,0 +1,121 @@
+#include "server/journal/node_journal.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "server/journal/journal_player.h"
+#include "server/journal/unit_records.h"
+#include "server/journal/update_record.h"
+
+namespace embla {
+namespace {
+
+// Of a chunk's rows in one record: a group of the log's writer has room for it.
+constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& storage,
+                                                               const NodeJournalOptions& options,
+                                                               ShardNode& node) {
+  const absl::Time start = absl::Now();
+  JournalPlayer player(node);
+  NodeLogOptions log = options.log;
+  log.accepted_is_final = true;  // Rows are updated before their record is written.
+  std::unique_ptr<NodeJournal> journal(new NodeJournal(options));
+  EMBLA_ASSIGN_OR_RETURN(journal->log_,
+                         NodeLog::Open(storage, log, [&](const LogRecordView& record) {
+                           return player.Play(record);
+                         }));
+  JournalRecovery& recovery = journal->recovery_;
+  EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());
+  recovery.records = player.records();
+  recovery.bytes = player.bytes();
+  recovery.updates = player.updates();
+  recovery.took = absl::Now() - start;
+  EMBLA_RETURN_IF_ERROR(
+      journal->log_
+          ->WriteControl(static_cast<std::uint16_t>(JournalKind::kProcess),
+                         EncodeProcessRecord({.incarnation = recovery.node.incarnation}))
+          .status());
+  node.set_journal(journal.get());
+  ShardNode::SyncQuery due;
+  due.tables.assign(player.sync_due().begin(), player.sync_due().end());
+  if (due.tables.empty()) return journal;
+  node.Sync(due, absl::InfiniteFuture(), [](const absl::StatusOr<SyncResult>& result) {
+    if (!result.ok()) LogError("journal", "averaging failed: ", result.status().message());
+  });
+  return journal;
+}
+
+absl::Status NodeJournal::Append(Durability level, JournalKind kind, std::string_view payload,
+                                 Done done) {
+  return log_->AppendUpdate(level, static_cast<std::uint16_t>(kind), payload, std::move(done))
+      .status();
+}
+
+absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
+  if (options_.level == Durability::kNone) {
+    done(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  return Append(options_.level, JournalKind::kUpdate, EncodeUpdateRecord(update), std::move(done));
+}
+
+absl::Status NodeJournal::AppendMarker(Done done) {
+  return Append(options_.level, JournalKind::kMarker, {}, std::move(done));
+}
+
+absl::Status NodeJournal::AppendSync(std::span<const TableId> tables, Done done) {
+  return Append(options_.level, JournalKind::kSync, EncodeSyncRecord(tables), std::move(done));
+}
+
+absl::Status NodeJournal::WritePlan(const Plan& plan, NodeId self) {
+  return log_
+      ->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlan), EncodePlanRecord(self, plan))
+      .status();
+}
+
+// The control record that relies on it lies behind it, and is synced: no level is waited for.
+absl::Status NodeJournal::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
+  return Append(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}), {});
+}
+
+absl::Status NodeJournal::AppendReserved(const UnitId& unit, std::uint32_t device,
+                                         const RowRun& run) {
+  return Append(Durability::kQueued, JournalKind::kReserved,
+                EncodeReservedUnit({unit, device, run}), {});
+}
+
+absl::Status NodeJournal::AppendChunk(const UnitId& unit, const Chunk& chunk,
+                                      std::span<const std::byte> rows) {
+  if (rows.size() > kChunkBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk of ", rows.size(),
+                                                   " bytes cannot be written down, at most ",
+                                                   kChunkBytesMax, " can"));
+  }
+  std::size_t offset = 0;
+  do {
+    const std::size_t size = std::min(kPieceBytesMax, rows.size() - offset);
+    const ChunkPieceRecord piece{unit, chunk, rows.size(), offset, rows.subspan(offset, size)};
+    EMBLA_RETURN_IF_ERROR(
+        Append(Durability::kQueued, JournalKind::kChunk, EncodeChunkPiece(piece), {}));
+    offset += size;
+  } while (offset < rows.size());
+  return absl::OkStatus();
+}
+
+void NodeJournal::AppendControl(const UnitId& unit, const LogRecord& record, Done done) {
+  const absl::Status status = log_->AppendControl(static_cast<std::uint16_t>(JournalKind::kControl),
+                                                  EncodeUnitControl(unit, record), done)
+                                  .status();
+  if (!status.ok()) done(status);
+}
+
+}  // namespace embla

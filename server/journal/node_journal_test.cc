@@ -1,0 +1,354 @@
+// A node that is killed at random places of its log and started again has the rows, the optimizer
+// state and the record of updates of a node that lived on: random tables of all sharding types,
+// optimizers and number formats, ZCH tables and replica groups, updates of several sessions that
+// overlap, tables and hyper-parameters that come and change.
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/plan/names.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/journal/testing/journaled_node.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr NodeId kSelf{1};
+
+struct Operation {
+  UpdateBatch header;
+  std::vector<UpdatePartData> parts;
+};
+
+// An update that somebody waits for.
+class Sent {
+ public:
+  Sent(ShardNode& node, const Operation& operation) {
+    Packed<UpdateBatch> request = Pack(operation.header, operation.parts);
+    node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                [this](const absl::StatusOr<UpdateResult>& result) {
+                  const MutexLock lock(mu_);
+                  result_ = result;
+                  changed_.NotifyAll();
+                });
+  }
+  absl::StatusOr<UpdateResult> Wait() {
+    const MutexLock lock(mu_);
+    while (!result_.has_value()) changed_.Wait(mu_);
+    return *result_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::optional<absl::StatusOr<UpdateResult>> result_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::StatusOr<UpdateResult> SendAndWait(ShardNode& node, const Operation& operation) {
+  return Sent(node, operation).Wait();
+}
+
+class Trial {
+ public:
+  explicit Trial(std::uint32_t seed) : random_(seed) {
+    devices_ = Pick({1u, 2u, 4u});
+    spec_.id = kSelf;
+    spec_.name = "n0";
+    spec_.address = "127.0.0.1:1";
+    spec_.devices.resize(devices_, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
+    JournaledNode::Options options;
+    options.node.name = spec_.name;
+    options.node.devices = spec_.devices;
+    options.node.threads_per_device = 1 + random_() % 2;
+    options.journal.log.segment_bytes_max = 1 << 20;
+    options.journal.level = Pick({Durability::kWritten, Durability::kSynced});
+    level_ = options.journal.level;
+    model_ = *ShardNode::Create(options.node, pool_);
+    subject_ = std::make_unique<JournaledNode>(options);
+  }
+
+  void Run() {
+    for (int round = 0; round < 6 && !::testing::Test::HasFailure(); ++round) {
+      ChangeTables();
+      AverageGroups();
+      Train();
+      Compare();
+    }
+    EXPECT_GT(subject_->journal().recovery().updates + kills_, 0u);
+  }
+
+  int kills() const { return kills_; }
+
+ private:
+  template <typename T>
+  T Pick(std::initializer_list<T> values) {
+    return values.begin()[random_() % values.size()];
+  }
+
+  TableSpec RandomSpec(std::uint32_t number) {
+    TableSpec spec;
+    spec.id = TableId{number};
+    spec.name = "t" + std::to_string(number);
+    spec.rows = Pick({7, 64, 300});
+    spec.dim = Pick({1u, 4u, 8u, 12u, 33u});
+    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
+    spec.bounds = Pick({BoundsMode::kError, BoundsMode::kIgnore});
+    spec.seed = random_();
+    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
+    spec.optimizer.learning_rate = 0.05f;
+    spec.optimizer.gradient_clip = Pick({0.0f, 0.5f});
+    if (random_() % 3 == 0) {
+      ZchSpec zch;
+      zch.buckets = Pick({1u, 3u, 6u});
+      zch.policy = Pick({zch::Policy::kLru, zch::Policy::kLfu, zch::Policy::kDistanceLfu});
+      zch.admission = Pick({zch::Admission::kAll, zch::Admission::kCount});
+      zch.admission_count = 2;
+      spec.rows = zch.buckets * 64;
+      spec.zch = zch;
+    } else if (devices_ % 2 == 0 && random_() % 3 == 0) {
+      spec.replica_groups = 2;
+    }
+    spec.SetDefaults();
+    return spec;
+  }
+
+  void AddTable() {
+    const TableSpec spec = RandomSpec(next_table_++);
+    PlacementRequest request;
+    request.min_partition = 4;
+    request.sharding = spec.zch.has_value()
+                           ? Pick({ShardingType::kTableWise, ShardingType::kRowWise})
+                           : static_cast<ShardingType>(1 + random_() % 7);
+    if (spec.replica_groups > 1) request.sharding = ShardingType::kRowWise;
+    const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, {spec_}, tables_);
+    ASSERT_TRUE(table.ok()) << table.status();
+    tables_.push_back(*table);
+  }
+
+  // Tables come, change and go; the record of it may be the last one.
+  void ChangeTables() {
+    while (tables_.size() < 2 || (tables_.size() < 4 && random_() % 2 == 0)) AddTable();
+    if (tables_.size() > 3 && random_() % 2 == 0) tables_.erase(tables_.begin());
+    TableSpec& changed = tables_[random_() % tables_.size()].spec;
+    changed.optimizer.learning_rate *= Pick({1.0f, 0.5f});
+    version_ = Next(version_);
+    const auto plan = std::make_shared<const Plan>(version_, "test", std::vector{spec_}, tables_);
+    ASSERT_TRUE(plan->Validate().ok()) << plan->Validate();
+    ASSERT_TRUE(model_->InstallPlan(plan, kSelf).ok());
+    const bool dies = random_() % 4 == 0;
+    if (dies) subject_->disk().FailAt(1 + random_() % 3, DiskFault::kDeath);
+    const absl::Status tried = subject_->node().InstallPlan(plan, kSelf);
+    ASSERT_TRUE(tried.ok() || dies) << tried;
+    if (dies) Restart();
+    const absl::Status installed = subject_->node().InstallPlan(plan, kSelf);
+    ASSERT_TRUE(installed.ok()) << installed;
+    if (random_() % 4 == 0) Restart();
+  }
+
+  static PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; }
+
+  void AverageGroups() {
+    ShardNode::SyncQuery query;
+    for (const TablePlan& table : tables_) {
+      if (table.grouped()) query.tables.push_back(table.spec.id);
+    }
+    if (query.tables.empty() || random_() % 2 == 0) return;
+    for (ShardNode* const node : {model_.get(), &subject_->node()}) {
+      const auto synced = Await<SyncResult>(
+          [&](const SyncDone& done) { node->Sync(query, absl::InfiniteFuture(), done); });
+      ASSERT_TRUE(synced.ok()) << synced.status();
+    }
+    if (random_() % 2 == 0) Restart();
+  }
+
+  UpdatePartData RandomPart(const TablePlan& table, DType wire) {
+    UpdatePartData data;
+    data.part.table = table.spec.id;
+    data.part.column_end = table.spec.dim;
+    data.part.replica_group = random_() % table.spec.replica_groups;
+    const auto random_id = [&] {
+      return RowId{static_cast<std::int64_t>(
+          random_() % (table.spec.zch.has_value() ? 3000 : table.spec.rows))};
+    };
+    std::size_t rows = random_() % 30;
+    if (random_() % 2 == 0) {
+      data.part.form = UpdatePart::Form::kBags;
+      data.part.pooling = Pick({Pooling::kSum, Pooling::kMean});
+      for (std::size_t bag = 0; bag < rows; ++bag) {
+        data.lengths.push_back(random_() % 4);
+        for (std::uint32_t i = 0; i < data.lengths.back(); ++i) data.ids.push_back(random_id());
+      }
+      if (data.part.pooling == Pooling::kSum && random_() % 2 == 0) {
+        data.weights.assign(data.ids.size(), 0.25f);
+      }
+    } else {
+      for (std::size_t i = 0; i < rows; ++i) data.ids.push_back(random_id());
+      if (table.spec.bounds == BoundsMode::kIgnore && !table.spec.zch.has_value()) {
+        data.ids.push_back(RowId{-1});
+        ++rows;
+      }
+    }
+    std::uniform_real_distribution<float> value(-1.0f, 1.0f);
+    std::vector<float> gradients(rows * table.spec.dim);
+    for (float& gradient : gradients) gradient = value(random_);
+    data.gradients = EncodeRows(gradients, table.spec.dim, wire);
+    return data;
+  }
+
+  Operation RandomOperation(std::map<SessionId, UpdateSeq>& first) {
+    const SessionId session{1 + random_() % 3};
+    Operation operation;
+    UpdateBatch& header = operation.header;
+    header.plan_version = version_;
+    header.session = session;
+    header.seq = UpdateSeq{++seqs_[session]};
+    header.first_incomplete = first.try_emplace(session, header.seq).first->second;
+    header.step = ++step_;
+    header.wire_dtype =
+        Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt8Rowwise});
+    for (const TablePlan& table : tables_) {
+      if (!operation.parts.empty() && random_() % 2 == 0) continue;
+      operation.parts.push_back(RandomPart(table, header.wire_dtype));
+    }
+    return operation;
+  }
+
+  // Updates that overlap, some of them twice, until the disk dies, or not.
+  void Train() {
+    std::vector<Operation> operations;
+    std::map<SessionId, UpdateSeq> first;
+    for (int i = 0; i < 30; ++i) operations.push_back(RandomOperation(first));
+    const bool dies = random_() % 4 != 0;
+    if (dies) subject_->disk().FailAt(1 + random_() % 20, DiskFault::kDeath);
+    std::vector<std::unique_ptr<Sent>> sent, repeated;
+    for (const Operation& operation : operations) {
+      sent.push_back(std::make_unique<Sent>(subject_->node(), operation));
+      if (random_() % 4 == 0) {
+        repeated.push_back(std::make_unique<Sent>(subject_->node(), operation));
+      } else {
+        repeated.push_back(nullptr);
+      }
+      if (random_() % 4 == 0) static_cast<void>(sent[random_() % sent.size()]->Wait());
+    }
+    std::vector<bool> acknowledged;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      bool ok = sent[i]->Wait().ok();
+      // The answer to a repetition promises the same.
+      if (repeated[i] != nullptr) ok = repeated[i]->Wait().ok() || ok;
+      acknowledged.push_back(ok);
+    }
+    if (dies) Restart();
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const auto again = SendAndWait(subject_->node(), operations[i]);
+      ASSERT_TRUE(again.ok()) << again.status();
+      ASSERT_TRUE(again->duplicate || !acknowledged[i]) << "operation " << i << " was lost";
+      ASSERT_TRUE(SendAndWait(*model_, operations[i]).ok());
+    }
+    if (random_() % 2 == 0) Restart();
+  }
+
+  void Restart() {
+    if (random_() % 4 == 0) {
+      subject_->Stop();
+      subject_->disk().Restart();
+    } else {
+      subject_->Kill();
+    }
+    if (level_ == Durability::kSynced && random_() % 2 == 0) subject_->disk().LosePower(power_);
+    subject_->Start();
+    ++kills_;
+  }
+
+  using Rows = std::map<std::pair<std::int64_t, std::uint32_t>, std::string>;
+  static Rows ReadAll(ShardNode& node, const TableSpec& spec, std::uint32_t group) {
+    Rows all;
+    ShardNode::RowsQuery query;
+    query.table = spec.id;
+    query.row_end = spec.rows;
+    query.with_state = true;
+    query.replica_group = group;
+    const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+      EMBLA_CHECK(block.ok());
+      const std::size_t row_bytes = RowBytes(block->shape.dtype, block->shape.columns());
+      const std::size_t floats = block->shape.state_floats;
+      for (std::size_t i = 0; i < block->rows.size(); ++i) {
+        std::string& image = all[{ToInt(block->rows[i]), block->shape.column_begin}];
+        image.assign(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes,
+                     row_bytes);
+        image.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return all;
+  }
+
+  static UnitWindows WindowsOf(ShardNode& node, TableId table) {
+    UnitWindows windows;
+    RunInOrder(node.units(), table, [&] { windows = node.units().WindowsOf({table, 0, 0}); });
+    return windows;
+  }
+
+  void Compare() {
+    for (const TablePlan& table : tables_) {
+      SCOPED_TRACE(table.spec.name + " " + std::string(NameOf(table.sharding)) + " " +
+                   std::string(NameOf(table.spec.optimizer.kind)));
+      EXPECT_EQ(WindowsOf(*model_, table.spec.id), WindowsOf(subject_->node(), table.spec.id));
+      for (std::uint32_t group = 0; group < table.spec.replica_groups; ++group) {
+        EXPECT_EQ(ReadAll(*model_, table.spec, group),
+                  ReadAll(subject_->node(), table.spec, group));
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  std::mt19937_64 power_{7};
+  std::uint32_t devices_ = 1;
+  NodeSpec spec_;
+  Durability level_ = Durability::kWritten;
+  BufferPool pool_;
+  std::unique_ptr<ShardNode> model_;
+  std::unique_ptr<JournaledNode> subject_;
+  std::vector<TablePlan> tables_;
+  std::uint32_t next_table_ = 1;
+  PlanVersion version_{};
+  std::map<SessionId, std::uint64_t> seqs_;
+  std::uint64_t step_ = 0;
+  int kills_ = 0;
+};
+
+TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
+  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
+  const std::uint32_t first = fixed != nullptr
+                                  ? static_cast<std::uint32_t>(std::strtoul(fixed, nullptr, 10))
+                                  : std::random_device{}();
+  const std::uint32_t trials = fixed != nullptr ? 1 : 40;
+  int kills = 0;
+  for (std::uint32_t i = 0; i < trials && !HasFailure(); ++i) {
+    SCOPED_TRACE(absl::StrCat("seed ", first + i));
+    Trial trial(first + i);
+    trial.Run();
+    kills += trial.kills();
+  }
+  EXPECT_GT(kills, 2 * static_cast<int>(trials));
+}
+
+}  // namespace
+}  // namespace embla::testing

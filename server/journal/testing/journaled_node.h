@@ -1,0 +1,62 @@
+// A shard node with a journal on a disk in memory, for tests: it can be killed and started again.
+#pragma once
+
+#include <memory>
+
+#include "core/base/buffer.h"
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "server/journal/node_journal.h"
+#include "server/log/testing/simulated_storage.h"
+#include "server/shard/shard_node.h"
+
+namespace embla::testing {
+
+class JournaledNode {
+ public:
+  struct Options {
+    ShardNodeOptions node;
+    NodeJournalOptions journal;
+  };
+  explicit JournaledNode(const Options& options) : options_(options) { Start(); }
+  ~JournaledNode() { Stop(); }
+
+  ShardNode& node() { return *node_; }
+  NodeJournal& journal() { return *journal_; }
+  SimulatedStorage& disk() { return disk_; }
+
+  // What the disk has from now on is what the process after this one finds.
+  void Kill() {
+    disk_.FailAt(1, DiskFault::kDeath);
+    Stop();
+    disk_.Restart();
+  }
+  // The error of the start, if any.
+  absl::Status TryStart() {
+    node_ = *ShardNode::Create(options_.node, pool_);
+    absl::StatusOr<std::unique_ptr<NodeJournal>> journal =
+        NodeJournal::Open(disk_, options_.journal, *node_);
+    if (!journal.ok()) return journal.status();
+    journal_ = *std::move(journal);
+    return absl::OkStatus();
+  }
+  void Start() {
+    const absl::Status started = TryStart();
+    if (!started.ok()) LogError("test", started.message());
+    EMBLA_CHECK(started.ok());
+  }
+  // Clean.
+  void Stop() {
+    node_.reset();
+    journal_.reset();
+  }
+
+ private:
+  const Options options_;
+  BufferPool pool_;
+  SimulatedStorage disk_;
+  std::unique_ptr<NodeJournal> journal_;
+  std::unique_ptr<ShardNode> node_;
+};
+
+}  // namespace embla::testing

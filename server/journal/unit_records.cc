@@ -1,0 +1,241 @@
+#include "server/journal/unit_records.h"
+
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "server/journal/record_bytes.h"
+
+namespace embla {
+namespace {
+
+// Numbers are part of the format.
+enum class ControlKind : std::uint32_t {
+  kOwn = 1,
+  kFreeze = 2,
+  kUnfreeze = 3,
+  kRelease = 4,
+  kTrim = 5,
+  kImport = 6,
+  kSeal = 7,
+  kDiscard = 8,
+};
+
+constexpr std::size_t kWindowBytes = 16 + sizeof(SessionWindow::words);
+
+absl::Status Damaged(const char* record) {
+  return absl::DataLossError(absl::StrCat(record, " record of a unit: damaged"));
+}
+
+template <typename Id>
+Id GetId(RecordReader& in) {
+  return Id{in.Get<std::underlying_type_t<Id>>()};
+}
+
+void Put(const UnitId& unit, RecordWriter& out) {
+  out.Put(ToInt(unit.table));
+  out.Put(unit.row_granule);
+  out.Put(unit.column_granule);
+}
+
+UnitId GetUnit(RecordReader& in) {
+  UnitId unit;
+  unit.table = GetId<TableId>(in);
+  unit.row_granule = in.Get<std::uint32_t>();
+  unit.column_granule = in.Get<std::uint32_t>();
+  return unit;
+}
+
+void Put(const UnitWindows& windows, RecordWriter& out) {
+  out.Put(static_cast<std::uint32_t>(windows.sessions().size()));
+  for (const SessionWindow& window : windows.sessions()) {
+    out.Put(ToInt(window.session));
+    out.Put(ToInt(window.floor));
+    for (const std::uint64_t word : window.words) out.Put(word);
+  }
+}
+
+UnitWindows GetWindows(RecordReader& in) {
+  std::vector<SessionWindow> sessions(in.GetCount(kWindowBytes));
+  for (SessionWindow& window : sessions) {
+    window.session = GetId<SessionId>(in);
+    window.floor = GetId<UpdateSeq>(in);
+    for (std::uint64_t& word : window.words) word = in.Get<std::uint64_t>();
+  }
+  absl::StatusOr<UnitWindows> windows = UnitWindows::FromSessions(std::move(sessions));
+  if (windows.ok()) return *std::move(windows);
+  in.Fail();
+  return {};
+}
+
+void Put(const ChunkVersions& versions, RecordWriter& out) {
+  out.Put(static_cast<std::uint32_t>(versions.size()));
+  for (const Lsn version : versions) out.Put(ToInt(version));
+}
+
+ChunkVersions GetVersions(RecordReader& in) {
+  ChunkVersions versions(in.GetCount(sizeof(Lsn)));
+  for (Lsn& version : versions) version = GetId<Lsn>(in);
+  return versions;
+}
+
+class ControlWriter {
+ public:
+  explicit ControlWriter(RecordWriter& out) : out_(out) {}
+
+  void operator()(const OwnRecord& record) {
+    Begin(ControlKind::kOwn, record.move);
+    out_.Put(ToInt(record.epoch));
+  }
+  void operator()(const FreezeRecord& record) {
+    Begin(ControlKind::kFreeze, record.move);
+    out_.Put(ToInt(record.lsn));
+    Put(record.touched, out_);
+  }
+  void operator()(const UnfreezeRecord& record) { Begin(ControlKind::kUnfreeze, record.move); }
+  void operator()(const ReleaseRecord& record) { Begin(ControlKind::kRelease, record.move); }
+  void operator()(const TrimRecord& record) { Begin(ControlKind::kTrim, record.move); }
+  void operator()(const ImportRecord& record) {
+    Begin(ControlKind::kImport, record.move);
+    out_.Put(ToInt(record.source));
+    out_.Put(ToInt(record.source_epoch));
+  }
+  void operator()(const SealRecord& record) {
+    Begin(ControlKind::kSeal, record.move);
+    out_.Put(ToInt(record.lsn));
+    Put(record.windows, out_);
+  }
+  void operator()(const DiscardRecord& record) { Begin(ControlKind::kDiscard, record.move); }
+  void operator()(const AppliedUpdate&) { EMBLA_CHECK(false); }
+
+ private:
+  void Begin(ControlKind kind, MoveId move) {
+    out_.Put(static_cast<std::uint32_t>(kind));
+    out_.Put(ToInt(move));
+  }
+
+  RecordWriter& out_;
+};
+
+std::optional<LogRecord> GetControl(RecordReader& in) {
+  const auto kind = static_cast<ControlKind>(in.Get<std::uint32_t>());
+  const auto move = GetId<MoveId>(in);
+  switch (kind) {
+    case ControlKind::kOwn:
+      return OwnRecord{.epoch = GetId<UnitEpoch>(in), .move = move};
+    case ControlKind::kFreeze: {
+      const auto lsn = GetId<Lsn>(in);
+      return FreezeRecord{.move = move, .lsn = lsn, .touched = GetVersions(in)};
+    }
+    case ControlKind::kUnfreeze:
+      return UnfreezeRecord{.move = move};
+    case ControlKind::kRelease:
+      return ReleaseRecord{.move = move};
+    case ControlKind::kTrim:
+      return TrimRecord{.move = move};
+    case ControlKind::kImport: {
+      const auto source = GetId<NodeId>(in);
+      return ImportRecord{.move = move, .source = source, .source_epoch = GetId<UnitEpoch>(in)};
+    }
+    case ControlKind::kSeal: {
+      const auto lsn = GetId<Lsn>(in);
+      return SealRecord{.move = move, .lsn = lsn, .windows = GetWindows(in)};
+    }
+    case ControlKind::kDiscard:
+      return DiscardRecord{.move = move};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string EncodeAdoptedUnit(const AdoptedUnitRecord& record) {
+  RecordWriter out;
+  Put(record.unit, out);
+  out.Put(ToInt(record.epoch));
+  return std::move(out).Take();
+}
+
+absl::StatusOr<AdoptedUnitRecord> DecodeAdoptedUnit(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  AdoptedUnitRecord record;
+  record.unit = GetUnit(in);
+  record.epoch = GetId<UnitEpoch>(in);
+  if (!in.at_end()) return Damaged("adopted");
+  return record;
+}
+
+std::string EncodeReservedUnit(const ReservedUnitRecord& record) {
+  RecordWriter out;
+  Put(record.unit, out);
+  out.Put(record.device);
+  out.Put(record.run.row_begin);
+  out.Put(record.run.row_end);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ReservedUnitRecord> DecodeReservedUnit(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  ReservedUnitRecord record;
+  record.unit = GetUnit(in);
+  record.device = in.Get<std::uint32_t>();
+  record.run.row_begin = in.Get<std::int64_t>();
+  record.run.row_end = in.Get<std::int64_t>();
+  if (!in.at_end()) return Damaged("reserved");
+  return record;
+}
+
+std::string EncodeChunkPiece(const ChunkPieceRecord& record) {
+  RecordWriter out;
+  out.Reserve(64 + record.rows.size());
+  Put(record.unit, out);
+  out.Put(record.chunk.chunk);
+  out.Put(ToInt(record.chunk.move));
+  out.Put(ToInt(record.chunk.base));
+  out.Put(ToInt(record.chunk.version));
+  out.Put(record.chunk_bytes);
+  out.Put(record.offset);
+  out.Put(std::uint64_t{record.rows.size()});
+  out.PutArray(record.rows);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ChunkPieceRecord> DecodeChunkPiece(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  ChunkPieceRecord record;
+  record.unit = GetUnit(in);
+  record.chunk.chunk = in.Get<std::uint32_t>();
+  record.chunk.move = GetId<MoveId>(in);
+  record.chunk.base = GetId<Lsn>(in);
+  record.chunk.version = GetId<Lsn>(in);
+  record.chunk_bytes = in.Get<std::uint64_t>();
+  record.offset = in.Get<std::uint64_t>();
+  record.rows = in.GetArray<std::byte>(in.Get<std::uint64_t>());
+  const bool fits = record.chunk_bytes <= kChunkBytesMax && record.offset <= record.chunk_bytes &&
+                    record.rows.size() <= record.chunk_bytes - record.offset;
+  if (!in.at_end() || !fits) return Damaged("chunk");
+  return record;
+}
+
+std::string EncodeUnitControl(const UnitId& unit, const LogRecord& record) {
+  RecordWriter out;
+  Put(unit, out);
+  std::visit(ControlWriter(out), record);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<UnitControlRecord> DecodeUnitControl(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  UnitControlRecord record;
+  record.unit = GetUnit(in);
+  std::optional<LogRecord> control = GetControl(in);
+  if (!in.at_end() || !control.has_value()) return Damaged("control");
+  record.record = *std::move(control);
+  return record;
+}
+
+}  // namespace embla

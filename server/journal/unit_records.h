@@ -1,0 +1,55 @@
+// What a mover keeps (server/mover/move_log.h) as records of a node's journal; the bytes are those
+// of docs/journal_format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/migration/move_ids.h"
+#include "server/migration/move_messages.h"
+#include "server/migration/unit_state.h"
+
+namespace embla {
+
+struct AdoptedUnitRecord {
+  UnitId unit;
+  UnitEpoch epoch{};
+};
+struct ReservedUnitRecord {
+  UnitId unit;
+  std::uint32_t device = 0;
+  RowRun run;
+};
+inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 31;
+
+// A piece of a chunk: the record of a whole one could be too long. The pieces of a chunk follow
+// each other, but for records of other units; one that begins again replaces what there was.
+struct ChunkPieceRecord {
+  UnitId unit;
+  Chunk chunk;
+  std::uint64_t chunk_bytes = 0;
+  std::uint64_t offset = 0;
+  std::span<const std::byte> rows;
+};
+struct UnitControlRecord {
+  UnitId unit;
+  LogRecord record;
+};
+
+std::string EncodeAdoptedUnit(const AdoptedUnitRecord& record);
+std::string EncodeReservedUnit(const ReservedUnitRecord& record);
+std::string EncodeChunkPiece(const ChunkPieceRecord& record);
+// Requires: not an AppliedUpdate.
+std::string EncodeUnitControl(const UnitId& unit, const LogRecord& record);
+
+// DataLoss: not such a record. A piece's rows view `bytes`.
+// Requires: bytes.data() is aligned to 8.
+absl::StatusOr<AdoptedUnitRecord> DecodeAdoptedUnit(std::span<const std::byte> bytes);
+absl::StatusOr<ReservedUnitRecord> DecodeReservedUnit(std::span<const std::byte> bytes);
+absl::StatusOr<ChunkPieceRecord> DecodeChunkPiece(std::span<const std::byte> bytes);
+absl::StatusOr<UnitControlRecord> DecodeUnitControl(std::span<const std::byte> bytes);
+
+}  // namespace embla
