@@ -21,6 +21,8 @@ enum class FailpointAction : std::uint8_t {
 
 // OK, unless the point is set and this is the hit it waits for.
 absl::Status Failpoint(std::string_view name);
+// A place where tests may end the process, and nothing else can go wrong.
+inline void CrashPoint(std::string_view name) { static_cast<void>(Failpoint(name)); }
 
 // The point acts at its `hit`-th use from now (1: the next one), then it is off again.
 void SetFailpoint(std::string_view name, FailpointAction action, std::uint64_t hit = 1);

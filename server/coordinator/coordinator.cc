@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -83,6 +84,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   }
   const NodeSpec& node = *plan_->FindNode(registration.name);
   membership_.Link(node, registration.incarnation, now);
+  CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
           " address=", node.address, " devices=", node.devices.size());
   return node.id;

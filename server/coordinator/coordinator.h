@@ -6,6 +6,9 @@
 // the same store goes on where the last one stopped. Liveness and installed versions are not
 // facts: nodes report them again.
 //
+// Failpoints (core/base/failpoint.h): coordinator.registered; those of unit_driver.h and
+// move_jobs.h.
+//
 // Thread safety: none; the caller serialises. Methods may write the store, so they may wait for a
 // disk. After each call that is not const, drain TakeEffects.
 #pragma once

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -115,7 +116,10 @@ absl::Status MoveJobs::Put(const MoveJob& job, std::vector<StateWrite> writes) {
   if (jobs_.size() >= kJobsMax && !jobs_.contains(job.id)) {
     writes.push_back({KeyOfJob(jobs_.begin()->first), std::nullopt});
   }
-  return store_.Commit({}, writes).status();
+  CrashPoint("jobs.put");
+  const absl::Status written = store_.Commit({}, writes).status();
+  CrashPoint("jobs.put_done");
+  return written;
 }
 
 absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> writes,

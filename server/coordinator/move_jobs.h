@@ -4,6 +4,8 @@
 //
 // A unit whose move was aborted is tried again, at most kAttemptsMax times; then the job fails: its
 // open moves are aborted, and what has moved stays.
+// Failpoints (core/base/failpoint.h): jobs.put, jobs.put_done.
+//
 // Thread safety: none.
 #pragma once
 

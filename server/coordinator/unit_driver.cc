@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -143,6 +144,7 @@ bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecor
 
 void UnitDriver::OnReport(NodeId node, const UnitReport& report, absl::Time now) {
   now_ = now;
+  CrashPoint("units.report");
   if (report.kind == UnitReport::Kind::kReadRecord) return AnswerReader(node, report.unit);
   const auto entry = open_.find(report.unit);
   const bool is_of_open = entry != open_.end() && report.move == entry->second.state.record.move;
@@ -234,7 +236,10 @@ void UnitDriver::WritePuts(const Puts& puts) {
     compares.push_back({KeyOf(unit), open_.at(unit).revision});
     writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
   }
-  AfterWrite(puts, store_.Commit(compares, writes));
+  CrashPoint("units.put");
+  const absl::StatusOr<Revision> written = store_.Commit(compares, writes);
+  CrashPoint("units.put_done");
+  AfterWrite(puts, written);
 }
 
 void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, absl::Time now) {
@@ -258,7 +263,10 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
                     .to = open.way.to});
   }
   edit.table->replicas[0] = TilingAfter(*table, runs);
-  AfterWrite(commits, cluster_.PutPlan(std::move(edit)));
+  CrashPoint("units.commit");
+  const absl::StatusOr<Revision> written = cluster_.PutPlan(std::move(edit));
+  CrashPoint("units.commit_done");
+  AfterWrite(commits, written);
 }
 
 void UnitDriver::AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written) {
@@ -300,6 +308,7 @@ std::vector<UnitDriver::Ended> UnitDriver::TakeEnded() {
 }
 
 std::map<NodeId, std::vector<UnitOrder>> UnitDriver::TakeOrders(std::uint64_t bytes_per_second) {
+  if (!orders_.empty()) CrashPoint("units.orders");
   for (auto& [node, orders] : orders_) {
     for (UnitOrder& order : orders) order.bytes_per_second = bytes_per_second;
   }

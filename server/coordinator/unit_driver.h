@@ -6,6 +6,10 @@
 // - A move commits together with the new tiling of its table, in one commit of the store, so the
 //   plan and the records never disagree. Sealed units wait a moment for each other: each commit is
 //   a new version of the plan for every client.
+//
+// Failpoints (core/base/failpoint.h): units.put, units.commit before and units.put_done,
+// units.commit_done after a write; units.report, units.orders.
+//
 // Thread safety: none.
 #pragma once
 

@@ -3,8 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "server/mover/mover.h"
+#include "server/mover/mover_failpoints.h"
 
 namespace embla {
 namespace {
@@ -34,6 +36,7 @@ void Mover::RunWork(MovingUnit& unit) {
     unit.is_busy = true;
     UnitWork work = std::move(unit.work.front());
     unit.work.pop_front();
+    CrashPoint(FailpointOf(work));
     std::visit([this, &unit](auto& w) { Do(unit, w); }, work);
   }
 }
@@ -50,6 +53,7 @@ HostDone Mover::WhenDone(MovingUnit& unit, const char* what,
       if (!status.ok()) {
         LogWarning("mover", "cannot ", what, " unit=", NameOf(id), " reason=", Message(status));
       }
+      CrashPoint("mover.host_done");
       if (then) then(unit, status);
       Finish(unit);
       RunWork(unit);
@@ -69,6 +73,7 @@ void Mover::Do(MovingUnit& unit, LogAction& action) {
 void Mover::OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status) {
   MovingUnit& unit = *Find(id);
   if (status.ok()) {
+    CrashPoint("mover.logged");
     Finish(unit);
     return RunWork(unit);
   }

@@ -7,6 +7,7 @@
 #include <grpcpp/security/credentials.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
@@ -98,6 +99,7 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     LogInfo("shard", "registered node_id=", registered.node_id(),
             " cluster=", registered.cluster_id(), " coordinator=", options_.coordinator);
     last_error_.clear();
+    CrashPoint("shard.registered");
     MutexLock lock(mu_);
     self_ = NodeId{registered.node_id()};
     cluster_id_ = registered.cluster_id();
@@ -208,7 +210,9 @@ void CoordinatorLink::InstallPlans() {
       plan = std::exchange(wanted_, nullptr);
       self = self_;
     }
+    CrashPoint("shard.install_plan");
     const absl::Status status = node_.InstallPlan(plan, self);
+    CrashPoint("shard.plan_installed");
     if (!status.ok()) {
       LogWarning("shard", "plan not installed version=", ToInt(plan->version()),
                  " reason=", Message(status));

@@ -1,6 +1,8 @@
 // A shard server's link to the coordinator: registers, sends heartbeats, installs plans, carries
 // the orders and reports of moves. When the coordinator is away the node goes on serving with the
 // plan it has, and the link is made again, for ever, with jittered backoff.
+//
+// Failpoints (core/base/failpoint.h): shard.registered, shard.install_plan, shard.plan_installed.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "kernels/convert.h"
@@ -345,18 +346,26 @@ absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork
   for (const std::unique_ptr<TableWork>& work : work_) {
     if (work->shard().lead_device() == device && !work->applied_before) Record(*work, device);
   }
-  Device& own_device = this->device(device);
+  CrashPoint("update.recorded");
+  if (!Failpoint("update.lose").ok()) return absl::OkStatus();
+  const bool is_doubled = !Failpoint("update.double").ok();
   for (const SliceWork& slice : slices) {
     if (slice.work->applied_before) continue;
-    TableShard& shard = slice.work->shard();
-    EMBLA_ASSIGN_OR_RETURN(
-        const std::size_t rows,
-        slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
-                           {update_->batch.step, own_device.pool, own_device.sum_scratch}));
-    // A row once, however many slices its columns are in.
-    if (slice.own->slice.column_begin == slice.work->parts.front()->column_begin) {
-      shard.metrics().rows_updated.Add(static_cast<double>(rows));
-    }
+    EMBLA_RETURN_IF_ERROR(StepRows(slice, device));
+    if (is_doubled) EMBLA_RETURN_IF_ERROR(StepRows(slice, device));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) {
+  Device& own_device = this->device(device);
+  EMBLA_ASSIGN_OR_RETURN(
+      const std::size_t rows,
+      slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
+                         {update_->batch.step, own_device.pool, own_device.sum_scratch}));
+  // A row once, however many slices its columns are in.
+  if (slice.own->slice.column_begin == slice.work->parts.front()->column_begin) {
+    slice.work->shard().metrics().rows_updated.Add(static_cast<double>(rows));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,9 @@
 //
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
+//
+// Failpoints (core/base/failpoint.h): update.recorded; update.lose and update.double do to one
+// update on one device what must never happen, for tests of tests.
 #pragma once
 
 #include <atomic>
@@ -121,6 +124,7 @@ class UpdateTask final : public RequestTask {
   absl::Status AppendToJournal();
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
+  absl::Status StepRows(const SliceWork& slice, std::uint32_t device);
   void Record(TableWork& work, std::uint32_t device);
 
   void AddRefused(const TableWork& work, UpdateResult& result) const;

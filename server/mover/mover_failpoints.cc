@@ -1,0 +1,43 @@
+#include "server/mover/mover_failpoints.h"
+
+#include <variant>
+
+namespace embla {
+namespace {
+
+struct NameOf {
+  std::string_view operator()(const OwnRecord&) const { return "mover.log_own"; }
+  std::string_view operator()(const AppliedUpdate&) const { return "mover.log_update"; }
+  std::string_view operator()(const FreezeRecord&) const { return "mover.log_freeze"; }
+  std::string_view operator()(const UnfreezeRecord&) const { return "mover.log_unfreeze"; }
+  std::string_view operator()(const ReleaseRecord&) const { return "mover.log_release"; }
+  std::string_view operator()(const TrimRecord&) const { return "mover.log_trim"; }
+  std::string_view operator()(const ImportRecord&) const { return "mover.log_import"; }
+  std::string_view operator()(const SealRecord&) const { return "mover.log_seal"; }
+  std::string_view operator()(const DiscardRecord&) const { return "mover.log_discard"; }
+
+  // Nothing is done here: the update task, or StageRows before it, has done it.
+  std::string_view operator()(const WriteRows&) const { return "mover.nothing"; }
+  std::string_view operator()(const StageChunk&) const { return "mover.nothing"; }
+
+  std::string_view operator()(const LogAction& log) const { return std::visit(*this, log.record); }
+  std::string_view operator()(const SendPull&) const { return "mover.pull"; }
+  std::string_view operator()(const SendChunk&) const { return "mover.chunk"; }
+  std::string_view operator()(const SendFinal&) const { return "mover.final"; }
+  std::string_view operator()(const SendReport&) const { return "mover.report"; }
+  std::string_view operator()(const PutRecord&) const { return "mover.abort"; }
+  std::string_view operator()(const ReadRecord&) const { return "mover.read"; }
+  std::string_view operator()(const ReserveImport&) const { return "mover.reserve"; }
+  std::string_view operator()(const InstallStaged&) const { return "mover.install"; }
+  std::string_view operator()(const DiscardStaged&) const { return "mover.discard"; }
+  std::string_view operator()(const TrimRows&) const { return "mover.trim"; }
+
+  std::string_view operator()(const NodeAction& action) const { return std::visit(*this, action); }
+  std::string_view operator()(const StageRows&) const { return "mover.stage"; }
+};
+
+}  // namespace
+
+std::string_view FailpointOf(const UnitWork& work) { return std::visit(NameOf(), work); }
+
+}  // namespace embla
