@@ -1,0 +1,333 @@
+#include "tests/fault/chaos_cluster.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "nlohmann/json.hpp"
+
+namespace embla::fault {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFailpointExitCode = 86;  // core/base/failpoint.cc
+constexpr absl::Duration kPoll = absl::Milliseconds(5);
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+
+std::string Program(const std::string& name) {
+  const char* const directory = std::getenv("EMBLA_BIN_DIR");
+  return directory == nullptr ? name : absl::StrCat(directory, "/", name);
+}
+
+std::string Tail(const fs::path& path, std::size_t bytes) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str();
+  return all.size() <= bytes ? all : all.substr(all.size() - bytes);
+}
+
+bool HasEnded(pid_t pid) {
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+  return info.si_pid != 0;
+}
+
+}  // namespace
+
+ChaosCluster::ChaosCluster(const ChaosClusterOptions& options, OnFailpoint on_failpoint,
+                           OnUnplannedEnd on_unplanned_end)
+    : options_(options),
+      on_failpoint_(std::move(on_failpoint)),
+      on_unplanned_end_(std::move(on_unplanned_end)),
+      replayer_(options.seed),
+      processes_(options.shards + 1) {}
+
+ChaosCluster::~ChaosCluster() {
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  if (watcher_.joinable()) watcher_.join();
+  const MutexLock lock(mu_);
+  processes_.clear();
+}
+
+std::string ChaosCluster::NameOf(int victim) const {
+  return victim == kCoordinator ? "coordinator" : absl::StrCat("node", victim);
+}
+
+int ChaosCluster::VictimOf(const std::string& node_name) const {
+  for (int shard = 0; shard < shards(); ++shard) {
+    if (NameOf(shard) == node_name) return shard;
+  }
+  return -2;
+}
+
+std::string ChaosCluster::FileOf(int victim, const char* ending) const {
+  return absl::StrCat(options_.directory, "/", NameOf(victim), ending);
+}
+
+absl::StatusOr<std::unique_ptr<ChaosCluster>> ChaosCluster::Start(
+    const ChaosClusterOptions& options, OnFailpoint on_failpoint, OnUnplannedEnd on_unplanned_end) {
+  std::unique_ptr<ChaosCluster> cluster(
+      new ChaosCluster(options, std::move(on_failpoint), std::move(on_unplanned_end)));
+  EMBLA_RETURN_IF_ERROR(cluster->StartProxies());
+  for (int victim = kCoordinator; victim < options.shards; ++victim) {
+    EMBLA_RETURN_IF_ERROR(
+        cluster->Launch(victim, victim == kCoordinator ? "" : options.first_failpoints));
+    // Shard servers may start all at once; they need the coordinator's address first.
+    if (victim == kCoordinator) EMBLA_RETURN_IF_ERROR(cluster->AwaitPorts(victim));
+  }
+  for (int shard = 0; shard < options.shards; ++shard) {
+    EMBLA_RETURN_IF_ERROR(cluster->AwaitPorts(shard));
+  }
+  cluster->watcher_ = std::thread([&c = *cluster] { c.Watch(); });
+  EMBLA_RETURN_IF_ERROR(cluster->AwaitWell(kStartTimeout));
+  return cluster;
+}
+
+absl::Status ChaosCluster::StartProxies() {
+  std::uint64_t seed = options_.seed;
+  const auto start = [&seed](FaultProxy::Witness witness) {
+    return FaultProxy::Start(++seed, std::move(witness));
+  };
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    EMBLA_ASSIGN_OR_RETURN(
+        data_proxies_.emplace_back(),
+        start([this, shard](const std::string& method, const grpc::ByteBuffer& request) {
+          replayer_.Witness({shard, method, request});
+        }));
+    EMBLA_ASSIGN_OR_RETURN(link_proxies_.emplace_back(), start({}));
+  }
+  EMBLA_ASSIGN_OR_RETURN(trainer_proxy_, start({}));
+  return absl::OkStatus();
+}
+
+std::vector<FaultProxy*> ChaosCluster::proxies() {
+  std::vector<FaultProxy*> all = {trainer_proxy_.get()};
+  for (const auto& proxy : data_proxies_) all.push_back(proxy.get());
+  for (const auto& proxy : link_proxies_) all.push_back(proxy.get());
+  return all;
+}
+
+std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
+  const Process& process = ProcessOf(victim);
+  std::vector<std::string> argv = {"/usr/bin/env"};
+  if (!process.failpoint.empty()) {
+    argv.push_back(absl::StrCat("EMBLA_FAILPOINTS=", process.failpoint));
+  }
+  const auto add = [&argv](std::initializer_list<std::string> more) {
+    argv.insert(argv.end(), more);
+  };
+  if (victim == kCoordinator) {
+    add({Program("embla-coordinator"), "--listen", process.listen, "--admin-listen", process.admin,
+         "--state-dir", FileOf(victim, ".state"), "--heartbeat-ms", "200", "--dead-after-ms",
+         "1500"});
+  } else {
+    add({Program("embla-shard"), "--name", NameOf(victim), "--coordinator",
+         link_proxies_[victim]->address(), "--listen", process.listen, "--advertise",
+         data_proxies_[victim]->address(), "--devices",
+         absl::StrCat("cpu:", options_.devices_per_shard), "--memory-per-device", "256MiB",
+         "--threads-per-device", "1"});
+    if (options_.has_data_dirs) add({"--data-dir", FileOf(victim, ".data")});
+    argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
+  }
+  add({"--metrics-listen", "", "--port-file", FileOf(victim, ".json")});
+  return argv;
+}
+
+absl::Status ChaosCluster::Launch(int victim, const std::string& failpoint) {
+  const MutexLock lock(mu_);
+  Process& process = ProcessOf(victim);
+  process.failpoint = is_disarmed_ ? "" : failpoint;
+  process.start_at = absl::InfiniteFuture();
+  fs::remove(FileOf(victim, ".json"));
+  EMBLA_ASSIGN_OR_RETURN(process.child,
+                         testing::ChildProcess::Start(ArgumentsOf(victim), FileOf(victim, ".log")));
+  return absl::OkStatus();
+}
+
+// Ports never change once they are known.
+absl::Status ChaosCluster::AwaitPorts(int victim) {
+  const absl::Time until = absl::Now() + kStartTimeout;
+  while (!fs::exists(FileOf(victim, ".json"))) {
+    if (absl::Now() > until) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(NameOf(victim), " does not start: ", Tail(FileOf(victim, ".log"), 2000)));
+    }
+    absl::SleepFor(kPoll);
+  }
+  std::ifstream file(FileOf(victim, ".json"));
+  const nlohmann::json ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!ports.is_object()) return absl::DataLossError("not a port file");
+  const MutexLock lock(mu_);
+  Process& process = ProcessOf(victim);
+  process.listen = ports.value("listen", "");
+  process.admin = ports.value("admin", "");
+  if (victim == kCoordinator) {
+    trainer_proxy_->SetUpstream(process.listen);
+    for (const auto& proxy : link_proxies_) proxy->SetUpstream(process.listen);
+  } else {
+    data_proxies_[victim]->SetUpstream(process.listen);
+  }
+  return absl::OkStatus();
+}
+
+ChaosCluster::Turn::Turn(ChaosCluster& cluster, int victim) : cluster_(cluster), victim_(victim) {
+  const MutexLock lock(cluster_.mu_);
+  while (cluster_.ProcessOf(victim_).in_turn) cluster_.turn_over_.Wait(cluster_.mu_);
+  cluster_.ProcessOf(victim_).in_turn = true;
+}
+
+ChaosCluster::Turn::~Turn() {
+  const MutexLock lock(cluster_.mu_);
+  cluster_.ProcessOf(victim_).in_turn = false;
+  cluster_.turn_over_.NotifyAll();
+}
+
+void ChaosCluster::Kill(int victim, absl::Duration down, const std::string& failpoint) {
+  const MutexLock lock(mu_);
+  Process& process = ProcessOf(victim);
+  if (process.child.running()) {
+    process.child.Signal(SIGKILL);
+    process.child.Wait();
+  }
+  process.start_at = absl::Now() + down;
+  process.next_failpoint = failpoint;
+}
+
+void ChaosCluster::AwaitRunning(int victim) {
+  const absl::Time until = absl::Now() + kStartTimeout;
+  while (absl::Now() < until) {
+    {
+      const MutexLock lock(mu_);
+      if (ProcessOf(victim).child.running()) return;
+    }
+    absl::SleepFor(kPoll);
+  }
+}
+
+void ChaosCluster::Stop(int victim) {
+  const MutexLock lock(mu_);
+  ProcessOf(victim).child.Signal(SIGSTOP);
+}
+
+void ChaosCluster::Continue(int victim) {
+  const MutexLock lock(mu_);
+  ProcessOf(victim).child.Signal(SIGCONT);
+}
+
+void ChaosCluster::Disarm() {
+  const MutexLock lock(mu_);
+  is_disarmed_ = true;
+}
+
+void ChaosCluster::Arm() {
+  const MutexLock lock(mu_);
+  is_disarmed_ = false;
+}
+
+void ChaosCluster::Watch() {
+  while (true) {
+    {
+      const MutexLock lock(mu_);
+      if (stopping_) return;
+    }
+    for (int victim = kCoordinator; victim < shards(); ++victim) LookAt(victim);
+    absl::SleepFor(kPoll);
+  }
+}
+
+void ChaosCluster::LookAt(int victim) {
+  std::string failpoint;
+  std::optional<int> code;  // That it ended with.
+  {
+    const MutexLock lock(mu_);
+    Process& process = ProcessOf(victim);
+    if (process.child.running()) {
+      if (!HasEnded(process.child.pid())) return;
+      code = process.child.Wait();
+      failpoint = std::exchange(process.failpoint, "");
+      process.start_at = absl::Now();
+      process.next_failpoint = "";
+    } else if (absl::Now() < process.start_at) {
+      return;
+    } else {
+      failpoint = process.next_failpoint;
+    }
+  }
+  if (!code.has_value()) {
+    const absl::Status started = Launch(victim, failpoint);
+    if (!started.ok()) on_unplanned_end_(Message(started));
+  } else if (*code == kFailpointExitCode && !failpoint.empty()) {
+    on_failpoint_(victim, failpoint);
+  } else {
+    on_unplanned_end_(absl::StrCat(NameOf(victim), " ended with code ", *code, ":\n",
+                                   Tail(FileOf(victim, ".log"), 3000)));
+  }
+}
+
+std::string ChaosCluster::coordinator_address() const {
+  const MutexLock lock(mu_);
+  return processes_.front().listen;
+}
+
+std::string ChaosCluster::admin_address() const {
+  const MutexLock lock(mu_);
+  return processes_.front().admin;
+}
+
+absl::StatusOr<std::unique_ptr<client::Admin>> ChaosCluster::ConnectAdmin() const {
+  return client::Admin::Connect(admin_address(), absl::Seconds(5));
+}
+
+absl::Status ChaosCluster::AwaitWell(absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin, ConnectAdmin());
+  std::string missing;
+  while (absl::Now() < until) {
+    const auto status = admin->GetClusterStatus();
+    const auto nodes = admin->ListNodes();
+    if (status.ok() && nodes.ok()) {
+      int ready = 0;
+      missing.clear();
+      for (const client::NodeStatus& node : *nodes) {
+        if (node.live && node.plan_version == status->plan_version) {
+          ++ready;
+        } else {
+          absl::StrAppend(&missing, node.node_json, " ");
+        }
+      }
+      if (ready == shards()) return absl::OkStatus();
+    } else {
+      missing = nodes.status().ToString();
+    }
+    absl::SleepFor(kPoll);
+  }
+  return absl::DeadlineExceededError(absl::StrCat("not well after ", absl::FormatDuration(timeout),
+                                                  ": ", missing, "\n", LogTails()));
+}
+
+std::string ChaosCluster::LogTails() const {
+  std::string text;
+  for (int victim = kCoordinator; victim < shards(); ++victim) {
+    absl::StrAppend(&text, "--- ", NameOf(victim), "\n", Tail(FileOf(victim, ".log"), 1500));
+  }
+  return text;
+}
+
+}  // namespace embla::fault

@@ -1,0 +1,73 @@
+// chaos: faults without end, and nothing lost (docs/correctness.md). tests/fault/chaos.sh runs it.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/fault/chaos_run.h"
+
+namespace embla::fault {
+namespace {
+
+struct Flags {
+  ChaosOptions run;
+};
+
+void Define(CLI::App& app, Flags& flags) {
+  ChaosOptions& run = flags.run;
+  app.option_defaults()->always_capture_default();
+  app.add_option("--faults", run.faults, "how many")->check(CLI::Range(0, 1'000'000));
+  app.add_option("--seed", run.seed, "of schedule, jobs, trainers and network");
+  app.add_option("--shards", run.shards, "shard servers")->check(CLI::Range(2, 16));
+  app.add_option("--devices", run.devices_per_shard, "of each shard server")
+      ->check(CLI::Range(1, 8));
+  app.add_option("--trainers", run.trainers, "threads with a client each")->check(CLI::Range(1, 8));
+  app.add_option("--lanes", run.lanes, "faults at the same time")->check(CLI::Range(1, 16));
+  app.add_option("--phase", run.faults_per_phase, "faults between two judgements")
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--kill-shards", run.kills_shards, "kill shard servers too");
+  app.add_flag("--verbose", run.is_verbose, "tell every fault when it comes");
+  app.add_option("--plant", run.planted,
+                 "arm shard servers with this failpoint, to see that the damage is found");
+}
+
+int Main(const Flags& flags) {
+  std::string directory = (std::filesystem::temp_directory_path() / "embla-chaos-XXXXXX").string();
+  if (::mkdtemp(directory.data()) == nullptr) {
+    std::cerr << "chaos: cannot make " << directory << "\n";
+    return 1;
+  }
+  ChaosOptions options = flags.run;
+  options.directory = directory;
+  std::cout << "seed " << options.seed << ", logs in " << directory << std::endl;
+  const ChaosReport report = ChaosRun(options).Run();
+  const bool is_clean = report.findings.empty();
+  if (is_clean) {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  } else {
+    std::cout << report.findings.size() << " findings; again: tests/fault/chaos.sh --faults "
+              << options.faults << " --seed " << options.seed << " --shards " << options.shards
+              << " --devices " << options.devices_per_shard << " --trainers " << options.trainers
+              << " --lanes " << options.lanes << " --phase " << options.faults_per_phase
+              << (options.kills_shards ? " --kill-shards" : "") << "\n";
+  }
+  std::cout << "faults=" << report.faults << " acked=" << report.acknowledged
+            << " lost=" << report.lost << " doubled=" << report.doubled
+            << " two_owners=" << report.two_owners << std::endl;
+  return is_clean ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace embla::fault
+
+int main(int argc, char** argv) {
+  CLI::App app("Faults without end, and nothing lost", "chaos");
+  embla::fault::Flags flags;
+  embla::fault::Define(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  return embla::fault::Main(flags);
+}

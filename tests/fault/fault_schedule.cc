@@ -1,0 +1,194 @@
+#include "tests/fault/fault_schedule.h"
+
+#include <iterator>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "tests/fault/chaos_cluster.h"
+
+namespace embla::fault {
+namespace {
+
+// Named places of the coordinator and of shard servers (core/base/failpoint.h), and after how many
+// passes at most a process that is armed with one dies there.
+struct Place {
+  const char* name;
+  int hits_max;
+};
+constexpr Place kCoordinatorPlaces[] = {
+    {"coordinator.registered", 4},
+    {"file.sync", 40},
+    {"file.write", 40},
+    {"jobs.put", 4},
+    {"jobs.put_done", 4},
+    {"units.commit", 6},
+    {"units.commit_done", 6},
+    {"units.orders", 60},
+    {"units.put", 15},
+    {"units.put_done", 15},
+    {"units.report", 100},
+};
+constexpr Place kShardPlaces[] = {
+    {"file.sync", 100},        {"file.write", 200},         {"mover.chunk", 8},
+    {"mover.discard", 2},      {"mover.final", 4},          {"mover.host_done", 20},
+    {"mover.install", 4},      {"mover.log_discard", 2},    {"mover.log_freeze", 4},
+    {"mover.log_import", 4},   {"mover.log_own", 4},        {"mover.log_release", 4},
+    {"mover.log_seal", 4},     {"mover.log_trim", 4},       {"mover.log_unfreeze", 2},
+    {"mover.logged", 20},      {"mover.pull", 8},           {"mover.report", 10},
+    {"mover.reserve", 4},      {"mover.stage", 8},          {"mover.trim", 4},
+    {"shard.install_plan", 6}, {"shard.plan_installed", 6}, {"shard.registered", 2},
+    {"update.recorded", 200},
+};
+
+template <std::size_t n>
+std::string DrawPlace(const Place (&places)[n], std::mt19937_64& random) {
+  const Place& place = places[random() % n];
+  return absl::StrCat(place.name, "=crash@", 1 + random() % place.hits_max);
+}
+
+struct Chance {
+  FaultKind kind;
+  int weight;
+};
+constexpr Chance kChances[] = {
+    {FaultKind::kKill, 30},  {FaultKind::kStop, 14},       {FaultKind::kCut, 10},
+    {FaultKind::kReset, 8},  {FaultKind::kDrop, 12},       {FaultKind::kDuplicate, 8},
+    {FaultKind::kDelay, 10}, {FaultKind::kStaleClient, 8},
+};
+
+FaultKind DrawKind(std::mt19937_64& random) {
+  int sum = 0;
+  for (const Chance& chance : kChances) sum += chance.weight;
+  int dice = static_cast<int>(random() % sum);
+  for (const Chance& chance : kChances) {
+    dice -= chance.weight;
+    if (dice < 0) return chance.kind;
+  }
+  return FaultKind::kKill;
+}
+
+// Mostly short, sometimes past the time after which a silent node is called dead.
+absl::Duration DrawLength(FaultKind kind, std::mt19937_64& random) {
+  const auto between = [&random](int least, int most) {
+    return absl::Milliseconds(least + random() % (most - least));
+  };
+  switch (kind) {
+    case FaultKind::kKill:
+      return between(0, 300);
+    case FaultKind::kStop:
+    case FaultKind::kCut:
+      return random() % 8 == 0 ? between(1500, 3000) : between(20, 500);
+    case FaultKind::kReset:
+    case FaultKind::kStaleClient:
+      return absl::ZeroDuration();
+    case FaultKind::kDrop:
+    case FaultKind::kDuplicate:
+    case FaultKind::kDelay:
+      return between(200, 800);
+  }
+  return absl::ZeroDuration();
+}
+
+LinkKind DrawLink(std::mt19937_64& random) {
+  const std::uint64_t dice = random() % 10;
+  return dice < 5 ? LinkKind::kData : dice < 9 ? LinkKind::kNode : LinkKind::kTrainers;
+}
+
+Fault DrawFault(const ScheduleOptions& options, std::mt19937_64& random) {
+  Fault fault;
+  fault.kind = DrawKind(random);
+  fault.gap = absl::Milliseconds(random() % 400);
+  fault.length = DrawLength(fault.kind, random);
+  fault.victim = static_cast<int>(random() % options.shards);
+  fault.link = DrawLink(random);
+  const bool is_process = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kStop;
+  if (is_process && random() % 4 == 0) fault.victim = kCoordinator;
+  const bool spares_it = fault.victim != kCoordinator && !options.kills_shards;
+  if (fault.kind == FaultKind::kKill && spares_it) {
+    fault.kind = FaultKind::kStop;
+    fault.length = DrawLength(fault.kind, random);
+  }
+  if (fault.kind == FaultKind::kKill && random() % 3 != 0) {
+    fault.failpoint = fault.victim == kCoordinator ? DrawPlace(kCoordinatorPlaces, random)
+                                                   : DrawPlace(kShardPlaces, random);
+  }
+  return fault;
+}
+
+std::string NameOf(LinkKind link) {
+  switch (link) {
+    case LinkKind::kData:
+      return "data link";
+    case LinkKind::kNode:
+      return "node link";
+    case LinkKind::kTrainers:
+      return "trainers' link";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string NameOf(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKill:
+      return "kill";
+    case FaultKind::kStop:
+      return "stop";
+    case FaultKind::kCut:
+      return "cut";
+    case FaultKind::kReset:
+      return "reset";
+    case FaultKind::kDrop:
+      return "drop";
+    case FaultKind::kDuplicate:
+      return "duplicate";
+    case FaultKind::kDelay:
+      return "delay";
+    case FaultKind::kStaleClient:
+      return "stale client";
+  }
+  return "";
+}
+
+std::string Fault::Text() const {
+  const std::string name = victim == kCoordinator ? "coordinator" : absl::StrCat("node", victim);
+  std::string text = absl::StrCat("after ", absl::FormatDuration(gap), " ", NameOf(kind));
+  if (kind == FaultKind::kKill || kind == FaultKind::kStop) {
+    absl::StrAppend(&text, " ", name);
+  } else if (kind != FaultKind::kStaleClient) {
+    absl::StrAppend(&text, " ", NameOf(link), link == LinkKind::kTrainers ? "" : " of ",
+                    link == LinkKind::kTrainers ? "" : name);
+  }
+  if (length > absl::ZeroDuration()) {
+    absl::StrAppend(&text, " for ", absl::FormatDuration(length));
+  }
+  if (!failpoint.empty()) absl::StrAppend(&text, ", back with ", failpoint);
+  return text;
+}
+
+std::vector<std::vector<Fault>> DrawSchedule(std::uint64_t seed, const ScheduleOptions& options) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<Fault>> lanes(options.lanes);
+  for (int i = 0; i < options.faults; ++i) {
+    lanes[i % options.lanes].push_back(DrawFault(options, random));
+  }
+  return lanes;
+}
+
+LinkFaults FaultsOf(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kDrop:
+      return {.drop_request = 0.1, .drop_reply = 0.1};
+    case FaultKind::kDuplicate:
+      return {.duplicate = 0.5, .delay = 0.5, .delay_max = absl::Milliseconds(50)};
+    case FaultKind::kDelay:
+      return {.delay = 0.7, .delay_max = absl::Milliseconds(150)};
+    case FaultKind::kCut:
+      return {.is_cut = true};
+    default:
+      return {};
+  }
+}
+
+}  // namespace embla::fault

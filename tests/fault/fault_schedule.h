@@ -1,0 +1,60 @@
+// Which faults come when: drawn from a seed, before the run, so that a run can be told again.
+//
+// The faults of a phase are dealt to lanes, which run side by side; a lane's faults come one after
+// the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tests/fault/fault_proxy.h"
+
+namespace embla::fault {
+
+enum class FaultKind : std::uint8_t {
+  kKill,        // SIGKILL of a process, which is started again after `length`.
+  kStop,        // SIGSTOP, SIGCONT after `length`.
+  kCut,         // A link passes nothing for `length`.
+  kReset,       // All connections of a link break.
+  kDrop,        // A link loses requests and replies for `length`.
+  kDuplicate,   // A link repeats requests.
+  kDelay,       // A link delays and so reorders messages.
+  kStaleClient  // Old requests are sent again, also to other nodes.
+};
+std::string NameOf(FaultKind kind);
+
+enum class LinkKind : std::uint8_t {
+  kData,     // Trainers and peers to a shard server.
+  kNode,     // A shard server to the coordinator.
+  kTrainers  // Trainers to the coordinator.
+};
+
+struct Fault {
+  FaultKind kind = FaultKind::kKill;
+  absl::Duration gap;     // Since the lane's fault before.
+  absl::Duration length;  // See FaultKind.
+  int victim = 0;         // kKill, kStop: kCoordinator or a shard server. Links: a shard server.
+  LinkKind link = LinkKind::kData;
+  // kKill: what the process is armed with when it is back, "name=crash@3"; or empty.
+  std::string failpoint = {};
+
+  // The whole fault in one line.
+  std::string Text() const;
+};
+
+struct ScheduleOptions {
+  int shards = 4;
+  bool kills_shards = false;
+  int lanes = 3;
+  int faults = 20;  // Of all lanes together.
+};
+
+// By lane.
+std::vector<std::vector<Fault>> DrawSchedule(std::uint64_t seed, const ScheduleOptions& options);
+
+// What a link suffers under a fault of `kind`.
+LinkFaults FaultsOf(FaultKind kind);
+
+}  // namespace embla::fault
