@@ -135,6 +135,16 @@ inline constexpr MetricInfo kUnitFrozen{
     "How long a unit's updates were refused while it was handed over."};
 inline constexpr MetricInfo kUnitsMoving{
     "embla_units_moving", kGauge, "Units that take part in a move here now.", {"state"}};
+inline constexpr MetricInfo kJournalBytes{"embla_journal_bytes_total", kCounter,
+                                          "Bytes written to the node's journal."};
+inline constexpr MetricInfo kJournalQueueBytes{
+    "embla_journal_queue_bytes", kGauge,
+    "Bytes of records that wait to be written or for their sync, when the last one came."};
+inline constexpr MetricInfo kJournalSync{"embla_journal_sync_seconds", kHistogram,
+                                         "How long the disk took to sync the journal."};
+inline constexpr MetricInfo kJournalRecovery{
+    "embla_journal_recovery_seconds", kHistogram,
+    "How long this process took to become what its journal says; once per process."};
 
 // Coordinator.
 inline constexpr MetricInfo kNodeLive{

@@ -76,6 +76,7 @@ absl::Status ShardProcess::Recover() {
   EMBLA_ASSIGN_OR_RETURN(storage_, DirectoryLogStorage::Open(options_.data_dir));
   NodeJournalOptions journal;
   journal.level = options_.durability;
+  journal.metrics = &metrics_;
 
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();

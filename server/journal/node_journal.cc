@@ -19,7 +19,24 @@ namespace {
 // Of a chunk's rows in one record: a group of the log's writer has room for it.
 constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
 
+MeteredStorage::Meters MetersOf(Metrics* metrics) {
+  if (metrics == nullptr) return {};
+  return {metrics->MakeCounter(metric::kJournalBytes),
+          metrics->MakeHistogram(metric::kJournalSync)};
+}
+
 }  // namespace
+
+NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
+    : options_(options), storage_(storage, MetersOf(options.metrics)) {
+  if (options.metrics == nullptr) return;
+  queue_bytes_ = options.metrics->MakeGauge(metric::kJournalQueueBytes);
+}
+
+void NodeJournal::CountRecovery() {
+  if (options_.metrics == nullptr) return;
+  options_.metrics->MakeHistogram(metric::kJournalRecovery).Observe(recovery_.took);
+}
 
 absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& storage,
                                                                const NodeJournalOptions& options,
@@ -28,9 +45,9 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   JournalPlayer player(node);
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.
-  std::unique_ptr<NodeJournal> journal(new NodeJournal(options));
+  std::unique_ptr<NodeJournal> journal(new NodeJournal(storage, options));
   EMBLA_ASSIGN_OR_RETURN(journal->log_,
-                         NodeLog::Open(storage, log, [&](const LogRecordView& record) {
+                         NodeLog::Open(journal->storage_, log, [&](const LogRecordView& record) {
                            return player.Play(record);
                          }));
   JournalRecovery& recovery = journal->recovery_;
@@ -39,6 +56,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
   recovery.took = absl::Now() - start;
+  journal->CountRecovery();
   EMBLA_RETURN_IF_ERROR(
       journal->log_
           ->WriteControl(static_cast<std::uint16_t>(JournalKind::kProcess),
@@ -56,8 +74,10 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
 
 absl::Status NodeJournal::Append(Durability level, JournalKind kind, std::string_view payload,
                                  Done done) {
-  return log_->AppendUpdate(level, static_cast<std::uint16_t>(kind), payload, std::move(done))
-      .status();
+  const absl::StatusOr<LogLsn> lsn =
+      log_->AppendUpdate(level, static_cast<std::uint16_t>(kind), payload, std::move(done));
+  queue_bytes_.Set(static_cast<double>(log_->queued_bytes()));
+  return lsn.status();
 }
 
 absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
@@ -100,9 +120,10 @@ absl::Status NodeJournal::AppendChunk(const UnitId& unit, const Chunk& chunk,
                                                    " bytes cannot be written down, at most ",
                                                    kChunkBytesMax, " can"));
   }
+  const std::size_t piece_bytes = std::min(kPieceBytesMax, log_->payload_bytes_max() / 2);
   std::size_t offset = 0;
   do {
-    const std::size_t size = std::min(kPieceBytesMax, rows.size() - offset);
+    const std::size_t size = std::min(piece_bytes, rows.size() - offset);
     const ChunkPieceRecord piece{unit, chunk, rows.size(), offset, rows.subspan(offset, size)};
     EMBLA_RETURN_IF_ERROR(
         Append(Durability::kQueued, JournalKind::kChunk, EncodeChunkPiece(piece), {}));

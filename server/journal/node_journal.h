@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/metrics/metrics.h"
 #include "server/journal/journal_records.h"
+#include "server/journal/metered_storage.h"
 #include "server/log/node_log.h"
 #include "server/mover/move_log.h"
 #include "server/mover/restored_unit.h"
@@ -23,6 +25,7 @@ struct NodeJournalOptions {
   // tables, hyper-parameters and moves are.
   Durability level = Durability::kWritten;
   NodeLogOptions log;
+  Metrics* metrics = nullptr;  // Not owned; null counts nothing.
 };
 
 // What a start found.
@@ -63,10 +66,13 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status Close() { return log_->Close(); }
 
  private:
-  explicit NodeJournal(const NodeJournalOptions& options) : options_(options) {}
+  NodeJournal(LogStorage& storage, const NodeJournalOptions& options);
+  void CountRecovery();
   absl::Status Append(Durability level, JournalKind kind, std::string_view payload, Done done);
 
   const NodeJournalOptions options_;
+  MeteredStorage storage_;
+  Gauge queue_bytes_;
   JournalRecovery recovery_;
   std::unique_ptr<NodeLog> log_;
 };
