@@ -105,8 +105,8 @@ class ShardNode {
   // `pool` is not owned and outlives the node. InvalidArgument: options.
   static absl::StatusOr<std::unique_ptr<ShardNode>> Create(ShardNodeOptions options,
                                                            BufferPool& pool);
-  // Finishes what is queued; every `done` has run when it returns. The replica transport must
-  // still be there.
+  // Finishes what is queued; every `done` has run when it returns, but for those that wait for the
+  // journal. The replica transport and the journal must still be there.
   virtual ~ShardNode() = default;
 
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and

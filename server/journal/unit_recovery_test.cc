@@ -1,0 +1,454 @@
+// Units move between two nodes with journals, step by step, and either node is killed between any
+// two steps, with what was not synced lost, or not: afterwards every row and all optimizer state
+// have the bits of a node that nothing moved on, and no update is lost or applied twice.
+//
+// The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
+// that die); what a killed node knows of its units is what its journal says.
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/plan/id_rows.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/journal/testing/journaled_node.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla::testing {
+namespace {
+
+constexpr TableId kTable{7};
+constexpr SessionId kSession{3};
+constexpr std::size_t kNodes = 2;
+constexpr std::uint32_t kDevices = 2;
+
+// An update, and what of it is not acknowledged yet.
+struct Pending {
+  std::uint64_t seq = 0;
+  std::map<std::int64_t, std::vector<float>> gradients;
+};
+
+class Trial {
+ public:
+  explicit Trial(std::uint32_t seed) : random_(seed), power_(seed) {
+    spec_ = RandomSpec();
+    id_rows_.emplace(spec_);
+    level_ = Pick({Durability::kWritten, Durability::kSynced});
+    for (std::uint32_t n = 0; n < kNodes; ++n) {
+      NodeSpec& node = specs_.emplace_back();
+      node.id = NodeId{n + 1};
+      node.name = absl::StrCat("n", n);
+      node.address = absl::StrCat("127.0.0.1:", n + 1);
+      node.devices.resize(kDevices, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
+    }
+    PlacementRequest request;
+    request.sharding = Pick({ShardingType::kRowWise, ShardingType::kTableWise});
+    const absl::StatusOr<TablePlan> table = PlaceTable(spec_, request, specs_, {});
+    EMBLA_CHECK(table.ok());
+    const auto plan =
+        std::make_shared<const Plan>(PlanVersion{1}, "test", specs_, std::vector{*table});
+    for (const NodeSpec& node : specs_) {
+      JournaledNode::Options options;
+      options.node.name = node.name;
+      options.node.devices = node.devices;
+      options.journal.level = level_;
+      options.journal.log.segment_bytes_max = 1 << 20;
+      nodes_.push_back(std::make_unique<JournaledNode>(options));
+      EMBLA_CHECK(nodes_.back()->node().InstallPlan(plan, node.id).ok());
+    }
+    StartModel();
+    for (std::uint32_t granule = 0; granule < spec_.row_granules; ++granule) {
+      const std::int64_t row = spec_.RowGranuleBegin(granule);
+      for (const Slice& slice : table->primary()) {
+        if (slice.row_begin <= row && row < slice.row_end) {
+          owners_.push_back(ToInt(slice.device.node) - 1);
+        }
+      }
+    }
+    epochs_.assign(owners_.size(), UnitEpoch{1});
+    moves_.assign(owners_.size(), MoveId{0});
+  }
+
+  void Run() {
+    for (int i = 0; i < 8 && !::testing::Test::HasFailure(); ++i) {
+      Train();
+      const auto unit = static_cast<std::uint32_t>(random_() % owners_.size());
+      random_() % 4 == 0 ? MoveInVain(unit) : Move(unit);
+    }
+    Train();
+    EXPECT_TRUE(pending_.empty());
+    Compare();
+  }
+  int kills() const { return kills_; }
+
+ private:
+  template <typename T>
+  T Pick(std::initializer_list<T> values) {
+    return values.begin()[random_() % values.size()];
+  }
+
+  TableSpec RandomSpec() {
+    TableSpec spec;
+    spec.id = kTable;
+    spec.name = "t";
+    spec.rows = 60;
+    spec.dim = 8;
+    spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+    spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
+    spec.seed = random_();
+    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
+    spec.row_granules = 6;
+    if (random_() % 3 == 0) {  // Several chunks.
+      spec.rows = 1200;
+      spec.dim = 1024;
+      spec.row_granules = 2;
+    } else if (random_() % 2 == 0) {
+      spec.zch = ZchSpec{.buckets = 6, .policy = zch::Policy::kLru};
+      spec.rows = 6 * 64;
+    }
+    spec.SetDefaults();
+    return spec;
+  }
+
+  // All of the table on one node.
+  void StartModel() {
+    ShardNodeOptions options;
+    options.name = specs_[0].name;
+    options.devices = specs_[0].devices;
+    model_ = *ShardNode::Create(options, pool_);
+    const absl::StatusOr<TablePlan> table =
+        PlaceTable(spec_, {.sharding = ShardingType::kTableWise}, {specs_[0]}, {});
+    EMBLA_CHECK(table.ok());
+    const auto plan = std::make_shared<const Plan>(PlanVersion{1}, "test", std::vector{specs_[0]},
+                                                   std::vector{*table});
+    EMBLA_CHECK(model_->InstallPlan(plan, specs_[0].id).ok());
+  }
+
+  ShardNode& node(std::size_t n) { return nodes_[n]->node(); }
+  UnitHost& host(std::size_t n) { return node(n).units(); }
+  NodeJournal& journal(std::size_t n) { return nodes_[n]->journal(); }
+  static UnitId IdOf(std::uint32_t unit) { return {kTable, unit, 0}; }
+  std::uint32_t UnitOf(std::int64_t id) const {
+    return RowGranuleOf(spec_, id_rows_->RowOf(RowId{id}));
+  }
+
+  // ---- Training.
+
+  absl::StatusOr<UpdateResult> Send(ShardNode& node, const Pending& update,
+                                    const std::vector<std::int64_t>& ids) {
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = spec_.dim;
+    std::vector<float> gradients;
+    for (const std::int64_t id : ids) {
+      data.ids.push_back(RowId{id});
+      const std::vector<float>& row = update.gradients.at(id);
+      gradients.insert(gradients.end(), row.begin(), row.end());
+    }
+    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+    UpdateBatch header;
+    header.session = kSession;
+    header.seq = UpdateSeq{update.seq};
+    header.first_incomplete = UpdateSeq{pending_.empty() ? update.seq : pending_.front().seq};
+    header.step = update.seq;
+    Packed<UpdateBatch> request = Pack(header, {data});
+    return Await<UpdateResult>([&](UpdateDone done) {
+      node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                  std::move(done));
+    });
+  }
+
+  // To whoever owns the rows; those that were refused are left.
+  void SendLeft(Pending& update) {
+    std::map<std::size_t, std::vector<std::int64_t>> by_node;
+    for (const auto& [id, gradient] : update.gradients) {
+      by_node[owners_[UnitOf(id)]].push_back(id);
+    }
+    for (const auto& [n, ids] : by_node) {
+      if (random_() % 4 == 0) static_cast<void>(Send(node(n), update, ids));  // Answer lost.
+      const auto result = Send(node(n), update, ids);
+      ASSERT_TRUE(result.ok()) << result.status();
+      for (const std::int64_t id : ids) {
+        const std::int64_t row = id_rows_->RowOf(RowId{id});
+        const bool refused = std::any_of(
+            result->refused.begin(), result->refused.end(),
+            [row](const RefusedUnit& unit) { return unit.row_begin <= row && row < unit.row_end; });
+        if (!refused) update.gradients.erase(id);
+      }
+    }
+  }
+
+  void Train() {
+    for (int i = 0; i < 3; ++i) {
+      Pending& update = pending_.emplace_back();
+      update.seq = ++seq_;
+      std::vector<std::int64_t> ids;
+      for (int n = 0; n < 10; ++n) {
+        const auto id =
+            static_cast<std::int64_t>(random_() % (spec_.zch.has_value() ? 2000 : spec_.rows));
+        std::vector<float>& gradient = update.gradients[id];
+        if (!gradient.empty()) continue;
+        ids.push_back(id);
+        for (std::uint32_t c = 0; c < spec_.dim; ++c) {
+          gradient.push_back(static_cast<float>(random_() % 2001) / 1000.0f - 1.0f);
+        }
+      }
+      std::sort(ids.begin(), ids.end());
+      const auto modelled = Send(*model_, update, ids);
+      ASSERT_TRUE(modelled.ok()) << modelled.status();
+    }
+    for (Pending& update : pending_) SendLeft(update);
+    std::erase_if(pending_, [](const Pending& update) { return update.gradients.empty(); });
+  }
+
+  // ---- Deaths.
+
+  bool MaybeKill(std::size_t n) {
+    if (random_() % 4 != 0) return false;
+    nodes_[n]->Kill();
+    if (level_ == Durability::kSynced && random_() % 2 == 0) nodes_[n]->disk().LosePower(power_);
+    nodes_[n]->Start();
+    ++kills_;
+    gates_[n].clear();
+    restored_[n].clear();
+    for (const RestoredUnit& unit : journal(n).recovery().node.units) {
+      restored_[n][unit.unit.row_granule] = unit;
+      const UnitDurable& durable = unit.durable;
+      if (durable.epoch == UnitEpoch{0} && durable.retained == MoveId{0}) continue;
+      auto gate = std::make_shared<ScriptedGate>(durable.windows);
+      if (durable.frozen != MoveId{0}) gate->Freeze();
+      if (durable.epoch == UnitEpoch{0}) gate->Release();
+      SetGate(n, unit.unit.row_granule, gate);
+    }
+    return true;
+  }
+  void MaybeKillAny() {
+    MaybeKill(0);
+    MaybeKill(1);
+  }
+
+  // ---- The steps of a move; each may be repeated.
+
+  void SetGate(std::size_t n, std::uint32_t unit, const std::shared_ptr<ScriptedGate>& gate) {
+    RunInOrder(host(n), kTable, [&] { host(n).SetGate(IdOf(unit), gate); });
+    gates_[n][unit] = gate;
+  }
+  ScriptedGate& GateOf(std::size_t n, std::uint32_t unit) {
+    std::shared_ptr<ScriptedGate>& gate = gates_[n][unit];
+    if (gate == nullptr) {
+      RunInOrder(host(n), kTable, [&] {
+        EMBLA_CHECK(journal(n).AppendAdopted(IdOf(unit), epochs_[unit]).ok());
+        gate = std::make_shared<ScriptedGate>(host(n).WindowsOf(IdOf(unit)));
+        host(n).SetGate(IdOf(unit), gate);
+      });
+    }
+    return *gate;
+  }
+  void Control(std::size_t n, std::uint32_t unit, const LogRecord& record) {
+    const absl::Status written = AwaitStatus(
+        [&](const HostDone& done) { journal(n).AppendControl(IdOf(unit), record, done); });
+    ASSERT_TRUE(written.ok()) << written;
+  }
+
+  // What the target holds of the move, by chunk.
+  ChunkVersions& EnsureImport(std::size_t n, std::uint32_t unit, const UnitShape& shape) {
+    RestoredUnit& known = restored_[n][unit];
+    const auto& import = known.durable.import;
+    if (import.has_value() && import->move == moves_[unit]) return known.staged;
+    const UnitId id = IdOf(unit);
+    const RowRun run{shape.row_begin, shape.row_end};
+    const auto device = static_cast<std::uint32_t>(random_() % kDevices);
+    absl::Status status =
+        AwaitStatus([&](HostDone done) { host(n).Reserve(id, device, run, std::move(done)); });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(journal(n).AppendReserved(id, device, run).ok());
+    Control(n, unit, ImportRecord{moves_[unit], NodeId{1}, epochs_[unit]});
+    known.durable.import = ImportState{.move = moves_[unit]};
+    known.staged.assign(shape.chunks(), Lsn{0});
+    return known.staged;
+  }
+
+  // Chunks at `version` or later are not sent again.
+  void Copy(std::size_t source, std::size_t target, std::uint32_t unit, Lsn version) {
+    const UnitShape shape = *host(target).ShapeOf(IdOf(unit));
+    ChunkVersions& staged = EnsureImport(target, unit, shape);
+    for (std::uint32_t c = 0; c < shape.chunks(); ++c) {
+      if (staged[c] >= version) continue;
+      auto read = Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
+        host(source).ReadChunk(IdOf(unit), c, std::move(done));
+      });
+      ASSERT_TRUE(read.ok()) << read.status();
+      const SharedBuffer rows(*std::move(read));
+      const absl::Status status = AwaitStatus(
+          [&](HostDone done) { host(target).Stage(IdOf(unit), c, rows, std::move(done)); });
+      ASSERT_TRUE(status.ok()) << status;
+      const Chunk chunk{.move = moves_[unit], .chunk = c, .version = version};
+      ASSERT_TRUE(journal(target).AppendChunk(IdOf(unit), chunk, rows.bytes()).ok());
+      staged[c] = version;
+    }
+  }
+
+  // Until the target holds the unit as it is, frozen at the source.
+  void CopyFrozen(std::size_t source, std::size_t target, std::uint32_t unit) {
+    moves_[unit] = Next(moves_[unit]);
+    GateOf(source, unit);
+    Train();
+    MaybeKillAny();
+    GateOf(source, unit);
+    Copy(source, target, unit, Lsn{1});
+    Train();
+    MaybeKillAny();
+    ScriptedGate& gate = GateOf(source, unit);
+    RunInOrder(host(source), kTable, [&] { gate.Freeze(); });
+    const UnitShape shape = *host(source).ShapeOf(IdOf(unit));
+    Control(source, unit,
+            FreezeRecord{moves_[unit], Lsn{2}, ChunkVersions(shape.chunks(), Lsn{2})});
+    do {
+      Train();
+      MaybeKill(source);
+      Copy(source, target, unit, Lsn{2});
+    } while (MaybeKill(target) && !::testing::Test::HasFailure());
+    // What was lost with an unsynced tail is sent again.
+    Copy(source, target, unit, Lsn{2});
+  }
+
+  void Move(std::uint32_t unit) {
+    const std::size_t source = owners_[unit], target = 1 - source;
+    CopyFrozen(source, target, unit);
+    if (::testing::Test::HasFailure()) return;
+    Control(target, unit, SealRecord{moves_[unit], Lsn{2}, GateOf(source, unit).windows()});
+    Train();
+    MaybeKillAny();
+    epochs_[unit] = Next(epochs_[unit]);
+    const UnitWindows windows = GateOf(source, unit).windows();
+    Control(target, unit, OwnRecord{epochs_[unit], moves_[unit]});
+    if (!MaybeKill(target)) {
+      auto gate = std::make_shared<ScriptedGate>(windows);
+      const absl::Status status = AwaitStatus(
+          [&](HostDone done) { host(target).Install(IdOf(unit), gate, std::move(done)); });
+      ASSERT_TRUE(status.ok()) << status;
+      gates_[target][unit] = gate;
+      restored_[target].erase(unit);
+    }
+    ASSERT_NE(gates_[target][unit], nullptr);
+    EXPECT_EQ(gates_[target][unit]->windows(), windows);
+    owners_[unit] = target;
+    Train();
+    ScriptedGate& old = GateOf(source, unit);
+    RunInOrder(host(source), kTable, [&] { old.Release(); });
+    Control(source, unit, ReleaseRecord{moves_[unit]});
+    MaybeKillAny();
+    Train();
+    Control(source, unit, TrimRecord{moves_[unit]});
+    if (!MaybeKill(source)) {
+      const absl::Status status =
+          AwaitStatus([&](HostDone done) { host(source).Trim(IdOf(unit), std::move(done)); });
+      ASSERT_TRUE(status.ok()) << status;
+      SetGate(source, unit, nullptr);
+    }
+    gates_[source].erase(unit);
+    Train();
+    MaybeKillAny();
+  }
+
+  void MoveInVain(std::uint32_t unit) {
+    const std::size_t source = owners_[unit], target = 1 - source;
+    CopyFrozen(source, target, unit);
+    if (::testing::Test::HasFailure()) return;
+    Control(target, unit, DiscardRecord{moves_[unit]});
+    if (!MaybeKill(target)) {
+      const absl::Status status =
+          AwaitStatus([&](HostDone done) { host(target).Discard(IdOf(unit), std::move(done)); });
+      ASSERT_TRUE(status.ok()) << status;
+      restored_[target].erase(unit);
+    }
+    ScriptedGate& gate = GateOf(source, unit);
+    Control(source, unit, UnfreezeRecord{moves_[unit]});
+    if (MaybeKill(source)) return Train();
+    RunInOrder(host(source), kTable, [&] { gate.Unfreeze(); });
+    Train();
+  }
+
+  // ---- The end.
+
+  using Rows = std::map<std::int64_t, std::string>;
+  void AddRows(ShardNode& node, Rows& all) {
+    ShardNode::RowsQuery query;
+    query.table = kTable;
+    query.row_end = spec_.rows;
+    query.with_state = true;
+    const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+      EMBLA_CHECK(block.ok());
+      const std::size_t row_bytes = RowBytes(block->shape.dtype, block->shape.columns());
+      const std::size_t floats = block->shape.state_floats;
+      for (std::size_t i = 0; i < block->rows.size(); ++i) {
+        std::string image(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes,
+                          row_bytes);
+        image.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
+        EXPECT_TRUE(all.try_emplace(ToInt(block->rows[i]), std::move(image)).second)
+            << "row " << ToInt(block->rows[i]) << " is on two nodes";
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+  }
+
+  void Compare() {
+    Rows expected, got;
+    AddRows(*model_, expected);
+    for (std::size_t n = 0; n < kNodes; ++n) AddRows(node(n), got);
+    ASSERT_EQ(expected.size(), got.size());
+    for (const auto& [row, image] : expected) EXPECT_TRUE(got[row] == image) << "row " << row;
+  }
+
+  std::mt19937 random_;
+  std::mt19937_64 power_;
+  TableSpec spec_;
+  std::optional<IdRows> id_rows_;
+  Durability level_ = Durability::kWritten;
+  std::vector<NodeSpec> specs_;
+  BufferPool pool_;
+  std::unique_ptr<ShardNode> model_;
+  std::vector<std::unique_ptr<JournaledNode>> nodes_;
+  // By unit.
+  std::vector<std::size_t> owners_;
+  std::vector<UnitEpoch> epochs_;
+  std::vector<MoveId> moves_;
+  // By node and unit: of the process that runs, and what its journal said, with what was done
+  // since.
+  std::map<std::uint32_t, std::shared_ptr<ScriptedGate>> gates_[kNodes];
+  std::map<std::uint32_t, RestoredUnit> restored_[kNodes];
+  std::vector<Pending> pending_;
+  std::uint64_t seq_ = 0;
+  int kills_ = 0;
+};
+
+TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
+  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
+  const std::uint32_t first = fixed != nullptr
+                                  ? static_cast<std::uint32_t>(std::strtoul(fixed, nullptr, 10))
+                                  : std::random_device{}();
+  const std::uint32_t trials = fixed != nullptr ? 1 : 20;
+  int kills = 0;
+  for (std::uint32_t i = 0; i < trials && !HasFailure(); ++i) {
+    SCOPED_TRACE(absl::StrCat("seed ", first + i));
+    Trial trial(first + i);
+    trial.Run();
+    kills += trial.kills();
+  }
+  EXPECT_GT(kills, static_cast<int>(trials));
+}
+
+}  // namespace
+}  // namespace embla::testing
