@@ -1,0 +1,226 @@
+// What a node with a journal answers when the log does not take a record, and when it starts with a
+// journal that is not its own.
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/journal/testing/journaled_node.h"
+#include "server/shard/testing/local_cluster.h"
+
+namespace embla::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+constexpr TableId kTable{1};
+constexpr NodeId kSelf{1};
+constexpr std::int64_t kRows = 40;
+constexpr std::uint32_t kDim = 8;
+
+class JournalFailuresTest : public ::testing::Test {
+ protected:
+  JournalFailuresTest() {
+    node_.id = kSelf;
+    node_.name = "n0";
+    node_.address = "127.0.0.1:1";
+    node_.devices.resize(2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 26});
+    options_.node.name = node_.name;
+    options_.node.devices = node_.devices;
+    options_.journal.log.segment_bytes_max = 8192;
+    table_.id = kTable;
+    table_.name = "t";
+    table_.rows = kRows;
+    table_.dim = kDim;
+    table_.optimizer.kind = OptimizerKind::kSgd;
+    table_.optimizer.learning_rate = 1.0f;
+    table_.init = {.kind = InitKind::kConstant, .a = 0.0f};
+  }
+
+  void Start() {
+    subject_ = std::make_unique<JournaledNode>(options_);
+    const absl::Status installed = subject_->node().InstallPlan(PlanOf("test", 1), kSelf);
+    ASSERT_TRUE(installed.ok()) << installed;
+  }
+
+  PlanPtr PlanOf(const std::string& cluster, std::uint64_t version) {
+    table_.SetDefaults();
+    const absl::StatusOr<TablePlan> table =
+        PlaceTable(table_, {.sharding = ShardingType::kRowWise}, {node_}, {});
+    EMBLA_CHECK(table.ok());
+    return std::make_shared<const Plan>(PlanVersion{version}, cluster, std::vector{node_},
+                                        std::vector{*table});
+  }
+
+  // Adds 1 to all weights of `rows` rows.
+  absl::Status AddOne(std::uint64_t seq, std::int64_t rows = kRows, std::uint32_t group = 0) {
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.replica_group = group;
+    data.part.column_end = kDim;
+    for (std::int64_t row = 0; row < rows; ++row) data.ids.push_back(RowId{row % kRows});
+    data.gradients =
+        EncodeRows(std::vector<float>(data.ids.size() * kDim, -1.0f), kDim, DType::kFloat32);
+    UpdateBatch header;
+    header.session = SessionId{1 + group};
+    header.seq = header.first_incomplete = UpdateSeq{seq};
+    header.step = seq;
+    Packed<UpdateBatch> request = Pack(header, {data});
+    return Await<UpdateResult>([&](UpdateDone done) {
+             subject_->node().Update(std::move(request.batch), std::move(request.memory),
+                                     absl::InfiniteFuture(), std::move(done));
+           })
+        .status();
+  }
+
+  // The first row's weight.
+  float Weight(std::uint32_t group = 0) {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.replica_group = group;
+    data.part.column_end = kDim;
+    data.ids = {RowId{0}};
+    Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
+    const auto result = Await<LookupResult>([&](LookupDone done) {
+      subject_->node().Lookup(std::move(request.batch), std::move(request.memory),
+                              absl::InfiniteFuture(), {}, std::move(done));
+    });
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->rows.As<float>()[0] : -1.0f;
+  }
+
+  void KillAndStart() {
+    subject_->Kill();
+    subject_->Start();
+  }
+
+  NodeSpec node_;
+  JournaledNode::Options options_;
+  TableSpec table_;
+  std::unique_ptr<JournaledNode> subject_;
+};
+
+TEST_F(JournalFailuresTest, AFullDiskRefusesUpdatesBeforeTheyAreAppliedAndHeals) {
+  Start();
+  subject_->disk().SetCapacity(40'000);
+  std::uint64_t seq = 1;
+  absl::Status status;
+  while ((status = AddOne(seq)).ok()) ASSERT_LT(++seq, 100u);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status;
+  EXPECT_EQ(Weight(), static_cast<float>(seq - 1));
+  subject_->disk().SetCapacity(1'000'000);
+  // The log looks for room when an update is refused.
+  while (!(status = AddOne(seq)).ok()) {
+    ASSERT_EQ(status.code(), Code::kResourceExhausted) << status;
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(Weight(), static_cast<float>(seq));
+  KillAndStart();
+  EXPECT_EQ(Weight(), static_cast<float>(seq));
+}
+
+TEST_F(JournalFailuresTest, ABrokenLogRefusesUpdatesUntilARestartWhileLookupsGoOn) {
+  Start();
+  ASSERT_TRUE(AddOne(1).ok());
+  subject_->disk().FailAt(1, DiskFault::kError);
+  EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);  // Applied, and nobody was told so.
+  EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);  // A repetition promises no more.
+  EXPECT_EQ(AddOne(3).code(), Code::kUnavailable);
+  EXPECT_EQ(Weight(), 2.0f);
+  KillAndStart();
+  ASSERT_TRUE(AddOne(2).ok());
+  ASSERT_TRUE(AddOne(3).ok());
+  EXPECT_EQ(Weight(), 3.0f);
+}
+
+TEST_F(JournalFailuresTest, AnUpdateThatIsTooLargeForTheLogIsRefused) {
+  Start();
+  const absl::Status refused = AddOne(1, 8 * kRows);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused;
+  EXPECT_EQ(Weight(), 0.0f);
+  EXPECT_TRUE(AddOne(1).ok());
+}
+
+TEST_F(JournalFailuresTest, ANewTableIsNotInstalledWhenItsRecordIsNot) {
+  Start();
+  subject_->disk().FailAt(1, DiskFault::kError);
+  table_.optimizer.learning_rate = 0.5f;
+  EXPECT_EQ(subject_->node().InstallPlan(PlanOf("test", 2), kSelf).code(), Code::kUnavailable);
+  EXPECT_EQ(subject_->node().plan()->version(), PlanVersion{1});
+}
+
+TEST_F(JournalFailuresTest, PlansOfAnotherClusterOrNodeAreRefusedAfterARestart) {
+  Start();
+  KillAndStart();
+  EXPECT_EQ(subject_->journal().recovery().node.self, kSelf);
+  const absl::Status other = subject_->node().InstallPlan(PlanOf("other", 1), kSelf);
+  EXPECT_EQ(other.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("cluster other"));
+  node_.id = NodeId{2};
+  const absl::Status renumbered = subject_->node().InstallPlan(PlanOf("test", 2), NodeId{2});
+  EXPECT_EQ(renumbered.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(renumbered.message()), HasSubstr("node id 2"));
+}
+
+TEST_F(JournalFailuresTest, ANodeWithOtherDevicesDoesNotStart) {
+  Start();
+  ASSERT_TRUE(AddOne(1).ok());
+  subject_->Kill();
+  JournaledNode::Options fewer = options_;
+  fewer.node.devices.resize(1);
+  BufferPool pool;
+  const std::unique_ptr<ShardNode> node = *ShardNode::Create(fewer.node, pool);
+  const absl::Status refused = NodeJournal::Open(subject_->disk(), fewer.journal, *node).status();
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("record 2"));
+  subject_->Start();
+  EXPECT_EQ(Weight(), 1.0f);
+}
+
+TEST_F(JournalFailuresTest, ARecordThatDoesNotFitIsDataLossAndNamed) {
+  Start();
+  ASSERT_TRUE(AddOne(1).ok());
+  subject_->Stop();
+  {
+    const auto ignore = [](const LogRecordView&) { return absl::OkStatus(); };
+    const auto log = NodeLog::Open(subject_->disk(), options_.journal.log, ignore);
+    ASSERT_TRUE(log.ok());
+    ASSERT_TRUE((*log)->WriteControl(static_cast<std::uint16_t>(JournalKind::kSync), "x").ok());
+  }
+  const absl::Status refused = subject_->TryStart();
+  EXPECT_EQ(refused.code(), Code::kDataLoss) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("of the journal cannot be repeated"));
+}
+
+TEST_F(JournalFailuresTest, WithoutDurabilityTablesComeBackWithInitialValues) {
+  options_.journal.level = Durability::kNone;
+  Start();
+  ASSERT_TRUE(AddOne(1).ok());
+  EXPECT_EQ(Weight(), 1.0f);
+  KillAndStart();
+  EXPECT_EQ(Weight(), 0.0f);
+}
+
+TEST_F(JournalFailuresTest, AnAveragingThatWasDueIsMadeUpFor) {
+  table_.replica_groups = 2;
+  table_.sync_every_steps = 1;
+  Start();
+  float mean = 0.0f;
+  for (std::uint64_t seq = 1; seq <= 30; ++seq) {
+    // The averaging is queued before the second update is answered; its record may be lost.
+    ASSERT_TRUE(AddOne(seq, kRows, 0).ok());
+    ASSERT_TRUE(AddOne(seq, 2 * kRows, 1).ok());
+    mean += 1.5f;
+    KillAndStart();
+    ASSERT_EQ(Weight(0), mean);
+    ASSERT_EQ(Weight(1), mean);
+  }
+}
+
+}  // namespace
+}  // namespace embla::testing
