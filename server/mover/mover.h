@@ -137,6 +137,9 @@ class Mover {
   absl::Time units_tick_at_ = absl::InfinitePast();
   NodeId self_{};  // 0: no order has come.
   std::uint64_t incarnation_ = 0;
+  // Never fewer. A unit that came to rest here goes by windows of its own, which those of the
+  // table's rest cannot take in: the same update may have been applied to one and not to the other.
+  // A unit that has left keeps its min_move, without which an old record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
   std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
   // The last pull of each unit that came before the order that opened its move.
