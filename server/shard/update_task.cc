@@ -364,7 +364,8 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) 
       slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
                          {update_->batch.step, own_device.pool, own_device.sum_scratch}));
   // A row once, however many slices its columns are in.
-  if (slice.own->slice.column_begin == slice.work->parts.front()->column_begin) {
+  const bool counts = slice.own->slice.column_begin == slice.work->parts.front()->column_begin;
+  if (counts && !repeated_.has_value()) {
     slice.work->shard().metrics().rows_updated.Add(static_cast<double>(rows));
   }
   return absl::OkStatus();
@@ -373,7 +374,8 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) 
 void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   const UpdateBatch& batch = update_->batch;
   TableShard& shard = work.shard();
-  shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
+  // What is repeated was counted by the process that was asked for it.
+  if (!repeated_.has_value()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
   ReplicaPosition& position = shard.replica_position();
   if (from_primary_.has_value()) {
     position.order = work.order = from_primary_->order;
