@@ -284,8 +284,12 @@ void MoveJobs::GiveUp(const std::string& reason) {
 void MoveJobs::OpenMore(absl::Time now) {
   const MoveJob& job = *running();
   std::deque<WaitingUnit> later;
+  // Those that wait for their commit, or for their end, take no bandwidth: others are copied
+  // meanwhile.
+  std::size_t copying = driver_.copying_count();
+  const std::size_t open_max = std::size_t{kOpenPerCopyingMax} * job.units_in_flight;
   while (job.state == JobState::kRunning && !running_->waiting.empty() &&
-         driver_.open_count() < job.units_in_flight) {
+         copying < job.units_in_flight && driver_.open_count() < open_max) {
     const WaitingUnit next = running_->waiting.front();
     running_->waiting.pop_front();
     if (next.not_before > now) {
@@ -296,7 +300,10 @@ void MoveJobs::OpenMore(absl::Time now) {
     running_->open.emplace(next.unit, next);
     const absl::Status opened =
         driver_.Open(next.unit, {run.from, run.to, running_->final_rows[next.run]}, now);
-    if (opened.ok()) continue;
+    if (opened.ok()) {
+      ++copying;
+      continue;
+    }
     running_->open.erase(next.unit);
     later.push_back(next);
     GiveUp(Message(opened));

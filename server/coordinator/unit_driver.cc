@@ -315,6 +315,13 @@ std::map<NodeId, std::vector<UnitOrder>> UnitDriver::TakeOrders(std::uint64_t by
   return std::exchange(orders_, {});
 }
 
+std::size_t UnitDriver::copying_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(open_, [this](const auto& entry) {
+    const auto& [unit, open] = entry;
+    return open.state.record.phase != MovePhase::kCommitted && !commits_.contains(unit);
+  }));
+}
+
 std::uint64_t UnitDriver::frozen_count() const {
   return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
     return entry.second.is_frozen && entry.second.state.record.phase == MovePhase::kOpen;

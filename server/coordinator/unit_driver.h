@@ -77,6 +77,8 @@ class UnitDriver {
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders(std::uint64_t bytes_per_second);
 
   std::size_t open_count() const { return open_.size(); }
+  // Moves that are neither sealed nor committed, as far as is known here.
+  std::size_t copying_count() const;
   std::uint64_t frozen_count() const;
   // Sealed units wait to be committed: call Flush soon.
   bool wants_flush() const { return !commits_.empty(); }
