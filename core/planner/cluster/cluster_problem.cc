@@ -214,6 +214,7 @@ Table TableOf(const TableSpec& spec) {
   table.rows = spec.rows;
   table.dim = spec.dim;
   table.element_bytes = ElementBytes(spec.dtype);
+  if (spec.zch.has_value()) table.slot_bytes = zch::kBytesPerSlot;
   table.optimizer = spec.optimizer.kind;
   table.lookups_per_sample = spec.lookups_per_sample;
   table.rules.kernels = {Kernel::kDevice};

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/plan/names.h"
+#include "core/planner/problem/embla_cost.h"
 
 namespace embla::planner {
 namespace {
@@ -57,6 +58,22 @@ TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
     ASSERT_TRUE(placed.ok()) << placed.status();
     EXPECT_EQ(placed->primary(), table->primary());
   }
+}
+
+// The planner's price of a ZCH table is what nodes allocate: with what is known of each slot's id.
+TEST(ClusterProblem, PricesOfZchTablesCountTheirSlots) {
+  const std::vector<NodeSpec> nodes = Nodes(1, 1);
+  TableSpec spec = {.id = TableId{1}, .name = "users", .rows = 1000, .dim = 16};
+  spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+  spec.zch = ZchSpec{.buckets = 2};
+  const absl::StatusOr<TablePlan> table =
+      PlaceTable(spec, {.sharding = ShardingType::kTableWise}, nodes, {});
+  ASSERT_TRUE(table.ok()) << table.status();
+  const Cluster cluster = ClusterOf(nodes, {*table});
+  const Price price =
+      EmblaCost(cluster.problem).PriceOf(cluster.problem.tables[0], cluster.choices.at(0).cut);
+  EXPECT_EQ(price.bytes[0], SliceBytes(table->spec, table->primary()[0]));
+  EXPECT_EQ(price.bytes[0], table->spec.rows * (16 * 4 + 4 + 21));
 }
 
 TEST(ClusterProblem, WhatThePlannerCannotExpressTakesMemory) {

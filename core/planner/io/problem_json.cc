@@ -87,6 +87,7 @@ Document TableToJson(const Table& table) {
   Put(json, "poolings", table.bags_per_sample, usual.bags_per_sample);
   Put(json, "element_bytes", table.element_bytes, usual.element_bytes);
   Put(json, "wire_bytes", table.wire_bytes, usual.wire_bytes);
+  Put(json, "slot_bytes", table.slot_bytes, usual.slot_bytes);
   if (table.optimizer != usual.optimizer) json["optimizer"] = NameOf(table.optimizer);
   Put(json, "weighted", table.weighted, usual.weighted);
   Put(json, "pooled", table.pooled, usual.pooled);

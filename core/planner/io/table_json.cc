@@ -43,6 +43,7 @@ absl::Status ReadTable(const Document& json, Table* table) {
   fields.Integer("dim", 1, kDimMax, &table->dim);
   fields.Integer("element_bytes", 1, 8, &table->element_bytes);
   fields.Integer("wire_bytes", 0, 8, &table->wire_bytes);
+  fields.Integer("slot_bytes", 0, 64, &table->slot_bytes);
   fields.Word("optimizer", &FromName<OptimizerKind>, &table->optimizer);
   double pooling = 1;
   fields.Number("pooling", &pooling);

@@ -74,6 +74,7 @@ ProblemDigest DigestOf(const Problem& canonical) {
                   table.bags_per_sample, table.weighted, table.pooled, table.measured_factor,
                   table.frequency.size());
     for (const auto& [x, y] : table.frequency) tables.Values(x, y);
+    if (table.slot_bytes != 0) tables.Values(table.slot_bytes);
     const TableRules& r = table.rules;
     rules.Text(table.name);
     rules.Value(r.types.size());

@@ -119,8 +119,8 @@ void EmblaCost::AddBytes(const Table& table, const Cut& cut, const Traffic& traf
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
   const std::int64_t rows = (table.rows + blocks - 1) / blocks;
   const std::int64_t all_rows = table.rows * cut.column_blocks * (replicated ? cut.row_blocks : 1);
-  const double row_bytes =
-      static_cast<double>(cut.width) * table.element_bytes + StateBytesPerRow(table, cut.width);
+  const double row_bytes = static_cast<double>(cut.width) * table.element_bytes +
+                           StateBytesPerRow(table, cut.width) + table.slot_bytes;
   const auto bytes_of = [&](std::int64_t n) {
     return static_cast<std::int64_t>(std::ceil(static_cast<double>(n) * row_bytes));
   };

@@ -73,6 +73,8 @@ struct Table {
   std::uint32_t dim = 0;
   std::uint32_t element_bytes = 4;
   std::uint32_t wire_bytes = 0;  // Bytes of an element on the wire; 0: element_bytes.
+  // Of a row, beside weights and optimizer state: what a ZCH table knows of the row's id.
+  std::uint32_t slot_bytes = 0;
   OptimizerKind optimizer = OptimizerKind::kSgd;
   double lookups_per_sample = 1;  // Sum over features of mean bag length x bags.
   double bags_per_sample = 1;     // Sum over features of bags.

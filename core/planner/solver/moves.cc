@@ -106,7 +106,8 @@ Places PlacesOf(const Problem& problem) {
 }
 
 std::int64_t StoredBytes(const Table& table) {
-  const double row = static_cast<double>(table.dim) * table.element_bytes + StateBytesPerRow(table);
+  const double row = static_cast<double>(table.dim) * table.element_bytes +
+                     StateBytesPerRow(table) + table.slot_bytes;
   return static_cast<std::int64_t>(row * static_cast<double>(table.rows));
 }
 
