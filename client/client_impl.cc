@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/eviction_reader.h"
 #include "client/group_sync.h"
 #include "client/npy_file.h"
 #include "client/row_reader.h"
+#include "client/zch_table.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -287,6 +289,55 @@ absl::StatusOr<IdExplanation> ClientImpl::ExplainId(std::string_view table, std:
         return absl::OkStatus();
       }));
   return explanation;
+}
+
+absl::StatusOr<TableSurvey> ClientImpl::SurveyTable(std::string_view table) {
+  TableSurvey survey;
+  EMBLA_RETURN_IF_ERROR(ReadWithRetries(
+      table, [&](const RowReader&, const TableRoute& route, absl::Time deadline) -> absl::Status {
+        EMBLA_RETURN_IF_ERROR(CheckZch(route.spec()));
+        const RoutesPtr routes = plans_.routes();
+        const TablePlan* const plan = routes->plan().FindTable(route.spec().id);
+        if (plan == nullptr) return absl::UnavailableError("the plan has changed");
+        // Ages need the latest step of all nodes.
+        EMBLA_ASSIGN_OR_RETURN(survey, SurveyNodes(*plan, nodes_, 0, deadline));
+        EMBLA_ASSIGN_OR_RETURN(survey, SurveyNodes(*plan, nodes_, survey.latest_step, deadline));
+        return absl::OkStatus();
+      }));
+  return survey;
+}
+
+absl::StatusOr<SweepReport> ClientImpl::SweepTable(std::string_view table,
+                                                   const SweepOptions& options) {
+  std::uint64_t at_step = options.at_step.value_or(0);
+  if (!options.at_step.has_value()) {
+    EMBLA_ASSIGN_OR_RETURN(const TableSurvey survey, SurveyTable(table));
+    at_step = survey.latest_step;
+  }
+  std::optional<TableSweep> sweep;
+  EMBLA_RETURN_IF_ERROR(ReadWithRetries(
+      table, [&](const RowReader&, const TableRoute& route, absl::Time deadline) -> absl::Status {
+        EMBLA_RETURN_IF_ERROR(CheckZch(route.spec()));
+        if (!sweep.has_value()) sweep.emplace(route.spec(), options, at_step);
+        const RoutesPtr routes = plans_.routes();
+        const TablePlan* const plan = routes->plan().FindTable(route.spec().id);
+        if (plan == nullptr) return absl::UnavailableError("the plan has changed");
+        return sweep->AskNodes(*plan, nodes_, deadline);
+      }));
+  return sweep->report();
+}
+
+absl::Status ClientImpl::ReadEvictions(std::string_view table, bool follow,
+                                       const EvictionSink& sink) {
+  EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+  const TableSpec& spec = routes->Find(table)->spec();
+  EMBLA_RETURN_IF_ERROR(CheckZch(spec));
+  if (spec.zch->eviction_buffer_bytes == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "table ", spec.name, " keeps no evicted rows: it was made with eviction_buffer_bytes 0"));
+  }
+  EvictionReader reader(spec, plans_, nodes_, sink);
+  return follow ? reader.Follow() : reader.ReadKept(DeadlineOf({}));
 }
 
 std::vector<TableInfo> ClientImpl::Tables() {

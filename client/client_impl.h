@@ -52,6 +52,12 @@ class ClientImpl final : public Client {
 
   absl::StatusOr<IdExplanation> ExplainId(std::string_view table, std::int64_t id) override;
 
+  absl::StatusOr<TableSurvey> SurveyTable(std::string_view table) override;
+  absl::StatusOr<SweepReport> SweepTable(std::string_view table,
+                                         const SweepOptions& options) override;
+  absl::Status ReadEvictions(std::string_view table, bool follow,
+                             const EvictionSink& sink) override;
+
   std::vector<TableInfo> Tables() override;
   absl::Status RefreshPlan() override;
   std::uint64_t plan_version() const override;

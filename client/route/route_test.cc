@@ -246,5 +246,54 @@ TEST(UpdateRouteProperty, StepsBitForBitLikeOnePlainTable) {
   }
 }
 
+// The parts of an update with two features of a ZCH table, the first of which has TTL 5.
+std::vector<std::pair<std::uint32_t, std::vector<RowId>>> PartsByTtl(bool combine) {
+  TableSpec spec;
+  spec.id = TableId{1};
+  spec.name = "users";
+  spec.rows = 64;
+  spec.dim = 1;
+  spec.zch = ZchSpec{.buckets = 1, .policy = zch::Policy::kTtl, .ttl_steps = 10};
+  spec.SetDefaults();
+  const NodeId node{1};
+  const Slice slice{
+      .row_begin = 0, .row_end = 64, .column_begin = 0, .column_end = 1, .device = {node, 0}};
+  const Routes routes(std::make_shared<Plan>(
+      PlanVersion{1}, "test",
+      std::vector<NodeSpec>{{node, "n0", "host:1", {{DeviceKind::kCpu, 1 << 20}}}},
+      std::vector<TablePlan>{
+          {.spec = spec, .sharding = ShardingType::kTableWise, .replicas = {{slice}}}}));
+  const std::vector<std::int64_t> ids = {1, 2, 2, 3};
+  const std::vector<float> gradients = {1, 1, 1, 1};
+  const FeatureGradient features[] = {{.table = "users",
+                                       .ids = std::span(ids).first(2),
+                                       .gradients = std::span(gradients).first(2),
+                                       .ttl_steps = 5},
+                                      {.table = "users",
+                                       .ids = std::span(ids).subspan(2),
+                                       .gradients = std::span(gradients).subspan(2)}};
+  BufferPool pool;
+  const auto route = UpdateRoute::Create(features, routes, {.combine_duplicates = combine}, pool);
+  EXPECT_TRUE(route.ok()) << route.status();
+  const auto shares = route->Split(routes);
+  EXPECT_TRUE(shares.ok()) << shares.status();
+  std::vector<std::pair<std::uint32_t, std::vector<RowId>>> parts;
+  const NodeUpdate request = route->Build(shares->front(), {});
+  for (const UpdatePart& part : request.batch.parts) {
+    parts.emplace_back(part.ttl_steps, std::vector<RowId>(part.ids.begin(), part.ids.end()));
+  }
+  return parts;
+}
+
+TEST(UpdateRouteTtl, AnIdOfTwoFeaturesIsSentOnceWithTheLongestTtl) {
+  using Ids = std::vector<RowId>;
+  EXPECT_THAT(PartsByTtl(/*combine=*/true),
+              testing::ElementsAre(testing::Pair(5, Ids{RowId{1}}),
+                                   testing::Pair(10, Ids{RowId{2}, RowId{3}})));
+  EXPECT_THAT(PartsByTtl(/*combine=*/false),
+              testing::ElementsAre(testing::Pair(5, Ids{RowId{1}, RowId{2}}),
+                                   testing::Pair(0, Ids{RowId{2}, RowId{3}})));
+}
+
 }  // namespace
 }  // namespace embla::client

@@ -45,6 +45,7 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
   part.column_begin = item.column_begin;
   part.column_end = item.column_end;
   part.clipped = item.combined();
+  part.ttl_steps = item.combined() ? item.ttl_steps : inputs_[item.feature].ttl_steps;
   const Pooling pooling = inputs_[item.feature].feature.pooling;
   if (part.clipped || pooling == Pooling::kNone) return part;
   part.form = UpdatePart::Form::kBags;

@@ -1,6 +1,7 @@
 #include "client/route/update_route.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,7 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
   EMBLA_ASSIGN_OR_RETURN(input.feature, CheckFeature(routes, ArgumentsOf(feature),
                                                      inputs_.size() - 1, options_.groups));
   input.gradients = feature.gradients.data();
+  input.ttl_steps = feature.ttl_steps;
   if (input.feature.ids.empty()) return absl::OkStatus();
   auto table = std::find_if(tables_.begin(), tables_.end(),
                             [&](const Table& t) { return t.id == input.feature.table; });
@@ -67,12 +69,54 @@ absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
     }
     EMBLA_ASSIGN_OR_RETURN(table.combined,
                            CombinedGradients::Create(sources, route->spec(), *pool_));
+    CombineTtls(table, route->spec());
   }
   const bool needed = route->columns_cut() && NeedsRowStatistic(route->spec().optimizer);
   if (needed && table.combined->row_sum_squares().empty()) {
     table.combined->ComputeRowSumSquares(route->primary(), options_.wire_dtype);
   }
   return absl::OkStatus();
+}
+
+void UpdateRoute::CombineTtls(Table& table, const TableSpec& spec) const {
+  const bool any = std::any_of(table.features.begin(), table.features.end(),
+                               [&](std::uint32_t f) { return inputs_[f].ttl_steps != 0; });
+  if (!any) return;
+  const std::uint32_t usual = spec.zch.has_value() ? spec.zch->ttl_steps : 0;
+  const std::span<const std::int64_t> ids = table.combined->ids();
+  table.ttls.assign(ids.size(), 0);
+  for (const std::uint32_t f : table.features) {
+    const std::uint32_t ttl = inputs_[f].ttl_steps == 0 ? usual : inputs_[f].ttl_steps;
+    for (const std::int64_t id : inputs_[f].feature.ids) {
+      std::uint32_t& longest =
+          table.ttls[std::lower_bound(ids.begin(), ids.end(), id) - ids.begin()];
+      longest = std::max(longest, ttl);
+    }
+  }
+}
+
+std::vector<UpdateItem> UpdateRoute::CombinedItems(std::uint32_t t) const {
+  UpdateItem item;
+  item.table = t;
+  item.column_end = tables_[t].dim;
+  const std::vector<std::uint32_t>& ttls = tables_[t].ttls;
+  if (ttls.empty()) {
+    item.ranges = {{0, static_cast<std::uint32_t>(tables_[t].combined->ids().size())}};
+    return {item};
+  }
+  std::map<std::uint32_t, UpdateItem> by_ttl;
+  for (std::uint32_t i = 0; i < ttls.size(); ++i) {
+    UpdateItem& part = by_ttl.try_emplace(ttls[i], item).first->second;
+    part.ttl_steps = ttls[i];
+    if (!part.ranges.empty() && part.ranges.back().second == i) {
+      ++part.ranges.back().second;
+    } else {
+      part.ranges.push_back({i, i + 1});
+    }
+  }
+  std::vector<UpdateItem> items;
+  for (auto& [ttl, part] : by_ttl) items.push_back(std::move(part));
+  return items;
 }
 
 // The same rows as `item`, combined: every occurrence of an id was on one node.
@@ -98,14 +142,15 @@ UpdateItem UpdateRoute::CombinedItem(const UpdateItem& item) const {
 absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) const {
   std::vector<UpdateShare> shares;
   for (std::uint32_t t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].combined.has_value()) {
+      for (const UpdateItem& item : CombinedItems(t)) {
+        EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
+      }
+      continue;
+    }
     UpdateItem item;
     item.table = t;
     item.column_end = tables_[t].dim;
-    if (tables_[t].combined.has_value()) {
-      item.ranges = {{0, static_cast<std::uint32_t>(tables_[t].combined->ids().size())}};
-      EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
-      continue;
-    }
     item.all = true;
     for (const std::uint32_t f : tables_[t].features) {
       item.feature = f;

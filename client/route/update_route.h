@@ -34,7 +34,8 @@ struct UpdateItem {
   std::uint32_t table = 0;  // Of the call's tables, in order of first mention.
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
-  std::vector<IdRange> ranges;  // Combined tables only: which of the distinct ids.
+  std::vector<IdRange> ranges;  // Combined tables only: which of the distinct ids,
+  std::uint32_t ttl_steps = 0;  // and how long they live.
   // Features that travel as given:
   std::uint32_t feature = 0;
   bool all = false;                    // The whole feature; the vectors are empty.
@@ -92,6 +93,7 @@ class UpdateRoute {
   struct Input {
     Feature feature;
     const float* gradients = nullptr;  // Not owned.
+    std::uint32_t ttl_steps = 0;
   };
   struct Table {
     TableId id{};
@@ -99,6 +101,7 @@ class UpdateRoute {
     std::uint32_t replica_group = 0;
     std::vector<std::uint32_t> features;
     std::optional<CombinedGradients> combined;
+    std::vector<std::uint32_t> ttls;  // By combined id; empty: all as the table says.
   };
   // Sizes of a request's arrays, then positions in them while they are filled.
   struct Arrays;
@@ -108,6 +111,9 @@ class UpdateRoute {
   absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
   // Combines, and computes the rows' statistic, where that is needed and not done.
   absl::Status CombineTable(Table& table, const Routes& routes);
+  void CombineTtls(Table& table, const TableSpec& spec) const;
+  // The whole of a combined table, in parts whose ids live equally long.
+  std::vector<UpdateItem> CombinedItems(std::uint32_t table) const;
   UpdateItem CombinedItem(const UpdateItem& item) const;
   absl::Status SplitItem(const UpdateItem& item, const Routes& routes,
                          std::vector<UpdateShare>& shares) const;

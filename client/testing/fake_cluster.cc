@@ -93,6 +93,16 @@ class FakeCluster::Channel final : public NodeChannel {
     explanation.row = id;
     return explanation;
   }
+  absl::StatusOr<TableSurvey> SurveyTable(TableId, std::uint64_t, absl::Time) override {
+    return absl::UnimplementedError("not faked");
+  }
+  absl::StatusOr<SweepReply> SweepTable(const SweepQuery&, absl::Time) override {
+    return absl::UnimplementedError("not faked");
+  }
+  absl::Status ReadEvictions(TableId, bool, EvictionsPosition&, absl::Time,
+                             const EvictionsSink&) override {
+    return absl::UnimplementedError("not faked");
+  }
 
   void Close() override {}
 

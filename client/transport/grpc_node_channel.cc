@@ -117,7 +117,75 @@ class GrpcNodeChannel final : public NodeChannel {
     explanation.evicted_reason = reply.evicted_reason();
     explanation.evicted_at_step = reply.evicted_at_step();
     explanation.evicted_last_step = reply.evicted_last_step();
+    explanation.evictions_known_since = reply.evictions_known_since();
     return explanation;
+  }
+
+  absl::StatusOr<TableSurvey> SurveyTable(TableId table, std::uint64_t step,
+                                          absl::Time deadline) override {
+    v1::SurveyTableRequest request;
+    request.set_table_id(ToInt(table));
+    request.set_step(step);
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    v1::TableSurvey reply;
+    const auto stub = v1::InspectService::NewStub(reads_channel_);
+    const absl::Status status = wire::FromGrpc(stub->SurveyTable(&context, request, &reply));
+    if (!status.ok()) return status;
+    return TableSurvey{.slots = reply.slots(),
+                       .residents = reply.residents(),
+                       .full_groups = reply.full_groups(),
+                       .waiting = reply.waiting(),
+                       .age_sum = reply.age_sum(),
+                       .oldest_age = reply.oldest_age(),
+                       .latest_step = reply.latest_step()};
+  }
+
+  absl::StatusOr<SweepReply> SweepTable(const SweepQuery& query, absl::Time deadline) override {
+    v1::SweepTableRequest request;
+    request.set_table_id(ToInt(query.table));
+    request.set_rule(query.expired ? v1::SweepTableRequest::RULE_EXPIRED
+                                   : v1::SweepTableRequest::RULE_IDLE);
+    request.set_step(query.step);
+    request.set_before_step(query.before_step);
+    for (const auto& [begin, end] : query.rows) {
+      v1::RowRange& range = *request.add_rows();
+      range.set_begin(begin);
+      range.set_end(end);
+    }
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    v1::SweepTableReply reply;
+    const auto stub = v1::InspectService::NewStub(reads_channel_);
+    const absl::Status status = wire::FromGrpc(stub->SweepTable(&context, request, &reply));
+    if (!status.ok()) return status;
+    SweepReply swept{.evicted = reply.evicted(), .swept = {}};
+    for (const v1::RowRange& range : reply.swept()) {
+      swept.swept.emplace_back(range.begin(), range.end());
+    }
+    return swept;
+  }
+
+  absl::Status ReadEvictions(TableId table, bool follow, EvictionsPosition& position,
+                             absl::Time deadline, const EvictionsSink& sink) override {
+    v1::ReadEvictionsRequest request;
+    request.set_table_id(ToInt(table));
+    request.set_follow(follow);
+    request.set_log(position.log);
+    request.set_from(position.next);
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineOf(deadline));
+    const auto stub = v1::InspectService::NewStub(reads_channel_);
+    const auto reader = stub->ReadEvictions(&context, request);
+    v1::EvictedRows reply;
+    absl::Status status;
+    while (status.ok() && reader->Read(&reply)) {
+      status = TakeEvictions(reply, sink);
+      if (status.ok()) position = {reply.log(), reply.next()};
+    }
+    if (!status.ok()) context.TryCancel();
+    const absl::Status finish = wire::FromGrpc(reader->Finish());
+    return status.ok() ? finish : status;
   }
 
   void Close() override {
@@ -126,6 +194,21 @@ class GrpcNodeChannel final : public NodeChannel {
   }
 
  private:
+  static absl::Status TakeEvictions(const v1::EvictedRows& reply, const EvictionsSink& sink) {
+    Buffer block = Buffer::Allocate(reply.row_block().size());  // Aligned, as decoding needs it.
+    std::copy(reply.row_block().begin(), reply.row_block().end(),
+              reinterpret_cast<char*>(block.data()));
+    Evictions evictions{.missed = reply.missed(), .rows = {}, .row_block = block.bytes()};
+    for (const v1::Eviction& eviction : reply.evictions()) {
+      EvictedRow& row = evictions.rows.emplace_back();
+      row.id = eviction.id();
+      row.reason = eviction.reason();
+      row.step = eviction.step();
+      row.last_step = eviction.last_step();
+    }
+    return sink(evictions);
+  }
+
   void Start(DataRequest request) {
     // Expired while it waited for its turn: the node need not see it.
     if (request.deadline <= timer_.Now()) {

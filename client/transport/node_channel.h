@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -78,6 +79,41 @@ class NodeChannel {
   // What the node knows of an id of a ZCH table; its own name is left out. Blocks.
   virtual absl::StatusOr<IdExplanation> ExplainId(TableId table, std::int64_t id,
                                                   absl::Time deadline) = 0;
+
+  // Of the table on the node; ages are up to `step`. Blocks.
+  virtual absl::StatusOr<TableSurvey> SurveyTable(TableId table, std::uint64_t step,
+                                                  absl::Time deadline) = 0;
+
+  // Rows of whole buckets of a ZCH table.
+  using RowRange = std::pair<std::int64_t, std::int64_t>;
+  struct SweepQuery {
+    TableId table{};
+    bool expired = false;           // Whose TTL is over at `step`; else what has been idle
+    std::uint64_t before_step = 0;  // since before this one.
+    std::uint64_t step = 0;         // Of the evictions.
+    std::vector<RowRange> rows = {};
+  };
+  struct SweepReply {
+    std::uint64_t evicted = 0;
+    std::vector<RowRange> swept;  // Of `rows`, those that are here and not on the move.
+  };
+  virtual absl::StatusOr<SweepReply> SweepTable(const SweepQuery& query, absl::Time deadline) = 0;
+
+  // Where a reader of evictions is; `log` 0: at the beginning.
+  struct EvictionsPosition {
+    std::uint64_t log = 0;
+    std::uint64_t next = 0;
+  };
+  struct Evictions {
+    std::uint64_t missed = 0;              // Before `rows`, not kept long enough.
+    std::vector<EvictedRow> rows;          // Without weights and state: those are in
+    std::span<const std::byte> row_block;  // the row block, in the same order.
+  };
+  using EvictionsSink = std::function<absl::Status(const Evictions&)>;
+  // Calls `sink` on this thread from `position` on, which is moved, until it returns an error,
+  // there is nothing more (without `follow`), or the deadline has come. Blocks.
+  virtual absl::Status ReadEvictions(TableId table, bool follow, EvictionsPosition& position,
+                                     absl::Time deadline, const EvictionsSink& sink) = 0;
 
   // Gives up the connection: calls in flight and later ones fail with Unavailable.
   virtual void Close() = 0;

@@ -99,6 +99,21 @@ inline constexpr MetricInfo kZchRejections{
     kCounter,
     "Ids of updates that got no row, their gradients dropped: not_admitted or full.",
     {"table", "reason"}};
+inline constexpr MetricInfo kZchCollisionsAvoided{
+    "embla_zch_collisions_avoided_total",
+    kCounter,
+    "Ids that got a row although plain hashing would have given them another id's.",
+    {"table", "device"}};
+inline constexpr MetricInfo kZchEvictedAge{
+    "embla_zch_evicted_age_steps_total",
+    kCounter,
+    "Sum over evicted ids of the training steps since their last touch.",
+    {"table", "device"}};
+inline constexpr MetricInfo kZchEvictionsUnread{
+    "embla_zch_evictions_unread_total",
+    kCounter,
+    "Evicted rows that left the buffer for readers before anybody had read them.",
+    {"table"}};
 inline constexpr MetricInfo kReplicationLag{"embla_replication_lag_updates",
                                             kGauge,
                                             "Updates of a replicated table not yet on every node.",

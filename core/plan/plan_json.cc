@@ -46,16 +46,18 @@ Json ToJson(const OptimizerSpec& spec) {
 }
 
 Json ToJson(const ZchSpec& spec) {
-  return {{"buckets", spec.buckets},
-          {"policy", Word(spec.policy)},
-          {"distance_exponent", spec.distance_exponent},
-          {"ttl_steps", spec.ttl_steps},
-          {"evict_unexpired", spec.evict_unexpired},
-          {"admission", Word(spec.admission)},
-          {"admission_count", spec.admission_count},
-          {"admission_probability", spec.admission_probability},
-          {"reserved_lanes", spec.reserved_lanes},
-          {"unseen", Word(spec.unseen)}};
+  Json json = {{"buckets", spec.buckets},
+               {"policy", Word(spec.policy)},
+               {"distance_exponent", spec.distance_exponent},
+               {"ttl_steps", spec.ttl_steps},
+               {"evict_unexpired", spec.evict_unexpired},
+               {"admission", Word(spec.admission)},
+               {"admission_count", spec.admission_count},
+               {"admission_probability", spec.admission_probability},
+               {"reserved_lanes", spec.reserved_lanes},
+               {"unseen", Word(spec.unseen)}};
+  if (spec.eviction_buffer_bytes != 0) json["eviction_buffer_bytes"] = spec.eviction_buffer_bytes;
+  return json;
 }
 
 absl::StatusOr<ZchSpec> ReadZch(const Json& json) {
@@ -71,6 +73,7 @@ absl::StatusOr<ZchSpec> ReadZch(const Json& json) {
   fields.MaybeFraction("admission_probability", &spec.admission_probability);
   fields.MaybeUnsigned("reserved_lanes", zch::kLanes, &spec.reserved_lanes);
   fields.MaybeWord("unseen", &FromName<zch::Unseen>, &spec.unseen);
+  fields.MaybeUnsigned("eviction_buffer_bytes", &spec.eviction_buffer_bytes);
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return spec;
 }

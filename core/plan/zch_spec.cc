@@ -63,6 +63,8 @@ absl::Status ZchSpec::Validate(std::int64_t rows) const {
   }
   EMBLA_RETURN_IF_ERROR(CheckPolicy(*this));
   EMBLA_RETURN_IF_ERROR(CheckAdmission(*this));
+  EMBLA_RETURN_IF_ERROR(CheckRange("eviction_buffer_bytes", eviction_buffer_bytes, std::uint64_t{0},
+                                   zch::kEvictionBufferBytesMax));
   return CheckUnseen(*this);
 }
 

@@ -18,6 +18,8 @@ inline constexpr std::int64_t kGroupsPerBucketMax = std::int64_t{1} << 25;
 // Of a slot: what the slot map knows about it (server/zch/slot_group.h).
 inline constexpr std::int64_t kBytesPerSlot = 21;
 
+inline constexpr std::uint64_t kEvictionBufferBytesMax = std::uint64_t{1} << 36;
+
 // Which slot of a full group makes room. Never one that the same step touched; equal ones: the
 // least recently touched, then the lowest lane.
 //   kLru          the least recently touched
@@ -50,7 +52,9 @@ struct ZchSpec {
   std::uint32_t buckets = zch::kBucketsDefault;  // 1..kBucketsMax; they move between devices whole.
   zch::Policy policy = zch::Policy::kLru;
   std::uint32_t distance_exponent = 1;  // kDistanceLfu: 1 or 2.
-  std::uint32_t ttl_steps = 0;          // kTtl: at least 1; training steps after the last touch.
+  // kTtl: at least 1; training steps after the last touch. An update may state another for a
+  // feature's ids; an id lives as long as the longest that it was promised.
+  std::uint32_t ttl_steps = 0;
   // kTtl: in a group where nothing has expired, evict what expires first; else refuse the new id.
   bool evict_unexpired = false;
   zch::Admission admission = zch::Admission::kAll;
@@ -60,6 +64,9 @@ struct ZchSpec {
   // train them. 0..63; above 0 only with Unseen::kDefault.
   std::uint32_t reserved_lanes = 0;
   zch::Unseen unseen = zch::Unseen::kInitial;
+  // Of each node: how much of its evicted rows it keeps for those who want to read them, the latest
+  // ones. 0: none; at most kEvictionBufferBytesMax.
+  std::uint64_t eviction_buffer_bytes = 0;
 
   // Of a table of `rows` rows: InvalidArgument names the field, its value and what is allowed.
   absl::Status Validate(std::int64_t rows) const;

@@ -61,6 +61,9 @@ struct UpdatePart {
   std::span<const float> row_sum_squares;
   // The sender has clamped the gradients already (it combined duplicates after the clamp).
   bool clipped = false;
+  // ZCH tables with policy ttl only: how many steps the ids live after this update; 0: as the table
+  // says. An id of several parts lives as long as the longest.
+  std::uint32_t ttl_steps = 0;
 
   std::uint32_t columns() const { return column_end - column_begin; }
   std::size_t gradient_rows() const { return form == Form::kRows ? ids.size() : lengths.size(); }

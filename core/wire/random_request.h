@@ -138,6 +138,7 @@ class RandomRequest {
     v1::UpdatePart& part = *request.add_parts();
     SetShape(part);
     part.set_clipped(Chance(50));
+    if (Chance(20)) part.set_ttl_steps(static_cast<std::uint32_t>(1 + Below(100)));
     std::size_t rows = part.ids_count();
     if (Chance(50)) {
       part.set_form(v1::GRADIENT_FORM_ROWS);

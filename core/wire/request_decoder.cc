@@ -276,6 +276,7 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
     part.column_begin = from.column_begin();
     part.column_end = from.column_end();
     part.clipped = from.clipped();
+    part.ttl_steps = from.ttl_steps();
     EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, call.batch.wire_dtype, part));
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
@@ -284,9 +285,9 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
 }
 
 DecodeLimits LimitsFor(const RequestLimits& limits) {
-  // A part takes at most about 64 bytes.
+  // A part takes at most about 72 bytes.
   return {.large_bytes_max = limits.request_bytes_max,
-          .small_bytes_max = std::size_t{limits.parts_max} * 72 + 4096};
+          .small_bytes_max = std::size_t{limits.parts_max} * 80 + 4096};
 }
 
 }  // namespace detail

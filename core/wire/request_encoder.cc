@@ -96,6 +96,7 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
     out.set_weighted(!part.weights.empty());
     out.set_has_row_sum_squares(!part.row_sum_squares.empty());
     out.set_clipped(part.clipped);
+    out.set_ttl_steps(part.ttl_steps);
   }
   return small;
 }

@@ -45,6 +45,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return absl::OkStatus();
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
+    case JournalKind::kSweep:
+      return PlaySweep(bytes.bytes());
     case JournalKind::kAdopted:
       return PlayAdopted(bytes.bytes());
     case JournalKind::kReserved:
@@ -120,6 +122,20 @@ absl::Status JournalPlayer::PlaySync(std::span<const std::byte> bytes) {
   Begin(0);
   node_.Sync(
       query, absl::InfiniteFuture(), [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
+        End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
+      });
+  return absl::OkStatus();
+}
+
+// Behind the updates that are ahead, in the order of the table.
+absl::Status JournalPlayer::PlaySweep(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const DecidedSweep record, DecodeSweepRecord(bytes));
+  if (!HasTable(record.table)) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(Drain());
+  Begin(0);
+  node_.SweepTable(
+      {record.table, record.sweep, record.rows}, absl::InfiniteFuture(),
+      [this, lsn = lsn_](const absl::StatusOr<SweepResult>& result) {
         End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
       });
   return absl::OkStatus();

@@ -57,6 +57,7 @@ class JournalPlayer {
   absl::Status PlayPlan(std::span<const std::byte> bytes);
   absl::Status PlayUpdate(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
+  absl::Status PlaySweep(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);
   absl::Status PlayReserved(std::span<const std::byte> bytes);
   absl::Status PlayChunk(std::span<const std::byte> bytes);

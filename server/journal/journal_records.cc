@@ -83,4 +83,37 @@ absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes) {
   return record;
 }
 
+std::string EncodeSweepRecord(const DecidedSweep& sweep) {
+  RecordWriter out;
+  out.Put(ToInt(sweep.table));
+  out.Put(static_cast<std::uint32_t>(sweep.sweep.rule));
+  out.Put(sweep.sweep.step);
+  out.Put(sweep.sweep.before_step);
+  out.Put(static_cast<std::uint32_t>(sweep.rows.size()));
+  for (const RowInterval& rows : sweep.rows) {
+    out.Put(rows.begin);
+    out.Put(rows.end);
+  }
+  return std::move(out).Take();
+}
+
+absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  DecidedSweep sweep;
+  sweep.table = TableId{in.Get<std::uint32_t>()};
+  const auto rule = in.Get<std::uint32_t>();
+  sweep.sweep.rule = static_cast<ZchSweep::Rule>(rule);
+  if (rule != 1 && rule != 2) in.Fail();
+  sweep.sweep.step = in.Get<std::uint64_t>();
+  sweep.sweep.before_step = in.Get<std::uint64_t>();
+  for (std::uint32_t left = in.GetCount(2 * sizeof(std::int64_t)); left > 0; --left) {
+    RowInterval& rows = sweep.rows.emplace_back();
+    rows.begin = in.Get<std::int64_t>();
+    rows.end = in.Get<std::int64_t>();
+    if (rows.begin < 0 || rows.end <= rows.begin) in.Fail();
+  }
+  if (!in.at_end()) return Damaged("sweep");
+  return sweep;
+}
+
 }  // namespace embla

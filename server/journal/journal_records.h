@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
+#include "server/shard/journal.h"
 
 namespace embla {
 
@@ -24,6 +25,7 @@ enum class JournalKind : std::uint16_t {
   kReserved = 7,  //
   kChunk = 8,     //
   kControl = 9,   //
+  kSweep = 10,    // Ids of a ZCH table lose their rows.
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
@@ -39,6 +41,7 @@ struct SyncRecord {
   std::vector<TableId> tables;
 };
 
+std::string EncodeSweepRecord(const DecidedSweep& sweep);
 std::string EncodeProcessRecord(const ProcessRecord& record);
 std::string EncodePlanRecord(NodeId self, const Plan& plan);
 std::string EncodeSyncRecord(std::span<const TableId> tables);
@@ -48,5 +51,6 @@ std::string EncodeSyncRecord(std::span<const TableId> tables);
 absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes);
 absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
 absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
+absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes);
 
 }  // namespace embla

@@ -159,6 +159,32 @@ TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
   EXPECT_EQ(update->batch.parts[1].weights[1], 2.0f);
 }
 
+TEST(JournalRecords, SweepsAndTtlsComeBack) {
+  const DecidedSweep sweep{
+      TableId{7}, {ZchSweep::Rule::kIdle, 9, 4}, {RowInterval{0, 64}, RowInterval{128, 256}}};
+  std::string record = EncodeSweepRecord(sweep);
+  const Buffer bytes = BufferOf(record);
+  const absl::StatusOr<DecidedSweep> read = DecodeSweepRecord(bytes.bytes());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, sweep);
+  record[4] = 3;  // No such rule.
+  const Buffer damaged = BufferOf(record);
+  EXPECT_EQ(DecodeSweepRecord(damaged.bytes()).status().code(), absl::StatusCode::kDataLoss);
+  record.pop_back();
+  const Buffer cut = BufferOf(record);
+  EXPECT_EQ(DecodeSweepRecord(cut.bytes()).status().code(), absl::StatusCode::kDataLoss);
+
+  const UpdateExample example;
+  DecidedUpdate update = example.Make();
+  update.batch.parts[1].ttl_steps = 30;
+  const Buffer with_ttl = BufferOf(EncodeUpdateRecord(update));
+  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(with_ttl.bytes());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->batch.parts[0].ttl_steps, 0u);
+  EXPECT_EQ(again->batch.parts[1].ttl_steps, 30u);
+  EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
+}
+
 TEST(JournalRecords, PlansComeBackAndDamagedOnesAreDataLoss) {
   const Plan plan(PlanVersion{3}, "cluster",
                   {{NodeId{1}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}}, {});

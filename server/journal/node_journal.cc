@@ -96,6 +96,10 @@ absl::Status NodeJournal::AppendSync(std::span<const TableId> tables, Done done)
   return Append(options_.level, JournalKind::kSync, EncodeSyncRecord(tables), std::move(done));
 }
 
+absl::Status NodeJournal::AppendSweep(const DecidedSweep& sweep, Done done) {
+  return Append(options_.level, JournalKind::kSweep, EncodeSweepRecord(sweep), std::move(done));
+}
+
 absl::Status NodeJournal::WritePlan(const Plan& plan, NodeId self) {
   return log_
       ->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlan), EncodePlanRecord(self, plan))

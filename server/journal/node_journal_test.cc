@@ -85,6 +85,7 @@ class Trial {
     for (int round = 0; round < 6 && !::testing::Test::HasFailure(); ++round) {
       ChangeTables();
       AverageGroups();
+      SweepIds();
       Train();
       Compare();
     }
@@ -116,7 +117,9 @@ class Trial {
     if (random_() % 3 == 0) {
       ZchSpec zch;
       zch.buckets = Pick({1u, 3u, 6u});
-      zch.policy = Pick({zch::Policy::kLru, zch::Policy::kLfu, zch::Policy::kDistanceLfu});
+      zch.policy = Pick(
+          {zch::Policy::kLru, zch::Policy::kLfu, zch::Policy::kDistanceLfu, zch::Policy::kTtl});
+      if (zch.policy == zch::Policy::kTtl) zch.ttl_steps = Pick({5u, 20u});
       zch.admission = Pick({zch::Admission::kAll, zch::Admission::kCount});
       zch.admission_count = 2;
       spec.rows = zch.buckets * 64;
@@ -177,11 +180,38 @@ class Trial {
     if (random_() % 2 == 0) Restart();
   }
 
+  void SweepIds() {
+    for (const TablePlan& table : tables_) {
+      if (!table.spec.zch.has_value() || random_() % 2 == 0) continue;
+      ShardNode::SweepQuery query;
+      query.table = table.spec.id;
+      const bool ttl = table.spec.zch->policy == zch::Policy::kTtl;
+      query.sweep.rule =
+          ttl && random_() % 2 == 0 ? ZchSweep::Rule::kExpired : ZchSweep::Rule::kIdle;
+      query.sweep.step = step_;
+      query.sweep.before_step = step_ - std::min<std::uint64_t>(step_, random_() % 30);
+      query.rows = {{0, table.spec.rows}};
+      std::vector<std::size_t> evicted;
+      for (ShardNode* const node : {model_.get(), &subject_->node()}) {
+        const auto swept = Await<SweepResult>(
+            [&](const SweepDone& done) { node->SweepTable(query, absl::InfiniteFuture(), done); });
+        ASSERT_TRUE(swept.ok()) << swept.status();
+        EXPECT_THAT(swept->swept, ::testing::ElementsAre(RowInterval{0, table.spec.rows}));
+        evicted.push_back(swept->evicted);
+      }
+      EXPECT_EQ(evicted[0], evicted[1]);
+      if (random_() % 2 == 0) Restart();
+    }
+  }
+
   UpdatePartData RandomPart(const TablePlan& table, DType wire) {
     UpdatePartData data;
     data.part.table = table.spec.id;
     data.part.column_end = table.spec.dim;
     data.part.replica_group = random_() % table.spec.replica_groups;
+    if (table.spec.zch.has_value() && table.spec.zch->policy == zch::Policy::kTtl) {
+      data.part.ttl_steps = Pick({0u, 3u, 50u});
+    }
     const auto random_id = [&] {
       return RowId{static_cast<std::int64_t>(
           random_() % (table.spec.zch.has_value() ? 3000 : table.spec.rows))};

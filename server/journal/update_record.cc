@@ -10,7 +10,13 @@ namespace embla {
 namespace {
 
 // What a part has besides ids and gradients.
-enum PartFlag : std::uint8_t { kClipped = 1, kWeighted = 2, kSquares = 4, kFlagsAll = 7 };
+enum PartFlag : std::uint8_t {
+  kClipped = 1,
+  kWeighted = 2,
+  kSquares = 4,
+  kTtl = 8,
+  kFlagsAll = 15
+};
 
 constexpr std::size_t kTableBytes = 16;
 constexpr std::size_t kUnitBytes = 16;
@@ -56,6 +62,7 @@ void PutPart(const UpdatePart& part, RecordWriter& out) {
   std::uint8_t flags = part.clipped ? kClipped : 0;
   if (!part.weights.empty()) flags |= kWeighted;
   if (!part.row_sum_squares.empty()) flags |= kSquares;
+  if (part.ttl_steps != 0) flags |= kTtl;
   out.Put(ToInt(part.table));
   out.Put(part.replica_group);
   out.Put(static_cast<std::uint8_t>(part.form));
@@ -66,6 +73,7 @@ void PutPart(const UpdatePart& part, RecordWriter& out) {
   out.Put(part.column_end);
   out.Put(static_cast<std::uint32_t>(part.ids.size()));
   out.Put(static_cast<std::uint32_t>(part.lengths.size()));
+  if (part.ttl_steps != 0) out.Put(part.ttl_steps);
   out.PutArray(part.ids);
   out.PutArray(part.lengths);
   out.PutArray(part.weights);
@@ -98,6 +106,10 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   if (!in.ok() || !HasKnownForm(part, flags)) return Damaged("a part of an unknown form");
   if (ids == 0 && (flags & (kWeighted | kSquares)) != 0) return Damaged("nothing is weighted");
   part.clipped = (flags & kClipped) != 0;
+  if ((flags & kTtl) != 0) {
+    part.ttl_steps = in.Get<std::uint32_t>();
+    if (part.ttl_steps == 0) in.Fail();
+  }
   part.ids = in.GetArray<RowId>(ids);
   part.lengths = in.GetArray<std::uint32_t>(lengths);
   part.weights = in.GetArray<float>((flags & kWeighted) != 0 ? ids : 0);

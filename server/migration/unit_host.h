@@ -48,6 +48,8 @@ class UnitGate {
   virtual void Apply(const UnitUpdate& update) = 0;
   // Whether lookups that know the unit at `epoch` are served.
   virtual bool ServesLookups() const = 0;
+  // Whether the unit is owned here and no move looks at it: its rows may change without an update.
+  virtual bool IsAtRest() const = 0;
 };
 
 using HostDone = std::function<void(absl::Status)>;

@@ -116,7 +116,7 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
 }
 
 void UnitTracker::RestIfEnded() {
-  if (IsAtRest()) return;
+  if (IsAsleep()) return;
   const bool is_ended = !IsFrozen(state_) && SaysEndedWithoutCommit(state_.seen, awake_for_);
   if (!Owns(state_) || is_ended) awake_for_ = MoveId{0};
 }
@@ -147,7 +147,7 @@ PartAnswer UnitTracker::Check(const UnitUpdate& update) const {
 }
 
 void UnitTracker::Apply(const UnitUpdate& update) {
-  if (IsAtRest()) {
+  if (IsAsleep()) {
     state_.durable.windows.Record(update.session, update.seq, update.first_incomplete);
     return;
   }
@@ -165,6 +165,8 @@ bool UnitTracker::ServesLookups() const {
   return CheckLookup(state_, UnitEpoch{0}).status == PartStatus::kApplied;
 }
 
+bool UnitTracker::IsAtRest() const { return Owns(state_) && !IsFrozen(state_) && IsAsleep(); }
+
 UnitStatus UnitTracker::Status() {
   UnitStatus status{.seen = state_.seen};
   const UnitDurable& durable = state_.durable;
@@ -178,7 +180,7 @@ UnitStatus UnitTracker::Status() {
     status.move = durable.frozen;
     status.frozen_since = frozen_since_;
   } else if (Owns(state_)) {
-    status.phase = IsAtRest() ? UnitPhase::kAtRest : UnitPhase::kSending;
+    status.phase = IsAsleep() ? UnitPhase::kAtRest : UnitPhase::kSending;
     status.move = awake_for_;
   } else if (durable.import.has_value()) {
     status.phase = durable.import->is_sealed ? UnitPhase::kSealed : UnitPhase::kReceiving;

@@ -65,13 +65,14 @@ class UnitTracker final : public UnitGate {
   PartAnswer Check(const UnitUpdate& update) const override;
   void Apply(const UnitUpdate& update) override;
   bool ServesLookups() const override;
+  bool IsAtRest() const override;
 
   const UnitState& state() const { return state_; }
   bool is_adopted() const { return is_adopted_; }
   UnitStatus Status();
 
  private:
-  bool IsAtRest() const { return awake_for_ == MoveId{0}; }
+  bool IsAsleep() const { return awake_for_ == MoveId{0}; }
   // If the unit is owned under `epoch`, takes updates, and sleeps as far as `move` goes.
   void WakeFor(UnitEpoch epoch, MoveId move);
   void WakeBefore(const NodeEvent& event);

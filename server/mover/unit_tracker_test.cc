@@ -40,6 +40,7 @@ TEST_F(UnitTrackerTest, AnUpdateAtRestCostsNothingButItsPlaceInTheWindow) {
   tracker.Apply(UpdateOf(1));
   EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kDuplicate);
   EXPECT_EQ(tracker.state().durable.lsn, lsn);
+  EXPECT_TRUE(tracker.IsAtRest());
 }
 
 TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtRest) {
@@ -49,11 +50,13 @@ TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtR
   EXPECT_EQ(tracker.Step(RecordEvent{OpenRecord(1)}).status.phase, UnitPhase::kSending);
   EXPECT_EQ(tracker.state().durable.lsn, Next(before));
   EXPECT_EQ(tracker.state().durable.touched, ChunkVersions(2, Next(before)));
+  EXPECT_FALSE(tracker.IsAtRest());
   tracker.Apply(UpdateOf(1));
   EXPECT_EQ(tracker.state().durable.touched[0], Next(Next(before)));
   UnitRecord aborted = OpenRecord(1);
   aborted.phase = MovePhase::kAborted;
   EXPECT_EQ(tracker.Step(RecordEvent{aborted}).status.phase, UnitPhase::kAtRest);
+  EXPECT_TRUE(tracker.IsAtRest());
 }
 
 TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
@@ -64,6 +67,7 @@ TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   EXPECT_EQ(tracker.state().durable.lsn, Next(before));
   EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kFrozen);
   EXPECT_TRUE(tracker.ServesLookups());
+  EXPECT_FALSE(tracker.IsAtRest());
 }
 
 TEST_F(UnitTrackerTest, RowsAreStagedOnceAndAgainWhenTheyCouldNotBe) {
@@ -71,6 +75,7 @@ TEST_F(UnitTrackerTest, RowsAreStagedOnceAndAgainWhenTheyCouldNotBe) {
   tracker.Step(RecordEvent{OpenRecord(1)});
   tracker.Step(ReservedEvent{.move = MoveId{1}, .ok = true});
   const Chunk chunk{.move = MoveId{1}, .chunk = 1, .base = {}, .version = Lsn{5}};
+  EXPECT_FALSE(tracker.IsAtRest());
   EXPECT_TRUE(tracker.WantsRows(chunk));
   EXPECT_FALSE(tracker.WantsRows(chunk));
   tracker.StagingFailed(chunk);

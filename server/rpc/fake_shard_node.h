@@ -125,6 +125,17 @@ class FakeShardNode final : public ShardNode {
     done(std::move(explanation));
   }
 
+  // No table is a ZCH table that could be surveyed or swept.
+  void SurveyTable(TableId, std::uint64_t, SurveyDone done) override {
+    done(absl::InvalidArgumentError("no zch table"));
+  }
+  void SweepTable(const SweepQuery&, absl::Time, SweepDone done) override {
+    done(absl::InvalidArgumentError("no zch table"));
+  }
+  absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId) override {
+    return absl::InvalidArgumentError("no zch table");
+  }
+
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
 
   // --- What tests do.

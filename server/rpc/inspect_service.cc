@@ -1,6 +1,8 @@
 #include "server/rpc/inspect_service.h"
 
+#include "absl/strings/str_cat.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/evictions_call.h"
 
 namespace embla {
 namespace {
@@ -15,11 +17,53 @@ void Fill(const IdExplanation& explanation, v1::ExplainIdReply& reply) {
   reply.set_expires_at_step(explanation.expires_at_step);
   reply.set_seen(explanation.seen);
   reply.set_group_residents(explanation.group_residents);
+  reply.set_evictions_known_since(explanation.evictions_known_since);
   if (!explanation.eviction.has_value()) return;
   reply.set_evicted(true);
   reply.set_evicted_at_step(explanation.eviction->step);
   reply.set_evicted_last_step(explanation.eviction->last_step);
   reply.set_evicted_reason(explanation.eviction->reason);
+}
+
+void Fill(const zch::Survey& survey, v1::TableSurvey& reply) {
+  reply.set_buckets(survey.buckets);
+  reply.set_slots(survey.slots);
+  reply.set_residents(survey.residents);
+  reply.set_residents_of_fullest_bucket(survey.residents_of_fullest_bucket);
+  reply.set_full_groups(survey.full_groups);
+  reply.set_waiting(survey.waiting);
+  reply.set_age_sum(survey.age_sum);
+  reply.set_oldest_age(survey.oldest_age);
+  reply.set_latest_step(survey.latest_step);
+}
+
+void Fill(const SweepResult& result, v1::SweepTableReply& reply) {
+  reply.set_evicted(result.evicted);
+  for (const RowInterval& rows : result.swept) {
+    v1::RowRange& range = *reply.add_swept();
+    range.set_begin(rows.begin);
+    range.set_end(rows.end);
+  }
+}
+
+absl::StatusOr<ShardNode::SweepQuery> FromMessage(const v1::SweepTableRequest& request) {
+  ShardNode::SweepQuery query;
+  query.table = TableId{request.table_id()};
+  if (request.rule() != v1::SweepTableRequest::RULE_EXPIRED &&
+      request.rule() != v1::SweepTableRequest::RULE_IDLE) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sweep has rule ", static_cast<int>(request.rule()), ", known are 1 and 2"));
+  }
+  query.sweep = {static_cast<ZchSweep::Rule>(request.rule()), request.step(),
+                 request.before_step()};
+  for (const v1::RowRange& rows : request.rows()) {
+    if (rows.begin() < 0 || rows.end() <= rows.begin()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rows [", rows.begin(), ", ", rows.end(), ") are not a range"));
+    }
+    query.rows.push_back({rows.begin(), rows.end()});
+  }
+  return query;
 }
 
 }  // namespace
@@ -34,6 +78,42 @@ grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext*
                     reactor->Finish(wire::ToGrpc(explanation.status()));
                   });
   return reactor;
+}
+
+grpc::ServerUnaryReactor* InspectService::SurveyTable(grpc::CallbackServerContext* call,
+                                                      const v1::SurveyTableRequest* request,
+                                                      v1::TableSurvey* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  node_.SurveyTable(TableId{request->table_id()}, request->step(),
+                    [reactor, reply](const absl::StatusOr<zch::Survey>& survey) {
+                      if (survey.ok()) Fill(*survey, *reply);
+                      reactor->Finish(wire::ToGrpc(survey.status()));
+                    });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InspectService::SweepTable(grpc::CallbackServerContext* call,
+                                                     const v1::SweepTableRequest* request,
+                                                     v1::SweepTableReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const auto done = [reactor, reply](const absl::StatusOr<SweepResult>& result) {
+    if (result.ok()) Fill(*result, *reply);
+    reactor->Finish(wire::ToGrpc(result.status()));
+  };
+  const absl::StatusOr<ShardNode::SweepQuery> query = FromMessage(*request);
+  if (query.ok()) {
+    node_.SweepTable(*query, absl::FromChrono(call->deadline()), done);
+  } else {
+    done(query.status());
+  }
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::EvictedRows>* InspectService::ReadEvictions(
+    grpc::CallbackServerContext*, const v1::ReadEvictionsRequest* request) {
+  return EvictionsCall::Start(
+      node_.Evictions(TableId{request->table_id()}),
+      {.follow = request->follow(), .log = request->log(), .from = request->from()});
 }
 
 }  // namespace embla

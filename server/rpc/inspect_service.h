@@ -18,6 +18,14 @@ class InspectService final : public v1::InspectService::CallbackService {
   grpc::ServerUnaryReactor* ExplainId(grpc::CallbackServerContext* call,
                                       const v1::ExplainIdRequest* request,
                                       v1::ExplainIdReply* reply) override;
+  grpc::ServerUnaryReactor* SurveyTable(grpc::CallbackServerContext* call,
+                                        const v1::SurveyTableRequest* request,
+                                        v1::TableSurvey* reply) override;
+  grpc::ServerUnaryReactor* SweepTable(grpc::CallbackServerContext* call,
+                                       const v1::SweepTableRequest* request,
+                                       v1::SweepTableReply* reply) override;
+  grpc::ServerWriteReactor<v1::EvictedRows>* ReadEvictions(
+      grpc::CallbackServerContext* call, const v1::ReadEvictionsRequest* request) override;
 
  private:
   ShardNode& node_;

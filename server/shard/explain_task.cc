@@ -5,20 +5,6 @@
 namespace embla {
 namespace {
 
-std::string NameOf(zch::EvictionReason reason) {
-  switch (reason) {
-    case zch::EvictionReason::kReplaced:
-      return "replaced";
-    case zch::EvictionReason::kExpired:
-      return "expired";
-    case zch::EvictionReason::kIdle:
-      return "idle";
-    case zch::EvictionReason::kRemoved:
-      return "removed";
-  }
-  return "";
-}
-
 std::optional<std::int64_t> RowOf(zch::ZchSlot slot) {
   if (slot == zch::kNoSlot) return std::nullopt;
   return static_cast<std::int64_t>(slot);
@@ -36,9 +22,10 @@ IdExplanation Describe(const zch::Explanation& known, zch::Policy policy) {
   if (policy == zch::Policy::kTtl) explanation.expires_at_step = known.word;
   explanation.seen = known.waiting_count;
   explanation.group_residents = known.group_residents;
+  explanation.evictions_known_since = known.evictions_known_since;
   if (known.last_eviction.has_value()) {
     const zch::Eviction& last = *known.last_eviction;
-    explanation.eviction = {last.step, last.last_step, NameOf(last.reason)};
+    explanation.eviction = {last.step, last.last_step, std::string(zch::NameOf(last.reason))};
   }
   return explanation;
 }

@@ -32,6 +32,8 @@ struct IdExplanation {
   std::uint32_t seen = 0;             // Towards admission by count.
   std::uint32_t group_residents = 0;  // Ids with a row among the 64 that it may have.
   std::optional<Eviction> eviction;   // The last one, if its bucket still knows.
+  // The bucket knows of no evictions before this step; 0: of all.
+  std::uint64_t evictions_known_since = 0;
 };
 using ExplainDone = std::function<void(absl::StatusOr<IdExplanation>)>;
 

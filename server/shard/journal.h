@@ -15,6 +15,7 @@
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
 #include "server/table/update_units.h"
+#include "server/table/zch_ids.h"
 
 namespace embla {
 
@@ -32,6 +33,14 @@ struct DecidedUpdate {
   UpdateBatch batch;                 // Parts of tables that apply something; views.
   std::vector<DecidedTable> tables;  // Those of the parts.
   absl::Time time;                   // That sessions are taken to be used at.
+};
+
+// A sweep of a ZCH table's buckets that were chosen.
+struct DecidedSweep {
+  TableId table{};
+  ZchSweep sweep;
+  std::vector<RowInterval> rows;  // Of the buckets.
+  bool operator==(const DecidedSweep&) const = default;
 };
 
 // Thread safety: every method may be called from any thread.
@@ -54,6 +63,8 @@ class Journal {
   virtual absl::Status AppendMarker(Done done) = 0;
   // The copies of the tables' replica groups are averaged. Errors as for AppendUpdate.
   virtual absl::Status AppendSync(std::span<const TableId> tables, Done done) = 0;
+  // Ids of a ZCH table lose their rows. Errors as for AppendUpdate.
+  virtual absl::Status AppendSweep(const DecidedSweep& sweep, Done done) = 0;
 
   // The tables and hyper-parameters from here on. Waits until it lasts; an error means that it may
   // or may not be in the log, and that repeating it does no harm.

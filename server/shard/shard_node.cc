@@ -18,6 +18,7 @@
 #include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
 #include "server/shard/row_reader.h"
+#include "server/shard/sweep_task.h"
 #include "server/shard/sync_task.h"
 #include "server/shard/unit_tables.h"
 #include "server/shard/update_task.h"
@@ -70,6 +71,9 @@ class ShardNodeImpl final : public ShardNode {
   void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
   UnitHost& units() override { return *units_; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
+  void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
+  void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
+  absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) override;
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
@@ -89,6 +93,8 @@ class ShardNodeImpl final : public ShardNode {
   // Submits a task that has a `done`, and answers when it is refused.
   template <typename Task, typename TakeDone>
   void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done);
+  // NotFound, InvalidArgument: not a ZCH table.
+  absl::StatusOr<NodeTable> FindZch(TableId table) const;
   void TakeSnapshot(TableId table, SnapshotDone done);
   absl::StatusOr<std::unique_ptr<UpdateTask>> MakeReplicaUpdate(NodeTablesPtr tables,
                                                                 const NodeTable& table,
@@ -369,16 +375,49 @@ void ShardNodeImpl::Sync(const SyncQuery& query, absl::Time deadline, SyncDone d
 }
 
 void ShardNodeImpl::ExplainId(TableId table_id, RowId id, ExplainDone done) {
+  const absl::StatusOr<NodeTable> table = FindZch(table_id);
+  if (!table.ok()) return done(table.status());
+  executors_->SubmitControl(std::make_unique<ExplainTask>(table->shard(), id, std::move(done)),
+                            table->shard()->devices());
+}
+
+absl::StatusOr<NodeTable> ShardNodeImpl::FindZch(TableId id) const {
   const NodeTablesPtr tables = this->tables();
-  const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
-  if (!table.ok()) return done(Explain(table.status()));
-  if (!(*table)->spec.zch.has_value()) {
-    return done(absl::InvalidArgumentError(
-        absl::StrCat("table ", (*table)->spec.name, " is no zch table: its ids are its rows")));
+  const absl::StatusOr<const NodeTable*> table = tables->Find(id, PlanVersion{});
+  if (!table.ok()) return Explain(table.status());
+  if ((*table)->spec.zch.has_value()) return **table;
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", (*table)->spec.name, " is no zch table: its ids are its rows"));
+}
+
+void ShardNodeImpl::SurveyTable(TableId table_id, std::uint64_t step, SurveyDone done) {
+  const absl::StatusOr<NodeTable> table = FindZch(table_id);
+  if (!table.ok()) return done(table.status());
+  executors_->SubmitControl(
+      std::make_unique<SurveyTask>(table->shard(), executors_->devices(), step, std::move(done)),
+      table->shard()->devices());
+}
+
+void ShardNodeImpl::SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) {
+  const absl::StatusOr<NodeTable> table = FindZch(query.table);
+  if (!table.ok()) return done(table.status());
+  if (query.sweep.rule == ZchSweep::Rule::kExpired &&
+      table->spec.zch->policy != zch::Policy::kTtl) {
+    return done(absl::InvalidArgumentError(absl::StrCat(
+        "table ", table->spec.name, " has no TTLs: sweep what has been idle instead")));
   }
-  const std::shared_ptr<TableShard>& shard = (*table)->shard();
-  executors_->SubmitControl(std::make_unique<ExplainTask>(shard, id, std::move(done)),
-                            shard->devices());
+  auto task =
+      std::make_unique<SweepTask>(Context(), table->shard(), query, deadline, std::move(done));
+  const DeviceSet devices = task->devices();
+  Submit(std::move(task), devices, 0, [](SweepTask& task) { return task.TakeDone(); });
+}
+
+absl::StatusOr<std::shared_ptr<EvictionLog>> ShardNodeImpl::Evictions(TableId table_id) {
+  EMBLA_ASSIGN_OR_RETURN(const NodeTable table, FindZch(table_id));
+  if (table.shard()->evictions() != nullptr) return table.shard()->evictions();
+  return absl::FailedPreconditionError(
+      absl::StrCat("table ", table.spec.name,
+                   " keeps no evicted rows: it was made with eviction_buffer_bytes 0"));
 }
 
 void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {

@@ -24,6 +24,7 @@
 #include "core/rows/request.h"
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
+#include "server/shard/survey_task.h"
 
 namespace embla {
 
@@ -92,6 +93,13 @@ struct SyncResult {
   std::vector<TableSync> tables;  // As asked for.
 };
 
+// What a sweep of a ZCH table did on this node.
+struct SweepResult {
+  std::size_t evicted = 0;         // Ids that lost their rows.
+  std::vector<RowInterval> swept;  // The rows of the buckets that were swept, ascending.
+};
+
+using SweepDone = std::function<void(absl::StatusOr<SweepResult>)>;
 using SyncDone = std::function<void(absl::StatusOr<SyncResult>)>;
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
@@ -188,6 +196,21 @@ class ShardNode {
   // What is known of `id`, whose table is a ZCH table. `done` as for Update. Errors: NotFound,
   // InvalidArgument (not a ZCH table), FailedPrecondition (the id's bucket is elsewhere).
   virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;
+  // What is here of a ZCH table. Ages are up to `step`. Errors: NotFound, InvalidArgument.
+  virtual void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) = 0;
+
+  struct SweepQuery {
+    TableId table{};
+    ZchSweep sweep;
+    std::vector<RowInterval> rows;  // Of the buckets that are wanted.
+  };
+  // Queues a sweep of a ZCH table and returns; `done` as for Update. Buckets that are not here or
+  // on the move are left out. Errors: NotFound, InvalidArgument (not a ZCH table; rule kExpired
+  // without policy ttl), ResourceExhausted, DeadlineExceeded (nothing was done).
+  virtual void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) = 0;
+
+  // The rows that ids of a ZCH table lost here. NotFound; FailedPrecondition: the table keeps none.
+  virtual absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
 };

@@ -45,6 +45,14 @@ RefusedUnit::Reason ReasonOf(PartStatus status) {
   return RefusedUnit::Reason::kFrozen;
 }
 
+absl::Status CheckTtl(const TableSpec& spec, const UpdatePart& part) {
+  if (part.ttl_steps == 0) return absl::OkStatus();
+  if (spec.zch.has_value() && spec.zch->policy == zch::Policy::kTtl) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name, ": an update states ttl_steps ", part.ttl_steps,
+                   ", but only zch tables with policy ttl have TTLs: leave it 0"));
+}
+
 // The first plan that may say where a unit went that has left this node: not one that puts it here.
 PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitShape& shape) {
   const TablePlan* const table = tables.plan->FindTable(id);
@@ -127,6 +135,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<TableShard> shard,
                          table->ShardOf(part.replica_group));
   EMBLA_RETURN_IF_ERROR(shard->CheckColumns({part.column_begin, part.column_end}));
+  EMBLA_RETURN_IF_ERROR(CheckTtl(table->spec, part));
   TableWork& work = WorkOf(*table, part.replica_group);
   work.parts.push_back(&part);
   work.part_indices.push_back(index);

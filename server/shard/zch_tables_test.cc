@@ -54,6 +54,7 @@ struct Coverage {
   std::size_t dropped = 0;  // Gradients of ids without a row.
   std::size_t unseen = 0;   // Lookups of such ids.
   std::size_t moves = 0;    // Of buckets, also in vain.
+  std::size_t swept = 0;    // Ids that sweeps took the rows from.
 };
 
 // One ZCH table without slices.
@@ -71,17 +72,51 @@ class ZchModel {
     return static_cast<std::int64_t>(ids_.SlotOf(it->second));
   }
 
+  // A row that an id lost.
+  struct Evicted {
+    zch::Eviction eviction;
+    std::vector<std::byte> weights;
+    std::vector<float> state;
+  };
+  // By id and step.
+  using Evictions = std::map<std::pair<std::int64_t, std::uint64_t>, Evicted>;
+  const Evictions& evictions() const { return evictions_; }
+
+  void Sweep(const ZchSweep& sweep) {
+    std::vector<zch::Eviction> evicted;
+    const bool expired = sweep.rule == ZchSweep::Rule::kExpired;
+    ids_.Sweep(
+        expired ? zch::EvictionReason::kExpired : zch::EvictionReason::kIdle, sweep.step,
+        [&](const zch::ModelMap::Entry& entry) {
+          return expired ? entry.word <= sweep.step : entry.last < sweep.before_step;
+        },
+        evicted);
+    coverage_.swept += evicted.size();
+    Keep(evicted);
+  }
+
   struct Gradient {
     RowId id;
     std::vector<float> values;
+    std::uint32_t ttl_steps = 0;
   };
   void Update(const std::vector<Gradient>& gradients, std::uint64_t step) {
-    std::set<std::int64_t> distinct;
-    for (const Gradient& gradient : gradients) distinct.insert(ToInt(gradient.id));
+    std::map<std::int64_t, std::uint32_t> ttl_of;
+    for (const Gradient& gradient : gradients) {
+      const std::uint32_t own = gradient.ttl_steps;
+      std::uint32_t& longest = ttl_of[ToInt(gradient.id)];
+      longest = std::max(longest, own == 0 ? spec().zch->ttl_steps : own);
+    }
     std::vector<RowId> ids;
-    for (const std::int64_t id : distinct) ids.push_back(RowId{id});
-    const zch::Answer answer = ids_.Apply({ids, {}, {}, {step, static_cast<std::uint32_t>(step)}});
+    std::vector<std::uint32_t> ttls;
+    for (const auto& [id, ttl] : ttl_of) {
+      ids.push_back(RowId{id});
+      ttls.push_back(ttl);
+    }
+    const zch::Answer answer =
+        ids_.Apply({ids, {}, ttls, {step, static_cast<std::uint32_t>(step)}});
     coverage_.evictions += answer.evictions.size();
+    Keep(answer.evictions);
     std::map<std::int64_t, std::int64_t> row_of;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       row_of[ToInt(ids[i])] = static_cast<std::int64_t>(answer.slots[i]);
@@ -107,6 +142,15 @@ class ZchModel {
   }
 
  private:
+  void Keep(const std::vector<zch::Eviction>& evictions) {
+    const ColumnRange columns{0, spec().dim};
+    for (const zch::Eviction& eviction : evictions) {
+      const auto row = static_cast<std::int64_t>(eviction.slot);
+      evictions_[{ToInt(eviction.id), eviction.step}] = {eviction, rows_.Weights(row, columns),
+                                                         rows_.State(row, columns)};
+    }
+  }
+
   std::int64_t ReservedRow(RowId id) const {
     const auto groups = static_cast<std::uint32_t>(spec().rows / 64 / spec().zch->buckets);
     const zch::Place place = zch::PlaceOf(id, spec().zch->buckets, groups);
@@ -118,6 +162,7 @@ class ZchModel {
 
   zch::ModelMap ids_;
   TableModel rows_;
+  Evictions evictions_;
   Coverage& coverage_;
 };
 
@@ -139,11 +184,13 @@ class ZchOracle {
     for (std::uint64_t step = 1; step <= 10; ++step) {
       Update(step);
       MoveBuckets();
+      if (random_() % 3 == 0) Sweep(step);
       if (step % 4 == 0) RefusedUpdate(step);
       CompareLookups();
       if (::testing::Test::HasFailure()) return;
     }
     CompareRows();
+    if (model_->spec().zch->eviction_buffer_bytes != 0) CompareEvictions();
   }
 
  private:
@@ -170,6 +217,7 @@ class ZchOracle {
     zch.admission_probability = 0.5f;
     zch.unseen = Pick({zch::Unseen::kInitial, zch::Unseen::kDefault, zch::Unseen::kZero});
     if (zch.unseen == zch::Unseen::kDefault) zch.reserved_lanes = Pick({0u, 3u});
+    if (random_() % 2 == 0) zch.eviction_buffer_bytes = std::uint64_t{1} << 26;
     spec.zch = zch;
     spec.rows = zch.buckets * Pick({64u, 128u});
     spec.SetDefaults();
@@ -201,6 +249,62 @@ class ZchOracle {
                                                     : moves_->Move(unit, target, device);
       ASSERT_TRUE(moved.ok()) << moved;
       ++coverage_.moves;
+    }
+  }
+
+  // Every bucket is swept once, wherever it is.
+  void Sweep(std::uint64_t step) {
+    const TableSpec& spec = model_->spec();
+    ZchSweep sweep;
+    const bool ttl = spec.zch->policy == zch::Policy::kTtl;
+    sweep.rule = ttl && random_() % 2 == 0 ? ZchSweep::Rule::kExpired : ZchSweep::Rule::kIdle;
+    sweep.step = step;
+    sweep.before_step = step - std::min<std::uint64_t>(step, random_() % 4);
+    model_->Sweep(sweep);
+    std::int64_t swept = 0;
+    for (const NodeId node : Nodes()) {
+      const auto result = Await<SweepResult>([&](SweepDone done) {
+        cluster_.node(node).SweepTable({spec.id, sweep, {{0, spec.rows}}}, absl::InfiniteFuture(),
+                                       std::move(done));
+      });
+      ASSERT_TRUE(result.ok()) << result.status();
+      for (const RowInterval& rows : result->swept) swept += rows.end - rows.begin;
+    }
+    EXPECT_EQ(swept, spec.rows);
+  }
+
+  // What the nodes streamed is what the model lost, bit for bit.
+  void CompareEvictions() {
+    std::size_t read = 0;
+    for (std::uint32_t node = 1; node <= cluster_.specs().size(); ++node) {
+      const auto log = cluster_.node(NodeId{node}).Evictions(model_->spec().id);
+      if (!log.ok()) continue;  // Nothing of the table has been there.
+      EvictionLog::Piece piece = (*log)->Read(0);
+      for (; piece.rows != nullptr; piece = (*log)->Read(piece.next)) {
+        EXPECT_EQ(piece.missed, 0u);
+        read += piece.rows->evictions.size();
+        ComparePiece(*piece.rows);
+      }
+    }
+    EXPECT_EQ(read, model_->evictions().size());
+  }
+
+  void ComparePiece(const EvictedRows& rows) {
+    const absl::StatusOr<RowBlock> block = DecodeRowBlock(rows.row_block.bytes());
+    ASSERT_TRUE(block.ok()) << block.status();
+    ASSERT_EQ(block->rows.size(), rows.evictions.size());
+    const std::size_t row_bytes = RowBytes(block->shape.dtype, model_->spec().dim);
+    const std::size_t floats = block->shape.state_floats;
+    for (std::size_t i = 0; i < rows.evictions.size(); ++i) {
+      const zch::Eviction& eviction = rows.evictions[i];
+      ASSERT_EQ(block->rows[i], eviction.id);
+      const auto known = model_->evictions().find({ToInt(eviction.id), eviction.step});
+      ASSERT_NE(known, model_->evictions().end()) << "id " << ToInt(eviction.id);
+      EXPECT_EQ(eviction, known->second.eviction);
+      EXPECT_EQ(std::memcmp(known->second.weights.data(), block->weights.data() + i * row_bytes,
+                            row_bytes),
+                0);
+      EXPECT_THAT(block->state.subspan(i * floats, floats), ElementsAreArray(known->second.state));
     }
   }
 
@@ -243,11 +347,19 @@ class ZchOracle {
     std::vector<ZchModel::Gradient> gradients;
     std::map<NodeId, std::vector<UpdatePartData>> parts;
     std::map<NodeId, std::vector<float>> rows, bag_rows;
-    for (const NodeId node : Nodes()) parts[node] = {EmptyPart(), EmptyPart()};
+    const bool ttl = model_->spec().zch->policy == zch::Policy::kTtl;
+    const std::uint32_t row_ttl = ttl ? Pick({0u, 1u, 5u}) : 0;
+    const std::uint32_t bag_ttl = ttl ? Pick({0u, 2u}) : 0;
+    for (const NodeId node : Nodes()) {
+      parts[node] = {EmptyPart(), EmptyPart()};
+      parts[node][0].part.ttl_steps = row_ttl;
+      parts[node][1].part.ttl_steps = bag_ttl;
+    }
     const std::size_t ids = random_() % 400;
     for (std::size_t i = 0; i < ids; ++i) {
-      gradients.push_back({RandomId(), RandomRow()});
-      const auto& [id, values] = gradients.back();
+      gradients.push_back({RandomId(), RandomRow(), row_ttl});
+      const RowId id = gradients.back().id;
+      const std::vector<float>& values = gradients.back().values;
       parts[NodeOf(id)][0].ids.push_back(id);
       std::vector<float>& of_node = rows[NodeOf(id)];
       of_node.insert(of_node.end(), values.begin(), values.end());
@@ -260,7 +372,7 @@ class ZchOracle {
       }
       for (std::size_t i = random_() % 5; i > 0; --i) {
         const RowId id = RandomId();
-        gradients.push_back({id, values});
+        gradients.push_back({id, values, bag_ttl});
         parts[NodeOf(id)][1].ids.push_back(id);
         ++parts[NodeOf(id)][1].lengths.back();
       }
@@ -446,6 +558,106 @@ TEST(ZchTablesOracle, EveryPlanGivesTheSameRowsAsOneMapAndOneArray) {
   EXPECT_GT(coverage.dropped, 1000u);
   EXPECT_GT(coverage.unseen, 1000u);
   EXPECT_GT(coverage.moves, 100u);
+  EXPECT_GT(coverage.swept, 1000u);
+}
+
+// One node with a ZCH table of four buckets.
+class ZchTableTest : public ::testing::Test {
+ protected:
+  void Install(const ZchSpec& zch) {
+    spec_.id = TableId{1};
+    spec_.name = "users";
+    spec_.rows = 256;
+    spec_.dim = 4;
+    spec_.zch = zch;
+    spec_.zch->buckets = 4;
+    const auto table =
+        PlaceTable(spec_, {.sharding = ShardingType::kTableWise}, cluster_.specs(), {});
+    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_TRUE(cluster_.Install({*table}).ok());
+    spec_ = table->spec;
+  }
+
+  absl::StatusOr<UpdateResult> Touch(std::int64_t first, std::int64_t last, std::uint64_t step,
+                                     std::uint32_t ttl_steps = 0) {
+    UpdatePartData data;
+    data.part.table = spec_.id;
+    data.part.column_end = spec_.dim;
+    data.part.ttl_steps = ttl_steps;
+    for (std::int64_t id = first; id < last; ++id) data.ids.push_back(RowId{id});
+    data.gradients = EncodeRows(std::vector<float>(data.ids.size() * spec_.dim, 0.5f), spec_.dim,
+                                DType::kFloat32);
+    UpdateBatch header;
+    header.plan_version = cluster_.plan()->version();
+    header.session = SessionId{7};
+    header.seq = header.first_incomplete = UpdateSeq{++seq_};
+    header.step = step;
+    header.wire_dtype = DType::kFloat32;
+    return cluster_.Update(NodeId{1}, Pack(header, {data}));
+  }
+
+  absl::StatusOr<SweepResult> Sweep(const ZchSweep& sweep) {
+    return Await<SweepResult>([&](SweepDone done) {
+      cluster_.node(NodeId{1}).SweepTable({spec_.id, sweep, {{0, spec_.rows}}},
+                                          absl::InfiniteFuture(), std::move(done));
+    });
+  }
+  zch::Survey Survey(std::uint64_t step) {
+    return *Await<zch::Survey>([&](SurveyDone done) {
+      cluster_.node(NodeId{1}).SurveyTable(spec_.id, step, std::move(done));
+    });
+  }
+
+  LocalCluster cluster_{{.nodes = 1, .devices_per_node = 2}};
+  TableSpec spec_;
+  std::uint64_t seq_ = 0;
+};
+
+TEST_F(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
+  Install({});
+  ASSERT_TRUE(Touch(0, 100, 1).ok());
+  UnitHost& host = cluster_.node(NodeId{1}).units();
+  const auto gate = std::make_shared<ScriptedGate>(UnitWindows());
+  gate->Freeze();
+  RunInOrder(host, spec_.id, [&] { host.SetGate({spec_.id, 2, 0}, gate); });
+  const ZchSweep sweep{ZchSweep::Rule::kIdle, 5, 5};
+  auto result = Sweep(sweep);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->swept, ::testing::ElementsAre(RowInterval{0, 128}, RowInterval{192, 256}));
+  const std::uint64_t left = Survey(5).residents;
+  EXPECT_GT(left, 0u);
+  EXPECT_EQ(result->evicted, 100 - left);
+  RunInOrder(host, spec_.id, [&] { gate->Unfreeze(); });
+  result = Sweep(sweep);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->evicted, left);
+  EXPECT_EQ(Survey(5).residents, 0u);
+  EXPECT_EQ(Sweep(sweep)->evicted, 0u);
+}
+
+TEST_F(ZchTableTest, SweepByTtlNeedsThePolicy) {
+  Install({});
+  const auto result = Sweep({ZchSweep::Rule::kExpired, 5, 0});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(result.status()), HasSubstr("no TTLs"));
+  const auto update = Touch(0, 1, 1, /*ttl_steps=*/9);
+  EXPECT_EQ(update.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(update.status()), HasSubstr("policy ttl"));
+  const auto log = cluster_.node(NodeId{1}).Evictions(spec_.id);
+  EXPECT_EQ(log.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
+  Install({.policy = zch::Policy::kTtl, .ttl_steps = 10});
+  ASSERT_TRUE(Touch(0, 20, 1, /*ttl_steps=*/3).ok());
+  ASSERT_TRUE(Touch(10, 30, 1).ok());
+  EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 3, 0})->evicted, 0u);
+  EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 4, 0})->evicted, 10u);
+  const zch::Survey survey = Survey(4);
+  EXPECT_EQ(survey.residents, 20u);
+  EXPECT_EQ(survey.latest_step, 1u);
+  EXPECT_EQ(survey.oldest_age, 3u);
+  EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 11, 0})->evicted, 20u);
 }
 
 TEST(ZchTablesUnseen, ErrorNamesTheIdAndTheTable) {

@@ -46,4 +46,15 @@ bool RowIntervals::Intersects(RowInterval rows) const {
   return it != intervals_.end() && it->begin < rows.end && rows.begin < rows.end;
 }
 
+RowIntervals RowIntervals::CommonWith(const RowIntervals& other) const {
+  RowIntervals common;
+  for (const RowInterval& mine : intervals_) {
+    for (const RowInterval& theirs : other.intervals_) {
+      const RowInterval both{std::max(mine.begin, theirs.begin), std::min(mine.end, theirs.end)};
+      if (both.begin < both.end) common.Insert(both);
+    }
+  }
+  return common;
+}
+
 }  // namespace embla

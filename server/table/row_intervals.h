@@ -34,6 +34,9 @@ class RowIntervals {
   bool ContainsAll(RowInterval rows) const;
   bool Intersects(RowInterval rows) const;
 
+  // The rows that are in both.
+  RowIntervals CommonWith(const RowIntervals& other) const;
+
   // Ascending, with gaps between them.
   std::span<const RowInterval> intervals() const { return intervals_; }
   bool operator==(const RowIntervals&) const = default;

@@ -56,5 +56,18 @@ TEST(RowIntervals, AgreeWithASet) {
   }
 }
 
+TEST(RowIntervalsCommonWith, KeepsTheRowsOfBoth) {
+  RowIntervals a({0, 10}), b({5, 12});
+  a.Insert({20, 30});
+  b.Insert({14, 22});
+  b.Insert({25, 26});
+  RowIntervals common({5, 10});
+  common.Insert({20, 22});
+  common.Insert({25, 26});
+  EXPECT_EQ(a.CommonWith(b), common);
+  EXPECT_EQ(b.CommonWith(a), common);
+  EXPECT_TRUE(a.CommonWith(RowIntervals()).empty());
+}
+
 }  // namespace
 }  // namespace embla

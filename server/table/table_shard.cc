@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/metrics/names.h"
 #include "core/plan/slice_map.h"
 
 namespace embla {
@@ -22,6 +23,13 @@ std::vector<ColumnSegment> SegmentsOf(const std::vector<Slice>& slices) {
   return segments;
 }
 
+std::shared_ptr<EvictionLog> MakeEvictionLog(const TableSpec& spec, Metrics* metrics) {
+  if (!spec.zch.has_value() || spec.zch->eviction_buffer_bytes == 0) return nullptr;
+  Counter unread;
+  if (metrics != nullptr) unread = metrics->MakeCounter(metric::kZchEvictionsUnread, {spec.name});
+  return std::make_shared<EvictionLog>(spec.zch->eviction_buffer_bytes, unread);
+}
+
 }  // namespace
 
 TableShard::Table::Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics)
@@ -34,7 +42,12 @@ TableShard::Table::Table(const TableSpec& spec, std::uint32_t lead, Metrics* met
       lead_device(lead),
       all_metrics(metrics),
       metrics(metrics, spec.name),
-      units(spec) {}
+      units(spec),
+      evictions(MakeEvictionLog(spec, metrics)) {}
+
+TableShard::Table::~Table() {
+  if (evictions != nullptr) evictions->Close();
+}
 
 TableShard::OnDevice::~OnDevice() {
   metrics.rows.Set(0);
@@ -56,6 +69,7 @@ absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& 
     if (spec.zch.has_value()) {
       EMBLA_ASSIGN_OR_RETURN(own->ids, ZchIds::Create(spec, slice, metrics));
       own->ids->AddBuckets(slice.row_begin, slice.row_end);
+      own->ids->StreamTo(shard->evictions());
     }
     own->present.Insert(own->rows());
     shard->units().CutOf(own->columns()).present.Insert(own->rows());
@@ -96,6 +110,7 @@ std::unique_ptr<TableShard> TableShard::With(std::shared_ptr<OwnSlice> slice, co
   add_device(lead_device());
   if (slice != nullptr) {
     add_device(slice->slice.device.index);
+    if (slice->ids != nullptr) slice->ids->StreamTo(table_->evictions);
     next->AddSlice(std::move(slice));
   }
   next->Finish();

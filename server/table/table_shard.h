@@ -128,6 +128,8 @@ class TableShard {
 
   // Of the whole table on this node.
   ReplayWindows& replay_windows() { return table_->replay_windows; }
+  // Null unless it is a ZCH table that keeps evicted rows.
+  const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }
   TableUnits& units() { return table_->units; }
   const TableMetrics& metrics() const { return table_->metrics; }
 
@@ -145,6 +147,7 @@ class TableShard {
   // What all layouts share.
   struct Table {
     Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics);
+    ~Table();
 
     const TableId id;
     const std::string name;
@@ -158,6 +161,7 @@ class TableShard {
     ReplicaPosition replica_position;
     ReplayWindows replay_windows;
     TableUnits units;
+    const std::shared_ptr<EvictionLog> evictions;  // Its readers may outlive the table.
   };
   // Shared, not owned: by the layouts, which requests keep as long as they need them.
   struct DeviceShare {

@@ -155,6 +155,9 @@ void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
   gradient_of_.clear();
   factors_.clear();
   row_sum_squares_.clear();
+  ttls_.clear();
+  const bool with_ttls = std::any_of(parts.begin(), parts.end(),
+                                     [](const UpdatePart* part) { return part->ttl_steps != 0; });
   const bool weighted = std::any_of(parts.begin(), parts.end(),
                                     [](const UpdatePart* part) { return IsWeighted(*part); });
   std::uint32_t first_gradient = 0;
@@ -167,6 +170,7 @@ void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
       }
     });
     if (weighted && !IsWeighted(*part)) factors_.resize(ids_.size(), 1.0f);
+    if (with_ttls) ttls_.resize(ids_.size(), part->ttl_steps);
     first_gradient += static_cast<std::uint32_t>(part->gradient_rows());
   }
 }
@@ -230,7 +234,8 @@ absl::Status UpdateShare::CheckUnique(const Slice& slice) const {
 absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals& skipped,
                                                const Steps& steps) {
   if (own.ids != nullptr && !grouping_.ids.empty()) {
-    EMBLA_RETURN_IF_ERROR(own.ids->Settle(steps.step, skipped, *own.store, steps.pool, grouping_));
+    EMBLA_RETURN_IF_ERROR(
+        own.ids->Settle({steps.step, ttls_}, skipped, *own.store, steps.pool, grouping_));
   }
   const std::vector<std::int64_t>& rows = grouping_.ids;
   std::size_t stepped = 0, begin = 0;

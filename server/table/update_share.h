@@ -73,6 +73,7 @@ class UpdateShare {
   std::vector<std::uint32_t> gradient_of_;
   std::vector<float> factors_;          // Empty: all 1.
   std::vector<float> row_sum_squares_;  // Empty: computed, or not needed.
+  std::vector<std::uint32_t> ttls_;     // Of ZCH tables; empty: the table's.
 
   kernels::Grouping grouping_;
   kernels::Gradients gradients_;

@@ -7,12 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/rows/row_block.h"
 #include "kernels/row_kernels.h"
 #include "server/table/reused_vector.h"
 #include "server/zch/bucket_block.h"
 
 namespace embla {
 namespace {
+
+// Of evicted rows that readers get at once.
+constexpr std::size_t kStreamedBytes = std::size_t{1} << 20;
 
 // Maps smaller than this waste most of a huge page.
 constexpr std::int64_t kHugePagesFrom = std::int64_t{16} << 20;
@@ -53,7 +57,8 @@ absl::StatusOr<std::unique_ptr<ZchIds>> ZchIds::Create(const TableSpec& spec, co
 
 ZchIds::ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,
                Metrics* metrics)
-    : table_(spec.name),
+    : table_id_(spec.id),
+      table_(spec.name),
       id_rows_(spec),
       unseen_(spec.zch->unseen),
       row_begin_(slice.row_begin),
@@ -106,7 +111,7 @@ absl::Status ZchIds::PlaceUnseen(RowId id, std::size_t position, ZchPlaces& plac
   return absl::OkStatus();
 }
 
-absl::Status ZchIds::Settle(std::uint64_t step, const RowIntervals& skipped, RowStore& store,
+absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                             ThreadPool& pool, kernels::Grouping& grouping) {
   ids_.clear();
   segments_.clear();
@@ -116,15 +121,81 @@ absl::Status ZchIds::Settle(std::uint64_t step, const RowIntervals& skipped, Row
     ids_.push_back(id);
     segments_.push_back(i);
   }
+  GatherTtls(touch.ttls, grouping);
   // Each id counts once, however often the update has it: clients may have summed its gradients.
-  map_->Apply({.ids = ids_, .counts = {}, .features = {}, .clock = ClockAt(step)}, answer_,
+  map_->Apply({.ids = ids_, .counts = {}, .ttls = ttls_, .clock = ClockAt(touch.step)}, answer_,
               [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
                 pool.ParallelFor(n, grain, fn);
               });
   CountChanges();
+  EMBLA_RETURN_IF_ERROR(Stream(answer_.evictions, store));
   EMBLA_RETURN_IF_ERROR(ResetInserted(store));
   Regroup(grouping);
   return absl::OkStatus();
+}
+
+void ZchIds::GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping) {
+  ttls_.clear();
+  if (ttls.empty()) return;
+  const std::uint32_t usual = map_->options().ttl_ticks;
+  for (const std::uint32_t segment : segments_) {
+    std::uint32_t longest = 0;
+    for (std::uint32_t i = grouping.offsets[segment]; i < grouping.offsets[segment + 1]; ++i) {
+      const std::uint32_t ttl = ttls[grouping.positions[i]];
+      longest = std::max(longest, ttl == 0 ? usual : ttl);
+    }
+    ttls_.push_back(longest);
+  }
+}
+
+absl::Status ZchIds::Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const {
+  if (evictions_ == nullptr || evictions.empty()) return absl::OkStatus();
+  const ColumnRange columns = store.columns();
+  RowBlockShape shape;
+  shape.table = table_id_;
+  shape.column_begin = columns.begin;
+  shape.column_end = columns.end;
+  shape.dtype = store.dtype();
+  shape.state_floats = static_cast<std::uint32_t>(store.StateFloats(columns.size()));
+  const std::size_t at_once = std::max<std::size_t>(kStreamedBytes / shape.RowBytesTotal(), 1);
+  for (; !evictions.empty(); evictions = evictions.subspan(std::min(at_once, evictions.size()))) {
+    const auto piece = evictions.first(std::min(at_once, evictions.size()));
+    RowBlockBuilder builder(shape, static_cast<std::uint32_t>(piece.size()));
+    std::vector<std::uint32_t> slots;
+    for (std::size_t i = 0; i < piece.size(); ++i) {
+      builder.rows()[i] = piece[i].id;
+      slots.push_back(SlotInSlice(piece[i].slot));
+    }
+    EMBLA_RETURN_IF_ERROR(store.ReadRows(slots, columns, {builder.weights(), builder.state()}));
+    evictions_->Append({{piece.begin(), piece.end()}, builder.Finish()});
+  }
+  return absl::OkStatus();
+}
+
+// Rows that lost their ids are left as they are: nobody reads them, and they begin anew when an id
+// gets them.
+absl::StatusOr<std::size_t> ZchIds::Sweep(const ZchSweep& sweep, const RowIntervals& rows,
+                                          RowStore& store) {
+  std::vector<zch::Eviction> evictions;
+  for (const RowInterval& interval : rows.intervals()) {
+    const zch::BucketRange buckets{BucketAt(interval.begin), BucketAt(interval.end)};
+    if (sweep.rule == ZchSweep::Rule::kExpired) {
+      map_->EvictExpired(ClockAt(sweep.step), evictions, buckets);
+    } else {
+      map_->EvictIdle(sweep.before_step, sweep.step, evictions, buckets);
+    }
+  }
+  CountChanges();
+  EMBLA_RETURN_IF_ERROR(Stream(evictions, store));
+  return evictions.size();
+}
+
+zch::Survey ZchIds::Survey(std::uint64_t step, const RowIntervals& rows) const {
+  zch::Survey survey;
+  for (const RowInterval& interval : rows.intervals()) {
+    survey += map_->TakeSurvey(step, {BucketAt(interval.begin), BucketAt(interval.end)});
+  }
+  return survey;
 }
 
 // A row that was evicted has gone to an id that was inserted: no other row begins anew.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@
 #include "kernels/combine.h"
 #include "server/storage/row_store.h"
 #include "server/storage/thread_pool.h"
+#include "server/table/eviction_log.h"
 #include "server/table/row_intervals.h"
 #include "server/table/zch_metrics.h"
 #include "server/zch/slot_map.h"
@@ -37,6 +39,17 @@ struct ZchPlaces {
   std::vector<RowId> initial_of;
 };
 
+// Takes the rows of a whole generation of ids away. What it does to a bucket is a function of these
+// numbers and of the bucket.
+struct ZchSweep {
+  enum class Rule : std::uint8_t { kExpired = 1, kIdle = 2 };
+
+  Rule rule = Rule::kExpired;     // kExpired: whose TTL is over at `step`.
+  std::uint64_t step = 0;         // Of the evictions.
+  std::uint64_t before_step = 0;  // kIdle: ids that were last touched before it.
+  bool operator==(const ZchSweep&) const = default;
+};
+
 class ZchIds {
  public:
   // Holds no bucket. Their memory is in the grant of the slice's store. `metrics` may be null.
@@ -48,6 +61,9 @@ class ZchIds {
   // The buckets whose rows are [row_begin, row_end), empty.
   void AddBuckets(std::int64_t row_begin, std::int64_t row_end);
 
+  // From now on evicted rows go to `log`, too. Null: they do not.
+  void StreamTo(std::shared_ptr<EvictionLog> log) { evictions_ = std::move(log); }
+
   // Which row stands for an id where the table is cut.
   const IdRows& id_rows() const { return id_rows_; }
 
@@ -55,13 +71,24 @@ class ZchIds {
   // Requires: the slice holds the buckets of all `ids`.
   absl::Status Find(std::span<const RowId> ids, ZchPlaces& places);
 
-  // Finds and touches the ids of `grouping` at `step`, gives rows to new ones as policy and
+  // Finds and touches the ids of `grouping`, gives rows to new ones as policy and
   // admission say, and makes rows in `store` that changed hands begin anew. Buckets with rows in
   // `skipped` are left alone. Afterwards the segments of `grouping` are rows of the table,
   // ascending; those of ids that get no row are left out.
   // Requires: the slice holds the buckets of the other ids.
-  absl::Status Settle(std::uint64_t step, const RowIntervals& skipped, RowStore& store,
+  struct Touch {
+    std::uint64_t step = 0;
+    std::span<const std::uint32_t>
+        ttls;  // By position in the grouping, 0 the table's; may be empty.
+  };
+  absl::Status Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                       ThreadPool& pool, kernels::Grouping& grouping);
+
+  // Sweeps the buckets of `rows` that are here; how many ids lost their rows, which are in `store`.
+  absl::StatusOr<std::size_t> Sweep(const ZchSweep& sweep, const RowIntervals& rows,
+                                    RowStore& store);
+  // Of the buckets of `rows` that are here; ages are up to `step`.
+  zch::Survey Survey(std::uint64_t step, const RowIntervals& rows) const;
 
   // Whose a row of the table is, and where an id's row is in the slice; none: nobody's, or the
   // bucket is not here.
@@ -94,11 +121,16 @@ class ZchIds {
     return static_cast<std::uint32_t>(static_cast<std::int64_t>(slot) - row_begin_);
   }
   absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
+  // By position in ids_: the longest of an id's TTLs.
+  void GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping);
+  // Hands the rows to whoever reads evictions. Before they begin anew.
+  absl::Status Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const;
   absl::Status ResetInserted(RowStore& store) const;
   void Regroup(kernels::Grouping& grouping) const;
   std::uint64_t ResidentCount() const;
   void CountChanges();
 
+  const TableId table_id_;
   const std::string table_;
   const IdRows id_rows_;
   const zch::Unseen unseen_;
@@ -106,11 +138,13 @@ class ZchIds {
   const std::unique_ptr<zch::SlotMap> map_;
   const ZchMetrics metrics_;
   zch::Statistics counted_;
+  std::shared_ptr<EvictionLog> evictions_;  // Shared by the table's slices; may be null.
 
   // Reused from batch to batch.
   std::vector<RowId> ids_;               // Of an update, and
   std::vector<std::uint32_t> segments_;  // where they are in its grouping.
-  zch::Answer answer_;                   // By position in ids_.
+  std::vector<std::uint32_t> ttls_;
+  zch::Answer answer_;  // By position in ids_.
   std::vector<zch::ZchSlot> found_;
   std::vector<zch::Outcome> outcomes_;
 };

@@ -8,9 +8,6 @@
 namespace embla {
 namespace {
 
-constexpr std::array<std::string_view, zch::kEvictionReasons> kReasons = {"", "replaced", "expired",
-                                                                          "idle", "removed"};
-
 void Add(const Counter& counter, std::uint64_t before, std::uint64_t now) {
   if (now > before) counter.Add(static_cast<double>(now - before));
 }
@@ -25,9 +22,12 @@ ZchMetrics::ZchMetrics(Metrics* metrics, std::string_view table, std::uint32_t d
   unseen_ = metrics->MakeCounter(metric::kZchUnseen, {table, label});
   not_admitted_ = metrics->MakeCounter(metric::kZchRejections, {table, "not_admitted"});
   full_ = metrics->MakeCounter(metric::kZchRejections, {table, "full"});
+  collisions_avoided_ = metrics->MakeCounter(metric::kZchCollisionsAvoided, {table, label});
+  evicted_age_ = metrics->MakeCounter(metric::kZchEvictedAge, {table, label});
   residents_ = metrics->MakeGauge(metric::kZchResidents, {table, label});
-  for (std::size_t reason = 1; reason < kReasons.size(); ++reason) {
-    evictions_[reason] = metrics->MakeCounter(metric::kZchEvictions, {table, kReasons[reason]});
+  for (std::size_t reason = 1; reason < zch::kEvictionReasons; ++reason) {
+    evictions_[reason] = metrics->MakeCounter(metric::kZchEvictions,
+                                              {table, zch::NameOf(zch::EvictionReason(reason))});
   }
 }
 
@@ -37,8 +37,10 @@ void ZchMetrics::Count(const zch::Statistics& before, const zch::Statistics& now
   Add(unseen_, before.read_missing, now.read_missing);
   Add(not_admitted_, before.not_admitted, now.not_admitted);
   Add(full_, before.full, now.full);
+  Add(collisions_avoided_, before.collisions_avoided, now.collisions_avoided);
+  Add(evicted_age_, before.evicted_age_sum, now.evicted_age_sum);
   double residents = static_cast<double>(now.inserts - before.inserts);
-  for (std::size_t reason = 1; reason < kReasons.size(); ++reason) {
+  for (std::size_t reason = 1; reason < zch::kEvictionReasons; ++reason) {
     Add(evictions_[reason], before.evictions[reason], now.evictions[reason]);
     residents -= static_cast<double>(now.evictions[reason] - before.evictions[reason]);
   }

@@ -28,6 +28,8 @@ class ZchMetrics {
   Counter unseen_;
   Counter not_admitted_;
   Counter full_;
+  Counter collisions_avoided_;
+  Counter evicted_age_;
   Gauge residents_;
   std::array<Counter, zch::kEvictionReasons> evictions_;  // By reason.
 };

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -37,6 +38,10 @@ enum class EvictionReason : std::uint8_t {
   kIdle = 3,      // Untouched for too long.
   kRemoved = 4,   // By its id.
 };
+constexpr std::string_view NameOf(EvictionReason reason) {
+  constexpr std::string_view kNames[] = {"", "replaced", "expired", "idle", "removed"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
 inline constexpr std::size_t kEvictionReasons = 5;  // Array size for counts by reason.
 
 struct Eviction {
@@ -49,11 +54,11 @@ struct Eviction {
   bool operator==(const Eviction&) const = default;
 };
 
-// Ids to find or insert. `counts` and `features` are empty or as long as `ids`.
+// Ids to find or insert. `counts` and `ttls` are empty or as long as `ids`.
 struct Batch {
-  std::span<const RowId> ids;               // Any; may repeat.
-  std::span<const std::uint32_t> counts;    // Occurrences that an id stands for, >= 1; empty: 1.
-  std::span<const std::uint32_t> features;  // Whose TTL; empty: the table's.
+  std::span<const RowId> ids;             // Any; may repeat.
+  std::span<const std::uint32_t> counts;  // Occurrences that an id stands for, >= 1; empty: 1.
+  std::span<const std::uint32_t> ttls;    // kTtl, in ticks; 0, or empty: the table's.
   Clock clock;
 };
 

@@ -223,12 +223,12 @@ TEST(BucketBlockDecode, RefusesContentThatContradictsItself) {
   refuses("an id of another place", [](SlotGroup& g) { g.ids[0] ^= 1; });
   refuses("a wrong tag", [](SlotGroup& g) { g.tags[0] ^= 0x81; });
   refuses("an id twice", [](SlotGroup& g) { g.tags[1] = g.tags[0], g.ids[1] = g.ids[0]; });
-  refuses("one id too few", [](SlotGroup& g) { ClearLane(g, 0); });
+  refuses("one id too few", [](SlotGroup& g) { ClearLane(Policy::kLfu, g, 0); });
   refuses("an empty lane with content", [](SlotGroup& g) { g.words[63] = 1; });
   refuses("an id in a reserved lane", [](SlotGroup& g) {
     g.tags[63] = g.tags[0];
     g.ids[63] = g.ids[0];
-    ClearLane(g, 0);
+    ClearLane(Policy::kLfu, g, 0);
   });
 }
 

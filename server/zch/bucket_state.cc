@@ -1,5 +1,7 @@
 #include "server/zch/bucket_state.h"
 
+#include <limits>
+
 namespace embla::zch {
 
 void EvictionHistory::Add(const Eviction& eviction) {
@@ -18,6 +20,11 @@ const Eviction* EvictionHistory::LatestOf(RowId id) const {
     if (eviction.id == id) return &eviction;
   }
   return nullptr;
+}
+
+std::uint64_t EvictionHistory::KnownSince() const {
+  if (ring_.size() < most_) return 0;
+  return most_ == 0 ? std::numeric_limits<std::uint64_t>::max() : ring_[oldest_].step;
 }
 
 std::vector<Eviction> EvictionHistory::InOrder() const {

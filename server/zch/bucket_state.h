@@ -18,6 +18,8 @@ class EvictionHistory {
   void Add(const Eviction& eviction);
   // The latest of `id`, or null.
   const Eviction* LatestOf(RowId id) const;
+  // The step since which all evictions are known; 0: none was forgotten.
+  std::uint64_t KnownSince() const;
   std::vector<Eviction> InOrder() const;
 
  private:

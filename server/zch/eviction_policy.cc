@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iterator>
 #include <limits>
 
 #include "core/plan/id_place.h"
@@ -44,25 +43,32 @@ int LeastLane(const SlotGroup& group, std::uint64_t step, const Less& less) {
   return least;
 }
 
-// The minimum first, without branches, then the lane that has it. Four minima at a time, so that
-// they do not wait for each other.
+// Without a branch, which would be mispredicted at every second new minimum.
+std::uint64_t Smaller(std::uint64_t a, std::uint64_t b) {
+  return b ^ ((a ^ b) & (std::uint64_t{0} - static_cast<std::uint64_t>(a < b)));
+}
+
+// The minimum first, then the lane that has it. Four minima at a time, so that they do not wait
+// for each other. An empty lane counts as never to go.
 int LeastRecentLane(const SlotGroup& group, std::uint64_t lanes, std::uint64_t step) {
   constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t least[4] = {kNever, kNever, kNever, kNever};
+  const auto step_of = [&](std::uint32_t lane) {
+    return group.last_steps[lane] | ((lanes >> lane & 1) - 1);
+  };
+  std::uint64_t least_0 = kNever, least_1 = kNever, least_2 = kNever, least_3 = kNever;
   for (std::uint32_t lane = 0; lane < kLanes; lane += 4) {
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      const std::uint64_t last =
-          (lanes >> (lane + i) & 1) != 0 ? group.last_steps[lane + i] : kNever;
-      least[i] = last < least[i] ? last : least[i];
-    }
+    least_0 = Smaller(step_of(lane), least_0);
+    least_1 = Smaller(step_of(lane + 1), least_1);
+    least_2 = Smaller(step_of(lane + 2), least_2);
+    least_3 = Smaller(step_of(lane + 3), least_3);
   }
-  const std::uint64_t oldest = *std::min_element(std::begin(least), std::end(least));
+  const std::uint64_t oldest = Smaller(Smaller(least_0, least_1), Smaller(least_2, least_3));
   if (oldest >= step) return -1;
-  for (; lanes != 0; lanes &= lanes - 1) {
-    const int lane = std::countr_zero(lanes);
-    if (group.last_steps[lane] == oldest) return lane;
+  std::uint64_t oldest_lanes = 0;
+  for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
+    oldest_lanes |= std::uint64_t{step_of(lane) == oldest} << lane;
   }
-  return -1;
+  return std::countr_zero(oldest_lanes);
 }
 
 // (age + 1)^exponent; at most 2^64.
@@ -100,7 +106,15 @@ void FillLane(Policy policy, SlotGroup& group, int lane, const Resident& residen
   group.tags[lane] = resident.tag;
   group.ids[lane] = resident.id;
   group.last_steps[lane] = resident.step;
-  group.words[lane] = policy == Policy::kLru ? 0 : resident.word;
+  if (policy != Policy::kLru) group.words[lane] = resident.word;
+}
+
+// The words of kLru are 0 as they are: their cache line is not touched.
+void ClearLane(Policy policy, SlotGroup& group, int lane) {
+  group.tags[lane] = 0;
+  group.ids[lane] = 0;
+  group.last_steps[lane] = 0;
+  if (policy != Policy::kLru) group.words[lane] = 0;
 }
 
 int VictimOf(const SlotMapOptions& options, const SlotGroup& group, const Clock& clock) {

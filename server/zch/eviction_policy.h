@@ -29,6 +29,7 @@ struct Resident {
   std::uint32_t word = 0;  // As in Touch.
 };
 void FillLane(Policy policy, SlotGroup& group, int lane, const Resident& resident);
+void ClearLane(Policy policy, SlotGroup& group, int lane);
 
 // The lane that makes room at `clock`, or -1 when none may go. Lanes touched at clock.step or later
 // never do.

@@ -46,11 +46,14 @@ void ProbeIds(std::size_t n, Probe* probes) {
     probe.candidates = 0;
     if (probe.group == nullptr) continue;
     probe.candidates = LanesWithTag(*probe.group, probe.tag);
-    // The last lane where there is no candidate: cheaper than a branch.
     const int lane = std::countr_zero(probe.candidates | std::uint64_t{1} << (kLanes - 1));
-    __builtin_prefetch(&probe.group->ids[lane]);
-    if (kTouching != Touching::kNothing) __builtin_prefetch(&probe.group->last_steps[lane], 1);
-    if (kTouching == Touching::kStepAndWord) __builtin_prefetch(&probe.group->words[lane], 1);
+    // Where there is no candidate, the tags again: cheaper than a branch.
+    const auto prefetch = [&probe](const void* line) {
+      __builtin_prefetch(probe.candidates != 0 ? line : probe.group, 1);
+    };
+    prefetch(&probe.group->ids[lane]);
+    if (kTouching != Touching::kNothing) prefetch(&probe.group->last_steps[lane]);
+    if (kTouching == Touching::kStepAndWord) prefetch(&probe.group->words[lane]);
   }
 }
 

@@ -21,7 +21,8 @@ struct alignas(64) SlotGroup {
   std::uint64_t last_steps[kLanes];  // Of the latest touch.
   std::uint32_t words[kLanes];       // kLfu, kDistanceLfu: touches. kTtl: expiry. kLru: 0.
 };
-static_assert(sizeof(SlotGroup) == 21 * kLanes, "no padding: groups are copied as bytes");
+static_assert(sizeof(SlotGroup) == kBytesPerSlot * kLanes,
+              "no padding: groups are copied as bytes");
 
 // Bit l: lane l has this tag.
 inline std::uint64_t LanesWithTag(const SlotGroup& group, std::uint8_t tag) {
@@ -57,13 +58,6 @@ inline int LaneOf(const SlotGroup& group, std::uint64_t candidates, std::int64_t
     if (group.ids[lane] == id) return lane;
   }
   return -1;
-}
-
-inline void ClearLane(SlotGroup& group, int lane) {
-  group.tags[lane] = 0;
-  group.ids[lane] = 0;
-  group.last_steps[lane] = 0;
-  group.words[lane] = 0;
 }
 
 }  // namespace embla::zch

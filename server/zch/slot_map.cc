@@ -89,7 +89,7 @@ Eviction SlotMap::Evict(const Expulsion& expulsion, Statistics& statistics) {
   const int lane = expulsion.lane;
   const Eviction eviction{RowId{group.ids[lane]}, SlotOf(expulsion.group_number, lane),
                           expulsion.reason, group.last_steps[lane], expulsion.step};
-  ClearLane(group, lane);
+  ClearLane(options_.policy, group, lane);
   BucketState& bucket = *buckets_[expulsion.group_number / groups_.groups_per_bucket()];
   --bucket.residents;
   bucket.history.Add(eviction);
@@ -199,6 +199,7 @@ Explanation SlotMap::Explain(RowId id) const {
   const BucketState& bucket = *buckets_[explanation.place.bucket];
   explanation.waiting_count = bucket.candidates.CountOf(id);
   if (const Eviction* const last = bucket.history.LatestOf(id)) explanation.last_eviction = *last;
+  explanation.evictions_known_since = bucket.history.KnownSince();
   return explanation;
 }
 
@@ -222,9 +223,9 @@ Statistics SlotMap::statistics() const {
   return statistics;
 }
 
-Survey SlotMap::TakeSurvey(std::uint64_t step) const {
+Survey SlotMap::TakeSurvey(std::uint64_t step, BucketRange range) const {
   Survey survey;
-  ForEachBucket({}, [&](std::uint32_t bucket) {
+  ForEachBucket(range, [&](std::uint32_t bucket) {
     const std::uint64_t residents = buckets_[bucket]->residents;
     ++survey.buckets;
     survey.slots += std::uint64_t{groups_.groups_per_bucket()} * options_.lanes_for_ids();
@@ -239,6 +240,7 @@ Survey SlotMap::TakeSurvey(std::uint64_t step) const {
         const std::uint64_t last = group.last_steps[std::countr_zero(lanes)];
         const std::uint64_t age = step > last ? step - last : 0;
         survey.age_sum += age;
+        survey.latest_step = std::max(survey.latest_step, last);
         survey.oldest_age = std::max(survey.oldest_age, age);
       }
     }

@@ -47,6 +47,8 @@ struct Explanation {
   std::uint32_t waiting_count = 0;  // Occurrences counted towards admission.
   std::uint32_t group_residents = 0;
   std::optional<Eviction> last_eviction;  // If the bucket still remembers.
+  // It remembers no evictions before this step; 0: it remembers all.
+  std::uint64_t evictions_known_since = 0;
 };
 
 // Buckets [begin, end), to sweep a table by parts; those that are not here are skipped.
@@ -101,7 +103,7 @@ class SlotMap {
   std::optional<RowId> IdAt(ZchSlot slot) const;
   Statistics statistics() const;
   // Reads every group.
-  Survey TakeSurvey(std::uint64_t step) const;
+  Survey TakeSurvey(std::uint64_t step, BucketRange range = {}) const;
   std::uint64_t residents(std::uint32_t bucket) const;
   const SlotMapOptions& options() const { return options_; }
 
@@ -127,6 +129,7 @@ class SlotMap {
   void FindAndTouch(const Batch& batch, Answer& answer, ParallelFor loop);
   template <Touching kTouching>
   Statistics FindAndTouchChunk(const Batch& batch, std::size_t chunk, Answer& answer);
+  void SortMisses();
   void GatherMisses();
   // Empties the lane, and puts that on record.
   struct Expulsion {
@@ -154,8 +157,9 @@ class SlotMap {
   // Reused from batch to batch.
   std::vector<std::vector<Miss>> misses_of_chunks_;
   std::vector<Miss> misses_;
-  std::vector<std::size_t> runs_;  // Where each bucket's misses begin, and the end.
-  std::vector<Eviction> evicted_;  // By miss; slot kNoSlot: none.
+  std::vector<std::uint32_t> bins_;  // Where each bin of misses_ begins.
+  std::vector<std::size_t> runs_;    // Where each bucket's misses begin, and the end.
+  std::vector<Eviction> evicted_;    // By miss; slot kNoSlot: none.
 };
 
 }  // namespace embla::zch

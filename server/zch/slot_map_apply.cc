@@ -1,6 +1,7 @@
 // The two phases of a batch (slot_map.h).
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "core/base/check.h"
 #include "core/base/mutex.h"
@@ -12,8 +13,8 @@
 namespace embla::zch {
 namespace {
 
-constexpr std::size_t kChunk = 4096;      // Ids that one thread finds at a time.
-constexpr std::size_t kMissesAhead = 16;  // Groups prefetched before they are inserted into.
+constexpr std::size_t kChunk = 4096;     // Ids that one thread finds at a time.
+constexpr std::size_t kRunsAtOnce = 64;  // Buckets that one thread inserts into at a time.
 
 void PrefetchForInsertion(const SlotGroup& group, Policy policy) {
   constexpr std::size_t kLine = 64;
@@ -30,31 +31,77 @@ void PrefetchForInsertion(const SlotGroup& group, Policy policy) {
 }  // namespace
 
 // Inserts the misses of whole buckets, on one thread.
+//
+// In blocks, so that the cache misses of many groups overlap: while one block is inserted, the
+// lanes of the next are chosen, which tells which lines of ids and words it needs, and the tags and
+// steps of the one after that are on their way.
 class SlotMap::Insertion {
  public:
   Insertion(SlotMap& map, const Batch& batch, Answer& answer)
       : map_(map), options_(map.options_), batch_(batch), answer_(answer) {}
 
-  // Inserts misses [begin, end), all of one bucket.
-  void InsertBucket(std::size_t begin, std::size_t end) {
-    const std::vector<Miss>& misses = map_.misses_;
-    bucket_ = map_.buckets_[misses[begin].group_number / map_.groups_.groups_per_bucket()].get();
-    while (begin < end) {
-      // Beyond the bucket too: batches often have few misses in each.
-      if (begin + kMissesAhead < misses.size()) {
-        PrefetchForInsertion(*map_.groups_.At(misses[begin + kMissesAhead].group_number),
-                             options_.policy);
+  // Inserts misses [begin, end): all of their buckets.
+  void Insert(std::size_t begin, std::size_t end) {
+    end_ = end;
+    PrefetchBlock(begin);
+    PrefetchBlock(begin + kBlock);
+    ChooseBlock(begin);
+    std::uint64_t bucket_end = 0;  // In group numbers.
+    for (std::size_t at = begin; begin < end; begin += kBlock) {
+      PrefetchBlock(begin + 2 * kBlock);
+      ChooseBlock(begin + kBlock);
+      const std::vector<Miss>& misses = map_.misses_;
+      while (at < std::min(begin + kBlock, end)) {
+        if (misses[at].group_number >= bucket_end) bucket_end = EnterBucket(misses[at]);
+        std::size_t next = at + 1;
+        while (next < end && misses[next].id == misses[at].id) ++next;
+        InsertId(at, next);
+        at = next;
       }
-      std::size_t next = begin + 1;
-      while (next < end && misses[next].id == misses[begin].id) ++next;
-      InsertId(begin, next);
-      begin = next;
     }
   }
 
   const Statistics& statistics() const { return statistics_; }
 
  private:
+  static constexpr std::size_t kBlock = 16;
+  static constexpr int kNotChosen = -2;
+
+  // Where the bucket's groups end.
+  std::uint64_t EnterBucket(const Miss& miss) {
+    const std::uint64_t groups = map_.groups_.groups_per_bucket();
+    const std::uint64_t bucket = miss.group_number / groups;
+    bucket_ = map_.buckets_[bucket].get();
+    return (bucket + 1) * groups;
+  }
+
+  void PrefetchBlock(std::size_t begin) const {
+    for (std::size_t i = begin; i < std::min(begin + kBlock, end_); ++i) {
+      PrefetchForInsertion(*map_.groups_.At(map_.misses_[i].group_number), options_.policy);
+    }
+  }
+
+  // A lane for the first miss of each group: nothing changes the group before its turn.
+  void ChooseBlock(std::size_t begin) {
+    const std::vector<Miss>& misses = map_.misses_;
+    for (std::size_t i = begin; i < std::min(begin + kBlock, end_); ++i) {
+      int& lane = chosen_[i % (2 * kBlock)];
+      lane = kNotChosen;
+      if (i > 0 && misses[i - 1].group_number == misses[i].group_number) continue;
+      const SlotGroup& group = *map_.groups_.At(misses[i].group_number);
+      lane = ChooseLane(group);
+      if (lane < 0) continue;
+      __builtin_prefetch(&group.ids[lane], 1);
+      if (options_.policy != Policy::kLru) __builtin_prefetch(&group.words[lane], 1);
+    }
+  }
+
+  // The lowest empty lane, else the policy's victim, else -1.
+  int ChooseLane(const SlotGroup& group) const {
+    const std::uint64_t empty = EmptyLanes(group) & FirstLanes(options_.lanes_for_ids());
+    return empty != 0 ? std::countr_zero(empty) : VictimOf(options_, group, batch_.clock);
+  }
+
   // Misses [begin, end) are all occurrences of one id.
   void InsertId(std::size_t begin, std::size_t end) {
     const Miss& miss = map_.misses_[begin];
@@ -119,18 +166,14 @@ class SlotMap::Insertion {
   Outcome Settle(std::size_t begin, int& lane) {
     const Miss& miss = map_.misses_[begin];
     SlotGroup& group = *map_.groups_.At(miss.group_number);
-    const std::uint64_t empty = EmptyLanes(group) & FirstLanes(options_.lanes_for_ids());
-    if (empty != 0) {
-      lane = std::countr_zero(empty);
-    } else {
-      lane = VictimOf(options_, group, batch_.clock);
-      if (lane < 0) return Outcome::kFull;
-    }
+    lane = chosen_[begin % (2 * kBlock)];
+    if (lane == kNotChosen) lane = ChooseLane(group);
+    if (lane < 0) return Outcome::kFull;
     const Place place = map_.groups_.PlaceOf(RowId{miss.id});
     statistics_.collisions_avoided += group.tags[place.home_lane] != 0;
-    if (empty == 0) {
+    if (group.tags[lane] != 0) {
       map_.evicted_[begin] = map_.Evict(
-          {miss.group_number, lane, ReasonFor(group.words[lane]), batch_.clock.step}, statistics_);
+          {miss.group_number, lane, ReasonFor(group, lane), batch_.clock.step}, statistics_);
     }
     FillLane(options_.policy, group, lane, {miss.id, place.tag, batch_.clock.step, word_});
     ++bucket_->residents;
@@ -138,15 +181,17 @@ class SlotMap::Insertion {
     return Outcome::kInserted;
   }
 
-  EvictionReason ReasonFor(std::uint32_t word) const {
-    return options_.policy == Policy::kTtl && word <= batch_.clock.now ? EvictionReason::kExpired
-                                                                       : EvictionReason::kReplaced;
+  EvictionReason ReasonFor(const SlotGroup& group, int lane) const {
+    const bool expired = options_.policy == Policy::kTtl && group.words[lane] <= batch_.clock.now;
+    return expired ? EvictionReason::kExpired : EvictionReason::kReplaced;
   }
 
   SlotMap& map_;
   const SlotMapOptions& options_;
   const Batch& batch_;
   Answer& answer_;
+  std::size_t end_ = 0;     // Of the misses to insert.
+  int chosen_[2 * kBlock];  // By position in the misses, modulo its size.
   BucketState* bucket_ = nullptr;
   std::uint32_t count_ = 0;
   std::uint32_t word_ = 0;
@@ -155,15 +200,14 @@ class SlotMap::Insertion {
 
 std::uint32_t SlotMap::TouchWord(const Batch& batch, std::size_t position) const {
   if (options_.policy == Policy::kTtl) {
-    return batch.features.empty() ? options_.ExpiryOf(batch.clock.now)
-                                  : options_.ExpiryOf(batch.features[position], batch.clock.now);
+    return options_.ExpiryOf(batch.ttls.empty() ? 0 : batch.ttls[position], batch.clock.now);
   }
   return batch.counts.empty() ? 1 : batch.counts[position];
 }
 
 void SlotMap::Apply(const Batch& batch, Answer& answer, ParallelFor loop) {
   EMBLA_CHECK(batch.counts.empty() || batch.counts.size() == batch.ids.size());
-  EMBLA_CHECK(batch.features.empty() || batch.features.size() == batch.ids.size());
+  EMBLA_CHECK(batch.ttls.empty() || batch.ttls.size() == batch.ids.size());
   answer.slots.resize(batch.ids.size());
   answer.outcomes.resize(batch.ids.size());
   answer.evictions.clear();
@@ -171,11 +215,9 @@ void SlotMap::Apply(const Batch& batch, Answer& answer, ParallelFor loop) {
   GatherMisses();
   if (misses_.empty()) return;
   Mutex mu;
-  loop(runs_.size() - 1, 1, [&](std::size_t begin, std::size_t end) {
+  loop(runs_.size() - 1, kRunsAtOnce, [&](std::size_t begin, std::size_t end) {
     Insertion insertion(*this, batch, answer);
-    for (std::size_t run = begin; run < end; ++run) {
-      insertion.InsertBucket(runs_[run], runs_[run + 1]);
-    }
+    insertion.Insert(runs_[begin], runs_[end]);
     const MutexLock lock(mu);
     statistics_ += insertion.statistics();
   });
@@ -227,12 +269,34 @@ Statistics SlotMap::FindAndTouchChunk(const Batch& batch, std::size_t chunk, Ans
   return found;
 }
 
-void SlotMap::GatherMisses() {
-  misses_.clear();
+// Sorts the misses into about as many bins by group number, then each bin: ids are hashed, so a bin
+// has a few.
+void SlotMap::SortMisses() {
+  std::size_t count = 0;
+  for (const auto& misses : misses_of_chunks_) count += misses.size();
+  misses_.resize(count);
+  const std::uint64_t groups = std::uint64_t{options_.buckets} * groups_.groups_per_bucket();
+  int shift = 0;
+  while (groups >> shift > count) ++shift;
+  bins_.assign((groups >> shift) + 2, 0);
+  const auto bin_of = [shift](const Miss& miss) { return miss.group_number >> shift; };
   for (const auto& misses : misses_of_chunks_) {
-    misses_.insert(misses_.end(), misses.begin(), misses.end());
+    for (const Miss& miss : misses) ++bins_[bin_of(miss) + 1];
   }
-  std::sort(misses_.begin(), misses_.end());
+  std::partial_sum(bins_.begin(), bins_.end(), bins_.begin());
+  for (const auto& misses : misses_of_chunks_) {
+    for (const Miss& miss : misses) misses_[bins_[bin_of(miss)]++] = miss;
+  }
+  // Each bin begins where the one before has ended.
+  std::size_t begin = 0;
+  for (const std::uint32_t end : bins_) {
+    std::sort(misses_.begin() + begin, misses_.begin() + end);
+    begin = end;
+  }
+}
+
+void SlotMap::GatherMisses() {
+  SortMisses();
   evicted_.assign(misses_.size(), Eviction{});
   runs_.clear();
   const std::uint64_t groups = groups_.groups_per_bucket();

@@ -42,7 +42,6 @@ class SlotMapModel : public testing::TestWithParam<Case> {
     options_.reserved_lanes = static_cast<std::uint32_t>(reserved);
     options_.distance_exponent = reserved == 0 ? 1 : 2;
     options_.evict_unexpired = reserved != 0;
-    options_.ttl_ticks_of_features = {0, 3, 40};
     map_ = FullMap(options_);
     model_ = std::make_unique<ModelMap>(options_);
     random_.seed(seed_);
@@ -62,14 +61,14 @@ class SlotMapModel : public testing::TestWithParam<Case> {
   void FillBatch() {
     ids_.clear();
     counts_.clear();
-    features_.clear();
+    ttls_.clear();
     const bool counted = Below(3) == 0;
-    const bool featured = Below(2) == 0;
+    const bool with_ttls = Below(2) == 0;
     const std::uint64_t n = Below(10) == 0 ? 300 + Below(400) : Below(60);
     for (std::uint64_t i = 0; i < n; ++i) {
       ids_.push_back(AnyId());
       if (counted) counts_.push_back(Below(50) == 0 ? 0xfffffff0u : 1 + Below(3));
-      if (featured) features_.push_back(static_cast<std::uint32_t>(Below(5)));
+      if (with_ttls) ttls_.push_back(Below(2) == 0 ? 0 : static_cast<std::uint32_t>(Below(40)));
     }
     clock_.step += Below(3);
     clock_.now += Below(2);
@@ -77,7 +76,7 @@ class SlotMapModel : public testing::TestWithParam<Case> {
 
   void ApplyBatch() {
     FillBatch();
-    const Batch batch{ids_, counts_, features_, clock_};
+    const Batch batch{ids_, counts_, ttls_, clock_};
     map_->Apply(batch, answer_);
     const Answer expected = model_->Apply(batch);
     ASSERT_EQ(answer_.slots, expected.slots);
@@ -150,7 +149,7 @@ class SlotMapModel : public testing::TestWithParam<Case> {
   std::vector<std::int64_t> universe_;
   std::vector<RowId> ids_;
   std::vector<std::uint32_t> counts_;
-  std::vector<std::uint32_t> features_;
+  std::vector<std::uint32_t> ttls_;
   Clock clock_{1, 1};
   Answer answer_;
   std::uint64_t operations_ = 0;

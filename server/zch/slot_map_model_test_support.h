@@ -93,10 +93,7 @@ class ModelMap {
   std::uint64_t WordOf(const Batch& batch, std::size_t i) const {
     if (options_.policy != Policy::kTtl) return batch.counts.empty() ? 1 : batch.counts[i];
     std::uint64_t ttl = options_.ttl_ticks;
-    if (!batch.features.empty() && batch.features[i] < options_.ttl_ticks_of_features.size() &&
-        options_.ttl_ticks_of_features[batch.features[i]] != 0) {
-      ttl = options_.ttl_ticks_of_features[batch.features[i]];
-    }
+    if (!batch.ttls.empty() && batch.ttls[i] != 0) ttl = batch.ttls[i];
     return std::min(kMost32, batch.clock.now + ttl);
   }
   void Raise(Entry& entry, std::uint64_t word) const {

@@ -71,15 +71,8 @@ std::uint32_t SlotMapOptions::groups_per_bucket() const {
   return static_cast<std::uint32_t>(GroupsFor(capacity, buckets));
 }
 
-std::uint32_t SlotMapOptions::ExpiryOf(std::uint32_t now) const {
-  return AddSaturating(now, ttl_ticks);
-}
-
-std::uint32_t SlotMapOptions::ExpiryOf(std::uint32_t feature, std::uint32_t now) const {
-  if (feature >= ttl_ticks_of_features.size() || ttl_ticks_of_features[feature] == 0) {
-    return ExpiryOf(now);
-  }
-  return AddSaturating(now, ttl_ticks_of_features[feature]);
+std::uint32_t SlotMapOptions::ExpiryOf(std::uint32_t ttl, std::uint32_t now) const {
+  return AddSaturating(now, ttl == 0 ? ttl_ticks : ttl);
 }
 
 }  // namespace embla::zch

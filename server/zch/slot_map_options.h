@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/plan/zch_spec.h"
@@ -21,9 +20,8 @@ struct SlotMapOptions {
   std::uint32_t reserved_lanes = 0;
 
   Policy policy = Policy::kLru;
-  std::uint32_t distance_exponent = 1;               // kDistanceLfu: 1 or 2.
-  std::uint32_t ttl_ticks = 0;                       // kTtl: at least 1. Ticks are the caller's.
-  std::vector<std::uint32_t> ttl_ticks_of_features;  // kTtl, by feature; 0: ttl_ticks.
+  std::uint32_t distance_exponent = 1;  // kDistanceLfu: 1 or 2.
+  std::uint32_t ttl_ticks = 0;          // kTtl: at least 1. Ticks are the caller's.
   // kTtl: in a group where nothing has expired, evict what expires first; else refuse the new id.
   bool evict_unexpired = false;
 
@@ -47,10 +45,9 @@ struct SlotMapOptions {
   std::uint32_t candidates_per_bucket() const {
     return candidates_max == 0 ? slots_per_bucket() : candidates_max;
   }
-  // kTtl: what a touch by `feature` at `now` promises; saturates at "never".
-  std::uint32_t ExpiryOf(std::uint32_t feature, std::uint32_t now) const;
-  // The same without a feature.
-  std::uint32_t ExpiryOf(std::uint32_t now) const;
+  // kTtl: what a touch at `now` promises, with a TTL of its own unless that is 0; saturates at
+  // "never".
+  std::uint32_t ExpiryOf(std::uint32_t ttl, std::uint32_t now) const;
 };
 
 }  // namespace embla::zch

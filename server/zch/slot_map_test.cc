@@ -253,14 +253,15 @@ TEST(SlotMapTtl, SweepEvictsTheGenerationsThatExpired) {
   constexpr std::uint32_t kDay = 86400;
   SlotMapOptions options = SmallOptions(Policy::kTtl);
   options.ttl_ticks = 14 * kDay;
-  options.ttl_ticks_of_features = {5 * kDay, 6 * kDay};
   const auto map = FullMap(options);
   const auto ids = Range(0, 90);
-  std::vector<std::uint32_t> features;
-  for (std::size_t i = 0; i < ids.size(); ++i) features.push_back(i % 3);
+  // Of three features, one of which has the table's TTL.
+  constexpr std::uint32_t kTtls[] = {5 * kDay, 6 * kDay, 0};
+  std::vector<std::uint32_t> ttls;
+  for (std::size_t i = 0; i < ids.size(); ++i) ttls.push_back(kTtls[i % 3]);
   constexpr std::uint32_t kStart = 1000000;
   Answer answer;
-  map->Apply({ids, {}, features, {1, kStart}}, answer);
+  map->Apply({ids, {}, ttls, {1, kStart}}, answer);
 
   std::vector<Eviction> evictions;
   map->EvictExpired({2, kStart + 5 * kDay - 1}, evictions);
@@ -276,13 +277,11 @@ TEST(SlotMapTtl, SweepEvictsTheGenerationsThatExpired) {
 }
 
 TEST(SlotMapTtl, SharedIdLivesAsLongAsItsLongestFeature) {
-  SlotMapOptions options = SmallOptions(Policy::kTtl);
-  options.ttl_ticks_of_features = {5, 50};
-  const auto map = FullMap(options);
+  const auto map = FullMap(SmallOptions(Policy::kTtl));
   const auto ids = RowIds({1, 1});
-  const std::vector<std::uint32_t> features = {1, 0};
+  const std::vector<std::uint32_t> ttls = {50, 5};
   Answer answer;
-  map->Apply({ids, {}, features, {1, 100}}, answer);
+  map->Apply({ids, {}, ttls, {1, 100}}, answer);
   EXPECT_EQ(map->Explain(RowId{1}).word, 150u);
 }
 
@@ -460,6 +459,21 @@ TEST(SlotMapBuckets, ComeBackEmpty) {
   ASSERT_TRUE(map->AddBucket(1).ok());
   EXPECT_EQ(BlockOf(*map, 1), BlockOf(*FullMap(options), 1));
   EXPECT_EQ(BlockOf(*map, 2), neighbour);
+}
+
+TEST(SlotMapExplain, SaysSinceWhenEvictionsAreKnown) {
+  SlotMapOptions options = OneGroup(2, Policy::kLru);
+  options.eviction_history = 2;
+  const auto map = FullMap(options);
+  ApplyAt(*map, RowIds({1}), {1, 0});
+  ApplyAt(*map, RowIds({2}), {2, 0});
+  ApplyAt(*map, RowIds({3}), {3, 0});
+  EXPECT_EQ(map->Explain(RowId{1}).evictions_known_since, 0u);
+  EXPECT_EQ(map->Explain(RowId{1}).last_eviction->step, 3u);
+  ApplyAt(*map, RowIds({4}), {4, 0});
+  ApplyAt(*map, RowIds({5}), {5, 0});
+  EXPECT_FALSE(map->Explain(RowId{1}).last_eviction.has_value());
+  EXPECT_EQ(map->Explain(RowId{1}).evictions_known_since, 4u);
 }
 
 }  // namespace

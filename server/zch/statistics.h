@@ -1,6 +1,7 @@
 // What a slot map counts.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +51,21 @@ struct Survey {
   std::uint64_t waiting = 0;  // Candidates that are counted but have no slot.
   std::uint64_t age_sum = 0;  // In steps since the last touch.
   std::uint64_t oldest_age = 0;
+  std::uint64_t latest_step = 0;  // At which an id that is here was touched.
 
+  Survey& operator+=(const Survey& other) {
+    buckets += other.buckets;
+    slots += other.slots;
+    residents += other.residents;
+    residents_of_fullest_bucket =
+        std::max(residents_of_fullest_bucket, other.residents_of_fullest_bucket);
+    full_groups += other.full_groups;
+    waiting += other.waiting;
+    age_sum += other.age_sum;
+    oldest_age = std::max(oldest_age, other.oldest_age);
+    latest_step = std::max(latest_step, other.latest_step);
+    return *this;
+  }
   double occupancy() const {
     return slots == 0 ? 0.0 : static_cast<double>(residents) / static_cast<double>(slots);
   }

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -193,6 +195,101 @@ TEST_F(ZchClusterTest, CutsThatAZchTableCannotHaveAreRefused) {
     EXPECT_EQ(created.status().code(), absl::StatusCode::kInvalidArgument) << type;
     EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("zch table")) << type;
   }
+}
+
+// Ids 0 to 299 live 5 steps, ids 300 to 349 live 50; ids 0 to 49 are touched again.
+class ZchSweepTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto cluster = ProcessCluster::Start({.nodes = 3, .devices_per_node = 1});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    auto admin = cluster_->ConnectAdmin();
+    auto client = cluster_->Connect();
+    ASSERT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
+    admin_ = *std::move(admin);
+    client_ = *std::move(client);
+    const auto created = admin_->CreateTable(
+        R"({"name":"users","rows":1024,"dim":4,"zch":{"buckets":16,"policy":"ttl","ttl_steps":5,)"
+        R"("eviction_buffer_bytes":1000000}})",
+        R"({"sharding":"row_wise"})");
+    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_TRUE(client_->RefreshPlan().ok());
+    Touch(0, 300, 1, 0);
+    Touch(300, 350, 1, 50);
+    Touch(0, 50, 3, 0);
+  }
+
+  void Touch(std::int64_t first, std::int64_t last, std::uint64_t step, std::uint32_t ttl_steps) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t id = first; id < last; ++id) ids.push_back(id);
+    const std::vector<float> gradients(ids.size() * 4, 0.5f);
+    const FeatureGradient gradient{
+        .table = "users", .ids = ids, .gradients = gradients, .ttl_steps = ttl_steps};
+    CallOptions options;
+    options.step = step;
+    const absl::Status updated = client_->Update({&gradient, 1}, options);
+    ASSERT_TRUE(updated.ok()) << updated;
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  std::unique_ptr<client::Admin> admin_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
+  std::map<std::int64_t, std::string> followed;
+  absl::Status ended;
+  std::thread reader([&] {
+    ended = client_->ReadEvictions("users", true, [&](const client::EvictedRow& row) {
+      EXPECT_EQ(row.weights.size(), 4u);
+      EXPECT_EQ(row.step, 6u);
+      EXPECT_EQ(row.missed, 0u);
+      EXPECT_TRUE(followed.emplace(row.id, row.reason).second) << row.id;
+      return followed.size() < 250 ? absl::OkStatus() : absl::CancelledError("enough");
+    });
+  });
+  client::JobRequest job;
+  job.goal = client::JobRequest::Goal::kReshard;
+  job.table = "users";
+  job.shards = 2;
+  const auto started = admin_->StartJob(job);
+  EXPECT_TRUE(started.ok()) << started.status();
+  const auto swept = client_->SweepTable("users", {.at_step = 6});
+  EXPECT_TRUE(swept.ok()) << swept.status() << cluster_->LogTails();
+  if (swept.ok()) EXPECT_EQ(swept->evicted, 250u);
+  reader.join();
+  EXPECT_TRUE(absl::IsCancelled(ended)) << ended;
+  for (std::int64_t id = 50; id < 300; ++id) EXPECT_EQ(followed[id], "expired") << id;
+  const auto again = client_->SweepTable("users", {.at_step = 6});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->evicted, 0u);
+  const auto explained = client_->ExplainId("users", 60);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_FALSE(explained->row.has_value());
+}
+
+TEST_F(ZchSweepTest, SurveyAndSweepOfIdleIds) {
+  const auto survey = client_->SurveyTable("users");
+  ASSERT_TRUE(survey.ok()) << survey.status();
+  EXPECT_EQ(survey->slots, 1024u);
+  EXPECT_EQ(survey->residents, 350u);
+  EXPECT_EQ(survey->latest_step, 3u);
+  EXPECT_EQ(survey->oldest_age, 2u);
+  EXPECT_EQ(survey->age_sum, 600u);
+  const auto swept = client_->SweepTable("users", {.older_than_steps = 2});
+  ASSERT_TRUE(swept.ok()) << swept.status();
+  EXPECT_EQ(swept->at_step, 3u);
+  EXPECT_EQ(swept->evicted, 300u);
+  std::size_t kept = 0;
+  const absl::Status read =
+      client_->ReadEvictions("users", false, [&](const client::EvictedRow& row) {
+        EXPECT_EQ(row.reason, "idle");
+        ++kept;
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_EQ(kept, 300u);
 }
 
 }  // namespace

@@ -22,6 +22,15 @@ Json ViewOf(const std::string& table, std::int64_t id, const client::IdExplanati
     if (found.shared_row.has_value()) view["shared_row"] = *found.shared_row;
   }
   view["group_residents"] = found.group_residents;
+  if (found.evicted_reason.empty() && !found.row.has_value()) {
+    // Also for an id that never came: its bucket may have forgotten.
+    if (found.evictions_known_since == 0) {
+      view["evicted"] = "never";
+    } else {
+      view["evicted"] = absl::StrCat("not since step ", found.evictions_known_since,
+                                     "; what was before is not known any more");
+    }
+  }
   if (found.evicted_reason.empty()) return view;
   view["evicted"] = {{"reason", found.evicted_reason},
                      {"step", found.evicted_at_step},
@@ -41,7 +50,7 @@ absl::Status IdExplainVerb(client::Client& client, const std::string& table, std
   }
   TextTable text({"field", "value"});
   for (const auto& [key, value] : view.items()) {
-    if (key == "evicted") {
+    if (key == "evicted" && value.is_object()) {
       text.Add({"evicted", absl::StrCat(found.evicted_reason, " at step ", found.evicted_at_step,
                                         ", last touched at step ", found.evicted_last_step)});
     } else {

@@ -25,6 +25,7 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
+#include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
 namespace {
@@ -50,6 +51,9 @@ struct Invocation {
   std::uint64_t job_id = 0;
   bool wait = false;
   std::int64_t explained_id = 0;
+  client::SweepOptions sweep;
+  bool follow = false;
+  std::string evictions_file;
   std::string table_name;
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
@@ -149,6 +153,8 @@ void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
                   "ids without a row read: initial (default), default, zero or error");
   verb.add_option("--reserved-lanes", zch.reserved_lanes,
                   "of 64 rows, those shared by ids without one; with --unseen default");
+  verb.add_option("--eviction-buffer", zch.eviction_buffer_bytes,
+                  "bytes of evicted rows that each node keeps for `table evictions`; 0: none");
 }
 
 void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
@@ -191,6 +197,41 @@ CLI::App* AddAdminVerb(CLI::App& noun, const std::string& name, const std::strin
                  [&in, action = std::move(action)] { return in.WithAdmin(action); });
 }
 
+// A verb about the ids of one ZCH table.
+CLI::App* AddZchVerb(CLI::App& noun, const std::string& name, const std::string& what,
+                     Invocation& in, std::function<absl::Status(client::Client&)> action) {
+  CLI::App* verb = AddVerb(noun, name, what, in,
+                           [&in, action = std::move(action)] { return in.WithClient(action); });
+  verb->add_option("--table", in.table_name, "table name")->required();
+  return verb;
+}
+
+void AddZchVerbs(CLI::App& noun, Invocation& in) {
+  AddZchVerb(noun, "survey", "how full a ZCH table is, and how old its ids are", in,
+             [&in](client::Client& client) {
+               return TableSurveyVerb(client, in.table_name, in.output());
+             });
+  CLI::App* sweep =
+      AddZchVerb(noun, "sweep", "take the rows of a whole generation of ids away", in,
+                 [&in](client::Client& client) {
+                   return TableSweepVerb(client, in.table_name, in.sweep, in.output());
+                 });
+  sweep->add_option("--older-than", in.sweep.older_than_steps,
+                    "ids last touched so many steps ago, or longer; without: whose TTL is over");
+  sweep->add_option("--at-step", in.sweep.at_step,
+                    "what counts as now; without: the latest step of any id");
+  CLI::App* evictions =
+      AddZchVerb(noun, "evictions", "the rows that ids of a ZCH table lost", in,
+                 [&in](client::Client& client) {
+                   if (in.evictions_file.empty()) {
+                     return TableEvictionsVerb(client, in.table_name, in.follow, in.output());
+                   }
+                   return TableEvictionsToFile(client, in.table_name, in.follow, in.evictions_file);
+                 });
+  evictions->add_flag("--follow", in.follow, "and those to come, until stopped");
+  evictions->add_option("--file", in.evictions_file, "append them to this file, as JSON lines");
+}
+
 void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
   CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
@@ -223,6 +264,7 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
   add_name(set);
   set->add_option("assignments", in.assignments, "key=value ..., as learning_rate=0.05")
       ->required();
+  AddZchVerbs(noun, in);
   CLI::App* sync = AddVerb(noun, "sync", "average the replica groups of tables now", in, [&in] {
     return in.WithClient([&in](client::Client& client) {
       return TableSyncVerb(client, in.table_names, in.output());
@@ -426,8 +468,9 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
   app.add_option("--admin", in.admin_address, "the coordinator's admin address")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
-  app.add_option("--coordinator", in.coordinator_address,
-                 "the coordinator's address (lookup, id explain, table sync)")
+  app.add_option(
+         "--coordinator", in.coordinator_address,
+         "the coordinator's address (lookup, id explain, table sync, survey, sweep, evictions)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")

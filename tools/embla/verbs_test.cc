@@ -24,6 +24,7 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/table_cmd.h"
+#include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
 namespace {
@@ -283,6 +284,9 @@ TEST_F(VerbsTest, PlanTableOfflineChecksTheStatedNodes) {
 // Row i of table "clicks" is i, i + 0.1.
 class FakeClient final : public client::testing::UnimplementedClient {
  public:
+  std::string evicted_reason = "replaced";
+  std::uint64_t evictions_known_since = 0;
+
   absl::Status Lookup(std::span<const client::FeatureLookup> features,
                       const client::CallOptions&) override {
     const client::FeatureLookup& feature = features.front();
@@ -299,8 +303,26 @@ class FakeClient final : public client::testing::UnimplementedClient {
     explanation.node = "n1";
     explanation.bucket = 5;
     explanation.seen = static_cast<std::uint32_t>(id);
-    explanation.evicted_reason = "replaced";
+    explanation.evicted_reason = evicted_reason;
+    explanation.evictions_known_since = evictions_known_since;
     return explanation;
+  }
+  absl::StatusOr<client::TableSurvey> SurveyTable(std::string_view) override {
+    return client::TableSurvey{.slots = 200, .residents = 50, .age_sum = 400, .latest_step = 9};
+  }
+  absl::StatusOr<client::SweepReport> SweepTable(std::string_view,
+                                                 const client::SweepOptions& options) override {
+    return client::SweepReport{options.at_step.value_or(9), options.older_than_steps.value_or(7)};
+  }
+  absl::Status ReadEvictions(std::string_view, bool, const EvictionSink& sink) override {
+    const std::vector<float> row = {0.5f, 1.0f};
+    return sink({.id = -3,
+                 .reason = "idle",
+                 .step = 9,
+                 .last_step = 2,
+                 .weights = row,
+                 .state = std::span(row).first(1),
+                 .missed = 4});
   }
   std::vector<client::TableInfo> Tables() override {
     return {{.name = "clicks", .rows = 10, .dim = 2, .dtype = {}, .sharding = {}, .optimizer = {}}};
@@ -440,6 +462,44 @@ TEST(IdExplainVerb, TellsWhereTheIdBelongsAndWhyItHasNoRow) {
   std::ostringstream text;
   ASSERT_TRUE(IdExplainVerb(client, "users", 3, {.json = false, .out = text}).ok());
   EXPECT_THAT(text.str(), HasSubstr("replaced at step 0"));
+}
+
+TEST(IdExplainVerb, SaysWhenEvictionsAreNotKnownAnyMore) {
+  FakeClient client;
+  client.evicted_reason = "";
+  client.evictions_known_since = 40;
+  std::ostringstream text;
+  ASSERT_TRUE(IdExplainVerb(client, "users", 3, {.json = false, .out = text}).ok());
+  EXPECT_THAT(text.str(), HasSubstr("not since step 40; what was before is not known any more"));
+}
+
+TEST(ZchVerbs, SurveyTellsOccupancyAndAges) {
+  FakeClient client;
+  std::ostringstream out;
+  ASSERT_TRUE(TableSurveyVerb(client, "users", {.json = true, .out = out}).ok());
+  const Json view = Json::parse(out.str());
+  EXPECT_EQ(view["occupancy"], 0.25);
+  EXPECT_EQ(view["mean_age_steps"], 8.0);
+  EXPECT_EQ(view["latest_step"], 9);
+}
+
+TEST(ZchVerbs, SweepTellsWhatItTook) {
+  FakeClient client;
+  std::ostringstream out;
+  ASSERT_TRUE(
+      TableSweepVerb(client, "users", {.older_than_steps = 5}, {.json = false, .out = out}).ok());
+  EXPECT_EQ(out.str(), "swept users as of step 9: 5 ids lost their rows\n");
+}
+
+TEST(ZchVerbs, EvictionsAreALineEach) {
+  FakeClient client;
+  std::ostringstream text, json;
+  ASSERT_TRUE(TableEvictionsVerb(client, "users", false, {.json = false, .out = text}).ok());
+  EXPECT_EQ(text.str(), "missed 4 evictions\nid -3 idle at step 9, last touched at step 2\n");
+  ASSERT_TRUE(TableEvictionsVerb(client, "users", false, {.json = true, .out = json}).ok());
+  EXPECT_EQ(json.str(),
+            "{\"missed\":4}\n{\"id\":-3,\"reason\":\"idle\",\"step\":9,\"last_step\":2,"
+            "\"weights\":[0.5,1.0],\"state\":[0.5]}\n");
 }
 
 }  // namespace

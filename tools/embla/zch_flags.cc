@@ -70,15 +70,17 @@ absl::Status ReadAdmission(const std::string& text, ZchSpec* spec) {
 absl::StatusOr<std::optional<ZchSpec>> ZchFromFlags(const ZchFlags& flags) {
   if (!flags.zch) {
     const bool any = flags.capacity != 0 || flags.buckets != 0 || !flags.policy.empty() ||
-                     !flags.admission.empty() || !flags.unseen.empty() || flags.reserved_lanes != 0;
+                     !flags.admission.empty() || !flags.unseen.empty() ||
+                     flags.reserved_lanes != 0 || flags.eviction_buffer_bytes != 0;
     if (!any) return std::optional<ZchSpec>();
     return absl::InvalidArgumentError(
-        "--capacity, --buckets, --policy, --admission, --unseen and --reserved-lanes are of "
-        "ZCH tables: add --zch");
+        "--capacity, --buckets, --policy, --admission, --unseen, --reserved-lanes and "
+        "--eviction-buffer are of ZCH tables: add --zch");
   }
   ZchSpec spec;
   if (flags.buckets != 0) spec.buckets = flags.buckets;
   spec.reserved_lanes = flags.reserved_lanes;
+  spec.eviction_buffer_bytes = flags.eviction_buffer_bytes;
   EMBLA_RETURN_IF_ERROR(ReadPolicy(flags.policy, &spec));
   EMBLA_RETURN_IF_ERROR(ReadAdmission(flags.admission, &spec));
   if (!flags.unseen.empty()) {

@@ -19,6 +19,7 @@ struct ZchFlags {
   std::string admission;  // all, count:N, probability:P
   std::string unseen;     // initial, default, zero, error
   std::uint32_t reserved_lanes = 0;
+  std::uint64_t eviction_buffer_bytes = 0;
 };
 
 // None for a table whose ids are rows. InvalidArgument names the flag and what is allowed.

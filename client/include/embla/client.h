@@ -86,6 +86,9 @@ struct FeatureGradient {
   std::span<const float> weights = {};
   Pooling pooling = Pooling::kNone;
   std::span<const float> gradients = {};  // (ids or bags) x dim.
+  // ZCH tables with policy ttl: how many training steps the ids live after this one; 0: as the
+  // table says. An id of several features lives as long as the longest.
+  std::uint32_t ttl_steps = 0;
 };
 
 struct TableInfo {
@@ -126,6 +129,43 @@ struct IdExplanation {
   std::string evicted_reason;
   std::uint64_t evicted_at_step = 0;
   std::uint64_t evicted_last_step = 0;  // Of its latest touch then.
+  // Its bucket remembers no evictions before this step; 0: it remembers all.
+  std::uint64_t evictions_known_since = 0;
+};
+
+// What all nodes hold of a ZCH table. While buckets move, one may count twice, or not at all.
+struct TableSurvey {
+  std::uint64_t slots = 0;        // That ids may have.
+  std::uint64_t residents = 0;    // Ids with a row.
+  std::uint64_t full_groups = 0;  // Of 64 slots; a new id needs a victim there.
+  std::uint64_t waiting = 0;      // Ids that are counted towards admission.
+  std::uint64_t age_sum = 0;  // Over ids with a row: steps from their latest touch to latest_step.
+  std::uint64_t oldest_age = 0;
+  std::uint64_t latest_step = 0;  // Of all touches.
+};
+
+// Which ids a sweep takes the rows from.
+struct SweepOptions {
+  // Those whose latest touch is at least so many steps ago. None: those whose TTL is over, in a
+  // table with policy ttl.
+  std::optional<std::uint64_t> older_than_steps = {};
+  // What counts as now; none: the latest step at which any id of the table was touched.
+  std::optional<std::uint64_t> at_step = {};
+};
+struct SweepReport {
+  std::uint64_t at_step = 0;
+  std::uint64_t evicted = 0;  // Ids that lost their rows.
+};
+
+// An id of a ZCH table that lost its row, and the row as it was.
+struct EvictedRow {
+  std::int64_t id = 0;
+  std::string reason;           // replaced, expired, idle or removed.
+  std::uint64_t step = 0;       // When.
+  std::uint64_t last_step = 0;  // Of its latest touch.
+  std::span<const float> weights;
+  std::span<const float> state;  // As ReadState gives it.
+  std::uint64_t missed = 0;      // Evictions of the same node right before, which it had not kept.
 };
 
 using DoneCallback = std::function<void(absl::Status)>;
@@ -200,6 +240,22 @@ class Client {
 
   // Who has `id`, or why nobody does. InvalidArgument: not a ZCH table.
   virtual absl::StatusOr<IdExplanation> ExplainId(std::string_view table, std::int64_t id) = 0;
+
+  // Asks every node that holds a part of the ZCH table `table`, which reads all that is known of
+  // its ids. InvalidArgument: not a ZCH table.
+  virtual absl::StatusOr<TableSurvey> SurveyTable(std::string_view table) = 0;
+  // Takes the rows of a whole generation of ids away, in every bucket of the ZCH table `table`
+  // once, wherever it is, between two updates. After an error some buckets may be done; calling
+  // again with the same at_step does no harm. InvalidArgument: not a ZCH table, or one without TTLs
+  // and no older_than_steps. Unavailable: buckets were on the move all the time.
+  virtual absl::StatusOr<SweepReport> SweepTable(std::string_view table,
+                                                 const SweepOptions& options) = 0;
+  // Calls `sink`, one call at a time, with the evicted rows that the nodes still keep, each node's
+  // in order; with `follow` also with those to come, until `sink` returns an error, which is the
+  // result. FailedPrecondition: the table keeps no evicted rows (eviction_buffer_bytes).
+  using EvictionSink = std::function<absl::Status(const EvictedRow& row)>;
+  virtual absl::Status ReadEvictions(std::string_view table, bool follow,
+                                     const EvictionSink& sink) = 0;
 
   virtual std::vector<TableInfo> Tables() = 0;
   virtual absl::Status RefreshPlan() = 0;

@@ -63,9 +63,10 @@ TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
 // The planner's price of a ZCH table is what nodes allocate: with what is known of each slot's id.
 TEST(ClusterProblem, PricesOfZchTablesCountTheirSlots) {
   const std::vector<NodeSpec> nodes = Nodes(1, 1);
-  TableSpec spec = {.id = TableId{1}, .name = "users", .rows = 1000, .dim = 16};
+  TableSpec spec = {.id = TableId{1}, .name = "users", .rows = 1024, .dim = 16};
   spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
   spec.zch = ZchSpec{.buckets = 2};
+  spec.SetDefaults();
   const absl::StatusOr<TablePlan> table =
       PlaceTable(spec, {.sharding = ShardingType::kTableWise}, nodes, {});
   ASSERT_TRUE(table.ok()) << table.status();

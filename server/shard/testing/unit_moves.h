@@ -23,6 +23,7 @@ class ScriptedGate final : public UnitGate {
   PartAnswer Check(const UnitUpdate& update) const override;
   void Apply(const UnitUpdate& update) override;
   bool ServesLookups() const override { return !moved_; }
+  bool IsAtRest() const override { return !moved_ && !frozen_; }
 
   void Freeze() { frozen_ = true; }
   void Unfreeze() { frozen_ = false; }

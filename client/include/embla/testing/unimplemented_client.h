@@ -44,6 +44,13 @@ class UnimplementedClient : public Client {
   absl::StatusOr<IdExplanation> ExplainId(std::string_view, std::int64_t) override {
     return NotFaked();
   }
+  absl::StatusOr<TableSurvey> SurveyTable(std::string_view) override { return NotFaked(); }
+  absl::StatusOr<SweepReport> SweepTable(std::string_view, const SweepOptions&) override {
+    return NotFaked();
+  }
+  absl::Status ReadEvictions(std::string_view, bool, const EvictionSink&) override {
+    return NotFaked();
+  }
   std::vector<TableInfo> Tables() override { return {}; }
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }

@@ -1,0 +1,93 @@
+#include "server/shard/sweep_task.h"
+
+#include <numeric>
+#include <utility>
+
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "server/shard/journal.h"
+
+namespace embla {
+namespace {
+
+RowIntervals IntervalsOf(const std::vector<RowInterval>& rows) {
+  RowIntervals intervals;
+  for (const RowInterval& interval : rows) intervals.Insert(interval);
+  return intervals;
+}
+
+}  // namespace
+
+SweepTask::SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
+                     const ShardNode::SweepQuery& query, absl::Time deadline, SweepDone done)
+    : RequestTask(node, deadline),
+      shard_(std::move(shard)),
+      sweep_(query.sweep),
+      wanted_(IntervalsOf(query.rows)),
+      evicted_(node.devices.size()),
+      done_(std::move(done)) {
+  devices_ = shard_->devices();
+  // The agreement is a collective of all devices; a record must not overtake what they run.
+  if (devices_.size() > 1 || node_.journal != nullptr) {
+    devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
+  }
+}
+
+void SweepTask::Run(std::uint32_t device) {
+  if (!Begin()) return;
+  if (shard_->lead_device() == device) chosen_ = ChooseBuckets();
+  if (!Agree(device, absl::OkStatus()) || !WriteDown(device)) return;
+  if (shard_->devices().Has(device)) SetError(device, SweepOn(device));
+}
+
+// All devices have done what is before the sweep, and none begins what is behind it.
+bool SweepTask::WriteDown(std::uint32_t device) {
+  if (node_.journal == nullptr || chosen_.empty()) return true;
+  absl::Status written;
+  if (device == devices_.lowest()) {
+    ticket_ = std::make_shared<LogTicket>();
+    const auto rows = chosen_.intervals();
+    written = node_.journal->AppendSweep(
+        {shard_->id(), sweep_, {rows.begin(), rows.end()}},
+        [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+  }
+  return Agree(device, written);
+}
+
+RowIntervals SweepTask::ChooseBuckets() {
+  RowIntervals chosen;
+  for (const TableUnits::Cut& cut : shard_->units().cuts()) {  // One: the columns are never cut.
+    chosen = wanted_.CommonWith(cut.present);
+    for (const TableUnits::Cut::Gated& gated : cut.gates) {
+      if (gated.gate->IsAtRest()) continue;
+      chosen.Erase({gated.shape.row_begin, gated.shape.row_end});
+    }
+  }
+  return chosen;
+}
+
+absl::Status SweepTask::SweepOn(std::uint32_t device) {
+  for (OwnSlice& own : shard_->slices(device)) {
+    if (own.ids == nullptr) continue;  // All of its buckets have left.
+    absl::StatusOr<std::size_t> evicted =
+        own.ids->Sweep(sweep_, chosen_.CommonWith(own.present), *own.store);
+    if (!evicted.ok()) return Annotate(evicted.status(), "table " + shard_->name());
+    evicted_[device] += *evicted;
+  }
+  return absl::OkStatus();
+}
+
+void SweepTask::Finish() {
+  if (const absl::Status status = Outcome(); !status.ok()) return done_(status);
+  SweepResult result;
+  result.evicted = std::accumulate(evicted_.begin(), evicted_.end(), std::size_t{0});
+  result.swept.assign(chosen_.intervals().begin(), chosen_.intervals().end());
+  if (ticket_ == nullptr) return done_(std::move(result));
+  ticket_->WhenReached(
+      [result = std::move(result), done = std::move(done_)](const absl::Status& reached) {
+        if (!reached.ok()) return done(reached);
+        done(result);
+      });
+}
+
+}  // namespace embla

@@ -1,0 +1,48 @@
+// Takes the rows of a whole generation of ids of a ZCH table away, at one place in the order of the
+// table's updates.
+//
+// The table's lead device chooses the buckets: those that are wanted, here and at rest. A bucket
+// that is on the move is left out, so that moves need not know of sweeps; whoever asked asks again.
+// What happens to a chosen bucket is a function of the sweep and of the bucket alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/shard/log_ticket.h"
+#include "server/shard/node_tables.h"
+#include "server/shard/request_task.h"
+#include "server/shard/shard_node.h"
+
+namespace embla {
+
+class SweepTask final : public RequestTask {
+ public:
+  // Requires: `shard` is of a ZCH table, whose policy is ttl if the rule is kExpired.
+  SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
+            const ShardNode::SweepQuery& query, absl::Time deadline, SweepDone done);
+  SweepDone TakeDone() { return std::move(done_); }
+
+  void Run(std::uint32_t device) override;
+  void Finish() override;
+
+ private:
+  // On the lead device.
+  RowIntervals ChooseBuckets();
+  bool WriteDown(std::uint32_t device);
+  absl::Status SweepOn(std::uint32_t device);
+
+  const std::shared_ptr<TableShard> shard_;
+  const ZchSweep sweep_;
+  const RowIntervals wanted_;
+  RowIntervals chosen_;                // Written by the lead device before the devices agree.
+  std::vector<std::size_t> evicted_;   // By device.
+  std::shared_ptr<LogTicket> ticket_;  // If a record was written.
+  SweepDone done_;
+};
+
+}  // namespace embla
