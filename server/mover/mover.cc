@@ -64,7 +64,10 @@ void Mover::HandleOrder(const UnitOrder& order) {
   }
   Deliver(*unit, RecordEvent{record});
   if (order.freeze) Deliver(*unit, FreezeEvent{record});
-  if (auto early = early_pulls_.extract(order.unit); !early.empty()) {
+  // One of a move that the order does not know is dropped: to ask again would bring this order
+  // again.
+  if (auto early = early_pulls_.extract(order.unit);
+      !early.empty() && addresses_.count(early.mapped().from) != 0) {
     HandleMessage(std::move(early.mapped()));
   }
 }
