@@ -13,17 +13,13 @@
 #include <cstdint>
 
 #include "core/base/ids.h"
+#include "core/base/split_mix.h"
 
 namespace embla::zch {
 
-constexpr std::uint64_t Mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+constexpr std::uint64_t HashId(RowId id) {
+  return SplitMix64(static_cast<std::uint64_t>(ToInt(id)));
 }
-
-constexpr std::uint64_t HashId(RowId id) { return Mix(static_cast<std::uint64_t>(ToInt(id))); }
 
 struct Place {
   std::uint32_t bucket = 0;

@@ -154,7 +154,7 @@ class ZchModel {
   std::int64_t ReservedRow(RowId id) const {
     const auto groups = static_cast<std::uint32_t>(spec().rows / 64 / spec().zch->buckets);
     const zch::Place place = zch::PlaceOf(id, spec().zch->buckets, groups);
-    const std::uint64_t high = zch::Mix(zch::HashId(id)) >> 32;
+    const std::uint64_t high = SplitMix64(zch::HashId(id)) >> 32;
     const std::uint64_t reserved = spec().zch->reserved_lanes;
     return (std::int64_t{place.bucket} * groups + place.group) * 64 + 64 -
            static_cast<std::int64_t>(reserved - ((high * reserved) >> 32));

@@ -43,7 +43,7 @@ void CandidateCounts::Halve() {
 
 bool Draw(RowId id, std::uint64_t step, std::uint64_t seed, double probability) {
   // 53 bits, so that the comparison is exact: 0 never succeeds, 1 always does.
-  const std::uint64_t bits = Mix(Mix(HashId(id) ^ seed) + step) >> 11;
+  const std::uint64_t bits = SplitMix64(SplitMix64(HashId(id) ^ seed) + step) >> 11;
   return static_cast<double>(bits) * 0x1.0p-53 < probability;
 }
 

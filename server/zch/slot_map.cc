@@ -54,7 +54,7 @@ ZchSlot SlotMap::ReservedSlotOf(RowId id, std::uint64_t group_number) const {
   const std::uint32_t reserved = options_.reserved_lanes;
   if (reserved == 0) return kNoSlot;
   // The high half of a second hash: the first one chose bucket, group and tag.
-  const std::uint64_t high = Mix(HashId(id)) >> 32;
+  const std::uint64_t high = SplitMix64(HashId(id)) >> 32;
   return SlotOf(group_number,
                 static_cast<int>(options_.lanes_for_ids() + ((high * reserved) >> 32)));
 }

@@ -135,7 +135,7 @@ class ModelMap {
   }
 
   ZchSlot ReservedSlot(std::int64_t id) const {
-    const std::uint64_t high = Mix(HashId(RowId{id})) >> 32;
+    const std::uint64_t high = SplitMix64(HashId(RowId{id})) >> 32;
     const std::uint64_t lane =
         64 - options_.reserved_lanes + ((high * options_.reserved_lanes) >> 32);
     return ZchSlot{static_cast<std::int64_t>(GroupOf(id) * 64 + lane)};

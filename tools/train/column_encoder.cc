@@ -31,7 +31,7 @@ std::optional<double> ParseNumber(std::string_view text) {
 std::uint64_t HashText(std::string_view text, std::uint64_t salt) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001B3u;
-  return Mix(hash ^ Mix(salt));
+  return SplitMix64(hash ^ SplitMix64(salt));
 }
 
 }  // namespace

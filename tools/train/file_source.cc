@@ -54,7 +54,7 @@ std::shared_ptr<const Encoding> RawRatingsEncoding(const std::vector<std::string
 
 bool Split::Takes(std::uint64_t position) const {
   if (part == Part::kAll) return true;
-  const bool holdout = Random(Mix(seed) ^ position).Uniform() < holdout_share;
+  const bool holdout = Random(SplitMix64(seed) ^ position).Uniform() < holdout_share;
   return holdout == (part == Part::kHoldout);
 }
 

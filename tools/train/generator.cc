@@ -26,7 +26,7 @@ constexpr Spread kRatingSpread = {0.4, 0.5};
 enum Stream : std::uint64_t { kExampleStream = 1, kTruthStream = 2 };
 
 Random RandomFor(std::uint64_t seed, Stream stream, std::uint64_t a, std::uint64_t b) {
-  return Random(Mix(Mix(Mix(seed) ^ stream) ^ a) ^ b);
+  return Random(SplitMix64(SplitMix64(SplitMix64(seed) ^ stream) ^ a) ^ b);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ absl::Status TrainEpoch(const RunOptions& options, int epoch, ChunkReader& chunk
                         TrainerPool& pool, Report& report) {
   EMBLA_RETURN_IF_ERROR(chunks.BeginEpoch());
   for (std::uint64_t part = 0; !chunks.at_end(); ++part) {
-    const std::uint64_t seed = Mix(Mix(options.seed) + epoch) + part;
+    const std::uint64_t seed = SplitMix64(SplitMix64(options.seed) + epoch) + part;
     const auto order = OrderOf(chunks.chunk().size(), seed, options.rank, options.world);
     EMBLA_RETURN_IF_ERROR(pool.Train(chunks.chunk(), order));
     report.examples += order.size();

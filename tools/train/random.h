@@ -8,21 +8,15 @@
 #include <span>
 #include <utility>
 
-namespace embla::train {
+#include "core/base/split_mix.h"
 
-// One step of SplitMix64: a bijection whose output looks random.
-constexpr std::uint64_t Mix(std::uint64_t value) {
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
+namespace embla::train {
 
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(Mix(seed)) {}
+  explicit Random(std::uint64_t seed) : state_(SplitMix64(seed)) {}
 
-  std::uint64_t Next() { return Mix(state_++); }
+  std::uint64_t Next() { return SplitMix64(state_++); }
   // Uniform in [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
   // Uniform in 0..bound-1, biased by less than bound / 2^64. Requires: bound > 0.
