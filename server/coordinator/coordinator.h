@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -151,6 +152,9 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<JobView> ControlJob(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> GetJob(std::uint64_t id, absl::Time now) const;
   std::vector<JobView> ListJobs(absl::Time now) const;  // The newest first.
+  // The recorded units of a table. NotFound, DataLoss.
+  absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(
+      std::string_view table) const;
   // What a node says about units on the move. Reports may be lost, repeated and late.
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 

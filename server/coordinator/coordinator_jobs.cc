@@ -161,6 +161,15 @@ absl::Status Coordinator::CheckNotMoving(const TablePlan& table) const {
       absl::StrCat("job ", job->id, " moves table ", table.spec.name, "; cancel it first"));
 }
 
+absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> Coordinator::ListUnits(
+    std::string_view table) const {
+  if (const TablePlan* const plan = plan_->FindTable(table)) {
+    return embla::ListUnits(store_, plan->spec.id);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no table \"", ToAbsl(table.substr(0, 128)), "\""));
+}
+
 void Coordinator::ForgetDroppedUnits() {
   if (!has_dropped_units_) return;
   const absl::StatusOr<std::vector<StateEntry>> entries = store_.List("units/");

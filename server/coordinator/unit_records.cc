@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/json_fields.h"
@@ -24,18 +26,18 @@ absl::StatusOr<MovePhase> PhaseFromName(std::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat("\"", ToAbsl(name), "\" is no phase of a move"));
 }
 
+absl::Status NoSuchUnit(const UnitId& unit) {
+  return absl::NotFoundError(absl::StrCat("the plan has no unit ", KeyOf(unit)));
+}
+
+}  // namespace
+
 std::string_view NameOf(MovePhase phase) {
   for (const auto& [known, text] : kPhases) {
     if (known == phase) return text;
   }
   return "unknown";
 }
-
-absl::Status NoSuchUnit(const UnitId& unit) {
-  return absl::NotFoundError(absl::StrCat("the plan has no unit ", KeyOf(unit)));
-}
-
-}  // namespace
 
 std::string UnitPrefix(TableId table) { return absl::StrFormat("units/%010d/", ToInt(table)); }
 
@@ -89,6 +91,17 @@ absl::StatusOr<DeviceId> OwnerInPlan(const Plan& plan, const UnitId& unit) {
   return NoSuchUnit(unit);  // The column granule is not the first of a cut.
 }
 
+namespace {
+
+absl::StatusOr<UnitRecord> Decode(const StateEntry& entry) {
+  absl::StatusOr<UnitRecord> record = UnitRecordFromJson(entry.value);
+  if (record.ok()) return record;
+  return absl::DataLossError(
+      absl::StrCat("state key ", entry.key, " is not readable: ", record.status().message()));
+}
+
+}  // namespace
+
 absl::StatusOr<StoredUnit> ReadUnit(const StateStore& store, const Plan& plan, const UnitId& unit) {
   EMBLA_ASSIGN_OR_RETURN(const DeviceId device, OwnerInPlan(plan, unit));
   const absl::StatusOr<StateEntry> entry = store.Get(KeyOf(unit));
@@ -98,12 +111,26 @@ absl::StatusOr<StoredUnit> ReadUnit(const StateStore& store, const Plan& plan, c
     return fresh;
   }
   if (!entry.ok()) return entry.status();
-  absl::StatusOr<UnitRecord> record = UnitRecordFromJson(entry->value);
-  if (!record.ok()) {
-    return absl::DataLossError(
-        absl::StrCat("state key ", entry->key, " is not readable: ", record.status().message()));
+  EMBLA_ASSIGN_OR_RETURN(const UnitRecord record, Decode(*entry));
+  return StoredUnit{record, entry->revision};
+}
+
+absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(const StateStore& store,
+                                                                     TableId table) {
+  const std::string prefix = UnitPrefix(table);
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(prefix));
+  std::vector<std::pair<UnitId, UnitRecord>> units;
+  for (const StateEntry& entry : entries) {
+    const std::vector<std::string> numbers = absl::StrSplit(entry.key.substr(prefix.size()), '/');
+    UnitId unit{.table = table};
+    if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &unit.row_granule) ||
+        !absl::SimpleAtoi(numbers[1], &unit.column_granule)) {
+      return absl::DataLossError(absl::StrCat("state key ", entry.key, " names no unit"));
+    }
+    EMBLA_ASSIGN_OR_RETURN(const UnitRecord record, Decode(entry));
+    units.emplace_back(unit, record);
   }
-  return StoredUnit{*record, entry->revision};
+  return units;
 }
 
 }  // namespace embla

@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
@@ -32,6 +34,12 @@ absl::StatusOr<UnitRecord> UnitRecordFromJson(std::string_view json);
 // What the store says of the unit, or the plan if the store has nothing. NotFound: no unit of the
 // plan. DataLoss: unreadable.
 absl::StatusOr<StoredUnit> ReadUnit(const StateStore& store, const Plan& plan, const UnitId& unit);
+
+// All records of units of `table`. DataLoss.
+absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(const StateStore& store,
+                                                                     TableId table);
+
+std::string_view NameOf(MovePhase phase);
 
 // The device that has the unit by the plan, or NotFound.
 absl::StatusOr<DeviceId> OwnerInPlan(const Plan& plan, const UnitId& unit);

@@ -1,7 +1,9 @@
-// Jobs over AdminService.
+// Jobs and units over AdminService.
+#include <string>
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "server/coordinator/unit_records.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/job_codec.h"
 #include "server/rpc/post_unary.h"
@@ -49,6 +51,24 @@ grpc::ServerUnaryReactor* AdminService::ControlJob(grpc::CallbackServerContext* 
         EMBLA_ASSIGN_OR_RETURN(const JobView view,
                                coordinator.ControlJob(request->id(), control, now));
         *reply->mutable_job() = ToMessage(view, *coordinator.GetPlan());
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::ListUnitOwners(grpc::CallbackServerContext* call,
+                                                       const v1::ListUnitOwnersRequest* request,
+                                                       v1::ListUnitOwnersReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const auto units, coordinator.ListUnits(request->table()));
+        for (const auto& [unit, record] : units) {
+          v1::UnitOwner& owner = *reply->add_units();
+          owner.set_row_granule(unit.row_granule);
+          owner.set_column_granule(unit.column_granule);
+          owner.set_node(ToInt(record.owner));
+          owner.set_epoch(ToInt(record.epoch));
+          owner.set_phase(std::string(NameOf(record.phase)));
+        }
         return absl::OkStatus();
       });
 }

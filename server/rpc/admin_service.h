@@ -56,6 +56,9 @@ class AdminService final : public v1::AdminService::CallbackService {
                                      v1::ListJobsReply* reply) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* call,
                                    const v1::GetJobRequest* request, v1::JobReply* reply) override;
+  grpc::ServerUnaryReactor* ListUnitOwners(grpc::CallbackServerContext* call,
+                                           const v1::ListUnitOwnersRequest* request,
+                                           v1::ListUnitOwnersReply* reply) override;
   grpc::ServerUnaryReactor* ControlJob(grpc::CallbackServerContext* call,
                                        const v1::ControlJobRequest* request,
                                        v1::JobReply* reply) override;

@@ -15,6 +15,7 @@
 #include "core/base/mutex.h"
 #include "server/shard/journal.h"
 #include "server/shard/shard_node.h"
+#include "server/shard/table_inspector.h"
 
 namespace embla {
 
@@ -136,6 +137,9 @@ class FakeShardNode final : public ShardNode {
     return absl::InvalidArgumentError("no zch table");
   }
 
+  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId) override {
+    return std::vector<UnitContent>();
+  }
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
 
   // --- What tests do.

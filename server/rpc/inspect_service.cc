@@ -1,8 +1,11 @@
 #include "server/rpc/inspect_service.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/evictions_call.h"
+#include "server/shard/table_inspector.h"
 
 namespace embla {
 namespace {
@@ -66,6 +69,19 @@ absl::StatusOr<ShardNode::SweepQuery> FromMessage(const v1::SweepTableRequest& r
   return query;
 }
 
+v1::InspectedUnit ToMessage(const UnitContent& unit) {
+  v1::InspectedUnit message;
+  message.set_row_granule(unit.row_granule);
+  message.set_column_begin(unit.column_begin);
+  message.set_column_end(unit.column_end);
+  message.set_replica_group(unit.replica_group);
+  message.set_device(unit.device);
+  message.set_state(static_cast<v1::InspectedUnit::State>(unit.state));
+  message.set_rows(unit.rows);
+  message.set_crc32c(unit.crc32c);
+  return message;
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext* call,
@@ -114,6 +130,22 @@ grpc::ServerWriteReactor<v1::EvictedRows>* InspectService::ReadEvictions(
   return EvictionsCall::Start(
       node_.Evictions(TableId{request->table_id()}),
       {.follow = request->follow(), .log = request->log(), .from = request->from()});
+}
+
+grpc::ServerUnaryReactor* InspectService::InspectTable(grpc::CallbackServerContext* call,
+                                                       const v1::InspectTableRequest* request,
+                                                       v1::InspectTableReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const absl::Status accepted = threads_.Post([this, reactor, request, reply] {
+    const absl::StatusOr<std::vector<UnitContent>> units =
+        node_.InspectTable(TableId{request->table_id()});
+    if (units.ok()) {
+      for (const UnitContent& unit : *units) *reply->add_units() = ToMessage(unit);
+    }
+    reactor->Finish(wire::ToGrpc(units.status()));
+  });
+  if (!accepted.ok()) reactor->Finish(wire::ToGrpc(accepted));
+  return reactor;
 }
 
 }  // namespace embla

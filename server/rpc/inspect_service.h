@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "embla/v1/inspect.grpc.pb.h"
+#include "server/rpc/task_threads.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -26,9 +27,13 @@ class InspectService final : public v1::InspectService::CallbackService {
                                        v1::SweepTableReply* reply) override;
   grpc::ServerWriteReactor<v1::EvictedRows>* ReadEvictions(
       grpc::CallbackServerContext* call, const v1::ReadEvictionsRequest* request) override;
+  grpc::ServerUnaryReactor* InspectTable(grpc::CallbackServerContext* call,
+                                         const v1::InspectTableRequest* request,
+                                         v1::InspectTableReply* reply) override;
 
  private:
   ShardNode& node_;
+  TaskThreads threads_{1, 16};  // Whoever reads all rows of a table.
 };
 
 }  // namespace embla

@@ -20,6 +20,7 @@
 #include "server/shard/row_reader.h"
 #include "server/shard/sweep_task.h"
 #include "server/shard/sync_task.h"
+#include "server/shard/table_inspector.h"
 #include "server/shard/unit_tables.h"
 #include "server/shard/update_task.h"
 #include "server/storage/host_row_store.h"
@@ -74,6 +75,7 @@ class ShardNodeImpl final : public ShardNode {
   void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
   void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
   absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) override;
+  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) override;
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
@@ -418,6 +420,13 @@ absl::StatusOr<std::shared_ptr<EvictionLog>> ShardNodeImpl::Evictions(TableId ta
   return absl::FailedPreconditionError(
       absl::StrCat("table ", table.spec.name,
                    " keeps no evicted rows: it was made with eviction_buffer_bytes 0"));
+}
+
+absl::StatusOr<std::vector<UnitContent>> ShardNodeImpl::InspectTable(TableId table_id) {
+  const NodeTablesPtr tables = this->tables();
+  const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
+  if (!table.ok()) return Explain(table.status());
+  return embla::InspectTable(**table, *executors_, pool_);
 }
 
 void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {

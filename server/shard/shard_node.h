@@ -107,6 +107,7 @@ using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 class Journal;
 struct DecidedUpdate;
 class UnitHost;
+struct UnitContent;
 
 class ShardNode {
  public:
@@ -211,6 +212,10 @@ class ShardNode {
 
   // The rows that ids of a ZCH table lost here. NotFound; FailedPrecondition: the table keeps none.
   virtual absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) = 0;
+
+  // What is here of a table, unit by unit (table_inspector.h). Takes as long as reading all of its
+  // rows; must not be called on a device thread. NotFound.
+  virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
 };

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "client/include/embla/inspector.h"
 #include "core/base/status_macros.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
@@ -26,6 +27,7 @@
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/zch_cmd.h"
+#include "tools/embla/verify_cmd.h"
 
 namespace embla::cli {
 namespace {
@@ -96,6 +98,14 @@ struct Invocation {
     EMBLA_ASSIGN_OR_RETURN(const client::JobRequest request, make(job));
     return WithAdmin([&](client::Admin& admin) {
       return JobStartVerb(admin, request, wait, LookAgain, output());
+    });
+  }
+  absl::Status VerifyTable() const {
+    return WithAdmin([&](client::Admin& admin) -> absl::Status {
+      EMBLA_ASSIGN_OR_RETURN(
+          const std::unique_ptr<client::Inspector> inspector,
+          client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds)));
+      return VerifyTableVerb(admin, *inspector, table_name, LookAgain, output());
     });
   }
   static void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
@@ -445,6 +455,11 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
               });
   explain->add_option("--table", in.lookup.table, "table name")->required();
   explain->add_option("id", in.explained_id, "any 64-bit number")->required();
+
+  AddVerb(app, "verify", "whether what the nodes hold of a table is what the plan says", in,
+          [&in] { return in.VerifyTable(); })
+      ->add_option("--table", in.table_name, "table name")
+      ->required();
 
   CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
     return in.WithClient(

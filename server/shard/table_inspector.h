@@ -1,0 +1,38 @@
+// What a node really has of a table, unit by unit: for operators who want to be sure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "server/shard/node_tables.h"
+#include "server/table/device_executor.h"
+
+namespace embla {
+
+// One unit, or one copy of it, on one device.
+struct UnitContent {
+  enum class State : std::uint8_t {
+    kServed = 1,    // Requests find its rows.
+    kRetained = 2,  // Rows that are kept for another node, which owns the unit or is about to.
+    kStaged = 3,    // Memory for rows that come in.
+  };
+  std::uint32_t row_granule = 0;
+  std::uint32_t column_begin = 0;
+  std::uint32_t column_end = 0;
+  std::uint32_t replica_group = 0;
+  std::uint32_t device = 0;
+  State state = State::kServed;
+  // Of a served unit: its rows (of a ZCH table those of an id), and the CRC-32C over them in
+  // ascending order, each as id, weights, optimizer state.
+  std::int64_t rows = 0;
+  std::uint32_t crc32c = 0;
+};
+
+// Reads all rows of the table on the devices' threads, so requests go on in between: a unit that
+// is updated meanwhile has a digest of no moment. Must not be called on a device thread.
+absl::StatusOr<std::vector<UnitContent>> InspectTable(const NodeTable& table,
+                                                      DeviceExecutors& executors, BufferPool& pool);
+
+}  // namespace embla

@@ -1,0 +1,22 @@
+// embla verify: what the nodes really hold is what the plan says.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/inspector.h"
+#include "tools/embla/output.h"
+
+namespace embla::cli {
+
+// Looks at every unit of the table on every node. What is found is looked at again, for some
+// seconds: rows may be on their way while a job runs, and shortly after.
+// DataLoss: something stays wrong; the output names each unit and says what to do. NotFound;
+// Unavailable: a node does not answer.
+absl::Status VerifyTableVerb(client::Admin& admin, client::Inspector& inspector,
+                             const std::string& table, const std::function<void()>& pause,
+                             const Output& output);
+
+}  // namespace embla::cli
