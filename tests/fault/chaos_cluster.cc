@@ -322,6 +322,31 @@ absl::Status ChaosCluster::AwaitWell(absl::Duration timeout) {
                                                   ": ", missing, "\n", LogTails()));
 }
 
+absl::StatusOr<Verification> ChaosCluster::Verify(const std::string& table) const {
+  const std::string output = absl::StrCat(options_.directory, "/verify.json");
+  fs::remove(output);
+  EMBLA_ASSIGN_OR_RETURN(
+      testing::ChildProcess child,
+      testing::ChildProcess::Start(
+          {Program("embla"), "verify", "--admin", admin_address(), "--table", table, "-o", "json"},
+          output));
+  const int code = child.Wait();
+  // One document, and a line of the error behind it.
+  const std::string text = Tail(output, std::size_t{64} << 20);
+  const std::size_t end = text.rfind('}');
+  const nlohmann::json json =
+      nlohmann::json::parse(text.substr(0, end + 1), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::UnavailableError(text);
+  Verification verification;
+  verification.units_without_one_owner = json.value("units_without_one_owner", 0);
+  for (const nlohmann::json& finding : json.value("findings", nlohmann::json::array())) {
+    verification.findings.push_back(
+        absl::StrCat(finding.value("what", ""), ": ", finding.value("remedy", "")));
+  }
+  if (code == 0 || !verification.findings.empty()) return verification;
+  return absl::UnknownError(absl::StrCat("exit code ", code, ": ", text));
+}
+
 std::string ChaosCluster::LogTails() const {
   std::string text;
   for (int victim = kCoordinator; victim < shards(); ++victim) {

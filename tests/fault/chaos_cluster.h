@@ -43,6 +43,12 @@ struct ChaosClusterOptions {
   std::string directory;  // Empty at first; kept.
 };
 
+// What `embla verify` says of a table.
+struct Verification {
+  int units_without_one_owner = 0;
+  std::vector<std::string> findings;  // With what to do.
+};
+
 // A process died at the failpoint that it was armed with.
 using OnFailpoint = std::function<void(int victim, const std::string& failpoint)>;
 // A process ended in a way that nobody planned. `what` says how, with the end of its log.
@@ -99,6 +105,8 @@ class ChaosCluster {
   std::string coordinator_address() const;
   std::string admin_address() const;
   absl::StatusOr<std::unique_ptr<client::Admin>> ConnectAdmin() const;
+  // `embla verify`, the program. Errors: it could not look.
+  absl::StatusOr<Verification> Verify(const std::string& table) const;
   // The ends of all logs.
   std::string LogTails() const;
 

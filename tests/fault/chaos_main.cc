@@ -28,7 +28,7 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--lanes", run.lanes, "faults at the same time")->check(CLI::Range(1, 16));
   app.add_option("--phase", run.faults_per_phase, "faults between two judgements")
       ->check(CLI::Range(1, 1000));
-  app.add_flag("--kill-shards", run.kills_shards, "kill shard servers too");
+  app.add_flag("!--spare-shards", run.kills_shards, "kill the coordinator only");
   app.add_flag("--verbose", run.is_verbose, "tell every fault when it comes");
   app.add_option("--plant", run.planted,
                  "arm shard servers with this failpoint, to see that the damage is found");
@@ -53,7 +53,7 @@ int Main(const Flags& flags) {
               << options.faults << " --seed " << options.seed << " --shards " << options.shards
               << " --devices " << options.devices_per_shard << " --trainers " << options.trainers
               << " --lanes " << options.lanes << " --phase " << options.faults_per_phase
-              << (options.kills_shards ? " --kill-shards" : "") << "\n";
+              << (options.kills_shards ? "" : " --spare-shards") << "\n";
   }
   std::cout << "faults=" << report.faults << " acked=" << report.acknowledged
             << " lost=" << report.lost << " doubled=" << report.doubled

@@ -96,14 +96,15 @@ ChaosReport ChaosRun::Run() {
   while (started.ok() && RunPhase(phase++) && coverage_.faults() < options_.faults) {
   }
   Say(coverage_.Table());
-  std::uint64_t lookups = 0, failed = 0, sessions = 0;
+  std::uint64_t lookups = 0, failed = 0, sessions = 0, timed_out = 0;
   for (const auto& trainer : trainers_) {
     lookups += trainer->lookups();
     failed += trainer->lookups_failed();
     sessions += trainer->sessions();
+    timed_out += trainer->connects_timed_out();
   }
-  Say(absl::StrCat("units moved ", units_moved_, "; sessions ", sessions, "; lookups ", lookups,
-                   ", failed ", failed, "; back to work within ",
+  Say(absl::StrCat("units moved ", units_moved_, "; sessions ", sessions, ", connects timed out ",
+                   timed_out, "; lookups ", lookups, ", failed ", failed, "; back to work within ",
                    absl::FormatDuration(recovery_max_)));
   const MutexLock lock(mu_);
   report_.faults = coverage_.faults();
@@ -277,6 +278,18 @@ void ChaosRun::JudgeTable(client::Client& client, const JudgedTable& table) {
   }
 }
 
-void ChaosRun::VerifyTable(const JudgedTable&) {}
+// As operators do it.
+void ChaosRun::VerifyTable(const JudgedTable& table) {
+  const absl::StatusOr<Verification> verified = cluster_->Verify(table.name);
+  if (!verified.ok()) {
+    return AddFinding(
+        absl::StrCat("embla verify --table ", table.name, ": ", Message(verified.status())));
+  }
+  for (const std::string& finding : verified->findings) {
+    AddFinding(absl::StrCat("embla verify --table ", table.name, ": ", finding));
+  }
+  const MutexLock lock(mu_);
+  report_.two_owners += verified->units_without_one_owner;
+}
 
 }  // namespace embla::fault

@@ -28,7 +28,7 @@ struct ChaosOptions {
   int trainers = 4;
   int lanes = 3;  // Faults at the same time.
   int faults_per_phase = 25;
-  bool kills_shards = false;  // Needs shard servers that recover.
+  bool kills_shards = true;
   std::vector<std::string> shard_flags = {};
   // What shard servers are armed with at first: damage that must be found.
   std::string planted = {};

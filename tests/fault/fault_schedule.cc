@@ -97,7 +97,7 @@ LinkKind DrawLink(std::mt19937_64& random) {
 Fault DrawFault(const ScheduleOptions& options, std::mt19937_64& random) {
   Fault fault;
   fault.kind = DrawKind(random);
-  fault.gap = absl::Milliseconds(random() % 400);
+  fault.gap = absl::Milliseconds(random() % 1500);
   fault.length = DrawLength(fault.kind, random);
   fault.victim = static_cast<int>(random() % options.shards);
   fault.link = DrawLink(random);

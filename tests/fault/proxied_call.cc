@@ -42,10 +42,8 @@ grpc::ServerGenericBidiReactor* ProxiedCall::Begin() {
   stub_ = proxy_.upstream();
   down_.self = shared_from_this();
   const MutexLock lock(mu_);
-  if (stub_ == nullptr) {
-    FinishLocked(Reset());
-    return &down_;
-  }
+  if (stub_ == nullptr) FinishLocked(Reset());
+  if (is_finished_) return &down_;  // Broken before it began.
   up_.self = shared_from_this();
   stub_->PrepareBidiStreamingCall(&context_, method_, grpc::StubOptions(), &up_);
   upstream_reads_ = true;

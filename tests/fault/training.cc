@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 
 namespace embla::fault {
 namespace {
@@ -20,6 +22,7 @@ constexpr int kStepsPerSession = 600;
 constexpr int kShortDeadlinePercent = 3;
 // Longer than any fault: within it every update gets through.
 constexpr absl::Duration kTimeout = absl::Minutes(5);
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kLookupTimeout = absl::Seconds(20);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(50);
 constexpr int kRowsPerRead = 4096;
@@ -167,7 +170,7 @@ void Trainer::Reconnect() {
   Say("connects");
   client::ConnectOptions options;
   options.coordinator = options_.coordinator;
-  options.timeout = kTimeout;
+  options.timeout = kConnectTimeout;
   options.transport =
       options_.index % 2 == 0 ? client::Transport::kUnary : client::Transport::kStream;
   options.retry_budget_ratio = 1;
@@ -178,6 +181,11 @@ void Trainer::Reconnect() {
       client_ = *std::move(connected);
       ++sessions_;
     } else {
+      if (absl::IsDeadlineExceeded(connected.status())) {
+        ++connects_timed_out_;
+        LogWarning("chaos", "trainer ", options_.index, " connects again after ",
+                   Message(connected.status()));
+      }
       absl::SleepFor(kReconnectPause);
     }
   }

@@ -76,6 +76,7 @@ class Trainer {
   std::uint64_t lookups() const { return lookups_; }
   std::uint64_t lookups_failed() const { return lookups_failed_; }
   std::uint64_t sessions() const { return sessions_; }
+  std::uint64_t connects_timed_out() const { return connects_timed_out_; }
 
  private:
   void Run();
@@ -97,6 +98,7 @@ class Trainer {
   std::atomic<std::uint64_t> lookups_ = 0;
   std::atomic<std::uint64_t> lookups_failed_ = 0;
   std::atomic<std::uint64_t> sessions_ = 0;
+  std::atomic<std::uint64_t> connects_timed_out_ = 0;
 
   Mutex mu_;
   CondVar changed_;
