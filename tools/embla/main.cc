@@ -26,8 +26,8 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
-#include "tools/embla/zch_cmd.h"
 #include "tools/embla/verify_cmd.h"
+#include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
 namespace {
