@@ -19,6 +19,8 @@ namespace embla::client {
 namespace {
 
 constexpr absl::Duration kConnectBackoff = absl::Milliseconds(100);
+// Of one question to the coordinator while connecting: the network may lose one without a word.
+constexpr absl::Duration kConnectAttempt = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kReadBackoff = absl::Milliseconds(200);
 constexpr std::size_t kExportBytes = std::size_t{16} << 20;
@@ -70,15 +72,16 @@ absl::Status ClientImpl::OpenSession() {
   const absl::Time deadline = timer_->Now() + options_.timeout;
   absl::Status status;
   while (true) {
+    const absl::Time attempt_deadline = std::min(deadline, timer_->Now() + kConnectAttempt);
     if (session_ == SessionId{}) {
-      const auto session = coordinator_->OpenSession(options_.name, deadline);
+      const auto session = coordinator_->OpenSession(options_.name, attempt_deadline);
       if (session.ok()) {
         session_ = session->session;
         groups_ = {options_.replica_group, session->turn};
       }
       status = session.status();
     }
-    if (status.ok()) status = plans_.Refresh(deadline);
+    if (status.ok()) status = plans_.Refresh(attempt_deadline);
     if (status.ok()) break;
     if (!WorthRepeating(status) || timer_->Now() + kConnectBackoff >= deadline) return status;
     absl::SleepFor(kConnectBackoff);

@@ -257,6 +257,13 @@ TEST_F(ClientTest, NewTableIsFoundByARefreshAndAMissingOneIsNotFound) {
   EXPECT_EQ(client_->plan_version(), 3u);
 }
 
+TEST_F(ClientTest, ConnectingAsksAgainWhenTheNetworkLosesAQuestion) {
+  cluster_.LoseCoordinatorCalls(2);
+  SetUp();
+  EXPECT_LE(cluster_.last_lost_deadline(), timer_->Now() + absl::Seconds(5));
+  EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
+}
+
 TEST_F(ClientTest, TrainingGoesOnWhileTheCoordinatorIsDown) {
   cluster_.SetCoordinatorStatus(absl::UnavailableError("connection refused"));
   EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());

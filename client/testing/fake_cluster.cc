@@ -15,15 +15,15 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
  public:
   explicit Coordinator(FakeCluster& cluster) : cluster_(cluster) {}
 
-  absl::StatusOr<PlanPtr> GetPlan(absl::Time) override {
+  absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) override {
     MutexLock lock(cluster_.mu_);
     ++cluster_.coordinator_calls_;
-    if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
+    if (const absl::Status status = cluster_.AskCoordinator(deadline); !status.ok()) return status;
     return cluster_.coordinator_plan_;
   }
-  absl::StatusOr<SessionGrant> OpenSession(std::string_view, absl::Time) override {
+  absl::StatusOr<SessionGrant> OpenSession(std::string_view, absl::Time deadline) override {
     MutexLock lock(cluster_.mu_);
-    if (!cluster_.coordinator_status_.ok()) return cluster_.coordinator_status_;
+    if (const absl::Status status = cluster_.AskCoordinator(deadline); !status.ok()) return status;
     return SessionGrant{SessionId{77}, 5};
   }
   absl::Status CloseSession(SessionId, absl::Time) override { return absl::OkStatus(); }
@@ -275,6 +275,23 @@ void FakeCluster::SetNodePlan(PlanPtr plan) {
 void FakeCluster::SetCoordinatorStatus(absl::Status status) {
   MutexLock lock(mu_);
   coordinator_status_ = std::move(status);
+}
+
+void FakeCluster::LoseCoordinatorCalls(int count) {
+  MutexLock lock(mu_);
+  coordinator_calls_to_lose_ = count;
+}
+
+absl::Time FakeCluster::last_lost_deadline() const {
+  MutexLock lock(mu_);
+  return last_lost_deadline_;
+}
+
+absl::Status FakeCluster::AskCoordinator(absl::Time deadline) {
+  if (coordinator_calls_to_lose_ == 0) return coordinator_status_;
+  --coordinator_calls_to_lose_;
+  last_lost_deadline_ = deadline;
+  return absl::DeadlineExceededError("no answer");
 }
 
 void FakeCluster::FailNext(const std::string& address, std::vector<absl::Status> statuses) {

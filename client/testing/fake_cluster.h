@@ -40,6 +40,9 @@ class FakeCluster {
   void SetCoordinatorPlan(PlanPtr plan);
   void SetNodePlan(PlanPtr plan);
   void SetCoordinatorStatus(absl::Status status);
+  // Nobody answers the next questions to the coordinator: their deadlines pass.
+  void LoseCoordinatorCalls(int count);
+  absl::Time last_lost_deadline() const;
 
   // The next requests to `address` get these answers; after that it answers well again.
   void FailNext(const std::string& address, std::vector<absl::Status> statuses);
@@ -75,6 +78,7 @@ class FakeCluster {
 
   // The scripted answer to the next request at `address`; OK: none.
   absl::Status Scripted(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status AskCoordinator(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename NodeRequest>
   NodeReply Answer(const std::string& address, NodeId node, const NodeRequest& request,
                    absl::Time now);
@@ -96,6 +100,8 @@ class FakeCluster {
   std::mt19937 random_ ABSL_GUARDED_BY(mu_);
   std::deque<PlanPtr> plans_ ABSL_GUARDED_BY(mu_);
   int refusals_ ABSL_GUARDED_BY(mu_) = 0;
+  int coordinator_calls_to_lose_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time last_lost_deadline_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace embla::client
