@@ -29,7 +29,7 @@ class BucketChunkTest : public ::testing::Test {
     std::vector<std::int64_t> ids;
     for (std::int64_t id = 0; id < 60; ++id) ids.push_back(id * id - 7);
     kernels::GroupIds(ids, grouping);
-    EMBLA_CHECK(own().ids->Settle(1, {}, *own().store, pool_, grouping).ok());
+    EMBLA_CHECK(own().ids->Settle({.step = 1, .ttls = {}}, {}, *own().store, pool_, grouping).ok());
   }
 
   std::unique_ptr<TableShard> MakeShard() {
