@@ -48,7 +48,6 @@ const Case kCases[] = {
 };
 const Case kSlowCases[] = {
     {"TwoMovesTwoUpdates", {.updates = 2, .moves = 2}},
-    {"TwoMovesTailLoss", {.moves = 2, .has_crashes = false, .tail_losses = 1}},
     {"TwoMovesAllCrashes", {.moves = 2, .has_deadlines = true, .has_partial_loss = true}},
 };
 
