@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "server/storage/row_store.h"
 #include "server/table/device_executor.h"
 #include "server/table/own_slice.h"
+#include "server/table/own_slices.h"
 #include "server/table/replay_window.h"
 #include "server/table/row_intervals.h"
 #include "server/table/table_units.h"
@@ -108,10 +108,7 @@ class TableShard {
   // Whether some slice has been released.
   bool has_released() const;
   // By (column_begin, row_begin).
-  auto slices(std::uint32_t device) {
-    return std::views::transform(by_device_[device].slices,
-                                 [](const auto& own) -> OwnSlice& { return *own; });
-  }
+  OwnSlices slices(std::uint32_t device) { return OwnSlices(by_device_[device].slices); }
   // The hyper-parameters in force on `device`.
   const TableSpec& spec(std::uint32_t device) const { return by_device_[device].own->spec; }
   // The plan that they are from.
