@@ -46,7 +46,8 @@ class Inspection {
   }
 
   absl::Status ReadRows(BufferPool& pool) {
-    ShardNode::RowsQuery query{.table = shard_->id()};
+    ShardNode::RowsQuery query;
+    query.table = shard_->id();
     query.row_end = shard_->rows();
     query.with_state = true;
     query.replica_group = group_;
