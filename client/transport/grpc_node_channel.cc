@@ -1,6 +1,8 @@
 #include "client/transport/grpc_node_channel.h"
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "client/transport/stream_connection.h"
 #include "client/transport/unary_connection.h"
 #include "core/base/buffer.h"
+#include "core/base/status_macros.h"
 #include "core/wire/status_codec.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "embla/v1/inspect.grpc.pb.h"
@@ -18,13 +21,48 @@
 namespace embla::client {
 namespace {
 
+// One call, awaited.
+template <typename Stub, typename Request, typename Reply>
+absl::StatusOr<Reply> Ask(Stub& stub,
+                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                       Reply*),
+                          const Request& request, absl::Time deadline) {
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineOf(deadline));
+  Reply reply;
+  const absl::Status status = wire::FromGrpc((stub.*method)(&context, request, &reply));
+  if (!status.ok()) return status;
+  return reply;
+}
+
+// Hands the messages of a stream to `take` until it returns an error, which ends the call.
+template <typename Reply, typename Take>
+absl::Status TakeAll(grpc::ClientContext& context, grpc::ClientReader<Reply>& reader,
+                     const Take& take) {
+  Reply reply;
+  absl::Status status;
+  while (status.ok() && reader.Read(&reply)) status = take(reply);
+  if (!status.ok()) context.TryCancel();
+  const absl::Status finish = wire::FromGrpc(reader.Finish());
+  return status.ok() ? finish : status;
+}
+
+// Aligned, as decoding needs it.
+Buffer AlignedCopy(const std::string& bytes) {
+  Buffer block = Buffer::Allocate(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(block.data()));
+  return block;
+}
+
 class GrpcNodeChannel final : public NodeChannel {
  public:
   GrpcNodeChannel(const std::string& address, const GrpcNodeOptions& options, Timer& timer)
       : timer_(timer),
         gate_(options.in_flight_bytes_max, timer,
               [this](DataRequest request) { Start(std::move(request)); }),
-        reads_channel_(MakeChannel(address)) {
+        reads_channel_(MakeChannel(address)),
+        data_(reads_channel_),
+        inspect_(reads_channel_) {
     for (int i = 0; i < options.connections; ++i) {
       // ReadRows shares the first connection.
       std::shared_ptr<grpc::Channel> channel = i == 0 ? reads_channel_ : MakeChannel(address);
@@ -57,19 +95,10 @@ class GrpcNodeChannel final : public NodeChannel {
     request.set_replica_group(query.replica_group);
     grpc::ClientContext context;
     context.set_deadline(DeadlineOf(deadline));
-    const auto stub = v1::DataService::NewStub(reads_channel_);
-    const auto reader = stub->ReadRows(&context, request);
-    v1::ReadRowsReply reply;
-    absl::Status status;
-    while (status.ok() && reader->Read(&reply)) {
-      Buffer block = Buffer::Allocate(reply.row_block().size());  // Aligned, as decoding needs it.
-      std::copy(reply.row_block().begin(), reply.row_block().end(),
-                reinterpret_cast<char*>(block.data()));
-      status = sink(block.bytes());
-    }
-    if (!status.ok()) context.TryCancel();
-    const absl::Status finish = wire::FromGrpc(reader->Finish());
-    return status.ok() ? finish : status;
+    return TakeAll(context, *data_.ReadRows(&context, request),
+                   [&sink](const v1::ReadRowsReply& reply) {
+                     return sink(AlignedCopy(reply.row_block()).bytes());
+                   });
   }
 
   absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query,
@@ -77,12 +106,8 @@ class GrpcNodeChannel final : public NodeChannel {
     v1::SyncRequest request;
     request.set_plan_version(ToInt(query.plan_version));
     for (const TableId table : query.tables) request.add_table_ids(ToInt(table));
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(deadline));
-    v1::SyncReply reply;
-    const auto stub = v1::DataService::NewStub(reads_channel_);
-    const absl::Status status = wire::FromGrpc(stub->Sync(&context, request, &reply));
-    if (!status.ok()) return status;
+    EMBLA_ASSIGN_OR_RETURN(const v1::SyncReply reply,
+                           Ask(data_, &v1::DataService::Stub::Sync, request, deadline));
     std::vector<TableSync> tables;
     for (const v1::TableSync& table : reply.tables()) {
       tables.push_back({.table = TableId{table.table_id()},
@@ -98,12 +123,8 @@ class GrpcNodeChannel final : public NodeChannel {
     v1::ExplainIdRequest request;
     request.set_table_id(ToInt(table));
     request.set_id(id);
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(deadline));
-    v1::ExplainIdReply reply;
-    const auto stub = v1::InspectService::NewStub(reads_channel_);
-    const absl::Status status = wire::FromGrpc(stub->ExplainId(&context, request, &reply));
-    if (!status.ok()) return status;
+    EMBLA_ASSIGN_OR_RETURN(const v1::ExplainIdReply reply,
+                           Ask(inspect_, &v1::InspectService::Stub::ExplainId, request, deadline));
     IdExplanation explanation;
     explanation.device = reply.device();
     explanation.bucket = reply.bucket();
@@ -126,12 +147,9 @@ class GrpcNodeChannel final : public NodeChannel {
     v1::SurveyTableRequest request;
     request.set_table_id(ToInt(table));
     request.set_step(step);
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(deadline));
-    v1::TableSurvey reply;
-    const auto stub = v1::InspectService::NewStub(reads_channel_);
-    const absl::Status status = wire::FromGrpc(stub->SurveyTable(&context, request, &reply));
-    if (!status.ok()) return status;
+    EMBLA_ASSIGN_OR_RETURN(
+        const v1::TableSurvey reply,
+        Ask(inspect_, &v1::InspectService::Stub::SurveyTable, request, deadline));
     return TableSurvey{.slots = reply.slots(),
                        .residents = reply.residents(),
                        .full_groups = reply.full_groups(),
@@ -153,12 +171,8 @@ class GrpcNodeChannel final : public NodeChannel {
       range.set_begin(begin);
       range.set_end(end);
     }
-    grpc::ClientContext context;
-    context.set_deadline(DeadlineOf(deadline));
-    v1::SweepTableReply reply;
-    const auto stub = v1::InspectService::NewStub(reads_channel_);
-    const absl::Status status = wire::FromGrpc(stub->SweepTable(&context, request, &reply));
-    if (!status.ok()) return status;
+    EMBLA_ASSIGN_OR_RETURN(const v1::SweepTableReply reply,
+                           Ask(inspect_, &v1::InspectService::Stub::SweepTable, request, deadline));
     SweepReply swept{.evicted = reply.evicted(), .swept = {}};
     for (const v1::RowRange& range : reply.swept()) {
       swept.swept.emplace_back(range.begin(), range.end());
@@ -175,17 +189,12 @@ class GrpcNodeChannel final : public NodeChannel {
     request.set_from(position.next);
     grpc::ClientContext context;
     context.set_deadline(DeadlineOf(deadline));
-    const auto stub = v1::InspectService::NewStub(reads_channel_);
-    const auto reader = stub->ReadEvictions(&context, request);
-    v1::EvictedRows reply;
-    absl::Status status;
-    while (status.ok() && reader->Read(&reply)) {
-      status = TakeEvictions(reply, sink);
-      if (status.ok()) position = {reply.log(), reply.next()};
-    }
-    if (!status.ok()) context.TryCancel();
-    const absl::Status finish = wire::FromGrpc(reader->Finish());
-    return status.ok() ? finish : status;
+    return TakeAll(context, *inspect_.ReadEvictions(&context, request),
+                   [&](const v1::EvictedRows& reply) {
+                     const absl::Status status = TakeEvictions(reply, sink);
+                     if (status.ok()) position = {reply.log(), reply.next()};
+                     return status;
+                   });
   }
 
   void Close() override {
@@ -195,9 +204,7 @@ class GrpcNodeChannel final : public NodeChannel {
 
  private:
   static absl::Status TakeEvictions(const v1::EvictedRows& reply, const EvictionsSink& sink) {
-    Buffer block = Buffer::Allocate(reply.row_block().size());  // Aligned, as decoding needs it.
-    std::copy(reply.row_block().begin(), reply.row_block().end(),
-              reinterpret_cast<char*>(block.data()));
+    const Buffer block = AlignedCopy(reply.row_block());
     Evictions evictions{.missed = reply.missed(), .rows = {}, .row_block = block.bytes()};
     for (const v1::Eviction& eviction : reply.evictions()) {
       EvictedRow& row = evictions.rows.emplace_back();
@@ -222,6 +229,8 @@ class GrpcNodeChannel final : public NodeChannel {
   Timer& timer_;  // Not owned; outlives this object.
   InFlightGate gate_;
   const std::shared_ptr<grpc::Channel> reads_channel_;
+  v1::DataService::Stub data_;
+  v1::InspectService::Stub inspect_;
   std::atomic<std::size_t> next_connection_ = 0;              // Any order will do.
   std::vector<std::unique_ptr<DataConnection>> connections_;  // Last: their calls use the gate.
 };

@@ -91,7 +91,8 @@ class MoveWorld {
   void CoordinatorTick(absl::Duration step) {
     c_.Advance(step);
     for (const auto& [id, name] : names_) {
-      if (!dead_.contains(id)) ASSERT_TRUE(c_.Install(id).ok());
+      if (dead_.contains(id)) continue;
+      ASSERT_TRUE(c_.Install(id).ok());
     }
     c_->Tick(c_.now());
     TakeEffects();

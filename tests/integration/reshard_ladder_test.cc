@@ -82,7 +82,7 @@ class Trainer {
         random_(kSeed + number) {
     thread_ = std::thread([this, steps] { Run(steps); });
   }
-  ~Trainer() { Join(); }
+  ~Trainer() { Join().IgnoreError(); }
 
   void Stop() { stop_ = true; }
   // The first error.

@@ -153,7 +153,9 @@ class ShardKillsTest : public ::testing::Test {
       absl::SleepFor(absl::Milliseconds(2));  // Polling interval of a wait for a state.
       job = admin_->GetJob(id);
     }
-    if (job.ok()) EXPECT_TRUE(IsOver(job->state)) << job->description << ": " << job->error;
+    if (job.ok()) {
+      EXPECT_TRUE(IsOver(job->state)) << job->description << ": " << job->error;
+    }
     return job.ok() && job->state == client::JobState::kDone && job->units_moved > 0;
   }
 

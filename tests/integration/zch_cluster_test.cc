@@ -257,7 +257,9 @@ TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
   EXPECT_TRUE(started.ok()) << started.status();
   const auto swept = client_->SweepTable("users", {.at_step = 6});
   EXPECT_TRUE(swept.ok()) << swept.status() << cluster_->LogTails();
-  if (swept.ok()) EXPECT_EQ(swept->evicted, 250u);
+  if (swept.ok()) {
+    EXPECT_EQ(swept->evicted, 250u);
+  }
   reader.join();
   EXPECT_TRUE(absl::IsCancelled(ended)) << ended;
   for (std::int64_t id = 50; id < 300; ++id) EXPECT_EQ(followed[id], "expired") << id;

@@ -15,9 +15,9 @@ struct ZchFlags {
   bool zch = false;           // Without it, no other flag may be given.
   std::int64_t capacity = 0;  // Ids that can have a row.
   std::uint32_t buckets = 0;
-  std::string policy;     // lru, lfu, distance_lfu, distance_lfu:2, ttl:STEPS, ttl:STEPS:evict
-  std::string admission;  // all, count:N, probability:P
-  std::string unseen;     // initial, default, zero, error
+  std::string policy = {};     // lru, lfu, distance_lfu, distance_lfu:2, ttl:STEPS, ttl:STEPS:evict
+  std::string admission = {};  // all, count:N, probability:P
+  std::string unseen = {};     // initial, default, zero, error
   std::uint32_t reserved_lanes = 0;
   std::uint64_t eviction_buffer_bytes = 0;
 };
