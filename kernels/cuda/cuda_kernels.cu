@@ -1,12 +1,12 @@
 // A group of 16 lanes takes one row or bag; lane l takes columns l, l+16, ..., which is also the
 // order of the 16-lane tree of row_kernels.h. Grids stride over rows.
-#include "kernels/cuda/cuda_kernels.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/lookup.h"
+#include "kernels/cuda/optimizer_step.h"
 #include "kernels/random.h"
 
 namespace embla::kernels::cuda {

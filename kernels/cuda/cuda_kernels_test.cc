@@ -1,10 +1,10 @@
-#include "kernels/cuda/cuda_kernels.h"
-
 #include <cuda_runtime.h>
 
 #include <numeric>
 
 #include "kernels/cpu/testing/target_test.h"
+#include "kernels/cuda/lookup.h"
+#include "kernels/cuda/optimizer_step.h"
 
 namespace embla::kernels::cuda {
 namespace {
