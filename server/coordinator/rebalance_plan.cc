@@ -4,7 +4,6 @@
 // move_plan_test.cc.
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -94,8 +93,10 @@ bool IsUneven(const UnitMoves& moves, const UnitCut& cut, std::size_t* holders) 
   std::map<DeviceId, std::uint32_t> counts;
   for (const DeviceId device : cut.owners) ++counts[device];
   *holders = counts.size();
-  const auto [least, most] = std::ranges::minmax(std::views::values(counts));
-  return most - least > 1 || std::ranges::any_of(counts, [&moves](const auto& entry) {
+  const auto [least, most] =
+      std::ranges::minmax_element(counts, {}, [](const auto& entry) { return entry.second; });
+  return most->second - least->second > 1 ||
+         std::ranges::any_of(counts, [&moves](const auto& entry) {
            return std::ranges::count(moves.takers(), entry.first) == 0;
          });
 }

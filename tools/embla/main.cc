@@ -3,7 +3,6 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,116 +10,23 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
-#include "client/include/embla/inspector.h"
-#include "core/base/status_macros.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
 #include "tools/embla/id_cmd.h"
+#include "tools/embla/invocation.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
-#include "tools/embla/verify_cmd.h"
 #include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
 namespace {
-
-// The flags of every verb. The verb on the command line leaves its action in `run`.
-struct Invocation {
-  std::string admin_address = "127.0.0.1:7071";
-  std::string coordinator_address = "127.0.0.1:7070";
-  double timeout_seconds = 10;
-  bool json = false;
-
-  TableFlags table;
-  StatedNodes stated;
-  PlanSolveFlags solve;
-  bool solve_on_cluster = false;
-  PlanApplyFlags apply;
-  std::uint64_t from_version = 0;
-  std::uint64_t to_version = 0;
-  std::uint32_t limit = 20;
-  std::string plan_file;
-  LookupFlags lookup;
-  JobFlags job;
-  std::uint64_t job_id = 0;
-  bool wait = false;
-  std::int64_t explained_id = 0;
-  client::SweepOptions sweep;
-  bool follow = false;
-  std::string evictions_file;
-  std::string table_name;
-  std::vector<std::string> table_names;
-  std::vector<std::string> assignments;
-  bool yes = false;
-
-  std::function<absl::Status()> run;
-
-  Output output() const { return {json, std::cout}; }
-
-  absl::Status WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const {
-    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
-                           client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
-    return verb(*admin);
-  }
-
-  absl::Status CreateTable() const {
-    EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
-    return WithAdmin(
-        [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
-  }
-
-  absl::Status SolvePlan() const {
-    const absl::Time start = absl::Now();
-    const auto seconds = [start] { return absl::ToDoubleSeconds(absl::Now() - start); };
-    if (!solve_on_cluster) return PlanSolveVerb(solve, seconds, output());
-    return WithAdmin([&](client::Admin& admin) {
-      return PlanSolveOnClusterVerb(admin, solve, seconds, output());
-    });
-  }
-
-  absl::Status PlanTable() const {
-    EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
-    if (stated.nodes > 0) return PlanTableOfflineVerb(requests, stated, output());
-    return WithAdmin(
-        [&](client::Admin& admin) { return PlanTableVerb(admin, requests, output()); });
-  }
-
-  using MakeRequest = std::function<absl::StatusOr<client::JobRequest>(const JobFlags&)>;
-  absl::Status StartJob(const MakeRequest& make) const {
-    EMBLA_ASSIGN_OR_RETURN(const client::JobRequest request, make(job));
-    return WithAdmin([&](client::Admin& admin) {
-      return JobStartVerb(admin, request, wait, LookAgain, output());
-    });
-  }
-  absl::Status VerifyTable() const {
-    return WithAdmin([&](client::Admin& admin) -> absl::Status {
-      EMBLA_ASSIGN_OR_RETURN(
-          const std::unique_ptr<client::Inspector> inspector,
-          client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds)));
-      return VerifyTableVerb(admin, *inspector, table_name, LookAgain, output());
-    });
-  }
-  static void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
-
-  absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const {
-    client::ConnectOptions options;
-    options.coordinator = coordinator_address;
-    options.name = "embla";
-    options.timeout = absl::Seconds(timeout_seconds);
-    options.replica_group = lookup.replica_group;
-    EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
-                           client::Client::Connect(options));
-    return verb(*client);
-  }
-};
 
 CLI::App& AddNoun(CLI::App& app, const std::string& name, const std::string& what) {
   CLI::App* noun = app.add_subcommand(name, what);
@@ -200,6 +106,14 @@ void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nod
                   "average the copies after so many updates of each; 0: when asked");
 }
 
+// How a table is to be. `nodes_flag` names allowed nodes.
+void AddTableFlags(CLI::App& verb, TableFlags& table, const std::string& nodes_flag) {
+  AddShapeFlags(verb, table);
+  AddZchFlags(verb, table.zch);
+  AddOptimizerFlags(verb, table);
+  AddPlacementFlags(verb, table, nodes_flag);
+}
+
 // A verb whose action talks to the coordinator's admin listener.
 CLI::App* AddAdminVerb(CLI::App& noun, const std::string& name, const std::string& what,
                        Invocation& in, std::function<absl::Status(client::Admin&)> action) {
@@ -246,10 +160,7 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
   CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
                              [&in] { return in.CreateTable(); });
-  AddShapeFlags(*create, in.table);
-  AddZchFlags(*create, in.table.zch);
-  AddOptimizerFlags(*create, in.table);
-  AddPlacementFlags(*create, in.table, "--nodes");
+  AddTableFlags(*create, in.table, "--nodes");
 
   AddAdminVerb(noun, "ls", "list the tables", in,
                [&in](client::Admin& admin) { return TableListVerb(admin, in.output()); });
@@ -355,10 +266,7 @@ void AddPlanVerbs(CLI::App& app, Invocation& in) {
 
   CLI::App* table = AddVerb(noun, "table", "what `table create` would do; nothing is created", in,
                             [&in] { return in.PlanTable(); });
-  AddShapeFlags(*table, in.table);
-  AddZchFlags(*table, in.table.zch);
-  AddOptimizerFlags(*table, in.table);
-  AddPlacementFlags(*table, in.table, "--on-nodes");
+  AddTableFlags(*table, in.table, "--on-nodes");
   table->add_option("--nodes", in.stated.nodes, "plan on this many nodes; no cluster is asked");
   table->add_option("--devices-per-node", in.stated.devices_per_node, "with --nodes")
       ->capture_default_str();
@@ -427,10 +335,8 @@ void AddJobVerbs(CLI::App& app, Invocation& in) {
   add_id(AddAdminVerb(noun, "show", "everything about one job", in, [&in](client::Admin& admin) {
     return JobShowVerb(admin, in.job_id, in.output());
   }));
-  add_id(AddAdminVerb(noun, "watch", "show progress until it is over", in,
-                      [&in](client::Admin& admin) {
-                        return JobWatchVerb(admin, in.job_id, Invocation::LookAgain, in.output());
-                      }));
+  add_id(AddVerb(noun, "watch", "show progress until it is over", in,
+                 [&in] { return in.WatchJob(); }));
   const auto add_control = [&](const std::string& name, const std::string& what,
                                client::JobControl control) {
     add_id(AddAdminVerb(noun, name, what, in, [&in, control](client::Admin& admin) {

@@ -1,0 +1,81 @@
+#include "tools/embla/invocation.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/include/embla/inspector.h"
+#include "core/base/status_macros.h"
+#include "tools/embla/table_cmd.h"
+#include "tools/embla/verify_cmd.h"
+
+namespace embla::cli {
+namespace {
+
+// Between two looks at something that goes on.
+void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
+
+}  // namespace
+
+absl::Status Invocation::WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const {
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
+                         client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
+  return verb(*admin);
+}
+
+absl::Status Invocation::CreateTable() const {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
+  return WithAdmin(
+      [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
+}
+
+absl::Status Invocation::SolvePlan() const {
+  const absl::Time start = absl::Now();
+  const auto seconds = [start] { return absl::ToDoubleSeconds(absl::Now() - start); };
+  if (!solve_on_cluster) return PlanSolveVerb(solve, seconds, output());
+  return WithAdmin([&](client::Admin& admin) {
+    return PlanSolveOnClusterVerb(admin, solve, seconds, output());
+  });
+}
+
+absl::Status Invocation::PlanTable() const {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
+  if (stated.nodes > 0) return PlanTableOfflineVerb(requests, stated, output());
+  return WithAdmin([&](client::Admin& admin) { return PlanTableVerb(admin, requests, output()); });
+}
+
+absl::Status Invocation::StartJob(const MakeRequest& make) const {
+  EMBLA_ASSIGN_OR_RETURN(const client::JobRequest request, make(job));
+  return WithAdmin([&](client::Admin& admin) {
+    return JobStartVerb(admin, request, wait, LookAgain, output());
+  });
+}
+
+absl::Status Invocation::VerifyTable() const {
+  return WithAdmin([&](client::Admin& admin) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(
+        const std::unique_ptr<client::Inspector> inspector,
+        client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds)));
+    return VerifyTableVerb(admin, *inspector, table_name, LookAgain, output());
+  });
+}
+
+absl::Status Invocation::WithClient(
+    const std::function<absl::Status(client::Client&)>& verb) const {
+  client::ConnectOptions options;
+  options.coordinator = coordinator_address;
+  options.name = "embla";
+  options.timeout = absl::Seconds(timeout_seconds);
+  options.replica_group = lookup.replica_group;
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
+                         client::Client::Connect(options));
+  return verb(*client);
+}
+
+absl::Status Invocation::WatchJob() const {
+  return WithAdmin(
+      [&](client::Admin& admin) { return JobWatchVerb(admin, job_id, LookAgain, output()); });
+}
+
+}  // namespace embla::cli

@@ -1,0 +1,69 @@
+// What one command line asks for: the values of the flags, and what verbs do with them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "tools/embla/cluster_plan_cmd.h"
+#include "tools/embla/job_cmd.h"
+#include "tools/embla/lookup_cmd.h"
+#include "tools/embla/output.h"
+#include "tools/embla/plan_cmd.h"
+#include "tools/embla/plan_solve_cmd.h"
+#include "tools/embla/table_request.h"
+
+namespace embla::cli {
+
+// The flags of every verb. The verb on the command line leaves its action in `run`.
+struct Invocation {
+  std::string admin_address = "127.0.0.1:7071";
+  std::string coordinator_address = "127.0.0.1:7070";
+  double timeout_seconds = 10;
+  bool json = false;
+
+  TableFlags table;
+  StatedNodes stated;
+  PlanSolveFlags solve;
+  bool solve_on_cluster = false;
+  PlanApplyFlags apply;
+  std::uint64_t from_version = 0;
+  std::uint64_t to_version = 0;
+  std::uint32_t limit = 20;
+  std::string plan_file;
+  LookupFlags lookup;
+  JobFlags job;
+  std::uint64_t job_id = 0;
+  bool wait = false;
+  std::int64_t explained_id = 0;
+  client::SweepOptions sweep;
+  bool follow = false;
+  std::string evictions_file;
+  std::string table_name;
+  std::vector<std::string> table_names;
+  std::vector<std::string> assignments;
+  bool yes = false;
+
+  std::function<absl::Status()> run;
+
+  Output output() const { return {json, std::cout}; }
+  // Connect, and do it. Unavailable names the address.
+  absl::Status WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const;
+  absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const;
+
+  absl::Status CreateTable() const;
+  absl::Status SolvePlan() const;
+  absl::Status PlanTable() const;
+  using MakeRequest = std::function<absl::StatusOr<client::JobRequest>(const JobFlags&)>;
+  absl::Status StartJob(const MakeRequest& make) const;
+  absl::Status WatchJob() const;
+  absl::Status VerifyTable() const;
+};
+
+}  // namespace embla::cli
