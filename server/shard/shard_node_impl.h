@@ -1,0 +1,106 @@
+// The node itself. shard_node.cc makes it and takes plans; shard_node_requests.cc and
+// shard_node_replicas.cc turn requests into tasks on its devices.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/mutex.h"
+#include "server/shard/journal.h"
+#include "server/shard/node_context.h"
+#include "server/shard/node_tables.h"
+#include "server/shard/replicator.h"
+#include "server/shard/shard_node.h"
+#include "server/shard/unit_tables.h"
+#include "server/shard/update_task.h"
+
+namespace embla {
+
+class ShardNodeImpl final : public ShardNode {
+ public:
+  ShardNodeImpl(ShardNodeOptions options, BufferPool& pool);
+  ~ShardNodeImpl() override;
+
+  absl::Status InstallPlan(PlanPtr plan, NodeId self) override;
+  PlanPtr plan() const override { return tables()->plan; }
+  void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline, LookupFrames frames,
+              LookupDone done) override;
+  void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline, UpdateDone done) override;
+  absl::Status ReadRows(const RowsQuery& query,
+                        const std::function<absl::Status(Buffer)>& sink) override;
+  void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
+  void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
+                       ReplicaDone done) override;
+  void set_replica_transport(ReplicaTransport* transport) override {
+    replicator_.SetTransport(transport);
+  }
+  void set_journal(Journal* journal) override { journal_ = journal; }
+  void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
+  UnitHost& units() override { return *units_; }
+  void ExplainId(TableId table, RowId id, ExplainDone done) override;
+  void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
+  void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
+  absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) override;
+  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) override;
+  std::vector<std::int64_t> device_used_bytes() const override;
+
+ private:
+  NodeContext Context() { return {options_, pool_, devices_, executors_.get(), journal_}; }
+  NodeTablesPtr tables() const;
+  void SetTables(NodeTablesPtr tables);
+  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice);
+  TableMaker Maker();
+  absl::Status ChangeTables(const UnitTables::Change& change);
+  void SetReplicas(const NodeTables& tables);
+  static absl::Status CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self);
+  absl::Status TakeOver(const NodeTables& old, const NodeTables& next);
+  void SetSpecs(const NodeTables& tables, std::uint32_t device);
+
+  // `status` with the node and its plan in front, where the sender's view of the plan matters.
+  absl::Status Explain(const absl::Status& status) const;
+  // Submits a task that has a `done`, and answers when it is refused.
+  template <typename Task, typename TakeDone>
+  void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done);
+  // NotFound, InvalidArgument: not a ZCH table.
+  absl::StatusOr<NodeTable> FindZch(TableId table) const;
+  void TakeSnapshot(TableId table, SnapshotDone done);
+  absl::StatusOr<std::unique_ptr<UpdateTask>> MakeReplicaUpdate(NodeTablesPtr tables,
+                                                                const NodeTable& table,
+                                                                ReplicaMessage message,
+                                                                Buffer keep_alive,
+                                                                absl::Time deadline);
+  void InstallPiece(const NodeTable& table, ReplicaMessage message, ReplicaDone done);
+
+  const ShardNodeOptions options_;
+  BufferPool& pool_;  // Not owned; outlives this object.
+  const ShardMetrics metrics_;
+  Journal* journal_ = nullptr;  // Not owned; may be null. Constant once requests come.
+
+  std::vector<std::unique_ptr<Device>> devices_;  // Constant after construction.
+  Mutex install_mu_;  // One change of the tables at a time; before tables_mu_. Not taken on device
+                      // threads: who holds it waits for them.
+  mutable Mutex tables_mu_;
+  NodeTablesPtr tables_ ABSL_GUARDED_BY(tables_mu_);
+  Replicator replicator_;
+  // After what their tasks use.
+  std::unique_ptr<DeviceExecutors> executors_;
+  std::unique_ptr<UnitTables> units_;
+};
+
+template <typename Task, typename TakeDone>
+void ShardNodeImpl::Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes,
+                           TakeDone take_done) {
+  Task* const typed = task.get();
+  std::unique_ptr<DeviceTask> queued = std::move(task);
+  const absl::Status status = executors_->Submit(queued, devices, bytes);
+  if (!status.ok()) take_done (*typed)(status);
+}
+
+}  // namespace embla
