@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/testing/target_test.h"
+#include "kernels/cpu/testing/test_rows.h"
 
 namespace embla::kernels {
 namespace {
@@ -60,9 +60,9 @@ TEST(ExpandBags, NumbersTheBagsAndInvertsTheirLengths) {
   ExpandBags({}, {}, {});
 }
 
-class SumSegmentsOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, SumSegmentsOnTarget, testing::ValuesIn(SupportedTargets()),
-                         TargetName);
+class SumSegmentsConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, SumSegmentsConformance, testing::ValuesIn(KernelSets()),
+                         KernelSetName);
 
 // 900 positions, a third of them the same id: segments of one, two and more than one piece.
 Grouping SkewedGrouping(TestRandom& random) {
@@ -75,7 +75,8 @@ Grouping SkewedGrouping(TestRandom& random) {
   return grouping;
 }
 
-void ExpectLikeReference(TestRandom& random, Element wire, std::uint32_t columns, bool bags) {
+void ExpectLikeReference(KernelSet& kernels, TestRandom& random, Element wire,
+                         std::uint32_t columns, bool bags) {
   const Grouping grouping = SkewedGrouping(random);
   const std::size_t row_bytes = RowBytes(wire, columns) + random.Below(3);
   ShiftedBytes rows(900 * row_bytes, random.Below(8));
@@ -101,41 +102,41 @@ void ExpectLikeReference(TestRandom& random, Element wire, std::uint32_t columns
   const auto floats = [](ShiftedBytes& bytes) {
     return std::span<float>(reinterpret_cast<float*>(bytes.data()), bytes.size() / 4);
   };
-  SumSegments(grouping, gradients, first, last, floats(got), stride);
+  kernels.SumSegments(grouping, gradients, first, last, floats(got), stride);
   reference::SumSegments(grouping, gradients, first, last, floats(want), stride);
   EXPECT_TRUE(SameRows(got, want, {nullptr, stride * 4, Element::kFloat32}, columns))
       << "wire " << static_cast<int>(wire) << " columns " << columns << " bags " << bags;
 }
 
-TEST_P(SumSegmentsOnTarget, EqualsTheReferenceForEveryDimFormatAndForm) {
+TEST_P(SumSegmentsConformance, EqualsTheReferenceForEveryDimFormatAndForm) {
   TestRandom random(2);
   for (const std::uint32_t columns : {1u, 3u, 7u, 8u, 15u, 16u, 31u, 64u, 127u}) {
     for (const Element wire : kWireElements) {
-      ExpectLikeReference(random, wire, columns, /*bags=*/false);
-      ExpectLikeReference(random, wire, columns, /*bags=*/true);
+      ExpectLikeReference(kernels(), random, wire, columns, /*bags=*/false);
+      ExpectLikeReference(kernels(), random, wire, columns, /*bags=*/true);
     }
   }
-  ExpectLikeReference(random, Element::kFloat32, 1024, /*bags=*/true);
-  ExpectLikeReference(random, Element::kInt8Rowwise, 2048, /*bags=*/false);
+  ExpectLikeReference(kernels(), random, Element::kFloat32, 1024, /*bags=*/true);
+  ExpectLikeReference(kernels(), random, Element::kInt8Rowwise, 2048, /*bags=*/false);
 }
 
-TEST_P(SumSegmentsOnTarget, CombiningTwiceChangesNothing) {
+TEST_P(SumSegmentsConformance, CombiningTwiceChangesNothing) {
   TestRandom random(3);
   const Grouping grouping = SkewedGrouping(random);
   const auto rows = random.Values(900 * 8);
   const Gradients gradients{{rows.data(), 32, Element::kFloat32}, 8, nullptr, nullptr, 0.0f};
   const std::size_t unique = grouping.ids.size();
   std::vector<float> once(unique * 8);
-  SumSegments(grouping, gradients, 0, unique, once, 8);
+  kernels().SumSegments(grouping, gradients, 0, unique, once, 8);
   Grouping again;
   GroupIds(grouping.ids, again);
   const Gradients sums{{once.data(), 32, Element::kFloat32}, 8, nullptr, nullptr, 0.0f};
   std::vector<float> twice(unique * 8);
-  SumSegments(again, sums, 0, unique, twice, 8);
+  kernels().SumSegments(again, sums, 0, unique, twice, 8);
   EXPECT_EQ(std::memcmp(once.data(), twice.data(), once.size() * 4), 0);
 }
 
-TEST_P(SumSegmentsOnTarget, PiecesOf256AreTheOrderOfAddition) {
+TEST_P(SumSegmentsConformance, PiecesOf256AreTheOrderOfAddition) {
   // 1 + 512 * 2^-24 in sequence stays 1, since each addend is half an ulp and ties go to even;
   // the second piece on its own does not lose its addends.
   std::vector<std::int64_t> ids(513, 4);
@@ -144,22 +145,22 @@ TEST_P(SumSegmentsOnTarget, PiecesOf256AreTheOrderOfAddition) {
   Grouping grouping;
   GroupIds(ids, grouping);
   float sum = 0.0f;
-  SumSegments(grouping, {{rows.data(), 4, Element::kFloat32}, 1, nullptr, nullptr, 0.0f}, 0, 1,
-              {&sum, 1}, 1);
+  kernels().SumSegments(grouping, {{rows.data(), 4, Element::kFloat32}, 1, nullptr, nullptr, 0.0f},
+                        0, 1, {&sum, 1}, 1);
   EXPECT_EQ(sum, 1.0f + 256 * 0x1p-24f);
 }
 
-class RowSumSquaresOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, RowSumSquaresOnTarget, testing::ValuesIn(SupportedTargets()),
-                         TargetName);
+class RowSumSquaresConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, RowSumSquaresConformance, testing::ValuesIn(KernelSets()),
+                         KernelSetName);
 
-TEST_P(RowSumSquaresOnTarget, EqualsTheReferenceForEveryDim) {
+TEST_P(RowSumSquaresConformance, EqualsTheReferenceForEveryDim) {
   TestRandom random(4);
   for (const std::uint32_t columns : kTestDims) {
     const TestTable table(random, Element::kFloat32, 9, columns);
     std::vector<float> got(9);
     std::vector<float> want(9);
-    RowSumSquares(table.rows(), got);
+    kernels().RowSumSquares(table.rows(), got);
     reference::RowSumSquares(table.rows(), want);
     for (std::size_t r = 0; r < 9; ++r) {
       EXPECT_TRUE(got[r] == want[r] || (std::isnan(got[r]) && std::isnan(want[r])))

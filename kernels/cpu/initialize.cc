@@ -9,8 +9,8 @@
 #include "hwy/foreach_target.h"  // NOLINT: must come before highway.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/elements-inl.h"
-#include "kernels/cpu/normal.h"
 #include "kernels/cpu/random-inl.h"
+#include "kernels/normal.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace embla::kernels {

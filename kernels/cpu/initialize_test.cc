@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/normal.h"
-#include "kernels/cpu/testing/target_test.h"
+#include "kernels/cpu/testing/test_rows.h"
+#include "kernels/normal.h"
 
 namespace embla::kernels {
 namespace {
 
-class InitializeOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, InitializeOnTarget, testing::ValuesIn(SupportedTargets()),
-                         TargetName);
+class InitializeConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, InitializeConformance, testing::ValuesIn(KernelSets()),
+                         KernelSetName);
 
 constexpr InitRule kRules[] = {InitRule::kConstant, InitRule::kUniform, InitRule::kNormal};
 
-TEST_P(InitializeOnTarget, EqualsTheReferenceForEveryDimRuleAndFormat) {
+TEST_P(InitializeConformance, EqualsTheReferenceForEveryDimRuleAndFormat) {
   TestRandom random(1);
   for (const std::uint32_t columns : kTestDims) {
     for (const Element element : kWeightElements) {
@@ -25,7 +25,7 @@ TEST_P(InitializeOnTarget, EqualsTheReferenceForEveryDimRuleAndFormat) {
         std::memcpy(want.data(), got.bytes().data(), want.size());
         const InitParameters parameters{rule, -0.25f, 0.5f, 99};
         InitRows rows{got.mutable_rows(), 1'000'000'000'000, 8};
-        Initialize(parameters, rows, 2, 3);
+        kernels().Initialize(parameters, rows, 2, 3);
         rows.weights.base = want.data();
         reference::Initialize(parameters, rows, 2, 3);
         for (std::size_t r = 0; r < 6; ++r) {
@@ -38,13 +38,13 @@ TEST_P(InitializeOnTarget, EqualsTheReferenceForEveryDimRuleAndFormat) {
   }
 }
 
-TEST_P(InitializeOnTarget, ACutOfRowsAndColumnsHasTheSameWeights) {
+TEST_P(InitializeConformance, ACutOfRowsAndColumnsHasTheSameWeights) {
   for (const InitRule rule : kRules) {
     const InitParameters parameters{rule, -1.0f, 1.0f, 5};
     std::vector<float> whole(10 * 32);
     std::vector<float> part(3 * 12);
-    Initialize(parameters, {{whole.data(), 128, 32, Element::kFloat32}, 40, 0}, 0, 10);
-    Initialize(parameters, {{part.data(), 48, 12, Element::kFloat32}, 44, 8}, 0, 3);
+    kernels().Initialize(parameters, {{whole.data(), 128, 32, Element::kFloat32}, 40, 0}, 0, 10);
+    kernels().Initialize(parameters, {{part.data(), 48, 12, Element::kFloat32}, 44, 8}, 0, 3);
     for (std::size_t r = 0; r < 3; ++r) {
       for (std::size_t c = 0; c < 12; ++c) {
         EXPECT_EQ(part[r * 12 + c], whole[(4 + r) * 32 + 8 + c]);

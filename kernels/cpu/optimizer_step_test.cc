@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "kernels/combine.h"
-#include "kernels/cpu/step_scalars.h"
-#include "kernels/cpu/testing/target_test.h"
+#include "kernels/cpu/testing/test_rows.h"
+#include "kernels/step_scalars.h"
 
 namespace embla::kernels {
 namespace {
@@ -59,11 +59,11 @@ StepParameters Parameters(StepRule rule, Decay decay, bool stochastic) {
   return p;
 }
 
-class StepOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, StepOnTarget, testing::ValuesIn(SupportedTargets()), TargetName);
+class StepConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, StepConformance, testing::ValuesIn(KernelSets()), KernelSetName);
 
-void ExpectLikeReference(TestRandom& random, const StepParameters& parameters, Element element,
-                         std::uint32_t columns) {
+void ExpectLikeReference(KernelSet& kernels, TestRandom& random, const StepParameters& parameters,
+                         Element element, std::uint32_t columns) {
   TestSlice got(random, parameters.rule, element, 20, columns);
   TestSlice want = got;
   for (std::uint64_t step = 1; step <= 3; ++step) {
@@ -74,32 +74,34 @@ void ExpectLikeReference(TestRandom& random, const StepParameters& parameters, E
     const std::size_t stride = columns + random.Below(3);
     const auto gradients = random.Values(slots.size() * stride);
     const StepBatch batch{slots, gradients.data(), stride, nullptr, step};
-    Step(parameters, got.rows(columns), batch);
+    kernels.Step(parameters, got.rows(columns), batch);
     reference::Step(parameters, want.rows(columns), batch);
   }
   EXPECT_TRUE(got == want) << "rule " << static_cast<int>(parameters.rule) << " element "
                            << static_cast<int>(element) << " columns " << columns;
 }
 
-TEST_P(StepOnTarget, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
+TEST_P(StepConformance, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
   TestRandom random(1);
   for (const StepRule rule : kRules) {
     for (const Decay decay : {Decay::kNone, Decay::kL2, Decay::kDecoupled}) {
       for (const Element element : kWeightElements) {
         for (const std::uint32_t columns : {1u, 3u, 7u, 8u, 15u, 16u, 31u, 64u, 127u}) {
-          ExpectLikeReference(random, Parameters(rule, decay, false), element, columns);
-          ExpectLikeReference(random, Parameters(rule, decay, true), element, columns);
+          ExpectLikeReference(kernels(), random, Parameters(rule, decay, false), element, columns);
+          ExpectLikeReference(kernels(), random, Parameters(rule, decay, true), element, columns);
         }
       }
     }
-    ExpectLikeReference(random, Parameters(rule, Decay::kL2, true), Element::kFloat16, 1024);
-    ExpectLikeReference(random, Parameters(rule, Decay::kNone, false), Element::kFloat32, 2048);
+    ExpectLikeReference(kernels(), random, Parameters(rule, Decay::kL2, true), Element::kFloat16,
+                        1024);
+    ExpectLikeReference(kernels(), random, Parameters(rule, Decay::kNone, false), Element::kFloat32,
+                        2048);
   }
 }
 
 // Steps columns [begin, end) of 40-column rows on their own; returns their fp32 weights.
-std::vector<float> StepColumns(const StepParameters& parameters, Element element,
-                               std::uint32_t begin, std::uint32_t end) {
+std::vector<float> StepColumns(KernelSet& kernels, const StepParameters& parameters,
+                               Element element, std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t kDim = 40;
   constexpr std::uint32_t kSlots = 6;
   TestRandom random(2);
@@ -123,8 +125,8 @@ std::vector<float> StepColumns(const StepParameters& parameters, Element element
     const std::uint32_t slots[] = {0, 2, 3, 5};
     const auto gradients = random.Values(4 * kDim);
     float sum_squares[4];
-    RowSumSquares({gradients.data(), kDim * 4, kDim, Element::kFloat32}, sum_squares);
-    Step(parameters, rows, {slots, gradients.data() + begin, kDim, sum_squares, step});
+    kernels.RowSumSquares({gradients.data(), kDim * 4, kDim, Element::kFloat32}, sum_squares);
+    kernels.Step(parameters, rows, {slots, gradients.data() + begin, kDim, sum_squares, step});
   }
   std::vector<float> result;
   for (std::size_t s = 0; s < kSlots; ++s) {
@@ -135,13 +137,13 @@ std::vector<float> StepColumns(const StepParameters& parameters, Element element
   return result;
 }
 
-TEST_P(StepOnTarget, AnyColumnCutGivesTheSameWeights) {
+TEST_P(StepConformance, AnyColumnCutGivesTheSameWeights) {
   for (const StepRule rule : kRules) {
     for (const Element element : kWeightElements) {
       StepParameters parameters = Parameters(rule, Decay::kDecoupled, true);
-      const auto whole = StepColumns(parameters, element, 0, 40);
+      const auto whole = StepColumns(kernels(), parameters, element, 0, 40);
       for (const auto& [begin, end] : {std::pair{0u, 4u}, {4u, 24u}, {24u, 40u}}) {
-        const auto part = StepColumns(parameters, element, begin, end);
+        const auto part = StepColumns(kernels(), parameters, element, begin, end);
         for (std::size_t s = 0; s < 6; ++s) {
           for (std::size_t c = begin; c < end; ++c) {
             ASSERT_EQ(part[s * (end - begin) + c - begin], whole[s * 40 + c])
@@ -153,17 +155,17 @@ TEST_P(StepOnTarget, AnyColumnCutGivesTheSameWeights) {
   }
 }
 
-TEST_P(StepOnTarget, UntouchedRowsAndEmptyBatchesChangeNothing) {
+TEST_P(StepConformance, UntouchedRowsAndEmptyBatchesChangeNothing) {
   TestRandom random(3);
   for (const StepRule rule : kRules) {
     TestSlice slice(random, rule, Element::kFloat32, 5, 9);
     const TestSlice before = slice;
     const auto parameters = Parameters(rule, Decay::kDecoupled, false);
-    Step(parameters, slice.rows(9), {{}, nullptr, 9, nullptr, 1});
+    kernels().Step(parameters, slice.rows(9), {{}, nullptr, 9, nullptr, 1});
     EXPECT_TRUE(slice == before);
     const std::uint32_t slots[] = {4};
     const auto gradients = random.Values(9);
-    Step(parameters, slice.rows(9), {slots, gradients.data(), 9, nullptr, 1});
+    kernels().Step(parameters, slice.rows(9), {slots, gradients.data(), 9, nullptr, 1});
     EXPECT_EQ(std::memcmp(slice.weights.bytes().data(), before.weights.bytes().data(), 4 * 48), 0);
   }
 }

@@ -1,6 +1,6 @@
 #include <numeric>
 
-#include "kernels/cpu/testing/target_test.h"
+#include "kernels/cpu/testing/test_rows.h"
 #include "kernels/lookup.h"
 
 namespace embla::kernels {
@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::uint32_t kTestRows = 37;
 
-class PoolOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, PoolOnTarget, testing::ValuesIn(SupportedTargets()), TargetName);
+class PoolConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, PoolConformance, testing::ValuesIn(KernelSets()), KernelSetName);
 
 // Bags of 0 to 9 ids, and one of 700.
 std::vector<std::uint32_t> Lengths(TestRandom& random) {
@@ -19,8 +19,8 @@ std::vector<std::uint32_t> Lengths(TestRandom& random) {
   return lengths;
 }
 
-void ExpectLikeReference(TestRandom& random, Element element, std::uint32_t columns,
-                         bool weighted) {
+void ExpectLikeReference(KernelSet& kernels, TestRandom& random, Element element,
+                         std::uint32_t columns, bool weighted) {
   const TestTable table(random, element, kTestRows, columns);
   const auto lengths = Lengths(random);
   const auto slots =
@@ -30,44 +30,45 @@ void ExpectLikeReference(TestRandom& random, Element element, std::uint32_t colu
   const std::size_t stride = columns * 4 + random.Below(9);
   ShiftedBytes got(lengths.size() * stride, random.Below(8));
   ShiftedBytes want(lengths.size() * stride, 0);
-  Pool(table.rows(), bags, {got.data(), stride, Element::kFloat32});
+  kernels.Pool(table.rows(), bags, {got.data(), stride, Element::kFloat32});
   reference::Pool(table.rows(), bags, {want.data(), stride, Element::kFloat32});
   EXPECT_TRUE(SameRows(got, want, {nullptr, stride, Element::kFloat32}, columns))
       << "element " << static_cast<int>(element) << " columns " << columns;
 }
 
-TEST_P(PoolOnTarget, EqualsTheReferenceForEveryDimAndFormat) {
+TEST_P(PoolConformance, EqualsTheReferenceForEveryDimAndFormat) {
   TestRandom random(1);
   for (const std::uint32_t columns : kTestDims) {
     for (const Element element : kWeightElements) {
-      ExpectLikeReference(random, element, columns, /*weighted=*/false);
-      ExpectLikeReference(random, element, columns, /*weighted=*/true);
+      ExpectLikeReference(kernels(), random, element, columns, /*weighted=*/false);
+      ExpectLikeReference(kernels(), random, element, columns, /*weighted=*/true);
     }
   }
 }
 
-TEST_P(PoolOnTarget, EmptyBagsAreZerosAndNoBagsWriteNothing) {
+TEST_P(PoolConformance, EmptyBagsAreZerosAndNoBagsWriteNothing) {
   TestRandom random(2);
   const TestTable table(random, Element::kFloat32, kTestRows, 3);
   const std::uint32_t lengths[] = {0, 0};
   float out[] = {7, 7, 7, 7, 7, 7};
-  Pool(table.rows(), {{}, lengths, nullptr}, {out, 12, Element::kFloat32});
+  kernels().Pool(table.rows(), {{}, lengths, nullptr}, {out, 12, Element::kFloat32});
   for (const float v : out) EXPECT_EQ(v, 0.0f);
-  Pool(table.rows(), {}, {nullptr, 12, Element::kFloat32});
+  kernels().Pool(table.rows(), {}, {nullptr, 12, Element::kFloat32});
 }
 
-TEST_P(PoolOnTarget, NoSlotAddsNothingEvenWithANanWeight) {
+TEST_P(PoolConformance, NoSlotAddsNothingEvenWithANanWeight) {
   const float row[] = {1.0f, 2.0f};
   const std::uint32_t slots[] = {0, kNoSlot, 0};
   const std::uint32_t lengths[] = {3};
   const float weights[] = {1.0f, std::numeric_limits<float>::quiet_NaN(), 0.5f};
   float out[2];
-  Pool({row, 8, 2, Element::kFloat32}, {slots, lengths, weights}, {out, 8, Element::kFloat32});
+  kernels().Pool({row, 8, 2, Element::kFloat32}, {slots, lengths, weights},
+                 {out, 8, Element::kFloat32});
   EXPECT_EQ(out[0], 1.5f);
   EXPECT_EQ(out[1], 3.0f);
 }
 
-TEST_P(PoolOnTarget, DivideRowsMakesMeans) {
+TEST_P(PoolConformance, DivideRowsMakesMeans) {
   TestRandom random(3);
   for (const std::uint32_t columns : kTestDims) {
     const std::uint32_t lengths[] = {1, 0, 3, 7, 1000};
@@ -76,7 +77,7 @@ TEST_P(PoolOnTarget, DivideRowsMakesMeans) {
     std::memcpy(want.data(), got.bytes().data(), want.size());
     MutableRows expected = got.mutable_rows();
     expected.base = want.data();
-    DivideRows(got.mutable_rows(), lengths);
+    kernels().DivideRows(got.mutable_rows(), lengths);
     reference::DivideRows(expected, lengths);
     for (std::size_t r = 0; r < 5; ++r) {
       const std::size_t at = r * expected.stride_bytes;

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/normal.h"
+#include "kernels/normal.h"
 #include "kernels/random.h"
 
 namespace embla::kernels::reference {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/cpu/reference.h"
-#include "kernels/cpu/step_scalars.h"
 #include "kernels/random.h"
+#include "kernels/step_scalars.h"
 
 namespace embla::kernels::reference {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/testing/target_test.h"
+#include "kernels/cpu/testing/test_rows.h"
 #include "kernels/optimizer_step.h"
 
 namespace embla::kernels {
@@ -17,8 +17,8 @@ struct Key {
 };
 
 // `rows` x `columns` copies of `value`, each rounded stochastically: w = 1*0 - lr*g with lr = -1.
-std::vector<std::uint16_t> Round(float value, Element element, std::uint32_t rows,
-                                 std::uint32_t columns, const Key& key) {
+std::vector<std::uint16_t> Round(KernelSet& kernels, float value, Element element,
+                                 std::uint32_t rows, std::uint32_t columns, const Key& key) {
   StepParameters parameters;
   parameters.learning_rate = -1.0f;
   parameters.stochastic = true;
@@ -29,27 +29,27 @@ std::vector<std::uint16_t> Round(float value, Element element, std::uint32_t row
   for (std::uint32_t r = 0; r < rows; ++r) slots[r] = r;
   const std::vector<float> gradients(columns, value);
   for (std::uint32_t r = 0; r < rows; ++r) {
-    Step(parameters,
-         {{weights.data(), columns * 2, columns, element},
-          nullptr,
-          nullptr,
-          key.first_row,
-          key.column_begin,
-          columns},
-         {{&slots[r], 1}, gradients.data(), columns, nullptr, key.step});
+    kernels.Step(parameters,
+                 {{weights.data(), columns * 2, columns, element},
+                  nullptr,
+                  nullptr,
+                  key.first_row,
+                  key.column_begin,
+                  columns},
+                 {{&slots[r], 1}, gradients.data(), columns, nullptr, key.step});
   }
   return weights;
 }
 
-class StochasticRoundingOnTarget : public TargetTest {};
-INSTANTIATE_TEST_SUITE_P(Targets, StochasticRoundingOnTarget, testing::ValuesIn(SupportedTargets()),
-                         TargetName);
+class StochasticRoundingConformance : public KernelSetTest {};
+INSTANTIATE_TEST_SUITE_P(Kernels, StochasticRoundingConformance, testing::ValuesIn(KernelSets()),
+                         KernelSetName);
 
-TEST_P(StochasticRoundingOnTarget, IsUnbiasedForNormalsSubnormalsAndBothSigns) {
+TEST_P(StochasticRoundingConformance, IsUnbiasedForNormalsSubnormalsAndBothSigns) {
   constexpr std::uint32_t kSide = 512;
   for (const Element element : {Element::kFloat16, Element::kBFloat16}) {
     for (const float value : {1.00031f, -0.7001f, 3.3e-6f, -2.1e-7f, 40000.3f, 1e-3f}) {
-      const auto rounded = Round(value, element, kSide, kSide, {});
+      const auto rounded = Round(kernels(), value, element, kSide, kSide, {});
       double sum = 0.0;
       double lowest = INFINITY;
       double highest = -INFINITY;
@@ -66,34 +66,35 @@ TEST_P(StochasticRoundingOnTarget, IsUnbiasedForNormalsSubnormalsAndBothSigns) {
       const double quantum = highest - lowest;
       EXPECT_NEAR(sum / (kSide * kSide), value, 2.5 * quantum / kSide + 1e-12) << value;
       const float below = static_cast<float>(lowest);
-      EXPECT_EQ(Round(below, element, 1, 1, {}), Round(below, element, 1, 1, {.seed = 9}));
+      EXPECT_EQ(Round(kernels(), below, element, 1, 1, {}),
+                Round(kernels(), below, element, 1, 1, {.seed = 9}));
     }
   }
 }
 
-TEST_P(StochasticRoundingOnTarget, RepresentableNumbersAndNonFiniteOnesAreKept) {
+TEST_P(StochasticRoundingConformance, RepresentableNumbersAndNonFiniteOnesAreKept) {
   for (const Element element : {Element::kFloat16, Element::kBFloat16}) {
     for (const float value : {0.0f, 1.0f, -2.0f, 0x1p-14f, INFINITY, -INFINITY}) {
-      const auto rounded = Round(value, element, 8, 33, {});
+      const auto rounded = Round(kernels(), value, element, 8, 33, {});
       for (std::size_t i = 0; i < rounded.size(); ++i) {
         ASSERT_EQ(reference::Decode(rounded.data(), element, i), value);
       }
     }
-    const auto nans = Round(NAN, element, 8, 33, {});
+    const auto nans = Round(kernels(), NAN, element, 8, 33, {});
     for (std::size_t i = 0; i < nans.size(); ++i) {
       ASSERT_TRUE(std::isnan(reference::Decode(nans.data(), element, i)));
     }
   }
 }
 
-TEST_P(StochasticRoundingOnTarget, DependsOnSeedStepTableRowAndColumnOnly) {
-  const auto base = Round(1.0003f, Element::kBFloat16, 16, 64, {});
-  EXPECT_EQ(base, Round(1.0003f, Element::kBFloat16, 16, 64, {}));
+TEST_P(StochasticRoundingConformance, DependsOnSeedStepTableRowAndColumnOnly) {
+  const auto base = Round(kernels(), 1.0003f, Element::kBFloat16, 16, 64, {});
+  EXPECT_EQ(base, Round(kernels(), 1.0003f, Element::kBFloat16, 16, 64, {}));
   for (const Key& other : {Key{.seed = 2}, Key{.step = 2}, Key{.table_id = 2}, Key{.first_row = 1},
                            Key{.column_begin = 1}}) {
-    EXPECT_NE(base, Round(1.0003f, Element::kBFloat16, 16, 64, other));
+    EXPECT_NE(base, Round(kernels(), 1.0003f, Element::kBFloat16, 16, 64, other));
   }
-  const auto moved = Round(1.0003f, Element::kBFloat16, 15, 64, {.first_row = 1});
+  const auto moved = Round(kernels(), 1.0003f, Element::kBFloat16, 15, 64, {.first_row = 1});
   EXPECT_EQ(std::memcmp(moved.data(), base.data() + 64, moved.size() * 2), 0);
 }
 

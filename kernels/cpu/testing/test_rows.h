@@ -1,5 +1,5 @@
-// What the kernels' tests share: every target, the dims that matter, rows with odd values at odd
-// addresses, and a comparison of bits that lets any NaN equal any NaN.
+// What the kernels' tests share: the dims that matter, rows with odd values at odd addresses, and a
+// comparison of bits that lets any NaN equal any NaN.
 #pragma once
 
 #include <cmath>
@@ -9,13 +9,12 @@
 #include <limits>
 #include <random>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/cpu/testing/kernel_set.h"
 #include "kernels/row_kernels.h"
-#include "kernels/targets.h"
 
 namespace embla::kernels {
 
@@ -24,16 +23,6 @@ inline constexpr Element kWeightElements[] = {Element::kFloat32, Element::kFloat
                                               Element::kBFloat16};
 inline constexpr Element kWireElements[] = {Element::kFloat32, Element::kFloat16,
                                             Element::kBFloat16, Element::kInt8Rowwise};
-
-// A suite that runs on each target this machine has.
-class TargetTest : public testing::TestWithParam<Target> {
- private:
-  const TargetOverride override_{GetParam()};
-};
-
-inline std::string TargetName(const testing::TestParamInfo<Target>& info) {
-  return info.param.name;
-}
 
 // Random bytes of a test: the seed is printed when the test fails.
 class TestRandom {

@@ -1,5 +1,6 @@
-// The scalar parts of a step, shared by the kernels and their oracle. They run once per batch or
-// row; what they compute in double is the same on every compiler (basic operations only).
+// The scalar parts of a step, shared by the kernels and their oracle, and constexpr so that CUDA
+// code can call them as well. They run once per batch or row; what they compute in double is the
+// same on every compiler (basic operations only).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Normal numbers from random bits, the same on every compiler and machine: only + - * / and sqrt
-// of doubles, which IEEE 754 fixes. Error below 1e-6 (initialize_test.cc, against erfc).
+// of doubles, which IEEE 754 fixes. Error below 1e-6 (initialize_test.cc, against erfc). constexpr,
+// so that CUDA code can call it as well.
 #pragma once
 
 #include <bit>
@@ -9,7 +10,7 @@
 namespace embla::kernels {
 
 // ln(x) for normal x > 0: x = m * 2^e with m in [2/3, 4/3), ln m = 2 artanh((m-1)/(m+1)).
-inline double PortableLog(double x) {
+constexpr double PortableLog(double x) {
   auto bits = std::bit_cast<std::uint64_t>(x);
   const std::uint64_t two_thirds = std::bit_cast<std::uint64_t>(2.0 / 3.0);
   const auto exponent = static_cast<std::int64_t>(bits - two_thirds) >> 52;
@@ -24,7 +25,7 @@ inline double PortableLog(double x) {
 
 // The value below which a standard normal variable falls with probability (bits + 0.5) / 2^32.
 // Wichura, "Algorithm AS 241", PPND7.
-inline double StandardNormal(std::uint32_t bits) {
+constexpr double StandardNormal(std::uint32_t bits) {
   const double p = (static_cast<double>(bits) + 0.5) * 0x1p-32;
   const double q = p - 0.5;
   if (q <= 0.425 && q >= -0.425) {

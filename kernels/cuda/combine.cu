@@ -1,0 +1,273 @@
+// Grouping by slot, segments, and their sums (sums.cuh).
+#include "kernels/cuda/combine.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/sort.h"
+#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/units.cuh"
+
+namespace embla::kernels::cuda {
+namespace {
+
+constexpr std::size_t kBlockBytes = 256;  // Alignment of the parts of a workspace.
+
+std::size_t Padded(std::size_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
+// One thread per item.
+Grid GridOfItems(std::size_t items) { return GridOfGroups(items, {0, 1}); }
+
+// The first of [0, count) whose value is above `value`; count if there is none. Ascending values.
+__device__ __forceinline__ std::size_t UpperBound(const std::uint32_t* values, std::size_t count,
+                                                  std::uint32_t value) {
+  std::size_t first = 0;
+  while (count > 0) {
+    const std::size_t half = count / 2;
+    if (values[first + half] <= value) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return first;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    ExpandBagsKernel(const std::uint32_t* offsets, std::size_t bag_count,
+                     std::size_t position_count, std::uint32_t* bag_of, float* inverse_lengths) {
+  const Group thread = GroupOfThread(0);
+  for (std::size_t p = thread.first; p < position_count; p += thread.count) {
+    // The last bag that begins at or before p: bags of length 0 before it begin there, too.
+    const auto bag = UpperBound(offsets, bag_count, static_cast<std::uint32_t>(p)) - 1;
+    bag_of[p] = static_cast<std::uint32_t>(bag);
+    if (inverse_lengths == nullptr) continue;
+    inverse_lengths[p] = 1.0f / static_cast<float>(offsets[bag + 1] - offsets[bag]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    KeysKernel(const std::uint32_t* slots, std::size_t count, std::uint32_t slot_limit,
+               std::uint32_t* keys, std::uint32_t* positions) {
+  const Group thread = GroupOfThread(0);
+  for (std::size_t i = thread.first; i < count; i += thread.count) {
+    keys[i] = slots[i] < slot_limit ? slots[i] : slot_limit;
+    positions[i] = static_cast<std::uint32_t>(i);
+  }
+}
+
+// Unique slots from where segments begin, and how many there are: a run of slot_limit is none.
+__global__ void __launch_bounds__(kThreads)
+    NameSegmentsKernel(DeviceGrouping grouping, DeviceSegments segments,
+                       const std::uint32_t* boundary_count) {
+  const Group thread = GroupOfThread(0);
+  const std::uint32_t runs = *boundary_count - 1;
+  for (std::size_t i = thread.first; i < runs; i += thread.count) {
+    const std::uint32_t slot = grouping.slots[segments.offsets[i]];
+    if (slot < grouping.slot_limit) segments.slots[i] = slot;
+  }
+  if (thread.first != 0) return;
+  const bool has_rest =
+      runs > 0 && grouping.slots[segments.offsets[runs - 1]] == grouping.slot_limit;
+  *segments.count = has_rest ? runs - 1 : runs;
+}
+
+// The piece of a long segment that begins in `window` of the sorted positions: the segment's first
+// (of the last segment of the window), or a later one (of the first). Empty where there is none.
+struct Piece {
+  Segment segment;
+  Segment piece;
+};
+__device__ __forceinline__ Piece PieceOf(const DeviceGrouping& grouping, std::size_t window,
+                                         bool first) {
+  const std::size_t begin = window * kPiece;
+  const std::size_t last = begin + kPiece - 1;
+  const std::size_t inside = first ? (last < grouping.count ? last : grouping.count - 1) : begin;
+  const std::uint32_t slot = grouping.slots[inside];
+  if (slot >= grouping.slot_limit) return {};
+  const auto from =
+      static_cast<std::uint32_t>(slot == 0 ? 0 : UpperBound(grouping.slots, inside, slot - 1));
+  const auto to = static_cast<std::uint32_t>(
+      inside + UpperBound(grouping.slots + inside, grouping.count - inside, slot));
+  if (to - from <= kPiece) return {};
+  const auto at = static_cast<std::uint32_t>(begin);
+  std::uint32_t start = from;
+  if (!first) start += (at - from + kPiece - 1) / kPiece * kPiece;
+  if (first ? from < at : start == from || start >= to) return {};
+  return {{from, to}, {start, start + kPiece < to ? start + kPiece : to}};
+}
+
+template <int kPer>
+__global__ void __launch_bounds__(kThreads) SumPiecesKernel(SumSource source, RowShape shape) {
+  const Group group = GroupOfThread(shape.lanes_log2);
+  const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
+  if (column >= source.gradients.columns) return;
+  const std::size_t windows = (source.grouping.count + kPiece - 1) / kPiece;
+  for (std::size_t i = group.first; i < 2 * windows; i += group.count) {
+    const Piece piece = PieceOf(source.grouping, i / 2, i % 2 != 0);
+    if (piece.piece.begin == piece.piece.end) continue;
+    float sum[kPer] = {};
+    SumPiece(source, piece.piece, column, sum);
+    float* const partial = PartialOf(source, piece.segment.begin, piece.piece.begin);
+    Unit<Element::kFloat32, kPer> unit;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
+    StoreUnit(reinterpret_cast<std::byte*>(partial), column, source.partial_stride, unit);
+  }
+}
+
+template <int kPer>
+int SumPiecesOf(const SumSource& source, StreamHandle stream) {
+  const RowShape shape = ShapeByChunks((source.gradients.columns + kPer - 1) / kPer);
+  const std::size_t windows = (source.grouping.count + kPiece - 1) / kPiece;
+  const Grid grid = WithChunks(GridOfGroups(2 * windows, shape), shape);
+  return Launch(SumPiecesKernel<kPer>, grid, stream, source, shape);
+}
+
+constexpr int kSumsPer = 4;
+
+__global__ void __launch_bounds__(kThreads)
+    SumSegmentsKernel(SumSource source, DeviceSegments segments, float* sums, std::size_t stride,
+                      RowShape shape) {
+  const Group group = GroupOfThread(shape.lanes_log2);
+  const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kSumsPer;
+  const std::uint32_t count = *segments.count;
+  for (std::size_t i = group.first; i < count; i += group.count) {
+    float sum[kSumsPer];
+    SumSegment(source, {segments.offsets[i], segments.offsets[i + 1]}, column, sum);
+    Unit<Element::kFloat32, kSumsPer> unit;
+#pragma unroll
+    for (int j = 0; j < kSumsPer; ++j) unit.Put(j, BitsOf(sum[j]));
+    StoreUnit(reinterpret_cast<std::byte*>(sums + i * stride), column, source.gradients.columns,
+              unit);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SumSquaresKernel(Rows rows, std::size_t count, float* out, RowShape shape) {
+  constexpr int kPer = 4;
+  const Group group = GroupOfThread(shape.lanes_log2);
+  for (std::size_t i = group.first; i < count; i += group.count) {
+    const std::byte* const row = static_cast<const std::byte*>(rows.base) + i * rows.stride_bytes;
+    TreeOfSquares<kPer> tree;
+    for (unsigned chunk = 0; chunk < shape.chunks; ++chunk) {
+      const unsigned column = (chunk * group.lanes + group.lane) * kPer;
+      const auto unit = LoadUnit<Element::kFloat32, kPer, false>(row, column, rows.columns);
+      float values[kPer];
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
+      tree.Add(group, values);
+    }
+    const float total = tree.Total(group);
+    if (group.lane == 0) out[i] = total;
+  }
+}
+
+}  // namespace
+
+int ExpandBagsAsync(const std::uint32_t* offsets, std::size_t bag_count, std::size_t position_count,
+                    std::uint32_t* bag_of, float* inverse_lengths, StreamHandle stream) {
+  if (position_count == 0) return cudaSuccess;
+  return Launch(ExpandBagsKernel, GridOfItems(position_count), stream, offsets, bag_count,
+                position_count, bag_of, inverse_lengths);
+}
+
+int GroupBytes(std::size_t count, std::size_t* bytes) {
+  std::size_t sort_bytes = 0;
+  const int error = SortBytes(count, &sort_bytes);
+  *bytes = 4 * Padded(count * sizeof(std::uint32_t)) + Padded(sort_bytes);
+  return error;
+}
+
+int GroupAsync(const std::uint32_t* slots, std::size_t count, std::uint32_t slot_limit,
+               Workspace workspace, DeviceGrouping* grouping, StreamHandle stream) {
+  *grouping = {nullptr, nullptr, count, slot_limit};
+  if (count == 0) return cudaSuccess;
+  const std::size_t part = Padded(count * sizeof(std::uint32_t));
+  if (count > std::size_t{0x7fffffff} || slot_limit == kNoSlot || workspace.bytes < 4 * part) {
+    return cudaErrorInvalidValue;
+  }
+  auto* const base = static_cast<std::byte*>(workspace.base);
+  const auto words = [&](std::size_t i) {
+    return reinterpret_cast<std::uint32_t*>(base + i * part);
+  };
+  const int error =
+      Launch(KeysKernel, GridOfItems(count), stream, slots, count, slot_limit, words(0), words(1));
+  if (error != cudaSuccess) return error;
+  grouping->slots = words(2);
+  grouping->positions = words(3);
+  const SortPairs pairs{words(0), words(1), words(2), words(3), count, slot_limit};
+  return SortAsync(pairs, {base + 4 * part, workspace.bytes - 4 * part}, stream);
+}
+
+int SegmentsBytes(std::size_t count, std::size_t* bytes) {
+  std::size_t select_bytes = 0;
+  const int error = BoundariesBytes(count, &select_bytes);
+  *bytes = kBlockBytes + Padded(select_bytes);
+  return error;
+}
+
+int SegmentsAsync(const DeviceGrouping& grouping, Workspace workspace,
+                  const DeviceSegments& segments, StreamHandle stream) {
+  if (workspace.bytes < kBlockBytes) return cudaErrorInvalidValue;
+  auto* const base = static_cast<std::byte*>(workspace.base);
+  auto* const boundary_count = reinterpret_cast<std::uint32_t*>(base);
+  const int error =
+      BoundariesAsync({grouping.slots, grouping.count}, segments.offsets, boundary_count,
+                      {base + kBlockBytes, workspace.bytes - kBlockBytes}, stream);
+  if (error != cudaSuccess) return error;
+  return Launch(NameSegmentsKernel, GridOfItems(grouping.count), stream, grouping, segments,
+                static_cast<const std::uint32_t*>(boundary_count));
+}
+
+std::size_t PartialSumsBytes(std::size_t count, std::uint32_t columns) {
+  const std::size_t windows = (count + kPiece - 1) / kPiece;
+  return count <= kPiece ? 0 : 2 * windows * ((columns + 7) / 8 * 8) * sizeof(float);
+}
+
+int MakeSumSource(const DeviceGrouping& grouping, const DeviceGradients& gradients,
+                  Workspace partial_sums, int per, SumSource* source) {
+  if (partial_sums.bytes < PartialSumsBytes(grouping.count, gradients.columns)) {
+    return cudaErrorInvalidValue;
+  }
+  const Input& rows = gradients.rows;
+  const std::size_t header = rows.element == Element::kInt8Rowwise ? kInt8RowHeaderBytes : 0;
+  const std::size_t alignment = std::min<std::size_t>(16, ElementBytes(rows.element) * per);
+  const std::size_t addresses =
+      (reinterpret_cast<std::uintptr_t>(rows.base) + header) | rows.stride_bytes;
+  *source = {grouping, gradients, addresses % alignment == 0 && gradients.columns % per == 0,
+             static_cast<float*>(partial_sums.base), (gradients.columns + 7) / 8 * 8};
+  return cudaSuccess;
+}
+
+int SumPiecesAsync(const SumSource& source, int per, StreamHandle stream) {
+  if (source.grouping.count <= kPiece) return cudaSuccess;
+  return per == 8 ? SumPiecesOf<8>(source, stream) : SumPiecesOf<4>(source, stream);
+}
+
+int SumSegmentsAsync(const DeviceGrouping& grouping, const DeviceSegments& segments,
+                     const DeviceGradients& gradients, Workspace partial_sums, float* sums,
+                     std::size_t stride, StreamHandle stream) {
+  SumSource source;
+  int error = MakeSumSource(grouping, gradients, partial_sums, kSumsPer, &source);
+  if (error != cudaSuccess || grouping.count == 0) return error;
+  error = SumPiecesAsync(source, kSumsPer, stream);
+  if (error != cudaSuccess) return error;
+  const RowShape shape = ShapeByChunks((gradients.columns + kSumsPer - 1) / kSumsPer);
+  const Grid grid = WithChunks(GridOfGroups(grouping.count, shape), shape);
+  return Launch(SumSegmentsKernel, grid, stream, source, segments, sums, stride, shape);
+}
+
+int RowSumSquaresAsync(const Rows& rows, std::size_t count, float* out, StreamHandle stream) {
+  if (rows.element != Element::kFloat32) return cudaErrorInvalidValue;
+  if (count == 0) return cudaSuccess;
+  const RowShape shape = ShapeByGroup((rows.columns + 3) / 4, 4);
+  return Launch(SumSquaresKernel, GridOfGroups(count, shape), stream, rows, count, out, shape);
+}
+
+}  // namespace embla::kernels::cuda

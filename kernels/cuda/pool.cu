@@ -1,0 +1,146 @@
+// Sums over bags: a group of lanes has a bag, or a chunk of its columns, and adds its rows in the
+// order of their ids, as the CPU does. kRowsInFlight rows are on their way at once, and the slots
+// of the next ones with them. Entries that add nothing (kNoSlot, and those past the bag's end) are
+// units of zeros: a sum that began with +0 is never -0, so adding 0 * 0 does not change it.
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/lookup.h"
+#include "kernels/cuda/units.cuh"
+
+namespace embla::kernels::cuda {
+namespace {
+
+constexpr int kInFlight = 4;
+
+// The entries [i, end) of the id stream, up to kInFlight of them.
+struct Entries {
+  std::uint32_t slots[kInFlight];
+  float weights[kInFlight];
+};
+__device__ __forceinline__ Entries EntriesFrom(const DeviceBags& bags, std::uint32_t i,
+                                               std::uint32_t end) {
+  Entries entries;
+#pragma unroll
+  for (int u = 0; u < kInFlight; ++u) {
+    entries.slots[u] = i + u < end ? bags.slots[i + u] : kNoSlot;
+    const bool weighted = bags.weights != nullptr && entries.slots[u] != kNoSlot;
+    entries.weights[u] = weighted ? bags.weights[i + u] : 1.0f;
+  }
+  return entries;
+}
+
+template <Element kElement, bool kVector>
+__device__ __forceinline__ Unit<kElement, kPerLane<kElement>> UnitOfSlot(const Rows& rows,
+                                                                         std::uint32_t slot,
+                                                                         unsigned column) {
+  if (slot == kNoSlot) return {};
+  const auto* const row = static_cast<const std::byte*>(rows.base) + slot * rows.stride_bytes;
+  return LoadUnit<kElement, kPerLane<kElement>, kVector>(row, column, rows.columns);
+}
+
+template <Element kElement, bool kVector>
+__device__ __forceinline__ void SumBag(const Rows& rows, const DeviceBags& bags, unsigned column,
+                                       std::uint32_t begin, std::uint32_t end,
+                                       float (&sum)[kPerLane<kElement>]) {
+  constexpr int kPer = kPerLane<kElement>;
+  Entries entries = EntriesFrom(bags, begin, end);
+  for (std::uint32_t i = begin; i < end; i += kInFlight) {
+    Unit<kElement, kPer> units[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      units[u] = UnitOfSlot<kElement, kVector>(rows, entries.slots[u], column);
+    }
+    const Entries next = EntriesFrom(bags, i + kInFlight, end);
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) {
+        sum[j] = sum[j] + entries.weights[u] * units[u].Value(j);
+      }
+    }
+    entries = next;
+  }
+}
+
+template <Element kElement, bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    PoolKernel(Rows rows, DeviceBags bags, Output out, RowShape shape) {
+  constexpr int kPer = kPerLane<kElement>;
+  const Group group = GroupOfThread(shape.lanes_log2);
+  const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
+  if (column >= rows.columns) return;
+  for (std::size_t bag = group.first; bag < bags.count; bag += group.count) {
+    const std::uint32_t begin = bags.offsets[bag];
+    const std::uint32_t end = bags.offsets[bag + 1];
+    float sum[kPer] = {};
+    SumBag<kElement, kVector>(rows, bags, column, begin, end, sum);
+    const bool divide = bags.mean && begin != end;
+    Unit<Element::kFloat32, kPer> result;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      result.Put(j, BitsOf(divide ? sum[j] / static_cast<float>(end - begin) : sum[j]));
+    }
+    StoreUnit(static_cast<std::byte*>(out.base) + bag * out.stride_bytes, column, rows.columns,
+              result);
+  }
+}
+
+template <Element kElement>
+int PoolRows(const Rows& rows, const DeviceBags& bags, const Output& out, StreamHandle stream) {
+  constexpr int kPer = kPerLane<kElement>;
+  const RowShape shape = ShapeByChunks((rows.columns + kPer - 1) / kPer);
+  const Grid grid = WithChunks(GridOfGroups(bags.count, shape), shape);
+  const bool words = MovesInWords<kElement, kPer>(rows.base, rows.stride_bytes);
+  return Launch(words ? PoolKernel<kElement, true> : PoolKernel<kElement, false>, grid, stream,
+                rows, bags, out, shape);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    DivideKernel(MutableRows rows, const std::uint32_t* lengths, std::size_t count,
+                 RowShape shape) {
+  constexpr int kPer = 4;
+  const Group group = GroupOfThread(shape.lanes_log2);
+  const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
+  for (std::size_t i = group.first; i < count; i += group.count) {
+    std::byte* const row = static_cast<std::byte*>(rows.base) + i * rows.stride_bytes;
+    const std::uint32_t length = lengths[i];
+    const auto sum = LoadUnit<Element::kFloat32, kPer, false, false>(row, column, rows.columns);
+    Unit<Element::kFloat32, kPer> mean;
+    for (int j = 0; length > 0 && j < kPer; ++j) {
+      mean.Put(j, BitsOf(sum.Value(j) / static_cast<float>(length)));
+    }
+    StoreUnit(row, column, rows.columns, mean);
+  }
+}
+
+}  // namespace
+
+int PoolAsync(const Rows& rows, const DeviceBags& bags, const Output& out, StreamHandle stream) {
+  if (out.element != Element::kFloat32) return cudaErrorInvalidValue;
+  if (bags.count == 0) return cudaSuccess;
+  switch (rows.element) {
+    case Element::kFloat32:
+      return PoolRows<Element::kFloat32>(rows, bags, out, stream);
+    case Element::kFloat16:
+      return PoolRows<Element::kFloat16>(rows, bags, out, stream);
+    case Element::kBFloat16:
+      return PoolRows<Element::kBFloat16>(rows, bags, out, stream);
+    case Element::kInt8Rowwise:
+      break;
+  }
+  return cudaErrorInvalidValue;
+}
+
+int DivideRowsAsync(const MutableRows& rows, const std::uint32_t* lengths, std::size_t count,
+                    StreamHandle stream) {
+  if (rows.element != Element::kFloat32) return cudaErrorInvalidValue;
+  if (count == 0) return cudaSuccess;
+  const RowShape shape = ShapeByChunks((rows.columns + 3) / 4);
+  const Grid grid = WithChunks(GridOfGroups(count, shape), shape);
+  return Launch(DivideKernel, grid, stream, rows, lengths, count, shape);
+}
+
+}  // namespace embla::kernels::cuda

@@ -1,0 +1,107 @@
+// The optimizer's rules, one element at a time; formulas and order: kernels/optimizer_step.h.
+// A rule is a struct with
+//   kArrays             arrays of element state
+//   kNeedsSquares       whether BeginRow wants the sum of squares over the row
+//   BeginRow(...)       scalars of the row in hand; writes the row's state
+//   Apply(w, g, state)  the new weight; updates the state of the element, one value per array
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/group.cuh"
+#include "kernels/optimizer_step.h"
+#include "kernels/step_scalars.h"
+
+namespace embla::kernels::cuda {
+
+// What all rows of a batch share.
+struct StepScalars {
+  StepParameters parameters;
+  float keep = 1.0f;  // 1 - lr * decoupled
+  std::uint64_t batch_key = 0;
+  std::uint64_t step = 1;
+  // Adam's 1 - beta^t where t is the step.
+  float correction1 = 1.0f;
+  float correction2 = 1.0f;
+};
+
+struct SgdRule {
+  static constexpr int kArrays = 0;
+  static constexpr bool kNeedsSquares = false;
+  const StepScalars& scalars;
+
+  __device__ __forceinline__ void BeginRow(const Group&, float*, float) {}
+  __device__ __forceinline__ float Apply(float w, float g, float (&)[1]) const {
+    const StepParameters& p = scalars.parameters;
+    const float h = g + p.l2 * w;
+    return scalars.keep * w - p.learning_rate * h;
+  }
+};
+
+struct RowwiseAdagradRule {
+  static constexpr int kArrays = 0;
+  static constexpr bool kNeedsSquares = true;
+  const StepScalars& scalars;
+  float mu = 0.0f;
+  float kept = 0.0f;
+
+  // mean_square: the sum of squares over the row, divided by its columns.
+  __device__ __forceinline__ void BeginRow(const Group& group, float* state, float mean_square) {
+    const float sum = *state + mean_square;
+    __syncwarp(group.mask);  // Every lane has read the state before lane 0 writes it.
+    if (group.lane == 0) *state = sum;
+    mu = scalars.parameters.learning_rate / (sqrtf(sum) + scalars.parameters.eps);
+    kept = scalars.keep - mu * scalars.parameters.l2;
+  }
+  __device__ __forceinline__ float Apply(float w, float g, float (&)[1]) const {
+    return kept * w - mu * g;
+  }
+};
+
+struct AdagradRule {
+  static constexpr int kArrays = 1;
+  static constexpr bool kNeedsSquares = false;
+  const StepScalars& scalars;
+
+  __device__ __forceinline__ void BeginRow(const Group&, float*, float) {}
+  __device__ __forceinline__ float Apply(float w, float g, float (&state)[1]) const {
+    const StepParameters& p = scalars.parameters;
+    const float h = g + p.l2 * w;
+    state[0] = state[0] + h * h;
+    const float change = (p.learning_rate * h) / (sqrtf(state[0]) + p.eps);
+    return scalars.keep * w - change;
+  }
+};
+
+struct AdamRule {
+  static constexpr int kArrays = 2;
+  static constexpr bool kNeedsSquares = false;
+  const StepScalars& scalars;
+  float correction1 = 1.0f;
+  float correction2 = 1.0f;
+
+  __device__ __forceinline__ void BeginRow(const Group& group, float* state, float) {
+    const StepParameters& p = scalars.parameters;
+    const float count = NextStepCount(*state);
+    __syncwarp(group.mask);  // Every lane has read the count before lane 0 writes it.
+    if (group.lane == 0) *state = count;
+    correction1 = scalars.correction1;
+    correction2 = scalars.correction2;
+    if (p.t_is_step) return;
+    const auto t = static_cast<std::uint64_t>(count);
+    correction1 = BiasCorrectionOf(p.beta1, t);
+    correction2 = BiasCorrectionOf(p.beta2, t);
+  }
+  __device__ __forceinline__ float Apply(float w, float g, float (&state)[2]) const {
+    const StepParameters& p = scalars.parameters;
+    const float h = g + p.l2 * w;
+    state[0] = p.beta1 * state[0] + (1.0f - p.beta1) * h;
+    state[1] = p.beta2 * state[1] + (1.0f - p.beta2) * (h * h);
+    const float root = sqrtf(state[1] / correction2) + p.eps;
+    const float direction = (state[0] / correction1) / root;
+    return w - p.learning_rate * (direction + p.decoupled * w);
+  }
+};
+
+}  // namespace embla::kernels::cuda

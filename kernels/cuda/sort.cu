@@ -1,0 +1,69 @@
+#include "kernels/cuda/sort.h"
+
+#include <thrust/iterator/counting_iterator.h>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_select.cuh>
+
+#include "kernels/cuda/device.cuh"
+
+namespace embla::kernels::cuda {
+namespace {
+
+int BitsFor(std::uint32_t key_max) {
+  int bits = 1;
+  while (bits < 32 && key_max >> bits != 0) ++bits;
+  return bits;
+}
+
+// CUB takes null memory for a question about its size.
+void* NotNull(void* memory) { return memory == nullptr ? reinterpret_cast<void*>(256) : memory; }
+
+int RunSort(const SortPairs& pairs, void* memory, std::size_t* bytes, StreamHandle stream) {
+  return cub::DeviceRadixSort::SortPairs(memory, *bytes, pairs.keys, pairs.keys_out, pairs.values,
+                                         pairs.values_out, static_cast<int>(pairs.count), 0,
+                                         BitsFor(pairs.key_max), StreamOf(stream));
+}
+
+struct IsBoundary {
+  SortedKeys sorted;
+  __device__ bool operator()(std::uint32_t i) const {
+    return i == 0 || i == sorted.count || sorted.keys[i] != sorted.keys[i - 1];
+  }
+};
+
+int RunSelect(const SortedKeys& sorted, std::uint32_t* boundaries, std::uint32_t* boundary_count,
+              Workspace* workspace, StreamHandle stream) {
+  return cub::DeviceSelect::If(workspace->base, workspace->bytes,
+                               thrust::counting_iterator<std::uint32_t>(0), boundaries,
+                               boundary_count, static_cast<std::int64_t>(sorted.count) + 1,
+                               IsBoundary{sorted}, StreamOf(stream));
+}
+
+}  // namespace
+
+int SortBytes(std::size_t count, std::size_t* bytes) {
+  SortPairs pairs;
+  pairs.count = count;
+  pairs.key_max = 0xffffffff;
+  *bytes = 0;
+  return RunSort(pairs, nullptr, bytes, nullptr);
+}
+
+int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle stream) {
+  return RunSort(pairs, NotNull(workspace.base), &workspace.bytes, stream);
+}
+
+int BoundariesBytes(std::size_t count, std::size_t* bytes) {
+  Workspace workspace;
+  const int error = RunSelect({nullptr, count}, nullptr, nullptr, &workspace, nullptr);
+  *bytes = workspace.bytes;
+  return error;
+}
+
+int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
+                    std::uint32_t* boundary_count, Workspace workspace, StreamHandle stream) {
+  workspace.base = NotNull(workspace.base);
+  return RunSelect(sorted, boundaries, boundary_count, &workspace, stream);
+}
+
+}  // namespace embla::kernels::cuda

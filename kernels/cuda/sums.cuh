@@ -1,0 +1,145 @@
+// Sums of a segment's gradients in the order of kernels/combine.h: pieces of kCombinePiece
+// positions from +0, in arrival order; then the pieces from +0, in order.
+//
+// A segment of one piece is summed where it is needed. The pieces of a longer one are summed side
+// by side by SumPiecesKernel, each to a row of partial sums that follows from where the piece
+// begins: of the pieces of long segments that begin in one window of kCombinePiece sorted
+// positions, one at most is a segment's first, and one at most is not. So two rows per window are
+// enough, nothing is counted, and nothing depends on timing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/combine.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/units.cuh"
+
+namespace embla::kernels::cuda {
+
+inline constexpr std::uint32_t kPiece = kCombinePiece;
+
+// A batch's gradients by slot, and the partial sums of its long segments.
+struct SumSource {
+  DeviceGrouping grouping;
+  DeviceGradients gradients;
+  bool words = false;  // Units of kPer gradients can be loaded in words.
+  float* partials = nullptr;
+  unsigned partial_stride = 0;  // In floats; a multiple of 8.
+};
+
+// Positions [begin, end) of the sorted order.
+struct Segment {
+  std::uint32_t begin;
+  std::uint32_t end;
+};
+
+__device__ __forceinline__ float* PartialOf(const SumSource& source, std::uint32_t segment_begin,
+                                            std::uint32_t piece_begin) {
+  const std::size_t row = piece_begin / kPiece * 2u + (piece_begin == segment_begin ? 1u : 0u);
+  return source.partials + row * source.partial_stride;
+}
+
+// NaN stays NaN: comparisons with it are false.
+__device__ __forceinline__ float Clipped(float v, float clip) {
+  if (clip > 0.0f && v > clip) return clip;
+  if (clip > 0.0f && v < -clip) return -clip;
+  return v;
+}
+
+__device__ __forceinline__ const std::byte* GradientRow(const DeviceGradients& gradients,
+                                                        std::uint32_t position) {
+  const std::size_t row = gradients.row_of == nullptr ? position : gradients.row_of[position];
+  return static_cast<const std::byte*>(gradients.rows.base) + row * gradients.rows.stride_bytes;
+}
+
+// sum += the gradients of a piece. Entries past its end are zeros, and adding those to a sum that
+// began with +0 changes nothing.
+template <Element kWire, int kPer, int kInFlight, bool kVector>
+__device__ __forceinline__ void AddPiece(const SumSource& source, const Segment& piece,
+                                         unsigned column, float (&sum)[kPer]) {
+  const DeviceGradients& gradients = source.gradients;
+  for (std::uint32_t i = piece.begin; i < piece.end; i += kInFlight) {
+    Unit<kWire, kPer> units[kInFlight];
+    float factors[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      factors[u] = 1.0f;
+      if (i + u >= piece.end) continue;
+      const std::uint32_t position = source.grouping.positions[i + u];
+      if (gradients.factors != nullptr) factors[u] = gradients.factors[position];
+      units[u] = LoadUnit<kWire, kPer, kVector>(GradientRow(gradients, position), column,
+                                                gradients.columns);
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) {
+        const float v = Clipped(units[u].Value(j), gradients.clip) * factors[u];
+        sum[j] = sum[j] + v;
+      }
+    }
+  }
+}
+
+template <Element kWire, int kPer>
+__device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segment& piece,
+                                           unsigned column, float (&sum)[kPer]) {
+  if (source.words) {
+    AddPiece<kWire, kPer, 4, true>(source, piece, column, sum);
+  } else {
+    AddPiece<kWire, kPer, 1, false>(source, piece, column, sum);
+  }
+}
+
+// sum, which is +0, becomes the sum of one piece.
+template <int kPer>
+__device__ __forceinline__ void SumPiece(const SumSource& source, const Segment& piece,
+                                         unsigned column, float (&sum)[kPer]) {
+  switch (source.gradients.rows.element) {
+    case Element::kFloat32:
+      return AddPieceOf<Element::kFloat32>(source, piece, column, sum);
+    case Element::kFloat16:
+      return AddPieceOf<Element::kFloat16>(source, piece, column, sum);
+    case Element::kBFloat16:
+      return AddPieceOf<Element::kBFloat16>(source, piece, column, sum);
+    case Element::kInt8Rowwise:
+      return AddPieceOf<Element::kInt8Rowwise>(source, piece, column, sum);
+  }
+}
+
+// sum = the segment's sum of the columns from `column` on; 0 where there are none.
+template <int kPer>
+__device__ __forceinline__ void SumSegment(const SumSource& source, const Segment& segment,
+                                           unsigned column, float (&sum)[kPer]) {
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) sum[j] = 0.0f;
+  if (column >= source.gradients.columns) return;
+  if (segment.end - segment.begin <= kPiece) {
+    SumPiece(source, segment, column, sum);
+  } else {
+#pragma unroll 4
+    for (std::uint32_t i = segment.begin; i < segment.end; i += kPiece) {
+      const float* const partial = PartialOf(source, segment.begin, i) + column;
+      const auto unit = LoadUnit<Element::kFloat32, kPer, true>(
+          reinterpret_cast<const std::byte*>(partial), 0, kPer);
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) sum[j] = sum[j] + unit.Value(j);
+    }
+  }
+  // Past the row's end, a clipped or padded unit may hold anything.
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    if (column + j >= source.gradients.columns) sum[j] = 0.0f;
+  }
+}
+
+// combine.cu. The source for units of `per` columns (4 or 8); cudaErrorInvalidValue when the
+// workspace is too small.
+int MakeSumSource(const DeviceGrouping& grouping, const DeviceGradients& gradients,
+                  Workspace partial_sums, int per, SumSource* source);
+// Fills the partial sums of a source for units of `per` columns.
+int SumPiecesAsync(const SumSource& source, int per, StreamHandle stream);
+
+}  // namespace embla::kernels::cuda
