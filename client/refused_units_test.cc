@@ -14,6 +14,7 @@
 #include "client/client_impl.h"
 #include "client/testing/fake_cluster.h"
 #include "client/transport/testing/manual_timer.h"
+#include "core/base/testing/seeds.h"
 
 namespace embla::client {
 namespace {
@@ -111,7 +112,7 @@ Feature RandomFeature(std::mt19937& random) {
 class RefusedUnitsTest : public testing::TestWithParam<bool> {};
 
 TEST_P(RefusedUnitsTest, EveryRowIsAppliedExactlyOnce) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(absl::StrCat("seed ", seed));
   std::mt19937 random(seed);
   ConnectOptions options = {.coordinator = "fake"};

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "core/rows/row_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -108,7 +109,7 @@ TEST(RowBlockDecode, HugeCountsAreRefusedBeforeAnySizeIsComputed) {
 }
 
 TEST(RowBlockDecode, MutatedBlocksNeverCrash) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::string good = AsString(WorkedExample());

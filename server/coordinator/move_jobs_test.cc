@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,8 +48,7 @@ JobRequest RandomJob(std::mt19937& random) {
 }
 
 TEST(MoveJobsRandom, EveryJobEndsAndEveryUnitHasOneOwner) {
-  const unsigned first_seed = std::random_device{}();
-  for (unsigned seed = first_seed; seed < first_seed + 15; ++seed) {
+  for (const std::uint32_t seed : embla::testing::TestSeeds(15)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     Three three(seed);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
@@ -107,9 +108,9 @@ PlacementRequest RandomRequest(std::mt19937& random) {
 }
 
 TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
-  const unsigned first_seed = std::random_device{}();
   int planned = 0;
-  for (unsigned seed = first_seed; seed < first_seed + 300; ++seed) {
+  const std::vector<std::uint32_t> seeds = embla::testing::TestSeeds(300);
+  for (const std::uint32_t seed : seeds) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     std::vector<NodeSpec> nodes;
@@ -141,7 +142,7 @@ TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
       }
     }
   }
-  EXPECT_GT(planned, 100);
+  if (seeds.size() > 1) EXPECT_GT(planned, 100);
 }
 
 TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
@@ -253,9 +254,9 @@ TEST(MovePlanMove, MovesWhatIsNotThereYet) {
 }
 
 TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
-  const unsigned first_seed = std::random_device{}();
   int planned = 0;
-  for (unsigned seed = first_seed; seed < first_seed + 200; ++seed) {
+  const std::vector<std::uint32_t> seeds = embla::testing::TestSeeds(200);
+  for (const std::uint32_t seed : seeds) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     std::vector<NodeSpec> nodes;
@@ -284,7 +285,7 @@ TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
     for (const TablePlan& table : after.tables()) EXPECT_FALSE(HoldersOf(table).contains(node));
     for (const MoveRun& run : moves->runs) EXPECT_EQ(run.from.node, node);
   }
-  EXPECT_GT(planned, 50);
+  if (seeds.size() > 1) EXPECT_GT(planned, 50);
 }
 
 TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {

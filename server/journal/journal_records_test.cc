@@ -10,6 +10,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/file.h"
+#include "core/base/testing/seeds.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/unit_records.h"
@@ -216,7 +217,7 @@ TEST(JournalRecords, ARecordOfANewerProgramIsRefused) {
 
 // Whatever the bytes are: no crash, and what is accepted says the same when it is written again.
 TEST(JournalRecords, MutatedRecordsAreRefusedOrWhole) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   const std::vector<Example> examples = Examples();

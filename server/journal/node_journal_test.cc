@@ -3,7 +3,6 @@
 // optimizers and number formats, ZCH tables and replica groups, updates of several sessions that
 // overlap, tables and hyper-parameters that come and change.
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/seeds.h"
 #include "core/plan/names.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -365,19 +365,16 @@ class Trial {
 };
 
 TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
-  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
-  const std::uint32_t first = fixed != nullptr
-                                  ? static_cast<std::uint32_t>(std::strtoul(fixed, nullptr, 10))
-                                  : std::random_device{}();
-  const std::uint32_t trials = fixed != nullptr ? 1 : 40;
+  const std::vector<std::uint32_t> seeds = TestSeeds(40);
   int kills = 0;
-  for (std::uint32_t i = 0; i < trials && !HasFailure(); ++i) {
-    SCOPED_TRACE(absl::StrCat("seed ", first + i));
-    Trial trial(first + i);
+  for (const std::uint32_t seed : seeds) {
+    if (HasFailure()) break;
+    SCOPED_TRACE(absl::StrCat("EMBLA_TEST_SEED=", seed));
+    Trial trial(seed);
     trial.Run();
     kills += trial.kills();
   }
-  EXPECT_GT(kills, 2 * static_cast<int>(trials));
+  EXPECT_GT(kills, 2 * static_cast<int>(seeds.size()));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/seeds.h"
 #include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -435,19 +435,16 @@ class Trial {
 };
 
 TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
-  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
-  const std::uint32_t first = fixed != nullptr
-                                  ? static_cast<std::uint32_t>(std::strtoul(fixed, nullptr, 10))
-                                  : std::random_device{}();
-  const std::uint32_t trials = fixed != nullptr ? 1 : 20;
+  const std::vector<std::uint32_t> seeds = TestSeeds(20);
   int kills = 0;
-  for (std::uint32_t i = 0; i < trials && !HasFailure(); ++i) {
-    SCOPED_TRACE(absl::StrCat("seed ", first + i));
-    Trial trial(first + i);
+  for (const std::uint32_t seed : seeds) {
+    if (HasFailure()) break;
+    SCOPED_TRACE(absl::StrCat("EMBLA_TEST_SEED=", seed));
+    Trial trial(seed);
     trial.Run();
     kills += trial.kills();
   }
-  EXPECT_GT(kills, static_cast<int>(trials));
+  EXPECT_GT(kills, static_cast<int>(seeds.size()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "core/base/testing/seeds.h"
 #include "gtest/gtest.h"
 
 namespace embla {
@@ -24,7 +25,7 @@ TEST(SessionWindowClassify, EverySeqIsNewThenAppliedThenForgotten) {
 }
 
 TEST(SessionWindowClassify, AgreesWithASetOfAppliedSeqs) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 50; ++round) {

@@ -1,6 +1,5 @@
 // Tables with a copy on every node: the copies agree bit for bit whatever the network loses,
 // repeats and delays, whoever restarts, and an acknowledged update is on every copy.
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <random>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/seeds.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -168,8 +168,7 @@ TEST_F(ReplicationTest, UpdatesElsewhereNameThePrimary) {
 }
 
 TEST_F(ReplicationTest, LossesRepetitionsAndDelaysChangeNothing) {
-  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
-  const std::uint32_t seed = fixed != nullptr ? std::stoul(fixed) : std::random_device{}();
+  const std::uint32_t seed = TestSeed();
   SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
   Start(3, seed);
   cluster_->transport().SetFaults({.lost_request = 150, .lost_answer = 150, .repeated_later = 200});

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "core/plan/names.h"
 #include "core/plan/slice_map.h"
 #include "core/planner/placement.h"
@@ -488,12 +489,9 @@ class Oracle {
 };
 
 TEST(ShardNodeOracle, EveryPlanGivesTheSameRowsAsOnePlainArray) {
-  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
-  const std::uint32_t first = fixed != nullptr ? std::stoul(fixed) : std::random_device{}();
-  const int rounds = fixed != nullptr ? 1 : 150;
-  for (int round = 0; round < rounds; ++round) {
-    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << first + round);
-    Oracle(first + round).Run();
+  for (const std::uint32_t seed : TestSeeds(150)) {
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+    Oracle(seed).Run();
     if (HasFailure()) return;
   }
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/testing/seeds.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -369,7 +370,7 @@ TEST_F(ShardNodeTest, OnlyTheTablesThatLackAnUpdateTakeIt) {
 }
 
 TEST_F(ShardNodeTest, RetriesThatRaceTakeEffectOnce) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   Start(3, {{Spec(1), ShardingType::kRowWise}, {Spec(2), ShardingType::kTableWise}});
   constexpr int kThreads = 4, kUpdates = 60;

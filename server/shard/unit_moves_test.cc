@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/seeds.h"
 #include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -302,7 +303,7 @@ class Training {
 };
 
 void CheckCase(const Case& c) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(absl::StrCat("seed ", seed, " optimizer ", static_cast<int>(c.optimizer), " dtype ",
                             static_cast<int>(c.dtype), " sharding ", static_cast<int>(c.sharding)));
   Training training(c, seed);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/names.h"
@@ -544,16 +545,14 @@ class ZchOracle {
 };
 
 TEST(ZchTablesOracle, EveryPlanGivesTheSameRowsAsOneMapAndOneArray) {
-  const char* const fixed = std::getenv("EMBLA_TEST_SEED");
-  const std::uint32_t first = fixed != nullptr ? std::stoul(fixed) : std::random_device{}();
+  const std::vector<std::uint32_t> seeds = TestSeeds(60);
   Coverage coverage;
-  const int rounds = fixed != nullptr ? 1 : 60;
-  for (int round = 0; round < rounds; ++round) {
-    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << first + round);
-    ZchOracle(first + round, coverage).Run();
+  for (const std::uint32_t seed : seeds) {
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+    ZchOracle(seed, coverage).Run();
     if (HasFailure()) return;
   }
-  if (rounds == 1) return;
+  if (seeds.size() == 1) return;
   EXPECT_GT(coverage.evictions, 1000u);
   EXPECT_GT(coverage.dropped, 1000u);
   EXPECT_GT(coverage.unseen, 1000u);

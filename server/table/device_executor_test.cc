@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -62,7 +63,7 @@ TEST(DeviceSetRank, CountsDevicesBelow) {
 }
 
 TEST(DeviceExecutorsSubmit, TwoTasksStandInTheSameOrderOnEveryDevice) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   constexpr std::uint32_t kDevices = 4;
   constexpr int kTasksPerThread = 500;

@@ -3,6 +3,7 @@
 #include <random>
 #include <set>
 
+#include "core/base/testing/seeds.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,7 +22,7 @@ TEST(RowIntervalsInsert, NeighboursBecomeOne) {
 }
 
 TEST(RowIntervals, AgreeWithASet) {
-  const std::uint32_t seed = std::random_device{}();
+  const std::uint32_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 200; ++round) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/solve.h"
@@ -251,10 +252,7 @@ TEST(CheckerAccepts, PlansOfManyShapes) {
 
 // No change of one number of a certificate makes it prove more than some plan needs.
 TEST(CheckerRefuses, EveryRandomCertificateThatClaimsMoreThanThePlan) {
-  std::random_device device;
-  const std::uint32_t seed = device();
-  std::printf("seed %u\n", seed);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(embla::testing::TestSeed());
   absl::StatusOr<Planned> planned = Solve(Random(11, 20, Hosts(2, 2, 200 * kMiB), 500), kQuick);
   ASSERT_TRUE(planned.ok()) << planned.status();
   for (int round = 0; round < 300; ++round) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "core/planner/io/csv.h"
 #include "core/planner/io/problem_json.h"
@@ -197,10 +198,7 @@ void ExpectClear(const absl::Status& status, const std::string& text) {
 }
 
 TEST(Readers, SurviveTenThousandMutations) {
-  std::random_device device;
-  const std::uint32_t seed = device();
-  std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(embla::testing::TestSeed());
   const std::string csv = "name,rows,dim,pooling,optimizer\n\"a,b\",10,4,1.5,sgd\nc,20,8,2,adam\n";
   for (int round = 0; round < 10'000; ++round) {
     const std::string text = Mutate(kProblem, random);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/testing/seeds.h"
 #include "core/base/text.h"
 #include "core/planner/checker/checker.h"
 #include "core/planner/io/stored_plan.h"
@@ -104,10 +105,7 @@ TEST_F(PlanJsonTest, RefusesWhatIsMissing) {
 // No change of bytes crashes the reader, the binding or the checker. A plan that still passes says
 // nothing better than the true one.
 TEST_F(PlanJsonTest, MutationsNeverCrashNorImproveThePlan) {
-  std::random_device device;
-  const std::uint32_t seed = device();
-  std::printf("seed %u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(embla::testing::TestSeed());
   const std::string text = json_.dump();
   constexpr std::string_view kAlphabet = "{}[]\",:0123456789.eE-+truefalsnhx\xff";
   int accepted = 0;
