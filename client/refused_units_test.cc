@@ -109,7 +109,7 @@ Feature RandomFeature(std::mt19937& random) {
   return feature;
 }
 
-class RefusedUnitsTest : public testing::TestWithParam<bool> {};
+class RefusedUnitsTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(RefusedUnitsTest, EveryRowIsAppliedExactlyOnce) {
   const std::uint32_t seed = embla::testing::TestSeed();
@@ -143,7 +143,7 @@ TEST_P(RefusedUnitsTest, EveryRowIsAppliedExactlyOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(CombineDuplicates, RefusedUnitsTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(CombineDuplicates, RefusedUnitsTest, ::testing::Bool());
 
 TEST(RefusedUnits, ADeadlineEndsTheWaitAndSaysWhatForIt) {
   World world({.coordinator = "fake"});
@@ -155,7 +155,7 @@ TEST(RefusedUnits, ADeadlineEndsTheWaitAndSaysWhatForIt) {
                    {.timeout = absl::Milliseconds(100)});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("rows [0, 10) are being handed over"));
+              ::testing::HasSubstr("rows [0, 10) are being handed over"));
   EXPECT_GT(world.cluster().refusals(), 10);
 }
 
@@ -168,7 +168,7 @@ TEST(RefusedUnits, AMoveThatNoPlanTellsOfEndsWithTheDeadline) {
       {{.table = "clicks", .ids = ids, .gradients = gradients}}, {.timeout = absl::Seconds(5)});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("rows [0, 10) have moved to another node"));
+              ::testing::HasSubstr("rows [0, 10) have moved to another node"));
 }
 
 }  // namespace

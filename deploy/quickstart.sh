@@ -43,7 +43,8 @@ if [[ -n "$train_file" || -n "$test_file" ]]; then
 else
   input=(--generate 200000)
 fi
-[[ -z "$report_file" ]] || input+=(--report "$report_file")
+report=()
+[[ -z "$report_file" ]] || report=(--report "$report_file")
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 title() { printf '\n== %s\n' "$*"; }
@@ -127,7 +128,7 @@ done
 
 title "train"
 "$bin/embla-train" --coordinator "$EMBLA_COORDINATOR" --admin "$EMBLA_ADMIN" --trainers 2 \
-  "${input[@]}" "${train_options[@]}"
+  "${input[@]}" "${report[@]}" "${train_options[@]}"
 
 title "plan"
 "$bin/embla" plan show
@@ -174,6 +175,7 @@ until grep -q "created table.*factors" "$work/moving.log" || ! kill -0 "$trainin
 done
 rescale 4
 rescale 3
+kill -0 "$training" 2>/dev/null && echo "the training is still going on"
 wait "$training" || { cat "$work/moving.log" >&2; exit 1; }
 figures moving
 "$bin/embla" job ls

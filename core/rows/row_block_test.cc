@@ -110,7 +110,7 @@ TEST(RowBlockDecode, HugeCountsAreRefusedBeforeAnySizeIsComputed) {
 
 TEST(RowBlockDecode, MutatedBlocksNeverCrash) {
   const std::uint32_t seed = embla::testing::TestSeed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::string good = AsString(WorkedExample());
   for (int i = 0; i < 20'000; ++i) {

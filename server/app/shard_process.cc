@@ -77,7 +77,7 @@ absl::Status ShardProcess::Recover() {
   NodeJournalOptions journal;
   journal.level = options_.durability;
   journal.metrics = &metrics_;
-
+  LogInfo("shard", "recovering directory=", options_.data_dir);
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,

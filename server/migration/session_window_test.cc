@@ -26,7 +26,7 @@ TEST(SessionWindowClassify, EverySeqIsNewThenAppliedThenForgotten) {
 
 TEST(SessionWindowClassify, AgreesWithASetOfAppliedSeqs) {
   const std::uint32_t seed = embla::testing::TestSeed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 50; ++round) {
     SessionWindow window;

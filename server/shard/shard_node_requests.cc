@@ -155,6 +155,7 @@ absl::StatusOr<std::shared_ptr<EvictionLog>> ShardNodeImpl::Evictions(TableId ta
 absl::StatusOr<std::vector<UnitContent>> ShardNodeImpl::InspectTable(TableId table_id) {
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
+  if (absl::IsFailedPrecondition(table.status())) return std::vector<UnitContent>();  // Elsewhere.
   if (!table.ok()) return Explain(table.status());
   return embla::InspectTable(**table, *executors_, pool_);
 }

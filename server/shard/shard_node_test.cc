@@ -15,6 +15,7 @@
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/table_inspector.h"
 #include "server/shard/testing/local_cluster.h"
 
 namespace embla {
@@ -483,6 +484,23 @@ TEST_F(ShardNodeTest, ReadRowsStopsAtTheSinksError) {
                 .code(),
             Code::kCancelled);
   EXPECT_EQ(blocks, 1);
+}
+
+TEST_F(ShardNodeTest, InspectTableSaysWhatIsHereAndNothingOfATableThatIsElsewhere) {
+  cluster_ = std::make_unique<LocalCluster>(LocalCluster::Options{.nodes = 2});
+  ASSERT_TRUE(cluster_
+                  ->Install({Place(*cluster_, Spec(1), ShardingType::kTableWise,
+                                   {cluster_->specs()[0].name})})
+                  .ok());
+  std::int64_t rows = 0;
+  const auto here = cluster_->node(0).InspectTable(TableId{1});
+  ASSERT_TRUE(here.ok()) << here.status();
+  for (const UnitContent& unit : *here) rows += unit.rows;
+  EXPECT_EQ(rows, 100);
+  const auto elsewhere = cluster_->node(1).InspectTable(TableId{1});
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  EXPECT_TRUE(elsewhere->empty());
+  EXPECT_EQ(cluster_->node(0).InspectTable(TableId{9}).status().code(), Code::kNotFound);
 }
 
 TEST(ShardNodeCreate, OptionsAreChecked) {

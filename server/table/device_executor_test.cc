@@ -64,7 +64,7 @@ TEST(DeviceSetRank, CountsDevicesBelow) {
 
 TEST(DeviceExecutorsSubmit, TwoTasksStandInTheSameOrderOnEveryDevice) {
   const std::uint32_t seed = embla::testing::TestSeed();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   constexpr std::uint32_t kDevices = 4;
   constexpr int kTasksPerThread = 500;
   std::vector<std::vector<int>> seen(kDevices);  // Each written by its device's thread only.
@@ -111,7 +111,7 @@ TEST(DeviceExecutorsSubmit, FinishRunsOnceAfterEveryDevice) {
           std::make_unique<FunctionTask>([&](std::uint32_t device) { ++done[device]; },
                                          [&, i] {
                                            ++finished;
-                                           EXPECT_THAT(done, testing::Each(testing::Ge(i + 1)));
+                                           EXPECT_THAT(done, ::testing::Each(::testing::Ge(i + 1)));
                                          });
       ASSERT_TRUE(executors.Submit(task, DeviceSet::First(3), 0).ok());
     }
@@ -131,7 +131,7 @@ TEST(DeviceExecutorsSubmit, FullQueueRefusesOnAllDevicesAndLeavesTheTask) {
   std::unique_ptr<DeviceTask> refused = idle();
   const absl::Status status = executors.Submit(refused, DeviceSet::First(2), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("device 1 of node n7"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("device 1 of node n7"));
   EXPECT_NE(refused, nullptr);
   gate.Open();
 }
@@ -154,7 +154,7 @@ TEST(DeviceExecutorsRunOnDevices, WaitsForAllDevices) {
   std::vector<int> ran(3, 0);
   RunOnDevices(executors, DeviceSet::Of(0) | DeviceSet::Of(2),
                [&](std::uint32_t device) { ran[device] = 1; });
-  EXPECT_THAT(ran, testing::ElementsAre(1, 0, 1));
+  EXPECT_THAT(ran, ::testing::ElementsAre(1, 0, 1));
 }
 
 }  // namespace

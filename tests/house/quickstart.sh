@@ -32,6 +32,29 @@ has "^== stop"
 grep -q '"auc"' "$work/report.json" || fail "no auc in the report"
 [[ -z "$(ls -A "$TMPDIR")" ]] || fail "left behind: $(ls "$TMPDIR")"
 
+# On files of one's own: ratings, whose users and items are numbers of any size.
+ratings() {
+  awk -v seed="$1" -v count="$2" 'BEGIN {
+    srand(seed)
+    for (i = 0; i < count; ++i) {
+      user = int(2000 * rand()); item = int(1000 * rand() ^ 2)
+      stars = 3 + sin(user) + cos(item) + sin(user * item) + rand() - 0.5
+      stars = stars < 1 ? 1 : stars > 5 ? 5 : stars
+      printf "%d\t%d\t%.1f\t%d\n", user * 7919 + 13, item * 104729 + 5, stars, 880000000 + i
+    }
+  }'
+}
+ratings 1 100000 >"$work/train.tsv"
+ratings 2 5000 >"$work/test.tsv"
+deploy/quickstart.sh --train "$work/train.tsv" --test "$work/test.tsv" \
+  --report "$work/ratings.json" -- --epochs 2 2>&1 | tee "$work/printed"
+has "test RMSE"
+has "reshard table moving_user_factors to 3 shards .*done"
+has "reshard table moving_item_factors to 3 shards .*done"
+has "the same figures as without a move"
+grep -q '"rmse"' "$work/ratings.json" || fail "no rmse in the report"
+[[ -z "$(ls -A "$TMPDIR")" ]] || fail "left behind: $(ls "$TMPDIR")"
+
 # A training that fails is a quickstart that fails, and it still stops what it started.
 status=0
 deploy/quickstart.sh -- --model nonsense >"$work/printed" 2>&1 || status=$?
