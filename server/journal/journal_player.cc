@@ -225,6 +225,9 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
     // The mover sets the gate when it begins.
     return Await([&](HostDone done) { host.Install(unit, nullptr, std::move(done)); });
   }
+  if (std::holds_alternative<RelocateRecord>(control.record)) {
+    return Await([&](HostDone done) { host.Relocate(unit, std::move(done)); });
+  }
   if (std::holds_alternative<TrimRecord>(control.record)) {
     return Await([&](HostDone done) { host.Trim(unit, std::move(done)); });
   }

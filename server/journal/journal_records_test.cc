@@ -77,7 +77,8 @@ std::vector<LogRecord> ExampleControls() {
           TrimRecord{MoveId{3}},
           ImportRecord{MoveId{4}, NodeId{2}, UnitEpoch{5}},
           SealRecord{MoveId{4}, Lsn{60}, ExampleWindows()},
-          DiscardRecord{MoveId{5}}};
+          DiscardRecord{MoveId{5}},
+          RelocateRecord{MoveId{6}}};
 }
 
 // A record of each kind, decoded and encoded again.

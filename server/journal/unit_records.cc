@@ -23,6 +23,7 @@ enum class ControlKind : std::uint32_t {
   kImport = 6,
   kSeal = 7,
   kDiscard = 8,
+  kRelocate = 9,
 };
 
 constexpr std::size_t kWindowBytes = 16 + sizeof(SessionWindow::words);
@@ -110,6 +111,7 @@ class ControlWriter {
     Put(record.windows, out_);
   }
   void operator()(const DiscardRecord& record) { Begin(ControlKind::kDiscard, record.move); }
+  void operator()(const RelocateRecord& record) { Begin(ControlKind::kRelocate, record.move); }
   void operator()(const AppliedUpdate&) { EMBLA_CHECK(false); }
 
  private:
@@ -147,6 +149,8 @@ std::optional<LogRecord> GetControl(RecordReader& in) {
     }
     case ControlKind::kDiscard:
       return DiscardRecord{.move = move};
+    case ControlKind::kRelocate:
+      return RelocateRecord{.move = move};
   }
   return std::nullopt;
 }

@@ -1,6 +1,7 @@
-// Units move between two nodes with journals, step by step, and either node is killed between any
-// two steps, with what was not synced lost, or not: afterwards every row and all optimizer state
-// have the bits of a node that nothing moved on, and no update is lost or applied twice.
+// Units move between two nodes with journals, and between the devices of one, step by step, and
+// either node is killed between any two steps, with what was not synced lost, or not: afterwards
+// every row and all optimizer state have the bits of a node that nothing moved on, and no update is
+// lost or applied twice.
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
@@ -82,7 +83,12 @@ class Trial {
     for (int i = 0; i < 8 && !::testing::Test::HasFailure(); ++i) {
       Train();
       const auto unit = static_cast<std::uint32_t>(random_() % owners_.size());
-      random_() % 4 == 0 ? MoveInVain(unit) : Move(unit);
+      const bool in_vain = random_() % 4 == 0;
+      if (random_() % 3 == 0) {
+        MoveWithin(unit, in_vain);
+      } else {
+        in_vain ? MoveInVain(unit) : Move(unit);
+      }
     }
     Train();
     EXPECT_TRUE(pending_.empty());
@@ -272,7 +278,8 @@ class Trial {
         AwaitStatus([&](HostDone done) { host(n).Reserve(id, device, run, std::move(done)); });
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_TRUE(journal(n).AppendReserved(id, device, run).ok());
-    Control(n, unit, ImportRecord{moves_[unit], NodeId{1}, epochs_[unit]});
+    const NodeId source{static_cast<std::uint32_t>(owners_[unit] + 1)};
+    Control(n, unit, ImportRecord{moves_[unit], source, epochs_[unit]});
     known.durable.import = ImportState{.move = moves_[unit]};
     known.staged.assign(shape.chunks(), Lsn{0});
     return known.staged;
@@ -377,6 +384,33 @@ class Trial {
     if (MaybeKill(source)) return Train();
     RunInOrder(host(source), kTable, [&] { gate.Unfreeze(); });
     Train();
+  }
+
+  // To another device of the owner, or to the one where it lies.
+  void MoveWithin(std::uint32_t unit, bool in_vain) {
+    const std::size_t n = owners_[unit];
+    moves_[unit] = Next(moves_[unit]);
+    GateOf(n, unit);
+    Train();
+    MaybeKillAny();
+    GateOf(n, unit);
+    EnsureImport(n, unit, *host(n).ShapeOf(IdOf(unit)));
+    Train();
+    MaybeKillAny();
+    Train();
+    in_vain ? Control(n, unit, DiscardRecord{moves_[unit]})
+            : Control(n, unit, RelocateRecord{moves_[unit]});
+    Train();
+    if (!MaybeKill(n)) {
+      const absl::Status status = AwaitStatus([&](HostDone done) {
+        in_vain ? host(n).Discard(IdOf(unit), std::move(done))
+                : host(n).Relocate(IdOf(unit), std::move(done));
+      });
+      ASSERT_TRUE(status.ok()) << status;
+      restored_[n].erase(unit);
+    }
+    Train();
+    MaybeKillAny();
   }
 
   // ---- The end.

@@ -67,7 +67,7 @@ class CoordinatorStepper {
   void TellBothEnds() {
     if (record().move == MoveId{0}) return;
     Do(TellRecord{record().source, record()});
-    Do(TellRecord{record().target, record()});
+    if (!IsWithinNode(record())) Do(TellRecord{record().target, record()});
   }
 
   CoordinatorStep step_;

@@ -18,6 +18,7 @@ void NodeStepper::On(const RecordEvent& event) {
   TrimIfCleaned(record);
   DiscardIfEnded(record);
   ImportIfOpen(record);
+  if (IsWithinNode(record)) return ChangeDevice(record);
   const bool is_done = record.phase == MovePhase::kCommitted && unit().is_covered &&
                        record.owner == context_.self && record.epoch == durable().epoch;
   if (is_done) Report(ReportKind::kCovered, record.committed);
@@ -27,7 +28,7 @@ void NodeStepper::On(const NodeTick&) {
   if (!guards_.facts_are_repeated) return;
   const auto& import = durable().import;
   if (!import.has_value()) return;
-  if (import->is_sealed) {
+  if (import->is_sealed || Owns(unit())) {
     Report(ReportKind::kSealed, import->move);
   } else {
     SendPullNow(/*resend=*/true);

@@ -127,11 +127,14 @@ struct StageChunk {  // Overlay the chunk's rows on the staged copy.
   Chunk chunk;
 };
 struct InstallStaged {};  // The staged rows become the unit's.
+struct RelocateRows {     // The unit's rows change to the device where room is reserved.
+  MoveId move{};
+};
 struct DiscardStaged {};
 struct TrimRows {};
-using NodeAction =
-    std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendReport, PutRecord,
-                 ReadRecord, ReserveImport, StageChunk, InstallStaged, DiscardStaged, TrimRows>;
+using NodeAction = std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendReport,
+                                PutRecord, ReadRecord, ReserveImport, StageChunk, InstallStaged,
+                                RelocateRows, DiscardStaged, TrimRows>;
 
 struct NodeStep {
   UnitState state;

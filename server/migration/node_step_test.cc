@@ -222,6 +222,89 @@ TEST(NodeStepTarget, AbortDiscardsAndTheOldRecordDoesNotImportAgain) {
   EXPECT_FALSE(node.has_actions());
 }
 
+// Of a move between devices of the source.
+const UnitRecord kWithin = *Opened(kFresh, kSource);
+const UnitRecord kWithinCommitted = *Committed(kWithin, MoveId{1});
+
+Node NodeWithRoom() {
+  Node node = Node::Source();
+  node.On(RecordEvent{kWithin});
+  node.On(ReservedEvent{MoveId{1}, true});
+  return node;
+}
+
+TEST(NodeStepWithinANode, ReportsItsRoomAndGoesOnTakingUpdates) {
+  Node node = NodeWithRoom();
+  ASSERT_NE(node.Find<SendReport>(), nullptr);
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kSealed, MoveId{1}}));
+  EXPECT_EQ(node.Find<SendPull>(), nullptr);
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+  node.On(RecordEvent{kWithin});
+  EXPECT_EQ(node.Find<RelocateRows>(), nullptr);
+  EXPECT_NE(node.Find<SendReport>(), nullptr);
+}
+
+TEST(NodeStepWithinANode, RowsChangeDevicesOnceTheRecordSaysSo) {
+  Node node = NodeWithRoom();
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+  node.On(RecordEvent{kWithinCommitted});
+  ASSERT_NE(node.Find<RelocateRows>(), nullptr);
+  EXPECT_EQ(node.Find<RelocateRows>()->move, MoveId{1});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kCovered, MoveId{1}}));
+  EXPECT_EQ(node.Update(1), PartStatus::kDuplicate);
+  EXPECT_EQ(node.Update(2), PartStatus::kApplied);
+  node.On(RecordEvent{kWithinCommitted});
+  EXPECT_EQ(node.Find<RelocateRows>(), nullptr);
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kCovered, MoveId{1}}));
+  node.On(RecordEvent{kWithin});
+  EXPECT_FALSE(node.has_actions());
+}
+
+TEST(NodeStepWithinANode, AnAbortGivesTheRoomBack) {
+  Node node = NodeWithRoom();
+  node.On(RecordEvent{*Aborted(kWithin, MoveId{1})});
+  EXPECT_NE(node.Find<DiscardStaged>(), nullptr);
+  node.On(RecordEvent{kWithin});
+  EXPECT_FALSE(node.has_actions());
+  EXPECT_EQ(node.Update(1), PartStatus::kApplied);
+}
+
+TEST(NodeStepWithinANode, WithoutRoomItIsRefused) {
+  Node node = Node::Source();
+  node.On(RecordEvent{kWithin});
+  node.On(ReservedEvent{MoveId{1}, false});
+  EXPECT_EQ(node.Find<SendReport>()->report, (MoveReport{ReportKind::kRefused, MoveId{1}}));
+}
+
+TEST(NodeStepWithinANode, AProcessThatLostItsRoomReservesAgainAfterTheCommit) {
+  Node node = Node::Source();
+  node.On(RecordEvent{kWithinCommitted});
+  ASSERT_NE(node.Find<ReserveImport>(), nullptr);
+  node.On(ReservedEvent{MoveId{1}, true});
+  EXPECT_NE(node.Find<RelocateRows>(), nullptr);
+}
+
+TEST(NodeStepWithinANode, WhatAPeerSendsIsNotTakenIn) {
+  Node node = NodeWithRoom();
+  node.On(ChunkEvent{{MoveId{1}, 0, Lsn{0}, Lsn{1}}});
+  EXPECT_FALSE(node.has_actions());
+  node.On(FinalEvent{{MoveId{1}, Lsn{1}, {Lsn{1}, Lsn{1}}, {}}});
+  EXPECT_FALSE(node.has_actions());
+}
+
+TEST(NodeStepWithinANode, ReplayingTheLogYieldsTheSame) {
+  UnitDurable durable = FreshUnit(2);
+  Replay(ImportRecord{MoveId{1}, kSource, UnitEpoch{1}}, durable);
+  Replay(RelocateRecord{MoveId{1}}, durable);
+  Node node = NodeWithRoom();
+  node.On(RecordEvent{kWithinCommitted});
+  EXPECT_EQ(durable, node.state().durable);
+}
+
+TEST(CoordinatorStep, AMoveWithinANodeIsToldOnce) {
+  EXPECT_EQ(StepCoordinator(CoordinatedUnit(), StoredRecord{kWithin}).actions.size(), 1u);
+}
+
 TEST(CoordinatorStep, CommitsOnItsOwnSealOnly) {
   CoordinatedUnit unit;
   unit.record = kOpen;

@@ -65,6 +65,10 @@ class NodeStepper {
   void ImportIfOpen(const UnitRecord& record);
   void SendPullNow(bool resend);
 
+  // device_steps.cc
+  void ChangeDevice(const UnitRecord& record);
+  void Relocate();
+
   const UnitContext& context_;
   const Guards& guards_;
   NodeStep step_;

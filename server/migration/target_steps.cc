@@ -7,7 +7,8 @@
 namespace embla::detail {
 
 void NodeStepper::ImportIfOpen(const UnitRecord& record) {
-  if (record.phase != MovePhase::kOpen || record.target != context_.self || Owns(unit())) return;
+  if (record.phase != MovePhase::kOpen || record.target != context_.self) return;
+  if (IsWithinNode(record) || Owns(unit())) return;
   if (record.move < durable().min_move && guards_.target_min_move) return;
   if (durable().retained != MoveId{0}) return;  // Rows of an earlier life are still kept.
   if (durable().import.has_value()) {
@@ -25,6 +26,7 @@ void NodeStepper::On(const ReservedEvent& event) {
   if (!event.ok) return Report(ReportKind::kRefused, event.move);
   Log(ImportRecord{event.move, unit().seen.source, unit().seen.epoch});
   std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
+  if (Owns(unit())) return ChangeDevice(unit().seen);
   SendPullNow(/*resend=*/true);
 }
 
@@ -39,8 +41,7 @@ void NodeStepper::SendPullNow(bool resend) {
 
 void NodeStepper::On(const ChunkEvent& event) {
   const Chunk& chunk = event.chunk;
-  const auto& import = durable().import;
-  if (!import.has_value() || import->is_sealed || import->move != chunk.move) return;
+  if (!IsReceiving(unit(), chunk.move) || durable().import->is_sealed) return;
   if (chunk.chunk >= context_.chunks || chunk.version <= chunk.base) return;
   Lsn& staged = unit().staged[chunk.chunk];
   if (chunk.base > staged && guards_.delta_base) return;
@@ -53,7 +54,7 @@ void NodeStepper::On(const ChunkEvent& event) {
 void NodeStepper::On(const FinalEvent& event) {
   const FinalCut& cut = event.cut;
   const auto& import = durable().import;
-  if (!import.has_value() || import->move != cut.move) return;
+  if (!IsReceiving(unit(), cut.move)) return;
   if (import->is_sealed) return Report(ReportKind::kSealed, cut.move);
   if (cut.needed.size() != context_.chunks) return;
   bool is_whole = true;

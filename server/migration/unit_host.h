@@ -97,6 +97,12 @@ class UnitHost {
   // The staged rows become the unit's: `gate` (which knows the windows) is asked from now on.
   virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
   virtual void Discard(const UnitId& unit, HostDone done) = 0;
+
+  // ---- A move within the node: Reserve, and Discard if it comes to nothing.
+  // The unit's rows change to the device where room was reserved, chunk by chunk, each between two
+  // requests; nothing if none was. On an error some chunks have changed and some have not: all are
+  // served, call again.
+  virtual void Relocate(const UnitId& unit, HostDone done) = 0;
 };
 
 }  // namespace embla

@@ -35,10 +35,6 @@ absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target, const
   if (record.phase == MovePhase::kOpen || is_uncleaned) {
     return Refused("open", Next(record.move), record);
   }
-  if (target == record.owner) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node ", ToInt(target), " owns the unit already: ", ToString(record)));
-  }
   UnitRecord opened = record;
   opened.move = Next(record.move);
   opened.phase = MovePhase::kOpen;
@@ -63,7 +59,7 @@ absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move, cons
   if (!is_open || !is_this) return Refused("commit", move, record);
   UnitRecord committed = record;
   committed.owner = record.target;
-  committed.epoch = Next(record.epoch);
+  if (!IsWithinNode(record)) committed.epoch = Next(record.epoch);
   committed.committed = record.move;
   committed.phase = MovePhase::kCommitted;
   return committed;

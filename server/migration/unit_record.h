@@ -24,11 +24,11 @@ struct UnitRecord {
   MoveId move{0};       // The last move.
   MovePhase phase = MovePhase::kNone;
   NodeId source{};  // Of the last move.
-  NodeId target{};
+  NodeId target{};  // The source: it is a move between devices of that node.
   bool operator==(const UnitRecord&) const = default;
 };
 
-// FailedPrecondition: the last move has not ended. InvalidArgument: the owner is the target.
+// FailedPrecondition: the last move has not ended.
 absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target,
                                   const Guards& guards = kAllGuards);
 // FailedPrecondition, all three: the record is not about `move` in the phase the change needs.
@@ -36,6 +36,9 @@ absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move);
 absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move,
                                      const Guards& guards = kAllGuards);
 absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move);
+
+// Whether the last move is one between devices of a node: its owner and epoch do not change.
+inline bool IsWithinNode(const UnitRecord& record) { return record.source == record.target; }
 
 // Whether `move` can no longer commit: aborted, or a later move has been opened or committed.
 // False says nothing: the record may be old.

@@ -40,10 +40,21 @@ TEST(UnitRecordChange, AnotherMovesCommitAbortAndCleanupAreRefused) {
   EXPECT_FALSE(Cleaned(*Committed(Open(), MoveId{1}), MoveId{2}).ok());
 }
 
-TEST(UnitRecordChange, OpenNeedsAnEndedMoveAndAnotherNode) {
+TEST(UnitRecordChange, OpenNeedsAnEndedMove) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Opened(Open(), kTarget).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(Opened(*Committed(Open(), MoveId{1}), kSource).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Opened(Fresh(), kSource).status()));
+}
+
+TEST(UnitRecordChange, AMoveWithinANodeKeepsOwnerAndEpoch) {
+  const UnitRecord open = *Opened(Fresh(), kSource);
+  EXPECT_TRUE(IsWithinNode(open));
+  EXPECT_FALSE(IsWithinNode(Open()));
+  const UnitRecord committed = *Committed(open, MoveId{1});
+  EXPECT_EQ(committed.owner, kSource);
+  EXPECT_EQ(committed.epoch, UnitEpoch{1});
+  EXPECT_EQ(committed.committed, MoveId{1});
+  EXPECT_TRUE(IsNewer(committed, open));
+  EXPECT_FALSE(SaysEndedWithoutCommit(committed, MoveId{1}));
 }
 
 TEST(UnitRecordOrder, EachChangeIsNewerThanWhatItChanged) {

@@ -73,6 +73,11 @@ void Apply(const DiscardRecord& record, UnitDurable& unit) {
   RaiseMinMove(unit, Next(record.move));
 }
 
+void Apply(const RelocateRecord& record, UnitDurable& unit) {
+  unit.import.reset();
+  RaiseMinMove(unit, Next(record.move));
+}
+
 }  // namespace
 
 void Replay(const LogRecord& record, UnitDurable& durable) {

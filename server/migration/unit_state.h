@@ -16,7 +16,8 @@
 
 namespace embla {
 
-// A copy being received. Invisible to every read until it is installed.
+// A copy being received. Invisible to every read until it is installed. Of a unit that the node
+// owns: room on another of its devices, into which nothing is received; it is never sealed.
 struct ImportState {
   MoveId move{};
   NodeId source{};
@@ -81,8 +82,12 @@ struct SealRecord {  // Also syncs every staged chunk.
 struct DiscardRecord {  // The staged copy is dropped.
   MoveId move{};
 };
-using LogRecord = std::variant<OwnRecord, AppliedUpdate, FreezeRecord, UnfreezeRecord,
-                               ReleaseRecord, TrimRecord, ImportRecord, SealRecord, DiscardRecord>;
+struct RelocateRecord {  // The unit lies on the device that has the import's room.
+  MoveId move{};
+};
+using LogRecord =
+    std::variant<OwnRecord, AppliedUpdate, FreezeRecord, UnfreezeRecord, ReleaseRecord, TrimRecord,
+                 ImportRecord, SealRecord, DiscardRecord, RelocateRecord>;
 
 // Applies one record; the one way the durable part changes, in life and in recovery.
 // Requires: records in the order they were logged.
@@ -123,6 +128,11 @@ struct UnitState {
 UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks);
 
 inline bool Owns(const UnitState& unit) { return unit.durable.epoch != UnitEpoch{0}; }
+// Whether rows of `move` are taken in, or have been.
+inline bool IsReceiving(const UnitState& unit, MoveId move) {
+  const auto& import = unit.durable.import;
+  return import.has_value() && import->move == move && !Owns(unit);
+}
 inline bool IsFrozen(const UnitState& unit) {
   return unit.durable.frozen != MoveId{0} || unit.freezing != MoveId{0};
 }

@@ -58,7 +58,10 @@ void Mover::HandleOrder(const UnitOrder& order) {
   if (record.phase == MovePhase::kOpen && record.source == self_) {
     sender_.SetRate(order.bytes_per_second);
   }
-  if (record.phase == MovePhase::kOpen && record.target == self_) {
+  const bool is_begun = record.phase == MovePhase::kOpen ||
+                        (record.phase == MovePhase::kCommitted && IsWithinNode(record));
+  if (is_begun && record.target == self_ && record.move >= unit->target_move) {
+    unit->target_move = record.move;
     unit->target_device = order.target_device;
     unit->run = order.run;
   }
@@ -232,7 +235,7 @@ absl::Duration Mover::Tick() {
 }
 
 void Mover::TickUnit(MovingUnit& unit, absl::Time now) {
-  if (std::exchange(unit.waits_for_log, false)) {
+  if (std::exchange(unit.waits_for_tick, false)) {
     Finish(unit);
     RunWork(unit);
   }

@@ -117,10 +117,14 @@ class Mover {
   void Do(MovingUnit& unit, ReserveImport& action);
   void Do(MovingUnit& unit, StageChunk&) { Finish(unit); }  // StageRows was before it.
   void Do(MovingUnit& unit, InstallStaged&);
+  void Do(MovingUnit& unit, RelocateRows& action);
   void Do(MovingUnit& unit, DiscardStaged&);
   void Do(MovingUnit& unit, TrimRows&);
   void Finish(MovingUnit& unit) { unit.is_busy = false; }
+  // The unit's next work is `action` once more, at the next tick.
+  static void TryAgain(MovingUnit& unit, NodeAction action);
   void OnLogged(const UnitId& id, const LogRecord& record, const absl::Status& status);
+  void OnRelocated(const UnitId& id, MoveId move, const absl::Status& status);
   // A callback for the host: `then` runs on the mover's thread, then the unit's next work.
   HostDone WhenDone(MovingUnit& unit, const char* what,
                     std::function<void(MovingUnit&, const absl::Status&)> then);

@@ -79,13 +79,16 @@ void Mover::OnLogged(const UnitId& id, const LogRecord& record, const absl::Stat
   }
   if (absl::IsResourceExhausted(status)) {
     LogWarning("mover", "log is full, trying again unit=", NameOf(id), " reason=", Message(status));
-    unit.work.emplace_front(NodeAction(LogAction{record}));
-    unit.waits_for_log = true;
-    return;
+    return TryAgain(unit, LogAction{record});
   }
   LogError("mover",
            "move stands still until the node restarts: the log cannot write unit=", NameOf(id),
            " reason=", Message(status));
+}
+
+void Mover::TryAgain(MovingUnit& unit, NodeAction action) {
+  unit.work.emplace_front(std::move(action));
+  unit.waits_for_tick = true;
 }
 
 void Mover::Do(MovingUnit& unit, StageRows& stage) {
@@ -203,6 +206,26 @@ void Mover::Do(MovingUnit& unit, InstallStaged&) {
     if (status.ok()) Deliver(done, CoveredEvent{});
   };
   parts_.host.Install(unit.id, unit.tracker, WhenDone(unit, "install rows", then));
+}
+
+void Mover::Do(MovingUnit& unit, RelocateRows& action) {
+  parts_.host.Relocate(
+      unit.id, [this, queue = queue_, id = unit.id, move = action.move](absl::Status status) {
+        queue->Post([this, id, move, status] { OnRelocated(id, move, status); });
+      });
+}
+
+// The record has committed: there is no way but on.
+void Mover::OnRelocated(const UnitId& id, MoveId move, const absl::Status& status) {
+  MovingUnit& unit = *Find(id);
+  CrashPoint("mover.host_done");
+  if (!status.ok()) {
+    LogWarning("mover", "rows have not all changed devices, trying again unit=", NameOf(id),
+               " reason=", Message(status));
+    return TryAgain(unit, RelocateRows{move});
+  }
+  Finish(unit);
+  RunWork(unit);
 }
 
 void Mover::Do(MovingUnit& unit, DiscardStaged&) {

@@ -15,6 +15,7 @@ struct NameOf {
   std::string_view operator()(const ImportRecord&) const { return "mover.log_import"; }
   std::string_view operator()(const SealRecord&) const { return "mover.log_seal"; }
   std::string_view operator()(const DiscardRecord&) const { return "mover.log_discard"; }
+  std::string_view operator()(const RelocateRecord&) const { return "mover.log_relocate"; }
 
   // Nothing is done here: the update task, or StageRows before it, has done it.
   std::string_view operator()(const WriteRows&) const { return "mover.nothing"; }
@@ -29,6 +30,7 @@ struct NameOf {
   std::string_view operator()(const ReadRecord&) const { return "mover.read"; }
   std::string_view operator()(const ReserveImport&) const { return "mover.reserve"; }
   std::string_view operator()(const InstallStaged&) const { return "mover.install"; }
+  std::string_view operator()(const RelocateRows&) const { return "mover.relocate"; }
   std::string_view operator()(const DiscardStaged&) const { return "mover.discard"; }
   std::string_view operator()(const TrimRows&) const { return "mover.trim"; }
 

@@ -16,6 +16,7 @@ constexpr std::uint64_t kSeed = 20261122;
 
 struct Sums {
   std::uint64_t commits = 0;
+  std::uint64_t commits_within_nodes = 0;
   std::uint64_t aborts = 0;
   std::uint64_t acked = 0;
   std::uint64_t refused = 0;
@@ -37,14 +38,16 @@ Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
     EXPECT_EQ(simulation.violation(), "") << "seed=" << options.seed;
     if (::testing::Test::HasFailure()) return sums;
     sums.commits += simulation.commits();
+    sums.commits_within_nodes += simulation.commits_within_nodes();
     sums.aborts += simulation.aborts();
     sums.acked += simulation.acked();
     sums.refused += simulation.refused();
     sums.deaths += simulation.deaths();
   }
   std::cout << "seed=" << kSeed << " seeds=" << seeds << " commits=" << sums.commits
-            << " aborts=" << sums.aborts << " acked=" << sums.acked << " refused=" << sums.refused
-            << " deaths=" << sums.deaths << '\n';
+            << " within_nodes=" << sums.commits_within_nodes << " aborts=" << sums.aborts
+            << " acked=" << sums.acked << " refused=" << sums.refused << " deaths=" << sums.deaths
+            << '\n';
   return sums;
 }
 
@@ -66,7 +69,7 @@ TEST(MoverSimulation, AppliesEachUpdateOnceWhateverTheNetworkDoes) {
 
 TEST(MoverSimulation, SurvivesRefusalsAndBadRows) {
   SimulationOptions options;
-  options.host = {.refuse_reserve = 0.2, .fail_stage = 0.2};
+  options.host = {.refuse_reserve = 0.2, .fail_stage = 0.2, .fail_relocate = 0.5};
   options.log_full = 0.3;
   const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
   EXPECT_GT(sums.commits, 100u);
@@ -81,6 +84,7 @@ TEST(MoverSimulation, SurvivesTheDeathOfAnyProcessAtAnyMoment) {
   const Sums sums = RunSeeds(options, /*seeds=*/400, /*steps=*/20'000);
   EXPECT_GT(sums.deaths, 10'000u);
   EXPECT_GT(sums.commits, 1'000u);
+  EXPECT_GT(sums.commits_within_nodes, 300u);
 }
 
 // Many first moves: of units whose log says nothing of them yet, or has just lost it.

@@ -41,13 +41,14 @@ struct MovingUnit {
   // One piece of work at a time, the next when it is done.
   std::deque<UnitWork> work;
   bool is_busy = false;
-  bool waits_for_log = false;  // The front of `work` is a record that the log had no room for.
+  bool waits_for_tick = false;  // The front of `work` failed and is tried again then.
 
   UnitStatus status;                              // After the last step that was heard of.
   absl::Time progress_at = absl::InfinitePast();  // A step or rows that brought the move on.
   absl::Time deadline_told_at = absl::InfinitePast();
 
-  // Of the target.
+  // Of the target, for `target_move`.
+  MoveId target_move{};
   std::uint32_t target_device = 0;
   RowRun run;
   std::string refusal;  // Why there is no room.

@@ -41,6 +41,11 @@ class RecordCheck {
     if (owns && record.touched.size() == unit_.durable.touched.size()) return absl::OkStatus();
     return Misplaced(unit_.unit, "FREEZE of a unit that is not owned, or has other chunks");
   }
+  absl::Status operator()(const RelocateRecord& record) const {
+    const bool owns = unit_.durable.epoch != UnitEpoch{0};
+    if (owns && IsImporting(unit_, record.move, /*sealed=*/false)) return absl::OkStatus();
+    return Misplaced(unit_.unit, "RELOCATE of a unit that is not owned, or has no room");
+  }
   absl::Status operator()(const AppliedUpdate&) const {
     return Misplaced(unit_.unit, "an update among the control records");
   }
@@ -115,8 +120,9 @@ absl::Status UnitReplay::Control(const UnitId& id, const LogRecord& record) {
   EMBLA_RETURN_IF_ERROR(std::visit(RecordCheck(unit), record));
   Replay(record, unit.durable);
   const bool begins = std::holds_alternative<ImportRecord>(record);
-  const bool ends =
-      std::holds_alternative<OwnRecord>(record) || std::holds_alternative<DiscardRecord>(record);
+  const bool ends = std::holds_alternative<OwnRecord>(record) ||
+                    std::holds_alternative<DiscardRecord>(record) ||
+                    std::holds_alternative<RelocateRecord>(record);
   if (begins || ends) unit.staged.assign(unit.staged.size(), Lsn{0});
   if (ends) unit.has_memory = false;
   return absl::OkStatus();

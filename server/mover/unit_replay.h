@@ -10,6 +10,7 @@
 //   Reserved               Discard if told to, then Reserve  Reserve
 //   Chunk                  Stage                             Stage
 //   Own, Trim, Discard     Install, Trim, Discard            Control
+//   Relocate               Relocate                          Control
 //   other control records  -                                 Control
 //   a table is dropped     its rows go                       DropTable
 #pragma once

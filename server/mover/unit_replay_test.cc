@@ -95,6 +95,20 @@ TEST(UnitReplayReserve, TellsThatMemoryWithoutAnImportIsStillThere) {
   EXPECT_TRUE(Only(std::move(replay)).has_memory);
 }
 
+TEST(UnitReplayControl, AUnitThatIsHereChangesDevicesWhereItHasRoom) {
+  UnitReplay replay = AdoptedReplay();
+  EXPECT_EQ(replay.Control(kUnit, RelocateRecord{MoveId{1}}).code(), absl::StatusCode::kDataLoss);
+  replay.Reserve(kUnit, /*chunks=*/2, /*device=*/1, {10, 20});
+  ASSERT_TRUE(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}).ok());
+  UnitReplay open = replay;
+  EXPECT_TRUE(Only(std::move(open)).has_memory);
+  ASSERT_TRUE(replay.Control(kUnit, RelocateRecord{MoveId{1}}).ok());
+  EXPECT_TRUE(replay.Owns(kUnit));
+  const RestoredUnit unit = Only(std::move(replay));
+  EXPECT_FALSE(unit.has_memory);
+  EXPECT_FALSE(unit.durable.import.has_value());
+}
+
 TEST(UnitReplayControl, RefusesRecordsThatCannotFollow) {
   const auto code = [](const LogRecord& record) {
     UnitReplay replay = AdoptedReplay();

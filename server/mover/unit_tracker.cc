@@ -66,15 +66,24 @@ UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {
   return stepped;
 }
 
-// The protocol knows of memory only when it has become an import.
+// The protocol knows of memory only when it has become an import. What an earlier move got may be
+// on another device.
 void UnitTracker::NoteMemory(std::vector<NodeAction>& actions) {
+  const auto reserves = [](const NodeAction& action) {
+    return std::holds_alternative<ReserveImport>(action);
+  };
+  if (has_memory_) {
+    const auto first = std::find_if(actions.begin(), actions.end(), reserves);
+    if (first != actions.end()) actions.insert(first, DiscardStaged{});
+  }
   for (const NodeAction& action : actions) {
-    if (std::holds_alternative<ReserveImport>(action)) {
+    if (reserves(action)) {
       ++reserves_open_;
       has_memory_ = true;
     }
     if (std::holds_alternative<DiscardStaged>(action) ||
-        std::holds_alternative<InstallStaged>(action)) {
+        std::holds_alternative<InstallStaged>(action) ||
+        std::holds_alternative<RelocateRows>(action)) {
       has_memory_ = false;
     }
   }
@@ -101,7 +110,9 @@ void UnitTracker::WakeBefore(const NodeEvent& event) {
 }
 
 void UnitTracker::WakeIfOpened(const UnitRecord& record) {
-  const bool is_open = record.phase == MovePhase::kOpen && record.owner == context_.self;
+  // A move within the node looks at nothing: updates go on as at rest.
+  const bool is_open =
+      record.phase == MovePhase::kOpen && record.owner == context_.self && !IsWithinNode(record);
   if (is_open) WakeFor(record.epoch, record.move);
 }
 
@@ -122,8 +133,7 @@ void UnitTracker::RestIfEnded() {
 }
 
 bool UnitTracker::WantsRows(const Chunk& chunk) {
-  const auto& import = state_.durable.import;
-  if (!import.has_value() || import->is_sealed || import->move != chunk.move) return false;
+  if (!IsReceiving(state_, chunk.move) || state_.durable.import->is_sealed) return false;
   if (chunk.chunk >= context_.chunks || chunk.version <= chunk.base) return false;
   if (staging_for_ != chunk.move) {
     staging_for_ = chunk.move;
@@ -179,15 +189,16 @@ UnitStatus UnitTracker::Status() {
     status.phase = UnitPhase::kFrozen;
     status.move = durable.frozen;
     status.frozen_since = frozen_since_;
-  } else if (Owns(state_)) {
-    status.phase = IsAsleep() ? UnitPhase::kAtRest : UnitPhase::kSending;
-    status.move = awake_for_;
   } else if (durable.import.has_value()) {
-    status.phase = durable.import->is_sealed ? UnitPhase::kSealed : UnitPhase::kReceiving;
+    const bool is_whole = durable.import->is_sealed || Owns(state_);
+    status.phase = is_whole ? UnitPhase::kSealed : UnitPhase::kReceiving;
     status.move = durable.import->move;
   } else if (state_.reserving != MoveId{0}) {
     status.phase = UnitPhase::kReceiving;
     status.move = state_.reserving;
+  } else if (Owns(state_)) {
+    status.phase = IsAsleep() ? UnitPhase::kAtRest : UnitPhase::kSending;
+    status.move = awake_for_;
   } else if (durable.retained != MoveId{0}) {
     status.phase = UnitPhase::kRetained;
     status.move = durable.retained;

@@ -23,9 +23,9 @@ enum class UnitPhase : std::uint8_t {
   kElsewhere,  // Nothing of it is here.
   kAtRest,     // Owned, and not being moved.
   kSending,
-  kFrozen,  // Owned, and its updates are refused: the cut is made.
-  kReceiving,
-  kSealed,    // Received whole; the record decides.
+  kFrozen,     // Owned, and its updates are refused: the cut is made.
+  kReceiving,  // Or owned, and memory is reserved on another device.
+  kSealed,    // Received whole, or owned and there is room on the other device: the record decides.
   kRetained,  // Another node owns it; the rows are kept until that one is covered.
 };
 

@@ -1,5 +1,6 @@
-// Units move between nodes while trainers update them: afterwards every row and all optimizer state
-// have the bits that they have without moves, under any optimizer, number format and tiling.
+// Units move between nodes, and between devices of a node, while trainers update them: afterwards
+// every row and all optimizer state have the bits that they have without moves, under any
+// optimizer, number format and tiling.
 //
 // The oracle is a second cluster that gets the same updates and moves nothing. Trainers own
 // disjoint rows, so the order of each row's updates is known; they repeat requests now and then.
@@ -105,15 +106,15 @@ class Training {
   // Moves units about until `stop`, but a few in any case.
   void MoveAbout(const std::atomic<bool>& stop) {
     std::mt19937 random(seed_);
-    while (!stop.load() || moved_ < 10) {
+    for (int moved = 0; !stop.load() || moved < 10; ++moved) {
       const std::size_t unit = random() % moves_->units().size();
       const NodeId target{static_cast<std::uint32_t>(random() % kNodes) + 1};
-      if (target == moves_->OwnerOf(unit)) continue;
       const auto device = static_cast<std::uint32_t>(random() % kDevices);
-      const absl::Status status = random() % 4 == 0 ? moves_->MoveInVain(unit, target, device)
-                                                    : moves_->Move(unit, target, device);
+      const bool in_vain = random() % 4 == 0;
+      const absl::Status status = target == moves_->OwnerOf(unit)
+                                      ? MoveWithinNode(unit, device, in_vain)
+                                      : MoveToNode(unit, target, device, in_vain);
       ASSERT_TRUE(status.ok()) << status;
-      ++moved_;
     }
   }
 
@@ -132,6 +133,13 @@ class Training {
   Rows MovedRows() { return ReadAll(moving_); }
 
  private:
+  absl::Status MoveToNode(std::size_t unit, NodeId target, std::uint32_t device, bool in_vain) {
+    return in_vain ? moves_->MoveInVain(unit, target, device) : moves_->Move(unit, target, device);
+  }
+  absl::Status MoveWithinNode(std::size_t unit, std::uint32_t device, bool in_vain) {
+    return in_vain ? moves_->ChangeDeviceInVain(unit, device) : moves_->ChangeDevice(unit, device);
+  }
+
   static LocalCluster::Options Options(std::uint32_t seed) {
     LocalCluster::Options options;
     options.nodes = kNodes;
@@ -299,7 +307,6 @@ class Training {
   const std::uint32_t seed_;
   std::unique_ptr<UnitMoves> home_;
   std::unique_ptr<UnitMoves> moves_;
-  int moved_ = 0;
 };
 
 void CheckCase(const Case& c) {

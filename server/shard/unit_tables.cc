@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/shard/unit_relocation.h"
 #include "server/table/unit_io.h"
 
 namespace embla {
@@ -41,16 +42,6 @@ absl::Status CheckMovable(const TablePlan& plan) {
   return absl::FailedPreconditionError(
       absl::StrCat("units of table ", plan.spec.name, " cannot move: it is ",
                    plan.grouped() ? "trained in replica groups" : "replicated (data_parallel)"));
-}
-
-// A ZCH slice knows a bucket as long as its rows are present or staged.
-void MatchBucket(OwnSlice& own, RowInterval rows) {
-  const std::uint32_t bucket = own.ids->BucketAt(rows.begin);
-  if (own.present.ContainsAll(rows)) {
-    own.ids->AddBucket(bucket);
-  } else if (!own.staged.ContainsAll(rows)) {
-    own.ids->RemoveBucket(bucket);
-  }
 }
 
 absl::Status NotHere(const TablePlan& plan, const UnitId& id, const char* what) {
@@ -168,7 +159,7 @@ void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows cha
   for (OwnSlice& own : shard.slices(device)) {
     if (own.store == nullptr || !own.Covers(unit.columns(), unit.rows())) continue;
     change(own.present, own.staged, unit.rows());
-    if (own.ids != nullptr) MatchBucket(own, unit.rows());
+    MatchBucket(own, unit.rows());
     own.ReleaseIfEmpty();
   }
   shard.CountStorage(device);
@@ -223,6 +214,12 @@ void UnitTables::Discard(const UnitId& unit, HostDone done) {
         return absl::OkStatus();
       },
       std::move(done));
+}
+
+void UnitTables::Relocate(const UnitId& unit, HostDone done) {
+  const absl::StatusOr<Unit> found = FindHere(unit);
+  if (!found.ok()) return Answer(found.status(), std::move(done));
+  RelocateUnit(node_.executors, found->shard, found->shape, std::move(done));
 }
 
 void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) {
@@ -303,25 +300,34 @@ absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const 
   return NodeTablesPtr(std::move(next));
 }
 
-bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
-  const DeviceSet lead = DeviceSet::Of(unit.shard->lead_device());
-  bool has_room = false;
-  RunOnDevices(node_.executors, lead, [&](std::uint32_t) {
-    has_room =
-        unit.cut().staged.ContainsAll(unit.rows()) || unit.cut().present.ContainsAll(unit.rows());
+// The lead device knows of rooms for units that come to the node.
+void UnitTables::NoteRoom(const Unit& unit) {
+  RunOnDevices(node_.executors, DeviceSet::Of(unit.shard->lead_device()), [&](std::uint32_t) {
+    if (!unit.cut().present.ContainsAll(unit.rows())) unit.cut().staged.Insert(unit.rows());
   });
+}
+
+bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
+  bool has_room = false;
+  RunOnDevices(node_.executors, DeviceSet::Of(unit.shard->lead_device()),
+               [&](std::uint32_t) { has_room = unit.cut().staged.ContainsAll(unit.rows()); });
   if (has_room || !unit.shard->devices().Has(device)) return has_room;
   RunOnDevices(node_.executors, DeviceSet::Of(device), [&](std::uint32_t) {
+    const auto covers = [&](const OwnSlice& own) {
+      return own.store != nullptr && own.Covers(unit.columns(), unit.rows());
+    };
+    for (const OwnSlice& own : unit.shard->slices(device)) {
+      has_room = has_room || (covers(own) && (own.present.Intersects(unit.rows()) ||
+                                              own.staged.Intersects(unit.rows())));
+    }
     for (OwnSlice& own : unit.shard->slices(device)) {
-      if (has_room || own.store == nullptr || !own.Covers(unit.columns(), unit.rows())) continue;
+      if (has_room || !covers(own)) continue;
       own.staged.Insert(unit.rows());
       has_room = true;
     }
   });
-  if (!has_room) return false;
-  RunOnDevices(node_.executors, lead,
-               [&](std::uint32_t) { unit.cut().staged.Insert(unit.rows()); });
-  return true;
+  if (has_room) NoteRoom(unit);
+  return has_room;
 }
 
 absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& unit,
@@ -349,8 +355,7 @@ absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& uni
   } else {
     next.shard = unit.shard->With(own, spec, version);
   }
-  RunOnDevices(node_.executors, DeviceSet::Of(next.shard->lead_device()),
-               [&](std::uint32_t) { next.cut().staged.Insert(next.rows()); });
+  NoteRoom(next);
   RunOnDevices(node_.executors, DeviceSet::Of(device),
                [&](std::uint32_t) { next.shard->CountStorage(device); });
   return next.shard;

@@ -45,6 +45,7 @@ class UnitTables final : public UnitHost {
   void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
+  void Relocate(const UnitId& unit, HostDone done) override;
 
  private:
   struct Unit {
@@ -81,6 +82,7 @@ class UnitTables final : public UnitHost {
                                          std::uint32_t device, const RowRun& run);
   // Whether the unit has memory already, or finds it in a store that is there.
   bool FindRoom(const Unit& unit, std::uint32_t device);
+  void NoteRoom(const Unit& unit);
   absl::StatusOr<std::shared_ptr<TableShard>> AddSlice(const Unit& unit, std::uint32_t device,
                                                        const RowRun& run);
 

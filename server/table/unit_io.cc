@@ -17,11 +17,6 @@ constexpr std::size_t kBucketSizeBytes = 8;
 
 std::size_t RoundUpTo8(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
-RowInterval RowsOfChunk(const UnitShape& shape, std::uint32_t chunk) {
-  const std::int64_t begin = shape.row_begin + chunk * shape.chunk_rows;
-  return {begin, std::min(begin + shape.chunk_rows, shape.row_end)};
-}
-
 absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice& own,
                                          const UnitShape& shape) {
   const std::uint32_t bucket = own.ids->BucketAt(shape.row_begin);
@@ -70,6 +65,21 @@ bool HasRows(std::span<const RowId> rows, RowInterval interval, bool all) {
 }
 
 }  // namespace
+
+RowInterval RowsOfChunk(const UnitShape& shape, std::uint32_t chunk) {
+  const std::int64_t begin = shape.row_begin + chunk * shape.chunk_rows;
+  return {begin, std::min(begin + shape.chunk_rows, shape.row_end)};
+}
+
+void MatchBucket(OwnSlice& own, RowInterval rows) {
+  if (own.ids == nullptr) return;
+  const std::uint32_t bucket = own.ids->BucketAt(rows.begin);
+  if (own.present.ContainsAll(rows)) {
+    own.ids->AddBucket(bucket);
+  } else if (!own.staged.ContainsAll(rows)) {
+    own.ids->RemoveBucket(bucket);
+  }
+}
 
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
                                    const UnitShape& shape, std::uint32_t chunk) {

@@ -22,6 +22,13 @@ struct UnitChunk {
   RowBlock rows;                      // Their ids are rows of the table.
 };
 
+// The rows of a chunk. Requires: chunk < shape.chunks().
+RowInterval RowsOfChunk(const UnitShape& shape, std::uint32_t chunk);
+
+// After `rows`, those of a unit, came to the slice or left it: a ZCH slice knows a bucket as long
+// as its rows are present or staged. On the slice's device.
+void MatchBucket(OwnSlice& own, RowInterval rows);
+
 // Rows of the chunk that `own` has. On the slice's device. Requires: chunk < shape.chunks().
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
                                    const UnitShape& shape, std::uint32_t chunk);

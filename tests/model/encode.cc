@@ -56,6 +56,7 @@ class Encoder {
   // The log's content differs from the state's durable part only where a guard is gone.
   void Put(const NodeWorld& n) {
     Put(n.state), Put(n.rows), Put(n.row_lsn), Put(n.staged), Put(std::uint64_t{n.admitted});
+    Put(n.changed_for);
     Put(std::uint64_t{n.deciding.size()});
     for (const auto& [lsn, update] : n.deciding) Put(std::uint64_t(update));
     const bool differs = n.logged != n.state.durable;
@@ -66,6 +67,7 @@ class Encoder {
   }
   void PutWithoutMessages(const UnitWorld& u) {
     Put(u.record), Put(std::uint64_t{u.is_covered}), Put(std::uint64_t(u.retainer));
+    Put(u.within);
     for (const NodeWorld& node : u.nodes) Put(node);
     for (const CoordinatedUnit& c : u.coordinators) Put(c.record);
     Put(std::uint64_t{u.acked}), Put(std::uint64_t{u.broken.size()});

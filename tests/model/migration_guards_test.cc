@@ -96,6 +96,18 @@ TEST_P(MigrationGuards, NothingBreaksWithIt) {
 INSTANTIATE_TEST_SUITE_P(Each, MigrationGuards, testing::ValuesIn(kRemovedGuards),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Within a node it is the devices that show it.
+TEST(MigrationGuardsWithinANode, RowsThatChangeDevicesBeforeTheCommitAreFound) {
+  ModelConfig config = WithDeadlines(Of(1, 0));
+  config.nodes = 1;
+  config.moves_within_nodes = true;
+  EXPECT_FALSE(Search(config).counterexample.has_value());
+  config.guards.activate_on_record = false;
+  const SearchResult result = Search(config);
+  ASSERT_TRUE(result.counterexample.has_value());
+  EXPECT_EQ(result.counterexample->why, "the rows are on another device than the record says");
+}
+
 TEST(MigrationGuardsList, EveryGuardIsRemovedOnce) {
   ASSERT_EQ(std::size(kRemovedGuards), kGuardNames.size());
   for (std::size_t i = 0; i < kGuardNames.size(); ++i) {

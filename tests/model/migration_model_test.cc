@@ -44,6 +44,19 @@ const Case kCases[] = {
     {"TwoMovesAborts", {.moves = 2, .has_crashes = false, .has_deadlines = true}},
     {"ThreeNodes", {.nodes = 3}},
     {"TwoCoordinators", {.coordinators = 2, .has_deadlines = true}},
+    {"WithinANode",
+     {.nodes = 1,
+      .moves = 3,
+      .has_deadlines = true,
+      .has_refusals = true,
+      .has_slow_writes = true,
+      .moves_within_nodes = true}},
+    {"WithinAndBetweenNodes", {.moves = 2, .moves_within_nodes = true}},
+    {"WithinAndBetweenNodesAborts",
+     {.moves = 2, .has_crashes = false, .has_deadlines = true, .moves_within_nodes = true}},
+    {"WithinANodeProgressWhenMessagesAreLost",
+     {.nodes = 1, .moves = 2, .is_lossy = true, .has_deadlines = true, .moves_within_nodes = true},
+     true},
     {"ProgressWhenMessagesAreLost", {.is_lossy = true, .has_deadlines = true}, true},
 };
 const Case kSlowCases[] = {
@@ -72,6 +85,7 @@ TEST(MigrationWalk, NothingBreaksAndEverythingComesToRest) {
                               .has_slow_writes = true,
                               .has_late_cover = true,
                               .has_partial_loss = true,
+                              .moves_within_nodes = true,
                               .tail_losses = 1'000'000};
   WalkResult total;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {

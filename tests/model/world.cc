@@ -183,8 +183,12 @@ void Model::Put(UnitWorld& unit, const PutFact& put) {
   if (put.desired == unit.record) return;
   if (!IsNewer(put.desired, unit.record)) unit.broken = "the record went back in time";
   if (put.desired.committed != unit.record.committed) {
-    unit.is_covered = false;
-    unit.retainer = IndexOf(put.desired.source);
+    const bool is_within = IsWithinNode(put.desired);
+    unit.within = is_within ? put.desired.committed : MoveId{0};
+    if (!is_within) {
+      unit.is_covered = false;
+      unit.retainer = IndexOf(put.desired.source);
+    }
   }
   unit.record = put.desired;
   Send(unit, {.to = 0, .body = RecordFact{unit.record}});
@@ -268,12 +272,16 @@ void Model::Execute(UnitWorld& unit, int node, const NodeAction& action, const R
     at.rows = at.staged;
     at.staged = {};
     at.row_lsn.fill(at.state.durable.lsn);
+    at.changed_for = MoveId{0};
     if (!config_.has_late_cover) Cover(unit, node);
+  } else if (const auto* relocate = std::get_if<RelocateRows>(&action)) {
+    at.changed_for = relocate->move;
   } else if (std::holds_alternative<DiscardStaged>(action)) {
     at.staged = {};
   } else if (std::holds_alternative<TrimRows>(action)) {
     at.rows = {};
     at.row_lsn = {};
+    at.changed_for = MoveId{0};
   }
 }
 

@@ -35,14 +35,15 @@ struct ModelConfig {
   std::uint32_t chunks = 1;
   std::uint32_t credit = 1;
   std::uint32_t behind_max = 0;
-  int moves = 1;                  // Opened at most.
-  bool has_crashes = true;        // Nodes and coordinators die and restart.
-  bool is_lossy = false;          // kLoseMessages, and the ticks that make up for it.
-  bool has_deadlines = false;     // Sources and operators abort.
-  bool has_refusals = false;      // A target may have no room.
-  bool has_slow_writes = false;   // Rows are written some time after the update was decided.
-  bool has_late_cover = false;    // The new copy is covered some time after the commit.
-  bool has_partial_loss = false;  // A dying target may lose staged chunks.
+  int moves = 1;                    // Opened at most.
+  bool has_crashes = true;          // Nodes and coordinators die and restart.
+  bool is_lossy = false;            // kLoseMessages, and the ticks that make up for it.
+  bool has_deadlines = false;       // Sources and operators abort.
+  bool has_refusals = false;        // A target may have no room.
+  bool has_slow_writes = false;     // Rows are written some time after the update was decided.
+  bool has_late_cover = false;      // The new copy is covered some time after the commit.
+  bool has_partial_loss = false;    // A dying target may lose staged chunks.
+  bool moves_within_nodes = false;  // A node may be the target of its own unit.
   // Updates are acknowledged when their records are synced, and so many times, all units counted
   // apart, a node dies with the records that are not.
   int tail_losses = 0;
@@ -84,6 +85,7 @@ struct NodeWorld {
   std::vector<std::pair<Lsn, int>> deciding;  // Decided and logged, rows not written yet.
   Rows staged = {};
   std::uint8_t admitted = 0;  // By update: passed the first check. Tracked if that matters.
+  MoveId changed_for{0};      // The move within the node that its rows last changed devices for.
 
   // Of worlds with tail_losses: what a death leaves, and by update,
   UnitDurable synced;
@@ -97,6 +99,7 @@ struct UnitWorld {
   UnitRecord record;       // The store's.
   bool is_covered = true;  // The owner's copy survives on its own.
   int retainer = 0;        // Who must keep the old copy until then.
+  MoveId within{0};        // The last move that committed, if it was one within a node.
   std::vector<NodeWorld> nodes;
   std::vector<CoordinatedUnit> coordinators;
   std::vector<std::uint16_t> messages;  // Of Model::message(), ascending.

@@ -44,6 +44,10 @@ std::optional<std::string> Model::ViolationOf(const UnitWorld& unit) const {
   const UnitDurable& retainer = unit.nodes[unit.retainer].state.durable;
   const bool is_kept = retainer.epoch != UnitEpoch{0} || retainer.retained != MoveId{0};
   if (!unit.is_covered && !is_kept) return "the old copy went before the new one was covered";
+  const bool is_settled = unit.record.phase != MovePhase::kCommitted;
+  if (is_settled && unit.nodes[IndexOf(unit.record.owner)].changed_for != unit.within) {
+    return "the rows are on another device than the record says";
+  }
   const bool logs_all = config_.guards.freeze_persisted && config_.guards.seal_persisted;
   for (const NodeWorld& node : unit.nodes) {
     if (logs_all && node.logged != node.state.durable)
@@ -68,6 +72,7 @@ bool Model::IsGoal(const World& world) const {
   for (const UnitWorld& unit : world) {
     if (unit.acked != (1 << config_.updates) - 1) return false;
     if (unit.record.phase == MovePhase::kOpen) return false;
+    if (unit.record.phase == MovePhase::kCommitted && IsWithinNode(unit.record)) return false;
     const UnitState& owner = unit.nodes[IndexOf(unit.record.owner)].state;
     if (!TakesUpdates(owner) || owner.durable.epoch != unit.record.epoch) return false;
   }

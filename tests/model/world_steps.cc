@@ -104,7 +104,11 @@ void Model::AddSteps(const UnitWorld& unit, int index, std::vector<Step>& steps)
     if (config_.has_crashes) steps.push_back({StepKind::kCoordinatorRestart, index, c, 0});
     if (config_.has_deadlines) steps.push_back({StepKind::kCancel, index, c, 0});
     if (static_cast<int>(ToInt(record.move)) >= config_.moves) continue;
-    for (int n = 0; n < config_.nodes; ++n) steps.push_back({StepKind::kStart, index, c, n});
+    for (int n = 0; n < config_.nodes; ++n) {
+      const bool is_within = static_cast<int>(ToInt(record.owner)) == n + 1;
+      if (is_within && !config_.moves_within_nodes) continue;
+      steps.push_back({StepKind::kStart, index, c, n});
+    }
   }
 }
 

@@ -129,10 +129,16 @@ void FakeUnitHost::Trim(const UnitId& unit, HostDone done) {
   });
 }
 
-void FakeUnitHost::Reserve(const UnitId& unit, std::uint32_t, const RowRun&, HostDone done) {
-  device_.emplace_back([this, unit, done] {
+void FakeUnitHost::Reserve(const UnitId& id, std::uint32_t device, const RowRun&, HostDone done) {
+  device_.emplace_back([this, id, device, done] {
     if (Happens(faults.refuse_reserve)) return done(absl::ResourceExhaustedError("no room"));
-    if (!units_[unit].staged.has_value()) units_[unit].staged.emplace(chunks_);
+    Unit& unit = units_[id];
+    if (unit.is_here) {
+      if (device != unit.device) unit.room = device;
+    } else if (!unit.staged.has_value()) {
+      unit.staged.emplace(chunks_);
+      unit.device = device;
+    }
     done(absl::OkStatus());
   });
 }
@@ -162,6 +168,18 @@ void FakeUnitHost::Install(const UnitId& id, std::shared_ptr<UnitGate> gate, Hos
 void FakeUnitHost::Discard(const UnitId& unit, HostDone done) {
   device_.emplace_back([this, unit, done] {
     units_[unit].staged.reset();
+    units_[unit].room.reset();
+    done(absl::OkStatus());
+  });
+}
+
+void FakeUnitHost::Relocate(const UnitId& id, HostDone done) {
+  device_.emplace_back([this, id, done] {
+    Unit& unit = units_[id];
+    EMBLA_CHECK(unit.is_here);
+    if (Happens(faults.fail_relocate)) return done(absl::ResourceExhaustedError("no memory"));
+    if (unit.room.has_value()) unit.device = *unit.room;
+    unit.room.reset();
     done(absl::OkStatus());
   });
 }

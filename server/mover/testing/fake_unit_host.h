@@ -24,6 +24,7 @@ using ChunkRows = std::map<UpdateName, std::uint64_t>;  // By update, how many t
 struct HostFaults {
   double refuse_reserve = 0;
   double fail_stage = 0;
+  double fail_relocate = 0;
 };
 
 // Thread safety: none.
@@ -50,7 +51,11 @@ class FakeUnitHost final : public UnitHost {
 
   bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
   bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
-  bool HasStaged(const UnitId& unit) const { return units_.at(unit).staged.has_value(); }
+  // Or room on another device.
+  bool HasStaged(const UnitId& unit) const {
+    return units_.at(unit).staged.has_value() || units_.at(unit).room.has_value();
+  }
+  std::uint32_t DeviceOf(const UnitId& unit) const { return units_.at(unit).device; }
   const std::vector<ChunkRows>& RowsOf(const UnitId& unit) const { return units_.at(unit).rows; }
   // Whether an update never seen before would be taken.
   bool TakesUpdates(const UnitId& unit) const;
@@ -66,14 +71,17 @@ class FakeUnitHost final : public UnitHost {
   void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
+  void Relocate(const UnitId& unit, HostDone done) override;
 
  private:
   struct Unit {
     bool is_here = false;
+    std::uint32_t device = 0;  // Of rows that are here, or staged.
     std::vector<ChunkRows> rows;
     UnitWindows windows;  // Without a gate.
     std::shared_ptr<UnitGate> gate;
     std::optional<std::vector<ChunkRows>> staged;
+    std::optional<std::uint32_t> room;  // Of a unit that is here: another device.
   };
 
   PartStatus Decide(const UnitId& id, const UnitUpdate& update);

@@ -18,6 +18,9 @@ Buffer CopyOf(const Buffer& buffer) {
 
 std::string AddressOf(NodeId node) { return absl::StrCat(ToInt(node)); }
 
+// Units begin on device 0.
+std::uint32_t TargetDeviceOf(MoveId move) { return ToInt(move) % 2; }
+
 MoverOptions OptionsOfMover() {
   MoverOptions options;
   options.credit_chunks = 2;
@@ -232,7 +235,9 @@ void MoveSimulation::Coordinate(UnitRow& row, const CoordinatorEvent& event) {
   for (const CoordinatorAction& action : step.actions) {
     if (const auto* const put = std::get_if<PutToStore>(&action)) {
       if (row.stored == put->expected) {
-        commits_ += put->desired.phase == MovePhase::kCommitted ? 1 : 0;
+        const bool commits = put->desired.phase == MovePhase::kCommitted;
+        commits_ += commits ? 1 : 0;
+        commits_within_nodes_ += commits && IsWithinNode(put->desired) ? 1 : 0;
         aborts_ += put->desired.phase == MovePhase::kAborted ? 1 : 0;
         row.stored = put->desired;
       }
@@ -249,6 +254,7 @@ void MoveSimulation::Coordinate(UnitRow& row, const CoordinatorEvent& event) {
 
 void MoveSimulation::Tell(NodeId to, const UnitRow& row, const UnitRecord& record, bool freeze) {
   UnitOrder order{.unit = row.id, .record = record, .freeze = freeze};
+  order.target_device = TargetDeviceOf(record.move);
   order.source_address = AddressOf(record.source);
   order.target_address = AddressOf(record.target);
   order.bytes_per_second = options_.bytes_per_second;
@@ -368,6 +374,12 @@ void MoveSimulation::CheckAtRest() {
       const std::size_t times = take(*trainer, seq, update);
       is_whole = is_whole && (times == 0 || times == update.chunks.size());
     }
+  }
+  for (const auto& row : units_) {
+    const std::uint32_t device = nodes_[ToInt(row->stored.owner) - 1]->host().DeviceOf(row->id);
+    if (device == TargetDeviceOf(row->stored.committed)) continue;
+    violation_ = absl::StrCat("unit ", row->id.row_granule, " is on device ", device,
+                              ", the store says ", ToString(row->stored));
   }
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const bool is_left = std::any_of(rows[u].begin(), rows[u].end(),

@@ -3,7 +3,8 @@
 // follows from the seed.
 //
 // The oracle: each update that was acknowledged is in the owner's rows, none is in them twice, no
-// two nodes take updates of a unit at one time, and in the end nobody but the owner has rows of it.
+// two nodes take updates of a unit at one time, and in the end nobody but the owner has rows of it,
+// on the device that the last move took it to.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,7 @@ class MoveSimulation {
   std::string Describe() const;
 
   std::uint64_t commits() const { return commits_; }
+  std::uint64_t commits_within_nodes() const { return commits_within_nodes_; }
   std::uint64_t aborts() const { return aborts_; }
   std::uint64_t acked() const { return acked_; }
   std::uint64_t refused() const { return refused_; }
@@ -108,6 +110,7 @@ class MoveSimulation {
   std::vector<std::function<void()>> network_;
   std::string violation_;
   std::uint64_t commits_ = 0;
+  std::uint64_t commits_within_nodes_ = 0;
   std::uint64_t aborts_ = 0;
   std::uint64_t acked_ = 0;
   std::uint64_t refused_ = 0;

@@ -150,6 +150,8 @@ void SimulatedNode::ReplayControl(const TestLog::Control& control, FakeUnitHost&
     tables.Do(&FakeUnitHost::Install, control.unit, std::shared_ptr<UnitGate>());
   } else if (std::holds_alternative<TrimRecord>(control.record)) {
     tables.Do(&FakeUnitHost::Trim, control.unit);
+  } else if (std::holds_alternative<RelocateRecord>(control.record)) {
+    tables.Do(&FakeUnitHost::Relocate, control.unit);
   } else if (std::holds_alternative<DiscardRecord>(control.record)) {
     tables.Do(&FakeUnitHost::Discard, control.unit);
   }

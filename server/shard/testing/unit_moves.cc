@@ -82,6 +82,12 @@ ScriptedGate& UnitMoves::StartMove(std::size_t unit, NodeId source) {
   return *gate;
 }
 
+absl::Status UnitMoves::Reserve(std::size_t unit, NodeId target, std::uint32_t device) {
+  const UnitHost::RowRun run{shapes_[unit].row_begin, shapes_[unit].row_end};
+  return AwaitStatus(
+      [&](HostDone done) { HostOf(target).Reserve(units_[unit], device, run, std::move(done)); });
+}
+
 absl::Status UnitMoves::Copy(std::size_t unit, NodeId source, NodeId target) {
   for (std::uint32_t chunk = 0; chunk < shapes_[unit].chunks(); ++chunk) {
     EMBLA_ASSIGN_OR_RETURN(Buffer rows,
@@ -98,9 +104,7 @@ absl::Status UnitMoves::Copy(std::size_t unit, NodeId source, NodeId target) {
 absl::Status UnitMoves::CopyTwice(std::size_t unit, NodeId source, NodeId target,
                                   std::uint32_t device) {
   ScriptedGate& gate = StartMove(unit, source);
-  const UnitHost::RowRun run{shapes_[unit].row_begin, shapes_[unit].row_end};
-  EMBLA_RETURN_IF_ERROR(AwaitStatus(
-      [&](HostDone done) { HostOf(target).Reserve(units_[unit], device, run, std::move(done)); }));
+  EMBLA_RETURN_IF_ERROR(Reserve(unit, target, device));
   EMBLA_RETURN_IF_ERROR(Copy(unit, source, target));
   RunInOrder(HostOf(source), table_.spec.id, [&] { gate.Freeze(); });
   return Copy(unit, source, target);
@@ -132,6 +136,18 @@ absl::Status UnitMoves::MoveInVain(std::size_t unit, NodeId target, std::uint32_
   const auto gate = gates_[{source, units_[unit]}];
   RunInOrder(HostOf(source), table_.spec.id, [&] { gate->Unfreeze(); });
   return absl::OkStatus();
+}
+
+absl::Status UnitMoves::ChangeDevice(std::size_t unit, std::uint32_t device) {
+  const NodeId node = OwnerOf(unit);
+  EMBLA_RETURN_IF_ERROR(Reserve(unit, node, device));
+  return AwaitStatus([&](HostDone done) { HostOf(node).Relocate(units_[unit], std::move(done)); });
+}
+
+absl::Status UnitMoves::ChangeDeviceInVain(std::size_t unit, std::uint32_t device) {
+  const NodeId node = OwnerOf(unit);
+  EMBLA_RETURN_IF_ERROR(Reserve(unit, node, device));
+  return AwaitStatus([&](HostDone done) { HostOf(node).Discard(units_[unit], std::move(done)); });
 }
 
 }  // namespace embla::testing

@@ -58,10 +58,15 @@ class UnitMoves {
   absl::Status Move(std::size_t unit, NodeId target, std::uint32_t device);
   // As Move, but the target gives up when the source is frozen.
   absl::Status MoveInVain(std::size_t unit, NodeId target, std::uint32_t device);
+  // To another device of its node, or the one that it is on.
+  absl::Status ChangeDevice(std::size_t unit, std::uint32_t device);
+  // As ChangeDevice, but the room is given back.
+  absl::Status ChangeDeviceInVain(std::size_t unit, std::uint32_t device);
 
  private:
   UnitHost& HostOf(NodeId node) { return cluster_.node(node).units(); }
   ScriptedGate& StartMove(std::size_t unit, NodeId source);
+  absl::Status Reserve(std::size_t unit, NodeId target, std::uint32_t device);
   absl::Status Copy(std::size_t unit, NodeId source, NodeId target);
   absl::Status CopyTwice(std::size_t unit, NodeId source, NodeId target, std::uint32_t device);
 

@@ -1,0 +1,175 @@
+// What a node does when units change devices, call by call. That rows and their state survive it
+// while trainers update them is unit_moves_test's business, deaths are unit_recovery_test's.
+#include "server/shard/unit_relocation.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/table_inspector.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::AwaitStatus;
+using ::embla::testing::EncodeRows;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::UnitMoves;
+using ::embla::testing::UpdatePartData;
+using ::testing::Each;
+using ::testing::UnorderedElementsAre;
+
+constexpr NodeId kNode{1};
+constexpr TableId kTable{7};
+// 4 units of 2000 rows, all on device 1; a unit is several chunks.
+constexpr std::int64_t kRows = 8000;
+constexpr std::uint32_t kDim = 256;
+constexpr std::int64_t kUnitRows = kRows / 4;
+
+TablePlan MakeTable() {
+  TablePlan table;
+  table.spec.id = kTable;
+  table.spec.name = "t";
+  table.spec.rows = kRows;
+  table.spec.dim = kDim;
+  table.spec.row_granules = 4;
+  table.spec.optimizer.kind = OptimizerKind::kSgd;
+  table.spec.optimizer.learning_rate = 1.0f;
+  table.spec.init = {InitKind::kConstant, 0.0f, 0.0f};
+  table.spec.SetDefaults();
+  table.replicas = {{{0, kRows, 0, kDim, {kNode, 1}}}};
+  return table;
+}
+
+class UnitRelocation : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
+    moves_ = std::make_unique<UnitMoves>(cluster_, MakeTable());
+    ASSERT_GT(moves_->shape(0).chunks(), 1u);
+  }
+
+  std::int64_t Used(std::uint32_t device) {
+    return cluster_.node(kNode).device_used_bytes()[device];
+  }
+  std::vector<std::uint32_t> DevicesOfServedUnits() {
+    std::vector<std::uint32_t> devices;
+    const auto units = cluster_.node(kNode).InspectTable(kTable);
+    EXPECT_TRUE(units.ok()) << units.status();
+    for (const UnitContent& unit : units.value_or(std::vector<UnitContent>())) {
+      EXPECT_EQ(unit.rows, kUnitRows);
+      if (unit.state == UnitContent::State::kServed) devices.push_back(unit.device);
+    }
+    return devices;
+  }
+
+  std::vector<RowId> RowsOfEachUnit() const {
+    return {RowId{1}, RowId{kUnitRows}, RowId{2 * kUnitRows}, RowId{kRows - 1}};
+  }
+  // The rows' first columns.
+  absl::StatusOr<std::vector<float>> Lookup() {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    data.ids = RowsOfEachUnit();
+    const auto result = cluster_.Lookup(kNode, Pack(LookupBatch{}, {data}));
+    if (!result.ok()) return result.status();
+    std::vector<float> firsts;
+    for (std::size_t i = 0; i < data.ids.size(); ++i) {
+      firsts.push_back(result->rows.As<float>()[i * kDim]);
+    }
+    return firsts;
+  }
+  absl::Status Update(std::uint64_t seq) {
+    UpdateBatch header;
+    header.session = SessionId{1};
+    header.seq = header.first_incomplete = UpdateSeq{seq};
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    data.ids = RowsOfEachUnit();
+    data.gradients =
+        EncodeRows(std::vector<float>(data.ids.size() * kDim, 1.0f), kDim, DType::kFloat32);
+    return cluster_.Update(kNode, Pack(header, {data})).status();
+  }
+
+  LocalCluster cluster_{{.nodes = 1, .devices_per_node = 2, .device_bytes = 1 << 25}};
+  std::unique_ptr<UnitMoves> moves_;
+};
+
+TEST_F(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit) {
+  for (std::uint64_t unit = 0; unit < 4; ++unit) {
+    EXPECT_GT(Used(1), 0);
+    ASSERT_TRUE(moves_->ChangeDevice(unit, 0).ok());
+    EXPECT_THAT(*Lookup(), Each(-static_cast<float>(unit)));
+    ASSERT_TRUE(Update(unit + 1).ok());
+    if (unit != 1) continue;
+    EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(0, 0, 1, 1));
+  }
+  EXPECT_THAT(*Lookup(), Each(-4));
+  EXPECT_EQ(Used(1), 0);
+}
+
+TEST_F(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
+  const std::int64_t used = Used(1);
+  ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
+  EXPECT_EQ(Used(1), used);
+  EXPECT_EQ(Used(0), 0);
+  EXPECT_THAT(*Lookup(), Each(0));
+}
+
+TEST_F(UnitRelocation, RoomThatIsNotUsedIsGivenBack) {
+  ASSERT_TRUE(moves_->ChangeDeviceInVain(2, 0).ok());
+  EXPECT_EQ(Used(0), 0);
+  EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(UnitRelocation, WithoutRoomThereIsNothingToDo) {
+  const absl::Status status = AwaitStatus([&](HostDone done) {
+    cluster_.node(kNode).units().Relocate(moves_->units()[0], std::move(done));
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
+  const std::int64_t used = Used(1);
+  ASSERT_TRUE(moves_->ChangeDevice(2, 0).ok());
+  ASSERT_TRUE(Update(1).ok());
+  ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
+  EXPECT_EQ(Used(0), 0);
+  EXPECT_EQ(Used(1), used);
+  EXPECT_THAT(*Lookup(), Each(-1));
+}
+
+TEST_F(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
+  std::atomic<bool> stop = false;
+  std::thread mover([&] {
+    for (std::uint32_t i = 0; !stop.load() || i < 8; ++i) {
+      ASSERT_TRUE(moves_->ChangeDevice(i % 4, i / 4 % 2).ok());
+    }
+  });
+  float expected = 0;
+  for (std::uint64_t seq = 1; seq <= 100; ++seq) {
+    // A request that began before a slice came has to be sent again.
+    absl::Status updated = Update(seq);
+    while (absl::IsFailedPrecondition(updated)) updated = Update(seq);
+    ASSERT_TRUE(updated.ok()) << updated;
+    expected -= 1;
+    absl::StatusOr<std::vector<float>> rows = Lookup();
+    while (absl::IsFailedPrecondition(rows.status())) rows = Lookup();
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    ASSERT_THAT(*rows, Each(expected));
+  }
+  stop = true;
+  mover.join();
+  EXPECT_THAT(*Lookup(), Each(expected));
+}
+
+}  // namespace
+}  // namespace embla
