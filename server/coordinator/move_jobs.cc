@@ -82,7 +82,7 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
         running_->open.emplace(waiting.unit, waiting);
         EMBLA_RETURN_IF_ERROR(
             driver_.Open(waiting.unit, {run.from, run.to, running_->final_rows[r]}, now));
-      } else if (stored.record.owner == run.to.node) {
+      } else if (IsOn(*cluster_.plan(), waiting.unit, run.to)) {
         ++running_->moved;
         running_->bytes_left[r] -= run.bytes / run.units();
       } else {

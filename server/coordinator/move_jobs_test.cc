@@ -37,11 +37,13 @@ struct Three {
 };
 
 JobRequest RandomJob(std::mt19937& random) {
-  switch (random() % 3) {
+  switch (random() % 4) {
     case 0:
       return Reshard(5 + random() % 2);
     case 1:
       return {.goal = DrainGoal{random() % 2 == 0 ? "a" : "b"}};
+    case 2:  // Within nodes, all of it or most.
+      return Reshard(1 + random() % 3);
     default:
       return {.goal = MoveGoal{"t", 3, 17, "c", 1}};
   }
@@ -121,6 +123,25 @@ TEST(MoveJobsStart, ManyUnitsAreCommittedAtOnce) {
   EXPECT_LT(versions, 8u);  // Fewer than units.
   const auto history = three.world.coordinator().History(1);
   EXPECT_THAT((*history)[0].cause, HasSubstr("of table t moved by job 1"));
+}
+
+TEST(MoveJobsStart, UnitsChangeDevicesWithinTheirNodes) {
+  Three three(11);
+  three.world.StopFaults();
+  const PlanVersion before = three.world.coordinator().GetPlan()->version();
+  const auto down = three.Start(Reshard(2));
+  ASSERT_TRUE(down.ok()) << down.status();
+  EXPECT_EQ(down->units_total, 12u);
+  EXPECT_EQ(down->job.state, JobState::kRunning);
+  for (const MoveRun& run : down->job.runs) EXPECT_EQ(run.from.node, run.to.node);
+  ASSERT_TRUE(three.world.RunToEnd(down->job.id, 100000));
+  EXPECT_EQ(three.Get(down->job.id).job.state, JobState::kDone);
+  EXPECT_EQ(three.Get(down->job.id).job.units_moved, 12u);
+  EXPECT_LT(ToInt(three.world.coordinator().GetPlan()->version()) - ToInt(before), 12u);
+  three.world.Settle();
+  three.world.Check();
+  three.world.CheckAtRest();
+  EXPECT_EQ(three.Start(Reshard(2))->job.state, JobState::kDone);
 }
 
 TEST(MoveJobsControl, PauseOpensNothingAndResumeGoesOn) {

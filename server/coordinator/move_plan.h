@@ -4,7 +4,7 @@
 // - Rows move in whole granules, and columns stay cut as they are. The number of granules that move
 //   is the least that balances the chosen devices to one granule; runs stay contiguous where that
 //   costs nothing.
-// - The protocol moves units between nodes: between two devices of one node nothing moves.
+// - Units go to other devices of the same node before they go to other nodes.
 // - A target needs room for all it gets while the sources still have their copies.
 // Tests: move_plan_test.cc (random plans: exact tilings, least moves, balance, memory).
 #pragma once
@@ -59,9 +59,9 @@ struct MoveScope {
 };
 
 // Errors of all: NotFound (table, node), InvalidArgument (a number out of range),
-// FailedPrecondition (the table has copies, or nothing but a move within a node would do),
-// Unavailable (a node that would give or take is down: names it), ResourceExhausted (no room: names
-// a device, the bytes needed and free). No moves at all is no error.
+// FailedPrecondition (the table has copies), Unavailable (a node that would give or take is down:
+// names it), ResourceExhausted (no room: names a device, the bytes needed and free). No moves at
+// all is no error.
 
 // To `shards` devices, of each column cut: devices stay that have much, new ones are on nodes that
 // have few.

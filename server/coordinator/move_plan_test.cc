@@ -62,7 +62,7 @@ Plan After(const MoveScope& scope, const MovePlan& moves) {
     table.replicas[0] = runs.empty() ? table.primary() : TilingAfter(table, runs);
   }
   for (const MoveRun& run : moves.runs) {
-    EXPECT_NE(run.from.node, run.to.node);
+    EXPECT_NE(run.from, run.to);
     EXPECT_FALSE(scope.drained.contains(run.to.node));
     EXPECT_TRUE(scope.live.contains(run.to.node) && scope.live.contains(run.from.node));
     incoming[run.to] += run.bytes;
@@ -122,7 +122,12 @@ TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
     if (random() % 4 == 0) scope.drained.insert(nodes.back().id);
     const std::uint32_t shards = 1 + random() % 6;
     const auto moves = PlanReshard(scope, "t1", shards);
-    if (!moves.ok()) {  // Too many shards, or only a move within a node would do.
+    std::uint32_t devices = 0;
+    for (const NodeSpec& node : nodes) {
+      if (!scope.drained.contains(node.id)) devices += node.devices.size();
+    }
+    EXPECT_EQ(moves.ok(), shards <= devices) << moves.status();
+    if (!moves.ok()) {
       EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition) << moves.status();
       continue;
     }
@@ -209,8 +214,25 @@ TEST(MovePlanReshard, SaysWhyNot) {
   EXPECT_EQ(PlanReshard(scope, "t1", 0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PlanReshard(scope, "t1", 65).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PlanReshard(scope, "t1", 4).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(PlanReshard(scope, "t1", 2).status()),
-              HasSubstr("units move between nodes only"));
+}
+
+TEST(MovePlanReshard, UnitsGoToOtherDevicesOfTheirNodeFirst) {
+  const std::vector<NodeSpec> nodes = {Node(1, 2), Node(2, 2)};
+  const Plan plan(PlanVersion{1}, "c", nodes,
+                  {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto down = PlanReshard(scope, "t1", 2);
+  ASSERT_TRUE(down.ok()) << down.status();
+  EXPECT_EQ(down->units(), 32u);
+  for (const MoveRun& run : down->runs) EXPECT_EQ(run.from.node, run.to.node);
+  const Plan two = After(scope, *down);
+  const auto up = PlanReshard({.plan = two, .live = AllOf(nodes), .drained = {}}, "t1", 4);
+  ASSERT_TRUE(up.ok()) << up.status();
+  EXPECT_EQ(up->units(), 32u);
+  for (const MoveRun& run : up->runs) EXPECT_EQ(run.from.node, run.to.node);
+  const auto one = PlanReshard(scope, "t1", 1);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->units(), 48u);
 }
 
 TEST(MovePlanReshard, NoDeviceIsGivenMoreThanItHas) {
@@ -245,6 +267,7 @@ TEST(MovePlanMove, MovesWhatIsNotThereYet) {
   for (const UnitCut& cut : CutsOf(After(scope, *moves).tables()[0])) {
     for (std::uint32_t granule = 30; granule < 40; ++granule) EXPECT_EQ(cut.owners[granule], to);
   }
+  EXPECT_TRUE(PlanMove(scope, "t1", 32, 64, to)->runs.empty());
   EXPECT_EQ(PlanMove(scope, "t1", 40, 40, to).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PlanMove(scope, "t1", 0, 65, to).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(PlanMove(scope, "t1", 0, 1, {NodeId{2}, 1}).status().code(),

@@ -43,11 +43,12 @@ class MoveWorld {
         c_->StartCreateTable(spec, {.sharding = ShardingType::kRowWise}, {}, c_.now()).ok());
     for (const NodeId node : nodes) ASSERT_TRUE(c_.Install(node).ok());
     static_cast<void>(c_.Outcomes());
-    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+    ForEachUnit([&](const UnitId& unit, DeviceId owner) {
       for (const NodeId node : nodes) {
         if (unit.table != c_->GetPlan()->FindTable(name)->spec.id) continue;
-        const UnitDurable durable = node == owner ? FreshUnit(kChunks) : UnitDurable{};
+        const UnitDurable durable = node == owner.node ? FreshUnit(kChunks) : UnitDurable{};
         units_[{node, unit}] = Recovered(durable, {}, kChunks);
+        devices_[{node, unit}] = owner.index;
       }
     });
   }
@@ -111,7 +112,8 @@ class MoveWorld {
   void Check() {
     const Plan& plan = *c_->GetPlan();
     ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
-    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+    ForEachUnit([&](const UnitId& unit, DeviceId device) {
+      const NodeId owner = device.node;
       const auto stored = ReadUnit(c_.store(), plan, unit);
       ASSERT_TRUE(stored.ok()) << stored.status();
       ASSERT_EQ(stored->record.owner, owner) << KeyOf(unit) << ToString(stored->record);
@@ -124,12 +126,13 @@ class MoveWorld {
       }
     });
   }
-  // At rest: the owners have their units, and nobody else has anything.
+  // At rest: the owners have their units on the devices of the plan, and nobody else has anything.
   void CheckAtRest() {
-    ForEachUnit([&](const UnitId& unit, NodeId owner) {
+    ForEachUnit([&](const UnitId& unit, DeviceId owner) {
+      EXPECT_EQ((devices_[{owner.node, unit}]), owner.index) << KeyOf(unit);
       for (const auto& [id, name] : names_) {
         const UnitState& state = StateOf(id, unit);
-        EXPECT_EQ(Owns(state), id == owner) << name << " " << KeyOf(unit);
+        EXPECT_EQ(Owns(state), id == owner.node) << name << " " << KeyOf(unit);
         EXPECT_FALSE(IsFrozen(state)) << name << " " << KeyOf(unit);
         EXPECT_FALSE(state.durable.import.has_value()) << name << " " << KeyOf(unit);
       }
@@ -159,7 +162,7 @@ class MoveWorld {
     for (const TablePlan& table : plan->tables()) {
       for (const UnitCut& cut : CutsOf(table)) {
         for (std::uint32_t granule = 0; granule < cut.owners.size(); ++granule) {
-          visit(UnitId{table.spec.id, granule, cut.column_granule}, cut.owners[granule].node);
+          visit(UnitId{table.spec.id, granule, cut.column_granule}, cut.owners[granule]);
         }
       }
     }
@@ -204,6 +207,9 @@ class MoveWorld {
     std::visit([&](const auto& body) { Receive(message, body); }, message.body);
   }
   void Receive(const Message& m, const UnitOrder& order) {
+    const MovePhase phase = order.record.phase;
+    const bool is_begun = phase == MovePhase::kOpen || phase == MovePhase::kCommitted;
+    if (is_begun && order.record.target == m.to) targets_[{m.to, m.unit}] = order.target_device;
     if (order.freeze) {
       On(m.to, m.unit, FreezeEvent{order.record});
     } else {
@@ -241,6 +247,12 @@ class MoveWorld {
   }
   void Do(NodeId n, const UnitId& unit, const ReserveImport& a) {
     On(n, unit, ReservedEvent{a.move, !refuses_});
+  }
+  void Do(NodeId n, const UnitId& unit, const InstallStaged&) {
+    devices_[{n, unit}] = targets_[{n, unit}];
+  }
+  void Do(NodeId n, const UnitId& unit, const RelocateRows&) {
+    devices_[{n, unit}] = targets_[{n, unit}];
   }
   template <typename Other>
   void Do(NodeId, const UnitId&, const Other&) {}
@@ -289,6 +301,9 @@ class MoveWorld {
   std::map<NodeId, std::string> names_;
   std::set<NodeId> dead_;
   std::map<std::pair<NodeId, UnitId>, UnitState> units_;
+  // By node and unit: the device that has it, and the one where there is room for it.
+  std::map<std::pair<NodeId, UnitId>, std::uint32_t> devices_;
+  std::map<std::pair<NodeId, UnitId>, std::uint32_t> targets_;
   std::vector<Message> messages_;
   bool has_faults_ = true;
   bool refuses_ = false;

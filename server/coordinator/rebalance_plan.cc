@@ -44,8 +44,8 @@ class Devices {
   const planner::Machine machine_;
 };
 
-// Gives what `choice` has elsewhere, where there is room and the node is another one. Slices are by
-// columns, then rows, as the blocks of a choice are.
+// Gives what `choice` has elsewhere, where there is room. Slices are by columns, then rows, as the
+// blocks of a choice are.
 void GiveAsChosen(const TablePlan& table, const planner::Choice& choice, const Devices& devices,
                   UnitMoves& moves) {
   if (choice.placement == planner::Placement::kEverywhere) return;
@@ -60,7 +60,7 @@ void GiveAsChosen(const TablePlan& table, const planner::Choice& choice, const D
                               ? devices.OfHost(choice.targets[c], block)
                               : devices.OfDevice(choice.targets[c]);
       const std::int64_t bytes = RunBytes(table.spec, cuts[c], run);
-      if (from.node != to.node && moves.FreeBytes(to) >= bytes) moves.GiveRun(table, c, run, to);
+      if (from != to && moves.FreeBytes(to) >= bytes) moves.GiveRun(table, c, run, to);
     }
   }
 }

@@ -1,11 +1,7 @@
 // From N devices to M with the fewest units moved. With n devices chosen and G granules, everyone
 // ends with floor(G/n) or one more; who has more than that gives, who has less takes. Ones more go
 // to those that have the most, so sum(max(0, have - share)) granules move: no tiling of these
-// devices that is balanced to one granule moves fewer.
-//
-// Units move between nodes only, so givers and takers are matched such that no taker is left with
-// givers of its own node: a node that has to be in every match (its surplus and deficit are all
-// that is left) is matched first. Tests: move_plan_test.cc.
+// devices that is balanced to one granule moves fewer. Tests: move_plan_test.cc.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -103,75 +99,23 @@ Imbalance ImbalanceOf(const Counts& have, std::vector<DeviceId> chosen, std::uin
   return imbalance;
 }
 
-// The device of `counts` with the most, on or off `node`.
-std::optional<DeviceId> Most(const Counts& counts, NodeId node, bool on_node) {
-  std::optional<DeviceId> most;
-  for (const auto& [device, count] : counts) {
-    if ((device.node == node) != on_node) continue;
-    if (!most || count > counts.at(*most)) most = device;
-  }
-  return most;
-}
+using Matches = std::map<std::pair<DeviceId, DeviceId>, std::uint32_t>;  // By giver and taker.
 
-struct Match {
-  DeviceId from;
-  DeviceId to;
-  std::uint32_t granules = 0;
-};
-
-// The next match, or none: what is left lies within one node.
-std::optional<Match> NextMatch(const Imbalance& left) {
-  std::map<NodeId, std::uint64_t> weights;
-  std::uint64_t total = 0;
-  for (const auto& [device, count] : left.surplus) weights[device.node] += count;
-  for (const auto& [device, count] : left.deficit) {
-    weights[device.node] += count;
-    total += count;
+// Who gives how many granules to whom: within nodes first, as those do not cross the network.
+Matches MatchUp(Imbalance left) {
+  Matches matches;
+  for (const bool within_nodes : {true, false}) {
+    for (auto& [to, missing] : left.deficit) {
+      for (auto& [from, spare] : left.surplus) {
+        const std::uint32_t granules = std::min(missing, spare);
+        if (granules == 0 || (within_nodes && from.node != to.node)) continue;
+        missing -= granules;
+        spare -= granules;
+        matches[{from, to}] += granules;
+      }
+    }
   }
-  const NodeId tightest =
-      std::ranges::max_element(weights, {}, [](const auto& entry) { return entry.second; })->first;
-  std::optional<DeviceId> from = Most(left.surplus, tightest, true);
-  std::optional<DeviceId> to = Most(left.deficit, tightest, false);
-  if (!from || !to) {
-    from = Most(left.surplus, tightest, false);
-    to = Most(left.deficit, tightest, true);
-  }
-  if (!from || !to) return std::nullopt;
-  std::uint64_t most = std::min(left.surplus.at(*from), left.deficit.at(*to));
-  for (const auto& [node, weight] : weights) {
-    if (node != from->node && node != to->node)
-      most = std::min(most, total - std::min(total, weight));
-  }
-  return Match{*from, *to, static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1))};
-}
-
-void Subtract(Counts& counts, DeviceId device, std::uint32_t granules) {
-  const auto entry = counts.find(device);
-  entry->second -= granules;
-  if (entry->second == 0) counts.erase(entry);
-}
-
-absl::Status WithinOneNode(const UnitMoves& moves, const TablePlan& table, const Imbalance& left) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "table ", table.spec.name, " would have to move ", left.surplus.begin()->second,
-      " row granules from ", moves.NameOf(left.surplus.begin()->first), " to ",
-      moves.NameOf(left.deficit.begin()->first),
-      "; units move between nodes only: add nodes, or choose another number of shards"));
-}
-
-absl::Status Balance(const TablePlan& table, std::size_t cut, Imbalance left, UnitMoves& moves) {
-  std::map<std::pair<DeviceId, DeviceId>, std::uint32_t> matches;
-  while (!left.deficit.empty()) {
-    const std::optional<Match> match = NextMatch(left);
-    if (!match) return WithinOneNode(moves, table, left);
-    Subtract(left.surplus, match->from, match->granules);
-    Subtract(left.deficit, match->to, match->granules);
-    matches[{match->from, match->to}] += match->granules;
-  }
-  for (const auto& [way, granules] : matches) {
-    moves.Give(table, cut, way.first, way.second, granules);
-  }
-  return absl::OkStatus();
+  return matches;
 }
 
 absl::Status CheckShards(const UnitMoves& moves, const TablePlan& table, std::uint32_t shards) {
@@ -200,7 +144,11 @@ absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::siz
     if (!next) return moves.NoRoom(table, bytes, Others(moves, chosen));
     chosen.push_back(*next);
   }
-  return Balance(table, index, ImbalanceOf(have, chosen, table.spec.row_granules), moves);
+  const Imbalance imbalance = ImbalanceOf(have, chosen, table.spec.row_granules);
+  for (const auto& [way, granules] : MatchUp(imbalance)) {
+    moves.Give(table, index, way.first, way.second, granules);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MovePlan> PlanReshard(const MoveScope& scope, std::string_view name,

@@ -18,7 +18,9 @@ namespace {
 // Records of one commit: with the plan's own writes it stays below kStateCommitOpsMax.
 constexpr std::size_t kPutsMax = 60;
 
-bool IsCommit(const PutToStore& put) { return put.desired.owner != put.expected.owner; }
+bool IsCommit(const PutToStore& put) {
+  return put.desired.phase == MovePhase::kCommitted && put.expected.phase == MovePhase::kOpen;
+}
 
 // The first units of `puts`, at most kPutsMax and all of one table, taken out of it.
 std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts) {
@@ -223,7 +225,7 @@ void UnitDriver::Flush(const std::string& cause, absl::Time now) {
   now_ = now;
   while (!puts_.empty()) WritePuts(TakeBatch(puts_));
   const bool is_due =
-      commits_.size() >= frozen_count() || now - commits_since_ >= options_.commit_linger;
+      commits_.size() >= closing_count() || now - commits_since_ >= options_.commit_linger;
   if (!is_due) return;
   Puts commits = std::exchange(commits_, {});
   while (!commits.empty()) WriteCommits(TakeBatch(commits), cause, now);
@@ -292,7 +294,8 @@ std::vector<UnitDriver::Ended> UnitDriver::TakeEnded() {
   for (auto entry = open_.begin(); entry != open_.end();) {
     const OpenUnit& open = entry->second;
     const UnitRecord& record = open.state.record;
-    const bool moved = record.phase == MovePhase::kNone && record.owner == open.way.to.node;
+    const bool moved =
+        record.phase == MovePhase::kNone && IsOn(*cluster_.plan(), entry->first, open.way.to);
     const bool aborted =
         record.phase == MovePhase::kAborted && record.move == open.move && open.move != MoveId{0};
     if (!moved && !aborted) {
@@ -325,6 +328,14 @@ std::size_t UnitDriver::copying_count() const {
 std::uint64_t UnitDriver::frozen_count() const {
   return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
     return entry.second.is_frozen && entry.second.state.record.phase == MovePhase::kOpen;
+  }));
+}
+
+// A move within a node has nothing to copy first.
+std::uint64_t UnitDriver::closing_count() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
+    const UnitRecord& record = entry.second.state.record;
+    return record.phase == MovePhase::kOpen && (entry.second.is_frozen || IsWithinNode(record));
   }));
 }
 

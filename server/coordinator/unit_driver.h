@@ -80,6 +80,8 @@ class UnitDriver {
   // Moves that are neither sealed nor committed, as far as is known here.
   std::size_t copying_count() const;
   std::uint64_t frozen_count() const;
+  // Moves that are soon sealed, or are: commits wait a moment for them.
+  std::uint64_t closing_count() const;
   // Sealed units wait to be committed: call Flush soon.
   bool wants_flush() const { return !commits_.empty(); }
   // What the oldest trouble waits for, in words; empty: nothing.

@@ -145,13 +145,6 @@ absl::Status UnitMoves::Check(const MoveRun& run) const {
                                                " is down and takes part in the move of table ",
                                                table.spec.name, "; start it and try again"));
   }
-  if (run.from.node == run.to.node) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("table ", table.spec.name, " would have to move from device ", run.from.index,
-                     " to device ", run.to.index, " of one node (", NameOf(run.to),
-                     ")"
-                     "; units move between nodes only"));
-  }
   if (FreeBytes(run.to) < 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat(NameOf(run.to), " has no room for ", rooms_.at(run.to).given_bytes,

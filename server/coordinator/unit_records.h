@@ -43,5 +43,10 @@ std::string_view NameOf(MovePhase phase);
 
 // The device that has the unit by the plan, or NotFound.
 absl::StatusOr<DeviceId> OwnerInPlan(const Plan& plan, const UnitId& unit);
+// Whether that is `device`.
+inline bool IsOn(const Plan& plan, const UnitId& unit, DeviceId device) {
+  const absl::StatusOr<DeviceId> owner = OwnerInPlan(plan, unit);
+  return owner.ok() && *owner == device;
+}
 
 }  // namespace embla

@@ -1,7 +1,8 @@
 // A ZCH table of 768 buckets on 1, 2, 4, 8, 5, 3 and 1 shards, one after the other, over real
-// processes, while four trainers train it. Every id keeps its row: lookups never fail, weights and
-// optimizer state end with the bits of the same training without any move, and each change moves as
-// few buckets as it can. Pauses and latencies are printed, not judged.
+// processes, while four trainers train it; and on 4, 1, 2, 4 and 3 devices of two nodes, where some
+// buckets change devices and some change nodes. Every id keeps its row: lookups never fail, weights
+// and optimizer state end with the bits of the same training without any move, and each change
+// moves as few buckets as it can. Pauses and latencies are printed, not judged.
 //
 // Each row is trained by one trainer, so the order of its updates is defined; and gradients follow
 // from what was looked up, so a row that is wrong for one step shows at the end.
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -36,7 +38,6 @@ using embla::testing::ProcessCluster;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr char kTable[] = "t";
-constexpr int kNodes = 8;
 constexpr int kTrainers = 4;
 constexpr std::int64_t kIdsPerTrainer = 6000;
 constexpr std::size_t kIdsPerStep = 48;
@@ -144,12 +145,17 @@ struct Content {
   std::vector<float> state;
 };
 
+struct Change {
+  std::uint32_t shards = 0;
+  std::uint64_t units = 0;  // That have to move, at least.
+};
+
 class ReshardLadderTest : public ::testing::Test {
  protected:
-  void StartCluster(int nodes) {
+  void StartCluster(const ProcessCluster::Options& options, const std::string& sharding) {
     trainers_.clear();
     cluster_.reset();
-    auto cluster = ProcessCluster::Start({.nodes = nodes, .devices_per_node = 1});
+    auto cluster = ProcessCluster::Start(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
     auto admin = cluster_->ConnectAdmin();
@@ -159,7 +165,7 @@ class ReshardLadderTest : public ::testing::Test {
         absl::StrCat(R"({"name":")", kTable, R"(","rows":)", kRows, R"(,"dim":)", kDim,
                      R"(,"seed":7,"zch":{"buckets":)", kBuckets,
                      R"(},"optimizer":{"kind":"adagrad","learning_rate":0.05}})"),
-        R"({"sharding":"table_wise"})");
+        absl::StrCat(R"({"sharding":")", sharding, R"("})"));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
@@ -236,61 +242,81 @@ class ReshardLadderTest : public ::testing::Test {
     return content;
   }
 
+  // One change after the other while trainers train; returns the steps of each.
+  std::vector<int> Climb(const std::vector<Change>& changes) {
+    std::cout << "seed=" << kSeed << '\n';
+    StartTraining({});
+    AwaitSteps(150);
+    for (const Change& change : changes) {
+      const Job job = Reshard(change.shards);
+      EXPECT_EQ(job.state, client::JobState::kDone) << job.error << '\n' << cluster_->LogTails();
+      EXPECT_EQ(job.units_total, change.units) << "to " << change.shards << " shards";
+      EXPECT_EQ(job.units_moved, change.units) << "to " << change.shards << " shards";
+      std::cout << job.description << ": units=" << job.units_moved << " of " << kBuckets
+                << " bytes_sent=" << job.bytes_moved
+                << " seconds=" << absl::ToDoubleSeconds(job.ended - job.started)
+                << " pause_ms p50=" << job.pause_p50_ms << " p99=" << job.pause_p99_ms
+                << " max=" << job.pause_max_ms << std::endl;
+      AwaitSteps(20);
+      if (HasFailure()) break;
+    }
+    const std::vector<int> steps = EndTraining();
+    PrintLatencies();
+    return steps;
+  }
+
+  void PrintLatencies() const {
+    Latencies still, moving;
+    for (const auto& trainer : trainers_) {
+      still.Add(trainer->still());
+      moving.Add(trainer->moving());
+    }
+    std::cout << "lookup_ms without moves: count=" << still.count()
+              << " p50=" << still.Percentile(.5) << " p99=" << still.Percentile(.99)
+              << ", during moves: count=" << moving.count() << " p50=" << moving.Percentile(.5)
+              << " p99=" << moving.Percentile(.99)
+              << ", p99 ratio=" << moving.Percentile(.99) / still.Percentile(.99) << std::endl;
+  }
+
+  // What is there now is what the same training leaves without moves.
+  void ExpectAsWithoutMoves(const std::vector<int>& steps) {
+    const Content moved = Read();
+    ASSERT_FALSE(HasFailure());
+    StartCluster({.nodes = 1, .devices_per_node = 1}, "table_wise");
+    ASSERT_FALSE(HasFatalFailure());
+    StartTraining(steps);
+    EXPECT_EQ(EndTraining(), steps);
+    const Content same = Read();
+    EXPECT_EQ(moved.ids, same.ids);
+    EXPECT_TRUE(moved.rows == same.rows) << "weights differ";
+    EXPECT_TRUE(moved.state == same.state) << "optimizer state differs";
+    std::cout << "ids=" << same.ids.size()
+              << " steps=" << std::accumulate(steps.begin(), steps.end(), 0) << '\n';
+  }
+
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
   std::atomic<bool> is_moving_ = false;
   std::vector<std::unique_ptr<Trainer>> trainers_;
 };
 
-struct Change {
-  std::uint32_t shards = 0;
-  std::uint64_t units = 0;  // That have to move, at least.
-};
-
 TEST_F(ReshardLadderTest, EveryIdKeepsItsRowAndState) {
-  std::cout << "seed=" << kSeed << '\n';
-  StartCluster(kNodes);
+  StartCluster({.nodes = 8, .devices_per_node = 1}, "table_wise");
   ASSERT_FALSE(HasFatalFailure());
-  StartTraining({});
-  AwaitSteps(150);
   // 8 to 5: three shards of 96 go. 5 to 3: of 154, 154, 154, 153 and 153 the last two go.
-  for (const Change& change : {Change{2, 384}, Change{4, 384}, Change{8, 384}, Change{5, 288},
-                               Change{3, 306}, Change{1, 512}}) {
-    const Job job = Reshard(change.shards);
-    ASSERT_EQ(job.state, client::JobState::kDone) << job.error << '\n' << cluster_->LogTails();
-    EXPECT_EQ(job.units_total, change.units) << "to " << change.shards << " shards";
-    EXPECT_EQ(job.units_moved, change.units) << "to " << change.shards << " shards";
-    std::cout << job.description << ": units=" << job.units_moved << " of " << kBuckets
-              << " bytes_sent=" << job.bytes_moved
-              << " seconds=" << absl::ToDoubleSeconds(job.ended - job.started)
-              << " pause_ms p50=" << job.pause_p50_ms << " p99=" << job.pause_p99_ms
-              << " max=" << job.pause_max_ms << std::endl;
-    AwaitSteps(20);
-    ASSERT_FALSE(HasFatalFailure());
-  }
-  const std::vector<int> steps = EndTraining();
-  Latencies still, moving;
-  for (const auto& trainer : trainers_) {
-    still.Add(trainer->still());
-    moving.Add(trainer->moving());
-  }
-  std::cout << "lookup_ms without moves: count=" << still.count() << " p50=" << still.Percentile(.5)
-            << " p99=" << still.Percentile(.99) << ", during moves: count=" << moving.count()
-            << " p50=" << moving.Percentile(.5) << " p99=" << moving.Percentile(.99)
-            << ", p99 ratio=" << moving.Percentile(.99) / still.Percentile(.99) << std::endl;
-  const Content moved = Read();
+  const std::vector<int> steps =
+      Climb({{2, 384}, {4, 384}, {8, 384}, {5, 288}, {3, 306}, {1, 512}});
   ASSERT_FALSE(HasFailure());
+  ExpectAsWithoutMoves(steps);
+}
 
-  StartCluster(1);
+TEST_F(ReshardLadderTest, SoItDoesWhereNodesHaveSeveralDevices) {
+  StartCluster({.nodes = 2, .devices_per_node = 2}, "row_wise");
   ASSERT_FALSE(HasFatalFailure());
-  StartTraining(steps);
-  EXPECT_EQ(EndTraining(), steps);
-  const Content same = Read();
-  EXPECT_EQ(moved.ids, same.ids);
-  EXPECT_TRUE(moved.rows == same.rows) << "weights differ";
-  EXPECT_TRUE(moved.state == same.state) << "optimizer state differs";
-  std::cout << "ids=" << same.ids.size() << " steps=" << steps[0] + steps[1] + steps[2] + steps[3]
-            << '\n';
+  // 2 to 4: each node splits what it has. 4 to 3: the shard that goes is split in three.
+  const std::vector<int> steps = Climb({{1, 576}, {2, 384}, {4, 384}, {3, 192}});
+  ASSERT_FALSE(HasFailure());
+  ExpectAsWithoutMoves(steps);
 }
 
 }  // namespace

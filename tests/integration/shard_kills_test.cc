@@ -254,7 +254,7 @@ TEST_F(ShardKillsTest, SoItDoesWhileRowsMoveToOtherShards) {
   int jobs = 0;
   std::thread mover([&] {
     while (!stop) {
-      for (const std::uint32_t shards : {3u, 2u, 1u}) {
+      for (const std::uint32_t shards : {3u, 2u, 4u, 1u}) {
         for (std::size_t t = 0; t < kMovable; ++t) jobs += Reshard(kTables[t], shards) ? 1 : 0;
       }
     }
