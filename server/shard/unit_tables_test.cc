@@ -202,7 +202,8 @@ TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   EXPECT_THAT(*Lookup(kSource, {25, 5}), ElementsAre(-1, 0));
   std::size_t rows = 0;
   const auto count = [&](Buffer bytes) {
-    for (const RowId row : DecodeRowBlock(bytes.bytes())->rows) {
+    const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+    for (const RowId row : block->rows) {
       EXPECT_TRUE(ToInt(row) < 10 || ToInt(row) >= 20) << ToInt(row);
       ++rows;
     }
