@@ -147,7 +147,9 @@ TEST(MovePlanReshard, MovesTheFewestUnitsAndBalancesToOne) {
       }
     }
   }
-  if (seeds.size() > 1) EXPECT_GT(planned, 100);
+  if (seeds.size() > 1) {
+    EXPECT_GT(planned, 100);
+  }
 }
 
 TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
@@ -308,7 +310,9 @@ TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
     for (const TablePlan& table : after.tables()) EXPECT_FALSE(HoldersOf(table).contains(node));
     for (const MoveRun& run : moves->runs) EXPECT_EQ(run.from.node, node);
   }
-  if (seeds.size() > 1) EXPECT_GT(planned, 50);
+  if (seeds.size() > 1) {
+    EXPECT_GT(planned, 50);
+  }
 }
 
 TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {
