@@ -157,10 +157,9 @@ __global__ void __launch_bounds__(kThreads)
     TreeOfSquares<kPer> tree;
     for (unsigned chunk = 0; chunk < shape.chunks; ++chunk) {
       const unsigned column = (chunk * group.lanes + group.lane) * kPer;
-      const auto unit = LoadUnit<Element::kFloat32, kPer, false>(row, column, rows.columns);
+      const unsigned left = column < rows.columns ? rows.columns - column : 0;
       float values[kPer];
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
+      LoadFloats(reinterpret_cast<const float*>(row) + column, left, values);
       tree.Add(group, values);
     }
     const float total = tree.Total(group);

@@ -18,8 +18,13 @@
 namespace embla::kernels::cuda {
 namespace {
 
+// Blocks per multiprocessor: what the registers of gradients in flight leave room for. Units of
+// 16-bit weights have twice the columns.
+template <Element kElement>
+inline constexpr int kBlocks = kElement == Element::kFloat32 ? 4 : 3;
+
 template <Element kElement, class Rule>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
     StepKernel(StepScalars scalars, StepTarget target, DeviceStepBatch batch, RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   const std::size_t count = batch.device_count == nullptr ? batch.count : *batch.device_count;
@@ -94,12 +99,8 @@ __device__ __forceinline__ Segment SegmentAt(const Tile& tile, unsigned head) {
   return {tile.begin + head, later == 0 ? tile.run_end : tile.begin + head + __ffs(later)};
 }
 
-// Blocks per multiprocessor: what the registers of four gradients in flight leave room for.
-template <Element kElement>
-inline constexpr int kUpdateBlocks = kElement == Element::kFloat32 ? 4 : 3;
-
 template <Element kElement, class Rule>
-__global__ void __launch_bounds__(kThreads, kUpdateBlocks<kElement>)
+__global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
     UpdateKernel(StepScalars scalars, StepTarget target, SumSource source, RowShape shape,
                  unsigned width) {
   const Group group = GroupOfThread(shape.lanes_log2);

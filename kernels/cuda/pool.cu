@@ -104,15 +104,16 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kPer = 4;
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
+  if (column >= rows.columns) return;
   for (std::size_t i = group.first; i < count; i += group.count) {
     std::byte* const row = static_cast<std::byte*>(rows.base) + i * rows.stride_bytes;
-    const std::uint32_t length = lengths[i];
-    const auto sum = LoadUnit<Element::kFloat32, kPer, false, false>(row, column, rows.columns);
-    Unit<Element::kFloat32, kPer> mean;
-    for (int j = 0; length > 0 && j < kPer; ++j) {
-      mean.Put(j, BitsOf(sum.Value(j) / static_cast<float>(length)));
-    }
-    StoreUnit(row, column, rows.columns, mean);
+    float* const sums = reinterpret_cast<float*>(row) + column;
+    const auto length = static_cast<float>(lengths[i]);
+    float values[kPer];
+    LoadFloats(sums, rows.columns - column, values);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) values[j] = length == 0.0f ? 0.0f : values[j] / length;
+    StoreFloats(sums, rows.columns - column, values);
   }
 }
 

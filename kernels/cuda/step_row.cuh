@@ -23,27 +23,6 @@ struct StepTarget {
   bool words = false;  // Weights can be loaded in words.
 };
 
-// kPer floats from `p` on, of which `count` exist; the others are 0.
-template <int kPer>
-__device__ __forceinline__ void LoadFloats(const float* p, unsigned count, float (&values)[kPer]) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(p);
-  Unit<Element::kFloat32, kPer> unit;
-  if (count >= kPer && IsAligned(p, 16)) {
-    unit = LoadUnit<Element::kFloat32, kPer, true, false>(bytes, 0, kPer);
-  } else {
-    unit = LoadUnit<Element::kFloat32, kPer, false, false>(bytes, 0, count);
-  }
-#pragma unroll
-  for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
-}
-template <int kPer>
-__device__ __forceinline__ void StoreFloats(float* p, unsigned count, const float (&values)[kPer]) {
-  Unit<Element::kFloat32, kPer> unit;
-#pragma unroll
-  for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(values[j]));
-  StoreUnit(reinterpret_cast<std::byte*>(p), 0, count, unit);
-}
-
 // One row in the group's hands.
 template <Element kElement, class Rule>
 class RowStepper {

@@ -87,7 +87,8 @@ template <Element kWire, int kPer>
 __device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segment& piece,
                                            unsigned column, float (&sum)[kPer]) {
   if (source.words) {
-    AddPiece<kWire, kPer, 4, true>(source, piece, column, sum);
+    constexpr int kInFlight = kUnitBytes < kWire, kPer >> 16 ? 2 : 4;
+    AddPiece<kWire, kPer, kInFlight, true>(source, piece, column, sum);
   } else {
     AddPiece<kWire, kPer, 1, false>(source, piece, column, sum);
   }

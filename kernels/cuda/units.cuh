@@ -164,6 +164,27 @@ __device__ __forceinline__ void StoreUnit(std::byte* row, unsigned column, unsig
   }
 }
 
+// kPer floats from `p` on, of which `count` exist; the others are 0.
+template <int kPer>
+__device__ __forceinline__ void LoadFloats(const float* p, unsigned count, float (&values)[kPer]) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(p);
+  Unit<Element::kFloat32, kPer> unit;
+  if (count >= kPer && IsAligned(p, 16)) {
+    unit = LoadUnit<Element::kFloat32, kPer, true, false>(bytes, 0, kPer);
+  } else {
+    unit = LoadUnit<Element::kFloat32, kPer, false, false>(bytes, 0, count);
+  }
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) values[j] = unit.Value(j);
+}
+template <int kPer>
+__device__ __forceinline__ void StoreFloats(float* p, unsigned count, const float (&values)[kPer]) {
+  Unit<Element::kFloat32, kPer> unit;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(values[j]));
+  StoreUnit(reinterpret_cast<std::byte*>(p), 0, count, unit);
+}
+
 // Whether every whole unit of every row can be loaded in words; and, unless the rows' padding may
 // be read, whether all units are whole.
 template <Element kElement, int kPer>

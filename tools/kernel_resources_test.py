@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""kernel_resources.py names kernels that cost too much: from a report, and from a real compiler.
+
+With --nvcc PATH it also compiles a kernel with too few registers and expects the spills to be named.
+"""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import kernel_resources  # noqa: E402
+
+MANGLED = ("_ZN5embla7kernels4cuda12_GLOBAL__N_110PoolKernelILNS0_7ElementE1ELb1EEEvNS0_4RowsENS1_"
+           "10DeviceBagsENS0_6OutputENS1_8RowShapeE")
+REPORT = f"""ptxas info    : 1 bytes gmem
+ptxas info    : Compiling entry function '{MANGLED}' for 'sm_90'
+ptxas info    : Function properties for {MANGLED}
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 60 registers, used 0 barriers
+"""
+PTX = f"""
+.visible .entry {MANGLED}(
+\t.param .align 8 .b8 p[32]
+)
+{{
+\tld.global.nc.v4.u32 \t{{%r1,%r2,%r3,%r4}}, [%rd1];
+\tld.global.nc.v4.u32 \t{{%r1,%r2,%r3,%r4}}, [%rd1];
+\tld.global.nc.u32 \t%r1, [%rd1];
+\tst.global.cs.v4.u32 \t[%rd1], {{%r1,%r2,%r3,%r4}};
+}}
+"""
+SASS = f"""
+\t\tFunction : {MANGLED}
+        /*08b0*/  @P1 LDG.E.128.CONSTANT R16, desc[UR8][R28.64] ;
+        /*08c0*/  @P1 LDG.E.128.CONSTANT R16, desc[UR8][R28.64] ;
+        /*0900*/      LDG.E.64.CONSTANT R8, desc[UR8][R2.64] ;
+        /*0910*/      STG.E.EF.128 desc[UR8][R2.64], R4 ;
+"""
+ROW = {"kernel": "PoolKernel<fp32, true>", "registers_min": 40, "registers_max": 64,
+       "wide_loads_min": 2, "wide_stores_min": 1}
+
+
+def kernels(report=REPORT, ptx=PTX):
+    return kernel_resources.kernels_of("pool.cu", report, (ptx, kernel_resources.PTX_ENTRY),
+                                       kernel_resources.WIDE_PTX)
+
+
+class KernelResources(unittest.TestCase):
+    def problems(self, found, *rows):
+        return "\n".join(kernel_resources.check(found, rows or [ROW]))
+
+    def test_a_kernel_inside_its_bounds_is_no_problem(self):
+        self.assertEqual(self.problems(kernels()), "")
+
+    def test_machine_code_counts_like_ptx(self):
+        found = kernel_resources.kernels_of("pool.cu", REPORT,
+                                            (SASS, kernel_resources.SASS_FUNCTION),
+                                            kernel_resources.WIDE_SASS)
+        self.assertEqual(found, kernels())
+
+    def test_a_lost_wide_load_is_named(self):
+        narrow = PTX.replace("ld.global.nc.v4.u32", "ld.global.nc.v2.u32", 1)
+        self.assertIn("PoolKernel<fp32, true> has 1 wide_loads, at least 2",
+                      self.problems(kernels(ptx=narrow)))
+
+    def test_a_lost_wide_store_is_named(self):
+        narrow = PTX.replace("st.global.cs.v4.u32", "st.global.cs.u32")
+        self.assertIn("has 0 wide_stores, at least 1", self.problems(kernels(ptx=narrow)))
+
+    def test_spills_are_named(self):
+        spilled = REPORT.replace("0 bytes stack frame, 0 bytes spill stores",
+                                 "24 bytes stack frame, 16 bytes spill stores")
+        self.assertIn("has 24 bytes of stack and spills 16, at most 0",
+                      self.problems(kernels(report=spilled)))
+
+    def test_too_many_and_too_few_registers_are_named(self):
+        for used, wanted in ((65, "at most 64"), (32, "at least 40")):
+            report = REPORT.replace("Used 60", f"Used {used}")
+            self.assertIn(f"has {used} registers, {wanted}", self.problems(kernels(report=report)))
+
+    def test_a_kernel_without_a_row_and_a_row_without_a_kernel_are_named(self):
+        other = dict(ROW, kernel="GatherKernel<.*>")
+        text = self.problems(kernels(), other)
+        self.assertIn("PoolKernel<fp32, true> has no row", text)
+        self.assertIn("no kernel is called GatherKernel<.*>", text)
+
+    def test_a_compiler_that_runs_out_of_registers_is_caught(self):
+        if NVCC is None:
+            self.skipTest("no --nvcc")
+        result = kernel_resources.main(["kernels/cuda/resources.toml", "--nvcc", NVCC, "--only",
+                                        "kernels/cuda/pool.cu", "--flag=-maxrregcount=32"])
+        self.assertEqual(result, 1)
+
+
+NVCC = None
+if __name__ == "__main__":
+    if "--nvcc" in sys.argv:
+        at = sys.argv.index("--nvcc")
+        NVCC = sys.argv[at + 1]
+        del sys.argv[at:at + 2]
+    unittest.main()
