@@ -15,8 +15,8 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 # Machine code for every data centre and workstation GPU since Ampere that this nvcc knows, and, for
 # those to come, the newest one's PTX. One of them compiles much faster, and is enough to work on
-# kernels: -DCMAKE_CUDA_ARCHITECTURES=90.
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+# kernels: -DCMAKE_CUDA_ARCHITECTURES=90, or CUDAARCHS=90 in the environment.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
   execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
     OUTPUT_VARIABLE known_architectures ERROR_QUIET)
   set(architectures "")

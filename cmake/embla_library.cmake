@@ -51,6 +51,8 @@ function(embla_program name)
 endfunction()
 
 add_custom_target(embla_tsan_tests)
+# The tests with label `gpu`: what tests/gpu.sh builds.
+add_custom_target(embla_gpu_tests)
 
 # embla_test(<name> SRCS ... DEPS ... [LABELS ...] [TIMEOUT s])
 # One GoogleTest binary, one ctest case. Label `grpc` keeps it out of the tsan preset.
@@ -71,6 +73,9 @@ function(embla_test name)
     ENVIRONMENT "EMBLA_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
   if(NOT "grpc" IN_LIST ARG_LABELS)
     add_dependencies(embla_tsan_tests ${name})
+  endif()
+  if("gpu" IN_LIST ARG_LABELS)
+    add_dependencies(embla_gpu_tests ${name})
   endif()
 endfunction()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that runs on a GPU, with its tests, and runs them: kernels, stores, collectives.
+# Builds the tests with label `gpu` and all they need, and runs them: kernels, stores, collectives.
 # Needs nvcc, CMake and a C++ compiler, but neither gRPC nor the network; Abseil, Highway,
 # GoogleTest and the JSON library may come from a folder of unpacked packages. Takes a few minutes,
 # the tests' time included, and ends with one table.
@@ -82,7 +82,8 @@ mkdir -p "$build"
 step "configure"
 cmake "${options[@]}" >"$build/build.log" 2>&1 || { tail -20 "$build/build.log"; exit 1; }
 step "build"
-nice cmake --build "$build" --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
+nice cmake --build "$build" --target embla_gpu_tests cuda_emulated_test \
+  --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
   { grep -E -A5 'error|FAILED' "$build/build.log" | head -60; exit 1; }
 step "built"
 if "$compile_only"; then exit 0; fi

@@ -141,7 +141,7 @@ def main(arguments):
     parser.add_argument("table", type=Path, help="the table of bounds")
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--only", help="one source of the table; the others' rows do not count")
-    parser.add_argument("--flag", action="append", default=[], help="of nvcc, beside the usual ones")
+    parser.add_argument("--flag", action="append", default=[], help="of nvcc, beside the usual")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--print", action="store_true", help="print every kernel's figures")
     options = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """kernel_resources.py names kernels that cost too much: from a report, and from a real compiler.
 
-With --nvcc PATH it also compiles a kernel with too few registers and expects the spills to be named.
+With --nvcc PATH it also compiles a kernel with too few registers and expects an error.
 """
 
 import sys
