@@ -52,7 +52,7 @@ class Kernel:
 def short_name(demangled):
     """PoolKernel<fp32, true> of what c++filt makes of a mangled kernel."""
     name = re.sub(r"\(embla::kernels::Element\)(\d)", lambda m: ELEMENTS[m[1]], demangled)
-    name = re.sub(r"\(anonymous namespace\)::|embla::kernels::cuda::|^void ", "", name)
+    name = re.sub(r"\(anonymous namespace\)::|embla::\w+::cuda::|^void ", "", name)
     depth = 0
     for i, c in enumerate(name):
         depth += (c == "<") - (c == ">")
@@ -83,7 +83,7 @@ def kernels_of(source, report, code, wide):
     entries = [m.groupdict() for m in ENTRY.finditer(report)]
     kernels = []
     for entry, name in zip(entries, demangle([e["name"] for e in entries])):
-        if "embla::kernels::cuda::" not in name or "cub::" in name:
+        if not re.match(r"(void )?embla::", name):
             continue
         counts = {key: int(entry[key]) for key in ("registers", "stack", "spills")}
         kernels.append(Kernel(short_name(name), source, **counts, **bodies.get(entry["name"], {})))

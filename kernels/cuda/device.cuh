@@ -63,6 +63,14 @@ __device__ __forceinline__ void StoreStreaming(void* p, T value) {
   __stcs(static_cast<T*>(p), value);
 }
 
+using ::uint2;
+using ::uint4;
+
+// The number of the lowest bit that is set, from 1 on; 0 without one.
+__device__ __forceinline__ unsigned FirstBit(unsigned bits) {
+  return static_cast<unsigned>(__ffs(static_cast<int>(bits)));
+}
+
 __device__ __forceinline__ std::uint32_t BitsOf(float v) { return __float_as_uint(v); }
 __device__ __forceinline__ float FloatOf(std::uint32_t bits) { return __uint_as_float(bits); }
 

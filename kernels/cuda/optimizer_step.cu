@@ -58,7 +58,7 @@ __device__ __forceinline__ std::uint32_t EndOfRun(const DeviceGrouping& grouping
   for (; from < count && from < near_end; from += kWarp) {
     const bool ends = from + lane >= count || grouping.slots[from + lane] != slot;
     const unsigned found = __ballot_sync(0xffffffffu, ends);
-    if (found != 0) return from + __ffs(found) - 1;
+    if (found != 0) return from + FirstBit(found) - 1;
   }
   // A long run: halve what is left.
   std::uint32_t end = count;
@@ -96,7 +96,7 @@ __device__ __forceinline__ Tile ReadTile(const DeviceGrouping& grouping, std::ui
 
 __device__ __forceinline__ Segment SegmentAt(const Tile& tile, unsigned head) {
   const unsigned later = head == kWarp - 1 ? 0 : tile.boundaries >> (head + 1);
-  return {tile.begin + head, later == 0 ? tile.run_end : tile.begin + head + __ffs(later)};
+  return {tile.begin + head, later == 0 ? tile.run_end : tile.begin + head + FirstBit(later)};
 }
 
 template <Element kElement, class Rule>
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
     unsigned number = 0;  // Of the head among the tile's heads: groups take them in turn.
     for (unsigned rest = tile.heads; rest != 0; rest &= rest - 1, ++number) {
       if (number % groups != own) continue;
-      const unsigned head = __ffs(rest) - 1;
+      const unsigned head = FirstBit(rest) - 1;
       const Segment segment = SegmentAt(tile, head);
       const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
         SumSegment(source, segment, column, g);

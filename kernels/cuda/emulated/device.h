@@ -130,7 +130,9 @@ inline unsigned __ballot_sync(unsigned mask, bool predicate) {
 inline void __syncwarp(unsigned mask = 0xffffffffu) { emulated::Exchange(mask, 0); }
 inline void __syncthreads() { emulated::SyncBlock(); }
 
-inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+inline unsigned FirstBit(unsigned bits) {
+  return bits == 0 ? 0u : static_cast<unsigned>(std::countr_zero(bits)) + 1;
+}
 inline std::uint32_t atomicOr(std::uint32_t* p, std::uint32_t bits) {
   const std::uint32_t before = *p;
   *p |= bits;

@@ -1,0 +1,2 @@
+// The kernels as plain C++ (kernels/cuda/emulated).
+#include "server/zch/cuda/find.cu"  // NOLINT
