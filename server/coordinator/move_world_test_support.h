@@ -183,9 +183,9 @@ class MoveWorld {
     return entry->second;
   }
 
-  void Send(NodeId from, NodeId to, const UnitId& unit, Body body) {
-    if (!dead_.contains(to) && messages_.size() < 4000)
-      messages_.push_back({from, to, unit, std::move(body)});
+  void Send(NodeId from, NodeId to, const UnitId& unit, const Body& body) {
+    if (dead_.contains(to) || messages_.size() >= 4000) return;
+    messages_.push_back({from, to, unit, body});
   }
 
   void Deliver() {

@@ -69,8 +69,7 @@ absl::StatusOr<ShardNode::SweepQuery> FromMessage(const v1::SweepTableRequest& r
   return query;
 }
 
-v1::InspectedUnit ToMessage(const UnitContent& unit) {
-  v1::InspectedUnit message;
+void Fill(const UnitContent& unit, v1::InspectedUnit& message) {
   message.set_row_granule(unit.row_granule);
   message.set_column_begin(unit.column_begin);
   message.set_column_end(unit.column_end);
@@ -79,8 +78,30 @@ v1::InspectedUnit ToMessage(const UnitContent& unit) {
   message.set_state(static_cast<v1::InspectedUnit::State>(unit.state));
   message.set_rows(unit.rows);
   message.set_crc32c(unit.crc32c);
-  return message;
 }
+
+void Fill(const std::vector<UnitContent>& units, v1::InspectTableReply& reply) {
+  for (const UnitContent& unit : units) Fill(unit, *reply.add_units());
+}
+
+// Ends a call with a result, once: what it fills the reply with, or its error.
+template <typename Reply>
+class Answer {
+ public:
+  Answer(grpc::ServerUnaryReactor* reactor, Reply* reply) : reactor_(reactor), reply_(reply) {}
+
+  template <typename Result>
+  void operator()(const absl::StatusOr<Result>& result) const {
+    if (result.ok()) Fill(*result, *reply_);
+    reactor_->Finish(wire::ToGrpc(result.status()));
+  }
+  void operator()(const absl::Status& error) const { reactor_->Finish(wire::ToGrpc(error)); }
+
+ private:
+  // Neither is owned; gRPC keeps both until the call ends.
+  grpc::ServerUnaryReactor* const reactor_;
+  Reply* const reply_;
+};
 
 }  // namespace
 
@@ -88,11 +109,7 @@ grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext*
                                                     const v1::ExplainIdRequest* request,
                                                     v1::ExplainIdReply* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  node_.ExplainId(TableId{request->table_id()}, RowId{request->id()},
-                  [reactor, reply](const absl::StatusOr<IdExplanation>& explanation) {
-                    if (explanation.ok()) Fill(*explanation, *reply);
-                    reactor->Finish(wire::ToGrpc(explanation.status()));
-                  });
+  node_.ExplainId(TableId{request->table_id()}, RowId{request->id()}, Answer(reactor, reply));
   return reactor;
 }
 
@@ -100,11 +117,7 @@ grpc::ServerUnaryReactor* InspectService::SurveyTable(grpc::CallbackServerContex
                                                       const v1::SurveyTableRequest* request,
                                                       v1::TableSurvey* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  node_.SurveyTable(TableId{request->table_id()}, request->step(),
-                    [reactor, reply](const absl::StatusOr<zch::Survey>& survey) {
-                      if (survey.ok()) Fill(*survey, *reply);
-                      reactor->Finish(wire::ToGrpc(survey.status()));
-                    });
+  node_.SurveyTable(TableId{request->table_id()}, request->step(), Answer(reactor, reply));
   return reactor;
 }
 
@@ -112,15 +125,12 @@ grpc::ServerUnaryReactor* InspectService::SweepTable(grpc::CallbackServerContext
                                                      const v1::SweepTableRequest* request,
                                                      v1::SweepTableReply* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const auto done = [reactor, reply](const absl::StatusOr<SweepResult>& result) {
-    if (result.ok()) Fill(*result, *reply);
-    reactor->Finish(wire::ToGrpc(result.status()));
-  };
+  const Answer answer(reactor, reply);
   const absl::StatusOr<ShardNode::SweepQuery> query = FromMessage(*request);
   if (query.ok()) {
-    node_.SweepTable(*query, absl::FromChrono(call->deadline()), done);
+    node_.SweepTable(*query, absl::FromChrono(call->deadline()), answer);
   } else {
-    done(query.status());
+    answer(query.status());
   }
   return reactor;
 }
@@ -136,15 +146,10 @@ grpc::ServerUnaryReactor* InspectService::InspectTable(grpc::CallbackServerConte
                                                        const v1::InspectTableRequest* request,
                                                        v1::InspectTableReply* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const absl::Status accepted = threads_.Post([this, reactor, request, reply] {
-    const absl::StatusOr<std::vector<UnitContent>> units =
-        node_.InspectTable(TableId{request->table_id()});
-    if (units.ok()) {
-      for (const UnitContent& unit : *units) *reply->add_units() = ToMessage(unit);
-    }
-    reactor->Finish(wire::ToGrpc(units.status()));
-  });
-  if (!accepted.ok()) reactor->Finish(wire::ToGrpc(accepted));
+  const Answer answer(reactor, reply);
+  const absl::Status accepted = threads_.Post(
+      [this, request, answer] { answer(node_.InspectTable(TableId{request->table_id()})); });
+  if (!accepted.ok()) answer(accepted);
   return reactor;
 }
 

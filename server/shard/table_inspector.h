@@ -11,21 +11,16 @@
 
 namespace embla {
 
-// One unit, or one copy of it, on one device.
+// One unit, or one copy of it, on one device: what InspectedUnit in proto/embla/v1/inspect.proto
+// says of it, and in the same numbers.
 struct UnitContent {
-  enum class State : std::uint8_t {
-    kServed = 1,    // Requests find its rows.
-    kRetained = 2,  // Rows that are kept for another node, which owns the unit or is about to.
-    kStaged = 3,    // Memory for rows that come in.
-  };
+  enum class State : std::uint8_t { kServed = 1, kRetained = 2, kStaged = 3 };
   std::uint32_t row_granule = 0;
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
   std::uint32_t replica_group = 0;
   std::uint32_t device = 0;
   State state = State::kServed;
-  // Of a served unit: its rows (of a ZCH table those of an id), and the CRC-32C over them in
-  // ascending order, each as id, weights, optimizer state.
   std::int64_t rows = 0;
   std::uint32_t crc32c = 0;
 };

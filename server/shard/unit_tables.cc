@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/shard/unit_relocation.h"
@@ -42,6 +43,10 @@ absl::Status CheckMovable(const TablePlan& plan) {
   return absl::FailedPreconditionError(
       absl::StrCat("units of table ", plan.spec.name, " cannot move: it is ",
                    plan.grouped() ? "trained in replica groups" : "replicated (data_parallel)"));
+}
+
+void LosePresent(TableShard& shard, std::uint32_t device, RowInterval rows) {
+  for (OwnSlice& own : shard.slices(device)) own.present.Erase(rows);
 }
 
 absl::Status NotHere(const TablePlan& plan, const UnitId& id, const char* what) {
@@ -191,6 +196,7 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
 
 void UnitTables::Trim(const UnitId& unit, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
+  if (!Failpoint("units.keep").ok()) return Answer(absl::OkStatus(), std::move(done));
   if (!found.ok()) return Answer(found.status(), std::move(done));
   RunOnTable(
       *found,
@@ -225,14 +231,16 @@ void UnitTables::Relocate(const UnitId& unit, HostDone done) {
 void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return Answer(found.status(), std::move(done));
+  const bool is_lost = !Failpoint("units.lose").ok();
   RunOnTable(
       *found,
-      [found = *found, gate = std::move(gate)](std::uint32_t device) {
+      [found = *found, gate = std::move(gate), is_lost](std::uint32_t device) {
         ChangeOn(found, device, [](RowIntervals& present, RowIntervals& staged, RowInterval rows) {
           if (!staged.ContainsAll(rows)) return;
           staged.Erase(rows);
           present.Insert(rows);
         });
+        if (is_lost) LosePresent(*found.shard, device, found.rows());
         if (device != found.shard->lead_device()) return absl::OkStatus();
         if (!found.cut().present.ContainsAll(found.rows())) {
           return NotHere(*found.plan, found.id, " cannot be installed: nothing was reserved");

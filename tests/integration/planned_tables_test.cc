@@ -37,18 +37,8 @@ class PlannedTablesTest : public ::testing::Test {
     std::ofstream(tables_) << "name,rows,dim,pooling\na,20000,64,20\nb,10000,32,10\nc,100,16,1\n";
   }
 
-  // What the CLI prints and its exit code.
   std::pair<std::string, int> Embla(const std::string& arguments) const {
-    const std::string command = absl::StrCat(std::getenv("EMBLA_BIN_DIR"), "/embla --admin ",
-                                             cluster_->admin_address(), " ", arguments, " 2>&1");
-    std::FILE* const pipe = popen(command.c_str(), "r");
-    std::string printed;
-    char buffer[4096];
-    while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) {
-      printed.append(buffer, size);
-    }
-    const int status = pclose(pipe);
-    return {printed, WEXITSTATUS(status)};
+    return cluster_->Embla(arguments);
   }
   std::string Solve() const {
     const auto [printed, code] =

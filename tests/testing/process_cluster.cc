@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -179,7 +180,13 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
   const std::string name = node_name(node);
   const std::string ports = absl::StrCat(directory_, "/", name, ".json");
   fs::remove(ports);
-  std::vector<std::string> argv = {BinaryPath("embla-shard"),
+  const auto failpoints = options_.failpoints.find(node);
+  const std::string environment = failpoints == options_.failpoints.end()
+                                      ? "EMBLA_FAILPOINTS="
+                                      : absl::StrCat("EMBLA_FAILPOINTS=", failpoints->second);
+  std::vector<std::string> argv = {"/usr/bin/env",
+                                   environment,
+                                   BinaryPath("embla-shard"),
                                    "--name",
                                    name,
                                    "--coordinator",
@@ -226,6 +233,19 @@ absl::StatusOr<std::unique_ptr<client::Client>> ProcessCluster::Connect(
 
 absl::StatusOr<std::unique_ptr<client::Admin>> ProcessCluster::ConnectAdmin() const {
   return client::Admin::Connect(admin_address_, kAwaitMax);
+}
+
+std::pair<std::string, int> ProcessCluster::Embla(const std::string& arguments) const {
+  const std::string command =
+      absl::StrCat(BinaryPath("embla"), " --admin ", admin_address_, " ", arguments, " 2>&1");
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  std::string printed;
+  char buffer[4096];
+  while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) {
+    printed.append(buffer, size);
+  }
+  const int status = pclose(pipe);
+  return {printed, WEXITSTATUS(status)};
 }
 
 void ProcessCluster::KillCoordinator() {

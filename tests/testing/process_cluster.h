@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +52,8 @@ class ProcessCluster {
     std::vector<std::string> coordinator_flags = {};
     std::vector<std::string> shard_flags = {};
     bool journals = false;  // Every node has a data directory, which outlives its process.
+    // By node: EMBLA_FAILPOINTS (core/base/failpoint.h) of each of its processes.
+    std::map<int, std::string> failpoints = {};
   };
 
   // Returns when every node is live. Errors: DeadlineExceeded with the tail of the logs.
@@ -60,6 +63,8 @@ class ProcessCluster {
   absl::StatusOr<std::unique_ptr<client::Client>> Connect(
       client::ConnectOptions options = {}) const;
   absl::StatusOr<std::unique_ptr<client::Admin>> ConnectAdmin() const;
+  // What the CLI prints, errors too, and its exit code. `arguments` are words for a shell.
+  std::pair<std::string, int> Embla(const std::string& arguments) const;
 
   // SIGKILL, and wait until the process is gone.
   void KillCoordinator();

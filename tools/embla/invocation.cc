@@ -57,7 +57,7 @@ absl::Status Invocation::VerifyTable() const {
     EMBLA_ASSIGN_OR_RETURN(
         const std::unique_ptr<client::Inspector> inspector,
         client::Inspector::Connect(admin_address, absl::Seconds(timeout_seconds)));
-    return VerifyTableVerb(admin, *inspector, table_name, LookAgain, output());
+    return VerifyTableVerb(admin, *inspector, verify, LookAgain, output());
   });
 }
 

@@ -18,6 +18,7 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_request.h"
+#include "tools/embla/verify_cmd.h"
 
 namespace embla::cli {
 
@@ -46,6 +47,7 @@ struct Invocation {
   bool follow = false;
   std::string evictions_file;
   std::string table_name;
+  VerifyRequest verify;
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
   bool yes = false;

@@ -362,10 +362,12 @@ void AddOtherVerbs(CLI::App& app, Invocation& in) {
   explain->add_option("--table", in.lookup.table, "table name")->required();
   explain->add_option("id", in.explained_id, "any 64-bit number")->required();
 
-  AddVerb(app, "verify", "whether what the nodes hold of a table is what the plan says", in,
-          [&in] { return in.VerifyTable(); })
-      ->add_option("--table", in.table_name, "table name")
-      ->required();
+  CLI::App* verify =
+      AddVerb(app, "verify", "whether what the nodes hold of a table is what the plan says", in,
+              [&in] { return in.VerifyTable(); });
+  verify->add_option("--table", in.verify.table, "table name")->required();
+  verify->add_flag("--synced", in.verify.synced,
+                   "replica groups were averaged and nobody has trained since: they must be equal");
 
   CLI::App* lookup = AddVerb(app, "lookup", "read a few rows", in, [&in] {
     return in.WithClient(

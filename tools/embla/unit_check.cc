@@ -114,8 +114,24 @@ class Checker {
                        "; the plan says ", owner, " device ", slice.device.index),
           absl::StrCat("restart ", NameOf(holder.node)));
     }
-    verdict_.digest += holder.unit->crc32c;
+    if (group == 0) verdict_.digest += holder.unit->crc32c;
     CheckRows(granule, slice, *holder.unit);
+    if (evidence_.groups_synced && group > 0) CheckGroup(granule, slice, group, holder);
+  }
+
+  // Of a table with replica groups that were averaged: the group's copy is what group 0's is.
+  void CheckGroup(std::uint32_t granule, const Slice& slice, std::uint32_t group,
+                  const Holder& holder) {
+    const std::vector<Holder>& first = holders_[{granule, slice.column_begin, 0}];
+    if (first.size() != 1 || first.front().unit->crc32c == holder.unit->crc32c) return;
+    const auto copy = [this](std::uint32_t of_group, const Holder& of) {
+      return absl::StrCat("in replica group ", of_group, " on ", NameOf(of.node), " device ",
+                          of.unit->device);
+    };
+    Add(UnitFinding::Kind::kContent, granule, slice.column_begin,
+        absl::StrCat(UnitText(granule, slice.column_begin, slice.column_end), " is not the same ",
+                     copy(0, first.front()), " and ", copy(group, holder)),
+        "average the groups once more (Client::Sync) and run verify again while nobody trains");
   }
 
   void CheckRows(std::uint32_t granule, const Slice& slice, const UnitOnNode& held) {

@@ -30,6 +30,7 @@ struct TableEvidence {
   std::vector<client::UnitOwner> owners;
   std::map<NodeId, std::vector<client::UnitOnNode>> units;  // Of every node of the plan.
   bool job_runs = false;                                    // Then units may be on the move.
+  bool groups_synced = false;  // Replica groups were averaged: their copies are equal.
 };
 
 struct TableVerdict {

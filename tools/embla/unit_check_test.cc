@@ -123,6 +123,26 @@ TEST_F(CheckUnitsTest, FindsAMoveThatNoJobEnds) {
   EXPECT_THAT(Finding(), HasSubstr("has a move that is open, and no job runs"));
 }
 
+TEST_F(CheckUnitsTest, ComparesReplicaGroupsOnceTheyAreSynced) {
+  table_.spec.replica_groups = 2;
+  table_.replicas = {{SliceOf(0, 40, 1)}, {SliceOf(0, 40, 2)}};
+  for (const std::uint32_t group : {0, 1}) {
+    for (std::uint32_t granule = 0; granule < kGranules; ++granule) {
+      UnitOnNode unit = Served(granule);
+      unit.replica_group = group;
+      if (granule == 0) evidence_.units[NodeId{group + 1}].clear();
+      evidence_.units[NodeId{group + 1}].push_back(unit);
+    }
+  }
+  evidence_.units[NodeId{2}][1].crc32c = 6;
+  EXPECT_THAT(Check().findings, IsEmpty());
+  EXPECT_EQ(Check().digest, 20u);
+  evidence_.groups_synced = true;
+  EXPECT_THAT(Finding(), HasSubstr("unit 1 of table t (rows 10-19, columns 0-7) is not the same in "
+                                   "replica group 0 on node a device 0 and in replica group 1 on "
+                                   "node b device 0"));
+}
+
 TEST_F(CheckUnitsTest, ComparesTheCopiesOfAReplicatedTable) {
   table_.replicas = {{SliceOf(0, 40, 1)}, {SliceOf(0, 40, 2)}};
   for (const std::uint32_t node : {1, 2}) {

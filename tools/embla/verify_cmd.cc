@@ -29,8 +29,10 @@ absl::StatusOr<Plan> ReadPlan(client::Admin& admin) {
 
 // NotFound, Unavailable. Aborted: the plan changed meanwhile.
 absl::StatusOr<Look> LookAt(client::Admin& admin, client::Inspector& inspector,
-                            const std::string& name) {
+                            const VerifyRequest& request) {
+  const std::string& name = request.table;
   Look look;
+  look.evidence.groups_synced = request.synced;
   EMBLA_ASSIGN_OR_RETURN(const std::vector<client::Job> jobs, admin.ListJobs());
   look.evidence.job_runs = std::any_of(
       jobs.begin(), jobs.end(), [](const client::Job& job) { return !client::IsOver(job.state); });
@@ -103,16 +105,16 @@ void Show(const std::string& table, const Look& look, const Output& output) {
 }  // namespace
 
 absl::Status VerifyTableVerb(client::Admin& admin, client::Inspector& inspector,
-                             const std::string& table, const std::function<void()>& pause,
+                             const VerifyRequest& request, const std::function<void()>& pause,
                              const Output& output) {
   absl::StatusOr<Look> look = absl::AbortedError("");
   for (int i = 0; i < kLooksMax; ++i) {
     if (i > 0) pause();
-    look = LookAt(admin, inspector, table);
+    look = LookAt(admin, inspector, request);
     if (look.ok() ? look->verdict.findings.empty() : !absl::IsAborted(look.status())) break;
   }
   if (!look.ok()) return look.status();
-  Show(table, *look, output);
+  Show(request.table, *look, output);
   const std::vector<UnitFinding>& findings = look->verdict.findings;
   if (findings.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(findings.size(), " findings, the first: ",
