@@ -63,6 +63,7 @@ class ChaosCluster {
   ~ChaosCluster();
 
   int shards() const { return options_.shards; }
+  int devices_per_shard() const { return options_.devices_per_shard; }
   std::string NameOf(int victim) const;
   // -2: nobody.
   int VictimOf(const std::string& node_name) const;

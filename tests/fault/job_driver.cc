@@ -110,9 +110,10 @@ JobRequest JobDriver::DrawRequest() {
   request.node = cluster_.NameOf(shard);
   if (dice < 50) {
     request.goal = JobRequest::Goal::kReshard;
-    request.shards = 1 + random_() % cluster_.shards();
+    request.shards = 1 + random_() % (cluster_.shards() * cluster_.devices_per_shard());
   } else if (dice < 75) {
     request.goal = JobRequest::Goal::kMove;
+    request.device = random_() % cluster_.devices_per_shard();
     request.granule_begin = random_() % kUnitsPerTable;
     request.granule_end =
         request.granule_begin + 1 + random_() % (kUnitsPerTable - request.granule_begin);
