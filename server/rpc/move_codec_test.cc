@@ -64,9 +64,10 @@ v1::MoveMessage ValidMessage() {
 }
 
 TEST(MoveCodecOrders, ComeBackAsTheyWere) {
-  std::vector<UnitOrder> orders = {SomeOrder(), SomeOrder()};
+  std::vector<UnitOrder> orders = {SomeOrder(), SomeOrder(), SomeOrder()};
   orders[1].freeze = false;
   orders[1].record = {.owner = NodeId{2}, .epoch = UnitEpoch{5}};
+  orders[2].record.target = orders[2].record.owner;  // To another device of its node.
   const auto decoded = FromMessage(ToMessage(orders));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, orders);
@@ -86,7 +87,6 @@ TEST(MoveCodecOrders, RefuseRecordsThatNoUnitCanBeAt) {
   refused([](UnitOrder& order) { order.record.move = MoveId{0}; });
   refused([](UnitOrder& order) { order.record.committed = MoveId{6}; });
   refused([](UnitOrder& order) { order.record.source = NodeId{3}; });
-  refused([](UnitOrder& order) { order.record.target = order.record.owner; });
   refused([](UnitOrder& order) { order.record.phase = MovePhase::kCommitted; });
   refused([](UnitOrder& order) { order.run.row_end = 99; });
   v1::MoveOrders unknown = ToMessage(std::vector<UnitOrder>{SomeOrder()});
