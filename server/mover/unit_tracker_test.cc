@@ -111,5 +111,30 @@ TEST(TokenBucketTake, WaitsUntilWhatWasTakenIsPaid) {
   EXPECT_EQ(bucket.Wait(now), absl::Milliseconds(500));
 }
 
+TEST_F(UnitTrackerTest, RoomOfAnEarlierMoveIsGivenBackBeforeTheNextIsMade) {
+  UnitTracker tracker = TrackerAt(kTarget);
+  EXPECT_EQ(tracker.Step(RecordEvent{OpenRecord(1)}).actions.size(), 1u);
+  const UnitTracker::Stepped next = tracker.Step(RecordEvent{OpenRecord(2)});
+  ASSERT_EQ(next.actions.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<DiscardStaged>(next.actions[0]));
+  EXPECT_TRUE(std::holds_alternative<ReserveImport>(next.actions[1]));
+  EXPECT_TRUE(tracker.Step(ReservedEvent{MoveId{1}, true}).actions.empty());
+  EXPECT_FALSE(tracker.Step(ReservedEvent{MoveId{2}, true}).actions.empty());
+}
+
+TEST_F(UnitTrackerTest, AUnitThatChangesDevicesTakesUpdatesAsAtRest) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  UnitRecord record = OpenRecord(1);
+  record.target = kSource;
+  EXPECT_EQ(tracker.Step(RecordEvent{record}).status.phase, UnitPhase::kReceiving);
+  EXPECT_EQ(tracker.Step(ReservedEvent{MoveId{1}, true}).status.phase, UnitPhase::kSealed);
+  EXPECT_TRUE(tracker.IsAtRest());
+  tracker.Apply(UpdateOf(1));
+  record = *Committed(record, MoveId{1});
+  EXPECT_EQ(tracker.Step(RecordEvent{record}).status.phase, UnitPhase::kAtRest);
+  EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kDuplicate);
+}
+
 }  // namespace
 }  // namespace embla

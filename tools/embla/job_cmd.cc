@@ -111,10 +111,12 @@ std::string Seconds(double seconds) {
   return seconds < 0 ? "?" : absl::StrFormat("%.0f s", seconds);
 }
 
-// How long the busiest source sends.
+// How long the busiest source sends. What changes devices within its node is not sent.
 std::string Estimate(const client::Job& job, std::uint64_t bytes_per_second) {
   std::map<std::string, std::int64_t> by_source;
-  for (const client::PlannedMove& move : job.moves) by_source[move.from_node] += move.bytes;
+  for (const client::PlannedMove& move : job.moves) {
+    if (move.from_node != move.to_node) by_source[move.from_node] += move.bytes;
+  }
   std::int64_t most = 0;
   for (const auto& [node, bytes] : by_source) most = std::max(most, bytes);
   const std::int64_t rate =
