@@ -129,7 +129,7 @@ grpc::ServerUnaryReactor* AdminService::PlanTable(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* call,
                                                 const v1::GetClusterPlanRequest*, v1::Plan* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  *reply = wire::ToMessage(*host_.plan());
+  *reply = *host_.MessageOf(*host_.plan());
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

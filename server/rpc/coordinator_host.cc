@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/wire/plan_codec.h"
 
 namespace embla {
 namespace {
@@ -21,8 +22,8 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
       clock_(clock),
       metrics_(metrics),
       coordinator_(std::move(coordinator)),
-      counters_(metrics),
-      plan_(coordinator_->GetPlan()) {
+      counters_(metrics) {
+  SetPlan(coordinator_->GetPlan());
   UpdateMetrics();
   thread_ = std::thread([this] { Run(); });
 }
@@ -76,6 +77,21 @@ PlanPtr CoordinatorHost::plan() const {
   return plan_;
 }
 
+std::shared_ptr<const v1::Plan> CoordinatorHost::MessageOf(const Plan& plan) const {
+  {
+    MutexLock lock(plan_mu_);
+    if (message_->version() == ToInt(plan.version())) return message_;
+  }
+  return std::make_shared<const v1::Plan>(wire::ToMessage(plan));
+}
+
+void CoordinatorHost::SetPlan(const PlanPtr& plan) {
+  auto message = std::make_shared<const v1::Plan>(wire::ToMessage(*plan));
+  MutexLock lock(plan_mu_);
+  plan_ = plan;
+  message_ = std::move(message);
+}
+
 void CoordinatorHost::AddListener(PlanListener* listener) {
   MutexLock lock(listeners_mu_);
   listeners_.push_back(listener);
@@ -119,17 +135,20 @@ void CoordinatorHost::Run() {
   }
 }
 
+// Orders go first: the sooner both ends of a move hear of its commit, the fewer lookups of trainers
+// with the new plan come to a node that does not serve the unit yet.
 void CoordinatorHost::RunTask(const Task& task) {
   task(*coordinator_, clock_.Now());
-  for (const Effect& effect : coordinator_->TakeEffects()) Carry(effect);
+  std::vector<Effect> effects = coordinator_->TakeEffects();
+  std::stable_partition(effects.begin(), effects.end(), [](const Effect& effect) {
+    return std::holds_alternative<SendOrders>(effect);
+  });
+  for (const Effect& effect : effects) Carry(effect);
 }
 
 void CoordinatorHost::Carry(const Effect& effect) {
   if (const auto* publish = std::get_if<PublishPlan>(&effect)) {
-    {
-      MutexLock lock(plan_mu_);
-      plan_ = publish->plan;
-    }
+    SetPlan(publish->plan);
     counters_.plan_changes.Add();
     UpdateMetrics();
     MutexLock lock(listeners_mu_);

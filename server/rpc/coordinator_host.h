@@ -19,6 +19,10 @@
 #include "core/plan/plan.h"
 #include "server/coordinator/coordinator.h"
 
+namespace embla::v1 {
+class Plan;
+}  // namespace embla::v1
+
 namespace embla {
 
 // Hears of every newer plan. Must not block or call the host.
@@ -65,6 +69,8 @@ class CoordinatorHost {
 
   // The current plan; never null.
   PlanPtr plan() const;
+  // `plan` on the wire: made once for all who get the current one.
+  std::shared_ptr<const v1::Plan> MessageOf(const Plan& plan) const;
 
   // When RemoveListener returns, `listener` is not running and will not run again.
   void AddListener(PlanListener* listener);
@@ -76,6 +82,7 @@ class CoordinatorHost {
  private:
   void Run();
   void RunTask(const Task& task);
+  void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
   void UpdateMetrics();
 
@@ -97,6 +104,7 @@ class CoordinatorHost {
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);
+  std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(plan_mu_);  // Of plan_.
 
   Mutex listeners_mu_;
   std::vector<PlanListener*> listeners_ ABSL_GUARDED_BY(listeners_mu_);

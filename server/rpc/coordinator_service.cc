@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/node_link_call.h"
 #include "server/rpc/post_unary.h"
@@ -23,9 +22,12 @@ grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::No
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContext* call,
-                                                      const v1::GetPlanRequest*, v1::Plan* reply) {
+                                                      const v1::GetPlanRequest* request,
+                                                      v1::Plan* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  *reply = wire::ToMessage(*host_.plan());
+  const PlanPtr plan = host_.plan();
+  reply->set_version(ToInt(plan->version()));
+  if (ToInt(plan->version()) > request->newer_than()) *reply = *host_.MessageOf(*plan);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
-#include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/move_codec.h"
@@ -142,12 +141,14 @@ void NodeLinkCall::OnDone() {
 
 void NodeLinkCall::WriteMore() {
   if (writing_ || ended_ || finished_ || !welcomed_) return;
+  const bool is_first_plan = written_ == PlanVersion{};
   if (registered_ != nullptr) {
     command_ = *std::move(registered_);
     registered_.reset();
-  } else if (plan_ != nullptr && (plan_->version() > written_)) {
+  } else if (plan_ != nullptr && plan_->version() > written_ &&
+             (is_first_plan || orders_.empty())) {
     command_.Clear();
-    *command_.mutable_install_plan() = wire::ToMessage(*plan_);
+    *command_.mutable_install_plan() = *host_.MessageOf(*plan_);
     written_ = plan_->version();
     plan_.reset();
   } else if (!orders_.empty()) {

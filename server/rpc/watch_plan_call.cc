@@ -1,6 +1,5 @@
 #include "server/rpc/watch_plan_call.h"
 
-#include "core/wire/plan_codec.h"
 
 namespace embla {
 
@@ -48,10 +47,10 @@ void WatchPlanCall::WriteOrFinish() {
     finished_ = true;
     Finish(result_);
   } else if (plan_->version() > written_) {
-    message_ = wire::ToMessage(*plan_);
+    message_ = host_.MessageOf(*plan_);
     written_ = plan_->version();
     writing_ = true;
-    StartWrite(&message_);
+    StartWrite(message_.get());
   }
 }
 

@@ -2,6 +2,8 @@
 // Deletes itself when gRPC is done with it.
 #pragma once
 
+#include <memory>
+
 #include <grpcpp/support/server_callback.h>
 
 #include "core/base/mutex.h"
@@ -30,8 +32,8 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private P
   CoordinatorHost& host_;  // Not owned; outlives this object.
 
   Mutex mu_;
-  v1::Plan message_ ABSL_GUARDED_BY(mu_);  // Being written.
-  PlanPtr plan_ ABSL_GUARDED_BY(mu_);      // Newest.
+  std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(mu_);  // Being written.
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                             // Newest.
   PlanVersion written_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
