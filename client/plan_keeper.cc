@@ -47,9 +47,9 @@ void PlanKeeper::Offer(PlanPtr plan) {
 }
 
 absl::Status PlanKeeper::Refresh(absl::Time deadline) {
-  absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(deadline);
+  absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(routes()->plan().version(), deadline);
   if (!plan.ok()) return plan.status();
-  Offer(*std::move(plan));
+  if (*plan != nullptr) Offer(*std::move(plan));
   return absl::OkStatus();
 }
 

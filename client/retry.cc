@@ -6,7 +6,8 @@ namespace embla::client {
 namespace {
 
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(10);
-constexpr absl::Duration kRefreshFirst = absl::Milliseconds(20);
+// A unit that has just been given to another node is served there within milliseconds, most often.
+constexpr absl::Duration kRefreshFirst = absl::Milliseconds(1);
 constexpr absl::Duration kSlowDownFirst = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 

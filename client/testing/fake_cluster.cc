@@ -15,10 +15,11 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
  public:
   explicit Coordinator(FakeCluster& cluster) : cluster_(cluster) {}
 
-  absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) override {
+  absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) override {
     MutexLock lock(cluster_.mu_);
     ++cluster_.coordinator_calls_;
     if (const absl::Status status = cluster_.AskCoordinator(deadline); !status.ok()) return status;
+    if (cluster_.coordinator_plan_->version() <= newer_than) return PlanPtr();
     return cluster_.coordinator_plan_;
   }
   absl::StatusOr<SessionGrant> OpenSession(std::string_view, absl::Time deadline) override {

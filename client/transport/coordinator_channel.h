@@ -25,8 +25,9 @@ class CoordinatorChannel {
  public:
   virtual ~CoordinatorChannel() = default;
 
-  // Errors: Unavailable, DeadlineExceeded.
-  virtual absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) = 0;
+  // The current plan; null: it is not newer than `newer_than`. Errors: Unavailable,
+  // DeadlineExceeded.
+  virtual absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) = 0;
   virtual absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name,
                                                    absl::Time deadline) = 0;
   virtual absl::Status CloseSession(SessionId session, absl::Time deadline) = 0;

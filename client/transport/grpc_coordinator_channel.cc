@@ -30,12 +30,15 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
 
   ~GrpcCoordinatorChannel() override { StopWatch(); }
 
-  absl::StatusOr<PlanPtr> GetPlan(absl::Time deadline) override {
+  absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) override {
+    v1::GetPlanRequest request;
+    request.set_newer_than(ToInt(newer_than));
     v1::Plan plan;
     const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
-      return stub_->GetPlan(&context, v1::GetPlanRequest(), &plan);
+      return stub_->GetPlan(&context, request, &plan);
     });
     if (!status.ok()) return status;
+    if (plan.version() <= ToInt(newer_than)) return PlanPtr();
     return wire::FromMessage(plan);
   }
 

@@ -22,9 +22,11 @@ v1::Plan PlanMessage(std::uint64_t version) {
 // Tells every watcher the newest plan, once per version.
 class PlainCoordinator final : public v1::CoordinatorService::Service {
  public:
-  grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest*, v1::Plan* reply) override {
+  grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
+                       v1::Plan* reply) override {
     MutexLock lock(mu_);
-    *reply = PlanMessage(version_);
+    reply->set_version(version_);
+    if (version_ > request->newer_than()) *reply = PlanMessage(version_);
     return grpc::Status::OK;
   }
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
@@ -91,9 +93,12 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   PlainCoordinator coordinator;
   const PlainServer server(coordinator, "127.0.0.1:0");
   const auto channel = MakeGrpcCoordinatorChannel(server.address());
-  const auto plan = channel->GetPlan(Soon());
+  const auto plan = channel->GetPlan(PlanVersion{0}, Soon());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(ToInt((*plan)->version()), 1u);
+  const auto newer = channel->GetPlan(PlanVersion{1}, Soon());
+  ASSERT_TRUE(newer.ok()) << newer.status();
+  EXPECT_EQ(*newer, nullptr);
   const auto session = channel->OpenSession("somebody", Soon());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(ToInt(session->session), 8u);
@@ -104,7 +109,7 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
 
 TEST(GrpcCoordinatorChannel, UnreachableCoordinatorIsNamed) {
   const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
-  const absl::Status status = channel->GetPlan(Soon()).status();
+  const absl::Status status = channel->GetPlan(PlanVersion{0}, Soon()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("coordinator 127.0.0.1:1"));
 }
