@@ -25,6 +25,10 @@ std::uint64_t UnitsOf(const MoveJob& job) {
 
 std::string NameOf(const MoveJob& job) { return absl::StrCat("job ", job.id); }
 
+UnitDriver::Way WayOf(const MoveRun& run, const RowRun& final_rows) {
+  return {.from = run.from, .to = run.to, .run = final_rows, .bytes = run.bytes / run.units()};
+}
+
 // By run: the rows around the run in the tiling that the job ends with.
 absl::StatusOr<std::vector<RowRun>> FinalRows(const Plan& plan, const std::vector<MoveRun>& runs) {
   std::map<TableId, std::vector<MoveRun>> by_table;
@@ -80,8 +84,7 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
       const MovePhase phase = stored.record.phase;
       if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
         running_->open.emplace(waiting.unit, waiting);
-        EMBLA_RETURN_IF_ERROR(
-            driver_.Open(waiting.unit, {run.from, run.to, running_->final_rows[r]}, now));
+        EMBLA_RETURN_IF_ERROR(driver_.Open(waiting.unit, WayOf(run, running_->final_rows[r]), now));
       } else if (IsOn(*cluster_.plan(), waiting.unit, run.to)) {
         ++running_->moved;
         running_->bytes_left[r] -= run.bytes / run.units();
@@ -244,6 +247,7 @@ void MoveJobs::Advance(absl::Time now) {
   driver_.Flush(NameOf(*running()), now);
   TakeEnded(now);
   OpenMore(now);
+  driver_.FreezeBatch(now);
   driver_.Flush(NameOf(*running()), now);
   FinishIfOver(now);
 }
@@ -284,7 +288,7 @@ void MoveJobs::GiveUp(const std::string& reason) {
 void MoveJobs::OpenMore(absl::Time now) {
   const MoveJob& job = *running();
   std::deque<WaitingUnit> later;
-  // Those that wait for their commit, or for their end, take no bandwidth: others are copied
+  // Those that wait for their batch, their commit or their end take no bandwidth: others are copied
   // meanwhile.
   std::size_t copying = driver_.copying_count();
   const std::size_t open_max = std::size_t{kOpenPerCopyingMax} * job.units_in_flight;
@@ -299,7 +303,7 @@ void MoveJobs::OpenMore(absl::Time now) {
     const MoveRun& run = job.runs[next.run];
     running_->open.emplace(next.unit, next);
     const absl::Status opened =
-        driver_.Open(next.unit, {run.from, run.to, running_->final_rows[next.run]}, now);
+        driver_.Open(next.unit, WayOf(run, running_->final_rows[next.run]), now);
     if (opened.ok()) {
       ++copying;
       continue;

@@ -35,7 +35,7 @@ std::map<UnitId, PutToStore> TakeBatch(std::map<UnitId, PutToStore>& puts) {
 }  // namespace
 
 UnitDriver::UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options)
-    : store_(store), cluster_(cluster), options_(options) {}
+    : store_(store), cluster_(cluster), options_(options), batches_(options.batches) {}
 
 absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now) {
   now_ = now;
@@ -112,7 +112,7 @@ void UnitDriver::Tell(NodeId node, const UnitId& unit, const UnitRecord& record,
 }
 
 void UnitDriver::Abort(const UnitId& unit, OpenUnit& open, const std::string& reason) {
-  if (open.state.record.phase != MovePhase::kOpen) return;
+  if (!open.IsOpen()) return;
   open.reason = reason;
   Step(unit, open, CancelMove{});
 }
@@ -164,8 +164,10 @@ void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, ab
   };
   switch (report.kind) {
     case UnitReport::Kind::kCaughtUp:
-      if (!open.is_frozen) open.progressed = now;
-      return fact(ReportKind::kCaughtUp);
+      open.caught_up = std::min(open.caught_up, now);
+      // Else it waits for its batch. One that is said to be frozen may not have heard of it.
+      if (open.is_frozen) fact(ReportKind::kCaughtUp);
+      return;
     case UnitReport::Kind::kSealed:
       return fact(ReportKind::kSealed);
     case UnitReport::Kind::kCovered:
@@ -206,7 +208,8 @@ void UnitDriver::Tick(absl::Time now) {
   now_ = now;
   for (auto& [unit, open] : open_) {
     const bool both_live = cluster_.IsLive(open.way.from.node) && cluster_.IsLive(open.way.to.node);
-    if (!both_live) open.progressed = now;  // A dead node is waited for.
+    // A dead node is waited for, and what waits for its batch need not get on.
+    if (!both_live || open.WaitsForBatch()) open.progressed = now;
     if (now - open.progressed > options_.stall_after) {
       Abort(unit, open,
             absl::StrCat("no progress for ", absl::FormatDuration(options_.stall_after)));
@@ -229,6 +232,28 @@ void UnitDriver::Flush(const std::string& cause, absl::Time now) {
   if (!is_due) return;
   Puts commits = std::exchange(commits_, {});
   while (!commits.empty()) WriteCommits(TakeBatch(commits), cause, now);
+}
+
+void UnitDriver::FreezeBatch(absl::Time now) {
+  now_ = now;
+  std::vector<FreezeBatches::Waiting> waiting;
+  FreezeBatches::Frozen frozen;
+  for (const auto& [unit, open] : open_) {
+    if (open.WaitsForBatch()) {
+      waiting.push_back({.unit = unit, .since = open.caught_up, .bytes = open.way.bytes});
+    } else if (open.IsOpen() && open.is_frozen) {
+      ++frozen.units;
+      frozen.bytes += batches_.LeftBytes(open.way.bytes);
+    }
+  }
+  const std::vector<UnitId> batch = batches_.Next(waiting, frozen, copying_count() > 0, now);
+  for (const UnitId& unit : batch) {
+    OpenUnit& open = open_.at(unit);
+    open.progressed = now;
+    const MoveId move = open.state.record.move;
+    Step(unit, open, ReportEvent{{.kind = ReportKind::kCaughtUp, .move = move}});
+  }
+  has_waiting_ = batch.size() < waiting.size();
 }
 
 void UnitDriver::WritePuts(const Puts& puts) {
@@ -321,14 +346,14 @@ std::map<NodeId, std::vector<UnitOrder>> UnitDriver::TakeOrders(std::uint64_t by
 std::size_t UnitDriver::copying_count() const {
   return static_cast<std::size_t>(std::ranges::count_if(open_, [this](const auto& entry) {
     const auto& [unit, open] = entry;
-    return open.state.record.phase != MovePhase::kCommitted && !commits_.contains(unit);
+    return open.state.record.phase != MovePhase::kCommitted && !commits_.contains(unit) &&
+           !open.HasCaughtUp();
   }));
 }
 
 std::uint64_t UnitDriver::frozen_count() const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
-    return entry.second.is_frozen && entry.second.state.record.phase == MovePhase::kOpen;
-  }));
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      open_, [](const auto& entry) { return entry.second.is_frozen && entry.second.IsOpen(); }));
 }
 
 // A move within a node has nothing to copy first.

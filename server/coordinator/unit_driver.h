@@ -4,8 +4,9 @@
 // - A unit's record is the only arbiter. Whatever is forgotten here is told again by the two ends,
 //   and everything that is told is repeated until the record changes.
 // - A move commits together with the new tiling of its table, in one commit of the store, so the
-//   plan and the records never disagree. Sealed units wait a moment for each other: each commit is
-//   a new version of the plan for every client.
+//   plan and the records never disagree. Units are frozen in batches (freeze_batches.h), and each
+//   batch is one commit, once all of it is sealed; it waits no longer than `commit_linger` for the
+//   last of them.
 //
 // Failpoints (core/base/failpoint.h): units.put, units.commit before and units.put_done,
 // units.commit_done after a write; units.report, units.orders.
@@ -21,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/freeze_batches.h"
 #include "server/coordinator/state_records.h"
 #include "server/migration/coordinator_step.h"
 #include "server/migration/move_orders.h"
@@ -43,6 +45,7 @@ struct UnitDriverOptions {
   absl::Duration repeat_after = absl::Seconds(1);         // What was told and had no effect.
   absl::Duration stall_after = absl::Seconds(30);         // A move without progress is aborted.
   absl::Duration commit_linger = absl::Milliseconds(20);  // Of a sealed unit, for others.
+  FreezeBatchOptions batches;
 };
 
 class UnitDriver {
@@ -52,6 +55,7 @@ class UnitDriver {
     DeviceId from;
     DeviceId to;
     RowRun run;
+    std::int64_t bytes = 0;  // Of the unit, about.
   };
   struct Ended {
     UnitId unit;
@@ -71,19 +75,21 @@ class UnitDriver {
   void Tick(absl::Time now);
   // Writes the store. `cause` goes into the history of the plan.
   void Flush(const std::string& cause, absl::Time now);
+  // Freezes the next batch, if it is time to. Call when all moves are open that may be.
+  void FreezeBatch(absl::Time now);
 
   // Moves that are over since the last call.
   std::vector<Ended> TakeEnded();
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders(std::uint64_t bytes_per_second);
 
   std::size_t open_count() const { return open_.size(); }
-  // Moves that are neither sealed nor committed, as far as is known here.
+  // Moves that have not caught up, as far as is known here.
   std::size_t copying_count() const;
   std::uint64_t frozen_count() const;
   // Moves that are soon sealed, or are: commits wait a moment for them.
   std::uint64_t closing_count() const;
-  // Sealed units wait to be committed: call Flush soon.
-  bool wants_flush() const { return !commits_.empty(); }
+  // Units wait for each other: call Flush and FreezeBatch soon.
+  bool wants_flush() const { return !commits_.empty() || has_waiting_; }
   // What the oldest trouble waits for, in words; empty: nothing.
   std::string WaitsFor(absl::Time now) const;
 
@@ -91,13 +97,18 @@ class UnitDriver {
   struct OpenUnit {
     Way way;
     CoordinatedUnit state;
-    Revision revision{};     // Of state.record.
-    MoveId move{0};          // Once it is in the store.
-    absl::Time progressed;   // The last sign that the move gets on.
-    absl::Time told;         // When the ends were last told.
-    bool is_frozen = false;  // The source was told to freeze.
+    Revision revision{};                            // Of state.record.
+    MoveId move{0};                                 // Once it is in the store.
+    absl::Time progressed;                          // The last sign that the move gets on.
+    absl::Time told;                                // When the ends were last told.
+    absl::Time caught_up = absl::InfiniteFuture();  // When the source first said so.
+    bool is_frozen = false;                         // The source was told to freeze.
     std::uint64_t bytes_sent = 0;
     std::string reason;  // Why it is aborted, if it is.
+
+    bool IsOpen() const { return state.record.phase == MovePhase::kOpen; }
+    bool HasCaughtUp() const { return caught_up != absl::InfiniteFuture(); }
+    bool WaitsForBatch() const { return IsOpen() && HasCaughtUp() && !is_frozen; }
   };
   using Puts = std::map<UnitId, PutToStore>;
 
@@ -122,6 +133,8 @@ class UnitDriver {
   Puts puts_;
   Puts commits_;
   absl::Time commits_since_;
+  FreezeBatches batches_;
+  bool has_waiting_ = false;  // For a batch.
   std::map<NodeId, std::vector<UnitOrder>> orders_;
 };
 
