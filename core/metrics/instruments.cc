@@ -101,6 +101,7 @@ DeviceMetrics::DeviceMetrics(Metrics* metrics, std::uint32_t device) {
   if (metrics == nullptr) return;
   const std::string label = absl::StrCat(device);
   queue_depth = metrics->MakeGauge(metric::kQueueDepth, {label});
+  queue_delay = metrics->MakeHistogram(metric::kQueueDelay, {label});
   busy_seconds = metrics->MakeCounter(metric::kDeviceBusy, {label});
   memory_bytes = metrics->MakeGauge(metric::kDeviceMemory, {label});
 }

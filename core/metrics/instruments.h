@@ -87,6 +87,7 @@ struct DeviceMetrics {
   DeviceMetrics(Metrics* metrics, std::uint32_t device);
 
   Gauge queue_depth;
+  Histogram queue_delay;
   Counter busy_seconds;
   Gauge memory_bytes;
 };

@@ -63,6 +63,8 @@ inline constexpr MetricInfo kUpdatesReplayed{
     "Updates that had been applied before and were acknowledged again."};
 inline constexpr MetricInfo kQueueDepth{
     "embla_device_queue_depth", kGauge, "Batches waiting for a device.", {"device"}};
+inline constexpr MetricInfo kQueueDelay{
+    "embla_device_queue_seconds", kHistogram, "How long requests waited for a device.", {"device"}};
 inline constexpr MetricInfo kDeviceBusy{
     "embla_device_busy_seconds_total", kCounter, "Time a device spent on batches.", {"device"}};
 inline constexpr MetricInfo kDeviceMemory{
@@ -145,6 +147,9 @@ inline constexpr MetricInfo kMoveBytes{"embla_move_bytes_total", kCounter,
 inline constexpr MetricInfo kMoveChunksResent{
     "embla_move_chunks_resent_total", kCounter,
     "Chunks that moves sent again, because their rows changed or the chunk was lost."};
+inline constexpr MetricInfo kMoveYields{
+    "embla_move_yields_total", kCounter,
+    "How often moves were slowed down because requests waited longer for a device."};
 inline constexpr MetricInfo kUnitFrozen{
     "embla_unit_frozen_seconds", kHistogram,
     "How long a unit's updates were refused while it was handed over."};

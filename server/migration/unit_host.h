@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "server/migration/move_ids.h"
@@ -56,6 +57,7 @@ using HostDone = std::function<void(absl::Status)>;
 
 // The tables of a node, as the mover sees them. Every method queues its work behind the requests
 // that came before it and returns; `done` runs once, on a device thread, and must not block.
+// ReadChunk and Stage also let later requests go first, for a bounded time.
 // NotFound: no such table. Thread safety: every method may be called from any thread.
 class UnitHost {
  public:
@@ -63,6 +65,8 @@ class UnitHost {
 
   // NotFound; InvalidArgument: no unit of the table.
   virtual absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const = 0;
+  // How long requests waited for a device lately, in the mean; zero: there were none.
+  virtual absl::Duration RequestDelay() const = 0;
 
   // Runs `work` on the thread of the table's lead device, between two updates.
   virtual void RunInOrder(TableId table, std::function<void()> work) = 0;

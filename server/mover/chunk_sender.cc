@@ -10,13 +10,15 @@ namespace embla {
 ChunkSender::ChunkSender(const ChunkSenderOptions& options, UnitHost& host,
                          MoveTransport& transport, const Clock& clock,
                          std::shared_ptr<TaskQueue> queue,
-                         std::function<void(const SentChunk&)> on_sent)
+                         std::function<void(const SentChunk&)> on_sent, Counter yields)
     : options_(options),
       host_(host),
       transport_(transport),
       clock_(clock),
       queue_(std::move(queue)),
-      on_sent_(std::move(on_sent)) {}
+      on_sent_(std::move(on_sent)),
+      yields_(yields),
+      pace_(options.pace) {}
 
 void ChunkSender::SetRate(std::uint64_t bytes_per_second) {
   budget_.SetRate(bytes_per_second, clock_.Now());
@@ -35,38 +37,60 @@ void ChunkSender::Add(Request request) {
     }
     return;
   }
+  const auto sent = sent_.find(key);
+  if (sent != sent_.end()) request.not_before = sent->second + options_.again_after;
   Waiting& list = request.is_urgent ? urgent_ : patient_;
   waiting_[key] = list.insert(list.end(), std::move(request));
 }
 
 void ChunkSender::Pump() {
+  const absl::Time now = clock_.Now();
+  if (pace_.Look(host_.RequestDelay(), now)) yields_.Add();
+  ForgetSent(now);
   while (reads_ < options_.reads_max) {
     Waiting* list = &urgent_;
-    Waiting::iterator next = FindSendable(urgent_);
+    Waiting::iterator next = FindSendable(urgent_, now);
     if (next == urgent_.end()) {
-      if (budget_.Wait(clock_.Now()) > absl::ZeroDuration()) return;
+      if (Wait(now) > absl::ZeroDuration()) return;
       list = &patient_;
-      next = FindSendable(patient_);
+      next = FindSendable(patient_, now);
       if (next == patient_.end()) return;
     }
     Request request = std::move(*next);
-    waiting_.erase(Key(request.unit, request.chunk.chunk));
+    const Key key(request.unit, request.chunk.chunk);
+    waiting_.erase(key);
     list->erase(next);
+    sent_[key] = now;
+    pace_.Take(now);
     Start(std::move(request));
   }
 }
 
+absl::Duration ChunkSender::Wait(absl::Time now) {
+  return std::max(budget_.Wait(now), pace_.Wait(now));
+}
+
 absl::Duration ChunkSender::NextPump() {
   if (patient_.empty()) return absl::InfiniteDuration();
-  const absl::Duration wait = budget_.Wait(clock_.Now());
+  const absl::Time now = clock_.Now();
+  absl::Time next = absl::InfiniteFuture();
+  for (const Request& request : patient_) next = std::min(next, request.not_before);
+  const absl::Duration wait = std::max(Wait(now), next - now);
   // Without a wait it is the end of a read or a send that goes on.
   return wait > absl::ZeroDuration() ? wait : absl::InfiniteDuration();
 }
 
-ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting) {
-  return std::find_if(waiting.begin(), waiting.end(), [this](const Request& request) {
-    return flying_[request.to_address] < options_.flying_per_target_max;
+ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting, absl::Time now) {
+  return std::find_if(waiting.begin(), waiting.end(), [this, now](const Request& request) {
+    const bool is_time = request.is_urgent || request.not_before <= now;
+    return is_time && flying_[request.to_address] < options_.flying_per_target_max;
   });
+}
+
+void ChunkSender::ForgetSent(absl::Time now) {
+  if (now - sent_looked_at_ < options_.again_after) return;
+  sent_looked_at_ = now;
+  std::erase_if(sent_, [&](const auto& sent) { return now - sent.second > options_.again_after; });
 }
 
 void ChunkSender::Start(Request request) {

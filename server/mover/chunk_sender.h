@@ -3,8 +3,11 @@
 //
 // - At most `reads_max` chunks are read at once, so that requests wait behind few of them.
 // - At most `flying_per_target_max` chunks to one target are read or sent and not taken in yet.
-// - Over time no more than the budget's rate; chunks of frozen units go first and do not wait for
-//   it, but what they take is paid back by the others.
+// - Over time no more than the budget's rate, and no faster than lets requests through (MovePace).
+//   Chunks of frozen units go first and do not wait for either, but what they take is paid back by
+//   the others.
+// - A chunk that trainers go on changing is sent again after `again_after`, at the earliest, until
+//   its unit is frozen.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +20,10 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/metrics/metrics.h"
 #include "server/migration/move_messages.h"
 #include "server/migration/unit_host.h"
+#include "server/mover/move_pace.h"
 #include "server/mover/move_transport.h"
 #include "server/mover/task_queue.h"
 #include "server/mover/token_bucket.h"
@@ -28,6 +33,8 @@ namespace embla {
 struct ChunkSenderOptions {
   std::uint32_t reads_max = 2;
   std::uint32_t flying_per_target_max = 8;
+  absl::Duration again_after = absl::Milliseconds(50);
+  MovePaceOptions pace = {};
 };
 
 // What the other end has taken in.
@@ -47,26 +54,30 @@ class ChunkSender {
     std::string to_address;
     Chunk chunk;
     bool is_urgent = false;  // Of a frozen unit.
+    absl::Time not_before = absl::InfinitePast();
   };
 
   // `host`, `transport` and `clock` are not owned and outlive the sender, and every task of the
   // queue.
   ChunkSender(const ChunkSenderOptions& options, UnitHost& host, MoveTransport& transport,
               const Clock& clock, std::shared_ptr<TaskQueue> queue,
-              std::function<void(const SentChunk&)> on_sent);
+              std::function<void(const SentChunk&)> on_sent, Counter yields);
 
   void SetRate(std::uint64_t bytes_per_second);
   // A chunk that waits already is sent once, at the newer version.
   void Add(Request request);
-  // Sends what may be sent now. Call again after NextPump().
+  // Sends what may be sent now. Call again after NextPump(), and now and then at rest.
   void Pump();
-  absl::Duration NextPump();  // Infinite: nothing waits for the budget.
+  absl::Duration NextPump();  // Infinite: nothing waits for its time.
 
  private:
   using Waiting = std::list<Request>;
   using Key = std::tuple<UnitId, std::uint32_t>;
 
-  Waiting::iterator FindSendable(Waiting& waiting);
+  Waiting::iterator FindSendable(Waiting& waiting, absl::Time now);
+  // Zero: chunks that are not urgent may be sent.
+  absl::Duration Wait(absl::Time now);
+  void ForgetSent(absl::Time now);
   void Start(Request request);
   void OnRead(const Request& request, absl::StatusOr<Buffer> rows);
   void OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status);
@@ -78,10 +89,14 @@ class ChunkSender {
   const std::shared_ptr<TaskQueue> queue_;
   const std::function<void(const SentChunk&)> on_sent_;
 
+  Counter yields_;
   TokenBucket budget_;
+  MovePace pace_;
   Waiting urgent_;
   Waiting patient_;
   std::map<Key, Waiting::iterator> waiting_;
+  std::map<Key, absl::Time> sent_;  // When, if that is less than about `again_after` ago.
+  absl::Time sent_looked_at_ = absl::InfinitePast();
   std::uint32_t reads_ = 0;
   std::map<std::string, std::uint32_t> flying_;  // By target's address.
 };

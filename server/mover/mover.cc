@@ -23,8 +23,9 @@ Mover::Mover(const MoverOptions& options, const MoverParts& parts, Metrics* metr
       parts_(parts),
       queue_(std::move(queue)),
       metrics_(metrics),
-      sender_(options.sender, parts.host, parts.transport, parts.clock, queue_,
-              [this](const SentChunk& sent) { OnSent(sent); }) {}
+      sender_(
+          options.sender, parts.host, parts.transport, parts.clock, queue_,
+          [this](const SentChunk& sent) { OnSent(sent); }, metrics_.yields) {}
 
 void Mover::OnOrders(NodeId self, std::vector<UnitOrder> orders) {
   queue_->Post([this, self, orders = std::move(orders)] {

@@ -18,6 +18,7 @@ MoverMetrics::MoverMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   bytes = metrics->MakeCounter(metric::kMoveBytes);
   chunks_resent = metrics->MakeCounter(metric::kMoveChunksResent);
+  yields = metrics->MakeCounter(metric::kMoveYields);
   frozen = metrics->MakeHistogram(metric::kUnitFrozen);
   const auto units = [metrics](std::string_view state) {
     return metrics->MakeGauge(metric::kUnitsMoving, {state});

@@ -17,6 +17,7 @@ class MoverMetrics {
 
   Counter bytes;
   Counter chunks_resent;
+  Counter yields;
   Histogram frozen;
 
  private:

@@ -59,6 +59,8 @@ inline constexpr std::size_t kSpecHistoryMax = 1024;
 struct TableMaker {
   std::uint32_t devices = 0;  // Of the node.
   TableShard::StoreFactory make_store;
+  // Rows are unset: for those that are copied in before anybody finds them.
+  TableShard::StoreFactory make_unset_store;
   Metrics* metrics = nullptr;  // Not owned; may be null.
 };
 

@@ -66,7 +66,7 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, BufferPool& pool)
   executors_ = std::make_unique<DeviceExecutors>(executors);
   units_ = std::make_unique<UnitTables>(UnitTables::Node{
       *executors_, [this] { return tables(); },
-      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker()});
+      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker(), pool_});
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
@@ -86,16 +86,20 @@ void ShardNodeImpl::SetTables(NodeTablesPtr tables) {
 }
 
 absl::StatusOr<std::unique_ptr<RowStore>> ShardNodeImpl::MakeStore(const TableSpec& spec,
-                                                                   const Slice& slice) {
+                                                                   const Slice& slice,
+                                                                   NewRows rows) {
   Device& device = *devices_[slice.device.index];
-  return HostRowStore::Create(spec, slice, device.budget, device.pool);
+  return HostRowStore::Create(spec, slice, device.budget, device.pool, rows);
 }
 
 TableMaker ShardNodeImpl::Maker() {
   TableMaker maker;
   maker.devices = static_cast<std::uint32_t>(devices_.size());
   maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
-    return MakeStore(spec, slice);
+    return MakeStore(spec, slice, NewRows::kInitial);
+  };
+  maker.make_unset_store = [this](const TableSpec& spec, const Slice& slice) {
+    return MakeStore(spec, slice, NewRows::kUnset);
   };
   maker.metrics = options_.metrics;
   return maker;

@@ -55,7 +55,8 @@ class ShardNodeImpl final : public ShardNode {
   NodeContext Context() { return {options_, pool_, devices_, executors_.get(), journal_}; }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
-  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice);
+  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
+                                                      NewRows rows);
   TableMaker Maker();
   absl::Status ChangeTables(const UnitTables::Change& change);
   void SetReplicas(const NodeTables& tables);

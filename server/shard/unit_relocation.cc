@@ -62,7 +62,8 @@ class ChunkTask final : public DeviceTask {
  private:
   void Give() {
     OwnSlice& own = *relocation_.from.slice;
-    PutGiven(EncodeChunk(*relocation_.table, own, relocation_.shape, relocation_.chunk));
+    PutGiven(EncodeChunk(*relocation_.table, own, relocation_.shape, relocation_.chunk,
+                         /*pool=*/nullptr));
     if (!AwaitTaken().ok()) return;
     own.present.Erase(rows_);
     MatchBucket(own, rows_);

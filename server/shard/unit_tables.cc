@@ -144,18 +144,22 @@ void UnitTables::Answer(const absl::Status& status, HostDone done) {
       DeviceSet::Of(kFirstLeadDevice));
 }
 
-void UnitTables::RunOnTable(const Unit& unit, OnDevice work, HostDone done) {
+void UnitTables::RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone done) {
   auto errors = std::make_shared<std::vector<absl::Status>>(node_.executors.devices());
-  node_.executors.SubmitControl(std::make_unique<FunctionTask>(
-                                    [errors, work = std::move(work)](std::uint32_t device) {
-                                      (*errors)[device] = work(device);  // Each device its own.
-                                    },
-                                    [errors, done = std::move(done)] {
-                                      absl::Status first;
-                                      for (const absl::Status& error : *errors) first.Update(error);
-                                      done(first);
-                                    }),
-                                unit.shard->devices());
+  auto task = std::make_unique<FunctionTask>(
+      [errors, work = std::move(work)](std::uint32_t device) {
+        (*errors)[device] = work(device);  // Each device its own.
+      },
+      [errors, done = std::move(done)] {
+        absl::Status first;
+        for (const absl::Status& error : *errors) first.Update(error);
+        done(first);
+      });
+  if (turn == Turn::kInOrder) {
+    node_.executors.SubmitControl(std::move(task), unit.shard->devices());
+  } else {
+    node_.executors.SubmitBackground(std::move(task), unit.shard->devices());
+  }
 }
 
 void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows change) {
@@ -165,9 +169,16 @@ void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows cha
     if (own.store == nullptr || !own.Covers(unit.columns(), unit.rows())) continue;
     change(own.present, own.staged, unit.rows());
     MatchBucket(own, unit.rows());
-    own.ReleaseIfEmpty();
+    if (own.present.empty() && own.staged.empty()) GiveBack(own);
   }
   shard.CountStorage(device);
+}
+
+// To unmap a large store takes long: not on the device's thread.
+void UnitTables::GiveBack(OwnSlice& own) {
+  auto store = std::make_shared<std::unique_ptr<RowStore>>(std::move(own.store));
+  stores_.Post([store] { store->reset(); });
+  own.ReleaseIfEmpty();
 }
 
 void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
@@ -180,14 +191,14 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
   auto rows =
       std::make_shared<absl::StatusOr<Buffer>>(NotHere(*found->plan, unit, " is not on this node"));
   RunOnTable(
-      *found,
-      [found = *found, chunk, rows](std::uint32_t device) {
+      *found, Turn::kWhenIdle,
+      [this, found = *found, chunk, rows](std::uint32_t device) {
         for (const OwnSlice& own : found.shard->slices(device)) {
           if (!own.Covers(found.columns(), found.rows()) ||
               !own.present.ContainsAll(found.rows())) {
             continue;
           }
-          *rows = EncodeChunk(*found.shard, own, found.shape, chunk);
+          *rows = EncodeChunk(*found.shard, own, found.shape, chunk, &node_.pool);
         }
         return absl::OkStatus();
       },
@@ -199,8 +210,8 @@ void UnitTables::Trim(const UnitId& unit, HostDone done) {
   if (!Failpoint("units.keep").ok()) return Answer(absl::OkStatus(), std::move(done));
   if (!found.ok()) return Answer(found.status(), std::move(done));
   RunOnTable(
-      *found,
-      [found = *found](std::uint32_t device) {
+      *found, Turn::kInOrder,
+      [this, found = *found](std::uint32_t device) {
         ChangeOn(found, device, [](RowIntervals& present, RowIntervals&, RowInterval rows) {
           present.Erase(rows);
         });
@@ -213,8 +224,8 @@ void UnitTables::Discard(const UnitId& unit, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return Answer(found.status(), std::move(done));
   RunOnTable(
-      *found,
-      [found = *found](std::uint32_t device) {
+      *found, Turn::kInOrder,
+      [this, found = *found](std::uint32_t device) {
         ChangeOn(found, device,
                  [](RowIntervals&, RowIntervals& staged, RowInterval rows) { staged.Erase(rows); });
         return absl::OkStatus();
@@ -233,8 +244,8 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
   if (!found.ok()) return Answer(found.status(), std::move(done));
   const bool is_lost = !Failpoint("units.lose").ok();
   RunOnTable(
-      *found,
-      [found = *found, gate = std::move(gate), is_lost](std::uint32_t device) {
+      *found, Turn::kInOrder,
+      [this, found = *found, gate = std::move(gate), is_lost](std::uint32_t device) {
         ChangeOn(found, device, [](RowIntervals& present, RowIntervals& staged, RowInterval rows) {
           if (!staged.ContainsAll(rows)) return;
           staged.Erase(rows);
@@ -258,7 +269,7 @@ void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer blo
       DecodeChunk(block.bytes(), *found->shard, found->shape, chunk);
   if (!rows.ok()) return Answer(rows.status(), std::move(done));
   RunOnTable(
-      *found,
+      *found, Turn::kWhenIdle,
       [found = *found, rows = *rows,
        memory = std::move(block)](std::uint32_t device) -> absl::Status {
         if (device == found.shard->lead_device() && !found.cut().staged.ContainsAll(found.rows())) {
@@ -349,7 +360,7 @@ absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& uni
   slice.column_begin = unit.shape.column_begin;
   slice.column_end = unit.shape.column_end;
   slice.device = {unit.tables->self, device};
-  absl::StatusOr<std::unique_ptr<RowStore>> store = node_.maker.make_store(spec, slice);
+  absl::StatusOr<std::unique_ptr<RowStore>> store = node_.maker.make_unset_store(spec, slice);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("device ", device));
   auto own = std::make_shared<OwnSlice>(slice, *std::move(store));
   if (spec.zch.has_value()) {

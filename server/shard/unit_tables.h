@@ -32,12 +32,14 @@ class UnitTables final : public UnitHost {
     // Publishes what `change` makes of the tables: one change, or plan, at a time.
     std::function<absl::Status(const Change& change)> publish;
     TableMaker maker;
+    BufferPool& pool;  // Of chunks that are read.
   };
   explicit UnitTables(Node node) : node_(std::move(node)) {}
   // Ends what runs on threads of its own. Called before the executors go.
   void Stop() { stores_.Stop(); }
 
   absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const override;
+  absl::Duration RequestDelay() const override { return node_.executors.request_delay(); }
   void RunInOrder(TableId table, std::function<void()> work) override;
   void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
   UnitWindows WindowsOf(const UnitId& unit) const override;
@@ -76,11 +78,16 @@ class UnitTables final : public UnitHost {
   // After a step of some unit of `table`, on the device where it ran.
   void AskGatesAgain(TableId table, std::uint32_t device);
   void Answer(const absl::Status& status, HostDone done);
-  // Runs `work` on all devices of the unit's table, then tells its first error.
-  void RunOnTable(const Unit& unit, OnDevice work, HostDone done);
+  // Runs `work` on all devices of the unit's table, then tells its first error. What copies rows
+  // can wait until the devices have nothing else to do; what changes who finds them has its place
+  // in the order.
+  enum class Turn : std::uint8_t { kInOrder, kWhenIdle };
+  void RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone done);
   // Changes what is present or staged of the unit, where it lies and on the lead device.
   using ChangeRows = void (*)(RowIntervals& present, RowIntervals& staged, RowInterval rows);
-  static void ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows change);
+  void ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows change);
+  // The memory of a slice that has no rows any more.
+  void GiveBack(OwnSlice& own);
 
   absl::StatusOr<NodeTablesPtr> MakeRoom(const NodeTables& old, const UnitId& id,
                                          std::uint32_t device, const RowRun& run);

@@ -72,7 +72,7 @@ std::size_t HostRowStore::BytesNeeded(const TableSpec& spec, const Slice& slice)
 absl::StatusOr<std::unique_ptr<HostRowStore>> HostRowStore::Create(const TableSpec& spec,
                                                                    const Slice& slice,
                                                                    MemoryBudget& budget,
-                                                                   ThreadPool& pool) {
+                                                                   ThreadPool& pool, NewRows rows) {
   EMBLA_CHECK(slice.rows() > 0 && slice.columns() > 0 && slice.column_end <= spec.dim);
   if (slice.rows() >= std::int64_t{kernels::kNoSlot}) {
     return absl::ResourceExhaustedError(
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<HostRowStore>> HostRowStore::Create(const TableSp
   EMBLA_ASSIGN_OR_RETURN(arenas.row_state, MemoryArena::Map(sizes.row_state));
   EMBLA_ASSIGN_OR_RETURN(arenas.element_state, MemoryArena::Map(sizes.element_state));
   std::unique_ptr<HostRowStore> store(new HostRowStore(spec, slice, std::move(arenas), pool));
-  EMBLA_RETURN_IF_ERROR(store->ResetRows(0, store->slots()));
+  if (rows == NewRows::kInitial) EMBLA_RETURN_IF_ERROR(store->ResetRows(0, store->slots()));
   return store;
 }
 

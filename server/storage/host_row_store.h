@@ -27,14 +27,15 @@ namespace embla {
 
 class HostRowStore final : public RowStore {
  public:
-  // A store for the rows and columns of `slice`, filled with initial values. `budget` and `pool`
-  // are not owned and outlive the store.
+  // A store for the rows and columns of `slice`. `budget` and `pool` are not owned and outlive the
+  // store.
   //
   // ResourceExhausted: over the budget, mmap failed, or the slice has more than 2^32 - 2 rows.
   static absl::StatusOr<std::unique_ptr<HostRowStore>> Create(const TableSpec& spec,
                                                               const Slice& slice,
                                                               MemoryBudget& budget,
-                                                              ThreadPool& pool);
+                                                              ThreadPool& pool,
+                                                              NewRows rows = NewRows::kInitial);
 
   // Bytes that Create would take from the budget; of a ZCH table, also those of the ids' map.
   static std::size_t BytesNeeded(const TableSpec& spec, const Slice& slice);

@@ -74,6 +74,18 @@ TEST(HostRowStoreCreate, RefusesWhatTheSystemCannotMapAndMoreRowsThanSlots) {
   EXPECT_EQ(budget.used_bytes(), 0u);
 }
 
+TEST(HostRowStoreCreate, UnsetRowsTakeWhatIsWrittenAndResetLikeOthers) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, DType::kFloat32);
+  const Slice slice{0, 800, 0, 5, {}};
+  ThreadPool pool(1);
+  MemoryBudget budget(1 << 20);
+  const auto initial = HostRowStore::Create(spec, slice, budget, pool);
+  const auto unset = HostRowStore::Create(spec, slice, budget, pool, NewRows::kUnset);
+  ASSERT_TRUE(initial.ok() && unset.ok());
+  ASSERT_TRUE((*unset)->ResetRows(0, 800).ok());
+  EXPECT_EQ(ReadAll(**unset), ReadAll(**initial));
+}
+
 TEST(HostRowStoreCreate, InitialWeightsFollowTheSpec) {
   HostFactory<2> factory;
   TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);

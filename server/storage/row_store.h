@@ -54,6 +54,12 @@ struct ConstRowImages {
   std::span<const float> state;
 };
 
+// What the rows of a new store hold.
+enum class NewRows : std::uint8_t {
+  kInitial,
+  kUnset,  // Anything: each is written, or reset, before it is read.
+};
+
 class RowStore {
  public:
   virtual ~RowStore() = default;

@@ -41,6 +41,7 @@ DeviceExecutors::DeviceExecutors(Options options)
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     const DeviceMetrics metrics(options_.metrics, d);
     busy_seconds_.push_back(metrics.busy_seconds);
+    queue_delays_.push_back(metrics.queue_delay);
     MutexLock lock(mu_);
     queues_[d].metrics = metrics;
   }
@@ -72,6 +73,7 @@ absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSe
                                                      " has ", queues_[d].tasks.size(),
                                                      " requests queued, the limit; slow down"));
   }
+  task->is_request_ = true;
   Enqueue(std::move(task), devices, bytes);
   return absl::OkStatus();
 }
@@ -79,6 +81,11 @@ absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSe
 void DeviceExecutors::SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
   MutexLock lock(mu_);
   Enqueue(std::move(task), devices, 0);
+}
+
+void DeviceExecutors::SubmitBackground(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
+  MutexLock lock(mu_);
+  Enqueue(std::move(task), devices, 0, &Queue::background);
 }
 
 void DeviceExecutors::SubmitFollowUp(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
@@ -91,17 +98,27 @@ std::size_t DeviceExecutors::queued_bytes() const {
   return bytes_;
 }
 
+absl::Duration DeviceExecutors::request_delay() const {
+  const TimePoint now = std::chrono::steady_clock::now();
+  absl::Duration longest = absl::ZeroDuration();
+  MutexLock lock(mu_);
+  for (const Queue& queue : queues_) longest = std::max(longest, queue.delay.Mean(now));
+  return longest;
+}
+
 void DeviceExecutors::Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet devices,
-                              std::size_t bytes) {
+                              std::size_t bytes, std::deque<DeviceTask*> Queue::*into) {
   EMBLA_CHECK(!devices.empty() &&
               (devices | DeviceSet::First(options_.devices)).size() == options_.devices);
   task->devices_left_.store(devices.size(), std::memory_order_relaxed);  // The lock publishes it.
   task->bytes_ = bytes;
+  task->number_ = ++tasks_queued_;
+  task->queued_at_ = std::chrono::steady_clock::now();
   bytes_ += bytes;
   DeviceTask* const queued = task.release();
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     if (!devices.Has(d)) continue;
-    queues_[d].tasks.push_back(queued);
+    (queues_[d].*into).push_back(queued);
     queues_[d].metrics.queue_depth.Set(static_cast<double>(queues_[d].tasks.size()));
     queues_[d].changed.NotifyOne();
   }
@@ -110,6 +127,9 @@ void DeviceExecutors::Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet device
 void DeviceExecutors::Work(std::uint32_t device) {
   while (DeviceTask* const task = Next(device)) {
     const auto start = std::chrono::steady_clock::now();
+    if (task->is_request_) {
+      queue_delays_[device].Observe(absl::FromChrono(start - task->queued_at_));
+    }
     Execute(task, device);
     const std::chrono::duration<double> busy = std::chrono::steady_clock::now() - start;
     busy_seconds_[device].Add(busy.count());
@@ -119,13 +139,28 @@ void DeviceExecutors::Work(std::uint32_t device) {
 DeviceTask* DeviceExecutors::Next(std::uint32_t device) {
   MutexLock lock(mu_);
   Queue& queue = queues_[device];
-  while (queue.tasks.empty()) {
+  while (queue.tasks.empty() && queue.background.empty()) {
     if (stopping_) return nullptr;
     queue.changed.Wait(mu_);
   }
-  DeviceTask* const task = queue.tasks.front();
-  queue.tasks.pop_front();
+  const TimePoint now = std::chrono::steady_clock::now();
+  DeviceTask* const task = TakeNext(queue, now);
   queue.metrics.queue_depth.Set(static_cast<double>(queue.tasks.size()));
+  if (task->is_request_) queue.delay.Add(absl::FromChrono(now - task->queued_at_), now);
+  return task;
+}
+
+DeviceTask* DeviceExecutors::TakeNext(Queue& queue, TimePoint now) {
+  bool is_background = queue.tasks.empty();
+  if (!is_background && !queue.background.empty()) {
+    const DeviceTask& waiting = *queue.background.front();
+    is_background = waiting.number_ < queue.tasks.front()->number_ &&
+                    now - std::max(waiting.queued_at_, queue.background_ran) >= kBackgroundWaitMax;
+  }
+  if (is_background) queue.background_ran = now;
+  std::deque<DeviceTask*>& tasks = is_background ? queue.background : queue.tasks;
+  DeviceTask* const task = tasks.front();
+  tasks.pop_front();
   return task;
 }
 

@@ -3,10 +3,16 @@
 // A task for several devices enters all their queues at one moment, so any two tasks stand in the
 // same order on every device that has both. That order is what collectives between devices, the
 // replay windows and replicated tables rely on.
+//
+// Background tasks are the exception: each device runs them, in their order, when it has nothing
+// else to do, so they fall behind tasks that were queued after them, but never run before one that
+// was queued earlier. They do not starve: a device that always has something else to do runs one of
+// them every kBackgroundWaitMax.
 #pragma once
 
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,10 +25,12 @@
 #include "absl/status/status.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
+#include "server/table/queue_delay.h"
 
 namespace embla {
 
 inline constexpr std::uint32_t kDevicesPerNodeMax = 64;
+inline constexpr std::chrono::milliseconds kBackgroundWaitMax(20);
 
 // Devices of one node.
 class DeviceSet {
@@ -72,11 +80,14 @@ class DeviceTask {
   friend class DeviceExecutors;
   std::atomic<std::uint32_t> devices_left_ = 0;  // Release by each device, acquire by the last.
   std::size_t bytes_ = 0;
+  // Constant once it is queued.
+  bool is_request_ = false;
+  std::uint64_t number_ = 0;  // In the order of all tasks.
+  std::chrono::steady_clock::time_point queued_at_;
 };
 
 // Thread safety: every method may be called from any thread, but none from inside a task's Run or
-// Finish except Submit, SubmitControl,
-// SubmitFollowUp and the accessors.
+// Finish except Submit, SubmitControl, SubmitBackground, SubmitFollowUp and the accessors.
 class DeviceExecutors {
  public:
   struct Options {
@@ -97,24 +108,38 @@ class DeviceExecutors {
   // The same without limits: for changes of the node itself, of which few are ever queued.
   void SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
-  // The same, from inside a task's Finish. Once the executors are being destroyed it queues
-  // nothing: some of the devices might have ended already.
+  // The same, for work that can wait and needs no order with what is queued later: each device runs
+  // it when it has nothing else to do (see above). It must not meet other devices in a collective.
+  void SubmitBackground(std::unique_ptr<DeviceTask> task, DeviceSet devices);
+
+  // The same as SubmitControl, from inside a task's Finish. Once the executors are being destroyed
+  // it queues nothing: some of the devices might have ended already.
   void SubmitFollowUp(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   std::uint32_t devices() const { return options_.devices; }
   std::size_t queued_bytes() const;
+  // How long what was submitted lately waited for a device, in the mean of the slowest device;
+  // zero: nothing was.
+  absl::Duration request_delay() const;
 
  private:
+  using TimePoint = std::chrono::steady_clock::time_point;
   struct Queue {
-    std::deque<DeviceTask*> tasks;  // Owned by whichever device finishes the task.
+    // Owned by whichever device finishes the task.
+    std::deque<DeviceTask*> tasks;
+    std::deque<DeviceTask*> background;
+    TimePoint background_ran;  // When the last one began.
     CondVar changed;
     DeviceMetrics metrics;
+    QueueDelay delay;
   };
 
-  void Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet devices, std::size_t bytes)
+  void Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet devices, std::size_t bytes,
+               std::deque<DeviceTask*> Queue::*into = &Queue::tasks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work(std::uint32_t device);
   DeviceTask* Next(std::uint32_t device);
+  static DeviceTask* TakeNext(Queue& queue, TimePoint now);
   void Execute(DeviceTask* task, std::uint32_t device);
 
   const Options options_;
@@ -122,9 +147,12 @@ class DeviceExecutors {
   mutable Mutex mu_;
   std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
   std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::uint64_t tasks_queued_ ABSL_GUARDED_BY(mu_) = 0;  // Ever.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::vector<Counter> busy_seconds_;  // By device; constant after construction.
+  // By device; constant after construction.
+  std::vector<Counter> busy_seconds_;
+  std::vector<Histogram> queue_delays_;
   std::vector<std::thread> threads_;
 };
 

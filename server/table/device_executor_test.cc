@@ -1,8 +1,11 @@
 #include "server/table/device_executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/testing/seeds.h"
@@ -147,6 +150,86 @@ TEST(DeviceExecutorsSubmit, BytesAreBoundedAndGivenBack) {
   gate.Open();
   RunOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
   EXPECT_EQ(executors.queued_bytes(), 0u);
+}
+
+// What one device runs, in its order.
+class Trace {
+ public:
+  std::unique_ptr<DeviceTask> Task(char name) {
+    return std::make_unique<FunctionTask>([this, name](std::uint32_t) { names_ += name; });
+  }
+  // After the executors.
+  const std::string& names() const { return names_; }
+
+ private:
+  std::string names_;  // Of the device's thread.
+};
+
+TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {
+  Gate gate;
+  Trace trace;
+  {
+    DeviceExecutors executors({.devices = 1});
+    executors.SubmitControl(gate.Task(), DeviceSet::Of(0));
+    gate.AwaitArrivals(1);
+    executors.SubmitControl(trace.Task('1'), DeviceSet::Of(0));
+    executors.SubmitBackground(trace.Task('a'), DeviceSet::Of(0));
+    executors.SubmitBackground(trace.Task('b'), DeviceSet::Of(0));
+    std::unique_ptr<DeviceTask> request = trace.Task('2');
+    ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), 0).ok());
+    gate.Open();
+  }
+  // The background tasks may have waited for long enough while the gate was closed.
+  EXPECT_THAT(trace.names(), testing::AnyOf("12ab", "1a2b"));
+}
+
+TEST(DeviceExecutorsBackground, RunsOnADeviceThatAlwaysHasSomethingElseToDo) {
+  std::atomic<bool> has_run = false;
+  std::atomic<int> requests = 0;
+  DeviceExecutors executors({.devices = 1});
+  // Two tasks that queue each other's next: the queue is never empty.
+  std::function<void()> again = [&] {
+    ++requests;
+    if (has_run) return;
+    executors.SubmitFollowUp(std::make_unique<FunctionTask>([](std::uint32_t) {}, [&] { again(); }),
+                             DeviceSet::Of(0));
+  };
+  for (int i = 0; i < 2; ++i) {
+    executors.SubmitControl(std::make_unique<FunctionTask>([](std::uint32_t) {}, [&] { again(); }),
+                            DeviceSet::Of(0));
+  }
+  executors.SubmitBackground(std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; }),
+                             DeviceSet::Of(0));
+  RunOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
+  while (!has_run) std::this_thread::yield();
+  EXPECT_GT(requests, 2);
+}
+
+TEST(DeviceExecutorsRequestDelay, IsThatOfRequestsAndNotOfOtherTasks) {
+  Gate gate;
+  DeviceExecutors executors({.devices = 2});
+  EXPECT_EQ(executors.request_delay(), absl::ZeroDuration());
+  RunOnDevices(executors, DeviceSet::First(2), [](std::uint32_t) {});
+  EXPECT_EQ(executors.request_delay(), absl::ZeroDuration());
+  executors.SubmitControl(gate.Task(), DeviceSet::Of(1));
+  gate.AwaitArrivals(1);
+  std::unique_ptr<DeviceTask> request = std::make_unique<FunctionTask>([](std::uint32_t) {});
+  ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(1), 0).ok());
+  gate.Open();
+  RunOnDevices(executors, DeviceSet::Of(1), [](std::uint32_t) {});
+  EXPECT_GT(executors.request_delay(), absl::ZeroDuration());
+}
+
+TEST(QueueDelayMean, ForgetsWhatIsLongAgo) {
+  const QueueDelay::TimePoint start{std::chrono::seconds(1000)};
+  QueueDelay delay;
+  EXPECT_EQ(delay.Mean(start), absl::ZeroDuration());
+  delay.Add(absl::Milliseconds(4), start);
+  EXPECT_EQ(delay.Mean(start + QueueDelay::kLately), absl::Milliseconds(4));
+  EXPECT_EQ(delay.Mean(start + QueueDelay::kLately + std::chrono::milliseconds(1)),
+            absl::ZeroDuration());
+  delay.Add(absl::Milliseconds(1), start + QueueDelay::kHalfLife);
+  EXPECT_EQ(delay.Mean(start + QueueDelay::kHalfLife), absl::Milliseconds(2));
 }
 
 TEST(DeviceExecutorsRunOnDevices, WaitsForAllDevices) {

@@ -83,8 +83,8 @@ absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
 }
 
 absl::StatusOr<Buffer> EncodeRowsAt(const TableShard& shard, const OwnSlice& own,
-                                    std::span<const RowId> rows) {
-  return Encode(shard, own, {rows, SlotsOf(own, rows)}, /*with_state=*/true, /*pool=*/nullptr);
+                                    std::span<const RowId> rows, BufferPool* pool) {
+  return Encode(shard, own, {rows, SlotsOf(own, rows)}, /*with_state=*/true, pool);
 }
 
 absl::Status CheckFits(const TableShard& shard, const OwnSlice& own, const RowBlockShape& shape) {

@@ -23,7 +23,7 @@ absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
 
 // The same with state, of rows of the table; of a ZCH table, whoever's they are.
 absl::StatusOr<Buffer> EncodeRowsAt(const TableShard& shard, const OwnSlice& own,
-                                    std::span<const RowId> rows);
+                                    std::span<const RowId> rows, BufferPool* pool);
 
 // InvalidArgument: a block of another table, number format or optimizer, or of columns that are cut
 // otherwise.

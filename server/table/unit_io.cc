@@ -21,7 +21,8 @@ absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice
                                          const UnitShape& shape) {
   const std::uint32_t bucket = own.ids->BucketAt(shape.row_begin);
   EMBLA_ASSIGN_OR_RETURN(const Buffer ids, own.ids->ExportBucket(bucket));
-  EMBLA_ASSIGN_OR_RETURN(const Buffer rows, EncodeRowsAt(table, own, own.ids->RowsInUse(bucket)));
+  EMBLA_ASSIGN_OR_RETURN(const Buffer rows,
+                         EncodeRowsAt(table, own, own.ids->RowsInUse(bucket), nullptr));
   const std::size_t rows_at = RoundUpTo8(kBucketSizeBytes + ids.size());
   Buffer chunk = Buffer::Allocate(rows_at + rows.size());
   const std::uint64_t size = ids.size();
@@ -82,12 +83,12 @@ void MatchBucket(OwnSlice& own, RowInterval rows) {
 }
 
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
-                                   const UnitShape& shape, std::uint32_t chunk) {
+                                   const UnitShape& shape, std::uint32_t chunk, BufferPool* pool) {
   if (own.ids != nullptr) return EncodeBucketChunk(table, own, shape);
   const RowInterval interval = RowsOfChunk(shape, chunk);
   std::vector<RowId> rows;
   for (std::int64_t row = interval.begin; row < interval.end; ++row) rows.push_back(RowId{row});
-  return EncodeRowsAt(table, own, rows);
+  return EncodeRowsAt(table, own, rows, pool);
 }
 
 absl::StatusOr<UnitChunk> DecodeChunk(std::span<const std::byte> bytes, const TableShard& table,

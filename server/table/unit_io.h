@@ -29,9 +29,10 @@ RowInterval RowsOfChunk(const UnitShape& shape, std::uint32_t chunk);
 // as its rows are present or staged. On the slice's device.
 void MatchBucket(OwnSlice& own, RowInterval rows);
 
-// Rows of the chunk that `own` has. On the slice's device. Requires: chunk < shape.chunks().
+// Rows of the chunk that `own` has. On the slice's device. `pool` may be null.
+// Requires: chunk < shape.chunks().
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
-                                   const UnitShape& shape, std::uint32_t chunk);
+                                   const UnitShape& shape, std::uint32_t chunk, BufferPool* pool);
 
 // InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
 // Requires: bytes.data() is 8-byte aligned, as buffers are; chunk < shape.chunks().

@@ -55,7 +55,8 @@ class BucketChunkTest : public ::testing::Test {
   }
 
   std::vector<std::byte> Encode(TableShard& shard, std::uint32_t bucket) {
-    const absl::StatusOr<Buffer> chunk = EncodeChunk(shard, OwnOf(shard), ShapeOf(bucket), 0);
+    const absl::StatusOr<Buffer> chunk =
+        EncodeChunk(shard, OwnOf(shard), ShapeOf(bucket), 0, nullptr);
     EMBLA_CHECK(chunk.ok());
     return {chunk->bytes().begin(), chunk->bytes().end()};
   }

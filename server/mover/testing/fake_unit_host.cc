@@ -79,11 +79,23 @@ void FakeUnitHost::Replay(const UnitId& id, const UnitUpdate& update, bool is_ga
 }
 
 bool FakeUnitHost::RunOne() {
+  const bool may_run_late = !late_.empty() && late_.front().after <= ran_;
+  if (may_run_late && (device_.empty() || Happens(0.5))) {
+    const std::function<void()> task = std::move(late_.front().work);
+    late_.pop_front();
+    task();
+    return true;
+  }
   if (device_.empty()) return false;
   const std::function<void()> task = std::move(device_.front());
   device_.pop_front();
+  ++ran_;
   task();
   return true;
+}
+
+void FakeUnitHost::RunLate(std::function<void()> work) {
+  late_.push_back({.after = ran_ + device_.size(), .work = std::move(work)});
 }
 
 bool FakeUnitHost::TakesUpdates(const UnitId& id) const {
@@ -114,7 +126,7 @@ UnitWindows FakeUnitHost::WindowsOf(const UnitId& unit) const { return units_[un
 
 void FakeUnitHost::ReadChunk(const UnitId& unit, std::uint32_t chunk,
                              std::function<void(absl::StatusOr<Buffer>)> done) {
-  device_.emplace_back([this, unit, chunk, done] {
+  RunLate([this, unit, chunk, done] {
     if (!units_[unit].is_here) return done(absl::NotFoundError("the unit has been trimmed"));
     done(Encode(units_[unit].rows[chunk]));
   });
@@ -145,7 +157,7 @@ void FakeUnitHost::Reserve(const UnitId& id, std::uint32_t device, const RowRun&
 
 void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
                          HostDone done) {
-  device_.emplace_back([this, unit, chunk, rows = Decode(block), done] {
+  RunLate([this, unit, chunk, rows = Decode(block), done] {
     EMBLA_CHECK(units_[unit].staged.has_value());
     if (Happens(faults.fail_stage)) return done(absl::DataLossError("checksum"));
     (*units_[unit].staged)[chunk] = rows;

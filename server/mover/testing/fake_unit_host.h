@@ -25,6 +25,7 @@ struct HostFaults {
   double refuse_reserve = 0;
   double fail_stage = 0;
   double fail_relocate = 0;
+  absl::Duration request_delay = absl::ZeroDuration();
 };
 
 // Thread safety: none.
@@ -47,7 +48,7 @@ class FakeUnitHost final : public UnitHost {
 
   // Runs the device's next task. False: there is none.
   bool RunOne();
-  bool is_idle() const { return device_.empty(); }
+  bool is_idle() const { return device_.empty() && late_.empty(); }
 
   bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
   bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
@@ -61,6 +62,7 @@ class FakeUnitHost final : public UnitHost {
   bool TakesUpdates(const UnitId& unit) const;
 
   absl::StatusOr<UnitShape> ShapeOf(const UnitId& unit) const override;
+  absl::Duration RequestDelay() const override { return faults.request_delay; }
   void RunInOrder(TableId table, std::function<void()> work) override;
   void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
   UnitWindows WindowsOf(const UnitId& unit) const override;
@@ -84,6 +86,12 @@ class FakeUnitHost final : public UnitHost {
     std::optional<std::uint32_t> room;  // Of a unit that is here: another device.
   };
 
+  // Work that later tasks may overtake, never an earlier one.
+  struct LateWork {
+    std::uint64_t after = 0;  // So many tasks.
+    std::function<void()> work;
+  };
+  void RunLate(std::function<void()> work);
   PartStatus Decide(const UnitId& id, const UnitUpdate& update);
   static void WriteRows(Unit& unit, const UnitUpdate& update);
   bool Happens(double chance) { return std::bernoulli_distribution(chance)(random_); }
@@ -92,6 +100,8 @@ class FakeUnitHost final : public UnitHost {
   std::mt19937_64 random_;
   mutable std::map<UnitId, Unit> units_;
   std::deque<std::function<void()>> device_;
+  std::uint64_t ran_ = 0;  // Tasks of device_, ever.
+  std::deque<LateWork> late_;
 };
 
 }  // namespace embla::testing
