@@ -23,6 +23,17 @@ TEST(Crc32cValue, KnownAnswers) {
   EXPECT_EQ(Crc32c(Bytes(std::string(32, '\xff'))), 0x62a8ab43u);
 }
 
+TEST(Crc32cValue, LongInputsAgreeToo) {
+  std::mt19937 random(2);
+  std::vector<std::byte> bytes(20'000);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const std::span<const std::byte> all(bytes);
+  for (std::size_t size = 3000; size <= bytes.size(); size += 1 + size / 100) {
+    const std::uint32_t seed = static_cast<std::uint32_t>(random());
+    EXPECT_EQ(Crc32c(all.first(size), seed), detail::Crc32cPortable(all.first(size), seed)) << size;
+  }
+}
+
 TEST(Crc32cValue, PiecesAndImplementationsAgree) {
   std::mt19937 random(1);
   std::vector<std::byte> bytes(1000);
