@@ -73,6 +73,11 @@ class Latencies {
   std::vector<double> ms_;
 };
 
+std::ostream& operator<<(std::ostream& out, const Latencies& latencies) {
+  return out << "count=" << latencies.count() << " p50=" << latencies.Percentile(.5)
+             << " p90=" << latencies.Percentile(.9) << " p99=" << latencies.Percentile(.99);
+}
+
 class Trainer {
  public:
   // Takes `steps` steps; negative: until it is stopped.
@@ -208,6 +213,12 @@ class ReshardLadderTest : public ::testing::Test {
     }
   }
 
+  std::uint64_t PlanVersion() {
+    const auto status = admin_->GetClusterStatus();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? status->plan_version : 0;
+  }
+
   Job Reshard(std::uint32_t shards) {
     is_moving_ = true;
     absl::StatusOr<Job> job =
@@ -248,6 +259,7 @@ class ReshardLadderTest : public ::testing::Test {
     StartTraining({});
     AwaitSteps(150);
     for (const Change& change : changes) {
+      const std::uint64_t before = PlanVersion();
       const Job job = Reshard(change.shards);
       EXPECT_EQ(job.state, client::JobState::kDone) << job.error << '\n' << cluster_->LogTails();
       EXPECT_EQ(job.units_total, change.units) << "to " << change.shards << " shards";
@@ -255,8 +267,8 @@ class ReshardLadderTest : public ::testing::Test {
       std::cout << job.description << ": units=" << job.units_moved << " of " << kBuckets
                 << " bytes_sent=" << job.bytes_moved
                 << " seconds=" << absl::ToDoubleSeconds(job.ended - job.started)
-                << " pause_ms p50=" << job.pause_p50_ms << " p99=" << job.pause_p99_ms
-                << " max=" << job.pause_max_ms << std::endl;
+                << " plans=" << PlanVersion() - before << " pause_ms p50=" << job.pause_p50_ms
+                << " p99=" << job.pause_p99_ms << " max=" << job.pause_max_ms << std::endl;
       AwaitSteps(20);
       if (HasFailure()) break;
     }
@@ -271,10 +283,7 @@ class ReshardLadderTest : public ::testing::Test {
       still.Add(trainer->still());
       moving.Add(trainer->moving());
     }
-    std::cout << "lookup_ms without moves: count=" << still.count()
-              << " p50=" << still.Percentile(.5) << " p99=" << still.Percentile(.99)
-              << ", during moves: count=" << moving.count() << " p50=" << moving.Percentile(.5)
-              << " p99=" << moving.Percentile(.99)
+    std::cout << "lookup_ms without moves: " << still << ", during moves: " << moving
               << ", p99 ratio=" << moving.Percentile(.99) / still.Percentile(.99) << std::endl;
   }
 
