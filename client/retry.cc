@@ -8,6 +8,7 @@ namespace {
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(10);
 // A unit that has just been given to another node is served there within milliseconds, most often.
 constexpr absl::Duration kRefreshFirst = absl::Milliseconds(1);
+constexpr int kRefreshesAtFirst = 5;  // Then the wait begins to double.
 constexpr absl::Duration kSlowDownFirst = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 
@@ -58,7 +59,9 @@ absl::Duration Backoff::Next(Remedy remedy, int attempt) {
   const absl::Duration first = remedy == Remedy::kSlowDown      ? kSlowDownFirst
                                : remedy == Remedy::kRefreshPlan ? kRefreshFirst
                                                                 : kRetryFirst;
-  const absl::Duration full = std::min(first * (1 << std::min(attempt - 1, 10)), kBackoffMax);
+  const int patient = remedy == Remedy::kRefreshPlan ? kRefreshesAtFirst : 1;
+  const int doublings = std::clamp(attempt - patient, 0, 10);
+  const absl::Duration full = std::min(first * (1 << doublings), kBackoffMax);
   MutexLock lock(mu_);
   return full * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
 }

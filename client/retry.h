@@ -43,7 +43,8 @@ enum class Remedy : std::uint8_t {
 };
 Remedy RemedyFor(const absl::Status& status);
 
-// Waits between attempts: doubling, jittered by up to a half so that clients spread out.
+// Waits between attempts: doubling (for a newer plan only after the first few), jittered by up to a
+// half so that clients spread out.
 //
 // Thread safety: every method may be called from any thread.
 class Backoff {

@@ -17,9 +17,9 @@
 namespace embla {
 
 struct FreezeBatchOptions {
-  absl::Duration linger = absl::Milliseconds(100);
+  absl::Duration linger = absl::Milliseconds(150);
   // Frozen at one time. With the plan's own writes their commit stays below kStateCommitOpsMax.
-  std::size_t units_max = 32;
+  std::size_t units_max = 48;
   // What is left to send of them; bounds the pause.
   std::int64_t bytes_max = std::int64_t{16} << 20;
   // What is left of one unit, at most: MoverOptions::behind_max chunks.

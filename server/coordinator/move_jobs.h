@@ -30,7 +30,7 @@ inline constexpr int kAttemptsMax = 3;
 inline constexpr std::uint32_t kUnitsInFlightDefault = 16;
 inline constexpr std::uint32_t kUnitsInFlightMax = 1024;
 // Open units, per one that may be copied: more wait for nothing that gets on.
-inline constexpr std::uint32_t kOpenPerCopyingMax = 4;
+inline constexpr std::uint32_t kOpenPerCopyingMax = 6;
 
 class MoveJobs {
  public:

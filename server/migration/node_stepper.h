@@ -55,6 +55,7 @@ class NodeStepper {
   void EndFreezeIfMoveEnded(const UnitRecord& record);
   void ReleaseIfMoved(const UnitRecord& record);
   void TrimIfCleaned(const UnitRecord& record);
+  void SendRest(NodeId to);
   void SendFinalCut(NodeId to);
   // Sends chunks that `pull` lacks; how many it lacks, sent or not.
   std::uint32_t SendChunksBehind(const PullEvent& event);

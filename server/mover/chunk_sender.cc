@@ -31,14 +31,14 @@ void ChunkSender::Add(Request request) {
     // The rows are read later, so the entry may claim the newer version.
     waiting.chunk = request.chunk;
     waiting.to_address = std::move(request.to_address);
+    if (!request.can_wait) waiting.not_before = absl::InfinitePast();
     if (request.is_urgent && !waiting.is_urgent) {
       waiting.is_urgent = true;
       urgent_.splice(urgent_.end(), patient_, found->second);
     }
     return;
   }
-  const auto sent = sent_.find(key);
-  if (sent != sent_.end()) request.not_before = sent->second + options_.again_after;
+  if (request.can_wait) request.not_before = clock_.Now() + options_.again_after;
   Waiting& list = request.is_urgent ? urgent_ : patient_;
   waiting_[key] = list.insert(list.end(), std::move(request));
 }
@@ -46,7 +46,6 @@ void ChunkSender::Add(Request request) {
 void ChunkSender::Pump() {
   const absl::Time now = clock_.Now();
   if (pace_.Look(host_.RequestDelay(), now)) yields_.Add();
-  ForgetSent(now);
   while (reads_ < options_.reads_max) {
     Waiting* list = &urgent_;
     Waiting::iterator next = FindSendable(urgent_, now);
@@ -57,10 +56,8 @@ void ChunkSender::Pump() {
       if (next == patient_.end()) return;
     }
     Request request = std::move(*next);
-    const Key key(request.unit, request.chunk.chunk);
-    waiting_.erase(key);
+    waiting_.erase(Key(request.unit, request.chunk.chunk));
     list->erase(next);
-    sent_[key] = now;
     pace_.Take(now);
     Start(std::move(request));
   }
@@ -85,12 +82,6 @@ ChunkSender::Waiting::iterator ChunkSender::FindSendable(Waiting& waiting, absl:
     const bool is_time = request.is_urgent || request.not_before <= now;
     return is_time && flying_[request.to_address] < options_.flying_per_target_max;
   });
-}
-
-void ChunkSender::ForgetSent(absl::Time now) {
-  if (now - sent_looked_at_ < options_.again_after) return;
-  sent_looked_at_ = now;
-  std::erase_if(sent_, [&](const auto& sent) { return now - sent.second > options_.again_after; });
 }
 
 void ChunkSender::Start(Request request) {

@@ -6,8 +6,8 @@
 // - Over time no more than the budget's rate, and no faster than lets requests through (MovePace).
 //   Chunks of frozen units go first and do not wait for either, but what they take is paid back by
 //   the others.
-// - A chunk that trainers go on changing is sent again after `again_after`, at the earliest, until
-//   its unit is frozen.
+// - A chunk of a unit that has caught up, and waits for its freeze, waits for `again_after`:
+//   trainers go on changing it.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ namespace embla {
 struct ChunkSenderOptions {
   std::uint32_t reads_max = 2;
   std::uint32_t flying_per_target_max = 8;
-  absl::Duration again_after = absl::Milliseconds(50);
+  absl::Duration again_after = absl::Milliseconds(100);
   MovePaceOptions pace = {};
 };
 
@@ -54,6 +54,7 @@ class ChunkSender {
     std::string to_address;
     Chunk chunk;
     bool is_urgent = false;  // Of a frozen unit.
+    bool can_wait = false;   // Of a unit that has caught up.
     absl::Time not_before = absl::InfinitePast();
   };
 
@@ -77,7 +78,6 @@ class ChunkSender {
   Waiting::iterator FindSendable(Waiting& waiting, absl::Time now);
   // Zero: chunks that are not urgent may be sent.
   absl::Duration Wait(absl::Time now);
-  void ForgetSent(absl::Time now);
   void Start(Request request);
   void OnRead(const Request& request, absl::StatusOr<Buffer> rows);
   void OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status);
@@ -95,8 +95,6 @@ class ChunkSender {
   Waiting urgent_;
   Waiting patient_;
   std::map<Key, Waiting::iterator> waiting_;
-  std::map<Key, absl::Time> sent_;  // When, if that is less than about `again_after` ago.
-  absl::Time sent_looked_at_ = absl::InfinitePast();
   std::uint32_t reads_ = 0;
   std::map<std::string, std::uint32_t> flying_;  // By target's address.
 };

@@ -28,11 +28,13 @@ class ChunkSenderTest : public ::testing::Test {
  protected:
   ChunkSenderTest() { host_.Place(kUnit); }
 
-  void Add(std::uint32_t chunk, std::uint64_t version, bool is_urgent = false) {
+  enum class Of { kBehind, kCaughtUp, kFrozen };
+  void Add(std::uint32_t chunk, std::uint64_t version, Of unit = Of::kBehind) {
     sender_.Add({.unit = kUnit,
                  .to_address = "b",
                  .chunk = {.move = MoveId{1}, .chunk = chunk, .version = Lsn{version}},
-                 .is_urgent = is_urgent});
+                 .is_urgent = unit == Of::kFrozen,
+                 .can_wait = unit == Of::kCaughtUp});
   }
   // What is sent without time passing.
   std::vector<std::uint64_t> Run() {
@@ -54,24 +56,23 @@ class ChunkSenderTest : public ::testing::Test {
                       Counter()};
 };
 
-TEST_F(ChunkSenderTest, AChunkThatChangesIsSentAgainAfterAWhileAtItsNewestVersion) {
-  Add(0, 1);
-  EXPECT_THAT(Run(), ElementsAre(1));
-  Add(0, 2);
-  Add(0, 3);
-  Add(1, 4);
-  EXPECT_THAT(Run(), ElementsAre(4));
+TEST_F(ChunkSenderTest, ChunksOfAUnitThatHasCaughtUpWaitAndGoAtTheirNewestVersion) {
+  Add(0, 1, Of::kCaughtUp);
+  Add(0, 2, Of::kCaughtUp);
+  Add(1, 3);
+  EXPECT_THAT(Run(), ElementsAre(3));
   EXPECT_EQ(sender_.NextPump(), options_.again_after);
   clock_.Advance(options_.again_after);
-  EXPECT_THAT(Run(), ElementsAre(3));
+  EXPECT_THAT(Run(), ElementsAre(2));
 }
 
-TEST_F(ChunkSenderTest, AFrozenUnitsChunkDoesNotWait) {
-  Add(0, 1);
-  EXPECT_THAT(Run(), ElementsAre(1));
-  Add(0, 2);
-  Add(0, 3, /*is_urgent=*/true);
-  EXPECT_THAT(Run(), ElementsAre(3));
+TEST_F(ChunkSenderTest, OnceTheUnitIsFrozenOrBehindTheyWaitNoLonger) {
+  Add(0, 1, Of::kCaughtUp);
+  Add(1, 1, Of::kCaughtUp);
+  EXPECT_THAT(Run(), IsEmpty());
+  Add(0, 2, Of::kFrozen);
+  Add(1, 3);
+  EXPECT_THAT(Run(), ElementsAre(2, 3));
 }
 
 TEST_F(ChunkSenderTest, GivesWayToRequestsThatWait) {

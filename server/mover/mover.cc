@@ -11,6 +11,16 @@ namespace {
 
 constexpr std::size_t kEarlyPullsMax = 1024;  // Beyond it, a pull is lost, and comes again.
 
+template <typename Kind>
+bool Is(const NodeAction& action) {
+  return std::holds_alternative<Kind>(action);
+}
+
+bool IsCaughtUp(const NodeAction& action) {
+  const auto* const report = std::get_if<SendReport>(&action);
+  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
+}
+
 bool IsActive(UnitPhase phase) {
   return phase != UnitPhase::kElsewhere && phase != UnitPhase::kAtRest;
 }
@@ -207,6 +217,9 @@ void Mover::DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows) {
 void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
   MovingUnit& unit = *Find(id);
   NoteStatus(unit, stepped.status);
+  if (std::ranges::any_of(stepped.actions, Is<SendChunk>)) {
+    unit.has_caught_up = std::ranges::any_of(stepped.actions, IsCaughtUp);
+  }
   for (NodeAction& action : stepped.actions) unit.work.emplace_back(std::move(action));
   RunWork(unit);
 }

@@ -137,7 +137,8 @@ void Mover::Do(MovingUnit& unit, SendChunk& action) {
                .from = self_,
                .to_address = address->second,
                .chunk = chunk,
-               .is_urgent = unit.status.phase == UnitPhase::kFrozen});
+               .is_urgent = unit.status.phase == UnitPhase::kFrozen,
+               .can_wait = unit.has_caught_up});
   sender_.Pump();
 }
 

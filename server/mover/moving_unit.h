@@ -53,6 +53,9 @@ struct MovingUnit {
   RowRun run;
   std::string refusal;  // Why there is no room.
 
+  // Of the source: the last step that sent chunks found the target close behind.
+  bool has_caught_up = false;
+
   // Of the source, for `counted_move`.
   MoveId counted_move{};
   std::uint64_t bytes_sent = 0;

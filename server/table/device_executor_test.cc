@@ -180,7 +180,7 @@ TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {
     gate.Open();
   }
   // The background tasks may have waited for long enough while the gate was closed.
-  EXPECT_THAT(trace.names(), testing::AnyOf("12ab", "1a2b"));
+  EXPECT_THAT(trace.names(), ::testing::AnyOf("12ab", "1a2b"));
 }
 
 TEST(DeviceExecutorsBackground, RunsOnADeviceThatAlwaysHasSomethingElseToDo) {
