@@ -1,6 +1,5 @@
 #include "server/rpc/watch_plan_call.h"
 
-
 namespace embla {
 
 WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than)
