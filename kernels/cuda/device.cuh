@@ -26,10 +26,10 @@ struct Grid {
 };
 
 inline constexpr unsigned kWarp = 32;
-inline constexpr unsigned kThreads = 256;
 
 #ifdef __CUDACC__
 
+inline constexpr unsigned kThreads = 256;         // Per block.
 inline constexpr std::size_t kBlocksMax = 65535;  // Kernels stride over what does not fit.
 // Warps that keep a large GPU busy. Results do not depend on it.
 inline constexpr std::size_t kWarpsWanted = 8192;

@@ -36,7 +36,8 @@ struct alignas(16) uint4 {
   std::uint32_t x, y, z, w;
 };
 
-// Small, so that tests reach the second turn of every loop over a grid.
+// Small, so that tests reach the second turn of every loop over a grid, and few threads are idle.
+inline constexpr unsigned kThreads = 64;
 inline constexpr std::size_t kBlocksMax = 3;
 inline constexpr std::size_t kWarpsWanted = 4;
 
