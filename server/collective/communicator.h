@@ -6,7 +6,8 @@
 // Returning from a verb is a host-side barrier too: what any rank's thread did before its call
 // happens before the return on every rank, also for memory that no verb knows of.
 //
-// Implementations: host memory (host_communicator.h); NCCL and a one-GPU loopback come with GPUs.
+// Implementations: host memory (host_communicator.h); GPUs by direct access, also several ranks on
+// one GPU, and by NCCL (gpu_communicator.h).
 #pragma once
 
 #include <cstddef>

@@ -1,16 +1,14 @@
 #include "server/storage/host_row_store.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "kernels/convert.h"
 #include "kernels/initialize.h"
+#include "server/storage/row_layout.h"
 
 namespace embla {
 namespace {
@@ -18,46 +16,6 @@ namespace {
 // Bytes of rows that one piece of parallel work touches: enough to pay for handing it out, little
 // enough to even out threads.
 constexpr std::size_t kGrainBytes = 256 << 10;
-constexpr std::size_t kWeightAlignment = 16;
-
-std::size_t WeightStride(const TableSpec& spec, const Slice& slice) {
-  const std::size_t bytes = std::size_t{ElementBytes(spec.dtype)} * slice.columns();
-  return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
-}
-
-struct ArenaSizes {
-  std::size_t weights;
-  std::size_t row_state;
-  std::size_t element_state;
-  std::size_t id_map;  // Of ZCH tables: the map's owner allocates it, the grant is here.
-  std::size_t total() const { return weights + row_state + element_state + id_map; }
-};
-
-ArenaSizes SizesOf(const TableSpec& spec, const Slice& slice) {
-  const Optimizer optimizer(spec);
-  const auto rule = optimizer.step_parameters().rule;
-  const auto rows = static_cast<std::size_t>(slice.rows());
-  return {rows * WeightStride(spec, slice), rows * kernels::RowStateFloats(rule) * sizeof(float),
-          rows * kernels::ElementStateArrays(rule) * slice.columns() * sizeof(float),
-          spec.zch.has_value() ? rows * static_cast<std::size_t>(zch::kBytesPerSlot) : 0};
-}
-
-kernels::InitParameters InitParametersOf(const TableSpec& spec) {
-  const InitSpec& init = spec.init;
-  switch (init.kind) {
-    case InitKind::kDefault: {
-      const auto bound = static_cast<float>(std::sqrt(1.0 / static_cast<double>(spec.rows)));
-      return {kernels::InitRule::kUniform, -bound, bound, spec.seed};
-    }
-    case InitKind::kConstant:
-      return {kernels::InitRule::kConstant, init.a, init.a, spec.seed};
-    case InitKind::kUniform:
-      return {kernels::InitRule::kUniform, init.a, init.b, spec.seed};
-    case InitKind::kNormal:
-      return {kernels::InitRule::kNormal, init.a, init.b, spec.seed};
-  }
-  EMBLA_CHECK(false);
-}
 
 std::size_t GrainRows(std::size_t row_bytes) {
   return std::max<std::size_t>(1, kGrainBytes / std::max<std::size_t>(1, row_bytes));
@@ -66,25 +24,20 @@ std::size_t GrainRows(std::size_t row_bytes) {
 }  // namespace
 
 std::size_t HostRowStore::BytesNeeded(const TableSpec& spec, const Slice& slice) {
-  return SizesOf(spec, slice).total();
+  return LayoutOf(spec, slice).total();
 }
 
 absl::StatusOr<std::unique_ptr<HostRowStore>> HostRowStore::Create(const TableSpec& spec,
                                                                    const Slice& slice,
                                                                    MemoryBudget& budget,
                                                                    ThreadPool& pool, NewRows rows) {
-  EMBLA_CHECK(slice.rows() > 0 && slice.columns() > 0 && slice.column_end <= spec.dim);
-  if (slice.rows() >= std::int64_t{kernels::kNoSlot}) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("table ", spec.name, ": a slice of ", slice.rows(),
-                     " rows; one device holds at most ", kernels::kNoSlot - 1, " rows of a table"));
-  }
-  const ArenaSizes sizes = SizesOf(spec, slice);
+  EMBLA_RETURN_IF_ERROR(CheckRowCount(spec, slice));
+  const RowLayout layout = LayoutOf(spec, slice);
   Arenas arenas;
-  EMBLA_ASSIGN_OR_RETURN(arenas.grant, budget.Take(sizes.total()));
-  EMBLA_ASSIGN_OR_RETURN(arenas.weights, MemoryArena::Map(sizes.weights));
-  EMBLA_ASSIGN_OR_RETURN(arenas.row_state, MemoryArena::Map(sizes.row_state));
-  EMBLA_ASSIGN_OR_RETURN(arenas.element_state, MemoryArena::Map(sizes.element_state));
+  EMBLA_ASSIGN_OR_RETURN(arenas.grant, budget.Take(layout.total()));
+  EMBLA_ASSIGN_OR_RETURN(arenas.weights, MemoryArena::Map(layout.weights));
+  EMBLA_ASSIGN_OR_RETURN(arenas.row_state, MemoryArena::Map(layout.row_state));
+  EMBLA_ASSIGN_OR_RETURN(arenas.element_state, MemoryArena::Map(layout.element_state));
   std::unique_ptr<HostRowStore> store(new HostRowStore(spec, slice, std::move(arenas), pool));
   if (rows == NewRows::kInitial) EMBLA_RETURN_IF_ERROR(store->ResetRows(0, store->slots()));
   return store;
@@ -98,15 +51,9 @@ HostRowStore::HostRowStore(const TableSpec& spec, const Slice& slice, Arenas are
       init_(InitParametersOf(spec)),
       optimizer_(spec),
       arenas_(std::move(arenas)),
-      pool_(pool) {
-  rows_.weights = {arenas_.weights.data(), WeightStride(spec, slice), columns_.size(),
-                   static_cast<kernels::Element>(dtype_)};
-  rows_.row_state = reinterpret_cast<float*>(arenas_.row_state.data());
-  rows_.element_state = reinterpret_cast<float*>(arenas_.element_state.data());
-  rows_.first_row = slice.row_begin;
-  rows_.column_begin = slice.column_begin;
-  rows_.dim = spec.dim;
-}
+      rows_(RowsIn({arenas_.weights.data(), arenas_.row_state.data(), arenas_.element_state.data()},
+                   spec, slice)),
+      pool_(pool) {}
 
 kernels::Rows HostRowStore::View(ColumnRange columns) const {
   EMBLA_CHECK(columns_.begin <= columns.begin && columns.begin <= columns.end &&
@@ -283,17 +230,7 @@ absl::Status HostRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
 
 absl::Status HostRowStore::GatherInitial(std::span<const RowId> ids, ColumnRange columns,
                                          const kernels::Output& out) const {
-  kernels::MutableRows row{nullptr, rows_.weights.stride_bytes, columns.size(),
-                           rows_.weights.element};
-  std::vector<std::byte> initial(row.stride_bytes);
-  row.base = initial.data();
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    kernels::Initialize(init_, {row, ToInt(ids[i]), columns.begin}, 0, 1);
-    kernels::Convert(
-        {initial.data(), row.stride_bytes, row.element},
-        {static_cast<std::byte*>(out.base) + i * out.stride_bytes, out.stride_bytes, out.element},
-        1, columns.size());
-  }
+  GatherInitialRows(init_, dtype_, ids, columns, out);
   return absl::OkStatus();
 }
 

@@ -1,9 +1,4 @@
-// Rows in host memory: huge-page arenas, Highway kernels, a pool of threads.
-//
-// Layout: weights are one arena, row stride padded to 16 bytes, so that narrow rows do not straddle
-// cache lines more than they must. Row scalars of the state are a second arena (4 bytes per slot)
-// and its element arrays a third (all arrays of a slot side by side). State is never inside the
-// weight rows: lookups would read it for nothing.
+// Rows in host memory: huge-page arenas (row_layout.h), Highway kernels, a pool of threads.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // What every RowStore must do. Instantiate with a factory type:
 //   struct Factory { std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice); };
+// One that is of no use on this machine says why: std::string WhyMissing(); its tests are skipped.
 #pragma once
 
 #include <cstddef>
@@ -88,6 +89,11 @@ inline void Train(RowStore& store, const TableSpec& spec, std::int64_t row_begin
 template <typename Factory>
 class RowStoreConformance : public testing::Test {
  protected:
+  void SetUp() override {
+    if constexpr (requires(Factory factory) { factory.WhyMissing(); }) {
+      if (!factory_.WhyMissing().empty()) GTEST_SKIP() << factory_.WhyMissing();
+    }
+  }
   std::unique_ptr<RowStore> Make(const TableSpec& spec) {
     return factory_.Make(spec, WholeTable(spec));
   }

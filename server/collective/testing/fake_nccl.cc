@@ -1,0 +1,140 @@
+#include "server/collective/testing/fake_nccl.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "server/gpu/testing/simulated_stream.h"
+
+namespace embla {
+
+FakeNccl::~FakeNccl() {
+  MutexLock lock(mu_);
+  EMBLA_CHECK(comms_.empty());
+}
+
+void FakeNccl::SetAsyncError(int error) {
+  MutexLock lock(mu_);
+  async_error_ = error;
+}
+
+void FakeNccl::SetResult(int result) {
+  MutexLock lock(mu_);
+  result_ = result;
+}
+
+int FakeNccl::aborts() const {
+  MutexLock lock(mu_);
+  return aborts_;
+}
+
+int FakeNccl::GetUniqueId(NcclId*) {
+  MutexLock lock(mu_);
+  return result_;
+}
+
+int FakeNccl::CommInitRank(NcclComm* comm, int ranks, NcclId, int rank) {
+  MutexLock lock(mu_);
+  if (result_ != kNcclSuccess) return result_;
+  const auto made = std::make_shared<ncclComm>(ncclComm{rank, ranks, false});
+  *comm = made.get();
+  comms_.emplace(made.get(), made);
+  return kNcclSuccess;
+}
+
+int FakeNccl::Forget(NcclComm comm, bool aborted) {
+  MutexLock lock(mu_);
+  const auto found = comms_.find(comm);
+  EMBLA_CHECK(found != comms_.end());
+  found->second->aborted = aborted;
+  aborts_ += aborted ? 1 : 0;
+  comms_.erase(found);
+  if (comms_.empty()) mail_.clear();
+  return kNcclSuccess;
+}
+
+int FakeNccl::CommDestroy(NcclComm comm) { return Forget(comm, false); }
+int FakeNccl::CommAbort(NcclComm comm) { return Forget(comm, true); }
+
+std::shared_ptr<ncclComm> FakeNccl::Find(NcclComm comm) const {
+  MutexLock lock(mu_);
+  const auto found = comms_.find(comm);
+  EMBLA_CHECK(found != comms_.end());  // Used after it was destroyed or aborted.
+  return found->second;
+}
+
+int FakeNccl::CommGetAsyncError(NcclComm comm, int* error) {
+  Find(comm);
+  MutexLock lock(mu_);
+  *error = async_error_;
+  return kNcclSuccess;
+}
+
+std::vector<FakeNccl::Operation>& FakeNccl::Group() {
+  thread_local std::vector<Operation> group;
+  return group;
+}
+
+int FakeNccl::GroupStart() {
+  EMBLA_CHECK(Group().empty());
+  return kNcclSuccess;
+}
+
+int FakeNccl::Add(Operation operation, int type) {
+  EMBLA_CHECK(type == kNcclFloat32 && operation.peer >= 0 &&
+              operation.peer < operation.comm->ranks);
+  {
+    MutexLock lock(mu_);
+    if (result_ != kNcclSuccess) return result_;
+  }
+  Group().push_back(std::move(operation));
+  return kNcclSuccess;
+}
+
+int FakeNccl::Send(const void* data, std::size_t count, int type, int peer, NcclComm comm,
+                   void* stream) {
+  return Add({true, static_cast<float*>(const_cast<void*>(data)), count, peer, Find(comm), stream},
+             type);
+}
+
+int FakeNccl::Recv(void* data, std::size_t count, int type, int peer, NcclComm comm, void* stream) {
+  return Add({false, static_cast<float*>(data), count, peer, Find(comm), stream}, type);
+}
+
+int FakeNccl::GroupEnd() {
+  const auto operations = std::make_shared<std::vector<Operation>>(std::exchange(Group(), {}));
+  if (operations->empty()) return kNcclSuccess;
+  auto* const stream = static_cast<gpu::SimulatedStream*>(operations->front().stream);
+  const absl::Status queued =
+      stream->QueueAttempts([this, operations] { return Attempt(*operations); });
+  return queued.ok() ? kNcclSuccess : 1;  // ncclUnhandledCudaError.
+}
+
+bool FakeNccl::Attempt(std::vector<Operation>& operations) {
+  MutexLock lock(mu_);
+  bool all_done = true;
+  for (Operation& operation : operations) {
+    // Aborting ends the kernel.
+    if (operation.done || operation.comm->aborted) continue;
+    auto* const data = reinterpret_cast<float*>(gpu::HostAddress(operation.data));
+    const int self = operation.comm->rank;
+    if (operation.is_send) {
+      mail_[{self, operation.peer}].emplace_back(data, data + operation.count);
+      operation.done = true;
+      continue;
+    }
+    Mailbox& box = mail_[{operation.peer, self}];
+    if (box.empty()) {
+      all_done = false;
+      continue;
+    }
+    EMBLA_CHECK(box.front().size() == operation.count);
+    std::copy(box.front().begin(), box.front().end(), data);
+    box.pop_front();
+    operation.done = true;
+  }
+  return all_done;
+}
+
+std::string FakeNccl::ErrorText(int result) { return "fake error " + std::to_string(result); }
+
+}  // namespace embla

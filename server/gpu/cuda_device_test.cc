@@ -1,0 +1,92 @@
+// What the CUDA device does without its kernels, on a GPU; and what errors mean, anywhere.
+#include "server/gpu/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "core/base/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/gpu/cuda_status.h"
+#include "server/gpu/gpus.h"
+
+namespace embla::gpu {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CudaStatus, TellsMemoryFromOtherErrorsAndErrorsThatStopADevice) {
+  EXPECT_EQ(CudaStatus(cudaErrorMemoryAllocation, "x").code(),
+            absl::StatusCode::kResourceExhausted);
+  const absl::Status status = CudaStatus(cudaErrorIllegalAddress, "Gather");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(Message(status), HasSubstr("Gather: "));
+  EXPECT_THAT(Message(status), HasSubstr("cudaErrorIllegalAddress"));
+  EXPECT_TRUE(StopsDevice(cudaErrorIllegalAddress));
+  EXPECT_TRUE(StopsDevice(cudaErrorECCUncorrectable));
+  EXPECT_FALSE(StopsDevice(cudaErrorMemoryAllocation));
+  EXPECT_FALSE(StopsDevice(cudaErrorInvalidValue));
+  EXPECT_FALSE(StopsDevice(cudaErrorInvalidConfiguration));
+}
+
+TEST(NoGpus, SaysWhatIsMissing) {
+  EXPECT_THAT(Message(NoGpus(cudaErrorInsufficientDriver)), HasSubstr("no NVIDIA driver"));
+  EXPECT_THAT(Message(NoGpus(cudaErrorNoDevice)), HasSubstr("shows no GPU"));
+  EXPECT_THAT(Message(NoGpus(cudaErrorInitializationError)), HasSubstr("cannot be used"));
+}
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenGpu(0);
+    if (!device.ok()) GTEST_SKIP() << device.status();
+    device_ = *std::move(device);
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(CudaDeviceTest, StatesItsProperties) {
+  EXPECT_FALSE(device_->properties().name.empty());
+  EXPECT_FALSE(device_->properties().bus_id.empty());
+  EXPECT_GT(device_->properties().memory_bytes, 0);
+  EXPECT_GT(device_->properties().memory_bytes_per_second, 0);
+}
+
+TEST_F(CudaDeviceTest, CopiesThereAndBackAlsoRowByRow) {
+  const auto there = device_->Allocate(4000);
+  const auto here = device_->AllocatePinned(4000);
+  const auto back = device_->AllocatePinned(8000);
+  const auto stream = device_->NewStream();
+  ASSERT_TRUE(there.ok() && here.ok() && back.ok() && stream.ok());
+  std::iota(here->As<int>(), here->As<int>() + 1000, 0);
+  std::memset(back->data(), 0, back->size());
+  ASSERT_TRUE((*stream)->CopyToDevice(there->data(), here->data(), 4000).ok());
+  ASSERT_TRUE((*stream)->CopyRowsToHost({back->data(), 80, 40, 100}, there->data()).ok());
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  for (int row = 0; row < 100; ++row) {
+    EXPECT_EQ(back->As<int>()[row * 20 + 9], row * 10 + 9);
+    EXPECT_EQ(back->As<int>()[row * 20 + 10], 0);
+  }
+  EXPECT_TRUE(*(*stream)->IsDone());
+}
+
+TEST_F(CudaDeviceTest, MoreMemoryThanThereIsIsResourceExhaustedAndStopsNothing) {
+  const auto memory =
+      device_->Allocate(static_cast<std::size_t>(device_->properties().memory_bytes) * 2);
+  EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(device_->health().ok());
+  EXPECT_TRUE(device_->Allocate(1000).ok());
+}
+
+TEST_F(CudaDeviceTest, OrdinalsThatAreNotThereAreNotFound) {
+  EXPECT_EQ(OpenGpu(static_cast<std::uint32_t>(ListGpus()->size())).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace embla::gpu

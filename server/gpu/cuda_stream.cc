@@ -1,0 +1,114 @@
+#include "server/gpu/cuda_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "kernels/cuda/arrays.h"
+#include "kernels/cuda/initialize.h"
+
+namespace embla::gpu {
+namespace {
+
+cudaStream_t Handle(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+}  // namespace
+
+CudaStream::~CudaStream() {
+  // A stopped device gives an error that is known already.
+  cudaStreamSynchronize(Handle(stream_));
+  cudaStreamDestroy(Handle(stream_));
+  cudaGetLastError();
+}
+
+absl::Status CudaStream::CopyToDevice(void* to, const void* host, std::size_t bytes) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, Handle(stream_)),
+                       "a copy to the GPU");
+}
+
+absl::Status CudaStream::CopyToHost(void* host, const void* from, std::size_t bytes) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, Handle(stream_)),
+                       "a copy from the GPU");
+}
+
+absl::Status CudaStream::CopyRowsToHost(const HostRows& host, const void* from) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(
+      cudaMemcpy2DAsync(host.base, host.stride_bytes, from, host.row_bytes, host.row_bytes,
+                        host.count, cudaMemcpyDeviceToHost, Handle(stream_)),
+      "a copy of rows from the GPU");
+}
+
+absl::Status CudaStream::Fill(float* data, std::size_t count, float value) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::FillAsync(data, count, value, stream_), "Fill");
+}
+
+absl::Status CudaStream::Initialize(const kernels::InitParameters& parameters,
+                                    const kernels::InitRows& rows, std::size_t first_slot,
+                                    std::size_t row_count) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(
+      kernels::cuda::InitializeAsync(parameters, rows, first_slot, row_count, stream_),
+      "Initialize");
+}
+
+absl::Status CudaStream::InitializeIds(const kernels::InitParameters& parameters,
+                                       const kernels::InitRows& rows, const std::uint32_t* slots,
+                                       const std::int64_t* ids, std::size_t count) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(
+      kernels::cuda::InitializeIdsAsync(parameters, rows, slots, ids, count, stream_),
+      "InitializeIds");
+}
+
+absl::Status CudaStream::Gather(const kernels::Rows& rows, const std::uint32_t* slots,
+                                std::size_t count, const kernels::Output& out) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::GatherAsync(rows, slots, count, out, stream_), "Gather");
+}
+
+absl::Status CudaStream::Scatter(const kernels::MutableRows& rows, const std::uint32_t* slots,
+                                 std::size_t count, const kernels::Input& in) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::ScatterAsync(rows, slots, count, in, stream_), "Scatter");
+}
+
+absl::Status CudaStream::Pool(const kernels::Rows& rows, const kernels::cuda::DeviceBags& bags,
+                              const kernels::Output& out) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::PoolAsync(rows, bags, out, stream_), "Pool");
+}
+
+absl::Status CudaStream::Step(const kernels::StepParameters& parameters,
+                              const kernels::StepRows& rows,
+                              const kernels::cuda::DeviceStepBatch& batch) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::StepAsync(parameters, rows, batch, stream_), "Step");
+}
+
+absl::Status CudaStream::SumInOrder(std::span<const float* const> inputs, std::size_t count,
+                                    float* out) {
+  EMBLA_CHECK(!inputs.empty() && inputs.size() <= kSumInputsMax);
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(
+      kernels::cuda::SumInOrderAsync(inputs.data(), inputs.size(), count, out, stream_),
+      "SumInOrder");
+}
+
+absl::Status CudaStream::Synchronize() {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(cudaStreamSynchronize(Handle(stream_)), "waiting for the GPU");
+}
+
+absl::StatusOr<bool> CudaStream::IsDone() {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  const cudaError_t state = cudaStreamQuery(Handle(stream_));
+  if (state == cudaErrorNotReady) return false;
+  EMBLA_RETURN_IF_ERROR(device_.Check(state, "asking the GPU how far it is"));
+  return true;
+}
+
+}  // namespace embla::gpu

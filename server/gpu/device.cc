@@ -1,0 +1,43 @@
+#include "server/gpu/device.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+
+namespace embla::gpu {
+
+absl::StatusOr<DeviceMemory> Device::Allocate(std::size_t size) {
+  EMBLA_RETURN_IF_ERROR(health());
+  if (size == 0) return DeviceMemory();
+  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(MemoryKind::kDevice, size));
+  return DeviceMemory(*this, data, size);
+}
+
+absl::StatusOr<PinnedMemory> Device::AllocatePinned(std::size_t size) {
+  EMBLA_RETURN_IF_ERROR(health());
+  if (size == 0) return PinnedMemory();
+  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(MemoryKind::kPinned, size));
+  return PinnedMemory(*this, data, size);
+}
+
+absl::Status Device::health() const {
+  MutexLock lock(mu_);
+  return health_;
+}
+
+absl::Status Device::Stop(const absl::Status& reason) {
+  const absl::Status stopped = absl::UnavailableError(absl::StrCat(
+      "GPU ", properties_.ordinal, " (", properties_.name, ") has stopped: ", reason.message(),
+      ". Its rows are lost to this process; restart the node, which recovers them from its data "
+      "directory if it has one"));
+  {
+    MutexLock lock(mu_);
+    if (!health_.ok()) return health_;
+    health_ = stopped;
+  }
+  LogError("gpu", "stopped ordinal=", properties_.ordinal, " name=", properties_.name,
+           " reason=", reason.message());
+  return stopped;
+}
+
+}  // namespace embla::gpu

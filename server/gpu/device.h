@@ -1,0 +1,73 @@
+// One GPU: its memory, its streams, and whether it still works (docs/gpu.md).
+//
+// Implementations: CUDA (cuda_device.h), and one on host memory for tests
+// (testing/simulated_device.h), which runs the CPU kernels. Both give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/mutex.h"
+#include "server/gpu/memory.h"
+#include "server/gpu/stream.h"
+
+namespace embla::gpu {
+
+struct DeviceProperties {
+  std::uint32_t ordinal = 0;  // As the driver numbers them.
+  std::string name;           // Of the model.
+  std::string bus_id;         // Where it is plugged in; the same for the same GPU only.
+  std::int64_t memory_bytes = 0;
+  std::int64_t free_bytes = 0;               // When it was opened.
+  std::int64_t memory_bytes_per_second = 0;  // 0: not known.
+};
+
+// Thread safety: every method may be called from any thread.
+//
+// Errors of every verb, of its streams too:
+//   ResourceExhausted  no memory; nothing has changed
+//   Internal           a call was refused; nothing has changed
+//   Unavailable        the device has stopped: names it and what it stopped for
+//
+// A device stops for good when the driver reports an error after which nothing on it can be trusted
+// (an illegal address, a memory error that cannot be corrected), or when Stop is called. Other
+// devices go on.
+class Device : public MemorySource {
+ public:
+  explicit Device(DeviceProperties properties) : properties_(std::move(properties)) {}
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceProperties& properties() const { return properties_; }
+
+  // size 0 gives an empty memory.
+  absl::StatusOr<DeviceMemory> Allocate(std::size_t size);
+  absl::StatusOr<PinnedMemory> AllocatePinned(std::size_t size);
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
+  // Lets this device's kernels read and write memory of `other`. FailedPrecondition: the two are
+  // not connected so. OK when they are the same GPU.
+  virtual absl::Status EnableAccessTo(Device& other) = 0;
+
+  // Makes it the one that the calling thread's calls of libraries act on.
+  virtual absl::Status MakeCurrent() = 0;
+
+  // OK, or Unavailable once it has stopped.
+  absl::Status health() const;
+  // Stops the device, unless it has stopped already, and returns its health.
+  absl::Status Stop(const absl::Status& reason);
+
+ protected:
+  virtual absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) = 0;
+
+ private:
+  const DeviceProperties properties_;
+  mutable Mutex mu_;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace embla::gpu

@@ -1,0 +1,77 @@
+// A queue of work on one GPU. Everything but Synchronize queues and returns; work runs in the order
+// in which it was queued.
+//
+// Pointers are memory of the stream's device, unless they are named `host`: those are pinned. Both
+// stay as they are until Synchronize. Kernels read and write pinned memory, too, at the speed of
+// the link. The kernels are those of kernels/cuda, with the meaning they have there.
+//
+// Thread safety: one thread at a time; several streams of a device may be used at once.
+// Errors: those of Device, by any call, also for work that was queued earlier.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/lookup.h"
+#include "kernels/cuda/optimizer_step.h"
+#include "kernels/initialize.h"
+#include "kernels/optimizer_step.h"
+#include "kernels/row_kernels.h"
+
+namespace embla::gpu {
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  virtual absl::Status CopyToDevice(void* to, const void* host, std::size_t bytes) = 0;
+  virtual absl::Status CopyToHost(void* host, const void* from, std::size_t bytes) = 0;
+  // The same, row by row: rows are packed on the device and stride_bytes apart on the host.
+  struct HostRows {
+    void* base = nullptr;
+    std::size_t stride_bytes = 0;
+    std::size_t row_bytes = 0;
+    std::size_t count = 0;
+  };
+  virtual absl::Status CopyRowsToHost(const HostRows& host, const void* from) = 0;
+
+  virtual absl::Status Fill(float* data, std::size_t count, float value) = 0;
+  virtual absl::Status Initialize(const kernels::InitParameters& parameters,
+                                  const kernels::InitRows& rows, std::size_t first_slot,
+                                  std::size_t row_count) = 0;
+  // Slot slots[i] becomes row ids[i] of the table; rows.first_row is not read.
+  virtual absl::Status InitializeIds(const kernels::InitParameters& parameters,
+                                     const kernels::InitRows& rows, const std::uint32_t* slots,
+                                     const std::int64_t* ids, std::size_t count) = 0;
+  virtual absl::Status Gather(const kernels::Rows& rows, const std::uint32_t* slots,
+                              std::size_t count, const kernels::Output& out) = 0;
+  // Row slots[i] becomes input row i, which has the same element; slots are unique. A stride of 0
+  // gives the same row to all.
+  virtual absl::Status Scatter(const kernels::MutableRows& rows, const std::uint32_t* slots,
+                               std::size_t count, const kernels::Input& in) = 0;
+  virtual absl::Status Pool(const kernels::Rows& rows, const kernels::cuda::DeviceBags& bags,
+                            const kernels::Output& out) = 0;
+  virtual absl::Status Step(const kernels::StepParameters& parameters,
+                            const kernels::StepRows& rows,
+                            const kernels::cuda::DeviceStepBatch& batch) = 0;
+  // out[i] = inputs[0][i] + inputs[1][i] + ..., from the left. Inputs may be memory of other
+  // devices that this one has access to; `out` may be one of them.
+  //
+  // Requires: 1 to kSumInputsMax inputs.
+  static constexpr std::size_t kSumInputsMax = 64;
+  virtual absl::Status SumInOrder(std::span<const float* const> inputs, std::size_t count,
+                                  float* out) = 0;
+
+  // Waits until all of it is done.
+  virtual absl::Status Synchronize() = 0;
+  // Whether all of it is done; does not wait.
+  virtual absl::StatusOr<bool> IsDone() = 0;
+
+  // What libraries queue on: the cudaStream_t of CUDA's, itself of a simulated one.
+  virtual void* handle() = 0;
+};
+
+}  // namespace embla::gpu

@@ -1,0 +1,83 @@
+#include "server/gpu/testing/simulated_device.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace embla::gpu {
+namespace {
+
+using Pace = SimulatedDeviceOptions::Pace;
+
+TEST(SimulatedStream, LateWorkRunsWhenSomebodyWaitsAndEagerWorkAtOnce) {
+  for (const Pace pace : {Pace::kLate, Pace::kEager}) {
+    SimulatedDevice device({.pace = pace});
+    const auto there = device.Allocate(4);
+    const auto here = device.AllocatePinned(4);
+    const auto stream = device.NewStream();
+    ASSERT_TRUE(there.ok() && here.ok() && stream.ok());
+    *here->As<float>() = 0.0f;
+    ASSERT_TRUE((*stream)->Fill(there->As<float>(), 1, 7.0f).ok());
+    ASSERT_TRUE((*stream)->CopyToHost(here->data(), there->data(), 4).ok());
+    EXPECT_EQ(*here->As<float>(), pace == Pace::kLate ? 0.0f : 7.0f);
+    ASSERT_TRUE((*stream)->Synchronize().ok());
+    EXPECT_EQ(*here->As<float>(), 7.0f);
+  }
+}
+
+TEST(SimulatedStream, SumsInOrderAlsoInPlaceAndOfOtherDevices) {
+  SimulatedDevice device({.ordinal = 0}), other({.ordinal = 1});
+  ASSERT_TRUE(device.EnableAccessTo(other).ok());
+  const auto a = device.Allocate(8), b = device.Allocate(8), c = other.Allocate(8);
+  const auto here = device.AllocatePinned(8);
+  const auto stream = device.NewStream(), other_stream = other.NewStream();
+  // In another order the 1 is lost.
+  ASSERT_TRUE((*stream)->Fill(a->As<float>(), 2, 1e8f).ok());
+  ASSERT_TRUE((*stream)->Fill(b->As<float>(), 2, -1e8f).ok());
+  ASSERT_TRUE((*other_stream)->Fill(c->As<float>(), 2, 1.0f).ok());
+  ASSERT_TRUE((*other_stream)->Synchronize().ok());
+  const std::vector<const float*> inputs = {a->As<float>(), b->As<float>(), c->As<float>()};
+  ASSERT_TRUE((*stream)->SumInOrder(inputs, 2, b->As<float>()).ok());
+  ASSERT_TRUE((*stream)->CopyToHost(here->data(), b->data(), 8).ok());
+  ASSERT_TRUE((*stream)->Synchronize().ok());
+  EXPECT_EQ(here->As<float>()[0], 1.0f);
+  EXPECT_EQ(here->As<float>()[1], 1.0f);
+}
+
+TEST(SimulatedDeviceDeathTest, IsAsStrictAsAGpu) {
+  SimulatedDevice device({.pace = Pace::kEager});
+  const auto there = device.Allocate(8);
+  const auto here = device.AllocatePinned(8);
+  const auto stream = device.NewStream();
+  std::vector<std::byte> heap(8);
+  EXPECT_DEATH(std::copy_n(there->data(), 8, heap.data()), "");
+  EXPECT_DEATH((void)(*stream)->CopyToDevice(there->data(), heap.data(), 8), "");
+  EXPECT_DEATH((void)(*stream)->CopyToDevice(there->data(), here->data(), 9), "");
+  EXPECT_DEATH((void)(*stream)->CopyToDevice(there->data() + 4, here->data(), 8), "");
+}
+
+TEST(SimulatedDeviceFaults, ComeOnceAfterTheCallsThatGoWell) {
+  SimulatedDevice device;
+  device.Inject({SimulatedFault::At::kAllocate, SimulatedFault::Kind::kOutOfMemory, 1});
+  const auto first = device.Allocate(8);
+  EXPECT_TRUE(first.ok());
+  EXPECT_EQ(device.Allocate(8).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(device.Allocate(8).ok());
+  EXPECT_TRUE(device.health().ok());
+}
+
+TEST(DeviceStop, IsForGoodAndKeepsTheFirstReason) {
+  SimulatedDevice device;
+  const auto stream = device.NewStream();
+  const absl::Status first = device.Stop(absl::InternalError("one"));
+  EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(device.Stop(absl::InternalError("two")), first);
+  EXPECT_EQ(device.health(), first);
+  EXPECT_EQ(device.Allocate(8).status(), first);
+  EXPECT_EQ(device.AllocatePinned(8).status(), first);
+  EXPECT_EQ((*stream)->Synchronize(), first);
+}
+
+}  // namespace
+}  // namespace embla::gpu

@@ -1,0 +1,96 @@
+#include "server/storage/device_lanes.h"
+
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+namespace {
+
+// Of the parts of a cargo.
+constexpr std::size_t kPaddingBytes = 16 * LaneCargo::kAlignment;
+
+}  // namespace
+
+absl::Status LaneCargo::Reset(gpu::Device& device, std::size_t bytes) {
+  used_bytes_ = 0;
+  const std::size_t needed = bytes + kPaddingBytes;
+  if (needed <= host_.size()) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(gpu::PinnedMemory host, device.AllocatePinned(needed));
+  EMBLA_ASSIGN_OR_RETURN(device_, device.Allocate(needed));
+  host_ = std::move(host);
+  return absl::OkStatus();
+}
+
+std::size_t LaneCargo::TakeBytes(std::size_t bytes) {
+  const std::size_t at = used_bytes_;
+  used_bytes_ += Padded(bytes);
+  EMBLA_CHECK(used_bytes_ <= host_.size());
+  return at;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(gpu::Device& device,
+                                                                 LaneObserver* observer,
+                                                                 std::size_t piece_bytes) {
+  std::unique_ptr<DeviceLanes> lanes(new DeviceLanes(device, observer, piece_bytes));
+  for (Lane& lane : lanes->lanes_) {
+    EMBLA_ASSIGN_OR_RETURN(lane.stream, device.NewStream());
+    EMBLA_RETURN_IF_ERROR(lane.in.Reset(device, piece_bytes));
+    EMBLA_RETURN_IF_ERROR(lane.out.Reset(device, piece_bytes));
+  }
+  return lanes;
+}
+
+// Also after an error: what is queued may still use the caller's memory.
+absl::Status DeviceLanes::Land(std::size_t turn, absl::Status status, Finish finish) {
+  Piece& piece = pieces_[turn];
+  if (!piece.under_way) return status;
+  piece.under_way = false;
+  status.Update(lanes_[turn].stream->Synchronize());
+  trip_.bytes_in += lanes_[turn].in.used_bytes();
+  trip_.bytes_out += lanes_[turn].out.used_bytes();
+  if (status.ok()) finish(lanes_[turn], piece.begin, piece.end);
+  return status;
+}
+
+absl::Status DeviceLanes::Run(std::size_t count, Cut cut, Queue queue, Finish finish) {
+  if (observer_ == nullptr) return Carry(count, cut, queue, finish);
+  trip_ = {};
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = Carry(count, cut, queue, finish);
+  trip_.took = std::chrono::steady_clock::now() - start;
+  trip_.stopped = !status.ok() && !device_.health().ok();
+  observer_->OnTrip(trip_);
+  return status;
+}
+
+absl::Status DeviceLanes::Carry(std::size_t count, Cut cut, Queue queue, Finish finish) {
+  absl::Status status = device_.health();
+  std::size_t turn = 0;
+  for (std::size_t begin = 0; status.ok() && begin < count;) {
+    status = Land(turn, std::move(status), finish);
+    if (!status.ok()) break;
+    const std::size_t end = std::min(cut(begin), count);
+    EMBLA_CHECK(end > begin);
+    pieces_[turn] = {begin, end, true};
+    lanes_[turn].in.Clear();
+    lanes_[turn].out.Clear();
+    status = queue(lanes_[turn], begin, end);
+    begin = end;
+    turn ^= 1;
+  }
+  // The older one first.
+  for (std::size_t i = 0; i < lanes_.size(); ++i, turn ^= 1) {
+    status = Land(turn, std::move(status), finish);
+  }
+  return status;
+}
+
+absl::Status DeviceLanes::Run(std::size_t count, std::size_t item_bytes, Queue queue,
+                              Finish finish) {
+  const std::size_t items =
+      std::max<std::size_t>(1, piece_bytes_ / std::max<std::size_t>(1, item_bytes));
+  return Run(
+      count, [items](std::size_t begin) { return begin + items; }, queue, finish);
+}
+
+}  // namespace embla

@@ -1,0 +1,375 @@
+#include "server/storage/device_row_store.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "server/storage/row_layout.h"
+
+namespace embla {
+namespace {
+
+constexpr std::size_t kSlotBytes = sizeof(std::uint32_t);
+
+// Packed rows on a lane to rows of `out`, from row `first` on.
+void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output& out,
+            std::size_t first, std::size_t count) {
+  auto* to = static_cast<std::byte*>(out.base) + first * out.stride_bytes;
+  if (out.stride_bytes == row_bytes) {
+    std::memcpy(to, rows, count * row_bytes);
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i, to += out.stride_bytes) {
+    std::memcpy(to, rows + i * row_bytes, row_bytes);
+  }
+}
+
+// One array of a row's state, from what every slot has of it.
+kernels::MutableRows StateRows(float* base, std::size_t floats_per_slot, std::uint32_t columns) {
+  return {base, floats_per_slot * sizeof(float), columns, kernels::Element::kFloat32};
+}
+
+kernels::Rows Const(const kernels::MutableRows& rows) {
+  return {rows.base, rows.stride_bytes, rows.columns, rows.element};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRowStore>> DeviceRowStore::Create(const TableSpec& spec,
+                                                                       const Slice& slice,
+                                                                       MemoryBudget& budget,
+                                                                       DeviceLanes& lanes) {
+  EMBLA_RETURN_IF_ERROR(CheckRowCount(spec, slice));
+  const RowLayout layout = LayoutOf(spec, slice);
+  gpu::Device& device = lanes.device();
+  Arenas arenas;
+  // The map of a ZCH table's ids is on the host.
+  EMBLA_ASSIGN_OR_RETURN(arenas.grant, budget.Take(layout.total() - layout.id_map));
+  EMBLA_ASSIGN_OR_RETURN(arenas.weights, device.Allocate(layout.weights));
+  EMBLA_ASSIGN_OR_RETURN(arenas.row_state, device.Allocate(layout.row_state));
+  EMBLA_ASSIGN_OR_RETURN(arenas.element_state, device.Allocate(layout.element_state));
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Stream> stream, device.NewStream());
+  std::unique_ptr<DeviceRowStore> store(new DeviceRowStore(spec, slice, std::move(arenas), lanes));
+  const absl::Status status = store->Reset(*stream, 0, store->slots());
+  // Also after an error: the memory goes when this returns.
+  EMBLA_RETURN_IF_ERROR(stream->Synchronize());
+  EMBLA_RETURN_IF_ERROR(status);
+  return store;
+}
+
+DeviceRowStore::DeviceRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas,
+                               DeviceLanes& lanes)
+    : slots_(static_cast<std::uint32_t>(slice.rows())),
+      columns_{slice.column_begin, slice.column_end},
+      dtype_(spec.dtype),
+      init_(InitParametersOf(spec)),
+      optimizer_(spec),
+      arenas_(std::move(arenas)),
+      rows_(RowsIn({arenas_.weights.data(), arenas_.row_state.data(), arenas_.element_state.data()},
+                   spec, slice)),
+      lanes_(lanes) {}
+
+absl::Status DeviceRowStore::StopOnError(const absl::Status& status) const {
+  return status.ok() ? status : lanes_.device().Stop(status);
+}
+
+kernels::MutableRows DeviceRowStore::View(ColumnRange columns) const {
+  EMBLA_CHECK(columns_.begin <= columns.begin && columns.begin <= columns.end &&
+              columns.end <= columns_.end);
+  const std::size_t skipped = columns.begin - columns_.begin;
+  return {arenas_.weights.data() + skipped * ElementBytes(dtype_), rows_.weights.stride_bytes,
+          columns.size(), rows_.weights.element};
+}
+
+template <typename Use>
+absl::Status DeviceRowStore::ForEachState(ColumnRange columns, const Use& use) const {
+  const auto rule = optimizer_.step_parameters().rule;
+  const std::size_t scalars = kernels::RowStateFloats(rule);
+  if (scalars != 0) {
+    EMBLA_RETURN_IF_ERROR(use(StateColumns{StateRows(rows_.row_state, 1, 1), 0}));
+  }
+  const std::size_t arrays = kernels::ElementStateArrays(rule);
+  for (std::size_t k = 0; k < arrays; ++k) {
+    float* const base =
+        rows_.element_state + k * columns_.size() + (columns.begin - columns_.begin);
+    EMBLA_RETURN_IF_ERROR(use(StateColumns{
+        StateRows(base, arrays * columns_.size(), columns.size()), scalars + k * columns.size()}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceRowStore::Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                    const kernels::Output& out) const {
+  const kernels::Rows view = Const(View(columns));
+  const std::size_t row_bytes = kernels::RowBytes(out.element, view.columns);
+  return lanes_.Run(
+      slots.size(), std::max(kSlotBytes, row_bytes),
+      [&](Lane& lane, std::size_t begin, std::size_t end) -> absl::Status {
+        const std::size_t count = end - begin;
+        EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), count * kSlotBytes));
+        EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), count * row_bytes));
+        const std::uint32_t* const piece = lane.in.Put(slots.subspan(begin, count));
+        std::byte* const rows = lane.out.Take<std::byte>(count * row_bytes).device;
+        EMBLA_RETURN_IF_ERROR(lane.Send());
+        EMBLA_RETURN_IF_ERROR(
+            lane.stream->Gather(view, piece, count, {rows, row_bytes, out.element}));
+        return lane.Fetch();
+      },
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        Unpack(lane.out.host(), row_bytes, out, begin, end - begin);
+      });
+}
+
+absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns,
+                                  const kernels::Output& out) const {
+  EMBLA_CHECK(out.element == kernels::Element::kFloat32);
+  const kernels::Rows view = Const(View(columns));
+  const std::size_t row_bytes = view.columns * sizeof(float);
+  const std::size_t slot_bytes = kSlotBytes + (bags.weights == nullptr ? 0 : sizeof(float));
+  const std::size_t bags_max =
+      std::max<std::size_t>(1, lanes_.piece_bytes() / std::max(row_bytes, sizeof(std::uint32_t)));
+  // Of the piece that was cut last. A bag is never cut, however long: its sum has one order.
+  std::size_t slots_begin = 0, slots_end = 0;
+  const auto cut = [&](std::size_t begin) {
+    slots_begin = slots_end;
+    std::size_t end = begin;
+    do {
+      slots_end += bags.lengths[end++];
+    } while (end < bags.lengths.size() && end - begin < bags_max &&
+             (slots_end - slots_begin + bags.lengths[end]) * slot_bytes < lanes_.piece_bytes());
+    return end;
+  };
+  return lanes_.Run(
+      bags.lengths.size(), cut,
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        const std::size_t slots = slots_end - slots_begin;
+        return QueuePool(
+            lane,
+            {bags.slots.subspan(slots_begin, slots), bags.lengths.subspan(begin, end - begin),
+             bags.weights == nullptr ? nullptr : bags.weights + slots_begin},
+            view);
+      },
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        Unpack(lane.out.host(), row_bytes, out, begin, end - begin);
+      });
+}
+
+absl::Status DeviceRowStore::QueuePool(Lane& lane, const kernels::Bags& bags,
+                                       const kernels::Rows& view) const {
+  const std::size_t count = bags.lengths.size();
+  const std::size_t row_bytes = view.columns * sizeof(float);
+  EMBLA_RETURN_IF_ERROR(lane.in.Reset(
+      lanes_.device(),
+      (count + 1) * sizeof(std::uint32_t) + bags.slots.size() * (kSlotBytes + sizeof(float))));
+  EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), count * row_bytes));
+  kernels::cuda::DeviceBags batch;
+  batch.count = count;
+  const auto offsets = lane.in.Take<std::uint32_t>(count + 1);
+  offsets.host[0] = 0;
+  for (std::size_t b = 0; b < count; ++b) {
+    offsets.host[b + 1] = offsets.host[b] + bags.lengths[b];
+  }
+  batch.offsets = offsets.device;
+  batch.slots = lane.in.Put(bags.slots);
+  if (bags.weights != nullptr) {
+    batch.weights = lane.in.Put(std::span(bags.weights, bags.slots.size()));
+  }
+  std::byte* const sums = lane.out.Take<std::byte>(count * row_bytes).device;
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(
+      lane.stream->Pool(view, batch, {sums, row_bytes, kernels::Element::kFloat32}));
+  return lane.Fetch();
+}
+
+absl::Status DeviceRowStore::Step(const RowStepBatch& batch) {
+  const bool needs_sums = optimizer_.NeedsRowSumSquares(columns_.size());
+  EMBLA_CHECK(!needs_sums || batch.row_sum_squares.size() == batch.slots.size());
+  const std::size_t item_bytes = kSlotBytes + sizeof(float) + columns_.size() * sizeof(float);
+  return StopOnError(lanes_.Run(
+      batch.slots.size(), item_bytes,
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        const std::size_t count = end - begin;
+        RowStepBatch piece = batch;
+        piece.slots = batch.slots.subspan(begin, count);
+        piece.gradients = batch.gradients.subspan(begin * batch.stride);
+        piece.row_sum_squares = {};
+        if (needs_sums) piece.row_sum_squares = batch.row_sum_squares.subspan(begin, count);
+        return QueueStep(lane, piece);
+      },
+      [](Lane&, std::size_t, std::size_t) {}));
+}
+
+absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) const {
+  const std::size_t count = batch.slots.size();
+  const std::size_t columns = columns_.size();
+  EMBLA_RETURN_IF_ERROR(
+      lane.in.Reset(lanes_.device(), count * (kSlotBytes + (columns + 1) * sizeof(float))));
+  kernels::cuda::DeviceStepBatch step;
+  step.slots = lane.in.Put(batch.slots);
+  step.count = count;
+  const auto gradients = lane.in.Take<float>(count * columns);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::copy_n(batch.gradients.data() + i * batch.stride, columns, gradients.host + i * columns);
+  }
+  step.gradients = gradients.device;
+  step.stride = columns;
+  if (!batch.row_sum_squares.empty()) step.row_sum_squares = lane.in.Put(batch.row_sum_squares);
+  step.step = batch.step;
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  return lane.stream->Step(optimizer_.step_parameters(), rows_, step);
+}
+
+absl::Status DeviceRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
+  return optimizer_.Set(optimizer, rounding);
+}
+
+std::size_t DeviceRowStore::StateFloats(std::uint32_t columns) const {
+  return optimizer_.StateFloats(columns);
+}
+
+absl::Status DeviceRowStore::ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                      const RowImages& images) const {
+  const std::size_t row_bytes = RowBytes(dtype_, columns.size());
+  const std::size_t floats = StateFloats(columns.size());
+  EMBLA_CHECK(images.weights.size() == slots.size() * row_bytes);
+  EMBLA_CHECK(images.state.size() == slots.size() * floats);
+  return lanes_.Run(
+      slots.size(), std::max(kSlotBytes, row_bytes + floats * sizeof(float)),
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        return QueueRead(lane, slots.subspan(begin, end - begin), columns);
+      },
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        const std::size_t weight_bytes = (end - begin) * row_bytes;
+        std::memcpy(images.weights.data() + begin * row_bytes, lane.out.host(), weight_bytes);
+        if (floats == 0) return;
+        std::memcpy(images.state.data() + begin * floats,
+                    lane.out.host() + LaneCargo::Padded(weight_bytes),
+                    (end - begin) * floats * sizeof(float));
+      });
+}
+
+// Weights, then state.
+absl::Status DeviceRowStore::QueueRead(Lane& lane, std::span<const std::uint32_t> slots,
+                                       ColumnRange columns) const {
+  const kernels::Rows view = Const(View(columns));
+  const std::size_t row_bytes = kernels::RowBytes(view.element, view.columns);
+  const std::size_t floats = StateFloats(columns.size());
+  EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), slots.size() * kSlotBytes));
+  EMBLA_RETURN_IF_ERROR(
+      lane.out.Reset(lanes_.device(), slots.size() * (row_bytes + floats * sizeof(float))));
+  const std::uint32_t* const piece = lane.in.Put(slots);
+  std::byte* const weights = lane.out.Take<std::byte>(slots.size() * row_bytes).device;
+  float* const state = lane.out.Take<float>(slots.size() * floats).device;
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(
+      lane.stream->Gather(view, piece, slots.size(), {weights, row_bytes, view.element}));
+  EMBLA_RETURN_IF_ERROR(ForEachState(columns, [&](const StateColumns& array) {
+    return lane.stream->Gather(
+        Const(array.rows), piece, slots.size(),
+        {state + array.first_float, floats * sizeof(float), kernels::Element::kFloat32});
+  }));
+  return lane.Fetch();
+}
+
+absl::Status DeviceRowStore::WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                       const ConstRowImages& images) {
+  const std::size_t row_bytes = RowBytes(dtype_, columns.size());
+  const std::size_t floats = StateFloats(columns.size());
+  EMBLA_CHECK(images.weights.size() == slots.size() * row_bytes);
+  EMBLA_CHECK(images.state.size() == slots.size() * floats);
+  return StopOnError(lanes_.Run(
+      slots.size(), kSlotBytes + row_bytes + floats * sizeof(float),
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        const std::size_t count = end - begin;
+        return QueueWrite(lane, slots.subspan(begin, count), columns,
+                          {images.weights.subspan(begin * row_bytes, count * row_bytes),
+                           images.state.subspan(begin * floats, count * floats)});
+      },
+      [](Lane&, std::size_t, std::size_t) {}));
+}
+
+absl::Status DeviceRowStore::QueueWrite(Lane& lane, std::span<const std::uint32_t> slots,
+                                        ColumnRange columns, const ConstRowImages& images) const {
+  const kernels::MutableRows view = View(columns);
+  const std::size_t row_bytes = kernels::RowBytes(view.element, view.columns);
+  const std::size_t floats = StateFloats(columns.size());
+  EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), slots.size() * (kSlotBytes + row_bytes) +
+                                                           images.state.size() * sizeof(float)));
+  const std::uint32_t* const piece = lane.in.Put(slots);
+  const std::byte* const weights = lane.in.Put(images.weights);
+  const float* const state = lane.in.Put(images.state);
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(
+      lane.stream->Scatter(view, piece, slots.size(), {weights, row_bytes, view.element}));
+  return ForEachState(columns, [&](const StateColumns& array) {
+    return lane.stream->Scatter(
+        array.rows, piece, slots.size(),
+        {state + array.first_float, floats * sizeof(float), kernels::Element::kFloat32});
+  });
+}
+
+absl::Status DeviceRowStore::ResetRows(std::uint32_t first, std::uint32_t count) {
+  EMBLA_CHECK(first <= slots_ && count <= slots_ - first);
+  // One piece: nothing travels.
+  return StopOnError(lanes_.Run(
+      1, 0, [&](Lane& lane, std::size_t, std::size_t) { return Reset(*lane.stream, first, count); },
+      [](Lane&, std::size_t, std::size_t) {}));
+}
+
+absl::Status DeviceRowStore::Reset(gpu::Stream& stream, std::uint32_t first,
+                                   std::uint32_t count) const {
+  EMBLA_RETURN_IF_ERROR(
+      stream.Initialize(init_, {rows_.weights, rows_.first_row, rows_.column_begin}, first, count));
+  const auto rule = optimizer_.step_parameters().rule;
+  const std::size_t scalars = kernels::RowStateFloats(rule);
+  const std::size_t elements = std::size_t{kernels::ElementStateArrays(rule)} * columns_.size();
+  EMBLA_RETURN_IF_ERROR(stream.Fill(rows_.row_state + first * scalars, count * scalars,
+                                    optimizer_.initial_row_state()));
+  return stream.Fill(rows_.element_state + first * elements, count * elements,
+                     optimizer_.initial_element_state());
+}
+
+absl::Status DeviceRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
+                                         std::span<const RowId> ids) {
+  EMBLA_CHECK(slots.size() == ids.size());
+  std::vector<float> state(StateFloats(columns_.size()));
+  optimizer_.FillInitialState(state);
+  return StopOnError(lanes_.Run(
+      slots.size(), kSlotBytes + sizeof(RowId),
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        return QueueReset(lane, slots.subspan(begin, end - begin), ids.subspan(begin, end - begin),
+                          state);
+      },
+      [](Lane&, std::size_t, std::size_t) {}));
+}
+
+// `state` is what all rows begin with.
+absl::Status DeviceRowStore::QueueReset(Lane& lane, std::span<const std::uint32_t> slots,
+                                        std::span<const RowId> ids,
+                                        std::span<const float> state) const {
+  const std::size_t count = slots.size();
+  EMBLA_RETURN_IF_ERROR(lane.in.Reset(
+      lanes_.device(), count * (kSlotBytes + sizeof(RowId)) + state.size() * sizeof(float)));
+  const std::uint32_t* const piece = lane.in.Put(slots);
+  const auto rows = lane.in.Take<std::int64_t>(count);
+  for (std::size_t i = 0; i < count; ++i) rows.host[i] = ToInt(ids[i]);
+  const float* const initial = lane.in.Put(state);
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(lane.stream->InitializeIds(init_, {rows_.weights, 0, rows_.column_begin},
+                                                   piece, rows.device, count));
+  return ForEachState(columns_, [&](const StateColumns& array) {
+    return lane.stream->Scatter(array.rows, piece, count,
+                                {initial + array.first_float, 0, kernels::Element::kFloat32});
+  });
+}
+
+// Of ids without a row: no memory of the GPU has anything of them.
+absl::Status DeviceRowStore::GatherInitial(std::span<const RowId> ids, ColumnRange columns,
+                                           const kernels::Output& out) const {
+  GatherInitialRows(init_, dtype_, ids, columns, out);
+  return lanes_.device().health();
+}
+
+}  // namespace embla

@@ -1,0 +1,100 @@
+// Rows in the memory of a GPU (row_layout.h), and the kernels of that GPU on them.
+//
+// Callers give and take host memory, as of a HostRowStore: batches travel on the device's lanes.
+// Every verb returns when its results are there. A device that has stopped answers Unavailable; a
+// verb that changes rows and fails stops its device, since nobody knows then which rows it changed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "core/plan/table_spec.h"
+#include "server/gpu/device.h"
+#include "server/optimizer/optimizer.h"
+#include "server/storage/device_lanes.h"
+#include "server/storage/memory_budget.h"
+#include "server/storage/row_store.h"
+
+namespace embla {
+
+class DeviceRowStore final : public RowStore {
+ public:
+  // A store for the rows and columns of `slice`, filled with initial values. `budget` and `lanes`
+  // are not owned and outlive the store. May be called on any thread: it does not use the lanes.
+  //
+  // ResourceExhausted: over the budget, no memory left on the GPU, or the slice has more than
+  // 2^32 - 2 rows. Errors of gpu::Device.
+  static absl::StatusOr<std::unique_ptr<DeviceRowStore>> Create(const TableSpec& spec,
+                                                                const Slice& slice,
+                                                                MemoryBudget& budget,
+                                                                DeviceLanes& lanes);
+
+  absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
+                      const kernels::Output& out) const override;
+  absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
+                    const kernels::Output& out) const override;
+  absl::Status Step(const RowStepBatch& batch) override;
+  absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
+  absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                        const RowImages& images) const override;
+  absl::Status WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                         const ConstRowImages& images) override;
+  absl::Status ResetRows(std::uint32_t first, std::uint32_t count) override;
+  absl::Status ResetRowsTo(std::span<const std::uint32_t> slots,
+                           std::span<const RowId> ids) override;
+  absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
+                             const kernels::Output& out) const override;
+
+  std::uint32_t slots() const override { return slots_; }
+  ColumnRange columns() const override { return columns_; }
+  DType dtype() const override { return dtype_; }
+  std::size_t StateFloats(std::uint32_t columns) const override;
+  std::size_t memory_bytes() const override { return arenas_.grant.bytes(); }
+
+ private:
+  struct Arenas {
+    MemoryGrant grant;
+    gpu::DeviceMemory weights;
+    gpu::DeviceMemory row_state;
+    gpu::DeviceMemory element_state;
+  };
+  // One array of the state as rows: of some columns, and where they are in a row's image.
+  struct StateColumns {
+    kernels::MutableRows rows;
+    std::size_t first_float = 0;
+  };
+
+  DeviceRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas, DeviceLanes& lanes);
+
+  // The rows, seen from column `columns.begin` on.
+  kernels::MutableRows View(ColumnRange columns) const;
+  // Calls use(StateColumns) for each array of the state.
+  template <typename Use>
+  absl::Status ForEachState(ColumnRange columns, const Use& use) const;
+  absl::Status Reset(gpu::Stream& stream, std::uint32_t first, std::uint32_t count) const;
+  absl::Status QueuePool(Lane& lane, const kernels::Bags& bags, const kernels::Rows& view) const;
+  absl::Status QueueStep(Lane& lane, const RowStepBatch& batch) const;
+  absl::Status QueueRead(Lane& lane, std::span<const std::uint32_t> slots,
+                         ColumnRange columns) const;
+  absl::Status QueueWrite(Lane& lane, std::span<const std::uint32_t> slots, ColumnRange columns,
+                          const ConstRowImages& images) const;
+  absl::Status QueueReset(Lane& lane, std::span<const std::uint32_t> slots,
+                          std::span<const RowId> ids, std::span<const float> state) const;
+  // Of a verb that changes rows.
+  absl::Status StopOnError(const absl::Status& status) const;
+
+  const std::uint32_t slots_;
+  const ColumnRange columns_;
+  const DType dtype_;
+  const kernels::InitParameters init_;
+  Optimizer optimizer_;
+  Arenas arenas_;
+  const kernels::StepRows rows_;
+  DeviceLanes& lanes_;  // Not owned; outlives this object.
+};
+
+}  // namespace embla

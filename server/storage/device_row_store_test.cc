@@ -1,0 +1,170 @@
+#include "server/storage/device_row_store.h"
+
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/base/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/gpu/testing/simulated_device.h"
+#include "server/storage/host_row_store.h"
+#include "server/storage/row_store_conformance.h"
+
+namespace embla {
+namespace {
+
+using ::testing::HasSubstr;
+using Pace = gpu::SimulatedDeviceOptions::Pace;
+using Fault = gpu::SimulatedFault;
+
+// The pieces are small, so that every batch takes many and both lanes are in use.
+template <Pace kPace, std::size_t kPieceBytes>
+struct SimulatedFactory {
+  SimulatedFactory() {
+    auto made = DeviceLanes::Create(device, nullptr, kPieceBytes);
+    EXPECT_TRUE(made.ok()) << made.status();
+    lanes = *std::move(made);
+  }
+  std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
+    auto store = DeviceRowStore::Create(spec, slice, budget, *lanes);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+
+  gpu::SimulatedDevice device{{.ordinal = 5, .pace = kPace}};
+  MemoryBudget budget{std::size_t{1} << 30};
+  std::unique_ptr<DeviceLanes> lanes;
+};
+using SmallPieces = SimulatedFactory<Pace::kLate, 1024>;
+
+using Factories = testing::Types<SmallPieces, SimulatedFactory<Pace::kEager, 1024>,
+                                 SimulatedFactory<Pace::kLate, DeviceLanes::kPieceBytes>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, RowStoreConformance, Factories);
+
+TEST(DeviceRowStoreStep, TrainsToTheBitsOfTheHost) {
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                          OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+    const TableSpec spec = ConformanceSpec(kind, DType::kFloat16);
+    const Slice slice{100, 700, 4, 20, {}};
+    SmallPieces factory;
+    MemoryBudget budget(std::size_t{1} << 30);
+    ThreadPool pool(1);
+    const auto on_gpu = factory.Make(spec, slice);
+    const auto on_host = HostRowStore::Create(spec, slice, budget, pool);
+    ASSERT_TRUE(on_host.ok());
+    for (RowStore* store : {on_gpu.get(), static_cast<RowStore*>(on_host->get())}) {
+      Train(*store, spec, slice.row_begin, 4);
+    }
+    EXPECT_EQ(ReadAll(*on_gpu), ReadAll(**on_host)) << "optimizer " << static_cast<int>(kind);
+  }
+}
+
+TEST(DeviceRowStoreCreate, TakesItsBytesFromTheBudgetAndFromTheGpuAndGivesThemBack) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kRowwiseAdagrad, DType::kFloat16);
+  const Slice slice{0, 800, 0, 5, {}};
+  SmallPieces factory;
+  const std::size_t lanes_bytes = factory.device.used_bytes();
+  {
+    const auto store = factory.Make(spec, slice);
+    EXPECT_EQ(store->memory_bytes(), 800u * (16 + 4));
+    EXPECT_EQ(factory.budget.used_bytes(), 16'000u);
+    EXPECT_EQ(factory.device.used_bytes(), lanes_bytes + 16'000);
+  }
+  EXPECT_EQ(factory.budget.used_bytes(), 0u);
+  EXPECT_EQ(factory.device.used_bytes(), lanes_bytes);
+}
+
+TEST(DeviceRowStoreCreate, LeavesNothingBehindWhenTheGpuHasNoMemoryLeft) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, DType::kFloat32);
+  for (const std::uint32_t skip : {0u, 1u, 2u, 3u}) {
+    SmallPieces factory;
+    const std::size_t lanes_bytes = factory.device.used_bytes();
+    factory.device.Inject({Fault::At::kAllocate, Fault::Kind::kOutOfMemory, skip});
+    const auto store =
+        DeviceRowStore::Create(spec, WholeTable(spec), factory.budget, *factory.lanes);
+    EXPECT_EQ(store.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(factory.budget.used_bytes(), 0u);
+    EXPECT_EQ(factory.device.used_bytes(), lanes_bytes);
+    EXPECT_TRUE(factory.device.health().ok());
+    const auto again = factory.Make(spec, WholeTable(spec));
+    EXPECT_EQ(again->slots(), 900u);
+  }
+}
+
+// What may fail, by what it does.
+absl::Status Read(const RowStore& store) {
+  std::vector<std::uint32_t> slots(store.slots());
+  std::iota(slots.begin(), slots.end(), 0u);
+  std::vector<float> rows(slots.size() * 24);
+  return store.Gather(slots, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32});
+}
+absl::Status Change(RowStore& store) {
+  std::vector<std::uint32_t> slots(store.slots());
+  std::iota(slots.begin(), slots.end(), 0u);
+  const std::vector<float> gradients(slots.size() * 24, 1.0f);
+  return store.Step({slots, gradients, 24, {}, 1});
+}
+
+TEST(DeviceRowStoreErrors, ARefusedReadChangesNothingAndTheNextOneSucceeds) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  for (const std::uint32_t skip : {0u, 1u, 2u, 7u}) {
+    SmallPieces factory;
+    const auto store = factory.Make(spec, WholeTable(spec));
+    factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, skip});
+    EXPECT_EQ(Read(*store).code(), absl::StatusCode::kInternal);
+    EXPECT_TRUE(factory.device.health().ok());
+    EXPECT_TRUE(Read(*store).ok());
+  }
+}
+
+TEST(DeviceRowStoreErrors, ARefusedChangeStopsTheDeviceAsNobodyKnowsWhichRowsItChanged) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  SmallPieces factory;
+  const auto store = factory.Make(spec, WholeTable(spec));
+  factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, 5});
+  EXPECT_EQ(Change(*store).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Read(*store).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(DeviceRowStoreErrors, AStoppedDeviceAnswersUnavailableToEverythingAndSaysWhoAndWhy) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  for (const Fault::At at : {Fault::At::kQueue, Fault::At::kSynchronize}) {
+    SmallPieces factory;
+    const auto store = factory.Make(spec, WholeTable(spec));
+    factory.device.Inject({at, Fault::Kind::kStop, 3});
+    const absl::Status first = Read(*store);
+    EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Message(first), HasSubstr("GPU 5 (simulated) has stopped"));
+    EXPECT_THAT(Message(first), HasSubstr("illegal memory access"));
+    const std::vector<std::uint32_t> slots = {1};
+    std::vector<std::byte> row(96);
+    EXPECT_EQ(Change(*store), first);
+    EXPECT_EQ(store->ReadRows(slots, {0, 24}, {row, {}}), first);
+    EXPECT_EQ(store->WriteRows(slots, {0, 24}, {row, {}}), first);
+    EXPECT_EQ(store->ResetRows(0, 1), first);
+    EXPECT_EQ(
+        DeviceRowStore::Create(spec, WholeTable(spec), factory.budget, *factory.lanes).status(),
+        first);
+  }
+}
+
+TEST(DeviceRowStorePool, ABagLargerThanAPieceIsSummedInItsOrder) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  SmallPieces factory;
+  const auto store = factory.Make(spec, WholeTable(spec));
+  std::vector<std::uint32_t> slots(20'000);
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = i * 7 % 900;
+  const std::vector<std::uint32_t> lengths = {0, 19'990, 10};
+  std::vector<float> got(3 * 24), want(3 * 24);
+  const kernels::Bags bags{slots, lengths, nullptr};
+  ASSERT_TRUE(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}).ok());
+  const StoredRows stored = ReadAll(*store);
+  kernels::Pool({stored.weights.data(), 96, 24, kernels::Element::kFloat32}, bags,
+                {want.data(), 96, kernels::Element::kFloat32});
+  EXPECT_EQ(got, want);
+}
+
+}  // namespace
+}  // namespace embla
