@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """kernel_resources.py names kernels that cost too much: from a report, and from a real compiler.
 
-With --nvcc PATH it also compiles a kernel with too few registers and expects an error.
+With --nvcc PATH it also compiles a kernel that loads one row at a time and expects an error.
 """
 
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -85,11 +86,17 @@ class KernelResources(unittest.TestCase):
         self.assertIn("PoolKernel<fp32, true> has no row", text)
         self.assertIn("no kernel is called GatherKernel<.*>", text)
 
-    def test_a_compiler_that_runs_out_of_registers_is_caught(self):
+    def test_a_kernel_with_one_load_in_flight_is_caught(self):
         if NVCC is None:
             self.skipTest("no --nvcc")
-        result = kernel_resources.main(["kernels/cuda/resources.toml", "--nvcc", NVCC, "--only",
-                                        "kernels/cuda/pool.cu", "--flag=-maxrregcount=32"])
+        source = Path("kernels/cuda/pool.cu").read_text()
+        slow = source.replace("kInFlight = 4;", "kInFlight = 1;")
+        self.assertNotEqual(slow, source)
+        with tempfile.TemporaryDirectory() as folder:
+            planted = Path(folder) / "pool.cu"
+            planted.write_text(slow)
+            result = kernel_resources.main(["kernels/cuda/resources.toml", "--nvcc", NVCC,
+                                            "--only", str(planted)])
         self.assertEqual(result, 1)
 
 
