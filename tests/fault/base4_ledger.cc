@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
+#include "core/base/status_macros.h"
 
 namespace embla::fault {
 namespace {
 
 constexpr std::size_t kRowsShown = 4;
-constexpr float kValueEnd = 16777216.0f;  // 4^12
+constexpr int kDigitsMax = 12;
 
 const char* NameOf(Damage::Kind kind) {
   switch (kind) {
@@ -47,6 +49,11 @@ class Findings {
   std::map<std::tuple<int, std::uint64_t, Damage::Kind>, Damage> found_;
 };
 
+// Of a cell: its own trainer's, or everybody's.
+int DigitsOf(const LedgerShape& shape) {
+  return shape.digits * (shape.one_cell ? shape.trainers : 1);
+}
+
 }  // namespace
 
 std::string Damage::Text() const {
@@ -56,92 +63,117 @@ std::string Damage::Text() const {
                       shown.size() < rows.size() ? ", ..." : "");
 }
 
-std::optional<std::vector<int>> DigitsOf(float value) {
-  if (!(value >= 0) || value >= kValueEnd || value != std::floor(value)) return std::nullopt;
-  auto rest = static_cast<std::uint32_t>(value);
-  std::vector<int> digits(kDigits);
-  for (int& digit : digits) {
-    digit = static_cast<int>(rest % 4);
-    rest /= 4;
-  }
-  return digits;
+std::optional<int> TimesApplied(float value, int position, int digits) {
+  const float end = std::ldexp(1.0f, 2 * digits);
+  if (!(value >= 0) || value >= end || value != std::floor(value)) return std::nullopt;
+  return static_cast<int>(static_cast<std::uint32_t>(value) >> 2 * position & 3);
 }
 
-Base4Ledger::Base4Ledger(const LedgerShape& shape) : shape_(shape), updates_(shape.trainers) {}
+std::uint64_t Base4Ledger::CapacityOf(const LedgerShape& shape) {
+  return static_cast<std::uint64_t>(shape.digits) * shape.blocks * shape.cells_per_trainer;
+}
+
+std::size_t Base4Ledger::WordsOf(const LedgerShape& shape) {
+  return shape.trainers * (1 + CapacityOf(shape));
+}
+
+Base4Ledger::Base4Ledger(const LedgerShape& shape)
+    : Base4Ledger(shape, SharedMemory::Private(WordsOf(shape))) {}
+
+Base4Ledger::Base4Ledger(const LedgerShape& shape, SharedMemory memory)
+    : shape_(shape), capacity_(CapacityOf(shape)), memory_(std::move(memory)) {
+  EMBLA_CHECK(DigitsOf(shape) <= kDigitsMax && (!shape.one_cell || shape.cells_per_trainer == 1));
+}
+
+absl::StatusOr<std::unique_ptr<Base4Ledger>> Base4Ledger::Open(const LedgerShape& shape,
+                                                               const std::string& path) {
+  EMBLA_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Open(path, WordsOf(shape)));
+  return std::unique_ptr<Base4Ledger>(new Base4Ledger(shape, std::move(memory)));
+}
 
 Digit Base4Ledger::DigitOf(int trainer, std::uint64_t number) const {
-  const std::uint64_t cell = number / kDigits;
+  const std::uint64_t cell = number / shape_.digits;
   Digit digit;
   digit.number = number;
-  digit.block = static_cast<int>(cell % shape_.blocks);
-  digit.column = trainer * shape_.columns_per_trainer + static_cast<int>(cell / shape_.blocks);
-  digit.value = std::ldexp(1.0f, static_cast<int>(2 * (number % kDigits)));
+  digit.block = BlockOf(number);
+  digit.position = static_cast<int>(number % shape_.digits);
+  if (shape_.one_cell) {
+    digit.position += trainer * shape_.digits;
+  } else {
+    digit.cell = trainer * shape_.cells_per_trainer + static_cast<int>(cell / shape_.blocks);
+  }
   return digit;
 }
 
-std::optional<Digit> Base4Ledger::Begin(int trainer) {
-  const MutexLock lock(mu_);
-  std::vector<State>& updates = updates_[trainer];
-  if (updates.size() == capacity()) return std::nullopt;
-  updates.push_back(State::kPending);
-  return DigitOf(trainer, updates.size() - 1);
+SharedMemory::Word& Base4Ledger::WordOf(int trainer, std::uint64_t number) const {
+  return memory_.words()[shape_.trainers + trainer * capacity_ + number];
 }
 
-void Base4Ledger::Set(int trainer, std::uint64_t number, State state) {
-  const MutexLock lock(mu_);
-  EMBLA_CHECK(updates_[trainer][number] == State::kPending);
-  updates_[trainer][number] = state;
-  ++(state == State::kAcknowledged ? acknowledged_ : left_open_);
+std::optional<Digit> Base4Ledger::Begin(int trainer) {
+  SharedMemory::Word& begun = memory_.words()[trainer];
+  const std::uint64_t number = begun.load();
+  if (number == capacity_) return std::nullopt;
+  WordOf(trainer, number).store(static_cast<std::uint64_t>(State::kPending));
+  begun.store(number + 1);
+  return DigitOf(trainer, number);
+}
+
+void Base4Ledger::Settle(int trainer, std::uint64_t number, State state) {
+  EMBLA_CHECK(StateOf(trainer, number) == State::kPending);
+  WordOf(trainer, number).store(static_cast<std::uint64_t>(state));
 }
 
 void Base4Ledger::Acknowledge(int trainer, std::uint64_t number) {
-  Set(trainer, number, State::kAcknowledged);
+  Settle(trainer, number, State::kAcknowledged);
 }
 
 void Base4Ledger::LeaveOpen(int trainer, std::uint64_t number) {
-  Set(trainer, number, State::kOpen);
+  Settle(trainer, number, State::kOpen);
 }
 
-std::uint64_t Base4Ledger::acknowledged() const {
-  const MutexLock lock(mu_);
-  return acknowledged_;
+// One may be pending that is not counted as begun: its process was killed in between, before it
+// sent anything. It begins again.
+void Base4Ledger::LeaveAllOpen(int trainer) {
+  for (std::uint64_t number = 0; number < begun(trainer); ++number) {
+    if (StateOf(trainer, number) == State::kPending) LeaveOpen(trainer, number);
+  }
 }
 
-std::uint64_t Base4Ledger::left_open() const {
-  const MutexLock lock(mu_);
-  return left_open_;
+std::uint64_t Base4Ledger::Count(State state) const {
+  std::uint64_t count = 0;
+  for (int trainer = 0; trainer < shape_.trainers; ++trainer) {
+    for (std::uint64_t number = 0; number < begun(trainer); ++number) {
+      count += StateOf(trainer, number) == state ? 1 : 0;
+    }
+  }
+  return count;
 }
 
-std::uint64_t Base4Ledger::begun(int trainer) const {
-  const MutexLock lock(mu_);
-  return updates_[trainer].size();
-}
+std::uint64_t Base4Ledger::acknowledged() const { return Count(State::kAcknowledged); }
+
+std::uint64_t Base4Ledger::left_open() const { return Count(State::kOpen); }
 
 bool Base4Ledger::IsFull() const {
-  const MutexLock lock(mu_);
-  return std::any_of(updates_.begin(), updates_.end(),
-                     [this](const auto& updates) { return updates.size() == capacity(); });
+  for (int trainer = 0; trainer < shape_.trainers; ++trainer) {
+    if (begun(trainer) == capacity_) return true;
+  }
+  return false;
 }
 
-std::vector<Damage> Base4Ledger::Check(std::span<const float> weights) const {
-  EMBLA_CHECK(weights.size() == static_cast<std::size_t>(shape_.rows()) * shape_.dim());
-  const MutexLock lock(mu_);
+std::vector<Damage> Base4Ledger::Check(std::span<const float> cells) const {
+  EMBLA_CHECK(cells.size() == static_cast<std::size_t>(shape_.rows()) * shape_.cells());
   Findings findings;
-  for (int row = 0; row < shape_.rows(); ++row) {
-    const int block = row % shape_.blocks;
-    for (int column = 0; column < shape_.dim(); ++column) {
-      const int trainer = column / shape_.columns_per_trainer;
-      const std::uint64_t cell =
-          static_cast<std::uint64_t>(column % shape_.columns_per_trainer) * shape_.blocks + block;
-      const std::optional<std::vector<int>> digits =
-          DigitsOf(weights[static_cast<std::size_t>(row) * shape_.dim() + column]);
-      for (int d = 0; d < kDigits; ++d) {
-        const std::uint64_t number = cell * kDigits + d;
-        const State state =
-            number < updates_[trainer].size() ? updates_[trainer][number] : State::kNever;
-        EMBLA_CHECK(state != State::kPending);
-        // A value that is no sum of powers of 4 below 4^12 was overflown by repetitions.
-        const int times = digits.has_value() ? (*digits)[d] : 2;
+  for (int trainer = 0; trainer < shape_.trainers; ++trainer) {
+    for (std::uint64_t number = 0; number < capacity_; ++number) {
+      const bool is_begun = number < begun(trainer);
+      const State state = is_begun ? StateOf(trainer, number) : State::kNever;
+      EMBLA_CHECK(state != State::kPending);
+      const Digit digit = DigitOf(trainer, number);
+      for (int i = 0; i < shape_.rows_per_block; ++i) {
+        const int row = RowOf(digit.block, i);
+        const float value = cells[static_cast<std::size_t>(row) * shape_.cells() + digit.cell];
+        // A value that is no sum of powers of 4 was overflown by repetitions.
+        const int times = TimesApplied(value, digit.position, DigitsOf(shape_)).value_or(2);
         if (times == 0 && state == State::kAcknowledged) {
           findings.Add(Damage::Kind::kLost, trainer, number, row);
         } else if (times > 0 && state == State::kNever) {
@@ -156,29 +188,27 @@ std::vector<Damage> Base4Ledger::Check(std::span<const float> weights) const {
 }
 
 std::vector<std::uint64_t> Base4Ledger::AcknowledgedIn(int trainer, int block) const {
-  const MutexLock lock(mu_);
   std::vector<std::uint64_t> numbers;
-  const std::vector<State>& updates = updates_[trainer];
-  for (int column = 0; column < shape_.columns_per_trainer; ++column) {
-    const std::uint64_t cell = static_cast<std::uint64_t>(column) * shape_.blocks + block;
-    for (std::uint64_t number = cell * kDigits;
-         number < std::min<std::uint64_t>((cell + 1) * kDigits, updates.size()); ++number) {
-      if (updates[number] == State::kAcknowledged) numbers.push_back(number);
+  for (int cell = 0; cell < shape_.cells_per_trainer; ++cell) {
+    const std::uint64_t first =
+        (static_cast<std::uint64_t>(cell) * shape_.blocks + block) * shape_.digits;
+    for (std::uint64_t number = first;
+         number < std::min<std::uint64_t>(first + shape_.digits, begun(trainer)); ++number) {
+      if (StateOf(trainer, number) == State::kAcknowledged) numbers.push_back(number);
     }
   }
   return numbers;
 }
 
 std::vector<Damage> Base4Ledger::CheckBlock(
-    int trainer, int block, std::span<const float> weights,
+    int trainer, int block, std::span<const float> cells,
     std::span<const std::uint64_t> acknowledged_before) const {
   Findings findings;
   for (int i = 0; i < shape_.rows_per_block; ++i) {
-    const float* const row = weights.data() + static_cast<std::size_t>(i) * shape_.dim();
+    const float* const row = cells.data() + static_cast<std::size_t>(i) * shape_.cells();
     for (const std::uint64_t number : acknowledged_before) {
       const Digit digit = DigitOf(trainer, number);
-      const std::optional<std::vector<int>> digits = DigitsOf(row[digit.column]);
-      const int times = digits.has_value() ? (*digits)[number % kDigits] : 2;
+      const int times = TimesApplied(row[digit.cell], digit.position, DigitsOf(shape_)).value_or(2);
       if (times == 0) findings.Add(Damage::Kind::kLost, trainer, number, RowOf(block, i));
       if (times > 1) findings.Add(Damage::Kind::kDoubled, trainer, number, RowOf(block, i));
     }

@@ -1,43 +1,52 @@
-// The oracle of lost and doubled updates: base-4 digits (research on reliability, 3.4).
+// The oracle of lost and doubled updates: base-4 digits.
 //
-// Trainer t writes columns of its own. Its update number k adds 4^(k mod 12), exact in fp32, to one
-// column of the rows of one block; twelve updates in a row share column and block. So the value of
-// a cell, written in base 4, says how often each of its twelve updates was applied: digit k mod 12
-// is 1 for an acknowledged update, 0 or 1 for one whose outcome nobody knows, 0 for one that was
-// never sent, and 2 or 3 for one that was applied twice or more. Nothing can cancel out.
+// Trainer t writes cells of its own. Its update number k adds 4^(k mod n) to one cell of the rows
+// of one block; n updates in a row share cell and block. So the value of a cell, written in base 4,
+// says how often each of its n updates was applied: digit k mod n is 1 for an acknowledged update,
+// 0 or 1 for one whose outcome nobody knows, 0 for one that was never sent, and 2 or 3 for one that
+// was applied twice or more. Nothing can cancel out, as long as all sums below 4^n are exact:
+// n = 12 in fp32 (24 bits of mantissa), 5 in fp16 (11 bits), 4 in bf16 (8 bits).
+//
+// A cell is a weight or, where a row has one number for all trainers, a statistic of the row: then
+// trainer t has the digits t·n to t·n + n - 1 of it.
 //
 // The ids of a block lie all over the table, so one update touches many units.
+//
+// What is known of each update lies in memory that outlives its trainer: a process that is killed
+// leaves its updates pending, and the next one of the trainer calls them open.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "core/base/mutex.h"
+#include "absl/status/statusor.h"
+#include "tests/fault/shared_memory.h"
 
 namespace embla::fault {
 
 struct LedgerShape {
   int trainers = 4;
-  int columns_per_trainer = 4;
+  int cells_per_trainer = 4;
   int blocks = 384;
   int rows_per_block = 16;
+  int digits = 12;        // n: of one trainer in one cell.
+  bool one_cell = false;  // A row has one cell, for all trainers; cells_per_trainer is 1.
 
-  int dim() const { return trainers * columns_per_trainer; }
+  int cells() const { return one_cell ? 1 : trainers * cells_per_trainer; }
   int rows() const { return blocks * rows_per_block; }
 };
-
-inline constexpr int kDigits = 12;  // 4^12 = 2^24: what fp32 adds exactly.
 
 // Where an update goes.
 struct Digit {
   std::uint64_t number = 0;  // k, of its trainer.
   int block = 0;
-  int column = 0;   // Of the table.
-  float value = 0;  // 4^(k mod 12)
+  int cell = 0;      // Of each row.
+  int position = 0;  // In the cell: the update adds 4^position.
+  float value() const { return static_cast<float>(std::uint32_t{1} << 2 * position); }
 };
 
 struct Damage {
@@ -53,54 +62,71 @@ struct Damage {
   std::string Text() const;
 };
 
-// What one table must hold. Thread safety: every method may be called from any thread.
+// What one table must hold.
+// Thread safety: every method may be called from any thread, and in every process; but only one
+// process at a time has updates of a trainer.
 class Base4Ledger {
  public:
+  // In memory of this process, or in the file `path` that others map, too.
   explicit Base4Ledger(const LedgerShape& shape);
+  static absl::StatusOr<std::unique_ptr<Base4Ledger>> Open(const LedgerShape& shape,
+                                                           const std::string& path);
 
   const LedgerShape& shape() const { return shape_; }
   // Row `i` of `block`, as a position 0..rows()-1.
   int RowOf(int block, int i) const { return i * shape_.blocks + block; }
+  // Where the update `number` of any trainer goes.
+  int BlockOf(std::uint64_t number) const {
+    return static_cast<int>(number / shape_.digits % shape_.blocks);
+  }
 
-  // The trainer's next update, now pending. None: the table is full.
+  // The trainer's next update, now pending. None: it has no more cells.
   std::optional<Digit> Begin(int trainer);
   void Acknowledge(int trainer, std::uint64_t number);
   // Given up: it may be applied or not, and for good only once all of its trainer's messages are
   // gone.
   void LeaveOpen(int trainer, std::uint64_t number);
+  // All that are pending: their process is gone.
+  void LeaveAllOpen(int trainer);
 
   std::uint64_t acknowledged() const;
   std::uint64_t left_open() const;
-  std::uint64_t begun(int trainer) const;
+  std::uint64_t begun(int trainer) const { return memory_.words()[trainer].load(); }
+  // Some trainer has no more cells.
   bool IsFull() const;
 
-  // What `weights`, rows() x dim() of the whole table, shows. Requires: nothing is pending.
-  std::vector<Damage> Check(std::span<const float> weights) const;
-  // What the rows of one block show of one trainer while it goes on; `weights` were read after
+  // What `cells`, rows() x cells() of the whole table, shows. Requires: nothing is pending.
+  std::vector<Damage> Check(std::span<const float> cells) const;
+  // What the rows of one block show of one trainer while it goes on; `cells` were read after
   // everything of `acknowledged_before` was acknowledged.
-  std::vector<Damage> CheckBlock(int trainer, int block, std::span<const float> weights,
+  std::vector<Damage> CheckBlock(int trainer, int block, std::span<const float> cells,
                                  std::span<const std::uint64_t> acknowledged_before) const;
   // Numbers of the block that are acknowledged now.
   std::vector<std::uint64_t> AcknowledgedIn(int trainer, int block) const;
 
  private:
-  enum class State : std::uint8_t { kNever, kPending, kAcknowledged, kOpen };
+  enum class State : std::uint64_t { kNever, kPending, kAcknowledged, kOpen };
 
-  std::uint64_t capacity() const {
-    return static_cast<std::uint64_t>(kDigits) * shape_.blocks * shape_.columns_per_trainer;
-  }
+  Base4Ledger(const LedgerShape& shape, SharedMemory memory);
+
+  static std::size_t WordsOf(const LedgerShape& shape);
+  static std::uint64_t CapacityOf(const LedgerShape& shape);
   Digit DigitOf(int trainer, std::uint64_t number) const;
-  void Set(int trainer, std::uint64_t number, State state);
+  SharedMemory::Word& WordOf(int trainer, std::uint64_t number) const;
+  State StateOf(int trainer, std::uint64_t number) const {
+    return static_cast<State>(WordOf(trainer, number).load());
+  }
+  void Settle(int trainer, std::uint64_t number, State state);
+  std::uint64_t Count(State state) const;
 
   const LedgerShape shape_;
-
-  mutable Mutex mu_;
-  std::vector<std::vector<State>> updates_ ABSL_GUARDED_BY(mu_);  // By trainer, by number.
-  std::uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  std::uint64_t left_open_ ABSL_GUARDED_BY(mu_) = 0;
+  const std::uint64_t capacity_;  // Updates of one trainer.
+  // By trainer, how many it has begun; then by trainer and number, the state.
+  const SharedMemory memory_;
 };
 
-// How often each of a cell's updates was applied; none: the value is no sum of powers of 4.
-std::optional<std::vector<int>> DigitsOf(float value);
+// How often the update at `position` of a cell with `digits` digits was applied; none: the value is
+// no sum of powers of 4 below 4^digits.
+std::optional<int> TimesApplied(float value, int position, int digits);
 
 }  // namespace embla::fault

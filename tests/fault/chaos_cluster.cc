@@ -1,9 +1,11 @@
 #include "tests/fault/chaos_cluster.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -54,7 +56,8 @@ ChaosCluster::ChaosCluster(const ChaosClusterOptions& options, OnFailpoint on_fa
       on_failpoint_(std::move(on_failpoint)),
       on_unplanned_end_(std::move(on_unplanned_end)),
       replayer_(options.seed),
-      processes_(options.shards + 1) {}
+      damage_read_(options.trainers),
+      processes_(options.shards + options.trainers + 1) {}
 
 ChaosCluster::~ChaosCluster() {
   {
@@ -66,8 +69,9 @@ ChaosCluster::~ChaosCluster() {
   processes_.clear();
 }
 
-std::string ChaosCluster::NameOf(int victim) const {
-  return victim == kCoordinator ? "coordinator" : absl::StrCat("node", victim);
+std::string NameOfVictim(int victim, int shards) {
+  if (victim == kCoordinator) return "coordinator";
+  return victim < shards ? absl::StrCat("node", victim) : absl::StrCat("trainer", victim - shards);
 }
 
 int ChaosCluster::VictimOf(const std::string& node_name) const {
@@ -85,19 +89,24 @@ absl::StatusOr<std::unique_ptr<ChaosCluster>> ChaosCluster::Start(
     const ChaosClusterOptions& options, OnFailpoint on_failpoint, OnUnplannedEnd on_unplanned_end) {
   std::unique_ptr<ChaosCluster> cluster(
       new ChaosCluster(options, std::move(on_failpoint), std::move(on_unplanned_end)));
+  EMBLA_ASSIGN_OR_RETURN(cluster->board_,
+                         TrainerBoard::Open(BoardPath(options.directory), options.trainers));
   EMBLA_RETURN_IF_ERROR(cluster->StartProxies());
-  for (int victim = kCoordinator; victim < options.shards; ++victim) {
-    EMBLA_RETURN_IF_ERROR(
-        cluster->Launch(victim, victim == kCoordinator ? "" : options.first_failpoints));
-    // Shard servers may start all at once; they need the coordinator's address first.
-    if (victim == kCoordinator) EMBLA_RETURN_IF_ERROR(cluster->AwaitPorts(victim));
-  }
-  for (int shard = 0; shard < options.shards; ++shard) {
-    EMBLA_RETURN_IF_ERROR(cluster->AwaitPorts(shard));
-  }
+  EMBLA_RETURN_IF_ERROR(cluster->StartProcesses());
   cluster->watcher_ = std::thread([&c = *cluster] { c.Watch(); });
   EMBLA_RETURN_IF_ERROR(cluster->AwaitWell(kStartTimeout));
   return cluster;
+}
+
+absl::Status ChaosCluster::StartProcesses() {
+  for (int victim = kCoordinator; victim < victims_end(); ++victim) {
+    const bool is_shard = victim != kCoordinator && !IsTrainer(victim);
+    EMBLA_RETURN_IF_ERROR(Launch(victim, is_shard ? options_.first_failpoints : ""));
+    // The others may start all at once; they need the coordinator's address first.
+    if (victim == kCoordinator) EMBLA_RETURN_IF_ERROR(AwaitPorts(victim));
+  }
+  for (int shard = 0; shard < options_.shards; ++shard) EMBLA_RETURN_IF_ERROR(AwaitPorts(shard));
+  return absl::OkStatus();
 }
 
 absl::Status ChaosCluster::StartProxies() {
@@ -126,13 +135,20 @@ std::vector<FaultProxy*> ChaosCluster::proxies() {
 
 std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
   const Process& process = ProcessOf(victim);
-  std::vector<std::string> argv = {"/usr/bin/env"};
+  // A write to a full disk shall fail, and not kill.
+  std::vector<std::string> argv = {"/usr/bin/env", "--ignore-signal=XFSZ"};
   if (!process.failpoint.empty()) {
     argv.push_back(absl::StrCat("EMBLA_FAILPOINTS=", process.failpoint));
   }
   const auto add = [&argv](std::initializer_list<std::string> more) {
     argv.insert(argv.end(), more);
   };
+  if (IsTrainer(victim)) {
+    add({Program("chaos-trainer"), "--index", absl::StrCat(victim - shards()), "--trainers",
+         absl::StrCat(options_.trainers), "--coordinator", trainer_address(), "--seed",
+         absl::StrCat(options_.seed), "--directory", options_.directory});
+    return argv;
+  }
   if (victim == kCoordinator) {
     add({Program("embla-coordinator"), "--listen", process.listen, "--admin-listen", process.admin,
          "--state-dir", FileOf(victim, ".state"), "--heartbeat-ms", "200", "--dead-after-ms",
@@ -231,6 +247,17 @@ void ChaosCluster::Continue(int victim) {
   ProcessOf(victim).child.Signal(SIGCONT);
 }
 
+void ChaosCluster::FillDisk(int shard, int room_bytes) {
+  rlim_t end = room_bytes;
+  for (const fs::directory_entry& file : fs::directory_iterator(FileOf(shard, ".data"))) {
+    if (file.is_regular_file()) end = std::max<rlim_t>(end, file.file_size() + room_bytes);
+  }
+  const MutexLock lock(mu_);
+  const Process& process = ProcessOf(shard);
+  const rlimit limit{.rlim_cur = end, .rlim_max = RLIM_INFINITY};
+  if (process.child.running()) ::prlimit(process.child.pid(), RLIMIT_FSIZE, &limit, nullptr);
+}
+
 void ChaosCluster::Disarm() {
   const MutexLock lock(mu_);
   is_disarmed_ = true;
@@ -247,7 +274,7 @@ void ChaosCluster::Watch() {
       const MutexLock lock(mu_);
       if (stopping_) return;
     }
-    for (int victim = kCoordinator; victim < shards(); ++victim) LookAt(victim);
+    for (int victim = kCoordinator; victim < victims_end(); ++victim) LookAt(victim);
     absl::SleepFor(kPoll);
   }
 }
@@ -349,10 +376,24 @@ absl::StatusOr<Verification> ChaosCluster::Verify(const std::string& table) cons
 
 std::string ChaosCluster::LogTails() const {
   std::string text;
-  for (int victim = kCoordinator; victim < shards(); ++victim) {
+  for (int victim = kCoordinator; victim < victims_end(); ++victim) {
     absl::StrAppend(&text, "--- ", NameOf(victim), "\n", Tail(FileOf(victim, ".log"), 1500));
   }
   return text;
+}
+
+std::vector<std::string> ChaosCluster::TakeDamage() {
+  std::vector<std::string> lines;
+  for (int trainer = 0; trainer < options_.trainers; ++trainer) {
+    std::ifstream log(FileOf(shards() + trainer, ".log"));
+    log.seekg(damage_read_[trainer]);
+    std::string line;
+    while (std::getline(log, line) && !log.eof()) {
+      damage_read_[trainer] += static_cast<std::streamoff>(line.size()) + 1;
+      if (line.starts_with("DAMAGE ")) lines.push_back(line);
+    }
+  }
+  return lines;
 }
 
 }  // namespace embla::fault

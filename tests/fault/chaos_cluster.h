@@ -3,6 +3,8 @@
 //   trainers ──► proxy ──► coordinator ◄── proxy ◄── each shard server (NodeLink)
 //   trainers, peers ──► proxy of a shard server ──► shard server
 //
+// Trainers are processes, too (trainer_main.cc); the board tells them what to do.
+//
 // Operators' calls (AdminService) go to the coordinator without a proxy.
 //
 // A process that ends by itself is started again: at a failpoint it was armed with, as planned;
@@ -13,7 +15,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <ios>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,16 +30,20 @@
 #include "core/base/mutex.h"
 #include "tests/fault/fault_proxy.h"
 #include "tests/fault/replayer.h"
+#include "tests/fault/trainer_board.h"
 #include "tests/testing/process_cluster.h"
 
 namespace embla::fault {
 
-// Shard servers are 0, 1, ...
+// Processes have numbers: shard servers 0, 1, ..., then the trainers.
 inline constexpr int kCoordinator = -1;
+// "coordinator", "node3", "trainer0"
+std::string NameOfVictim(int victim, int shards);
 
 struct ChaosClusterOptions {
   int shards = 4;
   int devices_per_shard = 1;
+  int trainers = 4;
   bool has_data_dirs = false;  // Shard servers keep a log: they may be killed.
   std::vector<std::string> shard_flags = {};
   std::string first_failpoints = {};  // What shard servers are armed with at their first start.
@@ -64,7 +72,7 @@ class ChaosCluster {
 
   int shards() const { return options_.shards; }
   int devices_per_shard() const { return options_.devices_per_shard; }
-  std::string NameOf(int victim) const;
+  std::string NameOf(int victim) const { return NameOfVictim(victim, shards()); }
   // -2: nobody.
   int VictimOf(const std::string& node_name) const;
 
@@ -87,6 +95,9 @@ class ChaosCluster {
   void AwaitRunning(int victim);
   void Stop(int victim);      // SIGSTOP
   void Continue(int victim);  // SIGCONT
+  // Of a shard server with a data directory: its log has room for so many bytes more, until the
+  // process ends.
+  void FillDisk(int shard, int room_bytes);
 
   FaultProxy& data_proxy(int shard) { return *data_proxies_[shard]; }
   FaultProxy& link_proxy(int shard) { return *link_proxies_[shard]; }
@@ -110,6 +121,9 @@ class ChaosCluster {
   absl::StatusOr<Verification> Verify(const std::string& table) const;
   // The ends of all logs.
   std::string LogTails() const;
+  const TrainerBoard& board() const { return *board_; }
+  // Damage that trainers saw, one per line, since the last call.
+  std::vector<std::string> TakeDamage();
 
  private:
   struct Process {
@@ -127,7 +141,10 @@ class ChaosCluster {
   Process& ProcessOf(int victim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return processes_[victim + 1];
   }
+  int victims_end() const { return options_.shards + options_.trainers; }
+  bool IsTrainer(int victim) const { return victim >= options_.shards; }
   absl::Status StartProxies();
+  absl::Status StartProcesses();
   std::vector<std::string> ArgumentsOf(int victim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Launch(int victim, const std::string& failpoint);
   // Reads where `victim` listens, waiting for it.
@@ -140,6 +157,9 @@ class ChaosCluster {
   const OnFailpoint on_failpoint_;
   const OnUnplannedEnd on_unplanned_end_;
   Replayer replayer_;
+  std::optional<TrainerBoard> board_;
+  std::vector<std::streamoff>
+      damage_read_;  // By trainer: of its log, so many bytes were looked at.
   std::vector<std::unique_ptr<FaultProxy>> data_proxies_;
   std::vector<std::unique_ptr<FaultProxy>> link_proxies_;
   std::unique_ptr<FaultProxy> trainer_proxy_;

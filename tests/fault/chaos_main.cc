@@ -24,11 +24,12 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--shards", run.shards, "shard servers")->check(CLI::Range(2, 16));
   app.add_option("--devices", run.devices_per_shard, "of each shard server")
       ->check(CLI::Range(1, 8));
-  app.add_option("--trainers", run.trainers, "threads with a client each")->check(CLI::Range(1, 8));
+  app.add_option("--trainers", run.trainers, "processes with a client each")
+      ->check(CLI::Range(1, 8));
   app.add_option("--lanes", run.lanes, "faults at the same time")->check(CLI::Range(1, 16));
   app.add_option("--phase", run.faults_per_phase, "faults between two judgements")
       ->check(CLI::Range(1, 1000));
-  app.add_flag("!--spare-shards", run.kills_shards, "kill the coordinator only");
+  app.add_flag("!--spare-shards", run.kills_shards, "kill no shard server");
   app.add_flag("--verbose", run.is_verbose, "tell every fault when it comes");
   app.add_option("--plant", run.planted,
                  "arm shard servers with this failpoint, to see that the damage is found");

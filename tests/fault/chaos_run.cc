@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -16,25 +18,16 @@ namespace {
 constexpr int kStaleRequests = 24;  // Of one fault of the kind.
 constexpr absl::Duration kHealTimeout = absl::Seconds(30);
 constexpr absl::Duration kPoll = absl::Milliseconds(5);
+constexpr absl::Duration kVerifyPause = absl::Milliseconds(200);
 constexpr std::size_t kFindingsShown = 40;
 // So that a run's parts draw different numbers.
 constexpr std::uint64_t kJobSeed = 1'000'003;
-constexpr std::uint64_t kTrainerSeed = 2'000'003;
-
-LedgerShape ShapeOf(const ChaosOptions& options) {
-  LedgerShape shape;
-  shape.trainers = options.trainers;
-  return shape;
-}
 
 }  // namespace
 
 ChaosRun::ChaosRun(const ChaosOptions& options) : options_(options) {}
 
-ChaosRun::~ChaosRun() {
-  jobs_.reset();
-  trainers_.clear();
-}
+ChaosRun::~ChaosRun() { jobs_.reset(); }
 
 void ChaosRun::Say(const std::string& line) const {
   const MutexLock lock(mu_);
@@ -54,6 +47,7 @@ absl::Status ChaosRun::StartCluster() {
   ChaosClusterOptions cluster;
   cluster.shards = options_.shards;
   cluster.devices_per_shard = options_.devices_per_shard;
+  cluster.trainers = options_.trainers;
   cluster.has_data_dirs = options_.kills_shards;
   cluster.shard_flags = options_.shard_flags;
   cluster.first_failpoints = options_.planted;
@@ -76,59 +70,61 @@ absl::Status ChaosRun::StartCluster() {
 absl::Status ChaosRun::ReplaceTables() {
   EMBLA_ASSIGN_OR_RETURN(const auto admin, cluster_->ConnectAdmin());
   for (const auto& table : tables_) {
-    EMBLA_RETURN_IF_ERROR(admin->DropTable(table->name).status());
+    EMBLA_RETURN_IF_ERROR(admin->DropTable(table->name()).status());
   }
-  EMBLA_ASSIGN_OR_RETURN(tables_, CreateTables(*admin, ShapeOf(options_), ++tables_made_));
+  EMBLA_ASSIGN_OR_RETURN(tables_,
+                         OpenTables(++tables_made_, options_.trainers, options_.directory));
+  for (const auto& table : tables_) EMBLA_RETURN_IF_ERROR(table->Create(*admin));
   return absl::OkStatus();
 }
 
 ChaosReport ChaosRun::Run() {
   const absl::Status started = StartCluster();
   if (!started.ok()) AddFinding(absl::StrCat("the cluster does not start: ", Message(started)));
-  for (int t = 0; started.ok() && t < options_.trainers; ++t) {
-    trainers_.push_back(
-        std::make_unique<Trainer>(TrainerOptions{.index = t,
-                                                 .coordinator = cluster_->trainer_address(),
-                                                 .seed = options_.seed + kTrainerSeed},
-                                  [this](const std::string& what) { AddFinding(what); }));
-  }
   int phase = 0;
   while (started.ok() && RunPhase(phase++) && coverage_.faults() < options_.faults) {
   }
   Say(coverage_.Table());
-  std::uint64_t lookups = 0, failed = 0, sessions = 0, timed_out = 0;
-  for (const auto& trainer : trainers_) {
-    lookups += trainer->lookups();
-    failed += trainer->lookups_failed();
-    sessions += trainer->sessions();
-    timed_out += trainer->connects_timed_out();
+  if (started.ok()) SayTotals();
+  const MutexLock lock(mu_);
+  report_.faults = coverage_.faults();
+  return report_;
+}
+
+void ChaosRun::SayTotals() {
+  std::uint64_t acknowledged = 0, lookups = 0, failed = 0, sessions = 0, timed_out = 0;
+  for (const TrainerSlot& slot : cluster_->board().slots()) {
+    acknowledged += slot.acknowledged;
+    lookups += slot.lookups;
+    failed += slot.lookups_failed;
+    sessions += slot.sessions;
+    timed_out += slot.connects_timed_out;
   }
   Say(absl::StrCat("units moved ", units_moved_, "; sessions ", sessions, ", connects timed out ",
                    timed_out, "; lookups ", lookups, ", failed ", failed, "; back to work within ",
                    absl::FormatDuration(recovery_max_)));
   const MutexLock lock(mu_);
-  report_.faults = coverage_.faults();
-  for (const auto& trainer : trainers_) report_.acknowledged += trainer->acknowledged();
-  return report_;
+  report_.acknowledged = acknowledged;
 }
 
 bool ChaosRun::RunPhase(int phase) {
   const std::uint64_t seed = options_.seed * 1000 + phase;
   const auto lanes = DrawSchedule(
       seed, {.shards = options_.shards,
+             .trainers = options_.trainers,
              .kills_shards = options_.kills_shards,
              .lanes = options_.lanes,
              .faults = std::min(options_.faults_per_phase, options_.faults - coverage_.faults())});
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     for (const Fault& fault : lanes[lane]) {
-      Say(absl::StrCat("phase ", phase, " lane ", lane, ": ", fault.Text()));
+      Say(absl::StrCat("phase ", phase, " lane ", lane, ": ", fault.Text(options_.shards)));
     }
   }
   std::vector<std::string> names;
-  for (const auto& table : tables_) names.push_back(table->name);
+  for (const auto& table : tables_) names.push_back(table->name());
   cluster_->Arm();
   jobs_ = std::make_unique<JobDriver>(*cluster_, names, seed + kJobSeed);
-  for (const auto& trainer : trainers_) trainer->Train(&tables_);
+  cluster_->board().Tell({.tables = static_cast<std::uint32_t>(tables_made_), .trains = true});
   std::vector<std::thread> threads;
   for (const auto& lane : lanes) threads.emplace_back([this, &lane] { RunLane(lane); });
   for (std::thread& thread : threads) thread.join();
@@ -151,6 +147,7 @@ void ChaosRun::RunLane(const std::vector<Fault>& faults) {
 std::string ChaosRun::RoleOf(const Fault& fault, const MoveState& state) const {
   const bool is_process = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kStop;
   if (is_process && fault.victim == kCoordinator) return "coordinator";
+  if (is_process && fault.victim >= options_.shards) return "trainer";
   if (fault.kind == FaultKind::kStaleClient) return "all nodes";
   if (!is_process && fault.link == LinkKind::kTrainers) return "trainers";
   return state.RoleOf(fault.victim);
@@ -159,27 +156,38 @@ std::string ChaosRun::RoleOf(const Fault& fault, const MoveState& state) const {
 void ChaosRun::Inject(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::kKill:
-    case FaultKind::kStop: {
+    case FaultKind::kStop:
+    case FaultKind::kFull: {
       const ChaosCluster::Turn turn(*cluster_, fault.victim);
       cluster_->AwaitRunning(fault.victim);
       const MoveState state = jobs_->Now();
       coverage_.Add(NameOf(fault.kind), state.what, RoleOf(fault, state));
-      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text()));
-      if (fault.kind == FaultKind::kKill) {
-        cluster_->Kill(fault.victim, fault.length, fault.failpoint);
-        return cluster_->AwaitRunning(fault.victim);
-      }
-      cluster_->Stop(fault.victim);
-      absl::SleepFor(fault.length);
-      return cluster_->Continue(fault.victim);
+      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text(options_.shards)));
+      return InjectInProcess(fault);
     }
     default: {
       const MoveState state = jobs_->Now();
       coverage_.Add(NameOf(fault.kind), state.what, RoleOf(fault, state));
-      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text()));
+      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text(options_.shards)));
       fault.kind == FaultKind::kStaleClient ? SendStale(fault) : InjectOnLink(fault);
     }
   }
+}
+
+void ChaosRun::InjectInProcess(const Fault& fault) {
+  if (fault.kind == FaultKind::kStop) {
+    cluster_->Stop(fault.victim);
+    absl::SleepFor(fault.length);
+    return cluster_->Continue(fault.victim);
+  }
+  absl::Duration down = fault.length;
+  if (fault.kind == FaultKind::kFull) {
+    cluster_->FillDisk(fault.victim, fault.room_bytes);
+    absl::SleepFor(fault.length);
+    down = absl::ZeroDuration();
+  }
+  cluster_->Kill(fault.victim, down, fault.failpoint);
+  cluster_->AwaitRunning(fault.victim);
 }
 
 void ChaosRun::InjectOnLink(const Fault& fault) {
@@ -216,7 +224,7 @@ bool ChaosRun::Judge() {
     AddFinding(absl::StrCat(Message(finished), "\n", cluster_->LogTails()));
     return false;
   }
-  for (const auto& trainer : trainers_) trainer->Pause();
+  if (!PauseTrainers()) return false;
   // Past the proxies, and with a plan of its own.
   auto client = client::Client::Connect(
       {.coordinator = cluster_->coordinator_address(), .timeout = kHealTimeout});
@@ -228,7 +236,7 @@ bool ChaosRun::Judge() {
   for (const auto& table : tables_) {
     VerifyTable(*table);
     JudgeTable(**client, *table);
-    is_full = is_full || table->ledger.IsFull();
+    is_full = is_full || table->ledger().IsFull();
   }
   if (!is_full) return true;
   const absl::Status replaced = ReplaceTables();
@@ -236,57 +244,74 @@ bool ChaosRun::Judge() {
   return replaced.ok();
 }
 
+bool ChaosRun::PauseTrainers() {
+  cluster_->board().Tell({.tables = static_cast<std::uint32_t>(tables_made_), .trains = false});
+  const bool is_paused = cluster_->board().AwaitReached(kHealTimeout);
+  if (!is_paused) AddHang();
+  for (const std::string& damage : cluster_->TakeDamage()) AddFinding(damage);
+  return is_paused;
+}
+
 // Whoever waits for a dead node or a lost message gets on by itself.
 bool ChaosRun::AwaitProgress() {
+  const std::span<const TrainerSlot> trainers = cluster_->board().slots();
   std::vector<std::uint64_t> before;
-  for (const auto& trainer : trainers_) before.push_back(trainer->acknowledged());
+  for (const TrainerSlot& trainer : trainers) before.push_back(trainer.acknowledged);
+  const auto is_full = [](const auto& table) { return table->ledger().IsFull(); };
   const absl::Time until = absl::Now() + kHealTimeout;
   while (absl::Now() < until) {
-    bool all = tables_.front()->ledger.IsFull() || tables_.back()->ledger.IsFull();
-    for (std::size_t t = 0; !all && t < trainers_.size(); ++t) {
-      if (trainers_[t]->acknowledged() <= before[t]) break;
-      all = t + 1 == trainers_.size();
+    bool all = std::all_of(tables_.begin(), tables_.end(), is_full);
+    for (std::size_t t = 0; !all && t < trainers.size(); ++t) {
+      if (trainers[t].acknowledged <= before[t]) break;
+      all = t + 1 == trainers.size();
     }
     if (all) return true;
     absl::SleepFor(kPoll);
   }
-  std::string hangs;
-  for (const auto& trainer : trainers_) absl::StrAppend(&hangs, trainer->Pending(), "\n");
-  absl::StrAppend(&hangs, "calls of trainers to the coordinator:\n",
-                  cluster_->trainer_proxy().Describe());
-  for (int shard = 0; shard < options_.shards; ++shard) {
-    absl::StrAppend(&hangs, "calls to ", cluster_->NameOf(shard), ":\n",
-                    cluster_->data_proxy(shard).Describe());
-  }
-  AddFinding(absl::StrCat("a trainer gets no update through ", absl::FormatDuration(kHealTimeout),
-                          " after the last fault\n", hangs, cluster_->LogTails()));
+  AddHang();
   return false;
 }
 
-void ChaosRun::JudgeTable(client::Client& client, const JudgedTable& table) {
-  const absl::StatusOr<std::vector<float>> weights = ReadTable(client, table);
-  if (!weights.ok()) {
-    return AddFinding(
-        absl::StrCat("table ", table.name, " cannot be read: ", Message(weights.status())));
+void ChaosRun::AddHang() {
+  std::string calls =
+      absl::StrCat("calls of trainers to the coordinator:\n", cluster_->trainer_proxy().Describe());
+  for (int shard = 0; shard < options_.shards; ++shard) {
+    absl::StrAppend(&calls, "calls to ", cluster_->NameOf(shard), ":\n",
+                    cluster_->data_proxy(shard).Describe());
   }
-  for (const Damage& damage : table.ledger.Check(*weights)) {
+  AddFinding(absl::StrCat("a trainer gets no update through ", absl::FormatDuration(kHealTimeout),
+                          " after the last fault\n", calls, cluster_->LogTails()));
+}
+
+void ChaosRun::JudgeTable(client::Client& client, const JudgedTable& table) {
+  const absl::StatusOr<std::vector<float>> cells = table.ReadCells(client);
+  if (!cells.ok()) {
+    return AddFinding(
+        absl::StrCat("table ", table.name(), " cannot be read: ", Message(cells.status())));
+  }
+  for (const Damage& damage : table.ledger().Check(*cells)) {
     {
       const MutexLock lock(mu_);
       ++(damage.kind == Damage::Kind::kLost ? report_.lost : report_.doubled);
     }
-    AddFinding(absl::StrCat("table ", table.name, ": ", damage.Text()));
+    AddFinding(absl::StrCat("table ", table.name(), ": ", damage.Text()));
   }
 }
 
-// As operators do it.
+// As operators do it. A process that is still armed may die now: who cannot look then looks again.
 void ChaosRun::VerifyTable(const JudgedTable& table) {
-  const absl::StatusOr<Verification> verified = cluster_->Verify(table.name);
+  const absl::Time until = absl::Now() + kHealTimeout;
+  absl::StatusOr<Verification> verified = cluster_->Verify(table.name());
+  while (absl::IsUnavailable(verified.status()) && absl::Now() < until) {
+    absl::SleepFor(kVerifyPause);
+    verified = cluster_->Verify(table.name());
+  }
   if (!verified.ok()) {
     return AddFinding(
-        absl::StrCat("embla verify --table ", table.name, ": ", Message(verified.status())));
+        absl::StrCat("embla verify --table ", table.name(), ": ", Message(verified.status())));
   }
   for (const std::string& finding : verified->findings) {
-    AddFinding(absl::StrCat("embla verify --table ", table.name, ": ", finding));
+    AddFinding(absl::StrCat("embla verify --table ", table.name(), ": ", finding));
   }
   const MutexLock lock(mu_);
   report_.two_owners += verified->units_without_one_owner;

@@ -16,7 +16,7 @@
 #include "tests/fault/coverage.h"
 #include "tests/fault/fault_schedule.h"
 #include "tests/fault/job_driver.h"
-#include "tests/fault/training.h"
+#include "tests/fault/judged_table.h"
 
 namespace embla::fault {
 
@@ -59,6 +59,7 @@ class ChaosRun {
   bool RunPhase(int phase);
   void RunLane(const std::vector<Fault>& faults);
   void Inject(const Fault& fault);
+  void InjectInProcess(const Fault& fault);
   void InjectOnLink(const Fault& fault);
   void SendStale(const Fault& fault);
   std::string RoleOf(const Fault& fault, const MoveState& state) const;
@@ -66,7 +67,11 @@ class ChaosRun {
   absl::Status StartCluster();
   absl::Status ReplaceTables();
   bool AwaitProgress();
+  void AddHang();
+  void SayTotals();
   bool Judge();
+  // Waits until no trainer has anything in flight.
+  bool PauseTrainers();
   void JudgeTable(client::Client& client, const JudgedTable& table);
   void VerifyTable(const JudgedTable& table);
 
@@ -78,7 +83,6 @@ class ChaosRun {
   std::unique_ptr<ChaosCluster> cluster_;
   int tables_made_ = 0;
   JudgedTables tables_;
-  std::vector<std::unique_ptr<Trainer>> trainers_;
   std::unique_ptr<JobDriver> jobs_;
 
   mutable Mutex mu_;

@@ -72,19 +72,19 @@ void FaultProxy::SetFaults(const LinkFaults& faults) {
   {
     const MutexLock lock(mu_);
     faults_ = faults;
-    if (!faults.is_cut) held.swap(held_);
+    held.swap(held_);  // Those that are still cut off come back.
   }
   for (const auto& again : held) again();
 }
 
-bool FaultProxy::is_cut() const {
+bool FaultProxy::IsCut(Way way) const {
   const MutexLock lock(mu_);
-  return faults_.is_cut;
+  return IsCutLocked(way);
 }
 
-void FaultProxy::OnceHealed(std::function<void()> again) {
+void FaultProxy::OnceHealed(Way way, std::function<void()> again) {
   const MutexLock lock(mu_);
-  if (faults_.is_cut) return held_.push_back(std::move(again));
+  if (IsCutLocked(way)) return held_.push_back(std::move(again));
   timer_.At(timer_.Now(), std::move(again));
 }
 

@@ -39,7 +39,9 @@ struct LinkFaults {
   double duplicate = 0;     // Unary requests, and what NodeLink says of units.
   double delay = 0;         // By up to delay_max.
   absl::Duration delay_max = absl::ZeroDuration();
-  bool is_cut = false;  // Nothing passes, and nobody is told.
+  // Nothing passes on this way until the link is healed, and nobody is told.
+  bool cuts_requests = false;
+  bool cuts_replies = false;
 };
 
 // What is decided for one call or message.
@@ -84,9 +86,13 @@ class FaultProxy final : public grpc::CallbackGenericService {
 
   FaultProxy(std::uint64_t seed, Witness witness) : witness_(std::move(witness)), random_(seed) {}
   Fate DrawFate();
-  bool is_cut() const;
-  // Runs `again` when the link is no longer cut.
-  void OnceHealed(std::function<void()> again);
+  enum class Way : std::uint8_t { kRequests, kReplies };
+  bool IsCut(Way way) const;
+  bool IsCutLocked(Way way) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return way == Way::kRequests ? faults_.cuts_requests : faults_.cuts_replies;
+  }
+  // Runs `again` when the way may be no longer cut.
+  void OnceHealed(Way way, std::function<void()> again);
   std::shared_ptr<grpc::GenericStub> upstream() const;
   void Forget(std::uint64_t call);
   std::vector<std::shared_ptr<ProxiedCall>> Calls() const;

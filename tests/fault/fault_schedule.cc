@@ -51,10 +51,12 @@ struct Chance {
   int weight;
 };
 constexpr Chance kChances[] = {
-    {FaultKind::kKill, 30},  {FaultKind::kStop, 14},       {FaultKind::kCut, 10},
-    {FaultKind::kReset, 8},  {FaultKind::kDrop, 12},       {FaultKind::kDuplicate, 8},
-    {FaultKind::kDelay, 10}, {FaultKind::kStaleClient, 8},
+    {FaultKind::kKill, 30},       {FaultKind::kStop, 14},  {FaultKind::kFull, 5},
+    {FaultKind::kCut, 6},         {FaultKind::kCutTo, 4},  {FaultKind::kCutFrom, 4},
+    {FaultKind::kReset, 8},       {FaultKind::kDrop, 12},  {FaultKind::kDuplicate, 8},
+    {FaultKind::kStaleClient, 8}, {FaultKind::kDelay, 10},
 };
+constexpr int kRoomBytesMax = 20'000;  // Some updates.
 
 FaultKind DrawKind(std::mt19937_64& random) {
   int sum = 0;
@@ -75,8 +77,12 @@ absl::Duration DrawLength(FaultKind kind, std::mt19937_64& random) {
   switch (kind) {
     case FaultKind::kKill:
       return between(0, 300);
+    case FaultKind::kFull:
+      return between(100, 1000);
     case FaultKind::kStop:
     case FaultKind::kCut:
+    case FaultKind::kCutTo:
+    case FaultKind::kCutFrom:
       return random() % 8 == 0 ? between(1500, 3000) : between(20, 500);
     case FaultKind::kReset:
     case FaultKind::kStaleClient:
@@ -94,6 +100,14 @@ LinkKind DrawLink(std::mt19937_64& random) {
   return dice < 5 ? LinkKind::kData : dice < 9 ? LinkKind::kNode : LinkKind::kTrainers;
 }
 
+// Of a process that is killed or stopped: half of the time a shard server.
+int DrawVictim(const ScheduleOptions& options, std::mt19937_64& random) {
+  const std::uint64_t dice = random() % 8;
+  if (dice < 2) return kCoordinator;
+  if (dice < 4) return options.shards + static_cast<int>(random() % options.trainers);
+  return static_cast<int>(random() % options.shards);
+}
+
 Fault DrawFault(const ScheduleOptions& options, std::mt19937_64& random) {
   Fault fault;
   fault.kind = DrawKind(random);
@@ -102,13 +116,16 @@ Fault DrawFault(const ScheduleOptions& options, std::mt19937_64& random) {
   fault.victim = static_cast<int>(random() % options.shards);
   fault.link = DrawLink(random);
   const bool is_process = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kStop;
-  if (is_process && random() % 4 == 0) fault.victim = kCoordinator;
-  const bool spares_it = fault.victim != kCoordinator && !options.kills_shards;
-  if (fault.kind == FaultKind::kKill && spares_it) {
+  if (is_process) fault.victim = DrawVictim(options, random);
+  const bool is_shard = fault.victim >= 0 && fault.victim < options.shards;
+  const bool ends_it = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kFull;
+  if (ends_it && is_shard && !options.kills_shards) {
     fault.kind = FaultKind::kStop;
     fault.length = DrawLength(fault.kind, random);
   }
-  if (fault.kind == FaultKind::kKill && random() % 3 != 0) {
+  fault.room_bytes = static_cast<int>(random() % kRoomBytesMax);
+  const bool has_places = is_shard || fault.victim == kCoordinator;
+  if (fault.kind == FaultKind::kKill && has_places && random() % 3 != 0) {
     fault.failpoint = fault.victim == kCoordinator ? DrawPlace(kCoordinatorPlaces, random)
                                                    : DrawPlace(kShardPlaces, random);
   }
@@ -135,8 +152,14 @@ std::string NameOf(FaultKind kind) {
       return "kill";
     case FaultKind::kStop:
       return "stop";
+    case FaultKind::kFull:
+      return "full disk";
     case FaultKind::kCut:
       return "cut";
+    case FaultKind::kCutTo:
+      return "cut to";
+    case FaultKind::kCutFrom:
+      return "cut from";
     case FaultKind::kReset:
       return "reset";
     case FaultKind::kDrop:
@@ -151,11 +174,13 @@ std::string NameOf(FaultKind kind) {
   return "";
 }
 
-std::string Fault::Text() const {
-  const std::string name = victim == kCoordinator ? "coordinator" : absl::StrCat("node", victim);
+std::string Fault::Text(int shards) const {
+  const std::string name = NameOfVictim(victim, shards);
   std::string text = absl::StrCat("after ", absl::FormatDuration(gap), " ", NameOf(kind));
   if (kind == FaultKind::kKill || kind == FaultKind::kStop) {
     absl::StrAppend(&text, " ", name);
+  } else if (kind == FaultKind::kFull) {
+    absl::StrAppend(&text, " of ", name, " but for ", room_bytes, " bytes");
   } else if (kind != FaultKind::kStaleClient) {
     absl::StrAppend(&text, " ", NameOf(link), link == LinkKind::kTrainers ? "" : " of ",
                     link == LinkKind::kTrainers ? "" : name);
@@ -185,7 +210,11 @@ LinkFaults FaultsOf(FaultKind kind) {
     case FaultKind::kDelay:
       return {.delay = 0.7, .delay_max = absl::Milliseconds(150)};
     case FaultKind::kCut:
-      return {.is_cut = true};
+      return {.cuts_requests = true, .cuts_replies = true};
+    case FaultKind::kCutTo:
+      return {.cuts_requests = true};
+    case FaultKind::kCutFrom:
+      return {.cuts_replies = true};
     default:
       return {};
   }

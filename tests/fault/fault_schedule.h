@@ -16,7 +16,10 @@ namespace embla::fault {
 enum class FaultKind : std::uint8_t {
   kKill,        // SIGKILL of a process, which is started again after `length`.
   kStop,        // SIGSTOP, SIGCONT after `length`.
-  kCut,         // A link passes nothing for `length`.
+  kFull,        // A shard server's disk is full for `length`; then the process is started again.
+  kCut,         // A link passes nothing for `length`,
+  kCutTo,       // or no requests,
+  kCutFrom,     // or no replies.
   kReset,       // All connections of a link break.
   kDrop,        // A link loses requests and replies for `length`.
   kDuplicate,   // A link repeats requests.
@@ -35,17 +38,19 @@ struct Fault {
   FaultKind kind = FaultKind::kKill;
   absl::Duration gap;     // Since the lane's fault before.
   absl::Duration length;  // See FaultKind.
-  int victim = 0;         // kKill, kStop: kCoordinator or a shard server. Links: a shard server.
+  int victim = 0;         // kKill, kStop: any process. Others: a shard server.
   LinkKind link = LinkKind::kData;
   // kKill: what the process is armed with when it is back, "name=crash@3"; or empty.
   std::string failpoint = {};
+  int room_bytes = 0;  // kFull: that are left on the disk.
 
-  // The whole fault in one line.
-  std::string Text() const;
+  // The whole fault in one line, in a cluster of so many shard servers.
+  std::string Text(int shards) const;
 };
 
 struct ScheduleOptions {
   int shards = 4;
+  int trainers = 4;
   bool kills_shards = false;
   int lanes = 3;
   int faults = 20;  // Of all lanes together.

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "tests/fault/training.h"
+#include "tests/fault/judged_table.h"
 
 namespace embla::fault {
 namespace {

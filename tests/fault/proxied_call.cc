@@ -163,8 +163,10 @@ bool ProxiedCall::MayPass(const Pipe& pipe) {
     call->PumpRequests();
     call->PumpReplies();
   };
-  if (proxy_.is_cut()) {
-    proxy_.OnceHealed(again);
+  const FaultProxy::Way way =
+      &pipe == &requests_ ? FaultProxy::Way::kRequests : FaultProxy::Way::kReplies;
+  if (proxy_.IsCut(way)) {
+    proxy_.OnceHealed(way, again);
     return false;
   }
   if (pipe.queue.empty() || pipe.queue.front().ready <= proxy_.timer_.Now()) return true;

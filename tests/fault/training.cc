@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/log.h"
-#include "core/base/status_macros.h"
 #include "core/base/text.h"
 
 namespace embla::fault {
@@ -17,6 +16,7 @@ using client::FeatureGradient;
 using client::FeatureLookup;
 
 constexpr int kInFlightMax = 4;
+constexpr std::uint64_t kTablesPerUpdateMax = 3;
 constexpr int kStepsPerLookBack = 8;
 constexpr int kStepsPerSession = 600;
 constexpr int kShortDeadlinePercent = 3;
@@ -25,91 +25,33 @@ constexpr absl::Duration kTimeout = absl::Minutes(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kLookupTimeout = absl::Seconds(20);
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(50);
-constexpr int kRowsPerRead = 4096;
 
-// One update of one or two tables, alive until it is over.
+// One update of some tables, alive until it is over.
 struct Batch {
   struct Part {
-    JudgedTable* table;
+    const JudgedTable* table;
     Digit digit;
-    std::vector<std::int64_t> ids;
-    std::vector<float> gradients;
+    JudgedTable::Update update;
   };
   std::vector<Part> parts;
 
   std::string Text() const {
     std::string text;
     for (const Part& part : parts) {
-      absl::StrAppend(&text, part.table->name, " update ", part.digit.number, " ");
+      absl::StrAppend(&text, part.table->name(), " update ", part.digit.number, " ");
     }
     return text;
   }
 };
 
-Batch::Part MakePart(JudgedTable& table, const Digit& digit) {
-  const LedgerShape& shape = table.ledger.shape();
-  Batch::Part part{&table, digit, {}, {}};
-  part.gradients.assign(static_cast<std::size_t>(shape.rows_per_block) * shape.dim(), 0.0f);
-  for (int i = 0; i < shape.rows_per_block; ++i) {
-    part.ids.push_back(table.IdOf(table.ledger.RowOf(digit.block, i)));
-    // Minus a gradient times a learning rate of 1.
-    part.gradients[static_cast<std::size_t>(i) * shape.dim() + digit.column] = -digit.value;
-  }
-  return part;
-}
-
-std::string TableJson(const std::string& name, const LedgerShape& shape, bool is_zch) {
-  // A ZCH table has room for twice the ids: none is ever evicted.
-  const std::string rows =
-      is_zch ? absl::StrCat(2 * shape.rows(), R"(, "zch": {"buckets": )", kUnitsPerTable,
-                            R"(, "policy": "lru", "unseen": "zero"})")
-             : absl::StrCat(shape.rows(), R"(, "row_granules": )", kUnitsPerTable);
-  return absl::StrCat(R"({"name": ")", name, R"(", "dim": )", shape.dim(), R"(, "rows": )", rows,
-                      R"(, "optimizer": {"kind": "sgd", "learning_rate": 1.0})",
-                      R"(, "init": {"kind": "constant", "a": 0.0}})");
-}
-
 }  // namespace
 
-std::int64_t JudgedTable::IdOf(int row) const {
-  if (!is_zch) return row;
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(row + 1) * 0x9e3779b97f4a7c15u);
-}
-
-absl::StatusOr<JudgedTables> CreateTables(client::Admin& admin, const LedgerShape& shape,
-                                          int number) {
-  JudgedTables tables;
-  for (const bool is_zch : {false, true}) {
-    const std::string name = absl::StrCat(is_zch ? "zch" : "plain", number);
-    EMBLA_RETURN_IF_ERROR(
-        admin.CreateTable(TableJson(name, shape, is_zch), R"({"sharding": "row_wise"})").status());
-    tables.push_back(std::make_unique<JudgedTable>(name, is_zch, shape));
-  }
-  return tables;
-}
-
-absl::StatusOr<std::vector<float>> ReadTable(client::Client& client, const JudgedTable& table) {
-  const LedgerShape& shape = table.ledger.shape();
-  std::vector<float> weights(static_cast<std::size_t>(shape.rows()) * shape.dim());
-  for (int begin = 0; begin < shape.rows(); begin += kRowsPerRead) {
-    std::vector<std::int64_t> ids;
-    for (int row = begin; row < std::min(begin + kRowsPerRead, shape.rows()); ++row) {
-      ids.push_back(table.IdOf(row));
-    }
-    const FeatureLookup lookup{
-        .table = table.name,
-        .ids = ids,
-        .rows_out = std::span(weights).subspan(static_cast<std::size_t>(begin) * shape.dim(),
-                                               ids.size() * shape.dim())};
-    EMBLA_RETURN_IF_ERROR(client.Lookup({&lookup, 1}, {.timeout = absl::Minutes(1)}));
-  }
-  return weights;
-}
-
-Trainer::Trainer(const TrainerOptions& options, OnDamage on_damage)
+Trainer::Trainer(const TrainerOptions& options, TrainerSlot& slot, OnDamage on_damage)
     : options_(options),
+      slot_(slot),
       on_damage_(std::move(on_damage)),
-      random_(options.seed + options.index),
+      // A process that comes after one that was killed draws something else.
+      random_((options.seed + options.index) * 1'000'003 + slot.sessions.load()),
       thread_([this] { Run(); }) {}
 
 Trainer::~Trainer() {
@@ -179,10 +121,10 @@ void Trainer::Reconnect() {
     absl::StatusOr<std::unique_ptr<client::Client>> connected = client::Client::Connect(options);
     if (connected.ok()) {
       client_ = *std::move(connected);
-      ++sessions_;
+      ++slot_.sessions;
     } else {
       if (absl::IsDeadlineExceeded(connected.status())) {
-        ++connects_timed_out_;
+        ++slot_.connects_timed_out;
         LogWarning("chaos", "trainer ", options_.index, " connects again after ",
                    Message(connected.status()));
       }
@@ -207,16 +149,19 @@ void Trainer::Step(const JudgedTables& tables) {
 
 void Trainer::Update(const JudgedTables& tables) {
   auto batch = std::make_shared<Batch>();
-  const std::uint64_t choice = 1 + random_() % 3;  // The first table, the second, or both.
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    if ((choice >> t & 1) == 0) continue;
-    const std::optional<Digit> digit = tables[t]->ledger.Begin(options_.index);
-    if (digit.has_value()) batch->parts.push_back(MakePart(*tables[t], *digit));
+  std::vector<const JudgedTable*> chosen;
+  for (const auto& table : tables) chosen.push_back(table.get());
+  std::shuffle(chosen.begin(), chosen.end(), random_);
+  chosen.resize(1 + random_() % kTablesPerUpdateMax);
+  for (const JudgedTable* const table : chosen) {
+    const std::optional<Digit> digit = table->ledger().Begin(options_.index);
+    if (digit.has_value()) batch->parts.push_back({table, *digit, table->UpdateOf(*digit)});
   }
   if (batch->parts.empty()) return;
   std::vector<FeatureGradient> features;
   for (const Batch::Part& part : batch->parts) {
-    features.push_back({.table = part.table->name, .ids = part.ids, .gradients = part.gradients});
+    features.push_back(
+        {.table = part.table->name(), .ids = part.update.ids, .gradients = part.update.gradients});
   }
   CallOptions options;
   options.timeout =
@@ -225,12 +170,12 @@ void Trainer::Update(const JudgedTables& tables) {
   const auto done = [this, batch, pending](const absl::Status& status) {
     for (const Batch::Part& part : batch->parts) {
       if (status.ok()) {
-        part.table->ledger.Acknowledge(options_.index, part.digit.number);
+        part.table->ledger().Acknowledge(options_.index, part.digit.number);
       } else {
-        part.table->ledger.LeaveOpen(options_.index, part.digit.number);
+        part.table->ledger().LeaveOpen(options_.index, part.digit.number);
       }
     }
-    if (status.ok()) ++acknowledged_;
+    if (status.ok()) ++slot_.acknowledged;
     EndPending(pending);
   };
   client_->UpdateAsync(std::move(features), options, done);
@@ -264,28 +209,25 @@ std::string Trainer::Pending() {
 
 // Reads one of its latest blocks: what is acknowledged is there, once.
 void Trainer::LookBack(const JudgedTable& table) {
-  const Base4Ledger& ledger = table.ledger;
+  const Base4Ledger& ledger = table.ledger();
   const std::uint64_t begun = ledger.begun(options_.index);
-  if (begun == 0) return;
+  if (begun == 0 || !table.shows_cells()) return;
   const std::uint64_t number = begun - 1 - random_() % std::min<std::uint64_t>(begun, 100);
-  const int block = static_cast<int>(number / kDigits % ledger.shape().blocks);
+  const int block = ledger.BlockOf(number);
   const std::vector<std::uint64_t> before = ledger.AcknowledgedIn(options_.index, block);
-  std::vector<std::int64_t> ids;
-  for (int i = 0; i < ledger.shape().rows_per_block; ++i) {
-    ids.push_back(table.IdOf(ledger.RowOf(block, i)));
-  }
-  std::vector<float> rows(ids.size() * ledger.shape().dim());
-  const FeatureLookup lookup{.table = table.name, .ids = ids, .rows_out = rows};
+  const std::vector<std::int64_t> ids = table.IdsOf(block);
+  std::vector<float> rows(ids.size() * ledger.shape().cells());
+  const FeatureLookup lookup{.table = table.name(), .ids = ids, .rows_out = rows};
   Say("looks up");
   const absl::Status status = client_->Lookup({&lookup, 1}, {.timeout = kLookupTimeout});
   Say("");
-  ++lookups_;
+  ++slot_.lookups;
   if (!status.ok()) {
-    ++lookups_failed_;
+    ++slot_.lookups_failed;
     return;
   }
   for (const Damage& damage : ledger.CheckBlock(options_.index, block, rows, before)) {
-    on_damage_(absl::StrCat("table ", table.name, ", seen by a lookup: ", damage.Text()));
+    on_damage_(absl::StrCat("table ", table.name(), ", seen by a lookup: ", damage.Text()));
   }
 }
 

@@ -1,9 +1,8 @@
-// The load of a chaos run: tables that the base-4 oracle judges, and trainers that update them
-// without end, some updates in flight at once, now and then with a deadline that is too short, now
-// and then under a new session.
+// The load of a chaos run: a trainer updates tables that the base-4 oracle judges, without end,
+// some updates in flight at once, now and then with a deadline that is too short, now and then
+// under a new session.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,41 +10,16 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "client/include/embla/admin.h"
+#include "absl/time/time.h"
 #include "client/include/embla/client.h"
 #include "core/base/mutex.h"
-#include "tests/fault/base4_ledger.h"
+#include "tests/fault/judged_table.h"
+#include "tests/fault/trainer_board.h"
 
 namespace embla::fault {
-
-// A table and what it must hold.
-struct JudgedTable {
-  JudgedTable(std::string name, bool zch, const LedgerShape& shape)
-      : name(std::move(name)), is_zch(zch), ledger(shape) {}
-
-  // The id that stands for position `row` of the ledger.
-  std::int64_t IdOf(int row) const;
-
-  const std::string name;
-  const bool is_zch;
-  Base4Ledger ledger;
-};
-using JudgedTables = std::vector<std::unique_ptr<JudgedTable>>;
-
-// Row granules of the plain table, buckets of the ZCH table.
-inline constexpr int kUnitsPerTable = 48;
-
-// Creates a plain row_wise table and a ZCH table, whose names end with `number`.
-absl::StatusOr<JudgedTables> CreateTables(client::Admin& admin, const LedgerShape& shape,
-                                          int number);
-
-// The weights of the whole table by position.
-absl::StatusOr<std::vector<float>> ReadTable(client::Client& client, const JudgedTable& table);
 
 struct TrainerOptions {
   int index = 0;
@@ -60,7 +34,8 @@ using OnDamage = std::function<void(const std::string& what)>;
 // Thread safety: every method may be called from any thread.
 class Trainer {
  public:
-  Trainer(const TrainerOptions& options, OnDamage on_damage);
+  // Counts in `slot`, which is not owned and outlives this object.
+  Trainer(const TrainerOptions& options, TrainerSlot& slot, OnDamage on_damage);
   ~Trainer();
 
   // Trains `tables` from now on. They are not owned, and outlive this object or the next call of
@@ -69,14 +44,8 @@ class Trainer {
   // Begins no more updates, and waits until none is in flight.
   void Pause();
 
-  std::uint64_t acknowledged() const { return acknowledged_; }
   // What is in flight, for messages about trainers that hang.
   std::string Pending();
-  // Lookups that failed, of so many.
-  std::uint64_t lookups() const { return lookups_; }
-  std::uint64_t lookups_failed() const { return lookups_failed_; }
-  std::uint64_t sessions() const { return sessions_; }
-  std::uint64_t connects_timed_out() const { return connects_timed_out_; }
 
  private:
   void Run();
@@ -91,14 +60,10 @@ class Trainer {
   void Say(const char* what);
 
   const TrainerOptions options_;
+  TrainerSlot& slot_;  // Not owned; outlives this object.
   const OnDamage on_damage_;
   std::mt19937_64 random_;
   std::unique_ptr<client::Client> client_;  // Of the trainer's thread.
-  std::atomic<std::uint64_t> acknowledged_ = 0;
-  std::atomic<std::uint64_t> lookups_ = 0;
-  std::atomic<std::uint64_t> lookups_failed_ = 0;
-  std::atomic<std::uint64_t> sessions_ = 0;
-  std::atomic<std::uint64_t> connects_timed_out_ = 0;
 
   Mutex mu_;
   CondVar changed_;

@@ -1,0 +1,76 @@
+// The tables of a chaos run, and what each must hold.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "tests/fault/base4_ledger.h"
+
+namespace embla::fault {
+
+// One of each is in every run.
+enum class TableKind : std::uint8_t {
+  kPlain,    // row_wise
+  kZch,      // row_wise, of any ids
+  kWhole,    // table_wise
+  kColumns,  // column_wise: one row lies on several devices
+  kHalf,     // row_wise, fp16
+  kBrain,    // grid_shard, bf16
+  kAdagrad,  // row_wise with row-wise Adagrad: judged by its sums of squares
+};
+inline constexpr TableKind kTableKinds[] = {
+    TableKind::kPlain, TableKind::kZch,   TableKind::kWhole,  TableKind::kColumns,
+    TableKind::kHalf,  TableKind::kBrain, TableKind::kAdagrad};
+
+// Row granules, or buckets of the ZCH table.
+inline constexpr int kUnitsPerTable = 48;
+
+class JudgedTable {
+ public:
+  // The ledger lies in `directory`, for all processes of the run. `trainers` update the table.
+  static absl::StatusOr<std::unique_ptr<JudgedTable>> Open(TableKind kind, int number, int trainers,
+                                                           const std::string& directory);
+
+  const std::string& name() const { return name_; }
+  Base4Ledger& ledger() const { return *ledger_; }
+  // Whether lookups show the ledger's cells.
+  bool shows_cells() const { return kind_ != TableKind::kAdagrad; }
+
+  absl::Status Create(client::Admin& admin) const;
+
+  // Ids and gradients that add `digit` to its block.
+  struct Update {
+    std::vector<std::int64_t> ids;
+    std::vector<float> gradients;
+  };
+  Update UpdateOf(const Digit& digit) const;
+  // Of the rows of a block, in order.
+  std::vector<std::int64_t> IdsOf(int block) const;
+  // The ledger's cells of the whole table.
+  absl::StatusOr<std::vector<float>> ReadCells(client::Client& client) const;
+
+ private:
+  JudgedTable(TableKind kind, int number, std::unique_ptr<Base4Ledger> ledger);
+
+  int dim() const;
+  std::string SpecJson() const;
+  // The id that stands for position `row` of the ledger.
+  std::int64_t IdOf(int row) const;
+
+  const TableKind kind_;
+  const std::string name_;
+  const std::unique_ptr<Base4Ledger> ledger_;
+};
+
+using JudgedTables = std::vector<std::unique_ptr<JudgedTable>>;
+
+// One of each kind, whose names end with `number`.
+absl::StatusOr<JudgedTables> OpenTables(int number, int trainers, const std::string& directory);
+
+}  // namespace embla::fault
