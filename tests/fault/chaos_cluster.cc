@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,12 +39,6 @@ std::string Tail(const fs::path& path, std::size_t bytes) {
   text << file.rdbuf();
   const std::string all = text.str();
   return all.size() <= bytes ? all : all.substr(all.size() - bytes);
-}
-
-bool HasEnded(pid_t pid) {
-  siginfo_t info{};
-  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
-  return info.si_pid != 0;
 }
 
 }  // namespace
@@ -286,7 +279,7 @@ void ChaosCluster::LookAt(int victim) {
     const MutexLock lock(mu_);
     Process& process = ProcessOf(victim);
     if (process.child.running()) {
-      if (!HasEnded(process.child.pid())) return;
+      if (!process.child.AwaitEnd(absl::ZeroDuration())) return;
       code = process.child.Wait();
       failpoint = std::exchange(process.failpoint, "");
       process.start_at = absl::Now();

@@ -145,32 +145,29 @@ void ChaosRun::RunLane(const std::vector<Fault>& faults) {
 }
 
 std::string ChaosRun::RoleOf(const Fault& fault, const MoveState& state) const {
-  const bool is_process = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kStop;
-  if (is_process && fault.victim == kCoordinator) return "coordinator";
-  if (is_process && fault.victim >= options_.shards) return "trainer";
+  if (IsOfProcess(fault.kind)) {
+    if (fault.victim == kCoordinator) return "coordinator";
+    return fault.victim < options_.shards ? state.RoleOf(fault.victim) : "trainer";
+  }
   if (fault.kind == FaultKind::kStaleClient) return "all nodes";
-  if (!is_process && fault.link == LinkKind::kTrainers) return "trainers";
-  return state.RoleOf(fault.victim);
+  return fault.link == LinkKind::kTrainers ? "trainers" : state.RoleOf(fault.victim);
 }
 
 void ChaosRun::Inject(const Fault& fault) {
-  switch (fault.kind) {
-    case FaultKind::kKill:
-    case FaultKind::kStop:
-    case FaultKind::kFull: {
-      const ChaosCluster::Turn turn(*cluster_, fault.victim);
-      cluster_->AwaitRunning(fault.victim);
-      const MoveState state = jobs_->Now();
-      coverage_.Add(NameOf(fault.kind), state.what, RoleOf(fault, state));
-      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text(options_.shards)));
-      return InjectInProcess(fault);
-    }
-    default: {
-      const MoveState state = jobs_->Now();
-      coverage_.Add(NameOf(fault.kind), state.what, RoleOf(fault, state));
-      if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text(options_.shards)));
-      fault.kind == FaultKind::kStaleClient ? SendStale(fault) : InjectOnLink(fault);
-    }
+  std::optional<ChaosCluster::Turn> turn;
+  if (IsOfProcess(fault.kind)) {
+    turn.emplace(*cluster_, fault.victim);
+    cluster_->AwaitRunning(fault.victim);
+  }
+  const MoveState state = jobs_->Now();
+  coverage_.Add(NameOf(fault.kind), state.what, RoleOf(fault, state));
+  if (options_.is_verbose) Say(absl::StrCat("  now: ", fault.Text(options_.shards)));
+  if (IsOfProcess(fault.kind)) {
+    InjectInProcess(fault);
+  } else if (fault.kind == FaultKind::kStaleClient) {
+    SendStale(fault);
+  } else {
+    InjectOnLink(fault);
   }
 }
 

@@ -174,6 +174,10 @@ std::string NameOf(FaultKind kind) {
   return "";
 }
 
+bool IsOfProcess(FaultKind kind) {
+  return kind == FaultKind::kKill || kind == FaultKind::kStop || kind == FaultKind::kFull;
+}
+
 std::string Fault::Text(int shards) const {
   const std::string name = NameOfVictim(victim, shards);
   std::string text = absl::StrCat("after ", absl::FormatDuration(gap), " ", NameOf(kind));

@@ -27,6 +27,8 @@ enum class FaultKind : std::uint8_t {
   kStaleClient  // Old requests are sent again, also to other nodes.
 };
 std::string NameOf(FaultKind kind);
+// Whether the victim is a process, and not a link.
+bool IsOfProcess(FaultKind kind);
 
 enum class LinkKind : std::uint8_t {
   kData,     // Trainers and peers to a shard server.

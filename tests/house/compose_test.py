@@ -18,7 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SKIPPED = 77
 EXAMPLES = 5000
 START_SECONDS_MAX, TRAIN_SECONDS_MAX, STOP_SECONDS_MAX = 60, 300, 30
+LOOK_SECONDS = 0.02  # Between two looks at a file.
 LISTENERS = {"--listen": "listen", "--admin-listen": "admin", "--metrics-listen": "metrics"}
+
+
+def has_ended(process, seconds):
+    """Waits for the end of `process`, at most so long."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 class Cluster:
@@ -51,9 +61,8 @@ class Cluster:
         self.running.append((name, process))
         give_up = time.monotonic() + START_SECONDS_MAX
         while not port_file.exists():
-            if process.poll() is not None or time.monotonic() > give_up:
+            if has_ended(process, LOOK_SECONDS) or time.monotonic() > give_up:
                 raise RuntimeError(f"{name} did not start")
-            time.sleep(0.02)
         ports = json.loads(port_file.read_text(encoding="utf-8"))
         for argument in words:
             flag, _, value = argument.partition("=")

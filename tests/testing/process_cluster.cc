@@ -1,7 +1,9 @@
 #include "tests/testing/process_cluster.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,34 +31,30 @@ std::string BinaryPath(const std::string& name) {
   return directory == nullptr ? name : absl::StrCat(directory, "/", name);
 }
 
-// Polls until `ready` holds. Tests wait for states, never for a length of time.
-absl::Status Await(const std::string& what, const std::function<bool()>& ready) {
+constexpr absl::Duration kLook = absl::Milliseconds(2);  // Between two looks at a state.
+
+// Looks until `ready` holds. Aborted: one of the processes that it depends on ends instead.
+absl::Status Await(const std::string& what, const std::vector<const ChildProcess*>& processes,
+                   const std::function<bool()>& ready) {
   const absl::Time give_up = absl::Now() + kAwaitMax;
   while (!ready()) {
     if (absl::Now() > give_up) {
       return absl::DeadlineExceededError(absl::StrCat("waited in vain for ", what));
     }
-    ::usleep(2000);  // Polling interval of a wait for a state.
+    for (const ChildProcess* const process : processes) {
+      const bool is_first = process == processes.front();
+      if (process->AwaitEnd(is_first ? kLook : absl::ZeroDuration())) {
+        return absl::AbortedError(absl::StrCat("a process ended before there was ", what));
+      }
+    }
   }
   return absl::OkStatus();
-}
-
-// Leaves the child to be waited for.
-bool HasEnded(pid_t pid) {
-  siginfo_t info{};
-  ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
-  return info.si_pid != 0;
 }
 
 using Ports = std::map<std::string, std::string>;
 
 absl::StatusOr<Ports> AwaitPortFile(const std::string& path, const ChildProcess& process) {
-  bool died = false;
-  EMBLA_RETURN_IF_ERROR(Await(path, [&] {
-    died = HasEnded(process.pid());
-    return died || fs::exists(path);
-  }));
-  if (died) return absl::AbortedError(absl::StrCat("the process of ", path, " ended at once"));
+  EMBLA_RETURN_IF_ERROR(Await(path, {&process}, [&] { return fs::exists(path); }));
   std::ifstream file(path);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError(absl::StrCat(path, " is not a port file"));
@@ -121,6 +119,16 @@ int ChildProcess::Wait() {
   int status = 0;
   ::waitpid(std::exchange(pid_, -1), &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool ChildProcess::AwaitEnd(absl::Duration timeout) const {
+  EMBLA_CHECK(running());
+  const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+  EMBLA_CHECK(descriptor >= 0);
+  pollfd ended{.fd = descriptor, .events = POLLIN, .revents = 0};
+  const int count = ::poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  ::close(descriptor);
+  return count == 1;
 }
 
 ProcessCluster::ProcessCluster(Options options) : options_(std::move(options)) {
@@ -213,7 +221,7 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
 
 absl::Status ProcessCluster::AwaitLive(int nodes) const {
   EMBLA_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin());
-  return Await(absl::StrCat(nodes, " live nodes with the current plan"), [&] {
+  return Await(absl::StrCat(nodes, " live nodes with the current plan"), Running(), [&] {
     const auto status = admin->GetClusterStatus();
     const auto listed = admin->ListNodes();
     if (!status.ok() || !listed.ok()) return false;
@@ -223,6 +231,13 @@ absl::Status ProcessCluster::AwaitLive(int nodes) const {
     }
     return ready == nodes;
   });
+}
+
+std::vector<const ChildProcess*> ProcessCluster::Running() const {
+  std::vector<const ChildProcess*> running = {&coordinator_};
+  for (const Node& node : nodes_) running.push_back(&node.process);
+  std::erase_if(running, [](const ChildProcess* process) { return !process->running(); });
+  return running;
 }
 
 absl::StatusOr<std::unique_ptr<client::Client>> ProcessCluster::Connect(

@@ -37,6 +37,8 @@ class ChildProcess {
   void Signal(int signal) const;
   // Waits for the end; returns the exit code, or 128 + signal.
   int Wait();
+  // Waits for the end, at most `timeout`; whether it has come. Wait is still to be called.
+  bool AwaitEnd(absl::Duration timeout) const;
   bool running() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
 
@@ -97,6 +99,8 @@ class ProcessCluster {
   absl::Status LaunchCoordinator(const std::string& listen, const std::string& admin);
   absl::Status LaunchNode(int node, const std::string& listen);
   absl::Status AwaitLive(int nodes) const;
+  // Those that were not killed or stopped by the test.
+  std::vector<const ChildProcess*> Running() const;
 
   const Options options_;
   std::string directory_;
