@@ -1,0 +1,180 @@
+#include "server/storage/tiered_row_store.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "kernels/row_kernels.h"
+#include "server/storage/device_row_store.h"
+#include "server/storage/host_row_store.h"
+
+namespace embla {
+namespace {
+
+kernels::Output From(const kernels::Output& out, std::size_t row) {
+  return {static_cast<std::byte*>(out.base) + row * out.stride_bytes, out.stride_bytes,
+          out.element};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TieredRowStore>> TieredRowStore::Create(const TableSpec& spec,
+                                                                       const Slice& slice,
+                                                                       const Tiers& tiers) {
+  EMBLA_CHECK(tiers.cache_lines >= 1 && tiers.cache_lines <= slice.rows());
+  Slice lines = slice;
+  lines.row_begin = 0;
+  lines.row_end = tiers.cache_lines;
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> host,
+                         HostRowStore::Create(spec, slice, tiers.host, tiers.pool));
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> gpu,
+                         DeviceRowStore::Create(spec, lines, tiers.gpu, tiers.lanes));
+  return std::unique_ptr<TieredRowStore>(
+      new TieredRowStore(std::move(host), std::move(gpu), tiers, spec.rounding));
+}
+
+bool TieredRowStore::StepsOnHost() const {
+  return rounding_ == Rounding::kStochastic && dtype() != DType::kFloat32;
+}
+
+std::size_t TieredRowStore::PieceEnd(std::span<const std::uint32_t> slots,
+                                     std::size_t begin) const {
+  if (slots.size() - begin <= cache_.lines()) return slots.size();
+  absl::flat_hash_set<std::uint32_t> seen;
+  for (std::size_t i = begin; i < slots.size(); ++i) {
+    if (slots[i] == kernels::kNoSlot) continue;
+    seen.insert(slots[i]);
+    if (seen.size() > cache_.lines()) return i;
+  }
+  return slots.size();
+}
+
+absl::Status TieredRowStore::Copy(const RowStore& from, std::span<const std::uint32_t> from_slots,
+                                  RowStore& to, std::span<const std::uint32_t> to_slots) const {
+  if (from_slots.empty()) return absl::OkStatus();
+  weights_.resize(from_slots.size() * RowBytes(dtype(), columns().size()));
+  state_.resize(from_slots.size() * StateFloats(columns().size()));
+  EMBLA_RETURN_IF_ERROR(from.ReadRows(from_slots, columns(), {weights_, state_}));
+  return to.WriteRows(to_slots, columns(), {weights_, state_});
+}
+
+absl::Status TieredRowStore::Fetch(std::span<const std::uint32_t> slots, bool changes) const {
+  cache_.Place(slots, changes, placement_);
+  const RowCache::Pairs& back = placement_.write_backs;
+  const RowCache::Pairs& fills = placement_.fills;
+  absl::Status status = Copy(*gpu_, back.lines, *host_, back.slots);
+  if (status.ok()) status = Copy(*host_, fills.slots, *gpu_, fills.lines);
+  // Rows that did not come have no lines.
+  if (!status.ok()) cache_.Drop(fills.slots);
+  return status;
+}
+
+absl::Status TieredRowStore::WriteBack(std::span<const std::uint32_t> slots) const {
+  RowCache::Pairs changed;
+  cache_.TakeChanged(slots, changed);
+  return Copy(*gpu_, changed.lines, *host_, changed.slots);
+}
+
+absl::Status TieredRowStore::Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                    const kernels::Output& out) const {
+  for (std::size_t begin = 0; begin < slots.size();) {
+    const std::size_t end = PieceEnd(slots, begin);
+    EMBLA_RETURN_IF_ERROR(Fetch(slots.subspan(begin, end - begin), /*changes=*/false));
+    EMBLA_RETURN_IF_ERROR(gpu_->Gather(placement_.lines, columns, From(out, begin)));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredRowStore::Pool(const kernels::Bags& bags, ColumnRange columns,
+                                  const kernels::Output& out) const {
+  std::size_t first_slot = 0;
+  for (std::size_t begin = 0; begin < bags.lengths.size();) {
+    // As many bags as fit.
+    const std::size_t fitting = PieceEnd(bags.slots, first_slot);
+    std::size_t end = begin, end_slot = first_slot;
+    while (end < bags.lengths.size() && end_slot + bags.lengths[end] <= fitting) {
+      end_slot += bags.lengths[end++];
+    }
+    const bool fits = end > begin;
+    if (!fits) end_slot += bags.lengths[end++];
+    kernels::Bags piece;
+    piece.slots = bags.slots.subspan(first_slot, end_slot - first_slot);
+    piece.lengths = bags.lengths.subspan(begin, end - begin);
+    if (bags.weights != nullptr) piece.weights = bags.weights + first_slot;
+    if (fits) {
+      EMBLA_RETURN_IF_ERROR(Fetch(piece.slots, /*changes=*/false));
+      piece.slots = placement_.lines;
+      EMBLA_RETURN_IF_ERROR(gpu_->Pool(piece, columns, From(out, begin)));
+    } else {
+      EMBLA_RETURN_IF_ERROR(PoolOnHost(piece, columns, From(out, begin)));
+    }
+    begin = end;
+    first_slot = end_slot;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredRowStore::PoolOnHost(const kernels::Bags& bag, ColumnRange columns,
+                                        const kernels::Output& out) const {
+  EMBLA_RETURN_IF_ERROR(WriteBack(bag.slots));
+  return host_->Pool(bag, columns, out);
+}
+
+absl::Status TieredRowStore::Step(const RowStepBatch& batch) {
+  if (StepsOnHost()) {
+    EMBLA_RETURN_IF_ERROR(WriteBack(batch.slots));
+    cache_.Drop(batch.slots);
+    return host_->Step(batch);
+  }
+  for (std::size_t begin = 0; begin < batch.slots.size();) {
+    const std::size_t end = PieceEnd(batch.slots, begin);
+    EMBLA_RETURN_IF_ERROR(Fetch(batch.slots.subspan(begin, end - begin), /*changes=*/true));
+    RowStepBatch piece = batch;
+    piece.slots = placement_.lines;  // Unique; a GPU needs no order.
+    piece.gradients = batch.gradients.subspan(begin * batch.stride);
+    if (!batch.row_sum_squares.empty()) {
+      piece.row_sum_squares = batch.row_sum_squares.subspan(begin, end - begin);
+    }
+    EMBLA_RETURN_IF_ERROR(gpu_->Step(piece));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {
+  EMBLA_RETURN_IF_ERROR(host_->SetOptimizer(optimizer, rounding));
+  rounding_ = rounding;
+  return gpu_->SetOptimizer(optimizer, rounding);
+}
+
+absl::Status TieredRowStore::ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                      const RowImages& images) const {
+  EMBLA_RETURN_IF_ERROR(WriteBack(slots));
+  return host_->ReadRows(slots, columns, images);
+}
+
+absl::Status TieredRowStore::WriteRows(std::span<const std::uint32_t> slots, ColumnRange columns,
+                                       const ConstRowImages& images) {
+  // The other columns may have changed on the GPU.
+  EMBLA_RETURN_IF_ERROR(WriteBack(slots));
+  cache_.Drop(slots);
+  return host_->WriteRows(slots, columns, images);
+}
+
+absl::Status TieredRowStore::ResetRows(std::uint32_t first, std::uint32_t count) {
+  std::vector<std::uint32_t> slots(count);
+  std::iota(slots.begin(), slots.end(), first);
+  cache_.Drop(slots);
+  return host_->ResetRows(first, count);
+}
+
+absl::Status TieredRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
+                                         std::span<const RowId> ids) {
+  cache_.Drop(slots);
+  return host_->ResetRowsTo(slots, ids);
+}
+
+}  // namespace embla

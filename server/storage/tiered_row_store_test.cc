@@ -1,0 +1,76 @@
+#include "server/storage/tiered_row_store.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/gpu/testing/simulated_device.h"
+#include "server/storage/row_store_conformance.h"
+
+namespace embla {
+namespace {
+
+template <std::uint32_t kLines, RowCache::Policy kPolicy>
+struct TieredFactory {
+  TieredFactory() {
+    auto made = DeviceLanes::Create(device, nullptr, 4096);
+    EXPECT_TRUE(made.ok()) << made.status();
+    lanes = *std::move(made);
+  }
+  std::unique_ptr<TieredRowStore> Make(const TableSpec& spec, const Slice& slice) {
+    const auto lines = static_cast<std::uint32_t>(std::min<std::int64_t>(kLines, slice.rows()));
+    auto store = TieredRowStore::Create(spec, slice, {host, gpu, pool, *lanes, lines, kPolicy});
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+
+  gpu::SimulatedDevice device;
+  MemoryBudget host{std::size_t{1} << 30};
+  MemoryBudget gpu{std::size_t{1} << 30};
+  ThreadPool pool{1};
+  std::unique_ptr<DeviceLanes> lanes;
+};
+
+// A cache of one row, one that is always too small, and one that holds
+// everything.
+using Factories = testing::Types<
+    TieredFactory<1, RowCache::Policy::kLru>, TieredFactory<37, RowCache::Policy::kLru>,
+    TieredFactory<100, RowCache::Policy::kLfu>, TieredFactory<900, RowCache::Policy::kLru>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Tiered, RowStoreConformance, Factories);
+
+TEST(TieredRowStoreCache, HotRowsAreReadFromTheGpuAndCounted) {
+  TieredFactory<50, RowCache::Policy::kLru> factory;
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  const auto store = factory.Make(spec, WholeTable(spec));
+  std::vector<std::uint32_t> hot(40);
+  std::iota(hot.begin(), hot.end(), 100u);
+  std::vector<float> rows(hot.size() * 24);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(store->Gather(hot, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}).ok());
+  }
+  EXPECT_EQ(store->cache_statistics().misses, 40u);
+  EXPECT_EQ(store->cache_statistics().hits, 80u);
+  EXPECT_EQ(store->cache_statistics().evictions, 0u);
+}
+
+TEST(TieredRowStoreCache, RowsThatChangedOnTheGpuComeBackWhenOthersNeedTheirLines) {
+  TieredFactory<10, RowCache::Policy::kLru> factory;
+  TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
+  const auto store = factory.Make(spec, WholeTable(spec));
+  std::vector<std::uint32_t> slots(10), others(10);
+  std::iota(slots.begin(), slots.end(), 0u);
+  std::iota(others.begin(), others.end(), 500u);
+  const std::vector<float> gradients(10 * 24, 1.0f);
+  ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 1}).ok());
+  const StoredRows stepped = Read(*store, slots, {0, 24});
+  ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 2}).ok());
+  ASSERT_TRUE(store->Step({others, gradients, 24, {}, 3}).ok());
+  EXPECT_EQ(store->cache_statistics().write_backs, 10u);
+  EXPECT_NE(Read(*store, slots, {0, 24}), stepped);
+}
+
+}  // namespace
+}  // namespace embla
