@@ -1,12 +1,14 @@
 #include "server/mover/move_pace.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace embla {
 namespace {
 
 // How much of what is usual at rest is made of the newest look.
 constexpr double kNewest = 0.2;
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -14,18 +16,20 @@ bool MovePace::Look(absl::Duration delay, absl::Time now) {
   if (now - looked_ < options_.look_every) return false;
   looked_ = now;
   if (delay == absl::ZeroDuration()) {
-    rate_ = options_.chunks_per_second_max;
+    if (now - requested_ >= options_.idle_after) rate_ = kNoLimit;
     return false;
   }
+  requested_ = now;
   if (now - taken_ >= options_.rest_after) {
     const bool is_known = at_rest_ != absl::ZeroDuration();
     at_rest_ = is_known ? at_rest_ * (1 - kNewest) + delay * kNewest : delay;
-    rate_ = options_.chunks_per_second_first;
+    rate_ = options_.chunks_per_second_max;
     return false;
   }
   const absl::Duration usual = std::max(at_rest_, options_.delay_min);
   if (delay > usual * options_.delay_ratio_max) {
-    rate_ = std::max(rate_ / 2, options_.chunks_per_second_min);
+    rate_ = std::max(std::min(rate_ / 2, options_.chunks_per_second_max),
+                     options_.chunks_per_second_min);
     return true;
   }
   rate_ = std::min(rate_ * options_.speed_up, options_.chunks_per_second_max);
@@ -33,7 +37,7 @@ bool MovePace::Look(absl::Duration delay, absl::Time now) {
 }
 
 absl::Duration MovePace::Wait(absl::Time now) const {
-  if (rate_ >= options_.chunks_per_second_max) return absl::ZeroDuration();
+  if (rate_ == kNoLimit) return absl::ZeroDuration();
   return std::max(next_ - now, absl::ZeroDuration());
 }
 

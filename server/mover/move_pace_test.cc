@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
@@ -30,13 +31,37 @@ class MovePaceTest : public ::testing::Test {
     Run(absl::Seconds(3), 0, [delay](double) { return delay; });
   }
 
-  const MovePaceOptions options_;
+  static MovePaceOptions WithoutMax() {
+    MovePaceOptions options;
+    options.chunks_per_second_max = 100'000;
+    return options;
+  }
+
+  const MovePaceOptions options_ = WithoutMax();
   MovePace pace_{options_};
   absl::Time now_ = absl::FromUnixSeconds(1000);
 };
 
 TEST_F(MovePaceTest, WithoutRequestsThereIsNoLimit) {
   EXPECT_GT(Run(absl::Seconds(1), 20, [](double) { return absl::ZeroDuration(); }), 19'000);
+}
+
+TEST_F(MovePaceTest, BesideRequestsThereIsAlwaysALimit) {
+  pace_ = MovePace(MovePaceOptions{});
+  Rest(kUsual);
+  const auto usual = [](double) { return kUsual; };
+  const double most = MovePaceOptions{}.chunks_per_second_max;  // Whole milliseconds round it down.
+  const auto at_most = ::testing::AllOf(::testing::Gt(0.9 * most), ::testing::Le(most));
+  EXPECT_THAT(Run(absl::Seconds(2), 20, usual), at_most);
+  // A moment without requests is no sign that they have ended.
+  bool now = false;
+  const auto now_and_then = [&](double) {
+    now = !now;
+    return now ? kUsual : absl::ZeroDuration();
+  };
+  EXPECT_THAT(Run(absl::Seconds(2), 20, now_and_then), at_most);
+  EXPECT_GT(Run(absl::Seconds(2), 20, [](double) { return absl::ZeroDuration(); }), 15'000);
+  EXPECT_LT(Run(absl::Seconds(2), 20, usual), 2 * most);
 }
 
 TEST_F(MovePaceTest, LearnsWhatIsUsualAtRestOnly) {
@@ -66,6 +91,7 @@ TEST_F(MovePaceTest, SettlesWhereRequestsWaitTwiceAsLong) {
   const auto queue = [](double chunks_per_second) {
     return kUsual / (1 - std::min(chunks_per_second / 1000, 0.99));
   };
+  pace_.Take(now_);
   Run(absl::Seconds(1), 20, queue);
   const double sent = Run(absl::Seconds(5), 20, queue);
   EXPECT_GT(sent, 300);
@@ -82,7 +108,7 @@ TEST_F(MovePaceTest, BeginsAnewAfterARest) {
   Rest(kUsual);
   Run(absl::Seconds(1), 20, [](double) { return 10 * kUsual; });
   Rest(kUsual);
-  EXPECT_EQ(pace_.chunks_per_second(), options_.chunks_per_second_first);
+  EXPECT_EQ(pace_.chunks_per_second(), options_.chunks_per_second_max);
 }
 
 }  // namespace
