@@ -89,6 +89,7 @@ TEST_F(ChunkSenderTest, GivesWayToRequestsThatWait) {
   EXPECT_LT(sent, 70u);
   EXPECT_GT(sent, 45u);
   host_.faults.request_delay = absl::ZeroDuration();
+  clock_.Advance(options_.pace.idle_after);
   EXPECT_THAT(Run(), ::testing::SizeIs(kChunks - sent));
   EXPECT_THAT(Run(), IsEmpty());
 }
