@@ -76,11 +76,7 @@ absl::Status DeviceRowStore::StopOnError(const absl::Status& status) const {
 }
 
 kernels::MutableRows DeviceRowStore::View(ColumnRange columns) const {
-  EMBLA_CHECK(columns_.begin <= columns.begin && columns.begin <= columns.end &&
-              columns.end <= columns_.end);
-  const std::size_t skipped = columns.begin - columns_.begin;
-  return {arenas_.weights.data() + skipped * ElementBytes(dtype_), rows_.weights.stride_bytes,
-          columns.size(), rows_.weights.element};
+  return ColumnsOf(rows_, columns);
 }
 
 template <typename Use>

@@ -56,11 +56,8 @@ HostRowStore::HostRowStore(const TableSpec& spec, const Slice& slice, Arenas are
       pool_(pool) {}
 
 kernels::Rows HostRowStore::View(ColumnRange columns) const {
-  EMBLA_CHECK(columns_.begin <= columns.begin && columns.begin <= columns.end &&
-              columns.end <= columns_.end);
-  const std::size_t skipped = columns.begin - columns_.begin;
-  return {arenas_.weights.data() + skipped * ElementBytes(dtype_), rows_.weights.stride_bytes,
-          columns.size(), rows_.weights.element};
+  const kernels::MutableRows view = ColumnsOf(rows_, columns);
+  return {view.base, view.stride_bytes, view.columns, view.element};
 }
 
 absl::Status HostRowStore::Gather(std::span<const std::uint32_t> slots, ColumnRange columns,

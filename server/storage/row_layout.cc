@@ -44,6 +44,15 @@ kernels::StepRows RowsIn(const RowArenas& arenas, const TableSpec& spec, const S
   return rows;
 }
 
+kernels::MutableRows ColumnsOf(const kernels::StepRows& rows, ColumnRange columns) {
+  const kernels::MutableRows& weights = rows.weights;
+  EMBLA_CHECK(rows.column_begin <= columns.begin && columns.begin <= columns.end &&
+              columns.end <= rows.column_begin + weights.columns);
+  const std::size_t skipped = kernels::RowBytes(weights.element, columns.begin - rows.column_begin);
+  return {static_cast<std::byte*>(weights.base) + skipped, weights.stride_bytes, columns.size(),
+          weights.element};
+}
+
 absl::Status CheckRowCount(const TableSpec& spec, const Slice& slice) {
   EMBLA_CHECK(slice.rows() > 0 && slice.columns() > 0 && slice.column_end <= spec.dim);
   if (slice.rows() < std::int64_t{kernels::kNoSlot}) return absl::OkStatus();

@@ -38,6 +38,9 @@ struct RowArenas {
 };
 kernels::StepRows RowsIn(const RowArenas& arenas, const TableSpec& spec, const Slice& slice);
 
+// The weights of some of their columns. Requires: the rows have those columns.
+kernels::MutableRows ColumnsOf(const kernels::StepRows& rows, ColumnRange columns);
+
 // ResourceExhausted: more rows than slots have numbers.
 absl::Status CheckRowCount(const TableSpec& spec, const Slice& slice);
 
