@@ -31,20 +31,7 @@ constexpr std::int64_t kRows = 8000;
 constexpr std::uint32_t kDim = 256;
 constexpr std::int64_t kUnitRows = kRows / 4;
 
-TablePlan MakeTable() {
-  TablePlan table;
-  table.spec.id = kTable;
-  table.spec.name = "t";
-  table.spec.rows = kRows;
-  table.spec.dim = kDim;
-  table.spec.row_granules = 4;
-  table.spec.optimizer.kind = OptimizerKind::kSgd;
-  table.spec.optimizer.learning_rate = 1.0f;
-  table.spec.init = {InitKind::kConstant, 0.0f, 0.0f};
-  table.spec.SetDefaults();
-  table.replicas = {{{0, kRows, 0, kDim, {kNode, 1}}}};
-  return table;
-}
+TablePlan MakeTable() { return embla::testing::TableOfFourUnits(kRows, kDim, {kNode, 1}); }
 
 class UnitRelocation : public ::testing::Test {
  protected:

@@ -33,20 +33,7 @@ constexpr TableId kTable{7};
 constexpr std::int64_t kRows = 40;
 constexpr std::uint32_t kDim = 4;
 
-TablePlan MakeTable() {
-  TablePlan table;
-  table.spec.id = kTable;
-  table.spec.name = "t";
-  table.spec.rows = kRows;
-  table.spec.dim = kDim;
-  table.spec.row_granules = 4;
-  table.spec.optimizer.kind = OptimizerKind::kSgd;
-  table.spec.optimizer.learning_rate = 1.0f;
-  table.spec.init = {InitKind::kConstant, 0.0f, 0.0f};
-  table.spec.SetDefaults();
-  table.replicas = {{{0, kRows, 0, kDim, {kSource, 1}}}};
-  return table;
-}
+TablePlan MakeTable() { return embla::testing::TableOfFourUnits(kRows, kDim, {kSource, 1}); }
 
 UnitId UnitAt(std::uint32_t granule) { return {kTable, granule, 0}; }
 

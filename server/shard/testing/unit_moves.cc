@@ -8,6 +8,21 @@
 
 namespace embla::testing {
 
+TablePlan TableOfFourUnits(std::int64_t rows, std::uint32_t dim, DeviceId device) {
+  TablePlan table;
+  table.spec.id = TableId{7};
+  table.spec.name = "t";
+  table.spec.rows = rows;
+  table.spec.dim = dim;
+  table.spec.row_granules = 4;
+  table.spec.optimizer.kind = OptimizerKind::kSgd;
+  table.spec.optimizer.learning_rate = 1.0f;
+  table.spec.init = {InitKind::kConstant, 0.0f, 0.0f};
+  table.spec.SetDefaults();
+  table.replicas = {{{0, rows, 0, dim, device}}};
+  return table;
+}
+
 PartAnswer ScriptedGate::Check(const UnitUpdate& update) const {
   PartAnswer answer;
   if (moved_) {

@@ -36,6 +36,9 @@ class ScriptedGate final : public UnitGate {
   bool moved_ = false;
 };
 
+// Table 7, "t", of four units, all on `device`: SGD with learning rate 1, all weights 0.
+TablePlan TableOfFourUnits(std::int64_t rows, std::uint32_t dim, DeviceId device);
+
 // Calls `start(done)` and waits for the status.
 absl::Status AwaitStatus(const std::function<void(HostDone)>& start);
 // Runs `work` in the order of the table's updates and waits for it.
