@@ -25,6 +25,7 @@
 #include "core/base/clock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
+#include "tests/testing/progress.h"
 
 namespace embla {
 namespace {
@@ -35,6 +36,7 @@ using client::FeatureLookup;
 using client::Job;
 using client::JobRequest;
 using embla::testing::ProcessCluster;
+using embla::testing::Progress;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr char kTable[] = "t";
@@ -45,8 +47,12 @@ constexpr std::uint32_t kDim = 32;
 constexpr std::uint32_t kBuckets = 768;
 // A quarter of the slots is used: nobody is evicted, whoever comes first.
 constexpr std::int64_t kRows = std::int64_t{kBuckets} * 128;
-// Between two steps of a trainer, and two looks at a job: the machine has other things to do.
-constexpr std::chrono::milliseconds kPace(4);
+// Of a trainer, between two steps: a load that leaves the machine room, so that latencies are those
+// of requests, not of queues. Nothing waits for it.
+constexpr std::chrono::milliseconds kThinkTime(4);
+// Between two looks at a job, at most; trainers go on meanwhile.
+constexpr absl::Duration kLookMax = absl::Milliseconds(20);
+constexpr int kStepsPerLook = 4;
 constexpr absl::Duration kJobMax = absl::Minutes(5);
 
 std::int64_t IdOf(int trainer, std::int64_t number) {
@@ -96,7 +102,7 @@ class Trainer {
     if (thread_.joinable()) thread_.join();
     return error_;
   }
-  int steps() const { return steps_; }
+  Progress& steps() { return steps_; }
   // After Join.
   const std::set<std::int64_t>& trained() const { return trained_; }
   const Latencies& still() const { return still_; }
@@ -104,11 +110,12 @@ class Trainer {
 
  private:
   void Run(int steps) {
-    while (error_.ok() && (steps < 0 ? !stop_ : steps_ < steps)) {
+    while (error_.ok() && (steps < 0 ? !stop_ : steps_.count() < steps)) {
       error_ = Step();
-      if (error_.ok()) ++steps_;
-      if (steps < 0) std::this_thread::sleep_for(kPace);
+      if (error_.ok()) steps_.Add();
+      if (steps < 0) std::this_thread::sleep_for(kThinkTime);
     }
+    steps_.End();
   }
 
   absl::Status Step() {
@@ -140,7 +147,7 @@ class Trainer {
   Latencies still_;
   Latencies moving_;
   std::atomic<bool> stop_ = false;
-  std::atomic<int> steps_ = 0;
+  Progress steps_;
   std::thread thread_;
 };
 
@@ -196,7 +203,7 @@ class ReshardLadderTest : public ::testing::Test {
     for (const auto& trainer : trainers_) {
       const absl::Status status = trainer->Join();
       EXPECT_TRUE(status.ok()) << status << '\n' << cluster_->LogTails();
-      steps.push_back(trainer->steps());
+      steps.push_back(trainer->steps().count());
     }
     return steps;
   }
@@ -204,12 +211,8 @@ class ReshardLadderTest : public ::testing::Test {
   // Until every trainer has taken `steps` more.
   void AwaitSteps(int steps) {
     for (const auto& trainer : trainers_) {
-      const int until = trainer->steps() + steps;
-      const absl::Time give_up = Clock::Real().Now() + kJobMax;
-      while (trainer->steps() < until) {
-        ASSERT_LT(Clock::Real().Now(), give_up) << cluster_->LogTails();
-        std::this_thread::sleep_for(kPace);
-      }
+      const int until = trainer->steps().count() + steps;
+      ASSERT_TRUE(trainer->steps().Await(until, kJobMax)) << cluster_->LogTails();
     }
   }
 
@@ -225,7 +228,8 @@ class ReshardLadderTest : public ::testing::Test {
         admin_->StartJob({.goal = JobRequest::Goal::kReshard, .table = kTable, .shards = shards});
     const absl::Time give_up = Clock::Real().Now() + kJobMax;
     while (job.ok() && !IsOver(job->state) && Clock::Real().Now() < give_up) {
-      std::this_thread::sleep_for(kPace);
+      Progress& steps = trainers_.front()->steps();
+      steps.Await(steps.count() + kStepsPerLook, kLookMax);
       job = admin_->GetJob(job->id);
     }
     is_moving_ = false;

@@ -20,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
+#include "tests/testing/progress.h"
 
 namespace embla {
 namespace {
@@ -30,6 +31,7 @@ using client::FeatureGradient;
 using client::FeatureLookup;
 using embla::testing::kAwaitMax;
 using embla::testing::ProcessCluster;
+using embla::testing::Progress;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr std::uint32_t kDim = 16;
@@ -37,6 +39,8 @@ constexpr std::int64_t kRows = 3000;
 constexpr int kTrainers = 2;
 constexpr int kSteps = 250;
 constexpr int kNodes = 2;
+// Between two looks at a job, at most; trainers go on meanwhile.
+constexpr absl::Duration kLookMax = absl::Milliseconds(20);
 
 const char* const kTables[] = {"dense", "hashed", "copied"};
 constexpr std::size_t kMovable = 2;  // The first ones; a copy on every node does not move.
@@ -109,9 +113,8 @@ class ShardKillsTest : public ::testing::Test {
       call.step = static_cast<std::uint64_t>(step);
       const absl::Status updated = client.value()->Update(features, call);
       ASSERT_TRUE(updated.ok()) << updated << "\n" << cluster_->LogTails();
-      ++steps_;
+      steps_->Add();
     }
-    ++finished_;
   }
 
   // Trains while `meanwhile` runs.
@@ -122,17 +125,11 @@ class ShardKillsTest : public ::testing::Test {
     for (std::thread& trainer : trainers) trainer.join();
   }
 
-  void AwaitSteps(int steps) {
-    while (steps_ < steps && finished_ + failed() < kTrainers) {
-      absl::SleepFor(absl::Milliseconds(1));  // Polling interval of a wait for a state.
-    }
-  }
-  static int failed() { return HasFatalFailure() ? kTrainers : 0; }
-
   // A few times, now this shard, now that.
   void KillShards(int kills) {
     for (int kill = 1; kill <= kills && !HasFatalFailure(); ++kill) {
-      AwaitSteps(kill * kSteps * kTrainers / (kills + 1));
+      const bool is_time = steps_->Await(kill * kSteps * kTrainers / (kills + 1), kAwaitMax);
+      ASSERT_TRUE(is_time) << "trainers do not get on\n" << cluster_->LogTails();
       const int node = kill % kNodes;
       cluster_->KillNode(node);
       const absl::Status back = cluster_->RestartNode(node);
@@ -150,7 +147,7 @@ class ShardKillsTest : public ::testing::Test {
     const std::uint64_t id = job.ok() ? job->id : 0;
     const absl::Time until = absl::Now() + kAwaitMax;
     while (job.ok() && !IsOver(job->state) && absl::Now() < until) {
-      absl::SleepFor(absl::Milliseconds(2));  // Polling interval of a wait for a state.
+      steps_->Await(steps_->count() + 1, kLookMax);
       job = admin_->GetJob(id);
     }
     if (job.ok()) {
@@ -210,7 +207,7 @@ class ShardKillsTest : public ::testing::Test {
     TrainDuring([] {});
     calm_ = Contents(std::size(kTables));
     cluster_.reset();
-    steps_ = finished_ = 0;
+    steps_ = std::make_unique<Progress>();
   }
 
   void ExpectCalm(std::size_t tables = std::size(kTables)) {
@@ -225,8 +222,7 @@ class ShardKillsTest : public ::testing::Test {
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
   std::vector<Content> calm_;
-  std::atomic<int> steps_ = 0;
-  std::atomic<int> finished_ = 0;
+  std::unique_ptr<Progress> steps_ = std::make_unique<Progress>();  // Of all trainers.
 };
 
 TEST_F(ShardKillsTest, TrainingEndsWithTheBitsOfARunWithoutKills) {
@@ -243,7 +239,7 @@ TEST_F(ShardKillsTest, TrainingEndsWithTheBitsOfARunWithoutKills) {
     ASSERT_TRUE(cluster_->RestartNode(1).ok()) << cluster_->LogTails();
     ExpectCalm(kMovable);  // A copy waits for its primary's snapshot.
     cluster_.reset();
-    steps_ = finished_ = 0;
+    steps_ = std::make_unique<Progress>();
   }
 }
 
