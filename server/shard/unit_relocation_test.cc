@@ -41,8 +41,9 @@ class UnitRelocation : public ::testing::Test {
     ASSERT_GT(moves_->shape(0).chunks(), 1u);
   }
 
-  std::int64_t Used(std::uint32_t device) {
-    return cluster_.node(kNode).device_used_bytes()[device];
+  std::int64_t Used(std::uint32_t device) { return cluster_.UsedBytes(kNode, device); }
+  void AwaitUsed(std::uint32_t device, std::int64_t bytes) {
+    cluster_.AwaitUsedBytes(kNode, device, bytes);
   }
   std::vector<std::uint32_t> DevicesOfServedUnits() {
     std::vector<std::uint32_t> devices;
@@ -99,7 +100,7 @@ TEST_F(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit
     EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(0, 0, 1, 1));
   }
   EXPECT_THAT(*Lookup(), Each(-4));
-  EXPECT_EQ(Used(1), 0);
+  AwaitUsed(1, 0);
 }
 
 TEST_F(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
@@ -112,7 +113,7 @@ TEST_F(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
 
 TEST_F(UnitRelocation, RoomThatIsNotUsedIsGivenBack) {
   ASSERT_TRUE(moves_->ChangeDeviceInVain(2, 0).ok());
-  EXPECT_EQ(Used(0), 0);
+  AwaitUsed(0, 0);
   EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
 }
 
@@ -129,7 +130,7 @@ TEST_F(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
   ASSERT_TRUE(moves_->ChangeDevice(2, 0).ok());
   ASSERT_TRUE(Update(1).ok());
   ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
-  EXPECT_EQ(Used(0), 0);
+  AwaitUsed(0, 0);
   EXPECT_EQ(Used(1), used);
   EXPECT_THAT(*Lookup(), Each(-1));
 }

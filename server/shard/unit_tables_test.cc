@@ -2,7 +2,6 @@
 // trainers update them is unit_moves_test's business.
 #include "server/shard/unit_tables.h"
 
-#include <thread>
 #include <vector>
 
 #include "core/rows/row_block.h"
@@ -43,13 +42,7 @@ class UnitTablesTest : public ::testing::Test {
 
   UnitHost& source() { return cluster_.node(kSource).units(); }
   UnitHost& target() { return cluster_.node(kTarget).units(); }
-  std::int64_t Used(NodeId node, std::uint32_t device) {
-    return cluster_.node(node).device_used_bytes()[device];
-  }
-  // Memory is given back on a thread of its own.
-  void AwaitUnused(NodeId node, std::uint32_t device) {
-    while (Used(node, device) != 0) std::this_thread::yield();
-  }
+  std::int64_t Used(NodeId node, std::uint32_t device) { return cluster_.UsedBytes(node, device); }
 
   absl::StatusOr<Buffer> Read(UnitHost& host, std::uint32_t granule, std::uint32_t chunk = 0) {
     return Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
@@ -236,7 +229,7 @@ TEST_F(UnitTablesTest, OneStoreServesARunAndGoesWithItsLastUnit) {
   ASSERT_TRUE(Discard(1).ok());
   EXPECT_EQ(Used(kTarget, 1), used);
   ASSERT_TRUE(Trim(target(), 0).ok());
-  AwaitUnused(kTarget, 1);
+  cluster_.AwaitUsedBytes(kTarget, 1, 0);
   EXPECT_EQ(Lookup(kTarget, {5}).status().code(), Code::kFailedPrecondition);
   // The next plan drops the empty slice; units may come again.
   ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
@@ -250,7 +243,7 @@ TEST_F(UnitTablesTest, TheSourceGivesMemoryBackWithItsLastUnit) {
     EXPECT_GT(Used(kSource, 1), 0);
     ASSERT_TRUE(Trim(source(), granule).ok());
   }
-  AwaitUnused(kSource, 1);
+  cluster_.AwaitUsedBytes(kSource, 1, 0);
   EXPECT_EQ(Lookup(kSource, {5}).status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(Update(kSource, 1, {{5}}).status().code(), Code::kFailedPrecondition);
 }

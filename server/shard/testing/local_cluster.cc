@@ -167,6 +167,10 @@ absl::Status LocalCluster::Install(std::vector<TablePlan> tables) {
   return absl::OkStatus();
 }
 
+void LocalCluster::AwaitUsedBytes(NodeId id, std::uint32_t device, std::int64_t bytes) {
+  while (UsedBytes(id, device) != bytes) std::this_thread::yield();
+}
+
 void LocalCluster::TakeDown(std::uint32_t index) {
   transport_.SetNode(specs_[index].id, nullptr);
   nodes_[index].reset();

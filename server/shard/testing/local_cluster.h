@@ -83,6 +83,11 @@ class LocalCluster {
   ShardNode& node(NodeId id) { return node(ToInt(id) - 1); }
   LocalTransport& transport() { return transport_; }
   BufferPool& pool() { return pool_; }
+  std::int64_t UsedBytes(NodeId id, std::uint32_t device) {
+    return node(id).device_used_bytes()[device];
+  }
+  // Nodes give memory back on a thread of their own.
+  void AwaitUsedBytes(NodeId id, std::uint32_t device, std::int64_t bytes);
 
   // Installs the next plan with these tables on every node; the first error, if any.
   absl::Status Install(std::vector<TablePlan> tables);
