@@ -8,9 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "server/collective/host_communicator.h"
 #include "server/shard/shard_node_impl.h"
-#include "server/storage/host_row_store.h"
 
 namespace embla {
 namespace {
@@ -41,19 +39,18 @@ Replicator::Options ReplicatorOptions(const ShardNodeOptions& options) {
 
 }  // namespace
 
-ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, BufferPool& pool)
+ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, BufferPool& pool)
     : options_(std::move(options)),
       pool_(pool),
       metrics_(options_.metrics),
+      nccl_(std::move(devices.nccl)),
+      devices_(std::move(devices.devices)),
       tables_(std::make_shared<const NodeTables>()),
       replicator_(ReplicatorOptions(options_), [this](TableId table, SnapshotDone done) {
         TakeSnapshot(table, std::move(done));
       }) {
   const auto count = static_cast<std::uint32_t>(options_.devices.size());
-  std::vector<std::unique_ptr<Communicator>> ranks = MakeHostCommunicators(count);
   for (std::uint32_t d = 0; d < count; ++d) {
-    devices_.push_back(std::make_unique<Device>(options_.devices[d], options_.threads_per_device));
-    devices_.back()->communicator = std::move(ranks[d]);
     DeviceMetrics(options_.metrics, d)
         .memory_bytes.Set(static_cast<double>(options_.devices[d].memory_bytes));
   }
@@ -85,21 +82,14 @@ void ShardNodeImpl::SetTables(NodeTablesPtr tables) {
   tables_.swap(tables);
 }
 
-absl::StatusOr<std::unique_ptr<RowStore>> ShardNodeImpl::MakeStore(const TableSpec& spec,
-                                                                   const Slice& slice,
-                                                                   NewRows rows) {
-  Device& device = *devices_[slice.device.index];
-  return HostRowStore::Create(spec, slice, device.budget, device.pool, rows);
-}
-
 TableMaker ShardNodeImpl::Maker() {
   TableMaker maker;
   maker.devices = static_cast<std::uint32_t>(devices_.size());
   maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
-    return MakeStore(spec, slice, NewRows::kInitial);
+    return devices_[slice.device.index]->MakeStore(spec, slice, NewRows::kInitial);
   };
   maker.make_unset_store = [this](const TableSpec& spec, const Slice& slice) {
-    return MakeStore(spec, slice, NewRows::kUnset);
+    return devices_[slice.device.index]->MakeStore(spec, slice, NewRows::kUnset);
   };
   maker.metrics = options_.metrics;
   return maker;
@@ -206,19 +196,7 @@ std::vector<std::int64_t> ShardNodeImpl::device_used_bytes() const {
 }
 
 absl::Status ShardNodeOptions::Validate() const {
-  if (devices.empty() || devices.size() > kDevicesPerNodeMax) {
-    return absl::InvalidArgumentError(absl::StrCat("node has ", devices.size(), " devices, 1 to ",
-                                                   kDevicesPerNodeMax, " are possible"));
-  }
-  for (const DeviceSpec& device : devices) {
-    if (device.kind != DeviceKind::kCpu) {
-      return absl::InvalidArgumentError("only CPU devices can hold rows in this build");
-    }
-    if (device.memory_bytes <= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device with ", device.memory_bytes, " bytes of memory"));
-    }
-  }
+  EMBLA_RETURN_IF_ERROR(CheckDevices(*this));
   if (threads_per_device == 0 || queued_requests_max_per_device == 0 || queued_bytes_max == 0 ||
       reply_bytes_max == 0 || replica_backlog_max == 0) {
     return absl::InvalidArgumentError("threads and limits of a node are at least 1");
@@ -233,7 +211,8 @@ absl::Status ShardNodeOptions::Validate() const {
 absl::StatusOr<std::unique_ptr<ShardNode>> ShardNode::Create(ShardNodeOptions options,
                                                              BufferPool& pool) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
-  return std::unique_ptr<ShardNode>(new ShardNodeImpl(std::move(options), pool));
+  EMBLA_ASSIGN_OR_RETURN(NodeDevices devices, MakeNodeDevices(options));
+  return std::make_unique<ShardNodeImpl>(std::move(options), std::move(devices), pool);
 }
 
 }  // namespace embla

@@ -28,9 +28,24 @@
 
 namespace embla {
 
+namespace gpu {
+class Device;
+}  // namespace gpu
+
+// How a node's devices add up partial sums; the same sums each way (docs/gpu.md).
+enum class Collectives : std::uint8_t {
+  kHost = 1,  // Any devices.
+  kPeer = 2,  // GPUs that read one another's memory.
+  kNccl = 3,  // Different GPUs.
+};
+
 struct ShardNodeOptions {
   std::string name;  // As in the plan; for messages.
   std::vector<DeviceSpec> devices;
+  // By device; null for CPU devices, and empty when all are. Not owned; outlive the node. Several
+  // devices may share one.
+  std::vector<gpu::Device*> gpus = {};
+  Collectives collectives = Collectives::kHost;
   std::uint32_t threads_per_device = 1;
   std::size_t queued_requests_max_per_device = 1024;
   std::size_t queued_bytes_max = std::size_t{512}
@@ -112,6 +127,7 @@ struct UnitContent;
 class ShardNode {
  public:
   // `pool` is not owned and outlives the node. InvalidArgument: options.
+  // FailedPrecondition: the devices cannot meet by `collectives`; says why. Errors of gpu::Device.
   static absl::StatusOr<std::unique_ptr<ShardNode>> Create(ShardNodeOptions options,
                                                            BufferPool& pool);
   // Finishes what is queued; every `done` has run when it returns, but for those that wait for the

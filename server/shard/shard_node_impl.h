@@ -25,7 +25,7 @@ namespace embla {
 
 class ShardNodeImpl final : public ShardNode {
  public:
-  ShardNodeImpl(ShardNodeOptions options, BufferPool& pool);
+  ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, BufferPool& pool);
   ~ShardNodeImpl() override;
 
   absl::Status InstallPlan(PlanPtr plan, NodeId self) override;
@@ -55,8 +55,6 @@ class ShardNodeImpl final : public ShardNode {
   NodeContext Context() { return {options_, pool_, devices_, executors_.get(), journal_}; }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
-  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
-                                                      NewRows rows);
   TableMaker Maker();
   absl::Status ChangeTables(const UnitTables::Change& change);
   void SetReplicas(const NodeTables& tables);
@@ -84,7 +82,8 @@ class ShardNodeImpl final : public ShardNode {
   const ShardMetrics metrics_;
   Journal* journal_ = nullptr;  // Not owned; may be null. Constant once requests come.
 
-  std::vector<std::unique_ptr<Device>> devices_;  // Constant after construction.
+  const std::unique_ptr<NcclLibrary> nccl_;       // May be null. Outlives the devices.
+  std::vector<std::unique_ptr<Device>> devices_;  // Constant.
   Mutex install_mu_;  // One change of the tables at a time; before tables_mu_. Not taken on device
                       // threads: who holds it waits for them.
   mutable Mutex tables_mu_;

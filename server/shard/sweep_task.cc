@@ -35,9 +35,12 @@ SweepTask::SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
 
 void SweepTask::Run(std::uint32_t device) {
   if (!Begin()) return;
+  const bool has_rows = shard_->devices().Has(device);
   if (shard_->lead_device() == device) chosen_ = ChooseBuckets();
-  if (!Agree(device, absl::OkStatus()) || !WriteDown(device)) return;
-  if (shard_->devices().Has(device)) SetError(device, SweepOn(device));
+  // A record of what cannot be done would be done at the next start.
+  const absl::Status health = has_rows ? this->device(device).health() : absl::OkStatus();
+  if (!Agree(device, health) || !WriteDown(device)) return;
+  if (has_rows) SetError(device, SweepOn(device));
 }
 
 // All devices have done what is before the sweep, and none begins what is behind it.

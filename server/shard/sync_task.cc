@@ -59,7 +59,7 @@ void SyncTask::Run(std::uint32_t device) {
 // All devices have done what is before the averaging, and none begins what is behind it.
 bool SyncTask::WriteDown(std::uint32_t device) {
   if (node_.journal == nullptr) return true;
-  if (!Agree(device, absl::OkStatus())) return false;
+  if (!Agree(device, CanAverage(device))) return false;
   absl::Status written;
   if (device == devices_.lowest()) {
     std::vector<TableId> tables;
@@ -71,6 +71,15 @@ bool SyncTask::WriteDown(std::uint32_t device) {
         tables, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
   }
   return Agree(device, written);
+}
+
+// A record of what cannot be done would be done at the next start.
+absl::Status SyncTask::CanAverage(std::uint32_t device) const {
+  for (const TableWork& work : work_) {
+    if (work.table->group_copies == nullptr || !work.table->devices().Has(device)) continue;
+    EMBLA_RETURN_IF_ERROR(this->device(device).health());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {

@@ -48,6 +48,7 @@ class SyncTask final : public RequestTask {
 
   void Add(const NodeTable& table);
   bool WriteDown(std::uint32_t device);
+  absl::Status CanAverage(std::uint32_t device) const;
   absl::Status RunTable(TableWork& work, std::uint32_t device);
   TableSync Report(const TableWork& work) const;
 

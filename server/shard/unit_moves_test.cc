@@ -2,7 +2,8 @@
 // every row and all optimizer state have the bits that they have without moves, under any
 // optimizer, number format and tiling.
 //
-// The oracle is a second cluster that gets the same updates and moves nothing. Trainers own
+// The oracle is a second cluster that gets the same updates, moves nothing and has CPU devices
+// only; where units move, two nodes have simulated GPUs beside CPU devices. Trainers own
 // disjoint rows, so the order of each row's updates is known; they repeat requests now and then.
 #include <atomic>
 #include <cstring>
@@ -75,7 +76,7 @@ class Training {
       : spec_(SpecOf(c)),
         id_rows_(spec_),
         still_(Options(seed)),
-        moving_(Options(seed)),
+        moving_(WithGpus(Options(seed))),
         seed_(seed) {
     PlacementRequest request;
     request.sharding = c.sharding;
@@ -145,6 +146,13 @@ class Training {
     options.nodes = kNodes;
     options.devices_per_node = kDevices;
     options.seed = seed;
+    return options;
+  }
+
+  static LocalCluster::Options WithGpus(LocalCluster::Options options) {
+    options.is_gpu = [](std::uint32_t node, std::uint32_t device) {
+      return node < 2 && device == node;
+    };
     return options;
   }
 

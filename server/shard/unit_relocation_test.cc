@@ -3,6 +3,7 @@
 #include "server/shard/unit_relocation.h"
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,8 @@ constexpr std::int64_t kUnitRows = kRows / 4;
 
 TablePlan MakeTable() { return embla::testing::TableOfFourUnits(kRows, kDim, {kNode, 1}); }
 
-class UnitRelocation : public ::testing::Test {
+// Which devices are simulated GPUs: none, the one that rows go to, the one that they come from.
+class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32_t>> {
  protected:
   void SetUp() override {
     ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
@@ -86,11 +88,15 @@ class UnitRelocation : public ::testing::Test {
     return cluster_.Update(kNode, Pack(header, {data})).status();
   }
 
-  LocalCluster cluster_{{.nodes = 1, .devices_per_node = 2, .device_bytes = 1 << 25}};
+  LocalCluster cluster_{
+      {.nodes = 1,
+       .devices_per_node = 2,
+       .device_bytes = 1 << 25,
+       .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == GetParam(); }}};
   std::unique_ptr<UnitMoves> moves_;
 };
 
-TEST_F(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit) {
+TEST_P(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit) {
   for (std::uint64_t unit = 0; unit < 4; ++unit) {
     EXPECT_GT(Used(1), 0);
     ASSERT_TRUE(moves_->ChangeDevice(unit, 0).ok());
@@ -103,7 +109,7 @@ TEST_F(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit
   AwaitUsed(1, 0);
 }
 
-TEST_F(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
+TEST_P(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
   const std::int64_t used = Used(1);
   ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
   EXPECT_EQ(Used(1), used);
@@ -111,13 +117,13 @@ TEST_F(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
   EXPECT_THAT(*Lookup(), Each(0));
 }
 
-TEST_F(UnitRelocation, RoomThatIsNotUsedIsGivenBack) {
+TEST_P(UnitRelocation, RoomThatIsNotUsedIsGivenBack) {
   ASSERT_TRUE(moves_->ChangeDeviceInVain(2, 0).ok());
   AwaitUsed(0, 0);
   EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(UnitRelocation, WithoutRoomThereIsNothingToDo) {
+TEST_P(UnitRelocation, WithoutRoomThereIsNothingToDo) {
   const absl::Status status = AwaitStatus([&](HostDone done) {
     cluster_.node(kNode).units().Relocate(moves_->units()[0], std::move(done));
   });
@@ -125,7 +131,7 @@ TEST_F(UnitRelocation, WithoutRoomThereIsNothingToDo) {
   EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
+TEST_P(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
   const std::int64_t used = Used(1);
   ASSERT_TRUE(moves_->ChangeDevice(2, 0).ok());
   ASSERT_TRUE(Update(1).ok());
@@ -135,7 +141,7 @@ TEST_F(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
   EXPECT_THAT(*Lookup(), Each(-1));
 }
 
-TEST_F(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
+TEST_P(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
   std::atomic<bool> stop = false;
   std::thread mover([&] {
     for (std::uint32_t i = 0; !stop.load() || i < 8; ++i) {
@@ -157,6 +163,31 @@ TEST_F(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
   stop = true;
   mover.join();
   EXPECT_THAT(*Lookup(), Each(expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, UnitRelocation,
+                         ::testing::Values(std::nullopt, std::optional(0u), std::optional(1u)));
+
+// Rows that have gone to the GPU are lost with it, those that have not are served on.
+TEST(UnitRelocationToGpu, AGpuThatStopsInTheMiddleTakesOnlyWhatItHas) {
+  LocalCluster cluster({.devices_per_node = 2,
+                        .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 0; }});
+  ASSERT_TRUE(cluster.Install({MakeTable()}).ok());
+  UnitMoves moves(cluster, MakeTable());
+  ASSERT_TRUE(moves.ChangeDevice(0, 0).ok());
+  cluster.gpu(0, 0)->Inject(
+      {gpu::SimulatedFault::At::kSynchronize, gpu::SimulatedFault::Kind::kStop, 0});
+  EXPECT_EQ(moves.ChangeDevice(1, 0).code(), absl::StatusCode::kUnavailable);
+  const auto lookup = [&](std::int64_t row) {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    data.ids = {RowId{row}};
+    return cluster.Lookup(kNode, Pack(LookupBatch{}, {data})).status().code();
+  };
+  EXPECT_EQ(lookup(0), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(lookup(kUnitRows), absl::StatusCode::kOk);
+  EXPECT_EQ(lookup(3 * kUnitRows), absl::StatusCode::kOk);
 }
 
 }  // namespace

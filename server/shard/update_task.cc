@@ -179,7 +179,7 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
   }
   if (shard.lead_device() == device) {
     EMBLA_RETURN_IF_ERROR(Lead(work, device));
-    if (work.applied_before && devices_.size() == 1) return absl::OkStatus();
+    if (work.applied_before && devices_.size() == 1) return this->device(device).health();
   }
   EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
   std::vector<std::unique_ptr<UpdateShare>>& shares = this->device(device).update_shares;
@@ -189,6 +189,8 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
     EMBLA_RETURN_IF_ERROR(
         Annotate(share.Prepare(shard.spec(device), own, work.parts, update_->batch.wire_dtype),
                  absl::StrCat("table ", shard.name())));
+    // A repetition's, too: a device that has stopped may not have applied it.
+    if (share.found() > 0) EMBLA_RETURN_IF_ERROR(this->device(device).health());
     work.found.fetch_add(share.found(), std::memory_order_relaxed);
     slices.push_back({&work, &own, &share});
   }

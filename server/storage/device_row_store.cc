@@ -40,7 +40,8 @@ kernels::Rows Const(const kernels::MutableRows& rows) {
 absl::StatusOr<std::unique_ptr<DeviceRowStore>> DeviceRowStore::Create(const TableSpec& spec,
                                                                        const Slice& slice,
                                                                        MemoryBudget& budget,
-                                                                       DeviceLanes& lanes) {
+                                                                       DeviceLanes& lanes,
+                                                                       NewRows rows) {
   EMBLA_RETURN_IF_ERROR(CheckRowCount(spec, slice));
   const RowLayout layout = LayoutOf(spec, slice);
   gpu::Device& device = lanes.device();
@@ -50,13 +51,18 @@ absl::StatusOr<std::unique_ptr<DeviceRowStore>> DeviceRowStore::Create(const Tab
   EMBLA_ASSIGN_OR_RETURN(arenas.weights, device.Allocate(layout.weights));
   EMBLA_ASSIGN_OR_RETURN(arenas.row_state, device.Allocate(layout.row_state));
   EMBLA_ASSIGN_OR_RETURN(arenas.element_state, device.Allocate(layout.element_state));
-  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Stream> stream, device.NewStream());
   std::unique_ptr<DeviceRowStore> store(new DeviceRowStore(spec, slice, std::move(arenas), lanes));
-  const absl::Status status = store->Reset(*stream, 0, store->slots());
-  // Also after an error: the memory goes when this returns.
-  EMBLA_RETURN_IF_ERROR(stream->Synchronize());
-  EMBLA_RETURN_IF_ERROR(status);
+  if (rows == NewRows::kInitial) EMBLA_RETURN_IF_ERROR(store->ResetAll());
   return store;
+}
+
+// On a stream of its own: the lanes may be in use.
+absl::Status DeviceRowStore::ResetAll() const {
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::Stream> stream, lanes_.device().NewStream());
+  const absl::Status status = Reset(*stream, 0, slots_);
+  // Also after an error: the memory may go when this returns.
+  EMBLA_RETURN_IF_ERROR(stream->Synchronize());
+  return status;
 }
 
 DeviceRowStore::DeviceRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas,

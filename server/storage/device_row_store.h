@@ -23,15 +23,16 @@ namespace embla {
 
 class DeviceRowStore final : public RowStore {
  public:
-  // A store for the rows and columns of `slice`, filled with initial values. `budget` and `lanes`
-  // are not owned and outlive the store. May be called on any thread: it does not use the lanes.
+  // A store for the rows and columns of `slice`. `budget` and `lanes` are not owned and outlive the
+  // store. May be called on any thread: it does not use the lanes.
   //
   // ResourceExhausted: over the budget, no memory left on the GPU, or the slice has more than
   // 2^32 - 2 rows. Errors of gpu::Device.
   static absl::StatusOr<std::unique_ptr<DeviceRowStore>> Create(const TableSpec& spec,
                                                                 const Slice& slice,
                                                                 MemoryBudget& budget,
-                                                                DeviceLanes& lanes);
+                                                                DeviceLanes& lanes,
+                                                                NewRows rows = NewRows::kInitial);
 
   absl::Status Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
                       const kernels::Output& out) const override;
@@ -75,6 +76,7 @@ class DeviceRowStore final : public RowStore {
   // Calls use(StateColumns) for each array of the state.
   template <typename Use>
   absl::Status ForEachState(ColumnRange columns, const Use& use) const;
+  absl::Status ResetAll() const;
   absl::Status Reset(gpu::Stream& stream, std::uint32_t first, std::uint32_t count) const;
   absl::Status QueuePool(Lane& lane, const kernels::Bags& bags, const kernels::Rows& view) const;
   absl::Status QueueStep(Lane& lane, const RowStepBatch& batch) const;

@@ -93,6 +93,22 @@ TEST(DeviceRowStoreCreate, LeavesNothingBehindWhenTheGpuHasNoMemoryLeft) {
   }
 }
 
+TEST(DeviceRowStoreCreate, UnsetRowsTakeWhatIsWrittenAndResetLikeOthers) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kAdam, DType::kFloat32);
+  SmallPieces factory;
+  const auto initial = factory.Make(spec, WholeTable(spec));
+  const auto unset = DeviceRowStore::Create(spec, WholeTable(spec), factory.budget, *factory.lanes,
+                                            NewRows::kUnset);
+  ASSERT_TRUE(unset.ok()) << unset.status();
+  EXPECT_NE(ReadAll(**unset), ReadAll(*initial));
+  std::vector<std::uint32_t> slots(450);
+  std::iota(slots.begin(), slots.end(), 0u);
+  const StoredRows half = Read(*initial, slots, {0, 24});
+  ASSERT_TRUE((*unset)->WriteRows(slots, {0, 24}, {half.weights, half.state}).ok());
+  ASSERT_TRUE((*unset)->ResetRows(450, 450).ok());
+  EXPECT_EQ(ReadAll(**unset), ReadAll(*initial));
+}
+
 // What may fail, by what it does.
 absl::Status Read(const RowStore& store) {
   std::vector<std::uint32_t> slots(store.slots());

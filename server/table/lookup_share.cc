@@ -159,7 +159,7 @@ absl::Status BagSelection::PoolNext(std::size_t count, ColumnRange columns,
   if (!weights_.empty()) bags.weights = weights_.data() + next_slot_;
   next_bag_ += count;
   next_slot_ += slots;
-  if (store_ == nullptr) return ZeroRows(count, columns, out);
+  if (store_ == nullptr || slots == 0) return ZeroRows(count, columns, out);
   EMBLA_RETURN_IF_ERROR(hashed_.status);
   if (!hashed_.places.initial_at.empty()) return PoolStaged(bags, columns, out);
   return store_->Pool(bags, columns, out);

@@ -1,6 +1,7 @@
 #include "server/gpu/testing/simulated_device.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -90,7 +91,9 @@ absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t 
                                                      options_.memory_bytes - Total(device_),
                                                      " are free"));
   }
-  const std::uintptr_t data = AddressOf(::operator new(size, kAlignment));
+  void* const memory = ::operator new(size, kAlignment);
+  std::memset(memory, 0xff, size);  // NaNs: whoever reads what was not written sees it.
+  const std::uintptr_t data = AddressOf(memory);
   EMBLA_CHECK((data & kDeviceBit) == 0);
   (on_device ? device_ : pinned_).emplace(data, size);
   return reinterpret_cast<void*>(on_device ? data | kDeviceBit : data);

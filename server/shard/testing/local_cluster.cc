@@ -129,6 +129,13 @@ LocalCluster::LocalCluster(const Options& options)
     spec.address = absl::StrCat("127.0.0.1:", 1 + n);
     spec.devices.resize(options_.devices_per_node,
                         DeviceSpec{DeviceKind::kCpu, options_.device_bytes});
+    gpus_.emplace_back(options_.devices_per_node);
+    for (std::uint32_t d = 0; d < options_.devices_per_node; ++d) {
+      if (options_.is_gpu == nullptr || !options_.is_gpu(n, d)) continue;
+      spec.devices[d].kind = DeviceKind::kGpu;
+      gpus_[n][d] =
+          std::make_unique<gpu::SimulatedDevice>(gpu::SimulatedDeviceOptions{.ordinal = d});
+    }
     specs_.push_back(std::move(spec));
     nodes_.push_back(MakeNode(n));
     transport_.SetNode(specs_[n].id, nodes_[n].get());
@@ -144,6 +151,8 @@ std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
   ShardNodeOptions options;
   options.name = specs_[index].name;
   options.devices = specs_[index].devices;
+  for (const auto& gpu : gpus_[index]) options.gpus.push_back(gpu.get());
+  options.collectives = options_.collectives;
   options.threads_per_device = options_.threads_per_device;
   options.replica_backlog_max = 8;
   options.replica_backoff = absl::Milliseconds(1);

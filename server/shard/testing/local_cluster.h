@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "server/gpu/testing/simulated_device.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/testing/packed_batch.h"
 
@@ -74,6 +75,9 @@ class LocalCluster {
     std::uint32_t threads_per_device = 1;
     std::int64_t device_bytes = std::int64_t{1} << 30;
     std::uint32_t seed = 1;
+    // Devices that are simulated GPUs; null: none.
+    std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
+    Collectives collectives = Collectives::kHost;
   };
   explicit LocalCluster(const Options& options);
   ~LocalCluster();
@@ -83,6 +87,10 @@ class LocalCluster {
   ShardNode& node(NodeId id) { return node(ToInt(id) - 1); }
   LocalTransport& transport() { return transport_; }
   BufferPool& pool() { return pool_; }
+  // Null for CPU devices. Stays when the node restarts, as a machine's GPUs do.
+  gpu::SimulatedDevice* gpu(std::uint32_t node, std::uint32_t device) {
+    return gpus_[node][device].get();
+  }
   std::int64_t UsedBytes(NodeId id, std::uint32_t device) {
     return node(id).device_used_bytes()[device];
   }
@@ -110,6 +118,7 @@ class LocalCluster {
   const Options options_;
   BufferPool pool_;
   std::vector<NodeSpec> specs_;
+  std::vector<std::vector<std::unique_ptr<gpu::SimulatedDevice>>> gpus_;  // By node, by device.
   LocalTransport transport_;
   PlanPtr plan_;
   std::vector<std::unique_ptr<ShardNode>> nodes_;

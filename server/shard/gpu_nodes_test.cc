@@ -1,0 +1,302 @@
+// Nodes whose devices are GPUs, simulated ones: beside CPU devices, and when one stops. That every
+// request is answered right on such nodes is the business of shard_node_oracle_test and
+// zch_tables_test, that units move between GPUs and CPUs that of unit_moves_test and
+// unit_relocation_test.
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/text.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/local_cluster.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::EncodeRows;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::LookupPartData;
+using ::embla::testing::Pack;
+using ::embla::testing::UpdatePartData;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+using Fault = gpu::SimulatedFault;
+
+constexpr NodeId kFirst{1};
+
+TableSpec Spec(std::uint32_t id) {
+  TableSpec spec;
+  spec.id = TableId{id};
+  spec.name = absl::StrCat("t", id);
+  spec.rows = 200;
+  spec.dim = 12;
+  spec.dtype = DType::kBFloat16;
+  spec.rounding = Rounding::kStochastic;
+  spec.seed = 7;
+  spec.optimizer.kind = OptimizerKind::kAdam;
+  spec.optimizer.learning_rate = 0.1f;
+  spec.SetDefaults();
+  return spec;
+}
+
+TablePlan Place(const LocalCluster& cluster, const TableSpec& spec, ShardingType type) {
+  const absl::StatusOr<TablePlan> plan =
+      PlaceTable(spec, {.sharding = type, .min_partition = 4}, cluster.specs(), {});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *plan;
+}
+
+// On one device of the first node.
+TablePlan PlaceOn(const LocalCluster& cluster, const TableSpec& spec, std::uint32_t device) {
+  TablePlan plan = Place(cluster, spec, ShardingType::kTableWise);
+  plan.replicas.front().front().device = {kFirst, device};
+  return plan;
+}
+
+UpdatePartData Gradients(const TableSpec& spec, std::vector<RowId> ids, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> gradients(ids.size() * spec.dim);
+  for (float& g : gradients) g = normal(random);
+  UpdatePartData data;
+  data.part.table = spec.id;
+  data.part.column_end = spec.dim;
+  data.gradients = EncodeRows(gradients, spec.dim, DType::kFloat32);
+  data.ids = std::move(ids);
+  return data;
+}
+
+UpdateBatch Header(std::uint64_t seq) {
+  UpdateBatch header;
+  header.plan_version = PlanVersion{1};
+  header.session = SessionId{1};
+  header.seq = UpdateSeq{seq};
+  header.first_incomplete = UpdateSeq{1};
+  header.step = seq;
+  return header;
+}
+
+LookupPartData Bags(const TableSpec& spec, std::vector<RowId> ids,
+                    std::vector<std::uint32_t> lengths) {
+  LookupPartData data;
+  data.part.table = spec.id;
+  data.part.column_end = spec.dim;
+  data.part.pooling = Pooling::kSum;
+  data.ids = std::move(ids);
+  data.lengths = std::move(lengths);
+  return data;
+}
+
+// Weights and state of every row, by row.
+std::map<std::int64_t, std::string> AllRows(LocalCluster& cluster, const TableSpec& spec) {
+  std::map<std::int64_t, std::string> rows;
+  for (const NodeSpec& node : cluster.specs()) {
+    const ShardNode::RowsQuery query{
+        .table = spec.id, .row_end = spec.rows, .row_ids = {}, .with_state = true};
+    const absl::Status status = cluster.node(node.id).ReadRows(query, [&](Buffer bytes) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+      if (!block.ok()) return block.status();
+      const std::size_t count = block->rows.size();
+      const auto weights = block->weights;
+      const auto state = std::as_bytes(block->state);
+      for (std::size_t i = 0; i < count; ++i) {
+        std::string& row = rows[ToInt(block->rows[i])];
+        for (const auto& part :
+             {weights.subspan(i * (weights.size() / count), weights.size() / count),
+              state.subspan(i * (state.size() / count), state.size() / count)}) {
+          row.append(reinterpret_cast<const char*>(part.data()), part.size());
+        }
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  return rows;
+}
+
+// Five random updates, each to the nodes that have its rows.
+void Train(LocalCluster& cluster, const TableSpec& spec, const TablePlan& plan) {
+  std::mt19937 random(3);
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    std::map<NodeId, std::vector<RowId>> by_node;
+    for (int i = 0; i < 150; ++i) {
+      const auto row = static_cast<std::int64_t>(random() % 200);
+      for (const Slice& slice : plan.primary()) {
+        if (slice.row_begin > row || row >= slice.row_end) continue;
+        by_node[slice.device.node].push_back(RowId{row});
+      }
+    }
+    for (const auto& [node, ids] : by_node) {
+      const auto result = cluster.Update(node, Pack(Header(step), {Gradients(spec, ids, random)}));
+      ASSERT_TRUE(result.ok()) << result.status();
+    }
+  }
+}
+
+TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
+  const TableSpec spec = Spec(1);
+  std::map<std::int64_t, std::string> want;
+  for (const bool with_gpus : {false, true}) {
+    LocalCluster::Options options{.nodes = 2, .devices_per_node = 2};
+    if (with_gpus)
+      options.is_gpu = [](std::uint32_t node, std::uint32_t device) {
+        return node == 0 && device == 1;
+      };
+    LocalCluster cluster(options);
+    const TablePlan plan = Place(cluster, spec, ShardingType::kRowWise);
+    ASSERT_EQ(plan.primary().size(), 4u);
+    ASSERT_TRUE(cluster.Install({plan}).ok());
+    Train(cluster, spec, plan);
+    if (with_gpus) {
+      EXPECT_GT(cluster.gpu(0, 1)->used_bytes(), 50u * 12 * 2);
+      EXPECT_EQ(AllRows(cluster, spec), want);
+    } else {
+      want = AllRows(cluster, spec);
+      EXPECT_EQ(want.size(), 200u);
+    }
+  }
+}
+
+// Two bags with rows of every device.
+std::vector<std::byte> PooledRows(LocalCluster& cluster, const TableSpec& spec) {
+  const std::vector<RowId> ids = {RowId{1}, RowId{90}, RowId{199}, RowId{7}};
+  const auto result = cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, ids, {3, 1})}));
+  EXPECT_TRUE(result.ok()) << result.status();
+  if (!result.ok()) return {};
+  const auto bytes = result->rows.bytes();
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(GpuNodes, AddUpPartialSumsToTheSameBitsAsCpuDevicesByAnyCollectives) {
+  std::vector<std::byte> want;
+  for (const bool gpus : {false, true}) {
+    for (const Collectives collectives : {Collectives::kHost, Collectives::kPeer}) {
+      if (!gpus && collectives == Collectives::kPeer) continue;
+      LocalCluster cluster({.devices_per_node = 3,
+                            .is_gpu = [gpus](std::uint32_t, std::uint32_t) { return gpus; },
+                            .collectives = collectives});
+      for (const auto type : {ShardingType::kTableRowWise, ShardingType::kRowWise}) {
+        TableSpec spec = Spec(static_cast<std::uint32_t>(type));
+        ASSERT_TRUE(cluster.Install({Place(cluster, spec, type)}).ok());
+        const std::vector<std::byte> sums = PooledRows(cluster, spec);
+        EXPECT_EQ(sums.size(), 2 * 12 * sizeof(float));
+        if (want.empty()) want = sums;
+        EXPECT_EQ(sums, want);
+      }
+    }
+  }
+}
+
+TEST(GpuNodes, AddUpPartialSumsAlsoAfterAGpuHasStopped) {
+  LocalCluster cluster({.devices_per_node = 3,
+                        .is_gpu = [](std::uint32_t, std::uint32_t) { return true; },
+                        .collectives = Collectives::kPeer});
+  const TableSpec spec = Spec(1);
+  TablePlan plan = PlaceOn(cluster, spec, 0);
+  plan.replicas.front() = {{0, 100, 0, 12, {kFirst, 0}}, {100, 200, 0, 12, {kFirst, 1}}};
+  ASSERT_TRUE(cluster.Install({plan, PlaceOn(cluster, Spec(2), 2)}).ok());
+  const std::vector<std::byte> before = PooledRows(cluster, spec);
+  // It has no row of the table, but a part in its sums.
+  EXPECT_FALSE(cluster.gpu(0, 2)->Stop(absl::InternalError("test")).ok());
+  EXPECT_EQ(PooledRows(cluster, spec), before);
+  EXPECT_EQ(PooledRows(cluster, spec), before);
+}
+
+class StoppingGpu : public ::testing::Test {
+ protected:
+  // One node: table 1 on a GPU, table 2 on a CPU device, table 3 over both.
+  StoppingGpu()
+      : cluster_({.devices_per_node = 2,
+                  .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 0; }}) {
+    const absl::Status status =
+        cluster_.Install({PlaceOn(cluster_, Spec(1), 0), PlaceOn(cluster_, Spec(2), 1),
+                          Place(cluster_, Spec(3), ShardingType::kRowWise)});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  absl::Status Update(std::uint32_t table, std::uint64_t seq, std::vector<RowId> ids = {RowId{5}}) {
+    std::mt19937 random(1);
+    return cluster_.Update(kFirst, Pack(Header(seq), {Gradients(Spec(table), ids, random)}))
+        .status();
+  }
+  absl::Status Lookup(std::uint32_t table, std::vector<RowId> ids = {RowId{5}}) {
+    const std::vector<std::uint32_t> lengths(1, static_cast<std::uint32_t>(ids.size()));
+    return cluster_.Lookup(kFirst, Pack(LookupBatch{}, {Bags(Spec(table), ids, lengths)})).status();
+  }
+
+  LocalCluster cluster_;
+};
+
+TEST_F(StoppingGpu, TakesItsRowsAlongAndNothingElse) {
+  cluster_.gpu(0, 0)->Inject({Fault::At::kQueue, Fault::Kind::kStop, 0});
+  const absl::Status stopped = Lookup(1);
+  EXPECT_EQ(stopped.code(), Code::kUnavailable);
+  EXPECT_THAT(Message(stopped), HasSubstr("GPU 0 (simulated) has stopped"));
+  EXPECT_EQ(Update(1, 1).code(), Code::kUnavailable);
+  EXPECT_EQ(Lookup(1).code(), Code::kUnavailable);
+  EXPECT_TRUE(Lookup(2).ok());
+  EXPECT_TRUE(Update(2, 2).ok());
+  EXPECT_EQ(Update(3, 3, {RowId{5}, RowId{150}}).code(), Code::kUnavailable);
+  EXPECT_EQ(Lookup(3, {RowId{5}, RowId{150}}).code(), Code::kUnavailable);
+  // Rows on the other device, of the same table.
+  EXPECT_TRUE(Update(3, 4, {RowId{150}}).ok());
+  EXPECT_TRUE(Lookup(3, {RowId{150}}).ok());
+  // Everybody is still in step.
+  EXPECT_TRUE(Lookup(2).ok());
+}
+
+TEST_F(StoppingGpu, NeverAcknowledgesWhatItHasNotApplied) {
+  EXPECT_TRUE(Update(1, 1).ok());
+  // In the step itself: by then the update is recorded as applied.
+  cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
+  EXPECT_EQ(Update(1, 2).code(), Code::kUnavailable);
+  EXPECT_EQ(Update(1, 2).code(), Code::kUnavailable);
+}
+
+TEST_F(StoppingGpu, NeverAcknowledgesWhatOnlyOtherDevicesHaveApplied) {
+  const std::vector<RowId> ids = {RowId{5}, RowId{150}};
+  cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
+  EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
+  EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
+  EXPECT_TRUE(Update(3, 2, {RowId{150}}).ok());
+}
+
+TEST_F(StoppingGpu, WithoutMemoryTakesNoTableAndKeepsTheOthers) {
+  cluster_.gpu(0, 0)->Inject({Fault::At::kAllocate, Fault::Kind::kOutOfMemory, 0});
+  const absl::Status status = cluster_.Install(
+      {PlaceOn(cluster_, Spec(1), 0), PlaceOn(cluster_, Spec(2), 1),
+       Place(cluster_, Spec(3), ShardingType::kRowWise), PlaceOn(cluster_, Spec(4), 0)});
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_TRUE(Lookup(1).ok());
+  EXPECT_TRUE(Update(3, 1, {RowId{5}, RowId{150}}).ok());
+}
+
+TEST(ShardNodeCreate, WantsAGpuForEveryGpuDeviceAndForNoOther) {
+  BufferPool pool;
+  gpu::SimulatedDevice device;
+  const std::int64_t bytes = 1 << 20;
+  const auto create = [&](DeviceKind kind, std::vector<gpu::Device*> gpus) {
+    ShardNodeOptions options;
+    options.devices = {{kind, bytes}};
+    options.gpus = std::move(gpus);
+    return ShardNode::Create(std::move(options), pool).status();
+  };
+  EXPECT_TRUE(create(DeviceKind::kGpu, {&device}).ok());
+  EXPECT_TRUE(create(DeviceKind::kCpu, {nullptr}).ok());
+  EXPECT_EQ(create(DeviceKind::kGpu, {}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(create(DeviceKind::kGpu, {nullptr}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(create(DeviceKind::kCpu, {&device}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(create(DeviceKind::kGpu, {&device, &device}).code(), Code::kInvalidArgument);
+  ShardNodeOptions cpus;
+  cpus.devices = {{DeviceKind::kCpu, bytes}};
+  cpus.collectives = Collectives::kPeer;
+  EXPECT_EQ(ShardNode::Create(cpus, pool).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace embla

@@ -1,0 +1,90 @@
+#include "server/shard/node_devices.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/collective/fallback_communicator.h"
+#include "server/collective/gpu_communicator.h"
+#include "server/collective/host_communicator.h"
+#include "server/storage/device_row_store.h"
+#include "server/storage/host_row_store.h"
+#include "server/table/device_executor.h"
+
+namespace embla {
+namespace {
+
+using Communicators = std::vector<std::unique_ptr<Communicator>>;
+
+gpu::Device* GpuOf(const ShardNodeOptions& options, std::size_t device) {
+  return options.gpus.empty() ? nullptr : options.gpus[device];
+}
+
+absl::Status CheckDevice(const ShardNodeOptions& options, std::size_t device) {
+  const DeviceSpec& spec = options.devices[device];
+  const bool has_gpu = GpuOf(options, device) != nullptr;
+  if ((spec.kind == DeviceKind::kGpu) != has_gpu) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device ", device,
+                     has_gpu ? " is no GPU, but one is given" : " is a GPU, but none is given"));
+  }
+  if (spec.memory_bytes > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("device ", device, " with ", spec.memory_bytes, " bytes of memory"));
+}
+
+absl::StatusOr<Communicators> MakeCommunicators(const ShardNodeOptions& options,
+                                                std::unique_ptr<NcclLibrary>& nccl) {
+  Communicators host = MakeHostCommunicators(static_cast<std::uint32_t>(options.devices.size()));
+  if (options.collectives == Collectives::kHost) return host;
+  Communicators among_gpus;
+  if (options.collectives == Collectives::kPeer) {
+    EMBLA_ASSIGN_OR_RETURN(among_gpus, MakePeerCommunicators(options.gpus));
+  } else {
+    EMBLA_ASSIGN_OR_RETURN(nccl, LoadNccl());
+    EMBLA_ASSIGN_OR_RETURN(among_gpus, MakeNcclCommunicators(options.gpus, *nccl));
+  }
+  return WithFallback(std::move(among_gpus), std::move(host));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RowStore>> Device::MakeStore(const TableSpec& spec,
+                                                            const Slice& slice, NewRows rows) {
+  if (lanes != nullptr) return DeviceRowStore::Create(spec, slice, budget, *lanes, rows);
+  return HostRowStore::Create(spec, slice, budget, pool, rows);
+}
+
+absl::Status CheckDevices(const ShardNodeOptions& options) {
+  const std::size_t count = options.devices.size();
+  if (count == 0 || count > kDevicesPerNodeMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node has ", count, " devices, 1 to ", kDevicesPerNodeMax, " are possible"));
+  }
+  if (!options.gpus.empty() && options.gpus.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.gpus.size(), " GPUs are given for ", count, " devices"));
+  }
+  for (std::size_t d = 0; d < count; ++d) EMBLA_RETURN_IF_ERROR(CheckDevice(options, d));
+  const bool all_gpus = std::ranges::all_of(
+      options.devices, [](const DeviceSpec& spec) { return spec.kind == DeviceKind::kGpu; });
+  if (all_gpus || options.collectives == Collectives::kHost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "collectives among GPUs need a node all of whose devices are GPUs; use those of the host");
+}
+
+absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options) {
+  NodeDevices node;
+  EMBLA_ASSIGN_OR_RETURN(Communicators ranks, MakeCommunicators(options, node.nccl));
+  for (std::uint32_t d = 0; d < options.devices.size(); ++d) {
+    auto device = std::make_unique<Device>(options.devices[d], options.threads_per_device);
+    device->communicator = std::move(ranks[d]);
+    if (gpu::Device* const gpu = GpuOf(options, d); gpu != nullptr) {
+      EMBLA_ASSIGN_OR_RETURN(device->lanes, DeviceLanes::Create(*gpu));
+    }
+    node.devices.push_back(std::move(device));
+  }
+  return node;
+}
+
+}  // namespace embla

@@ -1,0 +1,65 @@
+// The devices of a node: memory and threads of the host, or a GPU behind them, and how they reach
+// one another.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "server/collective/communicator.h"
+#include "server/collective/nccl_library.h"
+#include "server/shard/shard_node.h"
+#include "server/storage/device_lanes.h"
+#include "server/storage/memory_budget.h"
+#include "server/storage/row_store.h"
+#include "server/storage/thread_pool.h"
+#include "server/table/lookup_share.h"
+#include "server/table/update_share.h"
+
+namespace embla {
+
+// One device. Everything but `budget`, health() and MakeStore() belongs to the device's thread.
+struct Device {
+  Device(const DeviceSpec& spec, std::uint32_t threads)
+      : budget(static_cast<std::size_t>(spec.memory_bytes)), pool(threads) {}
+
+  // OK, or why it can serve no rows any more.
+  absl::Status health() const {
+    return lanes == nullptr ? absl::OkStatus() : lanes->device().health();
+  }
+  // A store for the rows and columns of `slice`, which the device outlives. Errors: those of
+  // HostRowStore::Create or DeviceRowStore::Create.
+  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
+                                                      NewRows rows);
+
+  MemoryBudget budget;
+  ThreadPool pool;
+  std::unique_ptr<DeviceLanes> lanes;          // To its GPU; null: a CPU device.
+  std::unique_ptr<Communicator> communicator;  // Rank == device.
+
+  // Memory that one batch after the other uses.
+  RowSelection row_selection;
+  std::vector<BagSelection> bag_selections;
+  std::vector<float> pooled;
+  std::vector<float> pooled_more;
+  std::vector<float> reduce_in;
+  std::vector<float> reduce_out;
+  std::vector<std::unique_ptr<UpdateShare>> update_shares;
+  SumScratch sum_scratch;
+};
+
+struct NodeDevices {
+  std::unique_ptr<NcclLibrary> nccl;  // Null unless it is used. Outlives the devices.
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+// InvalidArgument: what `options` says of devices cannot be.
+absl::Status CheckDevices(const ShardNodeOptions& options);
+
+// Requires: CheckDevices. FailedPrecondition: the GPUs cannot meet by `options.collectives`; says
+// why. Errors of gpu::Device.
+absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options);
+
+}  // namespace embla
