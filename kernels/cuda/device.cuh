@@ -71,9 +71,28 @@ __device__ __forceinline__ unsigned FirstBit(unsigned bits) {
   return static_cast<unsigned>(__ffs(static_cast<int>(bits)));
 }
 
+// Atomic among all threads of the device, in any order: maxima and sums of integers commute.
+__device__ __forceinline__ void RaiseTo(std::uint32_t* p, std::uint32_t value) {
+  atomicMax(p, value);
+}
+__device__ __forceinline__ void RaiseTo(std::uint64_t* p, std::uint64_t value) {
+  atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
+}
+__device__ __forceinline__ void AddTo(std::uint64_t* p, std::uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
+}
+// Stores `desired` where `expected` is; what was there.
+__device__ __forceinline__ std::uint32_t CompareAndSwap(std::uint32_t* p, std::uint32_t expected,
+                                                        std::uint32_t desired) {
+  return atomicCAS(p, expected, desired);
+}
+
 __device__ __forceinline__ std::uint32_t BitsOf(float v) { return __float_as_uint(v); }
 __device__ __forceinline__ float FloatOf(std::uint32_t bits) { return __uint_as_float(bits); }
 
 #endif  // __CUDACC__
+
+// What a verb answers to arguments that it does not take.
+inline constexpr int kInvalidValue = cudaErrorInvalidValue;
 
 }  // namespace embla::kernels::cuda

@@ -74,6 +74,12 @@ __device__ __forceinline__ T FromLane(const Group& group, T value, unsigned sour
   return __shfl_sync(group.mask, value, static_cast<int>(source), static_cast<int>(group.lanes));
 }
 
+// Bit l: lane l of the group called it with true.
+__device__ __forceinline__ unsigned LanesWhere(const Group& group, bool predicate) {
+  const unsigned first = threadIdx.x % kWarp & ~(group.lanes - 1);
+  return (__ballot_sync(group.mask, predicate) & group.mask) >> first;
+}
+
 // kernels/row_kernels.h's sum of squares over columns by 16 virtual lanes. Unit u of a row holds
 // virtual lanes u * kPer % 16 and up, so that 16 / kPer neighbouring lanes have them all; those
 // lanes take the units of the others in order.

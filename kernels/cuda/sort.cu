@@ -39,6 +39,13 @@ int RunSelect(const SortedKeys& sorted, std::uint32_t* boundaries, std::uint32_t
                                IsBoundary{sorted}, StreamOf(stream));
 }
 
+int RunFlagged(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
+               std::uint32_t* index_count, Workspace* workspace, StreamHandle stream) {
+  return cub::DeviceSelect::Flagged(
+      workspace->base, workspace->bytes, thrust::counting_iterator<std::uint32_t>(0), flags,
+      indices, index_count, static_cast<std::int64_t>(count), StreamOf(stream));
+}
+
 }  // namespace
 
 int SortBytes(std::size_t count, std::size_t* bytes) {
@@ -64,6 +71,19 @@ int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
                     std::uint32_t* boundary_count, Workspace workspace, StreamHandle stream) {
   workspace.base = NotNull(workspace.base);
   return RunSelect(sorted, boundaries, boundary_count, &workspace, stream);
+}
+
+int FlaggedBytes(std::size_t count, std::size_t* bytes) {
+  Workspace workspace;
+  const int error = RunFlagged(nullptr, count, nullptr, nullptr, &workspace, nullptr);
+  *bytes = workspace.bytes;
+  return error;
+}
+
+int FlaggedAsync(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
+                 std::uint32_t* index_count, Workspace workspace, StreamHandle stream) {
+  workspace.base = NotNull(workspace.base);
+  return RunFlagged(flags, count, indices, index_count, &workspace, stream);
 }
 
 }  // namespace embla::kernels::cuda

@@ -32,4 +32,10 @@ int BoundariesBytes(std::size_t count, std::size_t* bytes);
 int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
                     std::uint32_t* boundary_count, Workspace workspace, StreamHandle stream);
 
+// The i in [0, count) whose flag is not 0, ascending; *index_count is how many there are.
+// Requires: count < 2^31.
+int FlaggedBytes(std::size_t count, std::size_t* bytes);
+int FlaggedAsync(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
+                 std::uint32_t* index_count, Workspace workspace, StreamHandle stream);
+
 }  // namespace embla::kernels::cuda

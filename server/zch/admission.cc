@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/plan/id_place.h"
+#include "server/zch/draw.h"
 #include "server/zch/saturating.h"
 
 namespace embla::zch {
@@ -42,9 +42,8 @@ void CandidateCounts::Halve() {
 }
 
 bool Draw(RowId id, std::uint64_t step, std::uint64_t seed, double probability) {
-  // 53 bits, so that the comparison is exact: 0 never succeeds, 1 always does.
-  const std::uint64_t bits = SplitMix64(SplitMix64(HashId(id) ^ seed) + step) >> 11;
-  return static_cast<double>(bits) * 0x1.0p-53 < probability;
+  // Exact: 0 never succeeds, 1 always does.
+  return static_cast<double>(DrawOf(id, step, seed)) < probability * kDrawEnd;
 }
 
 }  // namespace embla::zch

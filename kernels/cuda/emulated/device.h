@@ -134,9 +134,21 @@ inline void __syncthreads() { emulated::SyncBlock(); }
 inline unsigned FirstBit(unsigned bits) {
   return bits == 0 ? 0u : static_cast<unsigned>(std::countr_zero(bits)) + 1;
 }
+// Blocks take turns, and threads do: a plain access is an atomic one.
 inline std::uint32_t atomicOr(std::uint32_t* p, std::uint32_t bits) {
   const std::uint32_t before = *p;
   *p |= bits;
+  return before;
+}
+template <typename T>
+void RaiseTo(T* p, T value) {
+  if (*p < value) *p = value;
+}
+inline void AddTo(std::uint64_t* p, std::uint64_t value) { *p += value; }
+inline std::uint32_t CompareAndSwap(std::uint32_t* p, std::uint32_t expected,
+                                    std::uint32_t desired) {
+  const std::uint32_t before = *p;
+  if (before == expected) *p = desired;
   return before;
 }
 

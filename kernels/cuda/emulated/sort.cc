@@ -41,4 +41,20 @@ int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
   return 0;
 }
 
+int FlaggedBytes(std::size_t count, std::size_t* bytes) {
+  *bytes = count;
+  return 0;
+}
+
+int FlaggedAsync(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
+                 std::uint32_t* index_count, Workspace workspace, StreamHandle) {
+  if (workspace.bytes < count) return 1;
+  std::uint32_t found = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (flags[i] != 0) indices[found++] = i;
+  }
+  *index_count = found;
+  return 0;
+}
+
 }  // namespace embla::kernels::cuda

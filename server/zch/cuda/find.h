@@ -6,18 +6,9 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch.h"
+#include "server/zch/cuda/device_groups.h"
 
 namespace embla::zch::cuda {
-
-// The groups of a table on the device, the bytes of SlotGroup each, bucket after bucket as in
-// GroupTable. Groups of buckets that are not here are not read.
-struct DeviceGroups {
-  const std::byte* groups = nullptr;   // A multiple of 64.
-  const std::uint8_t* held = nullptr;  // By bucket; 0: not here.
-  std::uint32_t buckets = 0;
-  std::uint32_t groups_per_bucket = 0;
-  std::uint32_t reserved_lanes = 0;  // SlotMapOptions::reserved_lanes.
-};
 
 // slots[i] and outcomes[i] are ZchSlot and Outcome of ids[i]: kHit, kMissing or kNotHere. Touches
 // nothing. Requires: one batch's ids do not overlap its results.
