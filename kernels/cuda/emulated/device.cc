@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/emulated/recording.h"
 
 namespace embla::kernels::cuda::emulated {
 namespace {
@@ -153,6 +155,15 @@ void Run(const Grid& grid, const std::function<void()>& body) {
       SchedulerOfThread().RunBlock(grid.threads, body);
     }
   }
+}
+
+void QueueGrid(const Grid& grid, std::function<void()> body) {
+  Queue([grid, body = std::move(body)] { Run(grid, body); }, 1);
+}
+
+void Queue(std::function<void()> work, unsigned launches) {
+  if (recorded_work == nullptr) return work();
+  recorded_work->push_back({std::move(work), launches});
 }
 
 const std::uint64_t* Exchange(unsigned mask, std::uint64_t value) {

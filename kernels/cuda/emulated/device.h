@@ -51,6 +51,12 @@ struct Index {
 // Runs body once for each thread of the grid.
 void Run(const Grid& grid, const std::function<void()>& body);
 
+// What a stream would do next: done at once, unless this thread records (recording.h). `launches`:
+// how many kernels a GPU needs for it.
+void Queue(std::function<void()> work, unsigned launches);
+// A launch: Run, queued.
+void QueueGrid(const Grid& grid, std::function<void()> body);
+
 // Hands `value` to the lanes of `mask`, which must all call, and returns theirs: 32 values.
 const std::uint64_t* Exchange(unsigned mask, std::uint64_t value);
 void SyncBlock();
@@ -81,7 +87,7 @@ inline thread_local emulated::Index gridDim;
 template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), const Grid& grid, StreamHandle,
            const Arguments&... arguments) {
-  emulated::Run(grid, [&] { kernel(arguments...); });
+  emulated::QueueGrid(grid, [=] { kernel(arguments...); });
   return cudaSuccess;
 }
 

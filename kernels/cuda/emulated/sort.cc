@@ -4,15 +4,16 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cuda/device.cuh"
+
 namespace embla::kernels::cuda {
+namespace {
 
-int SortBytes(std::size_t count, std::size_t* bytes) {
-  *bytes = count;  // Any size but zero: callers must provide it.
-  return 0;
-}
+// Launches of CUB, for batches that one block sorts: a few thousand keys.
+constexpr unsigned kSortLaunches = 1;
+constexpr unsigned kSelectLaunches = 2;
 
-int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle) {
-  if (workspace.bytes < pairs.count) return 1;
+void Sort(const SortPairs& pairs) {
   std::vector<std::uint32_t> order(pairs.count);
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
@@ -21,7 +22,30 @@ int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle) {
     pairs.keys_out[i] = pairs.keys[order[i]];
     pairs.values_out[i] = pairs.values[order[i]];
   }
+}
+
+// Appends the i in [0, end) that are `chosen`.
+template <class Chosen>
+void Select(std::size_t end, const Chosen& chosen, std::uint32_t* indices,
+            std::uint32_t* index_count) {
+  std::uint32_t found = 0;
+  for (std::uint32_t i = 0; i < end; ++i) {
+    if (chosen(i)) indices[found++] = i;
+  }
+  *index_count = found;
+}
+
+}  // namespace
+
+int SortBytes(std::size_t count, std::size_t* bytes) {
+  *bytes = count;  // Any size but zero: callers must provide it.
   return 0;
+}
+
+int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle) {
+  if (workspace.bytes < pairs.count) return cudaErrorInvalidValue;
+  emulated::Queue([pairs] { Sort(pairs); }, kSortLaunches);
+  return cudaSuccess;
 }
 
 int BoundariesBytes(std::size_t count, std::size_t* bytes) {
@@ -31,14 +55,13 @@ int BoundariesBytes(std::size_t count, std::size_t* bytes) {
 
 int BoundariesAsync(const SortedKeys& sorted, std::uint32_t* boundaries,
                     std::uint32_t* boundary_count, Workspace workspace, StreamHandle) {
-  if (workspace.bytes < sorted.count) return 1;
-  std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i <= sorted.count; ++i) {
-    const bool inside = i != 0 && i != sorted.count;
-    if (!inside || sorted.keys[i] != sorted.keys[i - 1]) boundaries[found++] = i;
-  }
-  *boundary_count = found;
-  return 0;
+  if (workspace.bytes < sorted.count) return cudaErrorInvalidValue;
+  const auto begins = [sorted](std::uint32_t i) {
+    return i == 0 || i == sorted.count || sorted.keys[i] != sorted.keys[i - 1];
+  };
+  emulated::Queue([=] { Select(sorted.count + 1, begins, boundaries, boundary_count); },
+                  kSelectLaunches);
+  return cudaSuccess;
 }
 
 int FlaggedBytes(std::size_t count, std::size_t* bytes) {
@@ -48,13 +71,10 @@ int FlaggedBytes(std::size_t count, std::size_t* bytes) {
 
 int FlaggedAsync(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
                  std::uint32_t* index_count, Workspace workspace, StreamHandle) {
-  if (workspace.bytes < count) return 1;
-  std::uint32_t found = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (flags[i] != 0) indices[found++] = i;
-  }
-  *index_count = found;
-  return 0;
+  if (workspace.bytes < count) return cudaErrorInvalidValue;
+  const auto flagged = [flags](std::uint32_t i) { return flags[i] != 0; };
+  emulated::Queue([=] { Select(count, flagged, indices, index_count); }, kSelectLaunches);
+  return cudaSuccess;
 }
 
 }  // namespace embla::kernels::cuda

@@ -228,6 +228,14 @@ TEST_F(CudaApply, NoIdsEvictNothing) {
   ASSERT_NO_FATAL_FAILURE(ExpectSameContents());
 }
 
+// Find and touch, sort, insert, select (two of CUB's), list.
+TEST_F(CudaApply, ASmallBatchIsSixLaunches) {
+  ASSERT_NO_FATAL_FAILURE(Make(SmallOptions()));
+  const std::vector<RowId> ids = IdsOfOneGroup(options_, 200);
+  ASSERT_NO_FATAL_FAILURE(Apply({ids, {}, {}, {1, 0}}));
+  EXPECT_LE(table_->launches(), 6u);
+}
+
 TEST_F(CudaApply, RefusesWhatIsNotTheDevices) {
   ASSERT_NO_FATAL_FAILURE(Make(SmallOptions()));
   const auto apply = [&](const SlotMapOptions& options, const cuda::DeviceGroups& groups,

@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/device_memory.h"
+#include "kernels/cuda/testing/recording.h"
 #include "server/zch/bucket_block.h"
 #include "server/zch/cuda/apply.h"
 #include "server/zch/cuda/sweep.h"
@@ -57,6 +58,7 @@ class DeviceTable {
     return {block.bytes().begin(), block.bytes().end()};
   }
 
+  // Recorded and replayed, as a CUDA graph can hold it.
   Answer Apply(const Batch& batch) {
     const std::size_t count = batch.ids.size();
     const kernels::cuda::OnDevice ids(batch.ids);
@@ -72,12 +74,16 @@ class DeviceTable {
     const cuda::DeviceBatch on_device{
         ids.As<std::int64_t>(), batch.counts.empty() ? nullptr : counts.As<std::uint32_t>(),
         batch.ttls.empty() ? nullptr : ttls.As<std::uint32_t>(), count, batch.clock};
-    EXPECT_EQ(cuda::ApplyAsync(options_, groups(), on_device,
-                               {slots.As<std::int64_t>(), outcomes.As<std::uint8_t>(),
-                                evictions.As<cuda::DeviceEviction>(), evicted.As<std::uint32_t>(),
-                                collisions_avoided_.As<std::uint64_t>()},
-                               {workspace.data(), bytes}, nullptr),
-              0);
+    kernels::cuda::Recording recording([&](kernels::cuda::StreamHandle stream) {
+      EXPECT_EQ(cuda::ApplyAsync(options_, groups(), on_device,
+                                 {slots.As<std::int64_t>(), outcomes.As<std::uint8_t>(),
+                                  evictions.As<cuda::DeviceEviction>(), evicted.As<std::uint32_t>(),
+                                  collisions_avoided_.As<std::uint64_t>()},
+                                 {workspace.data(), bytes}, stream),
+                0);
+    });
+    recording.Replay();
+    launches_ = recording.launches();
     Answer answer;
     answer.slots.resize(count);
     answer.outcomes.resize(count);
@@ -111,6 +117,9 @@ class DeviceTable {
     collisions_avoided_.CopyTo(&all.collisions_avoided);
     return all;
   }
+
+  // Of kernels, by the latest Apply.
+  std::size_t launches() const { return launches_; }
 
   cuda::DeviceGroups groups() const {
     return {BucketAt(0), device_held_.As<std::uint8_t>(), options_.buckets,
@@ -168,6 +177,7 @@ class DeviceTable {
   kernels::cuda::OnDevice device_held_;
   kernels::cuda::OnDevice collisions_avoided_;
   Statistics statistics_;
+  std::size_t launches_ = 0;
 };
 
 }  // namespace embla::zch

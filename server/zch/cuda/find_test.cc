@@ -3,7 +3,6 @@
 #include "server/zch/cuda/find.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
 #include <memory>
 #include <random>
@@ -18,12 +17,6 @@ namespace embla::zch {
 namespace {
 
 using kernels::cuda::OnDevice;
-
-// What find.cu knows by heart.
-static_assert(sizeof(SlotGroup) == 21 * 64 && kLanes == 64);
-static_assert(offsetof(SlotGroup, tags) == 0 && offsetof(SlotGroup, ids) == 64);
-static_assert(static_cast<int>(Outcome::kHit) == 1 && static_cast<int>(Outcome::kMissing) == 3 &&
-              static_cast<int>(Outcome::kNotHere) == 6);
 
 constexpr std::uint32_t kBuckets = 7;
 constexpr std::uint32_t kHeld[] = {0, 1, 3, 6};
