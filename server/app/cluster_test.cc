@@ -20,6 +20,7 @@
 #include "embla/v1/data.grpc.pb.h"
 #include "server/app/coordinator_process.h"
 #include "server/app/shard_process.h"
+#include "server/gpu/testing/simulated_device.h"
 
 namespace embla {
 namespace {
@@ -30,7 +31,8 @@ constexpr std::uint64_t kSeed = 31;
 constexpr std::uint32_t kDim = 24;
 constexpr absl::Duration kWaitMax = absl::Seconds(60);
 
-class ClusterTest : public ::testing::Test {
+// Whether one of the two devices is a GPU, a simulated one.
+class ClusterTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     StartCoordinator();
@@ -57,6 +59,10 @@ class ClusterTest : public ::testing::Test {
     options.coordinator = coordinator_->address();
     options.server.listen = listen;
     options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
+    if (GetParam()) {
+      options.devices[1].kind = DeviceKind::kGpu;
+      options.gpus = {nullptr, &gpu_};
+    }
     auto started = ShardProcess::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     shard_ = *std::move(started);
@@ -153,6 +159,7 @@ class ClusterTest : public ::testing::Test {
   const std::string state_dir_ = ::testing::TempDir() + "embla_cluster_test_" +
                                  std::to_string(absl::ToUnixNanos(Clock::Real().Now()));
   std::unique_ptr<CoordinatorProcess> coordinator_;
+  gpu::SimulatedDevice gpu_;
   std::unique_ptr<ShardProcess> shard_;
   std::uint64_t incarnation_ = 0;  // Of the shard that was last seen live.
   std::shared_ptr<grpc::Channel> channel_;
@@ -161,7 +168,7 @@ class ClusterTest : public ::testing::Test {
   std::unique_ptr<v1::DataService::Stub> data_;
 };
 
-TEST_F(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
+TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
   CreateTable("t", "error");
   std::vector<float> rows;
   ASSERT_TRUE(Lookup(LookupOf(1, {3, 999, 3}), &rows).ok());
@@ -174,7 +181,7 @@ TEST_F(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.25f));
 }
 
-TEST_F(ClusterTest, WrongRequestsGetTheRightCode) {
+TEST_P(ClusterTest, WrongRequestsGetTheRightCode) {
   CreateTable("strict", "error");
   CreateTable("lax", "ignore");
   EXPECT_EQ(Lookup(LookupOf(77, {1})).error_code(), grpc::StatusCode::NOT_FOUND);
@@ -199,7 +206,7 @@ TEST_F(ClusterTest, WrongRequestsGetTheRightCode) {
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.0f));
 }
 
-TEST_F(ClusterTest, ReadRowsStreamsTheTable) {
+TEST_P(ClusterTest, ReadRowsStreamsTheTable) {
   CreateTable("t", "error");
   v1::ReadRowsRequest request;
   request.set_table_id(1);
@@ -213,7 +220,7 @@ TEST_F(ClusterTest, ReadRowsStreamsTheTable) {
   EXPECT_GE(bytes, 1000u * kDim * 4);
 }
 
-TEST_F(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
+TEST_P(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   CreateTable("before", "error");
   const std::string address = coordinator_->address();
   const std::string admin_address = coordinator_->admin_address();
@@ -229,7 +236,7 @@ TEST_F(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   EXPECT_TRUE(Lookup(LookupOf(2, {7})).ok());
 }
 
-TEST_F(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
+TEST_P(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
   shard_.reset();
   StartShard("unix:" + ::testing::TempDir() + "embla_cluster_test.sock");
   CreateTable("t", "error");
@@ -237,7 +244,7 @@ TEST_F(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST_F(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
+TEST_P(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
   CreateTable("t", "error");
   const std::string address = shard_->address();
   shard_.reset();
@@ -247,7 +254,7 @@ TEST_F(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
 }
 
 // Everything but the damage fits the tables, so that requests get as far as they can.
-TEST_F(ClusterTest, DamagedRequestsAreRefusedOrServedAndNothingDies) {
+TEST_P(ClusterTest, DamagedRequestsAreRefusedOrServedAndNothingDies) {
   SCOPED_TRACE(kSeed);
   CreateTable("strict", "error");
   CreateTable("lax", "ignore");
@@ -284,6 +291,8 @@ TEST_F(ClusterTest, DamagedRequestsAreRefusedOrServedAndNothingDies) {
   EXPECT_GT(served, 0);
   EXPECT_TRUE(Lookup(LookupOf(1, {7})).ok());
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpus, ClusterTest, ::testing::Bool());
 
 TEST(ShardProcessStart, SaysWhatIsWrong) {
   ShardProcessOptions options;

@@ -4,21 +4,22 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/file.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/gpu/gpus.h"
+#include "server/table/device_executor.h"
 
 namespace embla {
 namespace {
-
-constexpr std::int64_t kDevicesMax = 64;
 
 // The machine's memory, or the container's when that is less.
 std::int64_t MemoryBytes() {
@@ -31,30 +32,122 @@ std::int64_t MemoryBytes() {
   return bytes;
 }
 
+// The whole of `text`; no sign.
+bool ParseNumber(std::string_view text, std::uint32_t& number) {
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  return !text.empty() && parsed.ec == std::errc() && parsed.ptr == end;
+}
+
+bool ParseGpus(std::string_view text, DeviceItem& item) {
+  item.kind = DeviceKind::kGpu;
+  item.all = text == "all";
+  if (item.all) return true;
+  const std::size_t dash = text.find('-');
+  if (!ParseNumber(text.substr(0, dash), item.first)) return false;
+  item.last = item.first;
+  return dash == std::string_view::npos ||
+         (ParseNumber(text.substr(dash + 1), item.last) && item.first <= item.last &&
+          item.last - item.first < kDevicesPerNodeMax);
+}
+
+bool ParseItem(std::string_view text, DeviceItem& item) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string_view kind = text.substr(0, colon), which = text.substr(colon + 1);
+  if (kind == "gpu") return ParseGpus(which, item);
+  return kind == "cpu" && ParseNumber(which, item.count) && item.count >= 1 &&
+         item.count <= kDevicesPerNodeMax;
+}
+
+absl::Status NoSuchGpu(std::uint32_t ordinal, std::size_t count) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("--devices gpu:", ordinal, ": this machine has ", count,
+                   count == 1 ? " GPU, gpu:0" : absl::StrCat(" GPUs, gpu:0-", count - 1)));
+}
+
+// The ordinal of each device; -1: a CPU device.
+absl::StatusOr<std::vector<int>> Ordinals(const std::vector<DeviceItem>& items,
+                                          const GpuSource& gpus) {
+  std::size_t gpu_count = 0;
+  if (std::any_of(items.begin(), items.end(),
+                  [](const DeviceItem& item) { return item.kind == DeviceKind::kGpu; })) {
+    const auto found = gpus.list();
+    if (!found.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("--devices gpu: ", Message(found.status()),
+                                                        "; or use CPU devices, --devices cpu:N"));
+    }
+    gpu_count = found->size();
+  }
+  std::vector<int> ordinals;
+  for (const DeviceItem& item : items) {
+    if (item.kind == DeviceKind::kCpu) {
+      ordinals.insert(ordinals.end(), item.count, -1);
+      continue;
+    }
+    const std::size_t first = item.all ? 0 : item.first;
+    const std::size_t end = item.all ? gpu_count : std::size_t{item.last} + 1;
+    if (end > gpu_count) return NoSuchGpu(item.last, gpu_count);
+    for (std::size_t i = first; i < end; ++i) ordinals.push_back(static_cast<int>(i));
+  }
+  if (ordinals.size() <= kDevicesPerNodeMax) return ordinals;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--devices: ", ordinals.size(), " devices; a node has at most ", kDevicesPerNodeMax));
+}
+
+absl::StatusOr<std::int64_t> GpuMemory(const gpu::Device& device, std::int64_t wanted,
+                                       std::int64_t shares) {
+  const gpu::DeviceProperties& properties = device.properties();
+  if (wanted == 0) return properties.free_bytes / 10 * 9 / shares;
+  if (wanted <= properties.free_bytes / shares) return wanted;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--memory-per-device ", wanted, ": GPU ", properties.ordinal, " (", properties.name, ") has ",
+      properties.free_bytes, " bytes free, for ", shares, " devices"));
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<DeviceSpec>> ParseDevices(const std::string& text,
-                                                     std::int64_t memory_per_device) {
-  if (absl::StartsWith(text, "gpu")) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--devices ", text,
-        ": this embla-shard serves CPU devices only; GPU devices need the CUDA row store and the "
-        "NCCL communicator, which this build does not have. Use --devices cpu:N"));
-  }
-  std::int64_t count = 0;
-  const std::string_view number =
-      absl::StartsWith(text, "cpu:") ? std::string_view(text).substr(4) : std::string_view();
-  const char* const end = number.data() + number.size();
-  const auto parsed = std::from_chars(number.data(), end, count);
-  if (number.empty() || parsed.ec != std::errc() || parsed.ptr != end || count < 1 ||
-      count > kDevicesMax) {
+absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text) {
+  std::vector<DeviceItem> items;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (ParseItem(ToStd(absl::StripAsciiWhitespace(part)), items.emplace_back())) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--devices ", text, ": want cpu:N with N from 1 to ", kDevicesMax));
+        absl::StrCat("--devices ", text, ": `", part,
+                     "` is none of cpu:N, gpu:I, gpu:I-J and gpu:all (N from 1 to ",
+                     kDevicesPerNodeMax, ", I from 0), which commas join"));
   }
-  const std::int64_t memory_bytes =
-      memory_per_device > 0 ? memory_per_device : MemoryBytes() / 10 * 8 / count;
-  return std::vector<DeviceSpec>(static_cast<std::size_t>(count),
-                                 {.kind = DeviceKind::kCpu, .memory_bytes = memory_bytes});
+  return items;
+}
+
+GpuSource MachineGpus() { return {&gpu::ListGpus, &gpu::OpenGpu}; }
+
+absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
+                                       std::int64_t memory_per_device, const GpuSource& gpus) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<int> ordinals, Ordinals(items, gpus));
+  const auto shares_of = [&](int ordinal) {
+    return static_cast<std::int64_t>(std::count(ordinals.begin(), ordinals.end(), ordinal));
+  };
+  DeviceList devices;
+  std::map<int, gpu::Device*> opened;
+  for (const int ordinal : ordinals) {
+    DeviceSpec& spec = devices.specs.emplace_back();
+    gpu::Device*& gpu = devices.gpus.emplace_back(nullptr);
+    if (ordinal < 0) {
+      spec.memory_bytes =
+          memory_per_device > 0 ? memory_per_device : MemoryBytes() / 10 * 8 / shares_of(-1);
+      continue;
+    }
+    if (opened[ordinal] == nullptr) {
+      EMBLA_ASSIGN_OR_RETURN(devices.owned.emplace_back(),
+                             gpus.open(static_cast<std::uint32_t>(ordinal)));
+      opened[ordinal] = devices.owned.back().get();
+    }
+    gpu = opened[ordinal];
+    spec.kind = DeviceKind::kGpu;
+    EMBLA_ASSIGN_OR_RETURN(spec.memory_bytes,
+                           GpuMemory(*gpu, memory_per_device, shares_of(ordinal)));
+  }
+  return devices;
 }
 
 absl::StatusOr<std::int64_t> ParseBytes(const std::string& text) {

@@ -1,21 +1,54 @@
-// The devices of a shard server, as the command line names them.
+// The devices of a shard server, as the command line names them (docs/gpu.md).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
+#include "server/gpu/device.h"
 
 namespace embla {
 
-// "cpu:N": N CPU devices of `memory_per_device` bytes each; 0: 80 % of this machine's memory
-// (or of the container's) divided by N.
-// Errors: InvalidArgument (not such a list), FailedPrecondition (a kind of device that this
-// program was built without; says what is missing).
-absl::StatusOr<std::vector<DeviceSpec>> ParseDevices(const std::string& text,
-                                                     std::int64_t memory_per_device);
+// Part of a list of devices.
+struct DeviceItem {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::uint32_t count = 0;  // CPU devices.
+  // GPUs: ordinals first..last, or all that there are.
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+  bool all = false;
+  bool operator==(const DeviceItem&) const = default;
+};
+
+// "cpu:2", "gpu:0", "gpu:0-7", "gpu:all", and several of them: "gpu:0,cpu:2". A GPU that is named
+// twice is two devices. InvalidArgument: not such a list.
+absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text);
+
+// Where GPUs come from.
+struct GpuSource {
+  std::function<absl::StatusOr<std::vector<gpu::DeviceProperties>>()> list;
+  std::function<absl::StatusOr<std::unique_ptr<gpu::Device>>(std::uint32_t ordinal)> open;
+};
+// This machine's (server/gpu/gpus.h).
+GpuSource MachineGpus();
+
+// A node's devices, in the order of the list.
+struct DeviceList {
+  std::vector<DeviceSpec> specs;
+  std::vector<gpu::Device*> gpus;                   // By device; null: a CPU device.
+  std::vector<std::unique_ptr<gpu::Device>> owned;  // Each GPU once.
+};
+
+// `memory_per_device` 0: CPU devices share 80 % of this machine's memory (or of the container's),
+// and the devices of a GPU 90 % of what is free on it.
+// Errors: InvalidArgument (more than 64 devices), FailedPrecondition (there is no such GPU, or less
+// memory on it; says what is missing), those of gpu::Device.
+absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
+                                       std::int64_t memory_per_device, const GpuSource& gpus);
 
 // "64 GiB" as 68719476736: a number of bytes, or with K, M, G, T and optionally i and B.
 // Errors: InvalidArgument.

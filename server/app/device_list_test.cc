@@ -4,35 +4,125 @@
 #include <gtest/gtest.h>
 
 #include "core/base/text.h"
+#include "server/gpu/testing/simulated_device.h"
 
 namespace embla {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(ParseDevices, SplitsTheNode) {
-  const auto devices = ParseDevices("cpu:3", 1000);
-  ASSERT_TRUE(devices.ok()) << devices.status();
-  EXPECT_EQ(*devices, std::vector<DeviceSpec>(3, {.kind = DeviceKind::kCpu, .memory_bytes = 1000}));
+using gpu::SimulatedDevice;
+
+TEST(ParseDevices, ReadsLists) {
+  const DeviceItem two_cpus{.kind = DeviceKind::kCpu, .count = 2};
+  const DeviceItem gpu_3{.kind = DeviceKind::kGpu, .first = 3, .last = 3};
+  const DeviceItem gpus_0_to_7{.kind = DeviceKind::kGpu, .last = 7};
+  const DeviceItem all_gpus{.kind = DeviceKind::kGpu, .all = true};
+  EXPECT_THAT(*ParseDevices("cpu:2"), ElementsAre(two_cpus));
+  EXPECT_THAT(*ParseDevices("gpu:3"), ElementsAre(gpu_3));
+  EXPECT_THAT(*ParseDevices("gpu:0-7"), ElementsAre(gpus_0_to_7));
+  EXPECT_THAT(*ParseDevices("gpu:all, cpu:2"), ElementsAre(all_gpus, two_cpus));
+  EXPECT_THAT(*ParseDevices("cpu:2,gpu:3,gpu:3"), ElementsAre(two_cpus, gpu_3, gpu_3));
 }
 
-TEST(ParseDevices, SharesTheMemoryByDefault) {
-  const std::int64_t one = ParseDevices("cpu:1", 0)->front().memory_bytes;
-  const std::int64_t four = ParseDevices("cpu:4", 0)->front().memory_bytes;
+TEST(ParseDevices, RefusesWhatIsNoListAndSaysWhichPartIsNot) {
+  for (const char* text : {"", "cpu", "cpu:", "cpu:0", "cpu:-1", "cpu:65", "cpu:2x", "tpu:1", "gpu",
+                           "gpu:", "gpu:x", "gpu:-1", "gpu:1-", "gpu:3-1", "gpu:0-64", "gpu:all-1",
+                           "gpu:0,1", "cpu:1,", "cpu:1;gpu:0"}) {
+    EXPECT_EQ(ParseDevices(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(Message(ParseDevices("gpu:0,1").status()), HasSubstr("`1` is none of"));
+}
+
+// GPUs with that many bytes.
+GpuSource Simulated(std::vector<std::size_t> memory_bytes) {
+  const auto options = [memory_bytes](std::uint32_t ordinal) {
+    return gpu::SimulatedDeviceOptions{.ordinal = ordinal, .memory_bytes = memory_bytes[ordinal]};
+  };
+  GpuSource source;
+  source.list = [memory_bytes, options] {
+    std::vector<gpu::DeviceProperties> all;
+    for (std::uint32_t i = 0; i < memory_bytes.size(); ++i) {
+      all.push_back(SimulatedDevice(options(i)).properties());
+    }
+    return absl::StatusOr<std::vector<gpu::DeviceProperties>>(all);
+  };
+  source.open = [options](std::uint32_t ordinal) {
+    return absl::StatusOr<std::unique_ptr<gpu::Device>>(
+        std::make_unique<SimulatedDevice>(options(ordinal)));
+  };
+  return source;
+}
+
+absl::StatusOr<DeviceList> Open(const std::string& text, std::int64_t memory_per_device,
+                                const GpuSource& gpus) {
+  const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(text);
+  if (!items.ok()) return items.status();
+  return OpenDevices(*items, memory_per_device, gpus);
+}
+
+TEST(OpenDevices, SplitsTheNode) {
+  const auto devices = Open("cpu:3", 1000, Simulated({}));
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->specs,
+            std::vector<DeviceSpec>(3, {.kind = DeviceKind::kCpu, .memory_bytes = 1000}));
+  EXPECT_THAT(devices->gpus, Each(nullptr));
+}
+
+TEST(OpenDevices, CpuDevicesShareTheMemoryByDefault) {
+  const std::int64_t one = Open("cpu:1", 0, Simulated({}))->specs.front().memory_bytes;
+  const std::int64_t four = Open("cpu:3,cpu:1", 0, Simulated({}))->specs.front().memory_bytes;
   EXPECT_GT(one, 0);
   EXPECT_EQ(one / 4, four);
 }
 
-TEST(ParseDevices, SaysWhatIsMissingForGpus) {
-  const auto devices = ParseDevices("gpu:0", 0);
-  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(devices.status()), HasSubstr("cpu:N"));
+TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfWhatIsFree) {
+  const auto devices = Open("gpu:1,cpu:1,gpu:all", 0, Simulated({1000, 2000}));
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->specs.size(), 4u);
+  EXPECT_EQ(devices->specs[0], (DeviceSpec{.kind = DeviceKind::kGpu, .memory_bytes = 900}));
+  EXPECT_EQ(devices->specs[1].kind, DeviceKind::kCpu);
+  EXPECT_EQ(devices->specs[2], (DeviceSpec{.kind = DeviceKind::kGpu, .memory_bytes = 900}));
+  EXPECT_EQ(devices->specs[3], devices->specs[0]);
+  EXPECT_EQ(devices->owned.size(), 2u);
+  EXPECT_EQ(devices->gpus[0], devices->gpus[3]);
+  EXPECT_EQ(devices->gpus[1], nullptr);
+  EXPECT_EQ(devices->gpus[0]->properties().ordinal, 1u);
+  EXPECT_EQ(devices->gpus[2]->properties().ordinal, 0u);
 }
 
-TEST(ParseDevices, RefusesWhatIsNoList) {
-  for (const char* text : {"", "cpu", "cpu:", "cpu:0", "cpu:-1", "cpu:65", "cpu:2x", "tpu:1"}) {
-    EXPECT_EQ(ParseDevices(text, 0).status().code(), absl::StatusCode::kInvalidArgument) << text;
+TEST(OpenDevices, RefusesMoreMemoryThanAGpuHas) {
+  EXPECT_EQ(Open("gpu:0", 1000, Simulated({1000}))->specs.front().memory_bytes, 1000);
+  for (const auto& [text, memory] : {std::pair("gpu:0", 1001), std::pair("gpu:0,gpu:0", 501)}) {
+    const auto devices = Open(text, memory, Simulated({1000}));
+    EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(devices.status()), HasSubstr("1000 bytes free"));
   }
+}
+
+TEST(OpenDevices, RefusesGpusThatAreNotThere) {
+  const auto devices = Open("gpu:0-2", 0, Simulated({1000, 1000}));
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(devices.status()), HasSubstr("gpu:2: this machine has 2 GPUs, gpu:0-1"));
+}
+
+TEST(OpenDevices, RefusesMoreDevicesThanANodeHas) {
+  EXPECT_EQ(Open("cpu:64,gpu:0", 0, Simulated({1000})).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Of whatever machine this runs on: GPUs are there, or the message says what is missing.
+TEST(OpenDevices, SaysWhatIsMissingForGpusAndWhatToUseInstead) {
+  const auto devices = Open("gpu:0", 0, MachineGpus());
+  if (devices.ok()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(devices.status()),
+              AnyOf(HasSubstr("built without CUDA"), HasSubstr("no NVIDIA driver"),
+                    HasSubstr("shows no GPU"), HasSubstr("cannot be used")));
+  EXPECT_THAT(Message(devices.status()), HasSubstr("--devices cpu:N"));
 }
 
 TEST(ParseBytes, KnowsUnits) {

@@ -43,9 +43,19 @@ void Define(CLI::App& app, Flags& flags) {
                  "Where to serve /metrics; empty for nowhere");
   app.add_flag("--insecure", process.server.insecure,
                "Allow listening on addresses that other machines can reach, without encryption");
-  app.add_option("--devices", flags.devices, "cpu:N splits this node into N CPU devices");
+  app.add_option("--devices", flags.devices,
+                 "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
+  app.add_option("--collectives", process.collectives,
+                 "How the devices of this node add up partial sums: host (any devices), peer (GPUs "
+                 "that read one another's memory), nccl")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, Collectives>{{"host", Collectives::kHost},
+                                                                     {"peer", Collectives::kPeer},
+                                                                     {"nccl", Collectives::kNccl}}))
+      ->default_str("host");
   app.add_option("--memory-per-device", flags.memory_per_device,
-                 "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / N");
+                 "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / CPU devices, "
+                 "90 % of what is free on a GPU");
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
       ->check(CLI::Range(0u, 256u));
@@ -76,9 +86,18 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
   absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
-  absl::StatusOr<std::vector<DeviceSpec>> devices = ParseDevices(flags.devices, *memory);
+  const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(flags.devices);
+  if (!items.ok()) return items.status();
+  const absl::StatusOr<DeviceList> devices = OpenDevices(*items, *memory, MachineGpus());
   if (!devices.ok()) return devices.status();
-  flags.process.devices = *std::move(devices);
+  for (const std::unique_ptr<gpu::Device>& gpu : devices->owned) {
+    const gpu::DeviceProperties& properties = gpu->properties();
+    LogInfo("shard", "gpu ordinal=", properties.ordinal, " name=`", properties.name,
+            "` bus=", properties.bus_id, " memory=", properties.memory_bytes,
+            " free=", properties.free_bytes);
+  }
+  flags.process.devices = devices->specs;
+  flags.process.gpus = devices->gpus;
   flags.process.heartbeat = absl::Milliseconds(flags.heartbeat_ms);
   flags.process.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
   absl::StatusOr<std::unique_ptr<ShardProcess>> process = ShardProcess::Start(flags.process);

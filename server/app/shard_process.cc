@@ -30,6 +30,10 @@ absl::StatusOr<std::string> AdvertisedAddress(const ShardProcessOptions& options
   return absl::StrCat(HostName(), ":", listen.port);
 }
 
+std::ptrdiff_t CountGpus(const std::vector<DeviceSpec>& devices) {
+  return std::ranges::count(devices, DeviceKind::kGpu, &DeviceSpec::kind);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
@@ -53,6 +57,8 @@ absl::Status ShardProcess::MakeNode() {
   ShardNodeOptions node;
   node.name = options_.name;
   node.devices = options_.devices;
+  node.gpus = options_.gpus;
+  node.collectives = options_.collectives;
   node.threads_per_device = options_.threads_per_device;
   if (node.threads_per_device == 0) {
     const auto devices = std::max(static_cast<std::uint32_t>(options_.devices.size()), 1u);
@@ -118,7 +124,7 @@ absl::Status ShardProcess::Join() {
   link.registration.incarnation = RandomId64();
   EMBLA_ASSIGN_OR_RETURN(link.registration.address, AdvertisedAddress(options_, address()));
   LogInfo("shard", "serving name=", options_.name, " address=", link.registration.address,
-          " devices=", options_.devices.size(),
+          " devices=", options_.devices.size(), " gpus=", CountGpus(options_.devices),
           " memory_per_device=", options_.devices.front().memory_bytes,
           " metrics=", metrics_address());
   link_ = std::make_unique<CoordinatorLink>(std::move(link), *node_);
