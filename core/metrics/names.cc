@@ -1,5 +1,7 @@
 #include "core/metrics/names.h"
 
+#include "core/metrics/gpu_names.h"
+
 namespace embla {
 namespace {
 
@@ -20,6 +22,11 @@ constexpr MetricInfo kAll[] = {
     metric::kQueueDelay,
     metric::kDeviceBusy,
     metric::kDeviceMemory,
+    metric::kGpuTime,
+    metric::kGpuLinkBytes,
+    metric::kGpuMemory,
+    metric::kGpuStopped,
+    metric::kCollectiveTime,
     metric::kTableRows,
     metric::kTableBytes,
     metric::kZchHits,

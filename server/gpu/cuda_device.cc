@@ -89,7 +89,7 @@ absl::StatusOr<void*> CudaDevice::AllocateRaw(MemoryKind kind, std::size_t size)
 }
 
 // Also of a device that has stopped: the driver keeps count of the memory until the process ends.
-void CudaDevice::Free(MemoryKind kind, void* data) {
+void CudaDevice::FreeRaw(MemoryKind kind, void* data) {
   if (cudaSetDevice(OrdinalOf(properties())) == cudaSuccess) {
     if (kind == MemoryKind::kDevice) {
       cudaFree(data);

@@ -22,13 +22,13 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
   absl::Status EnableAccessTo(Device& other) override;
   absl::Status MakeCurrent() override;
-  void Free(MemoryKind kind, void* data) override;
 
   // The Status of a call's result; an error that stops the device has stopped it on return.
   absl::Status Check(int cuda_error, std::string_view what);
 
  protected:
   absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) override;
+  void FreeRaw(MemoryKind kind, void* data) override;
 
  private:
   using Device::Device;

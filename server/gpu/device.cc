@@ -9,15 +9,26 @@ namespace embla::gpu {
 absl::StatusOr<DeviceMemory> Device::Allocate(std::size_t size) {
   EMBLA_RETURN_IF_ERROR(health());
   if (size == 0) return DeviceMemory();
-  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(MemoryKind::kDevice, size));
+  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateCounted(MemoryKind::kDevice, size));
   return DeviceMemory(*this, data, size);
 }
 
 absl::StatusOr<PinnedMemory> Device::AllocatePinned(std::size_t size) {
   EMBLA_RETURN_IF_ERROR(health());
   if (size == 0) return PinnedMemory();
-  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(MemoryKind::kPinned, size));
+  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateCounted(MemoryKind::kPinned, size));
   return PinnedMemory(*this, data, size);
+}
+
+absl::StatusOr<void*> Device::AllocateCounted(MemoryKind kind, std::size_t size) {
+  EMBLA_ASSIGN_OR_RETURN(void* const data, AllocateRaw(kind, size));
+  held_bytes_[static_cast<std::size_t>(kind)].fetch_add(size, std::memory_order_relaxed);
+  return data;
+}
+
+void Device::Free(MemoryKind kind, void* data, std::size_t size) {
+  FreeRaw(kind, data);
+  held_bytes_[static_cast<std::size_t>(kind)].fetch_sub(size, std::memory_order_relaxed);
 }
 
 absl::Status Device::health() const {

@@ -4,6 +4,8 @@
 // (testing/simulated_device.h), which runs the CPU kernels. Both give the same bits.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +50,10 @@ class Device : public MemorySource {
   // size 0 gives an empty memory.
   absl::StatusOr<DeviceMemory> Allocate(std::size_t size);
   absl::StatusOr<PinnedMemory> AllocatePinned(std::size_t size);
+  // Of memory that was allocated and not given back.
+  std::size_t held_bytes(MemoryKind kind) const {
+    return held_bytes_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+  }
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
   // Lets this device's kernels read and write memory of `other`. FailedPrecondition: the two are
   // not connected so. OK when they are the same GPU.
@@ -63,9 +69,16 @@ class Device : public MemorySource {
 
  protected:
   virtual absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) = 0;
+  virtual void FreeRaw(MemoryKind kind, void* data) = 0;
 
  private:
+  // Of Memory.
+  void Free(MemoryKind kind, void* data, std::size_t size) final;
+  absl::StatusOr<void*> AllocateCounted(MemoryKind kind, std::size_t size);
+
   const DeviceProperties properties_;
+  // Relaxed: for metrics.
+  std::array<std::atomic<std::size_t>, kMemoryKinds> held_bytes_ = {};
   mutable Mutex mu_;
   absl::Status health_ ABSL_GUARDED_BY(mu_);
 };

@@ -11,11 +11,12 @@ enum class MemoryKind : std::uint8_t {
   kDevice,  // On the GPU; the host never reads it.
   kPinned,  // On the host, and never paged out, so that copies run at the link's full speed.
 };
+inline constexpr std::size_t kMemoryKinds = 2;
 
 // Who gave the memory, and takes it back.
 class MemorySource {
  public:
-  virtual void Free(MemoryKind kind, void* data) = 0;
+  virtual void Free(MemoryKind kind, void* data, std::size_t size) = 0;
 
  protected:
   ~MemorySource() = default;
@@ -48,7 +49,7 @@ class Memory {
 
  private:
   void Reset() {
-    if (source_ != nullptr) source_->Free(kKind, data_);
+    if (source_ != nullptr) source_->Free(kKind, data_, size_);
     source_ = nullptr;
   }
 

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
+#include "core/metrics/gpu_names.h"
+#include "core/metrics/metrics.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -205,6 +207,36 @@ TEST(GpuNodes, AddUpPartialSumsAlsoAfterAGpuHasStopped) {
   EXPECT_FALSE(cluster.gpu(0, 2)->Stop(absl::InternalError("test")).ok());
   EXPECT_EQ(PooledRows(cluster, spec), before);
   EXPECT_EQ(PooledRows(cluster, spec), before);
+}
+
+TEST(GpuNodes, CountWhatTheirGpusDo) {
+  Metrics metrics;
+  LocalCluster cluster({.devices_per_node = 2,
+                        .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 1; },
+                        .metrics = &metrics});
+  const Counter seconds = metrics.MakeCounter(metric::kGpuTime, {"1"});
+  const Counter in = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "in"});
+  const Counter out = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "out"});
+  const Gauge stopped = metrics.MakeGauge(metric::kGpuStopped, {"1"});
+  const Gauge memory = metrics.MakeGauge(metric::kGpuMemory, {"1", "gpu"});
+  const Gauge pinned = metrics.MakeGauge(metric::kGpuMemory, {"1", "pinned"});
+  const TableSpec spec = Spec(1);
+  ASSERT_TRUE(cluster.Install({Place(cluster, spec, ShardingType::kRowWise)}).ok());
+  EXPECT_EQ(memory.value(), cluster.gpu(0, 1)->used_bytes());
+  EXPECT_EQ(pinned.value(), cluster.gpu(0, 1)->pinned_bytes());
+  EXPECT_EQ(in.value(), 0);
+  PooledRows(cluster, spec);
+  EXPECT_GT(seconds.value(), 0);
+  // At least the slot of row 199, and its part of one sum.
+  EXPECT_GE(in.value(), sizeof(std::uint32_t));
+  EXPECT_GE(out.value(), 12 * sizeof(float));
+  for (const char* device : {"0", "1"}) {
+    EXPECT_GT(metrics.MakeCounter(metric::kCollectiveTime, {device}).value(), 0);
+  }
+  EXPECT_EQ(stopped.value(), 0);
+  cluster.gpu(0, 1)->Inject({Fault::At::kQueue, Fault::Kind::kStop, 0});
+  EXPECT_FALSE(cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{199}}, {1})})).ok());
+  EXPECT_EQ(stopped.value(), 1);
 }
 
 class StoppingGpu : public ::testing::Test {

@@ -7,6 +7,7 @@
 #include "server/collective/fallback_communicator.h"
 #include "server/collective/gpu_communicator.h"
 #include "server/collective/host_communicator.h"
+#include "server/shard/metered_communicator.h"
 #include "server/storage/device_row_store.h"
 #include "server/storage/host_row_store.h"
 #include "server/table/device_executor.h"
@@ -78,9 +79,10 @@ absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options) {
   EMBLA_ASSIGN_OR_RETURN(Communicators ranks, MakeCommunicators(options, node.nccl));
   for (std::uint32_t d = 0; d < options.devices.size(); ++d) {
     auto device = std::make_unique<Device>(options.devices[d], options.threads_per_device);
-    device->communicator = std::move(ranks[d]);
+    device->communicator = Metered(std::move(ranks[d]), CollectiveSeconds(options.metrics, d));
     if (gpu::Device* const gpu = GpuOf(options, d); gpu != nullptr) {
-      EMBLA_ASSIGN_OR_RETURN(device->lanes, DeviceLanes::Create(*gpu));
+      device->meter = std::make_unique<GpuMeter>(options.metrics, d, *gpu);
+      EMBLA_ASSIGN_OR_RETURN(device->lanes, DeviceLanes::Create(*gpu, device->meter.get()));
     }
     node.devices.push_back(std::move(device));
   }

@@ -10,6 +10,7 @@
 #include "core/plan/plan.h"
 #include "server/collective/communicator.h"
 #include "server/collective/nccl_library.h"
+#include "server/shard/gpu_meter.h"
 #include "server/shard/shard_node.h"
 #include "server/storage/device_lanes.h"
 #include "server/storage/memory_budget.h"
@@ -36,7 +37,9 @@ struct Device {
 
   MemoryBudget budget;
   ThreadPool pool;
-  std::unique_ptr<DeviceLanes> lanes;          // To its GPU; null: a CPU device.
+  // To its GPU; both null: a CPU device.
+  std::unique_ptr<GpuMeter> meter;
+  std::unique_ptr<DeviceLanes> lanes;
   std::unique_ptr<Communicator> communicator;  // Rank == device.
 
   // Memory that one batch after the other uses.

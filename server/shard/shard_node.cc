@@ -124,6 +124,9 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   SetReplicas(**next);
   SetTables(*next);
   metrics_.plan_version.Set(static_cast<double>(ToInt(plan->version())));
+  for (const std::unique_ptr<Device>& device : devices_) {
+    if (device->meter != nullptr) device->meter->CountMemory();
+  }
   LogInfo("shard", "plan installed node=", options_.name, " version=", ToInt(plan->version()),
           " tables=", (*next)->tables.size());
   return absl::OkStatus();

@@ -24,7 +24,7 @@ DeviceProperties PropertiesOf(const SimulatedDeviceOptions& options) {
   properties.name = "simulated";
   properties.bus_id = absl::StrCat("simulated:", options.ordinal);
   properties.memory_bytes = static_cast<std::int64_t>(options.memory_bytes);
-  properties.free_bytes = properties.memory_bytes;
+  properties.free_bytes = static_cast<std::int64_t>(options.memory_bytes - options.others_bytes);
   return properties;
 }
 
@@ -86,10 +86,10 @@ absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t 
   EMBLA_RETURN_IF_ERROR(Count(SimulatedFault::At::kAllocate));
   MutexLock lock(memory_mu_);
   const bool on_device = kind == MemoryKind::kDevice;
-  if (on_device && size > options_.memory_bytes - Total(device_)) {
-    return absl::ResourceExhaustedError(absl::StrCat("simulated: ", size, " bytes asked for, ",
-                                                     options_.memory_bytes - Total(device_),
-                                                     " are free"));
+  const std::size_t free = options_.memory_bytes - options_.others_bytes - Total(device_);
+  if (on_device && size > free) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("simulated: ", size, " bytes asked for, ", free, " are free"));
   }
   void* const memory = ::operator new(size, kAlignment);
   std::memset(memory, 0xff, size);  // NaNs: whoever reads what was not written sees it.
@@ -99,7 +99,7 @@ absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t 
   return reinterpret_cast<void*>(on_device ? data | kDeviceBit : data);
 }
 
-void SimulatedDevice::Free(MemoryKind kind, void* data) {
+void SimulatedDevice::FreeRaw(MemoryKind kind, void* data) {
   MutexLock lock(memory_mu_);
   const bool on_device = kind == MemoryKind::kDevice;
   void* const real = on_device ? HostAddress(data) : data;

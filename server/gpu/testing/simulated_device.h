@@ -40,6 +40,7 @@ struct SimulatedDeviceOptions {
 
   std::uint32_t ordinal = 0;
   std::size_t memory_bytes = std::size_t{1} << 30;
+  std::size_t others_bytes = 0;  // That other processes have of it.
   Pace pace = Pace::kLate;
   bool has_peer_access = true;                // Among simulated devices.
   const SimulatedKernels* kernels = nullptr;  // Null: the CPU's.
@@ -68,7 +69,6 @@ class SimulatedDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
   absl::Status EnableAccessTo(Device& other) override;
   absl::Status MakeCurrent() override { return health(); }
-  void Free(MemoryKind kind, void* data) override;
 
   void Inject(const SimulatedFault& fault);
 
@@ -86,6 +86,7 @@ class SimulatedDevice final : public Device {
 
  protected:
   absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) override;
+  void FreeRaw(MemoryKind kind, void* data) override;
 
  private:
   // The size of each allocation, by address.

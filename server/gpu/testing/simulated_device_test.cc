@@ -45,6 +45,19 @@ TEST(SimulatedStream, SumsInOrderAlsoInPlaceAndOfOtherDevices) {
   EXPECT_EQ(here->As<float>()[1], 1.0f);
 }
 
+TEST(SimulatedDevice, KnowsWhatIsHeldOfIt) {
+  SimulatedDevice device;
+  {
+    const auto there = device.Allocate(100);
+    const auto here = device.AllocatePinned(30);
+    const auto none = device.Allocate(0);
+    EXPECT_EQ(device.held_bytes(MemoryKind::kDevice), 100u);
+    EXPECT_EQ(device.held_bytes(MemoryKind::kPinned), 30u);
+  }
+  EXPECT_EQ(device.held_bytes(MemoryKind::kDevice), 0u);
+  EXPECT_EQ(device.held_bytes(MemoryKind::kPinned), 0u);
+}
+
 TEST(SimulatedDeviceDeathTest, IsAsStrictAsAGpu) {
   SimulatedDevice device({.pace = Pace::kEager});
   const auto there = device.Allocate(8);

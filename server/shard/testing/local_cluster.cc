@@ -153,6 +153,7 @@ std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
   options.devices = specs_[index].devices;
   for (const auto& gpu : gpus_[index]) options.gpus.push_back(gpu.get());
   options.collectives = options_.collectives;
+  options.metrics = options_.metrics;
   options.threads_per_device = options_.threads_per_device;
   options.replica_backlog_max = 8;
   options.replica_backoff = absl::Milliseconds(1);

@@ -78,6 +78,7 @@ class LocalCluster {
     // Devices that are simulated GPUs; null: none.
     std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
     Collectives collectives = Collectives::kHost;
+    Metrics* metrics = nullptr;  // Of all nodes. Not owned; outlives the cluster.
   };
   explicit LocalCluster(const Options& options);
   ~LocalCluster();

@@ -1,0 +1,26 @@
+#include "core/metrics/gpu_metrics.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/metrics/gpu_names.h"
+
+namespace embla {
+
+GpuMetrics::GpuMetrics(Metrics* metrics, std::uint32_t device) {
+  if (metrics == nullptr) return;
+  const std::string label = absl::StrCat(device);
+  seconds = metrics->MakeCounter(metric::kGpuTime, {label});
+  bytes_in = metrics->MakeCounter(metric::kGpuLinkBytes, {label, "in"});
+  bytes_out = metrics->MakeCounter(metric::kGpuLinkBytes, {label, "out"});
+  memory_bytes = metrics->MakeGauge(metric::kGpuMemory, {label, "gpu"});
+  pinned_bytes = metrics->MakeGauge(metric::kGpuMemory, {label, "pinned"});
+  stopped = metrics->MakeGauge(metric::kGpuStopped, {label});
+}
+
+Counter CollectiveSeconds(Metrics* metrics, std::uint32_t device) {
+  if (metrics == nullptr) return {};
+  return metrics->MakeCounter(metric::kCollectiveTime, {absl::StrCat(device)});
+}
+
+}  // namespace embla
