@@ -95,14 +95,17 @@ absl::StatusOr<std::vector<int>> Ordinals(const std::vector<DeviceItem>& items,
       "--devices: ", ordinals.size(), " devices; a node has at most ", kDevicesPerNodeMax));
 }
 
+// By default the same at every start: a node that has tables must come back with the memory that
+// they were planned for, whoever else uses the GPU.
 absl::StatusOr<std::int64_t> GpuMemory(const gpu::Device& device, std::int64_t wanted,
                                        std::int64_t shares) {
   const gpu::DeviceProperties& properties = device.properties();
-  if (wanted == 0) return properties.free_bytes / 10 * 9 / shares;
+  if (wanted == 0) wanted = properties.memory_bytes / 10 * 9 / shares;
   if (wanted <= properties.free_bytes / shares) return wanted;
   return absl::FailedPreconditionError(absl::StrCat(
       "--memory-per-device ", wanted, ": GPU ", properties.ordinal, " (", properties.name, ") has ",
-      properties.free_bytes, " bytes free, for ", shares, " devices"));
+      properties.free_bytes, " of ", properties.memory_bytes, " bytes free, for ", shares,
+      shares == 1 ? " device" : " devices", "; state fewer, or end what else uses the GPU"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ struct DeviceList {
 };
 
 // `memory_per_device` 0: CPU devices share 80 % of this machine's memory (or of the container's),
-// and the devices of a GPU 90 % of what is free on it.
+// and the devices of a GPU 90 % of its memory.
 // Errors: InvalidArgument (more than 64 devices), FailedPrecondition (there is no such GPU, or less
 // memory on it; says what is missing), those of gpu::Device.
 absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,

@@ -38,9 +38,10 @@ TEST(ParseDevices, RefusesWhatIsNoListAndSaysWhichPartIsNot) {
 }
 
 // GPUs with that many bytes.
-GpuSource Simulated(std::vector<std::size_t> memory_bytes) {
-  const auto options = [memory_bytes](std::uint32_t ordinal) {
-    return gpu::SimulatedDeviceOptions{.ordinal = ordinal, .memory_bytes = memory_bytes[ordinal]};
+GpuSource Simulated(std::vector<std::size_t> memory_bytes, std::size_t others_bytes = 0) {
+  const auto options = [memory_bytes, others_bytes](std::uint32_t ordinal) {
+    return gpu::SimulatedDeviceOptions{
+        .ordinal = ordinal, .memory_bytes = memory_bytes[ordinal], .others_bytes = others_bytes};
   };
   GpuSource source;
   source.list = [memory_bytes, options] {
@@ -79,7 +80,7 @@ TEST(OpenDevices, CpuDevicesShareTheMemoryByDefault) {
   EXPECT_EQ(one / 4, four);
 }
 
-TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfWhatIsFree) {
+TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfTheirMemory) {
   const auto devices = Open("gpu:1,cpu:1,gpu:all", 0, Simulated({1000, 2000}));
   ASSERT_TRUE(devices.ok()) << devices.status();
   ASSERT_EQ(devices->specs.size(), 4u);
@@ -99,8 +100,16 @@ TEST(OpenDevices, RefusesMoreMemoryThanAGpuHas) {
   for (const auto& [text, memory] : {std::pair("gpu:0", 1001), std::pair("gpu:0,gpu:0", 501)}) {
     const auto devices = Open(text, memory, Simulated({1000}));
     EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(Message(devices.status()), HasSubstr("1000 bytes free"));
+    EXPECT_THAT(Message(devices.status()), HasSubstr("1000 of 1000 bytes free"));
   }
+}
+
+// Or a node that has tables would come back with other devices.
+TEST(OpenDevices, TheDefaultDoesNotDependOnWhoElseUsesTheGpu) {
+  EXPECT_EQ(Open("gpu:0", 0, Simulated({1000}, 100))->specs.front().memory_bytes, 900);
+  const auto devices = Open("gpu:0", 0, Simulated({1000}, 101));
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(devices.status()), HasSubstr("899 of 1000 bytes free"));
 }
 
 TEST(OpenDevices, RefusesGpusThatAreNotThere) {

@@ -55,7 +55,7 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("host");
   app.add_option("--memory-per-device", flags.memory_per_device,
                  "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / CPU devices, "
-                 "90 % of what is free on a GPU");
+                 "90 % of a GPU's");
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
       ->check(CLI::Range(0u, 256u));
