@@ -1,0 +1,29 @@
+// The device's own clock, and its name.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace embla::bench {
+
+// Times what the default stream, and every stream that waits for it, does between two calls.
+class DeviceClock {
+ public:
+  DeviceClock();
+  DeviceClock(const DeviceClock&) = delete;
+  DeviceClock& operator=(const DeviceClock&) = delete;
+  ~DeviceClock();
+
+  void Start();
+  // Waits for all that was queued. Microseconds since Start.
+  double StopUs();
+
+ private:
+  struct Marks;
+  std::unique_ptr<Marks> marks_;
+};
+
+// For instance "NVIDIA H200". Requires: there is a device.
+std::string DeviceName();
+
+}  // namespace embla::bench

@@ -1,0 +1,54 @@
+// Contenders timed on the device in interleaved rounds, each on batches that take turns; then
+// medians, and what they are of the ceilings that were measured between them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/workload.h"
+
+namespace embla::bench {
+
+struct GpuContender {
+  std::string name;
+  // Queues the work for batch `batch`, on the default stream or on one that it waits for.
+  std::function<void(std::size_t batch)> queue;
+  MovedBytes bytes;
+  std::size_t ids = 0;
+  std::string aim;
+};
+
+// By what the others are divided: each workload has one of either.
+struct GpuCeilings {
+  GpuContender copy;    // Of bytes, read and written.
+  GpuContender random;  // The same rows, and nothing else.
+};
+
+struct GpuResult {
+  std::string workload;
+  std::string what;
+  double us = 0.0;  // Per batch, median over rounds.
+  std::size_t ids = 0;
+  MovedBytes bytes;
+  double of_copy = 0.0;    // Floor bytes per second, as a share of the copy's.
+  double of_random = 0.0;  // The random ceiling's time, as a share of this one's.
+  std::string aim;
+};
+
+struct GpuRoundsOptions {
+  int rounds = 15;
+  int repeats = 8;  // Batches of a round; a round is timed as a whole.
+  std::size_t batches = 4;
+};
+
+std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilings& ceilings,
+                                    const std::vector<GpuContender>& contenders,
+                                    const GpuRoundsOptions& options);
+
+// A table, or JSON with device and commit.
+void PrintGpuResults(const std::vector<GpuResult>& results, bool json, const std::string& question);
+
+}  // namespace embla::bench
