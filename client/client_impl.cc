@@ -61,26 +61,38 @@ ClientImpl::~ClientImpl() {
     while (async_calls_ > 0) idle_.Wait(mu_);
   }
   coordinator_->StopWatch();
-  // A courtesy: the coordinator forgets idle sessions itself.
+  // So that the nodes can forget the session. Nobody waits for it.
   if (session_ != SessionId{}) {
     (void)coordinator_->CloseSession(session_, timer_->Now() + kGoodbyeTimeout);
   }
 }
 
+// Names the session that is to be closed: so a question that arrives late closes none that is
+// newer than itself.
+absl::Status ClientImpl::AskForSession(SessionRequest& request, absl::Time deadline) {
+  constexpr int kQuestions = 2;  // The first one may say what is to be replaced.
+  for (int question = 0; question < kQuestions; ++question) {
+    EMBLA_ASSIGN_OR_RETURN(const SessionGrant grant, coordinator_->OpenSession(request, deadline));
+    if (grant.session != SessionId{}) {
+      session_ = grant.session;
+      groups_ = {options_.replica_group, grant.turn};
+      return absl::OkStatus();
+    }
+    request.replaces = grant.latest;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("session ", ToInt(request.replaces), " of trainer ", options_.trainer,
+                   " was opened meanwhile: other clients connect under this name"));
+}
+
 // Both steps until they succeed: the coordinator may be about to start.
 absl::Status ClientImpl::OpenSession() {
   const absl::Time deadline = timer_->Now() + options_.timeout;
+  SessionRequest request{options_.name, options_.trainer, RandomId64(), {}};
   absl::Status status;
   while (true) {
     const absl::Time attempt_deadline = std::min(deadline, timer_->Now() + kConnectAttempt);
-    if (session_ == SessionId{}) {
-      const auto session = coordinator_->OpenSession(options_.name, attempt_deadline);
-      if (session.ok()) {
-        session_ = session->session;
-        groups_ = {options_.replica_group, session->turn};
-      }
-      status = session.status();
-    }
+    if (session_ == SessionId{}) status = AskForSession(request, attempt_deadline);
     if (status.ok()) status = plans_.Refresh(attempt_deadline);
     if (status.ok()) break;
     if (!WorthRepeating(status) || timer_->Now() + kConnectBackoff >= deadline) return status;

@@ -68,6 +68,7 @@ class ClientImpl final : public Client {
   ClientImpl(ConnectOptions options, World world);
 
   absl::Status OpenSession();
+  absl::Status AskForSession(SessionRequest& request, absl::Time deadline);
   absl::Time DeadlineOf(const CallOptions& options) const;
   std::unique_ptr<CallWork> WorkFor(std::span<const FeatureLookup> features,
                                     const CallOptions& options);

@@ -264,6 +264,35 @@ TEST_F(ClientTest, ConnectingAsksAgainWhenTheNetworkLosesAQuestion) {
   EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
 }
 
+TEST_F(ClientTest, ConnectingAsksForOneSessionHoweverOften) {
+  cluster_.LoseCoordinatorCalls(2);
+  SetUp();
+  const std::vector<SessionRequest> requests = cluster_.session_requests();
+  ASSERT_EQ(requests.size(), 4u);  // The first one is of another client.
+  EXPECT_NE(requests[1].incarnation, 0u);
+  EXPECT_NE(requests[1].incarnation, requests[0].incarnation);
+  EXPECT_EQ(requests[2].incarnation, requests[1].incarnation);
+  EXPECT_EQ(requests[3].incarnation, requests[1].incarnation);
+}
+
+TEST_F(ClientTest, ConnectingNamesTheSessionThatItReplaces) {
+  cluster_.SetTrainerSession(SessionId{12});
+  SetUp();
+  const std::vector<SessionRequest> requests = cluster_.session_requests();
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_EQ(requests[1].replaces, SessionId{0});
+  EXPECT_EQ(requests[2].replaces, SessionId{12});
+  EXPECT_EQ(requests[2].incarnation, requests[1].incarnation);
+  EXPECT_EQ(client_->session(), 77u);
+}
+
+TEST_F(ClientTest, AnUpdateOfAClosedSessionIsNotRepeated) {
+  cluster_.FailNext("fake:1", {absl::PermissionDeniedError("session 77 is closed")});
+  const absl::Status status = Update(ClicksGradient());
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_EQ(cluster_.requests().size(), 2u);
+}
+
 TEST_F(ClientTest, TrainingGoesOnWhileTheCoordinatorIsDown) {
   cluster_.SetCoordinatorStatus(absl::UnavailableError("connection refused"));
   EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());

@@ -22,10 +22,15 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
     if (cluster_.coordinator_plan_->version() <= newer_than) return PlanPtr();
     return cluster_.coordinator_plan_;
   }
-  absl::StatusOr<SessionGrant> OpenSession(std::string_view, absl::Time deadline) override {
+  absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request,
+                                           absl::Time deadline) override {
     MutexLock lock(cluster_.mu_);
+    cluster_.session_requests_.push_back(request);
     if (const absl::Status status = cluster_.AskCoordinator(deadline); !status.ok()) return status;
-    return SessionGrant{SessionId{77}, 5};
+    if (request.replaces != cluster_.trainer_session_) {
+      return SessionGrant{.latest = cluster_.trainer_session_};
+    }
+    return SessionGrant{.session = SessionId{77}, .turn = 5};
   }
   absl::Status CloseSession(SessionId, absl::Time) override { return absl::OkStatus(); }
   // A watch that never says anything: tests of the client see what refreshing alone does.
@@ -286,6 +291,16 @@ void FakeCluster::LoseCoordinatorCalls(int count) {
 absl::Time FakeCluster::last_lost_deadline() const {
   MutexLock lock(mu_);
   return last_lost_deadline_;
+}
+
+void FakeCluster::SetTrainerSession(SessionId session) {
+  MutexLock lock(mu_);
+  trainer_session_ = session;
+}
+
+std::vector<SessionRequest> FakeCluster::session_requests() const {
+  MutexLock lock(mu_);
+  return session_requests_;
 }
 
 absl::Status FakeCluster::AskCoordinator(absl::Time deadline) {

@@ -43,6 +43,9 @@ class FakeCluster {
   // Nobody answers the next questions to the coordinator: their deadlines pass.
   void LoseCoordinatorCalls(int count);
   absl::Time last_lost_deadline() const;
+  // The latest session of every trainer: what clients with a trainer's name have to replace.
+  void SetTrainerSession(SessionId session);
+  std::vector<SessionRequest> session_requests() const;
 
   // The next requests to `address` get these answers; after that it answers well again.
   void FailNext(const std::string& address, std::vector<absl::Status> statuses);
@@ -102,6 +105,8 @@ class FakeCluster {
   int refusals_ ABSL_GUARDED_BY(mu_) = 0;
   int coordinator_calls_to_lose_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time last_lost_deadline_ ABSL_GUARDED_BY(mu_);
+  SessionId trainer_session_ ABSL_GUARDED_BY(mu_){};
+  std::vector<SessionRequest> session_requests_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace embla::client

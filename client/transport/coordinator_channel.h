@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,9 +13,17 @@
 
 namespace embla::client {
 
+struct SessionRequest {
+  std::string client_name;        // For people.
+  std::string trainer;            // ConnectOptions::trainer
+  std::uint64_t incarnation = 0;  // Of the client, not 0: whoever asks twice has one session.
+  SessionId replaces{};           // The trainer's latest session; 0: it had none.
+};
+
 // A session, and its turn among those that are open: it decides about replica groups.
 struct SessionGrant {
-  SessionId session{};
+  SessionId session{};  // 0: none, as SessionRequest::replaces is not
+  SessionId latest{};   // the trainer's latest session.
   std::uint64_t turn = 0;
 };
 
@@ -28,7 +35,9 @@ class CoordinatorChannel {
   // The current plan; null: it is not newer than `newer_than`. Errors: Unavailable,
   // DeadlineExceeded.
   virtual absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) = 0;
-  virtual absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name,
+  // Unavailable also while the session before of the same trainer is being closed.
+  // PermissionDenied: the session that this client was given is closed.
+  virtual absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request,
                                                    absl::Time deadline) = 0;
   virtual absl::Status CloseSession(SessionId session, absl::Time deadline) = 0;
 

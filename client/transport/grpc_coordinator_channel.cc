@@ -42,16 +42,19 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     return wire::FromMessage(plan);
   }
 
-  absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name,
+  absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& wanted,
                                            absl::Time deadline) override {
     v1::OpenSessionRequest request;
-    request.set_client_name(std::string(client_name));
+    request.set_client_name(wanted.client_name);
+    request.set_trainer(wanted.trainer);
+    request.set_incarnation(wanted.incarnation);
+    request.set_replaces(ToInt(wanted.replaces));
     v1::OpenSessionReply reply;
     const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
       return stub_->OpenSession(&context, request, &reply);
     });
     if (!status.ok()) return status;
-    return SessionGrant{SessionId{reply.session()}, reply.turn()};
+    return SessionGrant{SessionId{reply.session()}, SessionId{reply.latest()}, reply.turn()};
   }
 
   absl::Status CloseSession(SessionId session, absl::Time deadline) override {

@@ -31,7 +31,11 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
   }
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
-    reply->set_session(request->client_name().size());
+    if (request->trainer().empty() || request->incarnation() != 12) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "somebody else"};
+    }
+    if (request->replaces() == 4) reply->set_session(request->client_name().size());
+    reply->set_latest(4);
     reply->set_turn(3);
     return grpc::Status::OK;
   }
@@ -99,7 +103,12 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   const auto newer = channel->GetPlan(PlanVersion{1}, Soon());
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_EQ(*newer, nullptr);
-  const auto session = channel->OpenSession("somebody", Soon());
+  SessionRequest request{.client_name = "somebody", .trainer = "t0", .incarnation = 12};
+  const auto latest = channel->OpenSession(request, Soon());
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->session, SessionId{});
+  request.replaces = latest->latest;
+  const auto session = channel->OpenSession(request, Soon());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(ToInt(session->session), 8u);
   EXPECT_EQ(session->turn, 3u);

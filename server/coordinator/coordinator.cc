@@ -43,21 +43,24 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   EMBLA_RETURN_IF_ERROR(options.Validate());
   EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
   EMBLA_ASSIGN_OR_RETURN(std::set<NodeId> drained, LoadDrained(store));
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(store, options, std::move(state), now));
+  EMBLA_ASSIGN_OR_RETURN(SessionRegistry sessions, SessionRegistry::Load(store));
+  std::unique_ptr<Coordinator> coordinator(
+      new Coordinator(store, options, std::move(state), std::move(sessions), now));
   coordinator->drained_ = std::move(drained);
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
   return coordinator;
 }
 
 Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
-                         absl::Time now)
+                         SessionRegistry sessions, absl::Time now)
     : store_(store),
       options_(options),
       started_(now),
       records_(std::move(state.records)),
       membership_(state.plan->nodes(), options.dead_after, now),
       plan_(std::move(state.plan)),
-      jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))) {}
+      jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))),
+      sessions_(std::move(sessions)) {}
 
 Coordinator::~Coordinator() = default;
 
@@ -112,6 +115,7 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
   EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, incarnation, info, now));
   if (!was_live) LogInfo("coordinator", "node is live again name=", before->spec.name);
   SettlePending(now);
+  SettleSessions();
   return absl::OkStatus();
 }
 
@@ -126,26 +130,9 @@ void Coordinator::Tick(absl::Time now) {
                " silent_for=", absl::FormatDuration(options_.dead_after));
   }
   SettlePending(now);
+  SettleSessions();
   jobs_->Tick(now);
   ForgetDroppedUnits();
-}
-
-absl::StatusOr<SessionGrant> Coordinator::OpenSession(std::string_view client_name) {
-  EMBLA_ASSIGN_OR_RETURN(const SessionId session, records_.NextSession(store_));
-  ++sessions_opened_;
-  const std::uint64_t turn = turns_.Take(session);
-  LogInfo("coordinator", "session opened session=", ToInt(session), " turn=", turn,
-          " client=", ToAbsl(client_name.substr(0, 128)));
-  return SessionGrant{session, turn};
-}
-
-absl::Status Coordinator::CloseSession(SessionId session) {
-  if (!records_.SessionWasGiven(session)) {
-    return absl::NotFoundError(absl::StrCat("session ", ToInt(session), " was never given out"));
-  }
-  turns_.Give(session);
-  ++sessions_closed_;
-  return absl::OkStatus();
 }
 
 std::vector<Effect> Coordinator::TakeEffects() {

@@ -34,6 +34,7 @@
 #include "server/coordinator/membership.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/plan_history.h"
+#include "server/coordinator/session_registry.h"
 #include "server/coordinator/session_turns.h"
 #include "server/coordinator/solved_plans.h"
 #include "server/coordinator/state_records.h"
@@ -70,8 +71,16 @@ struct ClusterView {
   absl::Time started;  // When this coordinator opened the store.
 };
 
+struct SessionRequest {
+  std::string client_name;        // For people.
+  std::string trainer;            // The same over its restarts. Empty: the session is nobody's.
+  std::uint64_t incarnation = 0;  // With a trainer: of the client, not 0.
+  SessionId replaces{};           // With a trainer: its session before, which is to be closed.
+};
+
 struct SessionGrant {
-  SessionId session{};
+  SessionId session{};  // 0: none, as SessionRequest::replaces is not
+  SessionId latest{};   // the trainer's latest session.
   std::uint64_t turn = 0;
 };
 
@@ -159,8 +168,15 @@ class Coordinator final : private MoveCluster {
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
   // --- Sessions.
-  absl::StatusOr<SessionGrant> OpenSession(std::string_view client_name);
-  absl::Status CloseSession(SessionId session);  // NotFound: never given out.
+  // Of one trainer at most one session is open. A question may come twice, and late: its client
+  // gets the session that it has, and none is closed but the one that is named.
+  // Errors: InvalidArgument (name, incarnation); Unavailable: some nodes, named, do not refuse the
+  // session before yet; ask again; PermissionDenied: the session of this client is closed.
+  absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request);
+  // Nodes hear of it soon. NotFound: never given out.
+  absl::Status CloseSession(SessionId session);
+  // What every node is to be told when its link opens; never null.
+  ClosedSessionsPtr closed_sessions() const { return sessions_.closed(); }
 
   // What to carry out now, oldest first.
   std::vector<Effect> TakeEffects();
@@ -182,7 +198,7 @@ class Coordinator final : private MoveCluster {
   };
 
   Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
-              absl::Time now);
+              SessionRegistry sessions, absl::Time now);
 
   absl::Status CheckNewTable(const TableSpec& spec) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
@@ -198,6 +214,15 @@ class Coordinator final : private MoveCluster {
   // Writes `edit` as the next plan version; then the new plan is current and published.
   absl::Status CommitPlan(PlanEdit edit);
   void Complete(ChangeId id, absl::Status status, const TablePlan& table);
+  // Nodes whose word counts when sessions are closed: those that could take an update.
+  bool MayTakeUpdates(const NodeView& node) const;
+  void SettleSessions();
+  absl::StatusOr<SessionGrant> OpenTrainerSession(const SessionRequest& request);
+  SessionGrant Grant(SessionId session, const SessionRequest& request);
+  // To a client that asks again.
+  absl::StatusOr<SessionGrant> GrantAgain(SessionId session, const SessionRequest& request);
+  // OK: every node refuses `session`, or it is none.
+  absl::Status EndSession(SessionId session, const std::string& trainer);
 
   MoveScope Scope() const;
   absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
@@ -224,6 +249,7 @@ class Coordinator final : private MoveCluster {
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;
   std::uint64_t last_change_ = 0;
+  SessionRegistry sessions_;
   SessionTurns turns_;
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;

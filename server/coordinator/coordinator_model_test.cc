@@ -1,8 +1,10 @@
 // Random events against a coordinator that is restarted after any of them: what it said lasts.
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/log.h"
 #include "gtest/gtest.h"
@@ -18,7 +20,7 @@ class CoordinatorModel {
   explicit CoordinatorModel(unsigned seed) : random_(seed) {}
 
   void Step() {
-    switch (random_() % 12) {
+    switch (random_() % 14) {
       case 0:
         return Register();
       case 1:
@@ -38,6 +40,10 @@ class CoordinatorModel {
       case 9:
         return OpenSession();
       case 10:
+        return Connect();
+      case 11:
+        return AskAgain();
+      case 12:
         c_.Advance(absl::Milliseconds(random_() % 3000));
         return c_->Tick(c_.now());
       default:
@@ -90,6 +96,7 @@ class CoordinatorModel {
     const auto other = Coordinator::Open(c_.store(), {.new_cluster_id = "other"}, c_.now());
     ASSERT_TRUE(other.ok()) << other.status();
     ASSERT_EQ(*(*other)->GetPlan(), *c_->GetPlan());
+    ASSERT_EQ((*other)->closed_sessions()->refused, c_->closed_sessions()->refused);
   }
 
   void Register() {
@@ -124,6 +131,7 @@ class CoordinatorModel {
       info.failed_plan_version = version;
       info.failure = absl::ResourceExhaustedError("no room");
     }
+    if (Chance(70)) info.sessions_refused = c_->closed_sessions()->refused.size();
     static_cast<void>(c_->Heartbeat(node, incarnations_[node], info, c_.now()));
   }
 
@@ -151,9 +159,57 @@ class CoordinatorModel {
   }
 
   void OpenSession() {
-    const auto session = c_->OpenSession("trainer");
+    const auto session = c_->OpenSession({.client_name = "trainer"});
     ASSERT_TRUE(session.ok());
     ASSERT_TRUE(sessions_.insert(session->session).second);
+    if (Chance(50)) return;
+    const SessionId closed = *std::next(sessions_.begin(), random_() % sessions_.size());
+    ASSERT_TRUE(c_->CloseSession(closed).ok());
+    ASSERT_TRUE(c_->closed_sessions()->refused.Has(closed));
+  }
+
+  // A new client of a trainer, which asks for a session; some give up.
+  void Connect() {
+    SessionRequest request{.trainer = Name("trainer"), .incarnation = ++clients_};
+    for (int question = 0; question < 3; ++question) {
+      const auto grant = Ask(questions_.emplace_back(Question{request, last_session_}));
+      if (grant.ok() && grant->session != SessionId{}) return;
+      if (grant.ok()) request.replaces = grant->latest;
+      if (Chance(20)) return;
+    }
+  }
+
+  // The network repeats what some client said once.
+  void AskAgain() {
+    if (!questions_.empty()) static_cast<void>(Ask(questions_[random_() % questions_.size()]));
+  }
+
+  struct Question {
+    SessionRequest request;
+    SessionId known{};  // The last session that was given when it was first asked.
+  };
+
+  // A client has one session; a question closes none that is newer than the question.
+  absl::StatusOr<SessionGrant> Ask(const Question& question) {
+    const SessionSet closed = c_->closed_sessions()->refused;
+    const auto grant = c_->OpenSession(question.request);
+    for (const auto& [session, client] : client_of_) {
+      const bool is_closed_now =
+          c_->closed_sessions()->refused.Has(session) && !closed.Has(session);
+      EXPECT_TRUE(!is_closed_now || session <= question.known) << ToInt(session);
+    }
+    if (!grant.ok()) {
+      EXPECT_TRUE(absl::IsUnavailable(grant.status()) || absl::IsPermissionDenied(grant.status()))
+          << grant.status();
+    } else if (grant->session != SessionId{}) {
+      EXPECT_FALSE(c_->closed_sessions()->refused.Has(grant->session));
+      const std::uint64_t client = question.request.incarnation;
+      EXPECT_EQ(client_of_.emplace(grant->session, client).first->second, client);
+      EXPECT_EQ(session_of_.emplace(client, grant->session).first->second, grant->session);
+      sessions_.insert(grant->session);
+      last_session_ = std::max(last_session_, grant->session);
+    }
+    return grant;
   }
 
   void Restart() {
@@ -171,6 +227,11 @@ class CoordinatorModel {
   std::map<TableId, std::string> table_names_;
   std::map<std::string, NodeId> node_ids_;
   std::set<SessionId> sessions_;
+  std::uint64_t clients_ = 0;
+  std::vector<Question> questions_;  // All that clients of trainers ever asked.
+  SessionId last_session_{};
+  std::map<SessionId, std::uint64_t> client_of_;   // By session, its client's incarnation,
+  std::map<std::uint64_t, SessionId> session_of_;  // and the other way round.
   std::set<ChangeId> running_;
   int created_ = 0;
   int refused_ = 0;

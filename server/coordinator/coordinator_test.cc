@@ -179,7 +179,7 @@ TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
   std::set<SessionId> seen;
   for (int restart = 0; restart < 3; ++restart) {
     for (int i = 0; i < 1500; ++i) {
-      const auto session = c_->OpenSession("trainer");
+      const auto session = c_->OpenSession({.client_name = "trainer"});
       ASSERT_TRUE(session.ok()) << session.status();
       ASSERT_NE(session->session, SessionId{});
       ASSERT_TRUE(seen.insert(session->session).second);
@@ -189,14 +189,14 @@ TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
 }
 
 TEST_F(CoordinatorSessions, WriteTheStoreOncePerBlock) {
-  ASSERT_TRUE(c_->OpenSession("a").ok());
+  ASSERT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
   const Revision before = c_.store().revision();
-  for (int i = 0; i < 500; ++i) ASSERT_TRUE(c_->OpenSession("a").ok());
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
   EXPECT_EQ(c_.store().revision(), before);
 }
 
 TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
-  const SessionId session = c_->OpenSession("a")->session;
+  const SessionId session = c_->OpenSession({.client_name = "a"})->session;
   EXPECT_TRUE(c_->CloseSession(session).ok());
   EXPECT_EQ(c_->CloseSession(SessionId{0}).code(), StatusCode::kNotFound);
   EXPECT_EQ(c_->CloseSession(SessionId{ToInt(session) + 1}).code(), StatusCode::kNotFound);
@@ -205,15 +205,15 @@ TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
 }
 
 TEST_F(CoordinatorSessions, GetTheSmallestTurnThatNobodyHas) {
-  const SessionGrant first = *c_->OpenSession("a");
-  const SessionGrant second = *c_->OpenSession("b");
+  const SessionGrant first = *c_->OpenSession({.client_name = "a"});
+  const SessionGrant second = *c_->OpenSession({.client_name = "b"});
   EXPECT_EQ(first.turn, 0u);
   EXPECT_EQ(second.turn, 1u);
-  EXPECT_EQ(c_->OpenSession("c")->turn, 2u);
+  EXPECT_EQ(c_->OpenSession({.client_name = "c"})->turn, 2u);
   ASSERT_TRUE(c_->CloseSession(second.session).ok());
   ASSERT_TRUE(c_->CloseSession(second.session).ok());  // Twice: once counts.
-  EXPECT_EQ(c_->OpenSession("d")->turn, 1u);
-  EXPECT_EQ(c_->OpenSession("e")->turn, 3u);
+  EXPECT_EQ(c_->OpenSession({.client_name = "d"})->turn, 1u);
+  EXPECT_EQ(c_->OpenSession({.client_name = "e"})->turn, 3u);
 }
 
 using CoordinatorStoreFailure = CoordinatorTest;
@@ -229,12 +229,12 @@ TEST_F(CoordinatorStoreFailure, ChangesNothingAndIsToldToTheCaller) {
   EXPECT_EQ(c_->DropTable("t", c_.now()).status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(c_->SetTable("t", {{"learning_rate", "1"}}, c_.now()).status().code(),
             StatusCode::kUnavailable);
-  EXPECT_EQ(c_->OpenSession("a").status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(c_->OpenSession({.client_name = "a"}).status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(c_->GetPlan(), before);
   EXPECT_TRUE(c_->TakeEffects().empty());
   c_.store().FailCommits(false);
   EXPECT_TRUE(c_->DropTable("t", c_.now()).ok());
-  EXPECT_TRUE(c_->OpenSession("a").ok());
+  EXPECT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
 }
 
 TEST_F(CoordinatorStoreFailure, ACreationThatCannotBeRolledBackIsAnsweredOnceAndRetried) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/session_registry.h"
 #include "server/migration/move_orders.h"
 
 namespace embla {
@@ -34,7 +35,12 @@ struct SendOrders {
   std::vector<UnitOrder> orders;
 };
 
-using Effect = std::variant<PublishPlan, CompleteChange, SendOrders>;
+// Send to every linked node. A receiver may skip to the newest.
+struct PublishSessions {
+  ClosedSessionsPtr closed;
+};
+
+using Effect = std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions>;
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.

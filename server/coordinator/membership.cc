@@ -55,6 +55,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   view.failed_plan_version = info.failed_plan_version;
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;
+  view.sessions_refused = info.sessions_refused;
   view.last_heartbeat = now;
   it->second.heard = now;
   return absl::OkStatus();

@@ -27,6 +27,7 @@ struct HeartbeatInfo {
   PlanVersion failed_plan_version{};  // A plan it could not install, 0 if none,
   absl::Status failure;               // and why.
   std::vector<std::int64_t> device_used_bytes;
+  std::uint64_t sessions_refused = 0;  // How many closed sessions the node refuses.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -41,6 +42,7 @@ struct NodeView {
   absl::Status failure;
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
+  std::uint64_t sessions_refused = 0;
   bool drained = false;  // Gets no new slices.
 
   bool live() const { return state == NodeState::kLive; }

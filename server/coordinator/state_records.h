@@ -9,6 +9,7 @@
 //   jobs/           see move_job.h
 //   drained/        see drained_nodes.h
 //   sessions/next   {"next": s}: the first session id not yet reserved
+//   sessions/       otherwise: see session_registry.h
 #pragma once
 
 #include <cstdint>

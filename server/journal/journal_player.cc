@@ -47,6 +47,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return PlaySync(bytes.bytes());
     case JournalKind::kSweep:
       return PlaySweep(bytes.bytes());
+    case JournalKind::kClosedSessions:
+      return PlayClosedSessions(bytes.bytes());
     case JournalKind::kAdopted:
       return PlayAdopted(bytes.bytes());
     case JournalKind::kReserved:
@@ -139,6 +141,13 @@ absl::Status JournalPlayer::PlaySweep(std::span<const std::byte> bytes) {
         End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
       });
   return absl::OkStatus();
+}
+
+// Devices come to it behind the updates that are ahead.
+absl::Status JournalPlayer::PlayClosedSessions(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const ClosedSessions closed, DecodeClosedSessionsRecord(bytes));
+  units_.ForgetSessions(closed.settled);
+  return node_.CloseSessions(closed);
 }
 
 bool JournalPlayer::HasTable(TableId table) const {

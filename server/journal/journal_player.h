@@ -58,6 +58,7 @@ class JournalPlayer {
   absl::Status PlayUpdate(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
   absl::Status PlaySweep(std::span<const std::byte> bytes);
+  absl::Status PlayClosedSessions(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);
   absl::Status PlayReserved(std::span<const std::byte> bytes);
   absl::Status PlayChunk(std::span<const std::byte> bytes);

@@ -15,7 +15,43 @@ absl::Status Damaged(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record: not as long as it says"));
 }
 
+void Put(const SessionSet& sessions, RecordWriter& out) {
+  out.Put(static_cast<std::uint32_t>(sessions.ranges().size()));
+  for (const auto& [begin, end] : sessions.ranges()) {
+    out.Put(ToInt(begin));
+    out.Put(ToInt(end));
+  }
+}
+
+SessionSet GetSessions(RecordReader& in) {
+  std::vector<SessionSet::Range> ranges(in.GetCount(sizeof(SessionSet::Range)));
+  for (auto& [begin, end] : ranges) {
+    begin = SessionId{in.Get<std::uint64_t>()};
+    end = SessionId{in.Get<std::uint64_t>()};
+  }
+  absl::StatusOr<SessionSet> sessions = SessionSet::FromRanges(std::move(ranges));
+  if (sessions.ok()) return *std::move(sessions);
+  in.Fail();
+  return {};
+}
+
 }  // namespace
+
+std::string EncodeClosedSessionsRecord(const ClosedSessions& closed) {
+  RecordWriter out;
+  Put(closed.refused, out);
+  Put(closed.settled, out);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ClosedSessions> DecodeClosedSessionsRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  ClosedSessions closed;
+  closed.refused = GetSessions(in);
+  closed.settled = GetSessions(in);
+  if (!in.at_end()) return Damaged("closed sessions");
+  return closed;
+}
 
 std::string EncodeProcessRecord(const ProcessRecord& record) {
   RecordWriter out;

@@ -16,16 +16,17 @@ namespace embla {
 
 // Numbers are part of the format.
 enum class JournalKind : std::uint16_t {
-  kProcess = 1,   // A process opened the log.
-  kPlan = 2,      // Tables and hyper-parameters from here on.
-  kUpdate = 3,    // server/journal/update_record.h
-  kMarker = 4,    // Nothing: somebody waits for what is before it.
-  kSync = 5,      // Replica groups are averaged.
-  kAdopted = 6,   // server/journal/unit_records.h, to the end
-  kReserved = 7,  //
-  kChunk = 8,     //
-  kControl = 9,   //
-  kSweep = 10,    // Ids of a ZCH table lose their rows.
+  kProcess = 1,          // A process opened the log.
+  kPlan = 2,             // Tables and hyper-parameters from here on.
+  kUpdate = 3,           // server/journal/update_record.h
+  kMarker = 4,           // Nothing: somebody waits for what is before it.
+  kSync = 5,             // Replica groups are averaged.
+  kAdopted = 6,          // server/journal/unit_records.h, to the end
+  kReserved = 7,         //
+  kChunk = 8,            //
+  kControl = 9,          //
+  kSweep = 10,           // Ids of a ZCH table lose their rows.
+  kClosedSessions = 11,  // That are refused from here on.
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
@@ -42,6 +43,7 @@ struct SyncRecord {
 };
 
 std::string EncodeSweepRecord(const DecidedSweep& sweep);
+std::string EncodeClosedSessionsRecord(const ClosedSessions& closed);
 std::string EncodeProcessRecord(const ProcessRecord& record);
 std::string EncodePlanRecord(NodeId self, const Plan& plan);
 std::string EncodeSyncRecord(std::span<const TableId> tables);
@@ -52,5 +54,6 @@ absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> byt
 absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
 absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes);
+absl::StatusOr<ClosedSessions> DecodeClosedSessionsRecord(std::span<const std::byte> bytes);
 
 }  // namespace embla

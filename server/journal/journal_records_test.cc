@@ -69,6 +69,17 @@ UnitWindows ExampleWindows() {
   return windows;
 }
 
+DecidedSweep ExampleSweep() {
+  return {TableId{7}, {ZchSweep::Rule::kIdle, 9, 4}, {RowInterval{0, 64}, RowInterval{128, 256}}};
+}
+
+ClosedSessions ExampleClosedSessions() {
+  ClosedSessions closed;
+  for (const std::uint64_t session : {1, 2, 5}) closed.refused.Insert(SessionId{session});
+  closed.settled.Insert(SessionId{2});
+  return closed;
+}
+
 std::vector<LogRecord> ExampleControls() {
   return {OwnRecord{UnitEpoch{2}, MoveId{1}},
           FreezeRecord{MoveId{2}, Lsn{50}, {Lsn{49}, Lsn{50}}},
@@ -115,8 +126,11 @@ std::vector<Example> Examples() {
                   DecodeAdoptedUnit, EncodeAdoptedUnit),
       MakeExample(JournalKind::kReserved, EncodeReservedUnit({kUnit, 1, {30, 40}}),
                   DecodeReservedUnit, EncodeReservedUnit),
-      MakeExample(JournalKind::kChunk, EncodeChunkPiece(piece), DecodeChunkPiece,
-                  EncodeChunkPiece)};
+      MakeExample(JournalKind::kChunk, EncodeChunkPiece(piece), DecodeChunkPiece, EncodeChunkPiece),
+      MakeExample(JournalKind::kSweep, EncodeSweepRecord(ExampleSweep()), DecodeSweepRecord,
+                  EncodeSweepRecord),
+      MakeExample(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(ExampleClosedSessions()),
+                  DecodeClosedSessionsRecord, EncodeClosedSessionsRecord)};
   for (const LogRecord& record : ExampleControls()) {
     examples.push_back(MakeExample(JournalKind::kControl, EncodeUnitControl(kUnit, record),
                                    DecodeUnitControl, [](const UnitControlRecord& control) {
@@ -161,9 +175,23 @@ TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
   EXPECT_EQ(update->batch.parts[1].weights[1], 2.0f);
 }
 
+TEST(JournalRecords, ClosedSessionsComeBack) {
+  const ClosedSessions closed = ExampleClosedSessions();
+  std::string record = EncodeClosedSessionsRecord(closed);
+  const Buffer bytes = BufferOf(record);
+  const absl::StatusOr<ClosedSessions> read = DecodeClosedSessionsRecord(bytes.bytes());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, closed);
+  record[4] = 3;  // From session 3 to session 2.
+  const Buffer damaged = BufferOf(record);
+  EXPECT_TRUE(absl::IsDataLoss(DecodeClosedSessionsRecord(damaged.bytes()).status()));
+  record.pop_back();
+  const Buffer cut = BufferOf(record);
+  EXPECT_TRUE(absl::IsDataLoss(DecodeClosedSessionsRecord(cut.bytes()).status()));
+}
+
 TEST(JournalRecords, SweepsAndTtlsComeBack) {
-  const DecidedSweep sweep{
-      TableId{7}, {ZchSweep::Rule::kIdle, 9, 4}, {RowInterval{0, 64}, RowInterval{128, 256}}};
+  const DecidedSweep sweep = ExampleSweep();
   std::string record = EncodeSweepRecord(sweep);
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSweep> read = DecodeSweepRecord(bytes.bytes());

@@ -100,6 +100,13 @@ absl::Status NodeJournal::AppendSweep(const DecidedSweep& sweep, Done done) {
   return Append(options_.level, JournalKind::kSweep, EncodeSweepRecord(sweep), std::move(done));
 }
 
+absl::Status NodeJournal::WriteClosedSessions(const ClosedSessions& closed) {
+  return log_
+      ->WriteControl(static_cast<std::uint16_t>(JournalKind::kClosedSessions),
+                     EncodeClosedSessionsRecord(closed))
+      .status();
+}
+
 absl::Status NodeJournal::WritePlan(const Plan& plan, NodeId self) {
   return log_
       ->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlan), EncodePlanRecord(self, plan))

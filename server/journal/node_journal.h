@@ -54,6 +54,7 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status AppendMarker(Done done) override;
   absl::Status AppendSync(std::span<const TableId> tables, Done done) override;
   absl::Status AppendSweep(const DecidedSweep& sweep, Done done) override;
+  absl::Status WriteClosedSessions(const ClosedSessions& closed) override;
   absl::Status WritePlan(const Plan& plan, NodeId self) override;
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;

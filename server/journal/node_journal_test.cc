@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/testing/journaled_node.h"
+#include "server/migration/session_set.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/unit_moves.h"
 
@@ -87,6 +88,7 @@ class Trial {
       AverageGroups();
       SweepIds();
       Train();
+      CloseSession();
       Compare();
     }
     EXPECT_GT(subject_->journal().recovery().updates + kills_, 0u);
@@ -242,7 +244,7 @@ class Trial {
   }
 
   Operation RandomOperation(std::map<SessionId, UpdateSeq>& first) {
-    const SessionId session{1 + random_() % 3};
+    const SessionId session{closed_ + 1 + random_() % 3};
     Operation operation;
     UpdateBatch& header = operation.header;
     header.plan_version = version_;
@@ -291,6 +293,27 @@ class Trial {
       ASSERT_TRUE(SendAndWait(*model_, operations[i]).ok());
     }
     if (random_() % 2 == 0) Restart();
+  }
+
+  // The oldest one, for good: also by the processes that come.
+  void CloseSession() {
+    if (random_() % 2 == 0) return;
+    ClosedSessions closed;
+    closed.refused.Insert(SessionId{++closed_});
+    closed.settled = closed.refused;
+    ASSERT_TRUE(model_->CloseSessions(closed).ok());
+    const bool dies = random_() % 4 == 0;
+    if (dies) subject_->disk().FailAt(1 + random_() % 2, DiskFault::kDeath);
+    const absl::Status tried = subject_->node().CloseSessions(closed);
+    ASSERT_TRUE(tried.ok() || dies) << tried;
+    if (dies) Restart();
+    ASSERT_TRUE(subject_->node().CloseSessions(closed).ok());
+    if (random_() % 2 == 0) Restart();
+    std::map<SessionId, UpdateSeq> first;
+    Operation late = RandomOperation(first);
+    late.header.session = SessionId{closed_};
+    const absl::Status refused = SendAndWait(subject_->node(), late).status();
+    ASSERT_TRUE(absl::IsPermissionDenied(refused)) << refused;
   }
 
   void Restart() {
@@ -361,6 +384,7 @@ class Trial {
   PlanVersion version_{};
   std::map<SessionId, std::uint64_t> seqs_;
   std::uint64_t step_ = 0;
+  std::uint64_t closed_ = 0;  // Sessions up to this one.
   int kills_ = 0;
 };
 

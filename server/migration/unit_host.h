@@ -47,6 +47,8 @@ class UnitGate {
   virtual PartAnswer Check(const UnitUpdate& update) const = 0;
   // Decides it. Requires: Check said kApplied in the same task.
   virtual void Apply(const UnitUpdate& update) = 0;
+  // What is known of updates of closed sessions goes; every node refuses them.
+  virtual void ForgetSessions(const SessionSet& sessions) = 0;
   // Whether lookups that know the unit at `epoch` are served.
   virtual bool ServesLookups() const = 0;
   // Whether the unit is owned here and no move looks at it: its rows may change without an update.

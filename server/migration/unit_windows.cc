@@ -47,9 +47,9 @@ void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incom
   if (it->Classify(seq) != Verdict::kApplied) it->Record(seq);
 }
 
-void UnitWindows::Forget(SessionId session) {
-  const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), session, IsBefore);
-  if (it != sessions_.end() && it->session == session) sessions_.erase(it);
+void UnitWindows::Forget(const SessionSet& sessions) {
+  std::erase_if(sessions_,
+                [&](const SessionWindow& window) { return sessions.Has(window.session); });
 }
 
 }  // namespace embla

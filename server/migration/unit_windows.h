@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
+#include "server/migration/session_set.h"
 #include "server/migration/session_window.h"
 
 namespace embla {
@@ -25,8 +26,8 @@ class UnitWindows {
   // Raises the session's floor to `first_incomplete` and sets the bit of `seq`; one that was set
   // stays. Requires: Classify() != kTooNew.
   void Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete);
-  // Forgets a session. Requires: every node refuses its updates from now on, however late.
-  void Forget(SessionId session);
+  // Forgets sessions. Requires: every node refuses their updates from now on, however late.
+  void Forget(const SessionSet& sessions);
 
   std::span<const SessionWindow> sessions() const { return sessions_; }
   bool operator==(const UnitWindows&) const = default;

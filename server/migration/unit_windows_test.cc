@@ -41,7 +41,9 @@ TEST(UnitWindowsFromSessions, RestoresWhatTravelledAndRefusesDisorder) {
 TEST(UnitWindowsForget, SessionStartsAnew) {
   UnitWindows windows;
   windows.Record(kSession, UpdateSeq{1}, UpdateSeq{1});
-  windows.Forget(kSession);
+  SessionSet closed;
+  closed.Insert(kSession);
+  windows.Forget(closed);
   EXPECT_EQ(windows, UnitWindows());
 }
 

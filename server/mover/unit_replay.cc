@@ -132,6 +132,10 @@ void UnitReplay::DropTable(TableId table) {
   std::erase_if(units_, [table](const auto& entry) { return entry.first.table == table; });
 }
 
+void UnitReplay::ForgetSessions(const SessionSet& sessions) {
+  for (auto& [id, unit] : units_) unit.durable.windows.Forget(sessions);
+}
+
 bool UnitReplay::Owns(const UnitId& id) const {
   const auto it = units_.find(id);
   return it != units_.end() && it->second.durable.epoch != UnitEpoch{0};

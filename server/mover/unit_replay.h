@@ -44,6 +44,7 @@ class UnitReplay {
   absl::Status Stage(const UnitId& unit, const Chunk& chunk);
   absl::Status Control(const UnitId& unit, const LogRecord& record);
   void DropTable(TableId table);
+  void ForgetSessions(const SessionSet& sessions);
 
   // Whether the unit goes by windows of its own. Of a unit that is not here: no.
   bool Owns(const UnitId& unit) const;

@@ -64,6 +64,9 @@ class UnitTracker final : public UnitGate {
 
   PartAnswer Check(const UnitUpdate& update) const override;
   void Apply(const UnitUpdate& update) override;
+  void ForgetSessions(const SessionSet& sessions) override {
+    state_.durable.windows.Forget(sessions);
+  }
   bool ServesLookups() const override;
   bool IsAtRest() const override;
 

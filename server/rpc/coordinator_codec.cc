@@ -1,6 +1,10 @@
 #include "server/rpc/coordinator_codec.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/plan/plan_json.h"
 #include "core/wire/status_codec.h"
 
@@ -11,7 +15,39 @@ std::int64_t UnixMillisOrZero(absl::Time time) {
   return time == absl::InfinitePast() ? 0 : absl::ToUnixMillis(time);
 }
 
+using SessionRanges = google::protobuf::RepeatedPtrField<v1::SessionRange>;
+
+void ToMessage(const SessionSet& sessions, SessionRanges& out) {
+  for (const auto& [first, last] : sessions.ranges()) {
+    v1::SessionRange& range = *out.Add();
+    range.set_first(ToInt(first));
+    range.set_last(ToInt(last));
+  }
+}
+
+absl::StatusOr<SessionSet> FromMessage(const SessionRanges& message) {
+  std::vector<SessionSet::Range> ranges;
+  for (const v1::SessionRange& range : message) {
+    ranges.emplace_back(SessionId{range.first()}, SessionId{range.last()});
+  }
+  return SessionSet::FromRanges(std::move(ranges));
+}
+
 }  // namespace
+
+v1::ClosedSessions ToMessage(const ClosedSessions& closed) {
+  v1::ClosedSessions message;
+  ToMessage(closed.refused, *message.mutable_refused());
+  ToMessage(closed.settled, *message.mutable_settled());
+  return message;
+}
+
+absl::StatusOr<ClosedSessions> FromMessage(const v1::ClosedSessions& message) {
+  ClosedSessions closed;
+  EMBLA_ASSIGN_OR_RETURN(closed.refused, FromMessage(message.refused()));
+  EMBLA_ASSIGN_OR_RETURN(closed.settled, FromMessage(message.settled()));
+  return closed;
+}
 
 v1::Registration ToMessage(const NodeRegistration& registration) {
   v1::Registration message;
@@ -53,6 +89,7 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     message.set_failure_code(static_cast<std::int32_t>(info.failure.code()));
     message.set_failure_message(wire::StatusMessage(info.failure));
   }
+  message.set_sessions_refused(info.sessions_refused);
   for (const std::int64_t bytes : info.device_used_bytes) {
     message.add_devices()->set_used_bytes(bytes);
   }
@@ -63,6 +100,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   HeartbeatInfo info;
   info.plan_version = PlanVersion{message.plan_version()};
   info.failed_plan_version = PlanVersion{message.failed_plan_version()};
+  info.sessions_refused = message.sessions_refused();
   info.failure = wire::StatusFromCode(message.failure_code(), message.failure_message());
   for (const v1::DeviceUse& device : message.devices()) {
     info.device_used_bytes.push_back(device.used_bytes());

@@ -160,6 +160,11 @@ void CoordinatorHost::Carry(const Effect& effect) {
     for (PlanListener* const listener : listeners_) listener->OnOrders(send->node, send->orders);
     return;
   }
+  if (const auto* sessions = std::get_if<PublishSessions>(&effect)) {
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) listener->OnSessions(sessions->closed);
+    return;
+  }
   const auto& complete = std::get<CompleteChange>(effect);
   const auto awaited = awaited_.find(complete.id);
   if (awaited == awaited_.end()) return;

@@ -32,7 +32,8 @@ class PlanListener {
   virtual void OnPlan(const PlanPtr& plan) = 0;  // On the host's thread.
   // For the link of `node`; likewise.
   virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
-  virtual void OnStop() = 0;  // The coordinator is stopping.
+  virtual void OnSessions(const ClosedSessionsPtr&) {}  // Likewise.
+  virtual void OnStop() = 0;                            // The coordinator is stopping.
 };
 
 struct CoordinatorHostOptions {

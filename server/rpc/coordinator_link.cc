@@ -32,7 +32,7 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node
       changed_.NotifyAll();
     });
   }
-  install_thread_ = std::thread([this] { InstallPlans(); });
+  install_thread_ = std::thread([this] { Install(); });
   link_thread_ = std::thread([this] { Run(); });
 }
 
@@ -120,10 +120,22 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
       failure_ = plan.status();
     }
     report_now_ = true;
+  } else if (command.has_sessions()) {
+    HandleSessions(command.sessions());
   } else if (command.has_moves()) {
     HandleOrders(command.moves());
   }
   changed_.NotifyAll();
+}
+
+void CoordinatorLink::HandleSessions(const v1::ClosedSessions& sessions) {
+  absl::StatusOr<ClosedSessions> closed = FromMessage(sessions);
+  if (!closed.ok()) {
+    LogError("shard", "closed sessions ignored reason=", Message(closed.status()));
+    return;
+  }
+  MutexLock lock(mu_);
+  closed_ = *std::move(closed);
 }
 
 void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
@@ -136,6 +148,7 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
   NodeId self{};
   {
     MutexLock lock(mu_);
+    if (!has_sessions_) return;  // They are said again.
     self = self_;
   }
   options_.on_orders(self, *std::move(decoded));
@@ -189,6 +202,7 @@ CoordinatorLink::Due CoordinatorLink::AwaitReport(absl::Time& beat_at, Heartbeat
       info.plan_version = installed_;
       info.failed_plan_version = failed_;
       info.failure = failure_;
+      info.sessions_refused = sessions_refused_;
       return Due::kHeartbeat;
     } else if (options_.reports != nullptr && !options_.reports->empty()) {
       return Due::kMoves;
@@ -199,36 +213,77 @@ CoordinatorLink::Due CoordinatorLink::AwaitReport(absl::Time& beat_at, Heartbeat
   return Due::kNothing;
 }
 
-void CoordinatorLink::InstallPlans() {
+void CoordinatorLink::Install() {
   while (true) {
+    std::optional<ClosedSessions> closed;
     PlanPtr plan;
     NodeId self{};
     {
       MutexLock lock(mu_);
-      while (!stopping_ && wanted_ == nullptr) changed_.Wait(mu_);
+      AwaitWork();
       if (stopping_) return;
-      plan = std::exchange(wanted_, nullptr);
+      if (IsTimeToClose()) {
+        closed = std::exchange(closed_, std::nullopt);
+      } else {
+        plan = std::exchange(wanted_, nullptr);
+      }
       self = self_;
     }
-    CrashPoint("shard.install_plan");
-    const absl::Status status = node_.InstallPlan(plan, self);
-    CrashPoint("shard.plan_installed");
-    if (!status.ok()) {
-      LogWarning("shard", "plan not installed version=", ToInt(plan->version()),
-                 " reason=", Message(status));
-    }
-    {
-      MutexLock lock(mu_);
-      if (status.ok()) {
-        installed_ = std::max(installed_, plan->version());
-      } else {
-        failed_ = plan->version();
-        failure_ = status;
-      }
-      report_now_ = true;
+    if (closed.has_value()) {
+      CloseSessions(*closed);
+    } else {
+      InstallPlan(plan, self);
     }
     changed_.NotifyAll();
   }
+}
+
+bool CoordinatorLink::IsTimeToClose() const {
+  return closed_.has_value() && Clock::Real().Now() >= close_at_;
+}
+
+// A node that cannot write sessions down goes on with plans: others may read from it.
+void CoordinatorLink::AwaitWork() {
+  while (!stopping_ && !IsTimeToClose()) {
+    if (wanted_ != nullptr && (has_sessions_ || !closed_.has_value())) return;
+    if (closed_.has_value()) {
+      changed_.WaitFor(mu_, close_at_ - Clock::Real().Now());
+    } else {
+      changed_.Wait(mu_);
+    }
+  }
+}
+
+void CoordinatorLink::CloseSessions(const ClosedSessions& closed) {
+  const absl::Status status = node_.CloseSessions(closed);
+  MutexLock lock(mu_);
+  if (status.ok()) {
+    has_sessions_ = true;
+    sessions_refused_ = std::max(sessions_refused_, closed.refused.size());
+    report_now_ = true;
+    return;
+  }
+  LogWarning("shard", "closed sessions are not written down yet reason=", Message(status));
+  if (!closed_.has_value()) closed_ = closed;
+  close_at_ = Clock::Real().Now() + heartbeat_;
+}
+
+void CoordinatorLink::InstallPlan(const PlanPtr& plan, NodeId self) {
+  CrashPoint("shard.install_plan");
+  const absl::Status status = node_.InstallPlan(plan, self);
+  CrashPoint("shard.plan_installed");
+  if (!status.ok()) {
+    LogWarning("shard", "plan not installed version=", ToInt(plan->version()),
+               " reason=", Message(status));
+  }
+  MutexLock lock(mu_);
+  if (status.ok()) {
+    installed_ = std::max(installed_, plan->version());
+  } else {
+    failed_ = plan->version();
+    failure_ = status;
+  }
+  report_now_ = true;
 }
 
 }  // namespace embla

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/coordinator/membership.h"
 #include "server/migration/move_orders.h"
+#include "server/migration/session_set.h"
 #include "server/rpc/move_report_outbox.h"
 #include "server/shard/shard_node.h"
 
@@ -59,6 +61,7 @@ class CoordinatorLink {
   void Run();
   grpc::Status RunOnce();
   void Handle(const v1::NodeCommand& command);
+  void HandleSessions(const v1::ClosedSessions& sessions);
   void HandleOrders(const v1::MoveOrders& orders);
   void Backoff(const grpc::Status& why);
 
@@ -69,8 +72,12 @@ class CoordinatorLink {
   enum class Due : std::uint8_t { kNothing, kHeartbeat, kMoves };
   Due AwaitReport(absl::Time& beat_at, HeartbeatInfo& info);
 
-  // Install thread: always the newest plan.
-  void InstallPlans();
+  // Install thread: sessions that are closed, and always the newest plan.
+  void Install();
+  void AwaitWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsTimeToClose() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseSessions(const ClosedSessions& closed);
+  void InstallPlan(const PlanPtr& plan, NodeId self);
 
   const CoordinatorLinkOptions options_;
   ShardNode& node_;  // Not owned; outlives this object.
@@ -91,6 +98,12 @@ class CoordinatorLink {
   NodeId self_ ABSL_GUARDED_BY(mu_){};
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Seconds(1);
+  std::optional<ClosedSessions> closed_ ABSL_GUARDED_BY(mu_);  // To be refused, before any plan.
+  absl::Time close_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // Not before.
+  // The node refuses those that it was told of first: it may take in units, whose records may have
+  // forgotten these sessions.
+  bool has_sessions_ ABSL_GUARDED_BY(mu_) = false;
+  std::uint64_t sessions_refused_ ABSL_GUARDED_BY(mu_) = 0;
   PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed.
   PlanVersion installed_ ABSL_GUARDED_BY(mu_){};
   PlanVersion failed_ ABSL_GUARDED_BY(mu_){};

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/rpc/coordinator_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 #include "server/rpc/fake_shard_node.h"
 #include "server/rpc/move_codec.h"
@@ -126,6 +127,15 @@ class OneOrderCoordinator final : public v1::CoordinatorService::Service {
     command.mutable_registered()->set_heartbeat_ms(60'000);
     link->Write(command);
     command.Clear();
+    ClosedSessions closed;
+    closed.refused.Insert(SessionId{3});
+    *command.mutable_sessions() = ToMessage(closed);
+    link->Write(command);
+    // Orders before that are dropped.
+    while (report.heartbeat().sessions_refused() < 1) {
+      if (!link->Read(&report)) return grpc::Status::CANCELLED;
+    }
+    command.Clear();
     *command.mutable_moves() = ToMessage(std::vector<UnitOrder>{order_});
     link->Write(command);
     while (link->Read(&report)) {
@@ -170,6 +180,38 @@ TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
   }
   server_->Shutdown(absl::Seconds(5));
   server_.reset();
+}
+
+TEST_F(CoordinatorLinkTest, RefusesClosedSessionsAndSaysSo) {
+  Start();
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  const auto open = [this](std::uint64_t* session) {
+    grpc::ClientContext context;
+    v1::OpenSessionRequest request;
+    request.set_trainer("t0");
+    request.set_incarnation(1 + *session);
+    request.set_replaces(*session);
+    v1::OpenSessionReply reply;
+    const grpc::Status status = stub_->OpenSession(&context, request, &reply);
+    if (status.ok()) *session = reply.session();
+    return status;
+  };
+  std::uint64_t first = 0;
+  ASSERT_TRUE(open(&first).ok());
+  std::uint64_t second = first;
+  grpc::Status status = open(&second);
+  const absl::Time until = Clock::Real().Now() + kTestWaitMax;
+  while (status.error_code() == grpc::StatusCode::UNAVAILABLE && Clock::Real().Now() < until) {
+    status = open(&second);
+  }
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_NE(first, second);
+  EXPECT_TRUE(node_.Await([&](const FakeShardNode& node) {
+    const ClosedSessions& closed = node.closed();
+    return closed.settled.Has(SessionId{first}) && closed.refused.Has(SessionId{first}) &&
+           !closed.refused.Has(SessionId{second});
+  }));
 }
 
 TEST_F(CoordinatorLinkTest, StopsWhileTheCoordinatorIsAway) {

@@ -46,9 +46,14 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
                                                      request->client_name().size(),
                                                      " bytes, at most ", kClientNameBytesMax));
     }
-    const absl::StatusOr<SessionGrant> grant = coordinator.OpenSession(request->client_name());
+    const absl::StatusOr<SessionGrant> grant =
+        coordinator.OpenSession({.client_name = request->client_name(),
+                                 .trainer = request->trainer(),
+                                 .incarnation = request->incarnation(),
+                                 .replaces = SessionId{request->replaces()}});
     if (!grant.ok()) return grant.status();
     reply->set_session(ToInt(grant->session));
+    reply->set_latest(ToInt(grant->latest));
     reply->set_turn(grant->turn);
     return absl::OkStatus();
   });

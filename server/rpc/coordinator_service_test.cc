@@ -82,8 +82,15 @@ class PlainNode {
 
 using CoordinatorServiceTest = CoordinatorFixture;
 
-TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndGetsThePlan) {
+TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeThePlan) {
   Start();
+  v1::OpenSessionReply session;
+  grpc::ClientContext opening, closing;
+  ASSERT_TRUE(stub_->OpenSession(&opening, {}, &session).ok());
+  v1::CloseSessionRequest close;
+  close.set_session(session.session());
+  v1::CloseSessionReply closed;
+  ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
   PlainNode node(*stub_, "n0", 1);
   v1::NodeCommand command;
   ASSERT_TRUE(node.Read(command));
@@ -91,6 +98,10 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndGetsThePlan) {
   EXPECT_GT(command.registered().node_id(), 0u);
   EXPECT_EQ(command.registered().cluster_id(), "test-cluster");
   EXPECT_EQ(command.registered().heartbeat_ms(), 50u);
+  ASSERT_TRUE(node.Read(command));
+  ASSERT_EQ(command.sessions().refused_size(), 1);
+  EXPECT_EQ(command.sessions().refused(0).first(), session.session());
+  EXPECT_EQ(command.sessions().refused(0).last(), session.session());
   ASSERT_TRUE(node.Read(command));
   const auto plan = wire::FromMessage(command.install_plan());
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -228,6 +239,30 @@ TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
   v1::CloseSessionReply closed;
   grpc::ClientContext context;
   EXPECT_TRUE(stub_->CloseSession(&context, close, &closed).ok());
+}
+
+TEST_F(CoordinatorServiceTest, ATrainersClientThatAsksAgainIsAnsweredWithItsSession) {
+  Start();
+  const auto ask = [this](std::uint64_t incarnation, std::uint64_t replaces) {
+    grpc::ClientContext context;
+    v1::OpenSessionRequest request;
+    request.set_trainer("t0");
+    request.set_incarnation(incarnation);
+    request.set_replaces(replaces);
+    v1::OpenSessionReply reply;
+    const grpc::Status status = stub_->OpenSession(&context, request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  };
+  const std::uint64_t first = ask(1, 0).session();
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(ask(1, 0).session(), first);
+  const v1::OpenSessionReply other = ask(2, 0);
+  EXPECT_EQ(other.session(), 0u);
+  EXPECT_EQ(other.latest(), first);
+  const std::uint64_t second = ask(2, first).session();
+  EXPECT_GT(second, first);
+  EXPECT_EQ(ask(3, first).latest(), second);
 }
 
 TEST_F(CoordinatorServiceTest, AdminRequestsAreCheckedAndExplained) {

@@ -36,6 +36,12 @@ class FakeShardNode final : public ShardNode {
     changed_.NotifyAll();
     return install_status_;
   }
+  absl::Status CloseSessions(const ClosedSessions& closed) override {
+    MutexLock lock(mu_);
+    closed_ = closed;
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  }
   PlanPtr plan() const override {
     MutexLock lock(mu_);
     return plan_;
@@ -186,6 +192,7 @@ class FakeShardNode final : public ShardNode {
   std::int64_t blocks_read() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return blocks_read_; }
   absl::Status last_read() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return last_read_; }
   absl::Time last_deadline() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return last_deadline_; }
+  const ClosedSessions& closed() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_; }
   NodeId self() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return self_; }
   PlanVersion version() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return plan_ == nullptr ? PlanVersion{} : plan_->version();
@@ -230,6 +237,7 @@ class FakeShardNode final : public ShardNode {
   absl::Status install_status_ ABSL_GUARDED_BY(mu_);
   NodeId self_ ABSL_GUARDED_BY(mu_){};
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);
+  ClosedSessions closed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace embla

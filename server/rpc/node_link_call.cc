@@ -56,6 +56,7 @@ absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registra
     MutexLock lock(mu_);
     registered_ = std::move(command);
     welcomed_ = true;
+    sessions_ = coordinator.closed_sessions();
     plan_ = coordinator.GetPlan();
     WriteMore();
   }
@@ -105,6 +106,12 @@ void NodeLinkCall::OnOrders(NodeId node, const std::vector<UnitOrder>& orders) {
   WriteMore();
 }
 
+void NodeLinkCall::OnSessions(const ClosedSessionsPtr& closed) {
+  MutexLock lock(mu_);
+  sessions_ = closed;
+  WriteMore();
+}
+
 void NodeLinkCall::OnStop() {
   MutexLock lock(mu_);
   if (ended_) return;
@@ -145,6 +152,10 @@ void NodeLinkCall::WriteMore() {
   if (registered_ != nullptr) {
     command_ = *std::move(registered_);
     registered_.reset();
+  } else if (sessions_ != nullptr) {
+    command_.Clear();
+    *command_.mutable_sessions() = ToMessage(*sessions_);
+    sessions_.reset();
   } else if (plan_ != nullptr && plan_->version() > written_ &&
              (is_first_plan || orders_.empty())) {
     command_.Clear();

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
+#include "server/migration/session_set.h"
 #include "server/table/update_units.h"
 #include "server/table/zch_ids.h"
 
@@ -65,6 +66,9 @@ class Journal {
   virtual absl::Status AppendSync(std::span<const TableId> tables, Done done) = 0;
   // Ids of a ZCH table lose their rows. Errors as for AppendUpdate.
   virtual absl::Status AppendSweep(const DecidedSweep& sweep, Done done) = 0;
+
+  // Sessions that are closed from here on. Waits until it lasts; an error as for WritePlan.
+  virtual absl::Status WriteClosedSessions(const ClosedSessions& closed) = 0;
 
   // The tables and hyper-parameters from here on. Waits until it lasts; an error means that it may
   // or may not be in the log, and that repeating it does no harm.

@@ -12,13 +12,15 @@
 namespace embla {
 
 class Journal;
+class SessionGate;
 
 struct NodeContext {
   const ShardNodeOptions& options;
   BufferPool& pool;
   std::vector<std::unique_ptr<Device>>& devices;
-  DeviceExecutors* executors = nullptr;  // Where follow-up tasks go.
-  Journal* journal = nullptr;            // Null: nothing is written down.
+  DeviceExecutors* executors = nullptr;   // Where follow-up tasks go.
+  Journal* journal = nullptr;             // Null: nothing is written down.
+  const SessionGate* sessions = nullptr;  // Asked before updates of trainers.
 };
 
 }  // namespace embla

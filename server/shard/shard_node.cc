@@ -170,6 +170,26 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
   return written;
 }
 
+// What passed the gate before it closed is in the queues by now, on all of its devices: behind it
+// comes nothing of these sessions.
+absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
+  const MutexLock lock(install_mu_);
+  sessions_.Close(closed);
+  const ClosedSessions all = sessions_.closed();
+  if (all == sessions_written_) return absl::OkStatus();
+  const NodeTablesPtr tables = this->tables();
+  RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
+    for (const auto& [id, table] : tables->tables) {
+      for (const std::shared_ptr<TableShard>& shard : table.shards) {
+        if (shard->lead_device() == device) shard->ForgetSessions(all.settled);
+      }
+    }
+  });
+  if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->WriteClosedSessions(all));
+  sessions_written_ = all;
+  return absl::OkStatus();
+}
+
 // Replicas take them from the updates instead.
 void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
   for (const auto& [id, table] : tables.tables) {

@@ -120,6 +120,7 @@ using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
 class Journal;
+struct ClosedSessions;
 struct DecidedUpdate;
 class UnitHost;
 struct UnitContent;
@@ -192,6 +193,13 @@ class ShardNode {
   // row block), ResourceExhausted.
   virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                ReplicaDone done) = 0;
+
+  // Takes no updates of `closed.refused` from now on, whenever they were sent: PermissionDenied.
+  // What they had begun is over when it returns, and the process after this one will refuse them,
+  // too. Forgets what it knew of updates of `closed.settled`. May be called again, with more.
+  // Waits for the devices and the journal; must not be called on a device thread.
+  // Errors: those of the journal; the sessions are refused all the same.
+  virtual absl::Status CloseSessions(const ClosedSessions& closed) = 0;
 
   // Needed before updates of replicated tables whose primary copy is here; until then they fail
   // with Unavailable. Not owned; outlives the node. Call it once, before InstallPlan.

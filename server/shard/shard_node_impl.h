@@ -17,6 +17,7 @@
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
+#include "server/shard/session_gate.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/unit_tables.h"
 #include "server/shard/update_task.h"
@@ -38,6 +39,7 @@ class ShardNodeImpl final : public ShardNode {
   void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
   void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                        ReplicaDone done) override;
+  absl::Status CloseSessions(const ClosedSessions& closed) override;
   void set_replica_transport(ReplicaTransport* transport) override {
     replicator_.SetTransport(transport);
   }
@@ -52,7 +54,9 @@ class ShardNodeImpl final : public ShardNode {
   std::vector<std::int64_t> device_used_bytes() const override;
 
  private:
-  NodeContext Context() { return {options_, pool_, devices_, executors_.get(), journal_}; }
+  NodeContext Context() {
+    return {options_, pool_, devices_, executors_.get(), journal_, &sessions_};
+  }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   TableMaker Maker();
@@ -88,6 +92,8 @@ class ShardNodeImpl final : public ShardNode {
                       // threads: who holds it waits for them.
   mutable Mutex tables_mu_;
   NodeTablesPtr tables_ ABSL_GUARDED_BY(tables_mu_);
+  SessionGate sessions_;
+  ClosedSessions sessions_written_ ABSL_GUARDED_BY(install_mu_);
   Replicator replicator_;
   // After what their tasks use.
   std::unique_ptr<DeviceExecutors> executors_;

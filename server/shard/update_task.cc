@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "kernels/convert.h"
+#include "server/shard/session_gate.h"
 #include "server/shard/sync_task.h"
 #include "server/table/element.h"
 #include "server/table/part_check.h"
@@ -164,6 +165,9 @@ void UpdateTask::Run(std::uint32_t device) {
 }
 
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
+  const bool is_of_trainer = !repeated_.has_value() && !from_primary_.has_value();
+  // On every device: none shall make a record of a session that is closed.
+  if (is_of_trainer) EMBLA_RETURN_IF_ERROR(node_.sessions->Check(update_->batch.session));
   for (const std::unique_ptr<TableWork>& work : work_) {
     if (!work->shard().devices().Has(device)) continue;
     EMBLA_RETURN_IF_ERROR(PrepareTable(*work, device, slices));

@@ -1,8 +1,8 @@
 // One update batch on its way through the devices of a node.
 //
-//   prepare  every device collects and sorts what is for its rows; the first device of each table
-//            also looks whether the update has been applied before
-//            and asks the gates of units that may be on the move
+//   prepare  every device asks whether the session is still open, and collects and sorts what is
+//            for its rows; the first device of each table also looks whether the update has been
+//            applied before and asks the gates of units that may be on the move
 //   agree    any device's error is everybody's, before anything is changed
 //   write    with a journal: one device appends what was decided, and all agree once more
 //   apply    the first device of each table records the update and, for replicated tables, gives it

@@ -43,6 +43,12 @@ void ReplayWindows::Record(SessionId session, UpdateSeq seq) {
   it->second.window.Record(seq);
 }
 
+void ReplayWindows::Forget(const SessionSet& sessions) {
+  MutexLock lock(mu_);
+  absl::erase_if(sessions_,
+                 [&](const auto& entry) { return sessions.Has(SessionId{entry.first}); });
+}
+
 UnitWindows ReplayWindows::Export() const {
   std::vector<SessionWindow> windows;
   {

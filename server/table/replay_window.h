@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/base/mutex.h"
+#include "server/migration/session_set.h"
 #include "server/migration/session_window.h"
 #include "server/migration/unit_windows.h"
 
@@ -37,6 +38,9 @@ class ReplayWindows {
                                  absl::Time now);
   // Requires: IsApplied answered false, and nobody recorded it since.
   void Record(SessionId session, UpdateSeq seq);
+
+  // Forgets sessions. Requires: every node refuses their updates from now on, however late.
+  void Forget(const SessionSet& sessions);
 
   // All of it, to travel with a unit.
   UnitWindows Export() const;

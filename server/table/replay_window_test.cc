@@ -37,6 +37,20 @@ TEST(ReplayWindowsIsApplied, OnlyAnIdleSessionMakesRoom) {
   EXPECT_EQ(windows.sessions(), 2u);
 }
 
+TEST(ReplayWindowsForget, MakesRoomForOtherSessions) {
+  ReplayWindows windows({.sessions_max = 2});
+  for (const std::uint64_t session : {1, 2}) {
+    EXPECT_FALSE(*windows.IsApplied(SessionId{session}, UpdateSeq{1}, UpdateSeq{1}, kStart));
+    windows.Record(SessionId{session}, UpdateSeq{1});
+  }
+  SessionSet closed;
+  closed.Insert(SessionId{1});
+  windows.Forget(closed);
+  EXPECT_EQ(windows.sessions(), 1u);
+  EXPECT_FALSE(*windows.IsApplied(SessionId{3}, UpdateSeq{1}, UpdateSeq{1}, kStart));
+  EXPECT_TRUE(*windows.IsApplied(SessionId{2}, UpdateSeq{1}, UpdateSeq{1}, kStart));
+}
+
 TEST(ReplayWindowsExport, IsWhatWasRecorded) {
   ReplayWindows windows;
   for (const std::uint64_t session : {9, 2}) {

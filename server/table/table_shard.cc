@@ -185,6 +185,11 @@ std::vector<ColumnSegment> TableShard::Segments(ColumnRange columns) const {
   return cut;
 }
 
+void TableShard::ForgetSessions(const SessionSet& sessions) {
+  replay_windows().Forget(sessions);
+  units().ForgetSessions(sessions);
+}
+
 absl::Status TableShard::CheckColumns(ColumnRange columns) const {
   if (columns.begin >= columns.end || columns.end > dim()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", name(), ": columns [", columns.begin,

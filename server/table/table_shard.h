@@ -124,6 +124,8 @@ class TableShard {
   ReplicaPosition& replica_position() { return table_->replica_position; }
 
   // Of the whole table on this node.
+  // On the lead device: of closed sessions, which every node refuses.
+  void ForgetSessions(const SessionSet& sessions);
   ReplayWindows& replay_windows() { return table_->replay_windows; }
   // Null unless it is a ZCH table that keeps evicted rows.
   const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }

@@ -37,6 +37,12 @@ void TableUnits::SetGate(std::uint32_t row_granule, const UnitShape& shape,
   any_gates_.store(any, std::memory_order_release);
 }
 
+void TableUnits::ForgetSessions(const SessionSet& sessions) {
+  for (Cut& cut : cuts_) {
+    for (Cut::Gated& gated : cut.gates) gated.gate->ForgetSessions(sessions);
+  }
+}
+
 // The last gate takes the place of the one that goes.
 void TableUnits::RemoveGate(Cut& cut, std::uint32_t row_granule) {
   const std::uint32_t number = cut.gate_of[row_granule];

@@ -59,6 +59,7 @@ class TableUnits {
   void SetGate(std::uint32_t row_granule, const UnitShape& shape, std::shared_ptr<UnitGate> gate);
   // What gates say of lookups may be another thing from here on.
   void GatesMayHaveChanged() { closed_is_known_ = false; }
+  void ForgetSessions(const SessionSet& sessions);
   bool any_gates() const { return any_gates_.load(std::memory_order_acquire); }
 
   // Requires: 0 <= row < the table's rows.

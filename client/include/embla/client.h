@@ -36,8 +36,13 @@ enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 enum class Transport : std::uint8_t { kStream = 1, kUnary = 2 };
 
 struct ConnectOptions {
-  std::string coordinator = {};                // host:port
-  std::string name = {};                       // For people; empty: host name and process id.
+  std::string coordinator = {};  // host:port
+  std::string name = {};         // For people; empty: host name and process id.
+  // A name of [A-Za-z0-9._-]{1,128} that this trainer keeps over its restarts: its session before
+  // is closed, and Connect waits until every node refuses what may still come of it. So what
+  // happened to the updates that were in flight does not change any more. Empty: no other session
+  // is touched.
+  std::string trainer = {};
   absl::Duration timeout = absl::Seconds(10);  // Deadline of a call that states none.
   Transport transport = Transport::kStream;
   int connections_per_node = 1;
@@ -194,6 +199,8 @@ class PendingLookup {
 //                      Lookups may be repeated; an update's outcome is unknown
 //   ResourceExhausted  the node is overloaded
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
+//   PermissionDenied   the session is closed: another client has connected as the same trainer.
+//                      A process that was replaced ends; one that was not, connects again
 class Client {
  public:
   // Waits until the coordinator answers and gives a session, at most options.timeout.

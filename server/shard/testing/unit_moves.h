@@ -22,6 +22,7 @@ class ScriptedGate final : public UnitGate {
 
   PartAnswer Check(const UnitUpdate& update) const override;
   void Apply(const UnitUpdate& update) override;
+  void ForgetSessions(const SessionSet& sessions) override { windows_.Forget(sessions); }
   bool ServesLookups() const override { return !moved_; }
   bool IsAtRest() const override { return !moved_ && !frozen_; }
 

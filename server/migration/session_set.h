@@ -1,0 +1,49 @@
+// Sets of sessions, and those that are closed: a value that only grows, from the coordinator to all
+// nodes (docs/consistency.md).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+
+namespace embla {
+
+// Kept as ranges: sessions have ascending ids and most of them are closed, so there is about one
+// range per session that is open.
+class SessionSet {
+ public:
+  // Both ends are in it.
+  using Range = std::pair<SessionId, SessionId>;
+
+  SessionSet() = default;
+  // InvalidArgument: a range that is empty, has session 0, or does not lie behind and apart from
+  // the one before it.
+  static absl::StatusOr<SessionSet> FromRanges(std::vector<Range> ranges);
+
+  bool Has(SessionId session) const;
+  void Insert(SessionId session);
+  // All that `other` has.
+  void Include(const SessionSet& other);
+
+  std::uint64_t size() const { return size_; }
+  bool empty() const { return ranges_.empty(); }
+  std::span<const Range> ranges() const { return ranges_; }  // Ascending.
+  bool operator==(const SessionSet&) const = default;
+
+ private:
+  std::vector<Range> ranges_;
+  std::uint64_t size_ = 0;
+};
+
+struct ClosedSessions {
+  SessionSet refused;  // Nobody takes their updates any more.
+  // Of those, the ones that every node refuses: what is known of their updates can go.
+  SessionSet settled;
+  bool operator==(const ClosedSessions&) const = default;
+};
+
+}  // namespace embla
