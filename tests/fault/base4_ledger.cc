@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kRowsShown = 4;
 constexpr int kDigitsMax = 12;
+constexpr int kStateBits = 8;  // Of an update's word.
 
 const char* NameOf(Damage::Kind kind) {
   switch (kind) {
@@ -25,6 +26,8 @@ const char* NameOf(Damage::Kind kind) {
       return "DOUBLED";
     case Damage::Kind::kGhost:
       return "NEVER SENT, BUT APPLIED";
+    case Damage::Kind::kLate:
+      return "APPLIED AFTER ITS SESSION WAS CLOSED";
   }
   return "";
 }
@@ -83,6 +86,7 @@ Base4Ledger::Base4Ledger(const LedgerShape& shape)
 Base4Ledger::Base4Ledger(const LedgerShape& shape, SharedMemory memory)
     : shape_(shape), capacity_(CapacityOf(shape)), memory_(std::move(memory)) {
   EMBLA_CHECK(DigitsOf(shape) <= kDigitsMax && (!shape.one_cell || shape.cells_per_trainer == 1));
+  EMBLA_CHECK(shape.rows_per_block <= 64 - kStateBits);
 }
 
 absl::StatusOr<std::unique_ptr<Base4Ledger>> Base4Ledger::Open(const LedgerShape& shape,
@@ -118,17 +122,17 @@ std::optional<Digit> Base4Ledger::Begin(int trainer) {
   return DigitOf(trainer, number);
 }
 
-void Base4Ledger::Settle(int trainer, std::uint64_t number, State state) {
+void Base4Ledger::End(int trainer, std::uint64_t number, State state) {
   EMBLA_CHECK(StateOf(trainer, number) == State::kPending);
   WordOf(trainer, number).store(static_cast<std::uint64_t>(state));
 }
 
 void Base4Ledger::Acknowledge(int trainer, std::uint64_t number) {
-  Settle(trainer, number, State::kAcknowledged);
+  End(trainer, number, State::kAcknowledged);
 }
 
 void Base4Ledger::LeaveOpen(int trainer, std::uint64_t number) {
-  Settle(trainer, number, State::kOpen);
+  End(trainer, number, State::kOpen);
 }
 
 // One may be pending that is not counted as begun: its process was killed in between, before it
@@ -137,6 +141,24 @@ void Base4Ledger::LeaveAllOpen(int trainer) {
   for (std::uint64_t number = 0; number < begun(trainer); ++number) {
     if (StateOf(trainer, number) == State::kPending) LeaveOpen(trainer, number);
   }
+}
+
+std::vector<Digit> Base4Ledger::Open(int trainer) const {
+  std::vector<Digit> open;
+  for (std::uint64_t number = 0; number < begun(trainer); ++number) {
+    if (StateOf(trainer, number) == State::kOpen) open.push_back(DigitOf(trainer, number));
+  }
+  return open;
+}
+
+void Base4Ledger::Settle(int trainer, const Digit& digit, std::span<const float> cells) {
+  EMBLA_CHECK(StateOf(trainer, digit.number) == State::kOpen);
+  std::uint64_t word = static_cast<std::uint64_t>(State::kSettled);
+  for (int i = 0; i < shape_.rows_per_block; ++i) {
+    const float value = cells[static_cast<std::size_t>(i) * shape_.cells() + digit.cell];
+    if (TimesIn(digit, value) > 0) word |= std::uint64_t{1} << (kStateBits + i);
+  }
+  WordOf(trainer, digit.number).store(word);
 }
 
 std::uint64_t Base4Ledger::Count(State state) const {
@@ -160,27 +182,36 @@ bool Base4Ledger::IsFull() const {
   return false;
 }
 
+// A value that is no sum of powers of 4 was overflown by repetitions.
+int Base4Ledger::TimesIn(const Digit& digit, float value) const {
+  return TimesApplied(value, digit.position, DigitsOf(shape_)).value_or(2);
+}
+
+std::optional<Damage::Kind> Base4Ledger::Judge(int trainer, std::uint64_t number, int i,
+                                               int times) const {
+  const std::uint64_t word = number < begun(trainer) ? WordOf(trainer, number).load() : 0;
+  const auto state = static_cast<State>(word & 0xff);
+  EMBLA_CHECK(state != State::kPending);
+  const bool was_there = (word >> (kStateBits + i) & 1) != 0;
+  const bool is_promised = state == State::kAcknowledged || (state == State::kSettled && was_there);
+  if (times > 0 && state == State::kNever) return Damage::Kind::kGhost;
+  if (times > 1) return Damage::Kind::kDoubled;
+  if (times == 0 && is_promised) return Damage::Kind::kLost;
+  if (times > 0 && state == State::kSettled && !was_there) return Damage::Kind::kLate;
+  return std::nullopt;
+}
+
 std::vector<Damage> Base4Ledger::Check(std::span<const float> cells) const {
   EMBLA_CHECK(cells.size() == static_cast<std::size_t>(shape_.rows()) * shape_.cells());
   Findings findings;
   for (int trainer = 0; trainer < shape_.trainers; ++trainer) {
     for (std::uint64_t number = 0; number < capacity_; ++number) {
-      const bool is_begun = number < begun(trainer);
-      const State state = is_begun ? StateOf(trainer, number) : State::kNever;
-      EMBLA_CHECK(state != State::kPending);
       const Digit digit = DigitOf(trainer, number);
       for (int i = 0; i < shape_.rows_per_block; ++i) {
         const int row = RowOf(digit.block, i);
         const float value = cells[static_cast<std::size_t>(row) * shape_.cells() + digit.cell];
-        // A value that is no sum of powers of 4 was overflown by repetitions.
-        const int times = TimesApplied(value, digit.position, DigitsOf(shape_)).value_or(2);
-        if (times == 0 && state == State::kAcknowledged) {
-          findings.Add(Damage::Kind::kLost, trainer, number, row);
-        } else if (times > 0 && state == State::kNever) {
-          findings.Add(Damage::Kind::kGhost, trainer, number, row);
-        } else if (times > 1) {
-          findings.Add(Damage::Kind::kDoubled, trainer, number, row);
-        }
+        const auto damage = Judge(trainer, number, i, TimesIn(digit, value));
+        if (damage.has_value()) findings.Add(*damage, trainer, number, row);
       }
     }
   }
@@ -208,7 +239,7 @@ std::vector<Damage> Base4Ledger::CheckBlock(
     const float* const row = cells.data() + static_cast<std::size_t>(i) * shape_.cells();
     for (const std::uint64_t number : acknowledged_before) {
       const Digit digit = DigitOf(trainer, number);
-      const int times = TimesApplied(row[digit.cell], digit.position, DigitsOf(shape_)).value_or(2);
+      const int times = TimesIn(digit, row[digit.cell]);
       if (times == 0) findings.Add(Damage::Kind::kLost, trainer, number, RowOf(block, i));
       if (times > 1) findings.Add(Damage::Kind::kDoubled, trainer, number, RowOf(block, i));
     }

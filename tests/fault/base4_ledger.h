@@ -13,7 +13,9 @@
 // The ids of a block lie all over the table, so one update touches many units.
 //
 // What is known of each update lies in memory that outlives its trainer: a process that is killed
-// leaves its updates pending, and the next one of the trainer calls them open.
+// leaves its updates pending, and the next one of the trainer calls them open. When their session
+// is closed everywhere, it looks once at what became of each, row by row: that must not change any
+// more.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +56,7 @@ struct Damage {
     kLost,     // Acknowledged, and not applied.
     kDoubled,  // Applied more than once.
     kGhost,    // Never sent, and applied.
+    kLate,     // Applied after its session was closed.
   };
   Kind kind = Kind::kLost;
   int trainer = 0;
@@ -88,6 +91,9 @@ class Base4Ledger {
   void LeaveOpen(int trainer, std::uint64_t number);
   // All that are pending: their process is gone.
   void LeaveAllOpen(int trainer);
+  std::vector<Digit> Open(int trainer) const;
+  // An open update, whose session is closed: `cells` are those of its block's rows since then.
+  void Settle(int trainer, const Digit& digit, std::span<const float> cells);
 
   std::uint64_t acknowledged() const;
   std::uint64_t left_open() const;
@@ -105,7 +111,7 @@ class Base4Ledger {
   std::vector<std::uint64_t> AcknowledgedIn(int trainer, int block) const;
 
  private:
-  enum class State : std::uint64_t { kNever, kPending, kAcknowledged, kOpen };
+  enum class State : std::uint8_t { kNever, kPending, kAcknowledged, kOpen, kSettled };
 
   Base4Ledger(const LedgerShape& shape, SharedMemory memory);
 
@@ -113,10 +119,15 @@ class Base4Ledger {
   static std::uint64_t CapacityOf(const LedgerShape& shape);
   Digit DigitOf(int trainer, std::uint64_t number) const;
   SharedMemory::Word& WordOf(int trainer, std::uint64_t number) const;
+  // The lowest 8 bits of an update's word; above them, once it is settled, a bit for each row of
+  // its block that it was applied to.
   State StateOf(int trainer, std::uint64_t number) const {
-    return static_cast<State>(WordOf(trainer, number).load());
+    return static_cast<State>(WordOf(trainer, number).load() & 0xff);
   }
-  void Settle(int trainer, std::uint64_t number, State state);
+  void End(int trainer, std::uint64_t number, State state);
+  int TimesIn(const Digit& digit, float value) const;
+  // What is wrong, if anything, with an update that row `i` of its block shows `times` times.
+  std::optional<Damage::Kind> Judge(int trainer, std::uint64_t number, int i, int times) const;
   std::uint64_t Count(State state) const;
 
   const LedgerShape shape_;

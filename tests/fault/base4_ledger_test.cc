@@ -147,6 +147,34 @@ TEST(Base4Ledger, FindsWhatAProcessThatIsGoneLeftBehind) {
   std::filesystem::remove(path);
 }
 
+TEST(Base4LedgerCheck, HoldsAnUpdateOfAClosedSessionToWhatItWasThen) {
+  for (const bool was_there : {false, true}) {
+    for (const bool is_there : {false, true}) {
+      Base4Ledger ledger(kShape);
+      Table then, now;
+      const Digit digit = *ledger.Begin(0);
+      ledger.LeaveOpen(0, digit.number);
+      if (was_there) then.Apply(ledger, digit);
+      if (is_there) now.Apply(ledger, digit);
+      ASSERT_EQ(ledger.Open(0).size(), 1u);
+      // Block 0 has rows 0 and 2.
+      std::vector<float> block(then.weights.begin(), then.weights.begin() + kShape.cells());
+      block.insert(block.end(), then.weights.begin() + 2 * kShape.cells(),
+                   then.weights.begin() + 3 * kShape.cells());
+      ledger.Settle(0, digit, block);
+      EXPECT_TRUE(ledger.Open(0).empty());
+      const std::vector<Damage> damage = ledger.Check(now.weights);
+      if (was_there == is_there) {
+        EXPECT_THAT(damage, IsEmpty());
+        continue;
+      }
+      ASSERT_EQ(damage.size(), 1u);
+      EXPECT_EQ(damage[0].kind, was_there ? Damage::Kind::kLost : Damage::Kind::kLate);
+      EXPECT_THAT(damage[0].rows, ElementsAre(0, 2));
+    }
+  }
+}
+
 TEST(Base4LedgerCheck, FindsAnUpdateThatWasNeverSent) {
   Base4Ledger ledger(kShape);
   Table table;

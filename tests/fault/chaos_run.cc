@@ -92,16 +92,18 @@ ChaosReport ChaosRun::Run() {
 }
 
 void ChaosRun::SayTotals() {
-  std::uint64_t acknowledged = 0, lookups = 0, failed = 0, sessions = 0, timed_out = 0;
+  std::uint64_t acknowledged = 0, settled = 0, lookups = 0, failed = 0, sessions = 0, timed_out = 0;
   for (const TrainerSlot& slot : cluster_->board().slots()) {
     acknowledged += slot.acknowledged;
+    settled += slot.settled;
     lookups += slot.lookups;
     failed += slot.lookups_failed;
     sessions += slot.sessions;
     timed_out += slot.connects_timed_out;
   }
-  Say(absl::StrCat("units moved ", units_moved_, "; sessions ", sessions, ", connects timed out ",
-                   timed_out, "; lookups ", lookups, ", failed ", failed, "; back to work within ",
+  Say(absl::StrCat("units moved ", units_moved_, "; sessions ", sessions,
+                   ", updates of closed ones ", settled, ", connects timed out ", timed_out,
+                   "; lookups ", lookups, ", failed ", failed, "; back to work within ",
                    absl::FormatDuration(recovery_max_)));
   const MutexLock lock(mu_);
   report_.acknowledged = acknowledged;

@@ -112,6 +112,20 @@ JudgedTable::Update JudgedTable::UpdateOf(const Digit& digit) const {
   return update;
 }
 
+absl::Status JudgedTable::ReadInto(client::Client& client, std::span<const std::int64_t> ids,
+                                   std::span<float> cells_out) const {
+  if (!shows_cells()) return client.ReadState(name_, ids, cells_out);
+  const client::FeatureLookup lookup{.table = name_, .ids = ids, .rows_out = cells_out};
+  return client.Lookup({&lookup, 1}, {.timeout = kReadTimeout});
+}
+
+absl::StatusOr<std::vector<float>> JudgedTable::ReadBlock(client::Client& client, int block) const {
+  const std::vector<std::int64_t> ids = IdsOf(block);
+  std::vector<float> cells(ids.size() * ledger_->shape().cells());
+  EMBLA_RETURN_IF_ERROR(ReadInto(client, ids, cells));
+  return cells;
+}
+
 absl::StatusOr<std::vector<float>> JudgedTable::ReadCells(client::Client& client) const {
   const LedgerShape& shape = ledger_->shape();
   const auto cells_per_row = static_cast<std::size_t>(shape.cells());
@@ -123,12 +137,7 @@ absl::StatusOr<std::vector<float>> JudgedTable::ReadCells(client::Client& client
     }
     const std::span<float> out =
         std::span(cells).subspan(begin * cells_per_row, ids.size() * cells_per_row);
-    if (shows_cells()) {
-      const client::FeatureLookup lookup{.table = name_, .ids = ids, .rows_out = out};
-      EMBLA_RETURN_IF_ERROR(client.Lookup({&lookup, 1}, {.timeout = kReadTimeout}));
-    } else {
-      EMBLA_RETURN_IF_ERROR(client.ReadState(name_, ids, out));
-    }
+    EMBLA_RETURN_IF_ERROR(ReadInto(client, ids, out));
   }
   return cells;
 }

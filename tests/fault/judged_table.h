@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,8 @@ class JudgedTable {
   Update UpdateOf(const Digit& digit) const;
   // Of the rows of a block, in order.
   std::vector<std::int64_t> IdsOf(int block) const;
-  // The ledger's cells of the whole table.
+  // The ledger's cells of the rows of a block, or of the whole table.
+  absl::StatusOr<std::vector<float>> ReadBlock(client::Client& client, int block) const;
   absl::StatusOr<std::vector<float>> ReadCells(client::Client& client) const;
 
  private:
@@ -60,6 +62,8 @@ class JudgedTable {
 
   int dim() const;
   std::string SpecJson() const;
+  absl::Status ReadInto(client::Client& client, std::span<const std::int64_t> ids,
+                        std::span<float> cells_out) const;
   // The id that stands for position `row` of the ledger.
   std::int64_t IdOf(int row) const;
 

@@ -25,13 +25,15 @@ struct TrainerCommand {
 };
 
 // One trainer's. Counters begin anew with the run, not with the process.
-struct alignas(64) TrainerSlot {
+struct alignas(128) TrainerSlot {
   std::atomic<std::uint32_t> wanted;  // TrainerCommand::Word
   std::atomic<std::uint32_t> reached;
   std::atomic<std::uint64_t> acknowledged;  // Updates.
   std::atomic<std::uint64_t> lookups;
   std::atomic<std::uint64_t> lookups_failed;
   std::atomic<std::uint64_t> sessions;
+  // Updates without an answer that were looked at when their session was closed.
+  std::atomic<std::uint64_t> settled;
   std::atomic<std::uint64_t> connects_timed_out;
 };
 

@@ -91,7 +91,10 @@ void Trainer::Run() {
       tables = tables_;
     }
     if (tables != nullptr) {
-      if (client_ == nullptr || random_() % kStepsPerSession == 0) Reconnect();
+      if (client_ == nullptr || random_() % kStepsPerSession == 0) {
+        Reconnect();
+        SettleOpen(*tables);
+      }
       Step(*tables);
       continue;
     }
@@ -112,6 +115,7 @@ void Trainer::Reconnect() {
   Say("connects");
   client::ConnectOptions options;
   options.coordinator = options_.coordinator;
+  options.trainer = absl::StrCat("trainer", options_.index);
   options.timeout = kConnectTimeout;
   options.transport =
       options_.index % 2 == 0 ? client::Transport::kUnary : client::Transport::kStream;
@@ -129,6 +133,20 @@ void Trainer::Reconnect() {
                    Message(connected.status()));
       }
       absl::SleepFor(kReconnectPause);
+    }
+  }
+  Say("");
+}
+
+// What cannot be read now is looked at under the next session.
+void Trainer::SettleOpen(const JudgedTables& tables) {
+  Say("looks at what is open");
+  for (const auto& table : tables) {
+    for (const Digit& digit : table->ledger().Open(options_.index)) {
+      const auto cells = table->ReadBlock(*client_, digit.block);
+      if (!cells.ok()) break;
+      table->ledger().Settle(options_.index, digit, *cells);
+      ++slot_.settled;
     }
   }
   Say("");

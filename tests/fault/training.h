@@ -53,6 +53,8 @@ class Trainer {
   void Update(const JudgedTables& tables);
   void LookBack(const JudgedTable& table);
   void Reconnect();
+  // Looks at what became of updates of sessions that are closed now.
+  void SettleOpen(const JudgedTables& tables);
   void AwaitInFlight(int most);
   std::uint64_t BeginPending(const std::string& what);
   void EndPending(std::uint64_t number);
