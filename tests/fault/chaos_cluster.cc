@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFailpointExitCode = 86;  // core/base/failpoint.cc
-constexpr absl::Duration kPoll = absl::Milliseconds(5);
+constexpr int kFailpointExitCode = 86;                   // core/base/failpoint.cc
+constexpr absl::Duration kLook = absl::Milliseconds(5);  // Between two looks at processes.
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 
 std::string Program(const std::string& name) {
@@ -56,6 +56,7 @@ ChaosCluster::~ChaosCluster() {
   {
     const MutexLock lock(mu_);
     stopping_ = true;
+    changed_.NotifyAll();
   }
   if (watcher_.joinable()) watcher_.join();
   const MutexLock lock(mu_);
@@ -167,6 +168,7 @@ absl::Status ChaosCluster::Launch(int victim, const std::string& failpoint) {
   fs::remove(FileOf(victim, ".json"));
   EMBLA_ASSIGN_OR_RETURN(process.child,
                          testing::ChildProcess::Start(ArgumentsOf(victim), FileOf(victim, ".log")));
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -178,7 +180,7 @@ absl::Status ChaosCluster::AwaitPorts(int victim) {
       return absl::DeadlineExceededError(
           absl::StrCat(NameOf(victim), " does not start: ", Tail(FileOf(victim, ".log"), 2000)));
     }
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
   std::ifstream file(FileOf(victim, ".json"));
   const nlohmann::json ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -221,12 +223,9 @@ void ChaosCluster::Kill(int victim, absl::Duration down, const std::string& fail
 
 void ChaosCluster::AwaitRunning(int victim) {
   const absl::Time until = absl::Now() + kStartTimeout;
-  while (absl::Now() < until) {
-    {
-      const MutexLock lock(mu_);
-      if (ProcessOf(victim).child.running()) return;
-    }
-    absl::SleepFor(kPoll);
+  const MutexLock lock(mu_);
+  while (!ProcessOf(victim).child.running() && absl::Now() < until) {
+    changed_.WaitFor(mu_, until - absl::Now());
   }
 }
 
@@ -268,8 +267,13 @@ void ChaosCluster::Watch() {
       if (stopping_) return;
     }
     for (int victim = kCoordinator; victim < victims_end(); ++victim) LookAt(victim);
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
+}
+
+void ChaosCluster::AwaitNextLook() {
+  const MutexLock lock(mu_);
+  if (!stopping_) changed_.WaitFor(mu_, kLook);
 }
 
 void ChaosCluster::LookAt(int victim) {
@@ -336,7 +340,7 @@ absl::Status ChaosCluster::AwaitWell(absl::Duration timeout) {
     } else {
       missing = nodes.status().ToString();
     }
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
   return absl::DeadlineExceededError(absl::StrCat("not well after ", absl::FormatDuration(timeout),
                                                   ": ", missing, "\n", LogTails()));

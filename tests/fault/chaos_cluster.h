@@ -151,6 +151,8 @@ class ChaosCluster {
   absl::Status AwaitPorts(int victim);
   void Watch();
   void LookAt(int victim);
+  // Until somebody may see something else. The processes do not say so themselves.
+  void AwaitNextLook();
   std::string FileOf(int victim, const char* ending) const;
 
   const ChaosClusterOptions options_;
@@ -166,6 +168,7 @@ class ChaosCluster {
 
   mutable Mutex mu_;
   CondVar turn_over_;
+  CondVar changed_;                                      // A process was started, or this ends.
   std::vector<Process> processes_ ABSL_GUARDED_BY(mu_);  // The coordinator's first.
   bool is_disarmed_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -17,8 +17,7 @@ namespace {
 
 constexpr int kStaleRequests = 24;  // Of one fault of the kind.
 constexpr absl::Duration kHealTimeout = absl::Seconds(30);
-constexpr absl::Duration kPoll = absl::Milliseconds(5);
-constexpr absl::Duration kVerifyPause = absl::Milliseconds(200);
+constexpr absl::Duration kLook = absl::Milliseconds(5);  // Between two looks at tables.
 constexpr std::size_t kFindingsShown = 40;
 // So that a run's parts draw different numbers.
 constexpr std::uint64_t kJobSeed = 1'000'003;
@@ -259,13 +258,12 @@ bool ChaosRun::AwaitProgress() {
   const auto is_full = [](const auto& table) { return table->ledger().IsFull(); };
   const absl::Time until = absl::Now() + kHealTimeout;
   while (absl::Now() < until) {
-    bool all = std::all_of(tables_.begin(), tables_.end(), is_full);
-    for (std::size_t t = 0; !all && t < trainers.size(); ++t) {
-      if (trainers[t].acknowledged <= before[t]) break;
-      all = t + 1 == trainers.size();
-    }
-    if (all) return true;
-    absl::SleepFor(kPoll);
+    const auto waits = std::find_if(trainers.begin(), trainers.end(), [&](const auto& trainer) {
+      return trainer.acknowledged <= before[&trainer - trainers.data()];
+    });
+    if (waits == trainers.end()) return true;
+    if (std::all_of(tables_.begin(), tables_.end(), is_full)) return true;
+    AwaitChange(waits->progress, waits->progress, kLook);
   }
   AddHang();
   return false;
@@ -302,7 +300,7 @@ void ChaosRun::VerifyTable(const JudgedTable& table) {
   const absl::Time until = absl::Now() + kHealTimeout;
   absl::StatusOr<Verification> verified = cluster_->Verify(table.name());
   while (absl::IsUnavailable(verified.status()) && absl::Now() < until) {
-    absl::SleepFor(kVerifyPause);
+    if (!cluster_->AwaitWell(until - absl::Now()).ok()) break;
     verified = cluster_->Verify(table.name());
   }
   if (!verified.ok()) {

@@ -15,7 +15,7 @@ namespace {
 using client::JobRequest;
 using client::JobState;
 
-constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kLook = absl::Milliseconds(20);  // Between two questions about a job.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
 // Of the jobs that are not left alone: after so many looks at most.
 constexpr int kLooksBeforeInterference = 60;
@@ -47,9 +47,20 @@ std::string MoveState::RoleOf(int shard) const {
 JobDriver::JobDriver(ChaosCluster& cluster, std::vector<std::string> tables, std::uint64_t seed)
     : cluster_(cluster), tables_(std::move(tables)), random_(seed), thread_([this] { Run(); }) {}
 
-JobDriver::~JobDriver() {
-  stop_ = true;
+JobDriver::~JobDriver() { Stop(); }
+
+void JobDriver::Stop() {
+  {
+    const MutexLock lock(mu_);
+    stop_ = true;
+    stopped_.NotifyAll();
+  }
   if (thread_.joinable()) thread_.join();
+}
+
+void JobDriver::AwaitNextLook() {
+  const MutexLock lock(mu_);
+  stopped_.WaitFor(mu_, kLook);
 }
 
 MoveState JobDriver::Now() const {
@@ -82,7 +93,7 @@ void JobDriver::Run() {
   while (!stop_) {
     client::Admin* const admin = this->admin();
     if (admin == nullptr) {
-      absl::SleepFor(kPoll);
+      AwaitNextLook();
       continue;
     }
     const JobRequest request = DrawRequest();
@@ -93,7 +104,7 @@ void JobDriver::Run() {
       // Perhaps it was started, and the answer was lost.
       const auto jobs = admin->ListJobs();
       if (jobs.ok() && !jobs->empty() && !IsOver(jobs->front().state)) Follow(jobs->front().id);
-      absl::SleepFor(kPoll);
+      AwaitNextLook();
     } else if (started->id != 0) {
       Follow(started->id);
     }
@@ -141,7 +152,7 @@ void JobDriver::Follow(std::uint64_t id) {
       return Count(outcome);
     }
     if (interferes && --looks_left == 0) Interfere(id);
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
 }
 
@@ -155,12 +166,12 @@ void JobDriver::Interfere(std::uint64_t id) {
   for (int i = 0; i < 10 && !stop_; ++i) {
     const absl::StatusOr<client::Job> job = admin_->GetJob(id);
     if (job.ok()) Note(*job);
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
   while (!stop_) {
     const absl::StatusOr<client::Job> resumed = admin_->ControlJob(id, client::JobControl::kResume);
     if (!absl::IsUnavailable(resumed.status())) return;
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
 }
 
@@ -184,8 +195,7 @@ void JobDriver::Note(const client::Job& job) {
 }
 
 absl::Status JobDriver::Finish() {
-  stop_ = true;
-  if (thread_.joinable()) thread_.join();
+  Stop();
   EMBLA_RETURN_IF_ERROR(AwaitNoJob());
   return UndrainAll();
 }
@@ -211,7 +221,7 @@ absl::Status JobDriver::AwaitNoJob() {
       }
     }
     if (!runs) return absl::OkStatus();
-    absl::SleepFor(kPoll);
+    AwaitNextLook();
   }
   return absl::DeadlineExceededError(last);
 }
@@ -224,7 +234,7 @@ absl::Status JobDriver::UndrainAll() {
     while (!status.ok() && absl::Now() < until) {
       client::Admin* const admin = this->admin();
       if (admin != nullptr) status = admin->StartJob(request).status();
-      if (!status.ok()) absl::SleepFor(kPoll);
+      if (!status.ok()) AwaitNextLook();
     }
     EMBLA_RETURN_IF_ERROR(status);
   }

@@ -58,6 +58,9 @@ class JobDriver {
   client::Admin* admin();
   absl::Status AwaitNoJob();
   absl::Status UndrainAll();
+  void Stop();
+  // Until the coordinator may say something else, or this is stopped.
+  void AwaitNextLook();
 
   ChaosCluster& cluster_;
   const std::vector<std::string> tables_;
@@ -67,6 +70,7 @@ class JobDriver {
   std::atomic<std::uint64_t> units_moved_ = 0;
 
   mutable Mutex mu_;
+  CondVar stopped_;
   MoveState state_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, int> outcomes_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // Last: it uses the others.

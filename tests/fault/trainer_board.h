@@ -28,6 +28,7 @@ struct TrainerCommand {
 struct alignas(128) TrainerSlot {
   std::atomic<std::uint32_t> wanted;  // TrainerCommand::Word
   std::atomic<std::uint32_t> reached;
+  std::atomic<std::uint32_t> progress;      // Changes with `acknowledged`; wakes who waits.
   std::atomic<std::uint64_t> acknowledged;  // Updates.
   std::atomic<std::uint64_t> lookups;
   std::atomic<std::uint64_t> lookups_failed;

@@ -24,6 +24,7 @@ constexpr int kShortDeadlinePercent = 3;
 constexpr absl::Duration kTimeout = absl::Minutes(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kLookupTimeout = absl::Seconds(20);
+// As long as somebody takes who starts a trainer anew.
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(50);
 
 // One update of some tables, alive until it is over.
@@ -91,7 +92,8 @@ void Trainer::Run() {
       tables = tables_;
     }
     if (tables != nullptr) {
-      if (client_ == nullptr || random_() % kStepsPerSession == 0) {
+      const bool is_lost = lost_session_.exchange(false);
+      if (client_ == nullptr || is_lost || random_() % kStepsPerSession == 0) {
         Reconnect();
         SettleOpen(*tables);
       }
@@ -127,6 +129,7 @@ void Trainer::Reconnect() {
       client_ = *std::move(connected);
       ++slot_.sessions;
     } else {
+      NoteClosedSession(connected.status());
       if (absl::IsDeadlineExceeded(connected.status())) {
         ++slot_.connects_timed_out;
         LogWarning("chaos", "trainer ", options_.index, " connects again after ",
@@ -136,6 +139,11 @@ void Trainer::Reconnect() {
     }
   }
   Say("");
+}
+
+void Trainer::NoteClosedSession(const absl::Status& status) {
+  if (!absl::IsPermissionDenied(status) || lost_session_.exchange(true)) return;
+  on_damage_(absl::StrCat("trainer ", options_.index, " was not replaced, but: ", Message(status)));
 }
 
 // What cannot be read now is looked at under the next session.
@@ -193,7 +201,11 @@ void Trainer::Update(const JudgedTables& tables) {
         part.table->ledger().LeaveOpen(options_.index, part.digit.number);
       }
     }
-    if (status.ok()) ++slot_.acknowledged;
+    if (status.ok()) {
+      ++slot_.acknowledged;
+      StoreAndWake(slot_.progress, slot_.progress + 1);
+    }
+    NoteClosedSession(status);
     EndPending(pending);
   };
   client_->UpdateAsync(std::move(features), options, done);

@@ -3,6 +3,7 @@
 // under a new session.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/include/embla/client.h"
 #include "core/base/mutex.h"
@@ -53,6 +55,9 @@ class Trainer {
   void Update(const JudgedTables& tables);
   void LookBack(const JudgedTable& table);
   void Reconnect();
+  // A status that names a closed session is damage: nobody but this process connects as the trainer
+  // while it lives.
+  void NoteClosedSession(const absl::Status& status);
   // Looks at what became of updates of sessions that are closed now.
   void SettleOpen(const JudgedTables& tables);
   void AwaitInFlight(int most);
@@ -66,6 +71,8 @@ class Trainer {
   const OnDamage on_damage_;
   std::mt19937_64 random_;
   std::unique_ptr<client::Client> client_;  // Of the trainer's thread.
+
+  std::atomic<bool> lost_session_ = false;  // It was closed by somebody else.
 
   Mutex mu_;
   CondVar changed_;
