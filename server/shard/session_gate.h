@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/failpoint.h"
 #include "core/base/mutex.h"
 #include "server/migration/session_set.h"
 
@@ -20,13 +19,10 @@ class SessionGate {
     closed_.settled.Include(closed.settled);
   }
 
-  // PermissionDenied: the session is closed. Failpoint update.of_closed lets one such update pass,
-  // for tests of tests.
+  // PermissionDenied: the session is closed.
   absl::Status Check(SessionId session) const {
     const MutexLock lock(mu_);
-    if (!closed_.refused.Has(session) || !Failpoint("update.of_closed").ok()) {
-      return absl::OkStatus();
-    }
+    if (!closed_.refused.Has(session)) return absl::OkStatus();
     return absl::PermissionDeniedError(
         absl::StrCat("session ", ToInt(session),
                      " is closed: its trainer ended, or another one took over; connect again"));
