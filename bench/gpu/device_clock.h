@@ -6,7 +6,7 @@
 
 namespace embla::bench {
 
-// Times what the default stream, and every stream that waits for it, does between two calls.
+// Times what the default stream does between two calls.
 class DeviceClock {
  public:
   DeviceClock();

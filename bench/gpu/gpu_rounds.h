@@ -14,7 +14,7 @@ namespace embla::bench {
 
 struct GpuContender {
   std::string name;
-  // Queues the work for batch `batch`, on the default stream or on one that it waits for.
+  // Queues the work for batch `batch` on the default stream.
   std::function<void(std::size_t batch)> queue;
   MovedBytes bytes;
   std::size_t ids = 0;
@@ -48,7 +48,9 @@ std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilin
                                     const std::vector<GpuContender>& contenders,
                                     const GpuRoundsOptions& options);
 
-// A table, or JSON with device and commit.
-void PrintGpuResults(const std::vector<GpuResult>& results, bool json, const std::string& question);
+// A table of `question`'s answers; and, unless json_file is empty, the same as JSON with device and
+// commit there. False: that file cannot be written.
+bool ReportGpuResults(const std::vector<GpuResult>& results, const std::string& question,
+                      const std::string& json_file);
 
 }  // namespace embla::bench

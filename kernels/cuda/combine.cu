@@ -9,14 +9,26 @@
 #include "kernels/cuda/sort.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/units.cuh"
+#include "kernels/cuda/workspace.h"
 
 namespace embla::kernels::cuda {
 namespace {
 
-constexpr std::size_t kBlockBytes = 256;  // Alignment of the parts of a workspace.
+// What a batch is sorted in: keys with their values, and where they go.
+struct WorkspacePairs {
+  std::uint32_t* keys;
+  std::uint32_t* values;
+  std::uint32_t* keys_out;
+  std::uint32_t* values_out;
+};
 
-std::size_t Padded(std::size_t bytes) {
-  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+WorkspacePairs TakePairs(std::size_t count, WorkspaceParts& parts) {
+  WorkspacePairs pairs;
+  pairs.keys = parts.Take<std::uint32_t>(count);
+  pairs.values = parts.Take<std::uint32_t>(count);
+  pairs.keys_out = parts.Take<std::uint32_t>(count);
+  pairs.values_out = parts.Take<std::uint32_t>(count);
+  return pairs;
 }
 
 // One thread per item.
@@ -177,9 +189,11 @@ int ExpandBagsAsync(const std::uint32_t* offsets, std::size_t bag_count, std::si
 }
 
 int GroupBytes(std::size_t count, std::size_t* bytes) {
+  WorkspaceParts parts({});
+  TakePairs(count, parts);
   std::size_t sort_bytes = 0;
   const int error = SortBytes(count, &sort_bytes);
-  *bytes = 4 * Padded(count * sizeof(std::uint32_t)) + Padded(sort_bytes);
+  *bytes = parts.used() + sort_bytes;
   return error;
 }
 
@@ -187,38 +201,36 @@ int GroupAsync(const std::uint32_t* slots, std::size_t count, std::uint32_t slot
                Workspace workspace, DeviceGrouping* grouping, StreamHandle stream) {
   *grouping = {nullptr, nullptr, count, slot_limit};
   if (count == 0) return cudaSuccess;
-  const std::size_t part = Padded(count * sizeof(std::uint32_t));
-  if (count > std::size_t{0x7fffffff} || slot_limit == kNoSlot || workspace.bytes < 4 * part) {
+  WorkspaceParts parts(workspace);
+  const WorkspacePairs pairs = TakePairs(count, parts);
+  if (count > std::size_t{0x7fffffff} || slot_limit == kNoSlot || !parts.fits()) {
     return cudaErrorInvalidValue;
   }
-  auto* const base = static_cast<std::byte*>(workspace.base);
-  const auto words = [&](std::size_t i) {
-    return reinterpret_cast<std::uint32_t*>(base + i * part);
-  };
-  const int error =
-      Launch(KeysKernel, GridOfItems(count), stream, slots, count, slot_limit, words(0), words(1));
+  const int error = Launch(KeysKernel, GridOfItems(count), stream, slots, count, slot_limit,
+                           pairs.keys, pairs.values);
   if (error != cudaSuccess) return error;
-  grouping->slots = words(2);
-  grouping->positions = words(3);
-  const SortPairs pairs{words(0), words(1), words(2), words(3), count, slot_limit};
-  return SortAsync(pairs, {base + 4 * part, workspace.bytes - 4 * part}, stream);
+  grouping->slots = pairs.keys_out;
+  grouping->positions = pairs.values_out;
+  return SortAsync({pairs.keys, pairs.values, pairs.keys_out, pairs.values_out, count, slot_limit},
+                   parts.Rest(), stream);
 }
 
 int SegmentsBytes(std::size_t count, std::size_t* bytes) {
+  WorkspaceParts parts({});
+  parts.Take<std::uint32_t>(1);
   std::size_t select_bytes = 0;
   const int error = BoundariesBytes(count, &select_bytes);
-  *bytes = kBlockBytes + Padded(select_bytes);
+  *bytes = parts.used() + select_bytes;
   return error;
 }
 
 int SegmentsAsync(const DeviceGrouping& grouping, Workspace workspace,
                   const DeviceSegments& segments, StreamHandle stream) {
-  if (workspace.bytes < kBlockBytes) return cudaErrorInvalidValue;
-  auto* const base = static_cast<std::byte*>(workspace.base);
-  auto* const boundary_count = reinterpret_cast<std::uint32_t*>(base);
-  const int error =
-      BoundariesAsync({grouping.slots, grouping.count}, segments.offsets, boundary_count,
-                      {base + kBlockBytes, workspace.bytes - kBlockBytes}, stream);
+  WorkspaceParts parts(workspace);
+  auto* const boundary_count = parts.Take<std::uint32_t>(1);
+  if (!parts.fits()) return cudaErrorInvalidValue;
+  const int error = BoundariesAsync({grouping.slots, grouping.count}, segments.offsets,
+                                    boundary_count, parts.Rest(), stream);
   if (error != cudaSuccess) return error;
   return Launch(NameSegmentsKernel, GridOfItems(grouping.count), stream, grouping, segments,
                 static_cast<const std::uint32_t*>(boundary_count));

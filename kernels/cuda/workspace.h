@@ -16,20 +16,22 @@ class WorkspaceParts {
   // Uninitialised room for `count` elements. Null without memory.
   template <typename T>
   T* Take(std::size_t count) {
-    return static_cast<T*>(TakeBytes(count * sizeof(T)).base);
+    void* const part = Here();
+    used_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    return static_cast<T*>(part);
   }
-  Workspace TakeBytes(std::size_t bytes) {
-    void* const part =
-        workspace_.base == nullptr ? nullptr : static_cast<std::byte*>(workspace_.base) + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return {part, bytes};
-  }
+  // What no part has taken. Requires: fits().
+  Workspace Rest() const { return {Here(), workspace_.bytes - used_}; }
 
   std::size_t used() const { return used_; }
   bool fits() const { return used_ <= workspace_.bytes; }
 
  private:
   static constexpr std::size_t kAlignment = 256;
+
+  void* Here() const {
+    return workspace_.base == nullptr ? nullptr : static_cast<std::byte*>(workspace_.base) + used_;
+  }
 
   Workspace workspace_;
   std::size_t used_ = 0;

@@ -30,14 +30,11 @@ Recording::~Recording() = default;
 
 void Recording::RecordAgain(const QueueWork& queue) { graph_->work = Record(queue); }
 
-void Recording::Replay() {
+void Recording::ReplayAsync() {
   for (const auto& each : graph_->work) each.work();
 }
 
-StreamHandle Recording::ReplayAsync() {
-  Replay();
-  return nullptr;
-}
+void Recording::Replay() { ReplayAsync(); }
 
 std::size_t Recording::launches() const {
   std::size_t launches = 0;

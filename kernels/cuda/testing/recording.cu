@@ -10,50 +10,49 @@
 namespace embla::kernels::cuda {
 
 struct Recording::Graph {
-  cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
 
   // What `queue` queues, instead of the graph there was.
   void Capture(const QueueWork& queue) {
     if (graph != nullptr) CheckCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    // The default stream cannot be captured.
+    cudaStream_t stream = nullptr;
+    CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
               "cudaStreamBeginCapture");
     queue(stream);
     CheckCuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
   }
 };
 
 Recording::Recording(const QueueWork& queue) : graph_(std::make_unique<Graph>()) {
-  // Waits for the default stream, by which tests copy: no cudaStreamNonBlocking.
-  CheckCuda(cudaStreamCreate(&graph_->stream), "cudaStreamCreate");
   graph_->Capture(queue);
   CheckCuda(cudaGraphInstantiate(&graph_->executable, graph_->graph, 0), "cudaGraphInstantiate");
 }
 
 Recording::~Recording() {
-  CheckCuda(cudaStreamSynchronize(graph_->stream), "replays");
+  CheckCuda(cudaStreamSynchronize(nullptr), "replays");
   CheckCuda(cudaGraphExecDestroy(graph_->executable), "cudaGraphExecDestroy");
   CheckCuda(cudaGraphDestroy(graph_->graph), "cudaGraphDestroy");
-  CheckCuda(cudaStreamDestroy(graph_->stream), "cudaStreamDestroy");
 }
 
 void Recording::RecordAgain(const QueueWork& queue) {
   // No replay may be under way while its launches change.
-  CheckCuda(cudaStreamSynchronize(graph_->stream), "replays");
+  CheckCuda(cudaStreamSynchronize(nullptr), "replays");
   graph_->Capture(queue);
   cudaGraphExecUpdateResultInfo info{};
   CheckCuda(cudaGraphExecUpdate(graph_->executable, graph_->graph, &info), "cudaGraphExecUpdate");
 }
 
-StreamHandle Recording::ReplayAsync() {
-  CheckCuda(cudaGraphLaunch(graph_->executable, graph_->stream), "cudaGraphLaunch");
-  return graph_->stream;
+void Recording::ReplayAsync() {
+  CheckCuda(cudaGraphLaunch(graph_->executable, nullptr), "cudaGraphLaunch");
 }
 
 void Recording::Replay() {
   ReplayAsync();
-  CheckCuda(cudaStreamSynchronize(graph_->stream), "a replay");
+  CheckCuda(cudaStreamSynchronize(nullptr), "a replay");
 }
 
 std::size_t Recording::launches() const {

@@ -25,10 +25,9 @@ class Recording {
   // Takes other arguments into the same launches: the cheap way to the next step.
   void RecordAgain(const QueueWork& queue);
 
-  // Does it all and waits.
+  // Does it all, on the default stream; Replay waits for it.
   void Replay();
-  // Does it all; waits for nothing. StreamHandle: of the recording.
-  StreamHandle ReplayAsync();
+  void ReplayAsync();
 
   // How many kernels a replay launches.
   std::size_t launches() const;

@@ -38,19 +38,16 @@ struct Scratch {
   kernels::cuda::Workspace sorting;  // And selecting.
 };
 
-int LayOut(std::size_t count, kernels::cuda::WorkspaceParts& parts, Scratch* scratch) {
-  scratch->keys = parts.Take<std::uint32_t>(count);
-  scratch->positions = parts.Take<std::uint32_t>(count);
-  scratch->sorted_keys = parts.Take<std::uint32_t>(count);
-  scratch->sorted_positions = parts.Take<std::uint32_t>(count);
-  scratch->evictions = parts.Take<DeviceEviction>(count);
-  scratch->evicted = parts.Take<std::uint8_t>(count);
-  std::size_t sort_bytes = 0;
-  std::size_t select_bytes = 0;
-  if (const int error = kernels::cuda::SortBytes(count, &sort_bytes); error != 0) return error;
-  if (const int error = kernels::cuda::FlaggedBytes(count, &select_bytes); error != 0) return error;
-  scratch->sorting = parts.TakeBytes(std::max(sort_bytes, select_bytes));
-  return 0;
+// All but `sorting`, which is the rest.
+Scratch LayOut(std::size_t count, kernels::cuda::WorkspaceParts& parts) {
+  Scratch scratch;
+  scratch.keys = parts.Take<std::uint32_t>(count);
+  scratch.positions = parts.Take<std::uint32_t>(count);
+  scratch.sorted_keys = parts.Take<std::uint32_t>(count);
+  scratch.sorted_positions = parts.Take<std::uint32_t>(count);
+  scratch.evictions = parts.Take<DeviceEviction>(count);
+  scratch.evicted = parts.Take<std::uint8_t>(count);
+  return scratch;
 }
 
 __global__ void __launch_bounds__(device::kThreads)
@@ -340,23 +337,25 @@ int InsertAsync(const Rules& rules, const DeviceGroups& groups, const DeviceBatc
 
 int ApplyBytes(std::size_t count, std::size_t* bytes) {
   kernels::cuda::WorkspaceParts parts({});
-  Scratch scratch;
-  const int error = LayOut(count, parts, &scratch);
-  *bytes = parts.used();
-  return error;
+  LayOut(count, parts);
+  std::size_t sort_bytes = 0;
+  std::size_t select_bytes = 0;
+  if (const int error = kernels::cuda::SortBytes(count, &sort_bytes); error != 0) return error;
+  if (const int error = kernels::cuda::FlaggedBytes(count, &select_bytes); error != 0) return error;
+  *bytes = parts.used() + std::max(sort_bytes, select_bytes);
+  return 0;
 }
 
 int ApplyAsync(const SlotMapOptions& options, const DeviceGroups& groups, const DeviceBatch& batch,
                const DeviceAnswer& answer, kernels::cuda::Workspace workspace,
                kernels::cuda::StreamHandle stream) {
+  kernels::cuda::WorkspaceParts parts(workspace);
+  Scratch scratch = LayOut(batch.count, parts);
   if (options.admission == Admission::kCount || groups.count() >= 0xffffffff ||
-      batch.count > kIdsMax) {
+      batch.count > kIdsMax || !parts.fits()) {
     return device::kInvalidValue;
   }
-  kernels::cuda::WorkspaceParts parts(workspace);
-  Scratch scratch;
-  if (const int error = LayOut(batch.count, parts, &scratch); error != 0) return error;
-  if (!parts.fits()) return device::kInvalidValue;
+  scratch.sorting = parts.Rest();
   const Rules rules = RulesOf(options, batch.clock);
   if (batch.count > 0) {
     const int error = device::Launch(TouchKernel, GridOfProbes(batch.count), stream, rules, groups,

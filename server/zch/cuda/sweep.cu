@@ -17,13 +17,12 @@ struct SweepScratch {
   kernels::cuda::Workspace selecting;
 };
 
-int LayOutSweep(std::size_t slots, kernels::cuda::WorkspaceParts& parts, SweepScratch* scratch) {
-  scratch->marks = parts.Take<std::uint8_t>(slots);
-  scratch->indices = parts.Take<std::uint32_t>(slots);
-  std::size_t bytes = 0;
-  const int error = kernels::cuda::FlaggedBytes(slots, &bytes);
-  scratch->selecting = parts.TakeBytes(bytes);
-  return error;
+// All but `selecting`, which is the rest.
+SweepScratch LayOutSweep(std::size_t slots, kernels::cuda::WorkspaceParts& parts) {
+  SweepScratch scratch;
+  scratch.marks = parts.Take<std::uint8_t>(slots);
+  scratch.indices = parts.Take<std::uint32_t>(slots);
+  return scratch;
 }
 
 device::Grid GridOfSlots(std::size_t slots) { return device::GridOfGroups(slots, {0, 1}); }
@@ -94,10 +93,12 @@ std::uint64_t SlotsOf(const DeviceGroups& groups, std::uint32_t buckets) {
 }  // namespace
 
 int SweepBytes(const DeviceGroups& groups, std::uint32_t bucket_count, std::size_t* bytes) {
+  const std::size_t slots = SlotsOf(groups, bucket_count);
   kernels::cuda::WorkspaceParts parts({});
-  SweepScratch scratch;
-  const int error = LayOutSweep(SlotsOf(groups, bucket_count), parts, &scratch);
-  *bytes = parts.used();
+  LayOutSweep(slots, parts);
+  std::size_t select_bytes = 0;
+  const int error = kernels::cuda::FlaggedBytes(slots, &select_bytes);
+  *bytes = parts.used() + select_bytes;
   return error;
 }
 
@@ -114,9 +115,9 @@ int SweepAsync(const SlotMapOptions& options, const DeviceGroups& groups, const 
   const std::uint64_t slots = nothing ? 0 : SlotsOf(groups, sweep.bucket_end - sweep.bucket_begin);
   if (slots > kSlotsMax) return device::kInvalidValue;
   kernels::cuda::WorkspaceParts parts(workspace);
-  SweepScratch scratch;
-  if (const int error = LayOutSweep(slots, parts, &scratch); error != 0) return error;
+  SweepScratch scratch = LayOutSweep(slots, parts);
   if (!parts.fits()) return device::kInvalidValue;
+  scratch.selecting = parts.Rest();
   if (const int error = device::Launch(MarkSlotsKernel, GridOfSlots(slots), stream, groups, sweep,
                                        static_cast<std::size_t>(slots), scratch.marks);
       error != 0) {
