@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Builds the tests with label `gpu` and all they need, and runs them: kernels, stores, collectives.
-# Needs nvcc, CMake and a C++ compiler, but neither gRPC nor the network; Abseil, Highway,
-# GoogleTest and the JSON library may come from a folder of unpacked packages. Takes a few minutes,
-# the tests' time included, and ends with one table.
+# Builds the tests with label `gpu` and all they need, and runs them: kernels, stores, collectives;
+# then the GPU benches, PyTorch on their ids where it is, and the tests once more under
+# compute-sanitizer where that is. Needs nvcc, CMake and a C++ compiler, but neither gRPC nor the
+# network; Abseil, Highway, GoogleTest and the JSON library may come from a folder of unpacked
+# packages. Takes a few minutes without the sanitizer, and ends with the benches' figures and one
+# table of all runs.
 #
 #   tests/gpu.sh --pack DIR      fills DIR with those packages, unpacked: where the network is
 #   tests/gpu.sh --prefix DIR    uses them
 #   tests/gpu.sh --compile-only  builds, and runs nothing
+#   tests/gpu.sh --no-sanitizer  leaves compute-sanitizer out, which takes most of the time
 #   tests/gpu.sh --build DIR     where to build (default: build/gpu)
+#
+# EMBLA_TORCH_PYTHON: the Python that has PyTorch (default: python3).
 #
 # Exit 0: every test passed on a GPU, or was compiled. 77: no GPU here, so those were skipped.
 set -euo pipefail
@@ -23,9 +28,10 @@ packages=(libabsl20220623 libabsl-dev libgmock-dev libgtest-dev libhwy1 libhwy-d
 prefix=""
 build=build/gpu
 compile_only=false
+sanitizer=true
 
 usage() {
-  sed -n '2,12s/^# \{0,1\}//p' "$0"
+  sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
@@ -45,6 +51,7 @@ while (($# > 0)); do
     --prefix) prefix="$(cd "${2:?a folder}" && pwd)"; shift 2 ;;
     --build) build="${2:?a folder}"; shift 2 ;;
     --compile-only) compile_only=true; shift ;;
+    --no-sanitizer) sanitizer=false; shift ;;
     *) usage ;;
   esac
 done
@@ -83,18 +90,25 @@ step "configure"
 cmake "${options[@]}" >"$build/build.log" 2>&1 || { tail -20 "$build/build.log"; exit 1; }
 step "build"
 nice cmake --build "$build" --target embla_gpu_tests cuda_emulated_test \
+  zch_cuda_emulated_test gpu_lookup_bench gpu_update_bench \
   --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
   { grep -E -A5 'error|FAILED' "$build/build.log" | head -60; exit 1; }
 step "built"
 if "$compile_only"; then exit 0; fi
 
-# name, seconds, result, one line per run; a run's output is shown when it failed.
+# name, seconds, result, one line per run; a run's output is shown when it failed. Exit 3 of a
+# program says that it lacks a GPU, or PyTorch.
 rows=()
 failed=0
+limit_s=240
 run() {
-  local name="$1" begun=$SECONDS result=passed
+  local name="$1" begun=$SECONDS result=passed code=0
   shift
-  if ! timeout 240 "$@" >"$build/$name.log" 2>&1; then
+  timeout "$limit_s" "$@" >"$build/$name.log" 2>&1 || code=$?
+  if ((code == 3)); then
+    result=skipped
+    tail -1 "$build/$name.log"
+  elif ((code != 0)); then
     result=FAILED
     failed=1
     tail -40 "$build/$name.log"
@@ -112,14 +126,53 @@ for test in "${gpu_tests[@]}"; do
   run "$test" "$tests/$test"
 done
 # The emulated device's tests tell a wrong kernel from a wrong GPU build.
-run cuda_emulated_test "$tests/cuda_emulated_test"
-if "$has_gpu" && command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck; do
-    step "$tool"
-    run "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$tests/cuda_kernels_test"
+for test in cuda_emulated_test zch_cuda_emulated_test; do
+  step "$test"
+  run "$test" "$tests/$test"
+done
+
+# Before the sanitizer: figures matter more than its word on what has passed. A GPU with less than
+# 40 GB gets smaller tables.
+benches=(gpu_lookup_bench gpu_update_bench)
+bench_options=()
+if "$has_gpu"; then
+  memory_mib="$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -1)"
+  bench_options+=(--divide "$((40960 / memory_mib + 1))"
+    --table-mib "$((memory_mib / 4 < 8192 ? memory_mib / 4 : 8192))")
+fi
+ids="$(mktemp -d)"
+trap 'rm -r "$ids"' EXIT
+limit_s=600
+for bench in "${benches[@]}"; do
+  step "$bench"
+  rm -f "$build/$bench.json"
+  run "$bench" "$build/bench/$bench" "${bench_options[@]}" --write-ids "$ids" \
+    --json "$build/$bench.json"
+done
+if [[ -s "$build/gpu_lookup_bench.json" && -s "$build/gpu_update_bench.json" ]]; then
+  step "PyTorch on the same ids"
+  run embedding_bag "${EMBLA_TORCH_PYTHON:-python3}" bench/gpu/embedding_bag.py "$ids" \
+    "$build/gpu_lookup_bench.json" "$build/gpu_update_bench.json"
+fi
+
+# memcheck: accesses outside allocations, or misaligned; calls that a test means to fail are no
+# errors. racecheck: shared memory, which sorting uses. synccheck: shuffles and ballots whose lanes
+# do not all come.
+limit_s=900
+check="$(command -v compute-sanitizer || echo "$(dirname "$nvcc")/compute-sanitizer")"
+if "$has_gpu" && "$sanitizer" && [[ -x "$check" ]]; then
+  for tool in memcheck racecheck synccheck; do
+    for test in "${gpu_tests[@]}"; do
+      step "$tool $test"
+      run "$tool-$test" "$check" --tool "$tool" --report-api-errors no \
+        --error-exitcode 1 "$tests/$test"
+    done
   done
 fi
 
+for bench in "${benches[@]}" embedding_bag; do
+  if "$has_gpu" && [[ -f "$build/$bench.log" ]]; then echo; cat "$build/$bench.log"; fi
+done
 echo
 printf '%s\n' "${rows[@]}"
 echo "$((SECONDS - started)) s in all"

@@ -3,8 +3,8 @@
 and prints how many times as long it takes.
 
     mkdir ids
-    gpu_lookup_bench --write-ids ids -o json > lookup.json
-    gpu_update_bench --write-ids ids -o json > update.json
+    gpu_lookup_bench --write-ids ids --json lookup.json
+    gpu_update_bench --write-ids ids --json update.json
     bench/gpu/embedding_bag.py ids lookup.json update.json
 
 One EmbeddingBag (mode sum) per table, eager, as in a model. A lookup is the forward pass of all
@@ -115,7 +115,7 @@ def median_us(torch, work, rounds):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ids", type=Path, help="the folder of --write-ids")
-    parser.add_argument("results", type=Path, nargs="+", help="what the benches said with -o json")
+    parser.add_argument("results", type=Path, nargs="+", help="what the benches wrote by --json")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args(arguments)
     workloads = read_workloads(options.ids)

@@ -60,24 +60,28 @@ std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilin
   return results;
 }
 
-void PrintGpuResults(const std::vector<GpuResult>& results, bool json,
-                     const std::string& question) {
-  if (!json) {
-    std::printf("%s, on %s\n", question.c_str(), DeviceName().c_str());
-    return PrintTable(results);
-  }
-  std::printf("{\"question\": \"%s\", \"device\": \"%s\", \"commit\": \"%s\", \"results\": [",
-              question.c_str(), DeviceName().c_str(), EMBLA_COMMIT);
+bool ReportGpuResults(const std::vector<GpuResult>& results, const std::string& question,
+                      const std::string& json_file) {
+  std::printf("%s, on %s\n", question.c_str(), DeviceName().c_str());
+  PrintTable(results);
+  if (json_file.empty()) return true;
+  std::FILE* const file = std::fopen(json_file.c_str(), "w");
+  if (file == nullptr) return false;
+  std::fprintf(file,
+               "{\"question\": \"%s\", \"device\": \"%s\", \"commit\": \"%s\", \"results\": [",
+               question.c_str(), DeviceName().c_str(), EMBLA_COMMIT);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const GpuResult& r = results[i];
-    std::printf(
+    std::fprintf(
+        file,
         "%s\n  {\"workload\": \"%s\", \"what\": \"%s\", \"us\": %.3f, \"ids\": %zu, "
         "\"floor_bytes\": %.0f, \"nominal_bytes\": %.0f, \"of_copy\": %.4f, \"of_random\": %.4f, "
         "\"aim\": \"%s\"}",
         i == 0 ? "" : ",", r.workload.c_str(), r.what.c_str(), r.us, r.ids, r.bytes.floor,
         r.bytes.nominal, r.of_copy, r.of_random, r.aim.c_str());
   }
-  std::printf("\n]}\n");
+  std::fprintf(file, "\n]}\n");
+  return std::fclose(file) == 0;
 }
 
 }  // namespace embla::bench

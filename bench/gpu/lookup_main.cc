@@ -1,7 +1,7 @@
 // How close do lookups on a GPU come to reading the same random rows, and to copying?
 //
-//   gpu_lookup_bench [-o json] [--rounds N] [--table-mib N] [--divide N] [--only WORKLOAD]
-//                    [--write-ids FOLDER]
+//   gpu_lookup_bench [--json FILE] [--rounds N] [--repeats N] [--table-mib N] [--divide N]
+//                    [--only WORKLOAD] [--write-ids FOLDER]
 //
 // In each round, interleaved: a copy of 1 GiB, the batch's rows read and nothing else, and the
 // lookups: all tables in one launch, a launch for each table, and those as a CUDA graph. Results
@@ -53,7 +53,7 @@ std::vector<GpuResult> Measure(const Workload& workload, const GpuBenchOptions& 
     add("by table, graph", [&](std::size_t batch) { by_table.Replay(batch); });
   }
   return RunGpuRounds(workload.name, {copy.contender(), tables.RandomReads()}, contenders,
-                      {options.rounds, 8, kBatches});
+                      {options.rounds, options.repeats, kBatches});
 }
 
 int Main(int argc, char** argv) {
@@ -65,7 +65,9 @@ int Main(int argc, char** argv) {
     const auto part = Measure(Scaled(workload, options.divide), options, copy);
     results.insert(results.end(), part.begin(), part.end());
   }
-  PrintGpuResults(results, options.json, "lookups beside copies and random rows");
+  if (!ReportGpuResults(results, "lookups beside copies and random rows", options.json_file)) {
+    FailWriting(options.json_file);
+  }
   return 0;
 }
 

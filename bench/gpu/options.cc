@@ -12,9 +12,9 @@ namespace {
 
 [[noreturn]] void Usage(const char* program) {
   std::fprintf(stderr,
-               "usage: %s [-o json] [--rounds N] [--table-mib N] [--divide N] [--only WORKLOAD]\n"
-               "          [--write-ids FOLDER]\n"
-               "--rounds (15), --table-mib (8192) and --divide (1) are at least 1\n",
+               "usage: %s [--json FILE] [--rounds N] [--repeats N] [--table-mib N] [--divide N]\n"
+               "          [--only WORKLOAD] [--write-ids FOLDER]\n"
+               "--rounds (15), --repeats (8), --table-mib (8192) and --divide (1) are at least 1\n",
                program);
   std::exit(kUsage);
 }
@@ -38,10 +38,12 @@ GpuBenchOptions BeginGpuBench(int argc, char** argv) {
     const std::string name = argv[i];
     if (i + 1 == argc) Usage(argv[0]);
     const std::string value = argv[i + 1];
-    if (name == "-o" && value == "json") {
-      options.json = true;
+    if (name == "--json") {
+      options.json_file = value;
     } else if (name == "--rounds") {
       options.rounds = static_cast<int>(CountOf(value));
+    } else if (name == "--repeats") {
+      options.repeats = static_cast<int>(CountOf(value));
     } else if (name == "--table-mib") {
       options.table_mib = CountOf(value);
     } else if (name == "--divide") {
@@ -54,7 +56,8 @@ GpuBenchOptions BeginGpuBench(int argc, char** argv) {
       Usage(argv[0]);
     }
   }
-  if (options.rounds < 1 || options.table_mib < 1 || options.divide < 1) Usage(argv[0]);
+  if (options.rounds < 1 || options.repeats < 1 || options.table_mib < 1 || options.divide < 1)
+    Usage(argv[0]);
   if (kernels::cuda::DeviceCount() == 0) {
     std::fprintf(stderr,
                  "%s: no CUDA device here. It needs a GPU that nvidia-smi lists, its driver, and a "
@@ -87,9 +90,11 @@ void WriteIds(const std::string& folder, const Workload& workload,
        << ", \"bag_length\": " << (workload.pooled() ? workload.bag_length : 1) << "}\n";
   file.flush();
   list.flush();
-  if (file && list) return;
-  std::fprintf(stderr, "cannot write ids of %s to %s: is the folder there, and is there room?\n",
-               workload.name.c_str(), folder.c_str());
+  if (!file || !list) FailWriting(folder + "/" + workload.name + ".ids");
+}
+
+void FailWriting(const std::string& path) {
+  std::fprintf(stderr, "cannot write %s: is its folder there, and is there room?\n", path.c_str());
   std::exit(kUsage);
 }
 

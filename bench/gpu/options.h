@@ -15,8 +15,9 @@ inline constexpr int kUsage = 2;
 inline constexpr int kNoGpu = 3;
 
 struct GpuBenchOptions {
-  bool json = false;
+  std::string json_file;  // Where results go beside the table; empty: nowhere.
   int rounds = 15;
+  int repeats = 8;                 // Batches of a round.
   std::uint32_t table_mib = 8192;  // Of a table with uniform ids.
   std::uint32_t divide = 1;        // Rows and bags of every workload.
   std::string only;                // One workload's name; empty: all.
@@ -31,6 +32,9 @@ struct GpuBenchOptions {
 
 // Ends the process: kUsage for other arguments, kNoGpu where no device is, having said so.
 GpuBenchOptions BeginGpuBench(int argc, char** argv);
+
+// Ends the process with kUsage, having said that `path` cannot be written.
+[[noreturn]] void FailWriting(const std::string& path);
 
 // Ends the process with kWrongResult, having said what gave it.
 [[noreturn]] void FailVerification(const Workload& workload, const std::string& what);

@@ -20,7 +20,7 @@ import embedding_bag  # pylint: disable=wrong-import-position
 BENCHES = []
 EMULATED = []
 NO_GPU = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
-TINY = ["--rounds", "1", "--table-mib", "1", "--divide", "20000"]
+TINY = ["--rounds", "1", "--repeats", "1", "--table-mib", "1", "--divide", "20000"]
 
 
 def run(*command):
@@ -46,16 +46,20 @@ class Programs(unittest.TestCase):
 
     def test_a_folder_that_is_not_there_is_an_error(self):
         for bench in EMULATED:
-            done = run(bench, *TINY, "--only", "small_10", "--write-ids", "/no/such/folder")
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("cannot write ids of small_10", done.stderr)
+            for option, path in (("--write-ids", "/no/such"), ("--json", "/no/such/file")):
+                done = run(bench, *TINY, "--only", "small_10", option, path)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("cannot write /no/such/", done.stderr)
 
     def test_results_and_ids_are_read_back(self):
         for bench in EMULATED:
             with tempfile.TemporaryDirectory() as folder:
-                done = run(bench, *TINY, "--only", "small_10", "-o", "json", "--write-ids", folder)
+                written = Path(folder) / "results.json"
+                done = run(bench, *TINY, "--only", "small_10", "--json", written, "--write-ids",
+                           folder)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                results = json.loads(done.stdout)["results"]
+                results = json.loads(written.read_text())["results"]
+                self.assertEqual(done.stdout.count("small_10"), len(results))
                 workload = embedding_bag.read_workloads(Path(folder))["small_10"]
                 self.assertEqual(workload["tables"], 10)
                 self.assertLess(max(workload["ids"]), workload["rows"])

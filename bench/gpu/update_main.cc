@@ -1,7 +1,7 @@
 // How close do updates on a GPU come to reading and writing the same random rows, and to copying?
 //
-//   gpu_update_bench [-o json] [--rounds N] [--table-mib N] [--divide N] [--only WORKLOAD]
-//                    [--write-ids FOLDER]
+//   gpu_update_bench [--json FILE] [--rounds N] [--repeats N] [--table-mib N] [--divide N]
+//                    [--only WORKLOAD] [--write-ids FOLDER]
 //
 // An update is all from slots to stepped rows: sort, sums of duplicates, optimizer step. In each
 // round, interleaved: a copy of 1 GiB, the touched rows and their state read and written and
@@ -78,7 +78,7 @@ std::vector<GpuResult> Measure(const UpdateCase& c, const GpuBenchOptions& optio
   }
   add("with lookup, graph", step_bytes, [&](std::size_t batch) { step.Replay(batch); });
   return RunGpuRounds(c.workload.name, {copy.contender(), updates.RandomUpdates()}, contenders,
-                      {options.rounds, 8, kBatches});
+                      {options.rounds, options.repeats, kBatches});
 }
 
 int Main(int argc, char** argv) {
@@ -91,7 +91,9 @@ int Main(int argc, char** argv) {
     const auto part = Measure(c, options, copy);
     results.insert(results.end(), part.begin(), part.end());
   }
-  PrintGpuResults(results, options.json, "updates beside copies and random rows");
+  if (!ReportGpuResults(results, "updates beside copies and random rows", options.json_file)) {
+    FailWriting(options.json_file);
+  }
   return 0;
 }
 
