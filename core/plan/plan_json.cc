@@ -123,7 +123,12 @@ Json ToJson(const TablePlan& table) {
 Json ToJson(const NodeSpec& node) {
   Json devices = Json::array();
   for (const DeviceSpec& device : node.devices) {
-    devices.push_back({{"kind", Word(device.kind)}, {"memory_bytes", device.memory_bytes}});
+    Json& json = devices.emplace_back();
+    json = {{"kind", Word(device.kind)}, {"memory_bytes", device.memory_bytes}};
+    if (device.memory_bytes_per_second != 0) {
+      json["memory_bytes_per_second"] = device.memory_bytes_per_second;
+    }
+    if (device.peer_access) json["peer_access"] = true;
   }
   return {{"id", ToInt(node.id)},
           {"name", node.name},
@@ -238,6 +243,10 @@ absl::StatusOr<NodeSpec> ReadNode(const Json& json) {
     device.Text("kind");
     device.MaybeWord("kind", &FromName<DeviceKind>, &spec.kind);
     spec.memory_bytes = device.Signed("memory_bytes", 0, INT64_MAX);
+    if (device.Has("memory_bytes_per_second")) {
+      spec.memory_bytes_per_second = device.Signed("memory_bytes_per_second", 0, INT64_MAX);
+    }
+    device.MaybeFlag("peer_access", &spec.peer_access);
     EMBLA_RETURN_IF_ERROR(device.Finish());
     node.devices.push_back(spec);
   }

@@ -58,6 +58,18 @@ std::string ReadGolden() {
   return content.str();
 }
 
+TEST(PlanJson, KeepsWhatIsKnownOfGpus) {
+  NodeSpec node{.id = NodeId{1}, .name = "n", .address = "h:1", .devices = {}};
+  node.devices = {{.kind = DeviceKind::kGpu,
+                   .memory_bytes = 1 << 30,
+                   .memory_bytes_per_second = 4'800'000'000'000,
+                   .peer_access = true},
+                  {.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
+  const absl::StatusOr<NodeSpec> read = NodeSpecFromJson(NodeSpecToJson(node));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, node);
+}
+
 TEST(PlanJson, GoldenFileIsTheExamplePlan) {
   const std::string golden = ReadGolden();
   ASSERT_TRUE(ExamplePlan().Validate().ok());

@@ -108,6 +108,14 @@ absl::StatusOr<std::int64_t> GpuMemory(const gpu::Device& device, std::int64_t w
       shares == 1 ? " device" : " devices", "; state fewer, or end what else uses the GPU"));
 }
 
+// Whether every GPU reads the memory of every other.
+bool HaveAccess(const std::vector<std::unique_ptr<gpu::Device>>& gpus) {
+  return std::ranges::all_of(gpus, [&](const auto& reader) {
+    return std::ranges::all_of(
+        gpus, [&](const auto& other) { return reader->EnableAccessTo(*other).ok(); });
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text) {
@@ -125,7 +133,7 @@ absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text) {
 GpuSource MachineGpus() { return {&gpu::ListGpus, &gpu::OpenGpu}; }
 
 absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
-                                       std::int64_t memory_per_device, const GpuSource& gpus) {
+                                       const DeviceListOptions& options, const GpuSource& gpus) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<int> ordinals, Ordinals(items, gpus));
   const auto shares_of = [&](int ordinal) {
     return static_cast<std::int64_t>(std::count(ordinals.begin(), ordinals.end(), ordinal));
@@ -136,8 +144,8 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
     DeviceSpec& spec = devices.specs.emplace_back();
     gpu::Device*& gpu = devices.gpus.emplace_back(nullptr);
     if (ordinal < 0) {
-      spec.memory_bytes =
-          memory_per_device > 0 ? memory_per_device : MemoryBytes() / 10 * 8 / shares_of(-1);
+      spec.memory_bytes = options.memory_per_device > 0 ? options.memory_per_device
+                                                        : MemoryBytes() / 10 * 8 / shares_of(-1);
       continue;
     }
     if (opened[ordinal] == nullptr) {
@@ -147,8 +155,13 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
     }
     gpu = opened[ordinal];
     spec.kind = DeviceKind::kGpu;
+    spec.memory_bytes_per_second = gpu->properties().memory_bytes_per_second;
     EMBLA_ASSIGN_OR_RETURN(spec.memory_bytes,
-                           GpuMemory(*gpu, memory_per_device, shares_of(ordinal)));
+                           GpuMemory(*gpu, options.memory_per_device, shares_of(ordinal)));
+  }
+  const bool have_access = options.collectives != Collectives::kHost && HaveAccess(devices.owned);
+  for (DeviceSpec& spec : devices.specs) {
+    spec.peer_access = have_access && spec.kind == DeviceKind::kGpu;
   }
   return devices;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
 #include "server/gpu/device.h"
+#include "server/shard/shard_node.h"
 
 namespace embla {
 
@@ -43,12 +44,18 @@ struct DeviceList {
   std::vector<std::unique_ptr<gpu::Device>> owned;  // Each GPU once.
 };
 
-// `memory_per_device` 0: CPU devices share 80 % of this machine's memory (or of the container's),
-// and the devices of a GPU 90 % of its memory.
+struct DeviceListOptions {
+  // 0: CPU devices share 80 % of this machine's memory (or of the container's), and the devices of
+  // a GPU 90 % of its memory.
+  std::int64_t memory_per_device = 0;
+  // How the node's devices are going to add up partial sums.
+  Collectives collectives = Collectives::kHost;
+};
+
 // Errors: InvalidArgument (more than 64 devices), FailedPrecondition (there is no such GPU, or less
 // memory on it; says what is missing), those of gpu::Device.
 absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
-                                       std::int64_t memory_per_device, const GpuSource& gpus);
+                                       const DeviceListOptions& options, const GpuSource& gpus);
 
 // "64 GiB" as 68719476736: a number of bytes, or with K, M, G, T and optionally i and B.
 // Errors: InvalidArgument.

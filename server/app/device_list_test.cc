@@ -38,10 +38,13 @@ TEST(ParseDevices, RefusesWhatIsNoListAndSaysWhichPartIsNot) {
 }
 
 // GPUs with that many bytes.
-GpuSource Simulated(std::vector<std::size_t> memory_bytes, std::size_t others_bytes = 0) {
-  const auto options = [memory_bytes, others_bytes](std::uint32_t ordinal) {
-    return gpu::SimulatedDeviceOptions{
-        .ordinal = ordinal, .memory_bytes = memory_bytes[ordinal], .others_bytes = others_bytes};
+GpuSource Simulated(std::vector<std::size_t> memory_bytes, std::size_t others_bytes = 0,
+                    bool has_peer_access = true) {
+  const auto options = [=](std::uint32_t ordinal) {
+    return gpu::SimulatedDeviceOptions{.ordinal = ordinal,
+                                       .memory_bytes = memory_bytes[ordinal],
+                                       .others_bytes = others_bytes,
+                                       .has_peer_access = has_peer_access};
   };
   GpuSource source;
   source.list = [memory_bytes, options] {
@@ -59,10 +62,12 @@ GpuSource Simulated(std::vector<std::size_t> memory_bytes, std::size_t others_by
 }
 
 absl::StatusOr<DeviceList> Open(const std::string& text, std::int64_t memory_per_device,
-                                const GpuSource& gpus) {
+                                const GpuSource& gpus,
+                                Collectives collectives = Collectives::kHost) {
   const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(text);
   if (!items.ok()) return items.status();
-  return OpenDevices(*items, memory_per_device, gpus);
+  return OpenDevices(*items, {.memory_per_device = memory_per_device, .collectives = collectives},
+                     gpus);
 }
 
 TEST(OpenDevices, SplitsTheNode) {
@@ -84,9 +89,11 @@ TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfTheirMemory) {
   const auto devices = Open("gpu:1,cpu:1,gpu:all", 0, Simulated({1000, 2000}));
   ASSERT_TRUE(devices.ok()) << devices.status();
   ASSERT_EQ(devices->specs.size(), 4u);
-  EXPECT_EQ(devices->specs[0], (DeviceSpec{.kind = DeviceKind::kGpu, .memory_bytes = 900}));
+  EXPECT_EQ(devices->specs[0], (DeviceSpec{.kind = DeviceKind::kGpu,
+                                           .memory_bytes = 900,
+                                           .memory_bytes_per_second = 1'000'000'000'000}));
   EXPECT_EQ(devices->specs[1].kind, DeviceKind::kCpu);
-  EXPECT_EQ(devices->specs[2], (DeviceSpec{.kind = DeviceKind::kGpu, .memory_bytes = 900}));
+  EXPECT_EQ(devices->specs[2], devices->specs[0]);
   EXPECT_EQ(devices->specs[3], devices->specs[0]);
   EXPECT_EQ(devices->owned.size(), 2u);
   EXPECT_EQ(devices->gpus[0], devices->gpus[3]);
@@ -116,6 +123,20 @@ TEST(OpenDevices, RefusesGpusThatAreNotThere) {
   const auto devices = Open("gpu:0-2", 0, Simulated({1000, 1000}));
   EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(devices.status()), HasSubstr("gpu:2: this machine has 2 GPUs, gpu:0-1"));
+}
+
+TEST(OpenDevices, StatesDirectAccessWhereSumsUseIt) {
+  const auto access = [](Collectives collectives, bool possible) {
+    GpuSource gpus = Simulated({1000, 1000}, 0, possible);
+    const auto devices = Open("gpu:all", 0, gpus, collectives);
+    EXPECT_TRUE(devices.ok()) << devices.status();
+    EXPECT_EQ(devices->specs[0], devices->specs[1]);
+    return devices->specs[0].peer_access;
+  };
+  EXPECT_FALSE(access(Collectives::kHost, true));
+  EXPECT_TRUE(access(Collectives::kPeer, true));
+  EXPECT_TRUE(access(Collectives::kNccl, true));
+  EXPECT_FALSE(access(Collectives::kNccl, false));
 }
 
 TEST(OpenDevices, RefusesMoreDevicesThanANodeHas) {

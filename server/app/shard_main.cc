@@ -88,7 +88,9 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
   const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(flags.devices);
   if (!items.ok()) return items.status();
-  const absl::StatusOr<DeviceList> devices = OpenDevices(*items, *memory, MachineGpus());
+  const absl::StatusOr<DeviceList> devices =
+      OpenDevices(*items, {.memory_per_device = *memory, .collectives = flags.process.collectives},
+                  MachineGpus());
   if (!devices.ok()) return devices.status();
   for (const std::unique_ptr<gpu::Device>& gpu : devices->owned) {
     const gpu::DeviceProperties& properties = gpu->properties();

@@ -1,5 +1,6 @@
 #include "server/coordinator/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,13 @@ const TablePlan* FirstTableOn(const Plan& plan, NodeId node) {
     if (HoldersOf(table).contains(node)) return &table;
   }
   return nullptr;
+}
+
+// Whether slices that were planned for `known` fit `reported`; bandwidths may differ.
+bool HaveSameRoom(const std::vector<DeviceSpec>& known, const std::vector<DeviceSpec>& reported) {
+  return std::ranges::equal(known, reported, [](const DeviceSpec& a, const DeviceSpec& b) {
+    return a.kind == b.kind && a.memory_bytes == b.memory_bytes;
+  });
 }
 
 }  // namespace
@@ -97,7 +105,7 @@ absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported, a
   reported.id = known.id;
   if (reported == known) return absl::OkStatus();
   if (const TablePlan* const table = FirstTableOn(*plan_, known.id);
-      table != nullptr && reported.devices != known.devices) {
+      table != nullptr && !HaveSameRoom(known.devices, reported.devices)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "node ", known.name, " comes back with other devices (", reported.devices.size(),
         ", or of other kind or memory) than the ", known.devices.size(),

@@ -108,6 +108,15 @@ TEST_F(CoordinatorRegisterNode, RefusesOtherDevicesOnlyWhileSlicesAreThere) {
               StatusCode::kFailedPrecondition, "table t");
 }
 
+TEST_F(CoordinatorRegisterNode, TakesOtherBandwidthsAlsoWhileSlicesAreThere) {
+  const NodeId node = c_.Register("n0");
+  c_.CreateOn("t", {node});
+  NodeRegistration faster = CoordinatorHarness::Registration("n0");
+  for (DeviceSpec& device : faster.devices) device.memory_bytes_per_second = 1 << 30;
+  ASSERT_TRUE(c_->RegisterNode(faster, c_.now()).ok());
+  EXPECT_EQ(c_->GetPlan()->FindNode(node)->devices, faster.devices);
+}
+
 TEST_F(CoordinatorRegisterNode, RefusesWhatIsMalformedOrOfAnotherCluster) {
   NodeRegistration bad = CoordinatorHarness::Registration("a/b");
   EXPECT_EQ(c_->RegisterNode(bad, c_.now()).status().code(), StatusCode::kInvalidArgument);

@@ -1,5 +1,6 @@
 #include "server/rpc/coordinator_codec.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,8 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
     v1::Device& out = *message.add_devices();
     out.set_kind(static_cast<v1::Device::Kind>(device.kind));
     out.set_memory_bytes(device.memory_bytes);
+    out.set_memory_bytes_per_second(device.memory_bytes_per_second);
+    out.set_peer_access(device.peer_access);
   }
   return message;
 }
@@ -76,7 +79,10 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
                                                      static_cast<int>(device.kind())));
     }
     registration.devices.push_back(
-        {.kind = static_cast<DeviceKind>(device.kind()), .memory_bytes = device.memory_bytes()});
+        {.kind = static_cast<DeviceKind>(device.kind()),
+         .memory_bytes = device.memory_bytes(),
+         .memory_bytes_per_second = std::max<std::int64_t>(device.memory_bytes_per_second(), 0),
+         .peer_access = device.peer_access()});
   }
   return registration;
 }

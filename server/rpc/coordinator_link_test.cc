@@ -69,6 +69,20 @@ TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
   EXPECT_NE(node_.self(), NodeId{});
 }
 
+TEST_F(CoordinatorLinkTest, StatesWhatThePlannerShouldKnowOfDevices) {
+  Start();
+  CoordinatorLinkOptions options = Options("n0");
+  options.registration.devices = {{.kind = DeviceKind::kGpu,
+                                   .memory_bytes = 1 << 20,
+                                   .memory_bytes_per_second = 4'800'000'000'000,
+                                   .peer_access = true},
+                                  {.kind = DeviceKind::kCpu, .memory_bytes = 1 << 19}};
+  const std::vector<DeviceSpec> devices = options.registration.devices;
+  CoordinatorLink link(std::move(options), node_);
+  ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return ToInt(node.version()) > 0; }));
+  EXPECT_EQ(node_.plan()->nodes().front().devices, devices);
+}
+
 TEST_F(CoordinatorLinkTest, ReportsAPlanThatItCannotInstall) {
   Start();
   CoordinatorLink link(Options("n0"), node_);

@@ -186,24 +186,57 @@ Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePla
   return cluster;
 }
 
+namespace {
+
+// Of a device's memory, GiB/s.
+double MemoryBandwidth(const DeviceSpec& device) {
+  if (device.memory_bytes_per_second > 0) {
+    return static_cast<double>(device.memory_bytes_per_second) / (1 << 30);
+  }
+  return device.kind == DeviceKind::kCpu ? kCpuMemory : Bandwidths().device_memory;
+}
+
+// Of the fastest memory, and of the slowest way between two devices of a node.
+Bandwidths BandwidthsOf(const std::vector<NodeSpec>& nodes) {
+  Bandwidths bandwidth;
+  double fastest = 0;
+  for (const NodeSpec& node : nodes) {
+    for (const DeviceSpec& device : node.devices) {
+      fastest = std::max(fastest, MemoryBandwidth(device));
+      if (device.kind == DeviceKind::kCpu) {
+        bandwidth.host_memory = bandwidth.intra_host = kCpuMemory;
+      } else if (!device.peer_access && node.devices.size() > 1) {
+        bandwidth.intra_host = std::min(bandwidth.intra_host, bandwidth.host_to_device);
+      }
+    }
+  }
+  if (fastest > 0) bandwidth.device_memory = fastest;
+  return bandwidth;
+}
+
+// How much longer the device takes than the fastest one.
+double Slowdown(const DeviceSpec& device, const Bandwidths& bandwidth) {
+  return std::clamp(bandwidth.device_memory / MemoryBandwidth(device), 1.0, kSlowdownMax);
+}
+
+}  // namespace
+
 Topology TopologyOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables) {
   std::map<DeviceId, std::int64_t> used;
   for (const DeviceLoad& load : LoadPerDevice(tables)) used[load.device] = load.bytes;
   Topology topology;
+  topology.bandwidth = BandwidthsOf(nodes);
   for (const NodeSpec& node : nodes) {
     Host host;
     host.name = node.name;
     for (std::uint32_t i = 0; i < node.devices.size(); ++i) {
       const std::int64_t free = node.devices[i].memory_bytes - used[DeviceId{node.id, i}];
-      host.devices.push_back({.memory_bytes = std::max<std::int64_t>(free, 0)});
+      host.devices.push_back({.memory_bytes = std::max<std::int64_t>(free, 0),
+                              .slowdown = Slowdown(node.devices[i], topology.bandwidth)});
     }
     // Buffers of requests; not what a plan is short of.
     host.memory_bytes = std::int64_t{1} << 50;
     topology.hosts.push_back(std::move(host));
-  }
-  if (!nodes.empty() && nodes.front().devices.front().kind == DeviceKind::kCpu) {
-    Bandwidths& bandwidth = topology.bandwidth;
-    bandwidth.device_memory = bandwidth.host_memory = bandwidth.intra_host = kCpuMemory;
   }
   return topology;
 }

@@ -27,6 +27,30 @@ std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices,
   return result;
 }
 
+TEST(TopologyOf, MeasuresDevicesAgainstTheFastestOne) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  std::vector<NodeSpec> nodes = Nodes(2, 2);
+  EXPECT_EQ(TopologyOf(nodes, {}).hosts[1].devices[1].slowdown, 1.0);
+  nodes[0].devices[0] = {.kind = DeviceKind::kGpu,
+                         .memory_bytes = kGiB,
+                         .memory_bytes_per_second = 4000 * kGiB,
+                         .peer_access = true};
+  nodes[0].devices[1] = {.kind = DeviceKind::kGpu,
+                         .memory_bytes = kGiB,
+                         .memory_bytes_per_second = 2000 * kGiB,
+                         .peer_access = true};
+  const Topology mixed = TopologyOf(nodes, {});
+  EXPECT_EQ(mixed.bandwidth.device_memory, 4000);
+  EXPECT_EQ(mixed.hosts[0].devices[0].slowdown, 1.0);
+  EXPECT_EQ(mixed.hosts[0].devices[1].slowdown, 2.0);
+  EXPECT_EQ(mixed.hosts[1].devices[0].slowdown, 200.0);
+  EXPECT_EQ(mixed.bandwidth.intra_host, mixed.bandwidth.host_memory);
+  nodes.pop_back();
+  EXPECT_EQ(TopologyOf(nodes, {}).bandwidth.intra_host, Bandwidths().intra_host);
+  nodes[0].devices[1].peer_access = false;
+  EXPECT_EQ(TopologyOf(nodes, {}).bandwidth.intra_host, Bandwidths().host_to_device);
+}
+
 TableSpec Spec(const std::string& name, std::int64_t rows, std::uint32_t dim) {
   TableSpec spec{.id = TableId{1}, .name = name, .rows = rows, .dim = dim};
   spec.SetDefaults();

@@ -33,9 +33,9 @@ absl::Status ValidateTopology(const Topology& topology) {
     }
     for (const Device& device : host.devices) {
       if (device.memory_bytes < 0) return Invalid("host ", host.name, ": memory is negative");
-      if (!(device.slowdown >= 0.01 && device.slowdown <= 1000)) {
-        return Invalid("host ", host.name, ": slowdown ", device.slowdown,
-                       " is not in 0.01 .. 1000");
+      if (!(device.slowdown >= kSlowdownMin && device.slowdown <= kSlowdownMax)) {
+        return Invalid("host ", host.name, ": slowdown ", device.slowdown, " is not in ",
+                       kSlowdownMin, " .. ", kSlowdownMax);
       }
     }
   }

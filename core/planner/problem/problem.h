@@ -24,6 +24,9 @@ enum class Kernel : std::uint8_t {
 };
 inline constexpr int kKernels = 4;
 
+inline constexpr double kSlowdownMin = 0.01;
+inline constexpr double kSlowdownMax = 1000;
+
 struct Device {
   std::int64_t memory_bytes = 0;
   double slowdown = 1.0;   // Measured time / predicted time on the reference device.

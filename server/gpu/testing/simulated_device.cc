@@ -24,6 +24,7 @@ DeviceProperties PropertiesOf(const SimulatedDeviceOptions& options) {
   properties.name = "simulated";
   properties.bus_id = absl::StrCat("simulated:", options.ordinal);
   properties.memory_bytes = static_cast<std::int64_t>(options.memory_bytes);
+  properties.memory_bytes_per_second = 1'000'000'000'000;
   properties.free_bytes = static_cast<std::int64_t>(options.memory_bytes - options.others_bytes);
   return properties;
 }
