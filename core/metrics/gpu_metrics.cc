@@ -18,6 +18,15 @@ GpuMetrics::GpuMetrics(Metrics* metrics, std::uint32_t device) {
   stopped = metrics->MakeGauge(metric::kGpuStopped, {label});
 }
 
+RowCacheMetrics::RowCacheMetrics(Metrics* metrics, std::string_view table, std::uint32_t device) {
+  if (metrics == nullptr) return;
+  const std::string label = absl::StrCat(device);
+  hits = metrics->MakeCounter(metric::kRowCacheHits, {table, label});
+  misses = metrics->MakeCounter(metric::kRowCacheMisses, {table, label});
+  evictions = metrics->MakeCounter(metric::kRowCacheEvictions, {table, label});
+  write_backs = metrics->MakeCounter(metric::kRowCacheWriteBacks, {table, label});
+}
+
 Counter CollectiveSeconds(Metrics* metrics, std::uint32_t device) {
   if (metrics == nullptr) return {};
   return metrics->MakeCounter(metric::kCollectiveTime, {absl::StrCat(device)});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/metrics/metrics.h"
 
@@ -20,6 +21,17 @@ struct GpuMetrics {
   Gauge memory_bytes;
   Gauge pinned_bytes;
   Gauge stopped;
+};
+
+// The rows of one table on one device whose GPU has those in use.
+struct RowCacheMetrics {
+  RowCacheMetrics() = default;
+  RowCacheMetrics(Metrics* metrics, std::string_view table, std::uint32_t device);
+
+  Counter hits;
+  Counter misses;
+  Counter evictions;
+  Counter write_backs;
 };
 
 // Of any device.

@@ -20,6 +20,24 @@ inline constexpr MetricInfo kGpuMemory{
     {"device", "where"}};
 inline constexpr MetricInfo kGpuStopped{
     "embla_gpu_stopped", kGauge, "1 once a GPU has stopped for an error, else 0.", {"device"}};
+inline constexpr MetricInfo kRowCacheHits{
+    "embla_row_cache_hits_total",
+    kCounter,
+    "Rows of batches that were on their GPU, each once per batch.",
+    {"table", "device"}};
+inline constexpr MetricInfo kRowCacheMisses{"embla_row_cache_misses_total",
+                                            kCounter,
+                                            "Rows of batches that were copied to their GPU first.",
+                                            {"table", "device"}};
+inline constexpr MetricInfo kRowCacheEvictions{"embla_row_cache_evictions_total",
+                                               kCounter,
+                                               "Rows that left their GPU to make room for others.",
+                                               {"table", "device"}};
+inline constexpr MetricInfo kRowCacheWriteBacks{
+    "embla_row_cache_write_backs_total",
+    kCounter,
+    "Of the rows that left, those that had changed and were copied back.",
+    {"table", "device"}};
 inline constexpr MetricInfo kCollectiveTime{
     "embla_collective_seconds_total",
     kCounter,

@@ -21,6 +21,9 @@
 namespace embla {
 namespace {
 
+// What a PCIe link of 16 lanes brings (generation 4): what rows wait for that are not on the GPU.
+constexpr std::int64_t kLinkBytesPerSecond = std::int64_t{32} << 30;
+
 // The machine's memory, or the container's when that is less.
 std::int64_t MemoryBytes() {
   std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
@@ -95,17 +98,36 @@ absl::StatusOr<std::vector<int>> Ordinals(const std::vector<DeviceItem>& items,
       "--devices: ", ordinals.size(), " devices; a node has at most ", kDevicesPerNodeMax));
 }
 
-// By default the same at every start: a node that has tables must come back with the memory that
-// they were planned for, whoever else uses the GPU.
-absl::StatusOr<std::int64_t> GpuMemory(const gpu::Device& device, std::int64_t wanted,
-                                       std::int64_t shares) {
+absl::Status CheckFree(const gpu::Device& device, std::string_view flag, std::int64_t wanted,
+                       std::int64_t shares) {
   const gpu::DeviceProperties& properties = device.properties();
-  if (wanted == 0) wanted = properties.memory_bytes / 10 * 9 / shares;
-  if (wanted <= properties.free_bytes / shares) return wanted;
+  if (wanted <= properties.free_bytes / shares) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "--memory-per-device ", wanted, ": GPU ", properties.ordinal, " (", properties.name, ") has ",
+      ToAbsl(flag), " ", wanted, ": GPU ", properties.ordinal, " (", properties.name, ") has ",
       properties.free_bytes, " of ", properties.memory_bytes, " bytes free, for ", shares,
       shares == 1 ? " device" : " devices", "; state fewer, or end what else uses the GPU"));
+}
+
+// By default the same at every start: a node that has tables must come back with the memory that
+// they were planned for, whoever else uses the GPU.
+absl::StatusOr<DeviceSpec> GpuSpec(const gpu::Device& device, const DeviceListOptions& options,
+                                   std::int64_t shares) {
+  const gpu::DeviceProperties& properties = device.properties();
+  DeviceSpec spec{.kind = DeviceKind::kGpu, .memory_bytes = options.memory_per_device};
+  if (options.gpu_cache_bytes > 0) {
+    if (spec.memory_bytes == 0) {
+      return absl::InvalidArgumentError(
+          "--gpu-cache: state --memory-per-device, too: it is host memory then, and all devices of "
+          "this node share it");
+    }
+    spec.memory_bytes_per_second = kLinkBytesPerSecond;
+    EMBLA_RETURN_IF_ERROR(CheckFree(device, "--gpu-cache", options.gpu_cache_bytes, shares));
+    return spec;
+  }
+  if (spec.memory_bytes == 0) spec.memory_bytes = properties.memory_bytes / 10 * 9 / shares;
+  spec.memory_bytes_per_second = properties.memory_bytes_per_second;
+  EMBLA_RETURN_IF_ERROR(CheckFree(device, "--memory-per-device", spec.memory_bytes, shares));
+  return spec;
 }
 
 // Whether every GPU reads the memory of every other.
@@ -154,10 +176,7 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
       opened[ordinal] = devices.owned.back().get();
     }
     gpu = opened[ordinal];
-    spec.kind = DeviceKind::kGpu;
-    spec.memory_bytes_per_second = gpu->properties().memory_bytes_per_second;
-    EMBLA_ASSIGN_OR_RETURN(spec.memory_bytes,
-                           GpuMemory(*gpu, options.memory_per_device, shares_of(ordinal)));
+    EMBLA_ASSIGN_OR_RETURN(spec, GpuSpec(*gpu, options, shares_of(ordinal)));
   }
   const bool have_access = options.collectives != Collectives::kHost && HaveAccess(devices.owned);
   for (DeviceSpec& spec : devices.specs) {

@@ -125,6 +125,19 @@ TEST(OpenDevices, RefusesGpusThatAreNotThere) {
   EXPECT_THAT(Message(devices.status()), HasSubstr("gpu:2: this machine has 2 GPUs, gpu:0-1"));
 }
 
+TEST(OpenDevices, WithACacheRowsAreInHostMemory) {
+  const auto open = [](std::int64_t memory, std::int64_t cache) {
+    return OpenDevices(*ParseDevices("gpu:0,gpu:0"),
+                       {.memory_per_device = memory, .gpu_cache_bytes = cache}, Simulated({1000}));
+  };
+  const auto devices = open(5000, 500);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->specs[1].memory_bytes, 5000);
+  EXPECT_LT(devices->specs[1].memory_bytes_per_second, 1'000'000'000'000);
+  EXPECT_THAT(Message(open(5000, 501).status()), HasSubstr("--gpu-cache 501: GPU 0"));
+  EXPECT_EQ(open(0, 500).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(OpenDevices, StatesDirectAccessWhereSumsUseIt) {
   const auto access = [](Collectives collectives, bool possible) {
     GpuSource gpus = Simulated({1000, 1000}, 0, possible);

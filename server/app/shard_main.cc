@@ -19,6 +19,7 @@ struct Flags {
   ShardProcessOptions process;
   std::string devices = "cpu:1";
   std::string memory_per_device = "0";
+  std::string gpu_cache = "0";
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
   std::uint32_t heartbeat_ms = 0;
@@ -56,6 +57,9 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--memory-per-device", flags.memory_per_device,
                  "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / CPU devices, "
                  "90 % of a GPU's");
+  app.add_option("--gpu-cache", flags.gpu_cache,
+                 "Bytes per GPU device for rows in use; all rows are in host memory then, of which "
+                 "--memory-per-device is stated. 0: all rows are on the GPU");
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
       ->check(CLI::Range(0u, 256u));
@@ -86,11 +90,16 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
   absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
+  const absl::StatusOr<std::int64_t> gpu_cache = ParseBytes(flags.gpu_cache);
+  if (!gpu_cache.ok()) return Annotate(gpu_cache.status(), "--gpu-cache");
+  flags.process.gpu_cache_bytes = static_cast<std::size_t>(*gpu_cache);
   const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(flags.devices);
   if (!items.ok()) return items.status();
-  const absl::StatusOr<DeviceList> devices =
-      OpenDevices(*items, {.memory_per_device = *memory, .collectives = flags.process.collectives},
-                  MachineGpus());
+  const absl::StatusOr<DeviceList> devices = OpenDevices(*items,
+                                                         {.memory_per_device = *memory,
+                                                          .gpu_cache_bytes = *gpu_cache,
+                                                          .collectives = flags.process.collectives},
+                                                         MachineGpus());
   if (!devices.ok()) return devices.status();
   for (const std::unique_ptr<gpu::Device>& gpu : devices->owned) {
     const gpu::DeviceProperties& properties = gpu->properties();

@@ -33,9 +33,10 @@ struct ShardProcessOptions {
   std::string advertise;       // As peers and trainers reach it. Empty: where it listens.
   std::string metrics_listen;  // Empty: no metrics endpoint.
   std::vector<DeviceSpec> devices;
-  // Both as in ShardNodeOptions.
+  // As in ShardNodeOptions.
   std::vector<gpu::Device*> gpus;
   Collectives collectives = Collectives::kHost;
+  std::size_t gpu_cache_bytes = 0;
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.

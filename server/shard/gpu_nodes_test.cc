@@ -140,30 +140,6 @@ void Train(LocalCluster& cluster, const TableSpec& spec, const TablePlan& plan) 
   }
 }
 
-TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
-  const TableSpec spec = Spec(1);
-  std::map<std::int64_t, std::string> want;
-  for (const bool with_gpus : {false, true}) {
-    LocalCluster::Options options{.nodes = 2, .devices_per_node = 2};
-    if (with_gpus)
-      options.is_gpu = [](std::uint32_t node, std::uint32_t device) {
-        return node == 0 && device == 1;
-      };
-    LocalCluster cluster(options);
-    const TablePlan plan = Place(cluster, spec, ShardingType::kRowWise);
-    ASSERT_EQ(plan.primary().size(), 4u);
-    ASSERT_TRUE(cluster.Install({plan}).ok());
-    Train(cluster, spec, plan);
-    if (with_gpus) {
-      EXPECT_GT(cluster.gpu(0, 1)->used_bytes(), 50u * 12 * 2);
-      EXPECT_EQ(AllRows(cluster, spec), want);
-    } else {
-      want = AllRows(cluster, spec);
-      EXPECT_EQ(want.size(), 200u);
-    }
-  }
-}
-
 // Two bags with rows of every device.
 std::vector<std::byte> PooledRows(LocalCluster& cluster, const TableSpec& spec) {
   const std::vector<RowId> ids = {RowId{1}, RowId{90}, RowId{199}, RowId{7}};
@@ -172,6 +148,43 @@ std::vector<std::byte> PooledRows(LocalCluster& cluster, const TableSpec& spec) 
   if (!result.ok()) return {};
   const auto bytes = result->rows.bytes();
   return {bytes.begin(), bytes.end()};
+}
+
+// A GPU that has all of its rows, and one that has a tenth of them.
+TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
+  const TableSpec spec = Spec(1);
+  std::map<std::int64_t, std::string> want;
+  for (const std::size_t cache_divisor : {0, 1, 10}) {
+    const bool with_gpus = cache_divisor > 0;
+    LocalCluster::Options options{.nodes = 2, .devices_per_node = 2};
+    if (with_gpus) {
+      options.is_gpu = [](std::uint32_t node, std::uint32_t device) {
+        return node == 0 && device == 1;
+      };
+    }
+    if (cache_divisor > 1) {
+      options.gpu_cache_bytes = static_cast<std::size_t>(options.device_bytes) / cache_divisor;
+    }
+    Metrics metrics;
+    options.metrics = &metrics;
+    LocalCluster cluster(options);
+    const TablePlan plan = Place(cluster, spec, ShardingType::kRowWise);
+    ASSERT_EQ(plan.primary().size(), 4u);
+    ASSERT_TRUE(cluster.Install({plan}).ok());
+    Train(cluster, spec, plan);
+    if (with_gpus) {
+      EXPECT_GT(cluster.gpu(0, 1)->used_bytes(), 50u / cache_divisor * 12 * 2);
+      EXPECT_EQ(AllRows(cluster, spec), want);
+      const auto pooled =
+          cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{60}, RowId{95}}, {2})}));
+      EXPECT_TRUE(pooled.ok()) << pooled.status();
+      const double misses = metrics.MakeCounter(metric::kRowCacheMisses, {"t1", "1"}).value();
+      EXPECT_EQ(misses > 0, cache_divisor > 1);
+    } else {
+      want = AllRows(cluster, spec);
+      EXPECT_EQ(want.size(), 200u);
+    }
+  }
 }
 
 TEST(GpuNodes, AddUpPartialSumsToTheSameBitsAsCpuDevicesByAnyCollectives) {
@@ -327,6 +340,9 @@ TEST(ShardNodeCreate, WantsAGpuForEveryGpuDeviceAndForNoOther) {
   ShardNodeOptions cpus;
   cpus.devices = {{DeviceKind::kCpu, bytes}};
   cpus.collectives = Collectives::kPeer;
+  EXPECT_EQ(ShardNode::Create(cpus, pool).status().code(), Code::kInvalidArgument);
+  cpus.collectives = Collectives::kHost;
+  cpus.gpu_cache_bytes = 1;
   EXPECT_EQ(ShardNode::Create(cpus, pool).status().code(), Code::kInvalidArgument);
 }
 

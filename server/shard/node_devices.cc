@@ -4,12 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "kernels/row_kernels.h"
 #include "server/collective/fallback_communicator.h"
 #include "server/collective/gpu_communicator.h"
 #include "server/collective/host_communicator.h"
+#include "server/shard/cache_meter.h"
 #include "server/shard/metered_communicator.h"
 #include "server/storage/device_row_store.h"
 #include "server/storage/host_row_store.h"
+#include "server/storage/tiered_row_store.h"
 #include "server/table/device_executor.h"
 
 namespace embla {
@@ -48,12 +51,37 @@ absl::StatusOr<Communicators> MakeCommunicators(const ShardNodeOptions& options,
   return WithFallback(std::move(among_gpus), std::move(host));
 }
 
+// A slice has the share of the GPU that it has of the host's memory, so there is room for all.
+std::uint32_t CacheLines(const Slice& slice, const MemoryBudget& rows, const MemoryBudget& cache) {
+  const double share = std::min(
+      1.0, static_cast<double>(cache.limit_bytes()) / static_cast<double>(rows.limit_bytes()));
+  const auto lines = static_cast<std::int64_t>(static_cast<double>(slice.rows()) * share);
+  const std::int64_t lines_max = std::min<std::int64_t>(slice.rows(), kernels::kNoSlot - 1);
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(lines, 1, lines_max));
+}
+
 }  // namespace
+
+Device::Device(const ShardNodeOptions& options, std::uint32_t index)
+    : index(index),
+      metrics(options.metrics),
+      budget(static_cast<std::size_t>(options.devices[index].memory_bytes)),
+      cache_budget(GpuOf(options, index) == nullptr ? 0 : options.gpu_cache_bytes),
+      pool(options.threads_per_device) {}
 
 absl::StatusOr<std::unique_ptr<RowStore>> Device::MakeStore(const TableSpec& spec,
                                                             const Slice& slice, NewRows rows) {
-  if (lanes != nullptr) return DeviceRowStore::Create(spec, slice, budget, *lanes, rows);
-  return HostRowStore::Create(spec, slice, budget, pool, rows);
+  if (lanes == nullptr) return HostRowStore::Create(spec, slice, budget, pool, rows);
+  if (cache_budget.limit_bytes() == 0) {
+    return DeviceRowStore::Create(spec, slice, budget, *lanes, rows);
+  }
+  return TieredRowStore::Create(spec, slice,
+                                {.host = budget,
+                                 .gpu = cache_budget,
+                                 .pool = pool,
+                                 .lanes = *lanes,
+                                 .cache_lines = CacheLines(slice, budget, cache_budget)},
+                                rows, std::make_unique<CacheMeter>(metrics, spec.name, index));
 }
 
 absl::Status CheckDevices(const ShardNodeOptions& options) {
@@ -67,8 +95,11 @@ absl::Status CheckDevices(const ShardNodeOptions& options) {
         absl::StrCat(options.gpus.size(), " GPUs are given for ", count, " devices"));
   }
   for (std::size_t d = 0; d < count; ++d) EMBLA_RETURN_IF_ERROR(CheckDevice(options, d));
-  const bool all_gpus = std::ranges::all_of(
-      options.devices, [](const DeviceSpec& spec) { return spec.kind == DeviceKind::kGpu; });
+  const auto is_gpu = [](const DeviceSpec& spec) { return spec.kind == DeviceKind::kGpu; };
+  if (options.gpu_cache_bytes > 0 && std::ranges::none_of(options.devices, is_gpu)) {
+    return absl::InvalidArgumentError("a cache of rows on GPUs needs a device that is a GPU");
+  }
+  const bool all_gpus = std::ranges::all_of(options.devices, is_gpu);
   if (all_gpus || options.collectives == Collectives::kHost) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "collectives among GPUs need a node all of whose devices are GPUs; use those of the host");
@@ -78,7 +109,7 @@ absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options) {
   NodeDevices node;
   EMBLA_ASSIGN_OR_RETURN(Communicators ranks, MakeCommunicators(options, node.nccl));
   for (std::uint32_t d = 0; d < options.devices.size(); ++d) {
-    auto device = std::make_unique<Device>(options.devices[d], options.threads_per_device);
+    auto device = std::make_unique<Device>(options, d);
     device->communicator = Metered(std::move(ranks[d]), CollectiveSeconds(options.metrics, d));
     if (gpu::Device* const gpu = GpuOf(options, d); gpu != nullptr) {
       device->meter = std::make_unique<GpuMeter>(options.metrics, d, *gpu);

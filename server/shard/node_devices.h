@@ -21,21 +21,24 @@
 
 namespace embla {
 
-// One device. Everything but `budget`, health() and MakeStore() belongs to the device's thread.
+// One device. Everything but the budgets, health() and MakeStore() belongs to the device's thread.
 struct Device {
-  Device(const DeviceSpec& spec, std::uint32_t threads)
-      : budget(static_cast<std::size_t>(spec.memory_bytes)), pool(threads) {}
+  // Without its ways to others. Requires: CheckDevices.
+  Device(const ShardNodeOptions& options, std::uint32_t index);
 
   // OK, or why it can serve no rows any more.
   absl::Status health() const {
     return lanes == nullptr ? absl::OkStatus() : lanes->device().health();
   }
   // A store for the rows and columns of `slice`, which the device outlives. Errors: those of
-  // HostRowStore::Create or DeviceRowStore::Create.
+  // HostRowStore::Create, DeviceRowStore::Create or TieredRowStore::Create.
   absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
                                                       NewRows rows);
 
-  MemoryBudget budget;
+  const std::uint32_t index;
+  Metrics* const metrics;     // Not owned; may be null.
+  MemoryBudget budget;        // Of rows.
+  MemoryBudget cache_budget;  // Of rows in use, on a GPU whose rows are in host memory.
   ThreadPool pool;
   // To its GPU; both null: a CPU device.
   std::unique_ptr<GpuMeter> meter;

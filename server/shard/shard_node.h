@@ -46,6 +46,9 @@ struct ShardNodeOptions {
   // devices may share one.
   std::vector<gpu::Device*> gpus = {};
   Collectives collectives = Collectives::kHost;
+  // 0: the rows of devices that are GPUs are on the GPU. Otherwise they are in host memory,
+  // `memory_bytes` per device, and each device has this many bytes of its GPU for those in use.
+  std::size_t gpu_cache_bytes = 0;
   std::uint32_t threads_per_device = 1;
   std::size_t queued_requests_max_per_device = 1024;
   std::size_t queued_bytes_max = std::size_t{512}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/base/check.h"
 #include "kernels/row_kernels.h"
@@ -20,9 +21,10 @@ void RowCache::Pairs::Add(std::uint32_t slot, std::uint32_t line) {
   lines.push_back(line);
 }
 
-RowCache::RowCache(std::uint32_t lines, Policy policy) : policy_(policy), lines_(lines) {
+RowCache::RowCache(std::uint32_t lines, Policy policy)
+    : policy_(policy), lines_(lines), free_(lines) {
   EMBLA_CHECK(lines >= 1);
-  for (std::uint32_t line = lines; line-- > 0;) free_.push_back(line);
+  std::iota(free_.begin(), free_.end(), 0u);
 }
 
 RowCache::Order::value_type RowCache::KeyOf(std::uint32_t line) const {
@@ -42,6 +44,7 @@ void RowCache::Touch(std::uint32_t line, bool changes) {
 
 std::uint32_t RowCache::MakeRoom(Placement& placement) {
   if (!free_.empty()) {
+    std::pop_heap(free_.begin(), free_.end(), std::greater<>());
     const std::uint32_t line = free_.back();
     free_.pop_back();
     return line;
@@ -110,7 +113,8 @@ void RowCache::Drop(std::span<const std::uint32_t> slots) {
     order_.erase(KeyOf(line));
     lines_[line] = {};
     line_of_.erase(found);
-    free_.insert(std::lower_bound(free_.begin(), free_.end(), line, std::greater<>()), line);
+    free_.push_back(line);
+    std::push_heap(free_.begin(), free_.end(), std::greater<>());
   }
 }
 

@@ -85,7 +85,7 @@ class RowCache {
 
   const Policy policy_;
   std::vector<Line> lines_;
-  std::vector<std::uint32_t> free_;  // Lines without a row; the lowest is last.
+  std::vector<std::uint32_t> free_;  // Lines without a row: a heap, the lowest first.
   Order order_;                      // Of lines with a row.
   absl::flat_hash_map<std::uint32_t, std::uint32_t> line_of_;  // By slot.
   std::uint64_t tick_ = 0;

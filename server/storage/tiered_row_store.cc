@@ -20,19 +20,20 @@ kernels::Output From(const kernels::Output& out, std::size_t row) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TieredRowStore>> TieredRowStore::Create(const TableSpec& spec,
-                                                                       const Slice& slice,
-                                                                       const Tiers& tiers) {
+absl::StatusOr<std::unique_ptr<TieredRowStore>> TieredRowStore::Create(
+    const TableSpec& spec, const Slice& slice, const Tiers& tiers, NewRows rows,
+    std::unique_ptr<CacheObserver> observer) {
   EMBLA_CHECK(tiers.cache_lines >= 1 && tiers.cache_lines <= slice.rows());
   Slice lines = slice;
   lines.row_begin = 0;
   lines.row_end = tiers.cache_lines;
   EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> host,
-                         HostRowStore::Create(spec, slice, tiers.host, tiers.pool));
-  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> gpu,
-                         DeviceRowStore::Create(spec, lines, tiers.gpu, tiers.lanes));
-  return std::unique_ptr<TieredRowStore>(
-      new TieredRowStore(std::move(host), std::move(gpu), tiers, spec.rounding));
+                         HostRowStore::Create(spec, slice, tiers.host, tiers.pool, rows));
+  EMBLA_ASSIGN_OR_RETURN(
+      std::unique_ptr<RowStore> gpu,
+      DeviceRowStore::Create(spec, lines, tiers.gpu, tiers.lanes, NewRows::kUnset));
+  return std::unique_ptr<TieredRowStore>(new TieredRowStore(std::move(host), std::move(gpu), tiers,
+                                                            spec.rounding, std::move(observer)));
 }
 
 bool TieredRowStore::StepsOnHost() const {
@@ -60,11 +61,17 @@ absl::Status TieredRowStore::Copy(const RowStore& from, std::span<const std::uin
   return to.WriteRows(to_slots, columns(), {weights_, state_});
 }
 
+absl::Status TieredRowStore::Save(const RowCache::Pairs& changed) const {
+  const absl::Status status = Copy(*gpu_, changed.lines, *host_, changed.slots);
+  return status.ok() ? status : lanes_.device().Stop(status);
+}
+
 absl::Status TieredRowStore::Fetch(std::span<const std::uint32_t> slots, bool changes) const {
+  EMBLA_RETURN_IF_ERROR(lanes_.device().health());
   cache_.Place(slots, changes, placement_);
-  const RowCache::Pairs& back = placement_.write_backs;
+  if (observer_ != nullptr) observer_->OnBatch(cache_.statistics());
   const RowCache::Pairs& fills = placement_.fills;
-  absl::Status status = Copy(*gpu_, back.lines, *host_, back.slots);
+  absl::Status status = Save(placement_.write_backs);
   if (status.ok()) status = Copy(*host_, fills.slots, *gpu_, fills.lines);
   // Rows that did not come have no lines.
   if (!status.ok()) cache_.Drop(fills.slots);
@@ -72,9 +79,10 @@ absl::Status TieredRowStore::Fetch(std::span<const std::uint32_t> slots, bool ch
 }
 
 absl::Status TieredRowStore::WriteBack(std::span<const std::uint32_t> slots) const {
+  EMBLA_RETURN_IF_ERROR(lanes_.device().health());
   RowCache::Pairs changed;
   cache_.TakeChanged(slots, changed);
-  return Copy(*gpu_, changed.lines, *host_, changed.slots);
+  return Save(changed);
 }
 
 absl::Status TieredRowStore::Gather(std::span<const std::uint32_t> slots, ColumnRange columns,
@@ -165,6 +173,7 @@ absl::Status TieredRowStore::WriteRows(std::span<const std::uint32_t> slots, Col
 }
 
 absl::Status TieredRowStore::ResetRows(std::uint32_t first, std::uint32_t count) {
+  EMBLA_RETURN_IF_ERROR(lanes_.device().health());
   std::vector<std::uint32_t> slots(count);
   std::iota(slots.begin(), slots.end(), first);
   cache_.Drop(slots);
@@ -173,6 +182,7 @@ absl::Status TieredRowStore::ResetRows(std::uint32_t first, std::uint32_t count)
 
 absl::Status TieredRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
                                          std::span<const RowId> ids) {
+  EMBLA_RETURN_IF_ERROR(lanes_.device().health());
   cache_.Drop(slots);
   return host_->ResetRowsTo(slots, ids);
 }

@@ -10,6 +10,9 @@
 // Steps with stochastic rounding are keyed by a row's number, which a line does
 // not have: they run on the host, and their rows lose their lines. So does a
 // bag that has more rows than there are lines.
+//
+// Rows that changed on the GPU are nowhere else: when it stops, or one cannot be
+// read back, everything is answered Unavailable, as the host's row may be old.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +33,13 @@
 
 namespace embla {
 
+// Hears how the cache has done so far, after every batch, on the device's thread.
+class CacheObserver {
+ public:
+  virtual ~CacheObserver() = default;
+  virtual void OnBatch(const RowCache::Statistics& so_far) = 0;
+};
+
 class TieredRowStore final : public RowStore {
  public:
   struct Tiers {
@@ -40,11 +50,11 @@ class TieredRowStore final : public RowStore {
     std::uint32_t cache_lines = 0;  // Rows on the GPU, at least 1; of at most the slice's.
     RowCache::Policy policy = RowCache::Policy::kLru;
   };
-  // What `tiers` refers to is not owned and outlives the store. Errors: those
-  // of HostRowStore and of DeviceRowStore.
-  static absl::StatusOr<std::unique_ptr<TieredRowStore>> Create(const TableSpec& spec,
-                                                                const Slice& slice,
-                                                                const Tiers& tiers);
+  // What `tiers` refers to is not owned and outlives the store; `observer` may
+  // be null. Errors: those of HostRowStore and of DeviceRowStore.
+  static absl::StatusOr<std::unique_ptr<TieredRowStore>> Create(
+      const TableSpec& spec, const Slice& slice, const Tiers& tiers,
+      NewRows rows = NewRows::kInitial, std::unique_ptr<CacheObserver> observer = nullptr);
 
   const RowCache::Statistics& cache_statistics() const { return cache_.statistics(); }
 
@@ -76,9 +86,11 @@ class TieredRowStore final : public RowStore {
 
  private:
   TieredRowStore(std::unique_ptr<RowStore> host, std::unique_ptr<RowStore> gpu, const Tiers& tiers,
-                 Rounding rounding)
+                 Rounding rounding, std::unique_ptr<CacheObserver> observer)
       : host_(std::move(host)),
         gpu_(std::move(gpu)),
+        lanes_(tiers.lanes),
+        observer_(std::move(observer)),
         rounding_(rounding),
         cache_(tiers.cache_lines, tiers.policy) {}
 
@@ -89,6 +101,8 @@ class TieredRowStore final : public RowStore {
   absl::Status Fetch(std::span<const std::uint32_t> slots, bool changes) const;
   // Makes the host's rows of `slots` the newest ones.
   absl::Status WriteBack(std::span<const std::uint32_t> slots) const;
+  // Copies rows that have changed to the host. They are lost if that fails, and the device stops.
+  absl::Status Save(const RowCache::Pairs& changed) const;
   // Rows between the two stores, whole, with their state.
   absl::Status Copy(const RowStore& from, std::span<const std::uint32_t> from_slots, RowStore& to,
                     std::span<const std::uint32_t> to_slots) const;
@@ -98,6 +112,8 @@ class TieredRowStore final : public RowStore {
 
   const std::unique_ptr<RowStore> host_;
   const std::unique_ptr<RowStore> gpu_;  // Slot == line.
+  DeviceLanes& lanes_;                   // Not owned; outlives this object.
+  const std::unique_ptr<CacheObserver> observer_;
   Rounding rounding_;
   // Where rows are is no part of what a store holds: reading may change it.
   mutable RowCache cache_;

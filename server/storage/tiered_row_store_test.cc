@@ -72,5 +72,62 @@ TEST(TieredRowStoreCache, RowsThatChangedOnTheGpuComeBackWhenOthersNeedTheirLine
   EXPECT_NE(Read(*store, slots, {0, 24}), stepped);
 }
 
+// The newest of some rows are on the GPU only: the host's must not be given out in their place.
+TEST(TieredRowStoreErrors, NothingOldIsReadOnceRowsAreLostWithTheGpu) {
+  TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
+  const std::vector<float> gradients(10 * 24, 1.0f);
+  std::vector<std::uint32_t> slots(10);
+  std::iota(slots.begin(), slots.end(), 0u);
+  for (const bool stops : {false, true}) {
+    TieredFactory<10, RowCache::Policy::kLru> factory;
+    const auto store = factory.Make(spec, WholeTable(spec));
+    ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 1}).ok());
+    std::vector<std::byte> weights(10 * 96);
+    std::vector<float> state(10 * 24);
+    if (stops) {
+      EXPECT_FALSE(factory.device.Stop(absl::InternalError("test")).ok());
+    } else {
+      // A copy that is refused loses them as well.
+      factory.device.Inject(
+          {gpu::SimulatedFault::At::kQueue, gpu::SimulatedFault::Kind::kRefused, 1});
+    }
+    for (int again = 0; again < 2; ++again) {
+      const absl::Status read = store->ReadRows(slots, {0, 24}, {weights, state});
+      EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable) << read;
+    }
+    const kernels::Output out{weights.data(), 96, kernels::Element::kFloat32};
+    const std::vector<std::uint32_t> lengths = {10};
+    EXPECT_FALSE(store->Gather(slots, {0, 24}, out).ok());
+    EXPECT_FALSE(store->Pool({slots, lengths, nullptr}, {0, 24}, out).ok());
+    EXPECT_FALSE(store->Step({slots, gradients, 24, {}, 2}).ok());
+    EXPECT_FALSE(store->WriteRows(slots, {0, 24}, {weights, state}).ok());
+    EXPECT_FALSE(store->ResetRows(0, 10).ok());
+  }
+}
+
+TEST(TieredRowStoreCache, TellsItsObserver) {
+  struct Last final : CacheObserver {
+    explicit Last(RowCache::Statistics& last) : last(last) {}
+    void OnBatch(const RowCache::Statistics& so_far) override { last = so_far; }
+    RowCache::Statistics& last;
+  };
+  TieredFactory<10, RowCache::Policy::kLru> factory;
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  RowCache::Statistics last;
+  const auto store = TieredRowStore::Create(
+      spec, WholeTable(spec),
+      {factory.host, factory.gpu, factory.pool, *factory.lanes, 10, RowCache::Policy::kLru},
+      NewRows::kInitial, std::make_unique<Last>(last));
+  ASSERT_TRUE(store.ok()) << store.status();
+  const std::vector<std::uint32_t> slots = {3, 4};
+  std::vector<float> rows(2 * 24);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(
+        (*store)->Gather(slots, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}).ok());
+  }
+  EXPECT_EQ(last.misses, 2u);
+  EXPECT_EQ(last.hits, 4u);
+}
+
 }  // namespace
 }  // namespace embla

@@ -1,5 +1,6 @@
 #include "server/shard/testing/local_cluster.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -153,6 +154,8 @@ std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
   options.devices = specs_[index].devices;
   for (const auto& gpu : gpus_[index]) options.gpus.push_back(gpu.get());
   options.collectives = options_.collectives;
+  const bool has_gpu = std::ranges::any_of(options.gpus, [](auto* gpu) { return gpu != nullptr; });
+  options.gpu_cache_bytes = has_gpu ? options_.gpu_cache_bytes : 0;
   options.metrics = options_.metrics;
   options.threads_per_device = options_.threads_per_device;
   options.replica_backlog_max = 8;

@@ -78,7 +78,8 @@ class LocalCluster {
     // Devices that are simulated GPUs; null: none.
     std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
     Collectives collectives = Collectives::kHost;
-    Metrics* metrics = nullptr;  // Of all nodes. Not owned; outlives the cluster.
+    std::size_t gpu_cache_bytes = 0;  // As in ShardNodeOptions, of nodes that have a GPU.
+    Metrics* metrics = nullptr;       // Of all nodes. Not owned; outlives the cluster.
   };
   explicit LocalCluster(const Options& options);
   ~LocalCluster();

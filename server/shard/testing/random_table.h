@@ -22,8 +22,10 @@ inline LocalCluster::Options RandomCluster(std::uint32_t seed, std::mt19937& ran
   options.devices_per_node = 1 + random() % 4;
   options.threads_per_device = 1 + random() % 2;
   options.seed = seed;
-  // Half of the clusters have GPUs, beside CPU devices of the same node and of others.
+  // Half of the clusters have GPUs, beside CPU devices of the same node and of others. Half of
+  // those have room for a fifth of the rows only.
   if (seed % 2 == 0) {
+    if (seed % 4 == 0) options.gpu_cache_bytes = static_cast<std::size_t>(options.device_bytes / 5);
     options.is_gpu = [seed](std::uint32_t node, std::uint32_t device) {
       return (seed / 2 + node + device) % 3 != 0;
     };
