@@ -1,6 +1,7 @@
 // What a node with a journal answers when the log does not take a record, and when it starts with a
 // journal that is not its own.
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/gpu/testing/simulated_device.h"
 #include "server/journal/testing/journaled_node.h"
 #include "server/shard/testing/local_cluster.h"
 
@@ -78,13 +80,13 @@ class JournalFailuresTest : public ::testing::Test {
         .status();
   }
 
-  // The first row's weight.
-  float Weight(std::uint32_t group = 0) {
+  // Of all columns of `row`.
+  float Weight(std::uint32_t group = 0, std::int64_t row = 0) {
     LookupPartData data;
     data.part.table = kTable;
     data.part.replica_group = group;
     data.part.column_end = kDim;
-    data.ids = {RowId{0}};
+    data.ids = {RowId{row}};
     Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
     const auto result = Await<LookupResult>([&](LookupDone done) {
       subject_->node().Lookup(std::move(request.batch), std::move(request.memory),
@@ -92,6 +94,12 @@ class JournalFailuresTest : public ::testing::Test {
     });
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->rows.As<float>()[0] : -1.0f;
+  }
+
+  void MakeSecondDeviceAGpu() {
+    gpu_.emplace();
+    options_.node.devices[1].kind = DeviceKind::kGpu;
+    options_.node.gpus = {nullptr, &*gpu_};
   }
 
   void KillAndStart() {
@@ -102,6 +110,7 @@ class JournalFailuresTest : public ::testing::Test {
   NodeSpec node_;
   JournaledNode::Options options_;
   TableSpec table_;
+  std::optional<gpu::SimulatedDevice> gpu_;
   std::unique_ptr<JournaledNode> subject_;
 };
 
@@ -182,6 +191,25 @@ TEST_F(JournalFailuresTest, ANodeWithOtherDevicesDoesNotStart) {
   EXPECT_EQ(Weight(), 1.0f);
 }
 
+TEST_F(JournalFailuresTest, WhatAGpuTakesAlongComesBackWithTheNextProcess) {
+  constexpr std::int64_t kRowOnGpu = kRows - 1;
+  MakeSecondDeviceAGpu();
+  Start();
+  ASSERT_TRUE(AddOne(1).ok());
+  // In the step: the update's record is written, and the other device has applied it.
+  gpu_->Inject({gpu::SimulatedFault::At::kSynchronize, gpu::SimulatedFault::Kind::kStop, 0});
+  EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);
+  EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);
+  subject_->Stop();
+  gpu_.emplace();
+  subject_->Start();
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(Weight(), 2.0f);
+    EXPECT_EQ(Weight(/*group=*/0, kRowOnGpu), 2.0f);
+    EXPECT_TRUE(AddOne(2).ok());
+  }
+}
+
 TEST_F(JournalFailuresTest, ARecordThatDoesNotFitIsDataLossAndNamed) {
   Start();
   ASSERT_TRUE(AddOne(1).ok());
@@ -220,6 +248,24 @@ TEST_F(JournalFailuresTest, AnAveragingThatWasDueIsMadeUpFor) {
     ASSERT_EQ(Weight(0), mean);
     ASSERT_EQ(Weight(1), mean);
   }
+}
+
+TEST_F(JournalFailuresTest, AnAveragingThatAStoppedGpuCannotDoIsNotMadeUpFor) {
+  table_.replica_groups = 2;
+  MakeSecondDeviceAGpu();
+  Start();
+  ASSERT_TRUE(AddOne(1, kRows, 0).ok());
+  EXPECT_FALSE(gpu_->Stop(absl::InternalError("test")).ok());
+  const auto averaged = Await<SyncResult>([&](SyncDone done) {
+    subject_->node().Sync({.tables = {kTable}, .plan_version = PlanVersion{1}},
+                          absl::InfiniteFuture(), std::move(done));
+  });
+  EXPECT_EQ(averaged.status().code(), Code::kUnavailable) << averaged.status();
+  subject_->Stop();
+  gpu_.emplace();
+  subject_->Start();
+  EXPECT_EQ(Weight(0), 1.0f);
+  EXPECT_EQ(Weight(1), 0.0f);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // A node that is killed at random places of its log and started again has the rows, the optimizer
-// state and the record of updates of a node that lived on: random tables of all sharding types,
-// optimizers and number formats, ZCH tables and replica groups, updates of several sessions that
-// overlap, tables and hyper-parameters that come and change.
+// state and the record of updates of a node that lived on, also when its devices are GPUs and the
+// other's are not: random tables of all sharding types, optimizers and number formats, ZCH tables
+// and replica groups, updates of several sessions that overlap, tables and hyper-parameters that
+// come and change.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/gpu/testing/simulated_device.h"
 #include "server/journal/testing/journaled_node.h"
 #include "server/migration/session_set.h"
 #include "server/shard/testing/local_cluster.h"
@@ -79,6 +81,7 @@ class Trial {
     options.journal.level = Pick({Durability::kWritten, Durability::kSynced});
     level_ = options.journal.level;
     model_ = *ShardNode::Create(options.node, pool_);
+    if (seed % 2 == 0) GiveGpus(options.node);
     subject_ = std::make_unique<JournaledNode>(options);
   }
 
@@ -100,6 +103,14 @@ class Trial {
   template <typename T>
   T Pick(std::initializer_list<T> values) {
     return values.begin()[random_() % values.size()];
+  }
+
+  void GiveGpus(ShardNodeOptions& node) {
+    for (DeviceSpec& device : node.devices) {
+      device.kind = DeviceKind::kGpu;
+      gpus_.push_back(std::make_unique<gpu::SimulatedDevice>());
+      node.gpus.push_back(gpus_.back().get());
+    }
   }
 
   TableSpec RandomSpec(std::uint32_t number) {
@@ -378,6 +389,7 @@ class Trial {
   Durability level_ = Durability::kWritten;
   BufferPool pool_;
   std::unique_ptr<ShardNode> model_;
+  std::vector<std::unique_ptr<gpu::SimulatedDevice>> gpus_;  // The subject's.
   std::unique_ptr<JournaledNode> subject_;
   std::vector<TablePlan> tables_;
   std::uint32_t next_table_ = 1;
