@@ -16,7 +16,8 @@
 namespace embla {
 namespace {
 
-// Pooled rows that are converted to the wire at once: they stay in the second-level cache.
+// Pooled rows that are converted to the wire at once, at least: they stay in the second-level
+// cache.
 constexpr std::size_t kPooledBytes = std::size_t{256} << 10;
 
 // Bags [Border(rank), Border(rank + 1)) of a reduced part are summed by `rank`.
@@ -260,7 +261,8 @@ absl::Status LookupTask::PoolChunk(const PartWork& work, const ColumnSegment& se
                         work.part->lengths.subspan(bags.begin, bags.size()));
     return absl::OkStatus();
   }
-  const std::size_t bags_at_once = std::max<std::size_t>(1, kPooledBytes / row_bytes);
+  const std::size_t bytes_at_once = std::max(kPooledBytes, slices.front().piece_bytes());
+  const std::size_t bags_at_once = std::max<std::size_t>(1, bytes_at_once / row_bytes);
   own.pooled.resize(std::min(bags.size(), bags_at_once) * segment.columns.size());
   for (std::size_t first = bags.begin; first < bags.end; first += bags_at_once) {
     const std::size_t count = std::min(bags_at_once, bags.end - first);

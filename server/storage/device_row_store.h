@@ -50,6 +50,8 @@ class DeviceRowStore final : public RowStore {
   absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
                              const kernels::Output& out) const override;
 
+  // Both lanes, twice: one's piece is on its way while the other's is being filled.
+  std::size_t piece_bytes() const override { return 4 * lanes_.piece_bytes(); }
   std::uint32_t slots() const override { return slots_; }
   ColumnRange columns() const override { return columns_; }
   DType dtype() const override { return dtype_; }

@@ -51,6 +51,8 @@ class HostRowStore final : public RowStore {
   absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
                              const kernels::Output& out) const override;
 
+  static constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
+  std::size_t piece_bytes() const override { return kPieceBytes; }
   std::uint32_t slots() const override { return slots_; }
   ColumnRange columns() const override { return columns_; }
   DType dtype() const override { return dtype_; }

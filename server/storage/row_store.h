@@ -99,6 +99,10 @@ class RowStore {
   virtual absl::Status GatherInitial(std::span<const RowId> ids, ColumnRange columns,
                                      const kernels::Output& out) const = 0;
 
+  // About how many bytes of rows callers should ask for at once who handle them in pieces: what
+  // stays in a core's second-level cache, or what hides the latency of a GPU's link.
+  virtual std::size_t piece_bytes() const = 0;
+
   virtual std::uint32_t slots() const = 0;
   virtual ColumnRange columns() const = 0;
   virtual DType dtype() const = 0;

@@ -76,6 +76,7 @@ class TieredRowStore final : public RowStore {
     return host_->GatherInitial(ids, columns, out);
   }
 
+  std::size_t piece_bytes() const override { return gpu_->piece_bytes(); }
   std::uint32_t slots() const override { return host_->slots(); }
   ColumnRange columns() const override { return host_->columns(); }
   DType dtype() const override { return host_->dtype(); }

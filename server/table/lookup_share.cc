@@ -10,9 +10,11 @@
 namespace embla {
 namespace {
 
-// Rows that are gathered at once when they have to be moved to their positions after it: little
-// enough to stay in the second-level cache.
-constexpr std::size_t kScatterBytes = std::size_t{128} << 10;
+// Of `rows` rows that have to be moved after they came from `store`.
+std::size_t RowsAtOnce(const RowStore& store, std::size_t rows, std::size_t row_bytes) {
+  return std::clamp<std::size_t>(store.piece_bytes() / row_bytes, 1,
+                                 std::max<std::size_t>(rows, 1));
+}
 
 // Of any id; meaningless unless the slice has it.
 std::uint32_t SlotOf(const Slice& slice, RowId id) {
@@ -82,9 +84,9 @@ absl::Status RowSelection::Gather(ColumnRange columns, const kernels::Output& ou
 // Over the zeros that their slots read as.
 absl::Status RowSelection::GatherInitial(ColumnRange columns, const kernels::Output& out) {
   const std::size_t row_bytes = kernels::RowBytes(out.element, columns.size());
-  const std::size_t rows_at_once = std::max<std::size_t>(1, kScatterBytes / row_bytes);
-  rows_.resize(rows_at_once * row_bytes);
   const std::span<const RowId> ids(hashed_.places.initial_of);
+  const std::size_t rows_at_once = RowsAtOnce(*store_, ids.size(), row_bytes);
+  rows_.resize(std::max(rows_.size(), rows_at_once * row_bytes));
   for (std::size_t first = 0; first < ids.size(); first += rows_at_once) {
     const std::size_t count = std::min(rows_at_once, ids.size() - first);
     EMBLA_RETURN_IF_ERROR(store_->GatherInitial(ids.subspan(first, count), columns,
@@ -101,8 +103,8 @@ absl::Status RowSelection::GatherInitial(ColumnRange columns, const kernels::Out
 absl::Status RowSelection::GatherSlots(ColumnRange columns, const kernels::Output& out) {
   if (all_) return store_->Gather(slots_, columns, out);
   const std::size_t row_bytes = kernels::RowBytes(out.element, columns.size());
-  const std::size_t rows_at_once = std::max<std::size_t>(1, kScatterBytes / row_bytes);
-  rows_.resize(rows_at_once * row_bytes);
+  const std::size_t rows_at_once = RowsAtOnce(*store_, slots_.size(), row_bytes);
+  rows_.resize(std::max(rows_.size(), rows_at_once * row_bytes));
   const kernels::Output packed{rows_.data(), row_bytes, out.element};
   const std::span<const std::uint32_t> slots(slots_);
   for (std::size_t first = 0; first < slots.size(); first += rows_at_once) {
@@ -175,7 +177,8 @@ absl::Status BagSelection::PoolStaged(const kernels::Bags& bags, ColumnRange col
     std::size_t slots = 0;
     do {
       slots += bags.lengths[bag++];
-    } while (bag < bags.lengths.size() && (slots + bags.lengths[bag]) * row_bytes < kScatterBytes);
+    } while (bag < bags.lengths.size() &&
+             (slots + bags.lengths[bag]) * row_bytes < store_->piece_bytes());
     EMBLA_RETURN_IF_ERROR(Stage(first_slot, slots, columns));
     for (std::size_t i = positions_.size(); i < slots; ++i) {
       positions_.push_back(static_cast<std::uint32_t>(i));

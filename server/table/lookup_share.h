@@ -60,6 +60,8 @@ class BagSelection {
   // `own` lives until the last PoolNext.
   void Select(const LookupPart& part, const OwnSlice& own);
   std::size_t found() const { return slots_.size(); }
+  // Of the slice's store; 0 when it has none.
+  std::size_t piece_bytes() const { return store_ == nullptr ? 0 : store_->piece_bytes(); }
 
   // Pools the next `count` bags, from the first one on.
   absl::Status PoolNext(std::size_t count, ColumnRange columns, const kernels::Output& out);

@@ -264,7 +264,9 @@ absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::s
   const std::size_t columns = gradients_.columns;
   const std::size_t rows_per_thread = std::clamp<std::size_t>(
       kSumBytes / (columns * sizeof(float)), 16, std::max<std::size_t>(16, touched));
-  const std::size_t rows_at_once = std::min(touched, rows_per_thread * steps.pool.threads());
+  const std::size_t rows_at_once =
+      std::min(touched, std::max(rows_per_thread * steps.pool.threads(),
+                                 own.store->piece_bytes() / (columns * sizeof(float))));
   scratch.sums.resize(rows_at_once * columns);
   scratch.slots.resize(rows_at_once);
   const bool with_squares = compute_row_sum_squares_ || !row_sum_squares_.empty();
