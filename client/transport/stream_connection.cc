@@ -242,7 +242,7 @@ void StreamConnection::Send(DataRequest request) {
     if (Stream* stream = OpenStream()) {
       alarm_.NoLaterThan(request.deadline);
       stream->Write(call.sequence, {.request = std::move(request), .sent_bytes = sent_bytes},
-                    std::move(message));
+                    message);
       return;
     }
   }

@@ -64,7 +64,7 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
     : store_(store),
       options_(options),
       started_(now),
-      records_(std::move(state.records)),
+      records_(state.records),
       membership_(state.plan->nodes(), options.dead_after, now),
       plan_(std::move(state.plan)),
       jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))),

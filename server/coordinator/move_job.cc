@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,7 +61,7 @@ absl::StatusOr<MoveRun> RunFromJson(const Json& json) {
 
 absl::Duration Quantile(const std::vector<absl::Duration>& sorted, double q) {
   const auto last = static_cast<double>(sorted.size() - 1);
-  return sorted[static_cast<std::size_t>(q * last + 0.5)];
+  return sorted[static_cast<std::size_t>(std::llround(q * last))];
 }
 
 }  // namespace

@@ -102,7 +102,8 @@ Imbalance ImbalanceOf(const Counts& have, std::vector<DeviceId> chosen, std::uin
 using Matches = std::map<std::pair<DeviceId, DeviceId>, std::uint32_t>;  // By giver and taker.
 
 // Who gives how many granules to whom: within nodes first, as those do not cross the network.
-Matches MatchUp(Imbalance left) {
+// Nothing of the imbalance is left.
+Matches MatchUp(Imbalance& left) {
   Matches matches;
   for (const bool within_nodes : {true, false}) {
     for (auto& [to, missing] : left.deficit) {
@@ -144,7 +145,7 @@ absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::siz
     if (!next) return moves.NoRoom(table, bytes, Others(moves, chosen));
     chosen.push_back(*next);
   }
-  const Imbalance imbalance = ImbalanceOf(have, chosen, table.spec.row_granules);
+  Imbalance imbalance = ImbalanceOf(have, chosen, table.spec.row_granules);
   for (const auto& [way, granules] : MatchUp(imbalance)) {
     moves.Give(table, index, way.first, way.second, granules);
   }

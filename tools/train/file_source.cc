@@ -32,6 +32,7 @@ std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& nam
 std::shared_ptr<const Encoding> CriteoEncoding(const std::vector<std::string>& names,
                                                const ColumnRule& rule) {
   std::vector<ColumnEncoder> encoders;
+  encoders.reserve(profiles.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (rule.raw_ids) {
       encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::RawBucketed(i)

@@ -1,6 +1,7 @@
 #include "core/planner/problem/machine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -72,8 +73,7 @@ Machine MachineOf(const Problem& problem) {
     for (const Device& device : host.devices) {
       machine.host_of.push_back(machine.hosts());
       machine.capacity.push_back(UsableBytes(problem, device, reserved));
-      machine.slowdown.push_back(
-          static_cast<std::int64_t>(device.slowdown * static_cast<double>(kSlowdownOne) + 0.5));
+      machine.slowdown.push_back(std::llround(device.slowdown * static_cast<double>(kSlowdownOne)));
     }
     machine.host_capacity.push_back({0, host.memory_bytes, host.ssd_bytes});
   }

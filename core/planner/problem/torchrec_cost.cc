@@ -212,9 +212,9 @@ Price TorchRecCost::PriceOf(const Table& table, const Cut& cut) const {
   AddBytes(table, cut, &price);
   const bool replicated = cut.type == ShardingType::kDataParallel;
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
-  const double rows = static_cast<double>((table.rows + blocks - 1) / blocks);
-  const double sync =
-      SyncMs(problem_, rows * cut.width * table.element_bytes * (1 + StateFactor(table)));
+  const std::int64_t block_rows = (table.rows + blocks - 1) / blocks;
+  const double sync = SyncMs(problem_, static_cast<double>(block_rows) * cut.width *
+                                           table.element_bytes * (1 + StateFactor(table)));
   price.parts_ms[static_cast<std::size_t>(CostPart::kBackwardComms)] += sync;
   double total = 0;
   for (double& part : price.parts_ms) {

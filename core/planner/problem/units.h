@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,9 +17,9 @@ inline constexpr Ticks kTicksMax = std::int64_t{1} << 61;
 using Int128 = __int128;
 
 // Rounds to the nearest tick; too long or not a number gives kTicksMax.
-constexpr Ticks TicksFromMs(double ms) {
+inline Ticks TicksFromMs(double ms) {
   if (!(ms < 2.0e9)) return kTicksMax;
-  return ms <= 0 ? 0 : static_cast<Ticks>(ms * static_cast<double>(kTicksPerMs) + 0.5);
+  return ms <= 0 ? 0 : std::llround(ms * static_cast<double>(kTicksPerMs));
 }
 constexpr double MsFromTicks(Ticks ticks) {
   return static_cast<double>(ticks) / static_cast<double>(kTicksPerMs);

@@ -80,7 +80,7 @@ bool Improver::SwapRows(std::uint32_t host, Ticks peak) {
         const Option& b = layout_.option(theirs.table);
         if (b.work >= a.work || b.cut.row_blocks != a.cut.row_blocks) continue;
         if (theirs.table == mine.table || !may_lie(theirs, host)) continue;
-        operations_ += 2 * machine_.devices_of(to);
+        operations_ += std::int64_t{2} * machine_.devices_of(to);
         Ticks here = 0, there = 0;
         if (!RowsFit(to, a, b, &there) || !RowsFit(host, b, a, &here)) continue;
         const Ticks worst = std::max(here, there);

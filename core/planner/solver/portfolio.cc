@@ -62,7 +62,7 @@ Portfolio::Portfolio(const OptionSet& options, const Machine& machine, const Pro
   const Dual dual = dual_.Maximise({.time = proof.bound}, dual_.capacity(), &prices_);
   const TierBytes& capacity = dual_.capacity();
   loose_ = true;
-  for (std::size_t r = 0; r < kTiers; ++r) loose_ &= dual.bytes[r] <= capacity[r] / 10 * 8;
+  for (std::size_t r = 0; r < kTiers; ++r) loose_ &= dual.bytes[r] <= Int128{capacity[r] / 10} * 8;
   const std::int64_t size = static_cast<std::int64_t>(options.tables());
   budget_ = settings.operations_max != 0 ? settings.operations_max
                                          : 60'000'000 + size * 3000 + size * machine.devices() * 4;
