@@ -115,6 +115,7 @@ std::vector<UpdateItem> UpdateRoute::CombinedItems(std::uint32_t t) const {
     }
   }
   std::vector<UpdateItem> items;
+  items.reserve(by_ttl.size());
   for (auto& [ttl, part] : by_ttl) items.push_back(std::move(part));
   return items;
 }

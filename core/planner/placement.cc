@@ -294,6 +294,7 @@ absl::StatusOr<std::vector<const NodeSpec*>> AllowedNodes(const PlacementRequest
   }
   if (allowed.empty()) return absl::InvalidArgumentError("there are no nodes to place on");
   std::vector<const NodeSpec*> by_id;
+  by_id.reserve(allowed.size());
   for (const auto& [id, node] : allowed) by_id.push_back(node);
   return by_id;
 }

@@ -86,7 +86,8 @@ grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply) {
 }
 
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version, SharedBuffer rows,
+                                                      PlanVersion plan_version,
+                                                      const SharedBuffer& rows,
                                                       const StreamFrames& frames) {
   const std::size_t size = rows.size();
   const std::size_t bytes_max = frames.bytes_max == 0 ? size : frames.bytes_max;

@@ -34,7 +34,8 @@ struct StreamFrames {
 };
 // The messages in order; all share `rows`.
 std::vector<grpc::ByteBuffer> EncodeStreamLookupReply(std::uint64_t sequence,
-                                                      PlanVersion plan_version, SharedBuffer rows,
+                                                      PlanVersion plan_version,
+                                                      const SharedBuffer& rows,
                                                       const StreamFrames& frames);
 grpc::ByteBuffer EncodeStreamUpdateReply(std::uint64_t sequence, const UpdateReply& reply);
 // Requires: !status.ok().

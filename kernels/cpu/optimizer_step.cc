@@ -255,7 +255,7 @@ class StepPrefetcher {
  public:
   StepPrefetcher(const StepContext& context, std::size_t distance)
       : element_state_(context.rows.element_state),
-        state_floats_(ElementStateArrays(context.parameters.rule) * context.rows.weights.columns),
+        state_floats_(StateFloats(context)),
         weights_(context.rows.weights.base, context.rows.weights.stride_bytes, WeightBytes(context),
                  context.batch.slots, distance),
         row_state_(
@@ -266,9 +266,7 @@ class StepPrefetcher {
 
   static std::size_t Distance(const StepContext& context) {
     if (context.tuning.prefetch_rows != PrefetchTuning::kAuto) return context.tuning.prefetch_rows;
-    const std::size_t state_floats =
-        ElementStateArrays(context.parameters.rule) * context.rows.weights.columns;
-    return StepPrefetchRows(WeightBytes(context) + state_floats * sizeof(float));
+    return StepPrefetchRows(WeightBytes(context) + StateFloats(context) * sizeof(float));
   }
 
   HWY_INLINE void Ahead(std::size_t i) const {
@@ -283,6 +281,9 @@ class StepPrefetcher {
  private:
   static std::size_t WeightBytes(const StepContext& context) {
     return ElementBytes(context.rows.weights.element) * context.rows.weights.columns;
+  }
+  static std::size_t StateFloats(const StepContext& context) {
+    return std::size_t{ElementStateArrays(context.parameters.rule)} * context.rows.weights.columns;
   }
 
   float* element_state_;

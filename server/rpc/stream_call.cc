@@ -117,8 +117,8 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
   if (frame_bytes_max > 0) {
     frames.bytes = frame_bytes_max;
     frames.send = [this, sequence = request.sequence, frame_bytes_max](PlanVersion plan_version,
-                                                                       SharedBuffer rows) {
-      Send(wire::EncodeStreamLookupReply(sequence, plan_version, std::move(rows),
+                                                                       const SharedBuffer& rows) {
+      Send(wire::EncodeStreamLookupReply(sequence, plan_version, rows,
                                          {.bytes_max = frame_bytes_max, .more = true}));
     };
   }
@@ -130,8 +130,7 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
         if (result.ok()) {
           answered.sent_bytes = result->sent_bytes;
           messages = wire::EncodeStreamLookupReply(request.sequence, result->plan_version,
-                                                   std::move(result->rows),
-                                                   {.bytes_max = frame_bytes_max});
+                                                   result->rows, {.bytes_max = frame_bytes_max});
         } else {
           messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
         }

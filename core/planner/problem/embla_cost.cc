@@ -160,7 +160,8 @@ Price EmblaCost::PriceOf(const Table& table, const Cut& cut) const {
       traffic.updates * 2 * (row_bytes + state_bytes) / rows + result_bytes / device;
   const bool replicated = cut.type == ShardingType::kDataParallel;
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
-  const double held = static_cast<double>((table.rows + blocks - 1) / blocks);
+  const std::int64_t block_rows = (table.rows + blocks - 1) / blocks;
+  const auto held = static_cast<double>(block_rows);
   const double held_bytes = held * (static_cast<double>(cut.width) * table.element_bytes);
   price.parts_ms[3] = reduce + SyncMs(problem_, held_bytes + held * state_bytes);
   double total = 0;

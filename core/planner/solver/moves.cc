@@ -91,6 +91,7 @@ class GranuleMoves {
 
 std::vector<std::string> NamesOf(const Places& places, const std::vector<std::uint32_t>& devices) {
   std::vector<std::string> names;
+  names.reserve(devices.size());
   for (const std::uint32_t d : devices) names.push_back(places.names[d]);
   return names;
 }

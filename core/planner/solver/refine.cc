@@ -133,7 +133,7 @@ std::vector<Refiner::Change> Refiner::FindChanges() {
 
 bool Refiner::Try(const Change& change, Ticks goal, std::int64_t budget) {
   auto trial = std::make_unique<Layout>(*layout_);
-  operations_ += options_.tables() * 8;
+  operations_ += std::int64_t{8} * options_.tables();
   if (Apply(change, trial.get()) && Repair(trial.get())) {
     return Keep(std::move(trial), rule_, goal, budget);
   }

@@ -163,8 +163,8 @@ std::int64_t Shedder::ShedBound(Ticks target) const {
       if (load <= 0) return;
       const bool free =
           home_[item.table].empty() || home_[item.table][item.shard] == Layout::kUnplaced;
-      const double bytes = free ? 0 : static_cast<double>(bytes_[item.table] / parts);
-      items.emplace_back(bytes / load, load);
+      const std::int64_t bytes = free ? 0 : bytes_[item.table] / parts;
+      items.emplace_back(static_cast<double>(bytes) / load, load);
     };
     for (const Layout::Item item : layout_.items(d)) add(item, 1);
     for (const Layout::Item item : layout_.host_items(machine_.host_of[d])) {

@@ -16,7 +16,7 @@
 namespace embla::kernels::cuda::emulated {
 namespace {
 
-constexpr std::size_t kStackBytes = 256 * 1024;
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 
 [[noreturn]] void Fail(const char* what) {
   std::fprintf(stderr, "emulated kernel, block %u.%u thread %u: %s\n", blockIdx.x, blockIdx.y,
