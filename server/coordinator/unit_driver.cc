@@ -57,8 +57,8 @@ absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now
 }
 
 void UnitDriver::Step(const UnitId& unit, OpenUnit& open, const CoordinatorEvent& event) {
-  CoordinatorStep step = StepCoordinator(std::move(open.state), event);
-  open.state = std::move(step.state);
+  CoordinatorStep step = StepCoordinator(open.state, event);
+  open.state = step.state;
   const UnitRecord& record = open.state.record;
   if (record.phase == MovePhase::kOpen && record.target == open.way.to.node)
     open.move = record.move;

@@ -123,7 +123,8 @@ class NodeLog {
   void FinishWrite(Group* group) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(LogLsn first_lsn) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status WaitUntilDurable() ABSL_LOCKS_EXCLUDED(mu_);
-  void Refuse(std::vector<Pending> records, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void Refuse(const std::vector<Pending>& records, const absl::Status& status)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Of the sync thread.
   void SyncLoop();

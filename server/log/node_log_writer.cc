@@ -54,7 +54,7 @@ void NodeLog::WriteQueue(std::vector<Pending> queue) {
     }
     std::vector<Pending> refused;
     refused.push_back(std::move(record));
-    Refuse(std::move(refused), status);
+    Refuse(refused, status);
   }
   static_cast<void>(Flush(&group));
 }
@@ -108,7 +108,7 @@ absl::Status NodeLog::Flush(Group* group) {
         refused.push_back(std::move(record));
       }
     }
-    Refuse(std::move(refused), status);
+    Refuse(refused, status);
     if (group->records.empty()) return status;
     const absl::Status begun = BeginSegment(group->records.front().lsn);
     status = begun.ok() ? WriteGroup(group) : begun;
@@ -188,7 +188,7 @@ absl::Status NodeLog::WaitUntilDurable() {
 }
 
 // `records` are not in the log; when it is broken, that is not certain.
-void NodeLog::Refuse(std::vector<Pending> records, const absl::Status& status) {
+void NodeLog::Refuse(const std::vector<Pending>& records, const absl::Status& status) {
   bool is_final = false;
   {
     const MutexLock lock(mu_);

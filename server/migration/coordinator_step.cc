@@ -8,7 +8,7 @@ namespace {
 class CoordinatorStepper {
  public:
   CoordinatorStepper(CoordinatedUnit state, const Guards& guards)
-      : step_{std::move(state), {}}, guards_(guards) {}
+      : step_{state, {}}, guards_(guards) {}
 
   void On(const StoredRecord& event) {
     if (!IsNewer(record(), event.record)) step_.state.record = event.record;
@@ -78,7 +78,7 @@ class CoordinatorStepper {
 
 CoordinatorStep StepCoordinator(CoordinatedUnit state, const CoordinatorEvent& event,
                                 const Guards& guards) {
-  CoordinatorStepper stepper(std::move(state), guards);
+  CoordinatorStepper stepper(state, guards);
   std::visit([&stepper](const auto& e) { stepper.On(e); }, event);
   return std::move(stepper).Take();
 }

@@ -47,7 +47,8 @@ void Mover::Do(MovingUnit& unit, NodeAction& action) {
 
 HostDone Mover::WhenDone(MovingUnit& unit, const char* what,
                          std::function<void(MovingUnit&, const absl::Status&)> then) {
-  return [this, queue = queue_, id = unit.id, what, then = std::move(then)](absl::Status status) {
+  return [this, queue = queue_, id = unit.id, what,
+          then = std::move(then)](const absl::Status& status) {
     queue->Post([this, id, what, then, status] {
       MovingUnit& unit = *Find(id);
       if (!status.ok()) {
@@ -210,10 +211,10 @@ void Mover::Do(MovingUnit& unit, InstallStaged&) {
 }
 
 void Mover::Do(MovingUnit& unit, RelocateRows& action) {
-  parts_.host.Relocate(
-      unit.id, [this, queue = queue_, id = unit.id, move = action.move](absl::Status status) {
-        queue->Post([this, id, move, status] { OnRelocated(id, move, status); });
-      });
+  parts_.host.Relocate(unit.id, [this, queue = queue_, id = unit.id,
+                                 move = action.move](const absl::Status& status) {
+    queue->Post([this, id, move, status] { OnRelocated(id, move, status); });
+  });
 }
 
 // The record has committed: there is no way but on.
