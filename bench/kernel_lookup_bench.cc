@@ -16,9 +16,9 @@
 
 #include "bench/memory/random_rows.h"
 #include "bench/memory/rounds.h"
+#include "core/base/memory_arena.h"
 #include "kernels/initialize.h"
 #include "kernels/lookup.h"
-#include "server/storage/memory_arena.h"
 #include "server/storage/prefetch_tuner.h"
 
 namespace embla::bench {

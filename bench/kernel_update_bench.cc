@@ -16,8 +16,8 @@
 
 #include "bench/memory/random_rows.h"
 #include "bench/memory/rounds.h"
+#include "core/base/memory_arena.h"
 #include "kernels/optimizer_step.h"
-#include "server/storage/memory_arena.h"
 #include "server/storage/prefetch_tuner.h"
 
 namespace embla::bench {

@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "bench/memory/random_rows.h"
 #include "bench/memory/rounds.h"
-#include "server/storage/memory_arena.h"
+#include "core/base/memory_arena.h"
 #include "server/zch/slot_map.h"
 
 namespace embla::bench {

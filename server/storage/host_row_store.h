@@ -7,12 +7,12 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "core/base/memory_arena.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
 #include "kernels/initialize.h"
 #include "kernels/optimizer_step.h"
 #include "server/optimizer/optimizer.h"
-#include "server/storage/memory_arena.h"
 #include "server/storage/memory_budget.h"
 #include "server/storage/prefetch_tuner.h"
 #include "server/storage/row_store.h"

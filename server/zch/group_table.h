@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
+#include "core/base/memory_arena.h"
 #include "core/plan/id_place.h"
 #include "server/zch/slot_group.h"
 #include "server/zch/slot_map_options.h"
@@ -19,10 +20,6 @@ class GroupTable {
  public:
   // ResourceExhausted when the system has no address space left.
   static absl::StatusOr<GroupTable> Create(const SlotMapOptions& options);
-  GroupTable(GroupTable&& other) noexcept;
-  GroupTable& operator=(GroupTable&&) = delete;
-  ~GroupTable();
-
   bool Holds(std::uint32_t bucket) const { return held_[bucket] != 0; }
   // The bucket is empty then.
   void Hold(std::uint32_t bucket) { held_[bucket] = 1; }
@@ -50,10 +47,9 @@ class GroupTable {
 
   std::uint32_t buckets_ = 0;
   std::uint32_t groups_per_bucket_ = 0;
-  SlotGroup* groups_ = nullptr;
   std::vector<std::uint8_t> held_;  // By bucket.
-  void* mapping_ = nullptr;
-  std::size_t mapping_bytes_ = 0;
+  MemoryArena memory_;
+  SlotGroup* groups_ = nullptr;  // In memory_.
 };
 
 }  // namespace embla::zch

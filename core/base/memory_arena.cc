@@ -1,11 +1,11 @@
-#include "server/storage/memory_arena.h"
+#include "core/base/memory_arena.h"
 
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,26 +18,28 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 }  // namespace
 
-absl::StatusOr<MemoryArena> MemoryArena::Map(std::size_t size) {
+absl::StatusOr<MemoryArena> MemoryArena::Map(std::size_t size, Pages pages) {
   MemoryArena arena;
   if (size == 0) return arena;
   // One huge page more than asked for, so that an aligned start is inside.
-  const std::size_t slack = size >= kHugePage ? kHugePage : 0;
+  const std::size_t slack = pages == Pages::kHuge && size >= kHugePage ? kHugePage : 0;
   if (size > std::numeric_limits<std::size_t>::max() - slack) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot map ", size, " bytes"));
   }
-  void* const mapping = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE,
+  const std::size_t mapped = size + slack;
+  void* const mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot map ", size, " bytes of memory: ", std::strerror(errno)));
   }
   arena.mapping_ = mapping;
-  arena.mapping_size_ = size + slack;
+  arena.mapping_size_ = mapped;
   arena.size_ = size;
-  auto address = reinterpret_cast<std::uintptr_t>(mapping);
-  if (slack != 0) address = (address + kHugePage - 1) / kHugePage * kHugePage;
-  arena.data_ = reinterpret_cast<std::byte*>(address);
+  void* begin = mapping;
+  std::size_t space = mapped;
+  if (slack != 0) begin = std::align(kHugePage, size, begin, space);
+  arena.data_ = static_cast<std::byte*>(begin);
   // Advice only: where huge pages are switched off, small ones serve.
   if (slack != 0) (void)madvise(arena.data_, size, MADV_HUGEPAGE);
   return arena;

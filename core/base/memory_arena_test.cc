@@ -1,10 +1,8 @@
-#include "server/storage/memory_arena.h"
+#include "core/base/memory_arena.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "gtest/gtest.h"
-#include "server/storage/memory_budget.h"
 
 namespace embla {
 namespace {
@@ -33,20 +31,11 @@ TEST(MemoryArenaMap, MoreThanTheAddressSpaceIsResourceExhausted) {
   }
 }
 
-TEST(MemoryBudgetTake, StopsAtTheLimitAndGetsBackWhatGrantsHeld) {
-  MemoryBudget budget(100);
-  {
-    auto first = budget.Take(60);
-    ASSERT_TRUE(first.ok());
-    const auto second = budget.Take(41);
-    EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(second.status().message(), "device memory: 41 bytes asked for, 60 of 100 in use");
-    EXPECT_FALSE(budget.Take(~std::size_t{0}).ok());
-    const MemoryGrant moved = *std::move(first);
-    EXPECT_TRUE(budget.Take(40).ok());
-    EXPECT_EQ(budget.used_bytes(), 60u);
-  }
-  EXPECT_EQ(budget.used_bytes(), 0u);
+TEST(MemoryArenaMap, SmallPagesAreAlignedToPages) {
+  const auto arena = MemoryArena::Map(std::size_t{5} << 20, MemoryArena::Pages::kSmall);
+  ASSERT_TRUE(arena.ok());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena->data()) % 4096, 0u);
+  EXPECT_EQ(arena->data()[(5 << 20) - 1], std::byte{0});
 }
 
 }  // namespace
