@@ -26,9 +26,9 @@ class UnaryCall {
         request_bytes_(request.Length()),
         start_(context.clock.Now()) {}
 
-  void Answer(grpc::ByteBuffer reply) const {
+  void Answer(const grpc::ByteBuffer& reply) const {
     context_->Count(*method_, absl::OkStatus(), start_, request_bytes_, reply.Length());
-    *reply_ = std::move(reply);
+    *reply_ = reply;
     reactor_->Finish(grpc::Status::OK);
   }
   void Fail(const absl::Status& status) const {

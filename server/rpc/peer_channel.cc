@@ -60,10 +60,10 @@ struct Call {
 
 // `done` (const grpc::Status&, grpc::ByteBuffer& reply) runs on gRPC's thread, never inside this.
 template <typename Stub, typename Done>
-void Start(std::shared_ptr<Stub> stub, const char* method, grpc::ByteBuffer request,
+void Start(std::shared_ptr<Stub> stub, const char* method, const grpc::ByteBuffer& request,
            absl::Duration timeout, Done done) {
   auto* const call = new Call;
-  call->request = std::move(request);
+  call->request = request;
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   stub->UnaryCall(&call->context, method, grpc::StubOptions(), &call->request, &call->reply,
                   [call, stub, done = std::move(done)](const grpc::Status& status) {

@@ -59,15 +59,16 @@ void StreamCall::OnReadDone(bool ok) {
   absl::StatusOr<wire::StreamRequest> request =
       wire::DecodeStreamRequest(received_, context_.pool, context_.options.limits);
   received_.Clear();
-  if (request.ok()) {
+  const absl::Status decoded = request.status();
+  if (decoded.ok()) {
     Execute(*std::move(request), request_bytes);
   }
   MutexLock lock(mu_);
   --executing_;
   reading_ = false;
-  if (!request.ok()) {
+  if (!decoded.ok()) {
     reads_done_ = true;
-    result_ = wire::ToGrpc(request.status());
+    result_ = wire::ToGrpc(decoded);
   }
   ReadMore();
   FinishIfIdle();
@@ -134,7 +135,7 @@ void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
         } else {
           messages.push_back(wire::EncodeStreamError(request.sequence, result.status()));
         }
-        Reply(answered, context_.lookup, result.status(), std::move(messages));
+        Reply(answered, context_.lookup, result.status(), messages);
       });
 }
 
@@ -150,19 +151,19 @@ void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
                                                         .duplicate = result->duplicate,
                                                         .refused = result->refused})
                                : wire::EncodeStreamError(request.sequence, result.status()));
-        Reply(request, context_.update, result.status(), std::move(messages));
+        Reply(request, context_.update, result.status(), messages);
       });
 }
 
-void StreamCall::Send(std::vector<grpc::ByteBuffer> messages) {
+void StreamCall::Send(const std::vector<grpc::ByteBuffer>& messages) {
   MutexLock lock(mu_);
   if (broken_) return;
-  for (grpc::ByteBuffer& message : messages) writes_.push_back({.message = std::move(message)});
+  for (const grpc::ByteBuffer& message : messages) writes_.push_back({.message = message});
   WriteMore();
 }
 
 void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
-                       std::vector<grpc::ByteBuffer> messages) {
+                       const std::vector<grpc::ByteBuffer>& messages) {
   std::size_t reply_bytes = request.sent_bytes;
   for (const grpc::ByteBuffer& message : messages) reply_bytes += message.Length();
   context_.Count(method, status, request.start, request.request_bytes, reply_bytes);
@@ -172,9 +173,8 @@ void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const abs
     --executing_;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const bool last = i + 1 == messages.size();
-      writes_.push_back({.message = std::move(messages[i]),
-                         .released_bytes = last ? request.bytes : 0,
-                         .last = last});
+      writes_.push_back(
+          {.message = messages[i], .released_bytes = last ? request.bytes : 0, .last = last});
     }
     if (broken_) Abandon();
     WriteMore();

@@ -77,10 +77,10 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
   // Messages of a request that is still being executed.
-  void Send(std::vector<grpc::ByteBuffer> messages);
+  void Send(const std::vector<grpc::ByteBuffer>& messages);
   // The request is executed. May delete this.
   void Reply(const InFlight& request, MethodMetrics& method, const absl::Status& status,
-             std::vector<grpc::ByteBuffer> messages);
+             const std::vector<grpc::ByteBuffer>& messages);
 
   void ReadMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

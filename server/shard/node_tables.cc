@@ -201,7 +201,7 @@ absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion sender
       absl::StrCat("no slice of table ", elsewhere->spec.name, " is on this node"));
 }
 
-absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
+absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
                                          const TableMaker& maker) {
   auto next = std::make_shared<NodeTables>();
   next->plan = plan;

@@ -66,7 +66,7 @@ struct TableMaker {
 
 // What `old` becomes under `plan`: existing tables are kept, new ones made. Errors leave nothing
 // behind.
-absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, PlanPtr plan, NodeId self,
+absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
                                          const TableMaker& maker);
 
 }  // namespace embla

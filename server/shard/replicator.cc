@@ -82,8 +82,8 @@ void Replicator::SetReplicas(const std::vector<ReplicatedTable>& tables) {
   changed_.NotifyAll();
 }
 
-void Replicator::Append(TableId table_id, std::uint64_t order, SharedUpdatePtr update,
-                        std::vector<std::uint32_t> parts, PlanVersion plan_version) {
+void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdatePtr& update,
+                        const std::vector<std::uint32_t>& parts, PlanVersion plan_version) {
   MutexLock lock(mu_);
   const auto it = tables_.find(table_id);
   if (it == tables_.end()) return;  // The table was dropped while the update was queued.

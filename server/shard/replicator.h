@@ -77,8 +77,8 @@ class Replicator {
   // Takes update `order` of `table`; `parts` of the batch, by index, are the table's.
   // `plan_version` names the hyper-parameters that it was applied with.
   // Requires: orders of a table come one after the other, from 1.
-  void Append(TableId table, std::uint64_t order, SharedUpdatePtr update,
-              std::vector<std::uint32_t> parts, PlanVersion plan_version);
+  void Append(TableId table, std::uint64_t order, const SharedUpdatePtr& update,
+              const std::vector<std::uint32_t>& parts, PlanVersion plan_version);
 
   // Calls `done` once all replicas have applied the named orders, or with Unavailable, naming a
   // replica, when `deadline` has passed.

@@ -127,6 +127,7 @@ bool ChaosRun::RunPhase(int phase) {
   jobs_ = std::make_unique<JobDriver>(*cluster_, names, seed + kJobSeed);
   cluster_->board().Tell({.tables = static_cast<std::uint32_t>(tables_made_), .trains = true});
   std::vector<std::thread> threads;
+  threads.reserve(lanes.size());
   for (const auto& lane : lanes) threads.emplace_back([this, &lane] { RunLane(lane); });
   for (std::thread& thread : threads) thread.join();
   cluster_->Disarm();

@@ -92,8 +92,10 @@ std::int64_t JudgedTable::IdOf(int row) const {
 }
 
 std::vector<std::int64_t> JudgedTable::IdsOf(int block) const {
+  const int rows = ledger_->shape().rows_per_block;
   std::vector<std::int64_t> ids;
-  for (int i = 0; i < ledger_->shape().rows_per_block; ++i) {
+  ids.reserve(static_cast<std::size_t>(rows));
+  for (int i = 0; i < rows; ++i) {
     ids.push_back(IdOf(ledger_->RowOf(block, i)));
   }
   return ids;

@@ -179,7 +179,7 @@ void ProxiedCall::PumpRequests() {
   if (requests_.queue.empty() && !requests_.is_closed) return;
   if (!MayPass(requests_)) return;
   if (!requests_.queue.empty()) {
-    requests_.in_flight = std::move(requests_.queue.front().bytes);
+    requests_.in_flight = requests_.queue.front().bytes;
     requests_.queue.pop_front();
     requests_.is_writing = true;
     ++requests_.passed;
@@ -200,7 +200,7 @@ void ProxiedCall::PumpReplies() {
   if (replies_.queue.empty() && !replies_.is_closed) return;
   if (!MayPass(replies_)) return;
   if (!replies_.queue.empty()) {
-    replies_.in_flight = std::move(replies_.queue.front().bytes);
+    replies_.in_flight = replies_.queue.front().bytes;
     replies_.queue.pop_front();
     replies_.is_writing = true;
     ++replies_.passed;
