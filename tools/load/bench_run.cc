@@ -154,6 +154,7 @@ absl::StatusOr<std::vector<CaseResult>> RunCases(const std::vector<Case>& cases,
     environment.log << absl::StrFormat("round %d of %d\n", round, settings.rounds);
   }
   std::vector<CaseResult> results;
+  results.reserve(runs.size());
   for (const auto& run : runs) results.push_back(run->Result());
   CompareCases(results);
   return results;
