@@ -32,7 +32,6 @@ std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& nam
 std::shared_ptr<const Encoding> CriteoEncoding(const std::vector<std::string>& names,
                                                const ColumnRule& rule) {
   std::vector<ColumnEncoder> encoders;
-  encoders.reserve(profiles.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (rule.raw_ids) {
       encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::RawBucketed(i)
@@ -111,6 +110,7 @@ absl::Status FileSource::LearnEncoding() {
     for (std::size_t i = 0; i < profiles.size(); ++i) profiles[i].Add(record.cells[i]);
   }
   std::vector<ColumnEncoder> encoders;
+  encoders.reserve(profiles.size());
   for (ColumnProfile& profile : profiles) encoders.push_back(profile.Choose());
   encoding_ = MakeEncoding(names, std::move(encoders));
   return absl::OkStatus();
