@@ -121,7 +121,9 @@ JobRequest JobDriver::DrawRequest() {
   request.node = cluster_.NameOf(shard);
   if (dice < 50) {
     request.goal = JobRequest::Goal::kReshard;
-    request.shards = 1 + random_() % (cluster_.shards() * cluster_.devices_per_shard());
+    const auto devices =
+        static_cast<std::uint32_t>(cluster_.shards() * cluster_.devices_per_shard());
+    request.shards = 1 + random_() % devices;
   } else if (dice < 75) {
     request.goal = JobRequest::Goal::kMove;
     request.device = random_() % cluster_.devices_per_shard();

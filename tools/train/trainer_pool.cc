@@ -15,7 +15,7 @@ class Finish {
  public:
   explicit Finish(std::size_t threads) : running_(threads) {}
 
-  void Report(absl::Status status) {
+  void Report(const absl::Status& status) {
     MutexLock lock(mu_);
     result_.Update(status);
     --running_;
