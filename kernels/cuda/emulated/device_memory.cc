@@ -13,12 +13,13 @@ void* DeviceAllocate(std::size_t bytes) { return ::operator new(bytes, kAlignmen
 
 void DeviceFree(void* memory) { ::operator delete(memory, kAlignment); }
 
+// Of no bytes: memcpy takes no null addresses, not even then.
 void CopyToDevice(void* device, const void* host, std::size_t bytes) {
-  std::memcpy(device, host, bytes);
+  if (bytes > 0) std::memcpy(device, host, bytes);
 }
 
 void CopyToHost(void* host, const void* device, std::size_t bytes) {
-  std::memcpy(host, device, bytes);
+  if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
 }  // namespace embla::kernels::cuda
