@@ -72,8 +72,8 @@ struct ClusterView {
 };
 
 struct SessionRequest {
-  std::string client_name;        // For people.
-  std::string trainer;            // The same over its restarts. Empty: the session is nobody's.
+  std::string client_name = {};   // For people.
+  std::string trainer = {};       // The same over its restarts. Empty: the session is nobody's.
   std::uint64_t incarnation = 0;  // With a trainer: of the client, not 0.
   SessionId replaces{};           // With a trainer: its session before, which is to be closed.
 };

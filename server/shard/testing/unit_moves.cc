@@ -11,7 +11,7 @@ namespace embla::testing {
 TablePlan TableOfFourUnits(std::int64_t rows, std::uint32_t dim, DeviceId device) {
   TablePlan table;
   table.spec.id = TableId{7};
-  table.spec.name = "t";
+  table.spec.name = std::string("t");
   table.spec.rows = rows;
   table.spec.dim = dim;
   table.spec.row_granules = 4;
