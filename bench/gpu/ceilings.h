@@ -21,7 +21,7 @@ int CopyAsync(const std::byte* from, std::byte* to, std::size_t bytes,
 
 // out[t] = the XOR of all words that thread t has read, for as many threads as it takes, at most
 // kXorOutputs.
-inline constexpr std::size_t kXorOutputs = 2048 * 256;
+inline constexpr std::size_t kXorOutputs = std::size_t{2048} * 256;
 int XorRowsAsync(const DeviceRowArray& rows, const std::uint32_t* slots, std::size_t count,
                  std::uint32_t* out, kernels::cuda::StreamHandle stream);
 

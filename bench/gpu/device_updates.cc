@@ -28,7 +28,8 @@ kernels::MutableRows FloatRows(void* base, std::uint32_t dim) {
 
 DeviceUpdates::DeviceUpdates(const Workload& workload, kernels::StepRule rule)
     : tables_(workload),
-      row_state_(nullptr, workload.slots() * kernels::RowStateFloats(rule) * sizeof(float)),
+      row_state_(nullptr,
+                 std::size_t{workload.slots()} * kernels::RowStateFloats(rule) * sizeof(float)),
       element_state_(nullptr, std::size_t{workload.slots()} * kernels::ElementStateArrays(rule) *
                                   workload.dim * sizeof(float)),
       gradients_(nullptr, workload.outputs() * workload.dim * sizeof(float)),

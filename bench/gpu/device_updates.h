@@ -56,7 +56,8 @@ class DeviceUpdates {
   std::vector<std::vector<std::byte>> ReferenceRows() const;
 
   std::size_t element_state_bytes() const {  // Of a row.
-    return kernels::ElementStateArrays(parameters_.rule) * tables_.workload().dim * sizeof(float);
+    return std::size_t{kernels::ElementStateArrays(parameters_.rule)} * tables_.workload().dim *
+           sizeof(float);
   }
   std::size_t row_state_bytes() const {
     return kernels::RowStateFloats(parameters_.rule) * sizeof(float);

@@ -72,7 +72,7 @@ MovedBytes LookupBytes(const Workload& workload, std::span<const std::uint32_t> 
 MovedBytes UpdateBytes(const Workload& workload, kernels::StepRule rule,
                        std::span<const std::uint32_t> slots) {
   const std::size_t element_state =
-      kernels::ElementStateArrays(rule) * workload.dim * sizeof(float);
+      std::size_t{kernels::ElementStateArrays(rule)} * workload.dim * sizeof(float);
   const std::size_t row_state = kernels::RowStateFloats(rule) * sizeof(float);
   const double numbers = static_cast<double>(slots.size() * sizeof(std::uint32_t));
   const std::size_t gradient = workload.dim * sizeof(float);
