@@ -37,15 +37,17 @@ class PeerExchange final : public GpuExchange {
 
  private:
   absl::Status Pull(std::span<const ReceivePiece> receives, gpu::Stream& stream) const {
-    for (std::uint32_t r = 0; r < receives.size(); ++r) {
+    absl::Status status;
+    for (std::uint32_t r = 0; status.ok() && r < receives.size(); ++r) {
       const SendPiece& from = window_->sends[r][rank_];
       EMBLA_CHECK(from.count == receives[r].count);
       if (from.count == 0) continue;
       // A sum of one: a copy by the GPU's own reads.
-      EMBLA_RETURN_IF_ERROR(
-          stream.SumInOrder(std::span(&from.data, 1), from.count, receives[r].data));
+      status = stream.SumInOrder(std::span(&from.data, 1), from.count, receives[r].data);
     }
-    return stream.Synchronize();
+    // After a failure, too: the others may free their memory once this rank has left.
+    status.Update(stream.Synchronize());
+    return status;
   }
 
   const std::uint32_t rank_;
