@@ -55,6 +55,11 @@ MemoryArena& MemoryArena::operator=(MemoryArena&& other) noexcept {
   return *this;
 }
 
+void MemoryArena::OfferPages() const {
+  // Advice only: pages that the system cannot take stay.
+  if (mapping_ != nullptr) (void)madvise(mapping_, mapping_size_, MADV_FREE);
+}
+
 void MemoryArena::Reset() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_size_);
   data_ = nullptr;

@@ -24,6 +24,11 @@ class MemoryArena {
   // ResourceExhausted when the system has no address space left.
   static absl::StatusOr<MemoryArena> Map(std::size_t size, Pages pages = Pages::kHuge);
 
+  // The system may take the pages back when it runs short of memory. Until something is written to
+  // a page it holds anything: what was there, or zeros. Pages that it has not taken cost nothing to
+  // use again, where new ones are cleared first.
+  void OfferPages() const;
+
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
 

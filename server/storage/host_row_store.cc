@@ -33,18 +33,22 @@ absl::StatusOr<std::unique_ptr<HostRowStore>> HostRowStore::Create(const TableSp
                                                                    ThreadPool& pool, NewRows rows) {
   EMBLA_RETURN_IF_ERROR(CheckRowCount(spec, slice));
   const RowLayout layout = LayoutOf(spec, slice);
+  const auto map = [&](std::size_t size) {
+    return rows == NewRows::kUnset ? budget.kept().Map(size) : MemoryArena::Map(size);
+  };
   Arenas arenas;
   EMBLA_ASSIGN_OR_RETURN(arenas.grant, budget.Take(layout.total()));
-  EMBLA_ASSIGN_OR_RETURN(arenas.weights, MemoryArena::Map(layout.weights));
-  EMBLA_ASSIGN_OR_RETURN(arenas.row_state, MemoryArena::Map(layout.row_state));
-  EMBLA_ASSIGN_OR_RETURN(arenas.element_state, MemoryArena::Map(layout.element_state));
-  std::unique_ptr<HostRowStore> store(new HostRowStore(spec, slice, std::move(arenas), pool));
+  EMBLA_ASSIGN_OR_RETURN(arenas.weights, map(layout.weights));
+  EMBLA_ASSIGN_OR_RETURN(arenas.row_state, map(layout.row_state));
+  EMBLA_ASSIGN_OR_RETURN(arenas.element_state, map(layout.element_state));
+  std::unique_ptr<HostRowStore> store(
+      new HostRowStore(spec, slice, std::move(arenas), budget.kept(), pool));
   if (rows == NewRows::kInitial) EMBLA_RETURN_IF_ERROR(store->ResetRows(0, store->slots()));
   return store;
 }
 
 HostRowStore::HostRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas,
-                           ThreadPool& pool)
+                           KeptMemory& kept, ThreadPool& pool)
     : slots_(static_cast<std::uint32_t>(slice.rows())),
       columns_{slice.column_begin, slice.column_end},
       dtype_(spec.dtype),
@@ -53,7 +57,14 @@ HostRowStore::HostRowStore(const TableSpec& spec, const Slice& slice, Arenas are
       arenas_(std::move(arenas)),
       rows_(RowsIn({arenas_.weights.data(), arenas_.row_state.data(), arenas_.element_state.data()},
                    spec, slice)),
+      kept_(kept),
       pool_(pool) {}
+
+HostRowStore::~HostRowStore() {
+  kept_.Keep(std::move(arenas_.weights));
+  kept_.Keep(std::move(arenas_.row_state));
+  kept_.Keep(std::move(arenas_.element_state));
+}
 
 kernels::Rows HostRowStore::View(ColumnRange columns) const {
   const kernels::MutableRows view = ColumnsOf(rows_, columns);

@@ -22,8 +22,8 @@ namespace embla {
 
 class HostRowStore final : public RowStore {
  public:
-  // A store for the rows and columns of `slice`. `budget` and `pool` are not owned and outlive the
-  // store.
+  // A store for the rows and columns of `slice`, of memory that the budget keeps where anything
+  // will do. `budget` and `pool` are not owned and outlive the store.
   //
   // ResourceExhausted: over the budget, mmap failed, or the slice has more than 2^32 - 2 rows.
   static absl::StatusOr<std::unique_ptr<HostRowStore>> Create(const TableSpec& spec,
@@ -31,6 +31,7 @@ class HostRowStore final : public RowStore {
                                                               MemoryBudget& budget,
                                                               ThreadPool& pool,
                                                               NewRows rows = NewRows::kInitial);
+  ~HostRowStore() override;
 
   // Bytes that Create would take from the budget; of a ZCH table, also those of the ids' map.
   static std::size_t BytesNeeded(const TableSpec& spec, const Slice& slice);
@@ -66,7 +67,8 @@ class HostRowStore final : public RowStore {
     MemoryArena row_state;
     MemoryArena element_state;
   };
-  HostRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas, ThreadPool& pool);
+  HostRowStore(const TableSpec& spec, const Slice& slice, Arenas arenas, KeptMemory& kept,
+               ThreadPool& pool);
 
   // The rows, seen from column `columns.begin` on.
   kernels::Rows View(ColumnRange columns) const;
@@ -79,6 +81,7 @@ class HostRowStore final : public RowStore {
   Optimizer optimizer_;
   Arenas arenas_;
   kernels::StepRows rows_;
+  KeptMemory& kept_;  // Not owned; outlives this object.
   ThreadPool& pool_;  // Not owned; outlives this object.
   mutable PrefetchTuner gather_prefetch_;
   mutable PrefetchTuner pool_prefetch_;

@@ -1,4 +1,5 @@
-// The bytes that a device may give to rows. Stores take before they allocate.
+// The bytes that a device may give to rows, and those that it keeps for the next ones. Stores take
+// before they allocate.
 #pragma once
 
 #include <atomic>
@@ -6,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "server/storage/kept_memory.h"
 
 namespace embla {
 
@@ -33,10 +35,12 @@ class MemoryGrant {
 // Thread safety: every method may be called from any thread.
 class MemoryBudget {
  public:
-  explicit MemoryBudget(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  explicit MemoryBudget(std::size_t limit_bytes) : limit_bytes_(limit_bytes), kept_(limit_bytes) {}
 
   // ResourceExhausted, with the three figures, when `bytes` more would exceed the limit.
   absl::StatusOr<MemoryGrant> Take(std::size_t bytes);
+
+  KeptMemory& kept() { return kept_; }
 
   std::size_t limit_bytes() const { return limit_bytes_; }
   std::size_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
@@ -46,6 +50,7 @@ class MemoryBudget {
 
   const std::size_t limit_bytes_;
   std::atomic<std::size_t> used_bytes_ = 0;  // A counter only: it orders no other memory.
+  KeptMemory kept_;
 };
 
 }  // namespace embla
