@@ -16,10 +16,9 @@ bool MovePace::Look(absl::Duration delay, absl::Time now) {
   if (now - looked_ < options_.look_every) return false;
   looked_ = now;
   if (delay == absl::ZeroDuration()) {
-    if (now - requested_ >= options_.idle_after) rate_ = kNoLimit;
+    rate_ = kNoLimit;
     return false;
   }
-  requested_ = now;
   if (now - taken_ >= options_.rest_after) {
     const bool is_known = at_rest_ != absl::ZeroDuration();
     at_rest_ = is_known ? at_rest_ * (1 - kNewest) + delay * kNewest : delay;

@@ -5,8 +5,8 @@
 // trainer. At rest, while nothing is sent, the pace learns what is usual. While chunks are sent and
 // requests wait longer than `delay_ratio_max` times that, the rate halves with each look; while
 // they do not, it grows, up to chunks_per_second_max: what moves cost beside their chunks, messages
-// and commits, is paid by processes that this node does not see. Without requests for `idle_after`
-// there is no limit.
+// and commits, is paid by processes that this node does not see. Without requests there is no
+// limit.
 //
 // Never less than chunks_per_second_min: however busy a node is, its moves get on.
 // move_pace_test.cc runs the pace against a queue that chunks make longer.
@@ -24,7 +24,6 @@ struct MovePaceOptions {
   double chunks_per_second_min = 50;
   double chunks_per_second_max = 150;                   // Beside requests; also after a rest.
   absl::Duration rest_after = absl::Milliseconds(500);  // Without a chunk.
-  absl::Duration idle_after = absl::Milliseconds(200);  // Without a request.
 };
 
 // Thread safety: none.
@@ -33,8 +32,8 @@ class MovePace {
   explicit MovePace(const MovePaceOptions& options)
       : options_(options), rate_(options.chunks_per_second_max) {}
 
-  // `delay`: of requests lately, in the mean; zero: there were none. Call it often; the pace looks
-  // once per look_every. True: the rate was halved.
+  // `delay`: of requests lately, in the mean; zero: there were none (QueueDelay). Call it often;
+  // the pace looks once per look_every. True: the rate was halved.
   bool Look(absl::Duration delay, absl::Time now);
 
   // Zero: a chunk may be sent now.
@@ -51,7 +50,6 @@ class MovePace {
   double rate_;
   absl::Duration at_rest_ = absl::ZeroDuration();  // Zero: not known.
   absl::Time looked_ = absl::InfinitePast();
-  absl::Time requested_ = absl::InfinitePast();  // The last look that saw a request.
   absl::Time taken_ = absl::InfinitePast();
   absl::Time next_ = absl::InfinitePast();  // When the next chunk may be sent.
 };

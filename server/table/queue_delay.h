@@ -1,5 +1,5 @@
 // How long requests waited lately: a mean in which a sample counts half as much after each
-// kHalfLife. What came longer ago than kLately counts no more.
+// kHalfLife. After kLately without a request there is no mean: the device has none to serve.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class QueueDelay {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kHalfLife{20};
-  static constexpr std::chrono::seconds kLately{1};
+  static constexpr std::chrono::milliseconds kLately{200};
 
   void Add(absl::Duration delay, TimePoint now) {
     const double left = Left(now);
