@@ -141,6 +141,25 @@ TEST(NodeStepSource, FreezeWaitsForDecidedUpdatesThenLogsAndCuts) {
   EXPECT_EQ(node.Find<SendFinal>()->cut.windows.sessions().size(), 1u);
 }
 
+TEST(NodeStepSource, TheCutDoesNotOvertakeChunksOnTheirWay) {
+  Node node = Node::Source();
+  node.PullHolding({Lsn{1}, Lsn{0}});
+  ASSERT_NE(node.Find<SendChunk>(), nullptr);
+  node.On(FreezeEvent{kOpen});
+  EXPECT_EQ(node.Find<SendFinal>(), nullptr);
+  EXPECT_EQ(node.Find<SendChunk>(), nullptr);
+  node.PullHolding({Lsn{1}, Lsn{1}});
+  EXPECT_NE(node.Find<SendFinal>(), nullptr);
+}
+
+TEST(NodeStepSource, ARepeatedFreezeSaysTheCutWhateverIsOnItsWay) {
+  Node node = Node::Source();
+  node.PullHolding({Lsn{1}, Lsn{0}});
+  node.On(FreezeEvent{kOpen});
+  node.On(FreezeEvent{kOpen});
+  EXPECT_NE(node.Find<SendFinal>(), nullptr);
+}
+
 TEST(NodeStepSource, FreezeSurvivesARestartAndDeadlineOnlyAsksForTheAbort) {
   Node node = FrozenSource();
   node.On(FreezeDeadline{});

@@ -33,7 +33,9 @@ void NodeStepper::FinishFreeze() {
 }
 
 // What was touched since it was sent: the answer to it brings the cut, one way there and back
-// sooner than if the target asked for it after the cut.
+// sooner than if the target asked for it after the cut. What is on its way is answered, too, and
+// would be sent twice if the cut overtook it; what is lost is asked for when the order to freeze,
+// or the pull, is repeated.
 void NodeStepper::SendRest(NodeId to) {
   const MoveId frozen = durable().frozen;
   const ChunkVersions& touched = durable().touched;
@@ -42,6 +44,8 @@ void NodeStepper::SendRest(NodeId to) {
   for (std::uint32_t c = 0; unit().sent_move == frozen && c < context_.chunks; ++c) {
     if (sent[c] == Lsn{0} || sent[c] < touched[c]) behind.push_back(c);
   }
+  const bool is_on_its_way = unit().sent_move == frozen && unit().lacks_sent;
+  if (behind.empty() && is_on_its_way) return;
   if (behind.empty() || behind.size() > context_.credit_chunks) return SendFinalCut(to);
   for (const std::uint32_t c : behind) {
     sent[c] = durable().lsn;
@@ -79,7 +83,10 @@ void NodeStepper::On(const PullEvent& event) {
 std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
   const Pull& pull = event.pull;
   ChunkVersions& sent = unit().sent;
-  if (unit().sent_move != pull.move || pull.resend) sent = pull.held;
+  if (unit().sent_move != pull.move || pull.resend) {
+    sent = pull.held;
+    unit().lacks_sent = true;
+  }
   unit().sent_move = pull.move;
   const Lsn version = guards_.version_is_applied ? unit().written : durable().lsn;
   std::uint32_t behind = 0;
@@ -93,10 +100,12 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     if (is_sent || is_unchanged || credit == 0) continue;
     --credit;
     sent[c] = version;
+    unit().lacks_sent = true;
     // What an earlier process sent may hold updates that were lost: no base for a delta.
     const Lsn base = AreOfOneProcess(pull.held[c], version) ? pull.held[c] : Lsn{0};
     Do(SendChunk{event.from, Chunk{pull.move, c, base, version}});
   }
+  if (behind == 0) unit().lacks_sent = false;  // A later pull that says otherwise is an older one.
   return behind;
 }
 

@@ -116,8 +116,9 @@ struct UnitState {
   MoveId freezing{0};  // No update is decided any more; the cut waits for `written`.
   ChunkVersions sent;  // To the target of the move below, by chunk.
   MoveId sent_move{0};
-  ChunkVersions staged;  // What the import holds: durable when sealed, any part of it before.
-  MoveId reserving{0};   // An import that waits for memory and disk.
+  bool lacks_sent = false;  // No pull has said yet that it holds all that was sent.
+  ChunkVersions staged;     // What the import holds: durable when sealed, any part of it before.
+  MoveId reserving{0};      // An import that waits for memory and disk.
   bool is_covered = false;
   UnitRecord seen;  // The newest record heard of; epoch 0: none.
   bool operator==(const UnitState&) const = default;

@@ -1,6 +1,7 @@
 #include "server/mover/chunk_sender.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/base/log.h"
@@ -10,13 +11,15 @@ namespace embla {
 ChunkSender::ChunkSender(const ChunkSenderOptions& options, UnitHost& host,
                          MoveTransport& transport, const Clock& clock,
                          std::shared_ptr<TaskQueue> queue,
-                         std::function<void(const SentChunk&)> on_sent, Counter yields)
+                         std::function<void(const SentChunk&)> on_sent,
+                         std::function<void(const UnitId&)> on_lost, Counter yields)
     : options_(options),
       host_(host),
       transport_(transport),
       clock_(clock),
       queue_(std::move(queue)),
       on_sent_(std::move(on_sent)),
+      on_lost_(std::move(on_lost)),
       yields_(yields),
       pace_(options.pace) {}
 
@@ -41,6 +44,14 @@ void ChunkSender::Add(Request request) {
   if (request.can_wait) request.not_before = clock_.Now() + options_.again_after;
   Waiting& list = request.is_urgent ? urgent_ : patient_;
   waiting_[key] = list.insert(list.end(), std::move(request));
+}
+
+void ChunkSender::Urge(const UnitId& unit) {
+  const auto end = waiting_.upper_bound(Key(unit, std::numeric_limits<std::uint32_t>::max()));
+  for (auto it = waiting_.lower_bound(Key(unit, 0)); it != end; ++it) {
+    if (std::exchange(it->second->is_urgent, true)) continue;
+    urgent_.splice(urgent_.end(), patient_, it->second);
+  }
 }
 
 void ChunkSender::Pump() {
@@ -105,6 +116,7 @@ void ChunkSender::OnRead(const Request& request, absl::StatusOr<Buffer> rows) {
                " row_granule=", request.unit.row_granule, " chunk=", request.chunk.chunk,
                " reason=", Message(rows.status()));
     --flying_[request.to_address];
+    on_lost_(request.unit);
     return Pump();
   }
   const std::uint64_t bytes = rows->size();
@@ -119,10 +131,13 @@ void ChunkSender::OnRead(const Request& request, absl::StatusOr<Buffer> rows) {
   Pump();
 }
 
-// A chunk that is lost is asked for again by the target.
 void ChunkSender::OnTaken(const Request& request, std::uint64_t bytes, const absl::Status& status) {
   --flying_[request.to_address];
-  if (status.ok()) on_sent_({.unit = request.unit, .chunk = request.chunk, .bytes = bytes});
+  if (status.ok()) {
+    on_sent_({.unit = request.unit, .chunk = request.chunk, .bytes = bytes});
+  } else {
+    on_lost_(request.unit);
+  }
   Pump();
 }
 

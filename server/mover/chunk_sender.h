@@ -44,8 +44,8 @@ struct SentChunk {
   std::uint64_t bytes = 0;
 };
 
-// Thread safety: none; everything, `on_sent` too, happens in tasks of `queue` and in calls from
-// there.
+// Thread safety: none; everything, `on_sent` (the other end took a chunk in) and `on_lost` (it did
+// not) too, happens in tasks of `queue` and in calls from there.
 class ChunkSender {
  public:
   struct Request {
@@ -62,11 +62,14 @@ class ChunkSender {
   // queue.
   ChunkSender(const ChunkSenderOptions& options, UnitHost& host, MoveTransport& transport,
               const Clock& clock, std::shared_ptr<TaskQueue> queue,
-              std::function<void(const SentChunk&)> on_sent, Counter yields);
+              std::function<void(const SentChunk&)> on_sent,
+              std::function<void(const UnitId&)> on_lost, Counter yields);
 
   void SetRate(std::uint64_t bytes_per_second);
   // A chunk that waits already is sent once, at the newer version.
   void Add(Request request);
+  // The unit is frozen: what waits of it is urgent now.
+  void Urge(const UnitId& unit);
   // Sends what may be sent now. Call again after NextPump(), and now and then at rest.
   void Pump();
   absl::Duration NextPump();  // Infinite: nothing waits for its time.
@@ -88,6 +91,7 @@ class ChunkSender {
   const Clock& clock_;        // Not owned; outlives this object.
   const std::shared_ptr<TaskQueue> queue_;
   const std::function<void(const SentChunk&)> on_sent_;
+  const std::function<void(const UnitId&)> on_lost_;
 
   Counter yields_;
   TokenBucket budget_;

@@ -14,13 +14,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// The other end takes everything in at once.
-class TakesAll final : public MoveTransport {
+// The other end takes everything in at once, or nothing.
+class TakesAtOnce final : public MoveTransport {
  public:
   void Send(const std::string&, PeerMessage message, Done done) override {
     versions.push_back(ToInt(std::get<Chunk>(message.body).version));
-    done(absl::OkStatus());
+    done(answer);
   }
+  absl::Status answer;
   std::vector<std::uint64_t> versions;  // As sent.
 };
 
@@ -49,10 +50,17 @@ class ChunkSenderTest : public ::testing::Test {
   static constexpr std::uint32_t kChunks = 100;
   ManualClock clock_{absl::FromUnixSeconds(1000)};
   testing::FakeUnitHost host_{kChunks, 1};
-  TakesAll transport_;
+  TakesAtOnce transport_;
   const std::shared_ptr<TaskQueue> queue_ = std::make_shared<TaskQueue>();
   const ChunkSenderOptions options_;
-  ChunkSender sender_{options_, host_, transport_, clock_, queue_, [](const SentChunk&) {},
+  int lost_ = 0;  // Chunks that the other end did not take in.
+  ChunkSender sender_{options_,
+                      host_,
+                      transport_,
+                      clock_,
+                      queue_,
+                      [](const SentChunk&) {},
+                      [this](const UnitId&) { ++lost_; },
                       Counter()};
 };
 
@@ -75,6 +83,25 @@ TEST_F(ChunkSenderTest, OnceTheUnitIsFrozenOrBehindTheyWaitNoLonger) {
   EXPECT_THAT(Run(), ElementsAre(2, 3));
 }
 
+TEST_F(ChunkSenderTest, WhatWaitsOfAFrozenUnitIsUrgent) {
+  Add(0, 1, Of::kCaughtUp);
+  Add(1, 2);
+  Add(2, 3, Of::kCaughtUp);
+  sender_.Urge(kUnit);
+  EXPECT_THAT(Run(), ElementsAre(1, 2, 3));
+}
+
+TEST_F(ChunkSenderTest, SaysWhatWasLostOnce) {
+  Add(0, 1);
+  Add(1, 2);
+  EXPECT_THAT(Run(), ElementsAre(1, 2));
+  EXPECT_EQ(lost_, 0);
+  transport_.answer = absl::UnavailableError("gone");
+  Add(2, 3);
+  EXPECT_THAT(Run(), ElementsAre(3));
+  EXPECT_EQ(lost_, 1);
+}
+
 TEST_F(ChunkSenderTest, GivesWayToRequestsThatWait) {
   host_.faults.request_delay = absl::Milliseconds(1);
   EXPECT_THAT(Run(), IsEmpty());  // What is usual at rest.
@@ -89,7 +116,7 @@ TEST_F(ChunkSenderTest, GivesWayToRequestsThatWait) {
   EXPECT_LT(sent, 70u);
   EXPECT_GT(sent, 45u);
   host_.faults.request_delay = absl::ZeroDuration();
-  clock_.Advance(options_.pace.idle_after);
+  clock_.Advance(options_.pace.look_every);
   EXPECT_THAT(Run(), ::testing::SizeIs(kChunks - sent));
   EXPECT_THAT(Run(), IsEmpty());
 }

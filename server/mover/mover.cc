@@ -35,7 +35,8 @@ Mover::Mover(const MoverOptions& options, const MoverParts& parts, Metrics* metr
       metrics_(metrics),
       sender_(
           options.sender, parts.host, parts.transport, parts.clock, queue_,
-          [this](const SentChunk& sent) { OnSent(sent); }, metrics_.yields) {}
+          [this](const SentChunk& sent) { OnSent(sent); },
+          [this](const UnitId& unit) { OnLost(*Find(unit)); }, metrics_.yields) {}
 
 void Mover::OnOrders(NodeId self, std::vector<UnitOrder> orders) {
   queue_->Post([this, self, orders = std::move(orders)] {
@@ -229,10 +230,15 @@ void Mover::NoteStatus(MovingUnit& unit, const UnitStatus& status) {
   if (before.phase != status.phase) {
     metrics_.CountChange(before.phase, status.phase);
     unit.progress_at = parts_.clock.Now();
+    if (status.phase == UnitPhase::kFrozen) {
+      sender_.Urge(unit.id);
+      sender_.Pump();
+    }
   }
   if (before.phase != UnitPhase::kFrozen || status.phase == UnitPhase::kFrozen) return;
   UnitReport over{.unit = unit.id, .kind = UnitReport::Kind::kProgress, .move = before.move};
-  over.bytes_sent = unit.bytes_sent;
+  over.bytes_sent = unit.counted_move == before.move ? unit.bytes_sent : 0;
+  unit.bytes_reported = over.bytes_sent;
   over.frozen = parts_.clock.Now() - before.frozen_since;
   metrics_.frozen.Observe(over.frozen);
   parts_.control.Report({std::move(over)});
@@ -265,10 +271,9 @@ void Mover::TickUnit(MovingUnit& unit, absl::Time now) {
     unit.deadline_told_at = now;
     Deliver(unit, FreezeDeadline{});
   }
-  if (unit.bytes_sent == unit.bytes_reported ||
-      now - unit.progress_told_at < options_.progress_interval) {
-    return;
-  }
+  const bool is_told =
+      unit.status.move != unit.counted_move || unit.bytes_sent == unit.bytes_reported;
+  if (is_told || now - unit.progress_told_at < options_.progress_interval) return;
   unit.progress_told_at = now;
   unit.bytes_reported = unit.bytes_sent;
   Report(unit, UnitReport::Kind::kProgress, unit.counted_move, "");

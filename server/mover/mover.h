@@ -131,6 +131,7 @@ class Mover {
   void SendTo(NodeId node, PeerMessage message);
   void Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move, std::string message);
   void OnSent(const SentChunk& sent);
+  void OnLost(MovingUnit& unit);
 
   const MoverOptions options_;
   const MoverParts parts_;

@@ -163,6 +163,12 @@ void Mover::OnSent(const SentChunk& sent) {
   unit.is_chunk_sent[sent.chunk.chunk] = true;
 }
 
+// The target asks for a chunk again after a while. A frozen unit has no time for that: its cut,
+// said again, makes the target ask at once.
+void Mover::OnLost(MovingUnit& unit) {
+  if (unit.status.phase == UnitPhase::kFrozen) Deliver(unit, FreezeEvent{unit.status.seen});
+}
+
 void Mover::Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move,
                    std::string message) {
   UnitReport report{.unit = unit.id, .kind = kind, .move = move};

@@ -50,7 +50,9 @@ class Encoder {
     Put(std::uint64_t{d.import->is_sealed}), Put(d.import->lsn), Put(d.import->windows);
   }
   void Put(const UnitState& s) {
-    Put(s.durable), Put(s.written), Put(s.freezing), Put(s.sent), Put(s.sent_move), Put(s.staged);
+    Put(s.durable), Put(s.written), Put(s.freezing), Put(s.sent), Put(s.sent_move),
+        Put(s.lacks_sent);
+    Put(s.staged);
     Put(s.reserving), Put(std::uint64_t{s.is_covered}), Put(s.seen);
   }
   // The log's content differs from the state's durable part only where a guard is gone.
