@@ -70,6 +70,12 @@ struct Answer {
   std::vector<Eviction> evictions;
 };
 
+// Buckets [begin, end), to sweep a table by parts; those that are not here are skipped.
+struct BucketRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = kBucketsMax;
+};
+
 // Runs fn over disjoint ranges that cover [0, n), at most `grain` long, in any order on any
 // threads, and returns when all are done: the signature of a thread pool's loop.
 using RangeFunction = absl::FunctionRef<void(std::size_t begin, std::size_t end)>;

@@ -50,15 +50,6 @@ absl::Status SlotMap::RemoveBucket(std::uint32_t bucket) {
   return absl::OkStatus();
 }
 
-ZchSlot SlotMap::ReservedSlotOf(RowId id, std::uint64_t group_number) const {
-  const std::uint32_t reserved = options_.reserved_lanes;
-  if (reserved == 0) return kNoSlot;
-  // The high half of a second hash: the first one chose bucket, group and tag.
-  const std::uint64_t high = SplitMix64(HashId(id)) >> 32;
-  return SlotOf(group_number,
-                static_cast<int>(options_.lanes_for_ids() + ((high * reserved) >> 32)));
-}
-
 void SlotMap::Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
                    std::span<Outcome> outcomes) const {
   EMBLA_CHECK(slots.size() == ids.size() && outcomes.size() == ids.size());
@@ -66,11 +57,11 @@ void SlotMap::Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
   std::uint64_t not_here = 0;
   ProbeAll<Touching::kNothing>(groups_, ids, [&](std::size_t i, const Probe& probe, int lane) {
     if (lane >= 0) {
-      slots[i] = SlotOf(probe.group_number, lane);
+      slots[i] = SlotAt(probe.group_number, lane);
       outcomes[i] = Outcome::kHit;
       ++hits;
     } else if (probe.group != nullptr) {
-      slots[i] = ReservedSlotOf(ids[i], probe.group_number);
+      slots[i] = ReservedSlotOf(options_, ids[i], probe.group_number);
       outcomes[i] = Outcome::kMissing;
     } else {
       slots[i] = kNoSlot;
@@ -87,16 +78,10 @@ void SlotMap::Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
 Eviction SlotMap::Evict(const Expulsion& expulsion, Statistics& statistics) {
   SlotGroup& group = *groups_.At(expulsion.group_number);
   const int lane = expulsion.lane;
-  const Eviction eviction{RowId{group.ids[lane]}, SlotOf(expulsion.group_number, lane),
+  const Eviction eviction{RowId{group.ids[lane]}, SlotAt(expulsion.group_number, lane),
                           expulsion.reason, group.last_steps[lane], expulsion.step};
   ClearLane(options_.policy, group, lane);
-  BucketState& bucket = *buckets_[expulsion.group_number / groups_.groups_per_bucket()];
-  --bucket.residents;
-  bucket.history.Add(eviction);
-  ++statistics.evictions[static_cast<std::size_t>(eviction.reason)];
-  if (eviction.step > eviction.last_step) {
-    statistics.evicted_age_sum += eviction.step - eviction.last_step;
-  }
+  Record(eviction, *buckets_[expulsion.group_number / groups_.groups_per_bucket()], statistics);
   return eviction;
 }
 
@@ -107,7 +92,7 @@ void SlotMap::Remove(std::span<const RowId> ids, std::uint64_t step,
     if (!Holds(place.bucket)) continue;
     const std::uint64_t number = groups_.GroupNumber(place);
     const SlotGroup& group = *groups_.At(number);
-    const int lane = LaneOf(group, LanesWithTag(group, place.tag), ToInt(id));
+    const int lane = LaneOf(group, place, id);
     if (lane < 0) continue;
     evictions.push_back(Evict({number, lane, EvictionReason::kRemoved, step}, statistics_));
   }
@@ -182,25 +167,13 @@ absl::Status SlotMap::ImportBucket(std::span<const std::byte> block) {
 }
 
 Explanation SlotMap::Explain(RowId id) const {
-  Explanation explanation;
-  explanation.place = groups_.PlaceOf(id);
-  explanation.bucket_here = Holds(explanation.place.bucket);
-  if (!explanation.bucket_here) return explanation;
-  const std::uint64_t number = groups_.GroupNumber(explanation.place);
-  const SlotGroup& group = *groups_.At(number);
-  explanation.reserved_slot = ReservedSlotOf(id, number);
-  explanation.group_residents = static_cast<std::uint32_t>(std::popcount(~EmptyLanes(group)));
-  const int lane = LaneOf(group, LanesWithTag(group, explanation.place.tag), ToInt(id));
-  if (lane >= 0) {
-    explanation.slot = SlotOf(number, lane);
-    explanation.last_step = group.last_steps[lane];
-    explanation.word = group.words[lane];
+  const Place place = groups_.PlaceOf(id);
+  if (!Holds(place.bucket)) {
+    Explanation unknown;
+    unknown.place = place;
+    return unknown;
   }
-  const BucketState& bucket = *buckets_[explanation.place.bucket];
-  explanation.waiting_count = bucket.candidates.CountOf(id);
-  if (const Eviction* const last = bucket.history.LatestOf(id)) explanation.last_eviction = *last;
-  explanation.evictions_known_since = bucket.history.KnownSince();
-  return explanation;
+  return ExplainIn(options_, id, *groups_.At(groups_.GroupNumber(place)), *buckets_[place.bucket]);
 }
 
 std::optional<RowId> SlotMap::IdAt(ZchSlot slot) const {
@@ -226,23 +199,9 @@ Statistics SlotMap::statistics() const {
 Survey SlotMap::TakeSurvey(std::uint64_t step, BucketRange range) const {
   Survey survey;
   ForEachBucket(range, [&](std::uint32_t bucket) {
-    const std::uint64_t residents = buckets_[bucket]->residents;
-    ++survey.buckets;
-    survey.slots += std::uint64_t{groups_.groups_per_bucket()} * options_.lanes_for_ids();
-    survey.residents += residents;
-    survey.residents_of_fullest_bucket = std::max(survey.residents_of_fullest_bucket, residents);
-    survey.waiting += buckets_[bucket]->candidates.size();
+    AddBucketTo(survey, options_, *buckets_[bucket]);
     for (std::uint32_t g = 0; g < groups_.groups_per_bucket(); ++g) {
-      const SlotGroup& group = groups_.BucketBegin(bucket)[g];
-      std::uint64_t lanes = ~EmptyLanes(group);
-      survey.full_groups += lanes == FirstLanes(options_.lanes_for_ids());
-      for (; lanes != 0; lanes &= lanes - 1) {
-        const std::uint64_t last = group.last_steps[std::countr_zero(lanes)];
-        const std::uint64_t age = step > last ? step - last : 0;
-        survey.age_sum += age;
-        survey.latest_step = std::max(survey.latest_step, last);
-        survey.oldest_age = std::max(survey.oldest_age, age);
-      }
+      AddGroupTo(survey, options_, groups_.BucketBegin(bucket)[g], step);
     }
   });
   return survey;

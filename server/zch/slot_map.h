@@ -29,33 +29,12 @@
 #include "server/zch/batch.h"
 #include "server/zch/bucket_state.h"
 #include "server/zch/group_table.h"
+#include "server/zch/inspection.h"
 #include "server/zch/probe.h"
 #include "server/zch/slot_map_options.h"
 #include "server/zch/statistics.h"
 
 namespace embla::zch {
-
-// What is known about one id.
-struct Explanation {
-  Place place;
-  bool bucket_here = false;  // False: nothing below is known.
-  // The id's own slot, with when it was last touched and its count or expiry; else kNoSlot.
-  ZchSlot slot = kNoSlot;
-  std::uint64_t last_step = 0;
-  std::uint32_t word = 0;           // As in SlotGroup::words.
-  ZchSlot reserved_slot = kNoSlot;  // What the id shares while it has no slot.
-  std::uint32_t waiting_count = 0;  // Occurrences counted towards admission.
-  std::uint32_t group_residents = 0;
-  std::optional<Eviction> last_eviction;  // If the bucket still remembers.
-  // It remembers no evictions before this step; 0: it remembers all.
-  std::uint64_t evictions_known_since = 0;
-};
-
-// Buckets [begin, end), to sweep a table by parts; those that are not here are skipped.
-struct BucketRange {
-  std::uint32_t begin = 0;
-  std::uint32_t end = kBucketsMax;
-};
 
 class SlotMap {
  public:
@@ -120,11 +99,6 @@ class SlotMap {
   SlotMap(const SlotMapOptions& options, GroupTable groups);
 
   absl::Status CheckBucket(std::uint32_t bucket) const;
-  ZchSlot SlotOf(std::uint64_t group_number, int lane) const {
-    return ZchSlot{static_cast<std::int64_t>(group_number * kLanes) + lane};
-  }
-  // The slot that an id without one shares, or kNoSlot.
-  ZchSlot ReservedSlotOf(RowId id, std::uint64_t group_number) const;
   std::uint32_t TouchWord(const Batch& batch, std::size_t position) const;
   void FindAndTouch(const Batch& batch, Answer& answer, ParallelFor loop);
   template <Touching kTouching>

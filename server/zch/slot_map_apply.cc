@@ -111,11 +111,11 @@ class SlotMap::Insertion {
     const Outcome outcome = IsAdmitted(id) ? Settle(begin, lane) : Refuse(id);
     ZchSlot slot = kNoSlot;
     if (outcome == Outcome::kInserted) {
-      slot = map_.SlotOf(miss.group_number, lane);
+      slot = SlotAt(miss.group_number, lane);
       ++statistics_.inserts;
       statistics_.hits += end - begin - 1;
     } else {
-      slot = map_.ReservedSlotOf(id, miss.group_number);
+      slot = ReservedSlotOf(options_, id, miss.group_number);
       (outcome == Outcome::kFull ? statistics_.full : statistics_.not_admitted) += end - begin;
     }
     for (std::size_t i = begin; i < end; ++i) {
@@ -255,7 +255,7 @@ Statistics SlotMap::FindAndTouchChunk(const Batch& batch, std::size_t chunk, Ans
       const std::uint32_t word =
           kTouching == Touching::kStepAndWord ? TouchWord(batch, position) : 0;
       Touch(options_.policy, *probe.group, lane, batch.clock.step, word);
-      answer.slots[position] = SlotOf(probe.group_number, lane);
+      answer.slots[position] = SlotAt(probe.group_number, lane);
       answer.outcomes[position] = Outcome::kHit;
       ++found.hits;
     } else if (probe.group != nullptr) {

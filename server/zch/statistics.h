@@ -66,6 +66,7 @@ struct Survey {
     latest_step = std::max(latest_step, other.latest_step);
     return *this;
   }
+  bool operator==(const Survey&) const = default;
   double occupancy() const {
     return slots == 0 ? 0.0 : static_cast<double>(residents) / static_cast<double>(slots);
   }
