@@ -2,8 +2,8 @@
 // with the CPU's answers and the CPU's bytes in the groups, whatever the batch. Contract of all
 // verbs: kernels/cuda/launch.h.
 //
-// On the host stay admission by count (the ids that wait for a slot), and what a bucket has beside
-// its groups: the history of evictions, which follows from the answers.
+// On the host stays what a bucket has beside its groups and those who wait: the history of
+// evictions, which follows from the answers.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ int ApplyBytes(std::size_t count, std::size_t* bytes);
 // Finds, touches, inserts, evicts. `groups` is of a table with these options. The answer overlaps
 // nothing.
 //
-// cudaErrorInvalidValue: options.admission is kCount; a table of 2^32 - 1 groups or more; 2^31 ids
-// or more; too small a workspace.
+// cudaErrorInvalidValue: options.admission is kCount, and groups.candidates is empty; a table of
+// 2^32 - 1 groups or more; 2^31 ids or more; too small a workspace.
 int ApplyAsync(const SlotMapOptions& options, const DeviceGroups& groups, const DeviceBatch& batch,
                const DeviceAnswer& answer, kernels::cuda::Workspace workspace,
                kernels::cuda::StreamHandle stream);

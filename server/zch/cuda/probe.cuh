@@ -24,6 +24,10 @@ inline device::Grid GridOfProbes(std::size_t ids) {
   return device::GridOfGroups(ids, {kProbeLanesLog2, 1}, kIdsInFlight);
 }
 
+// Where a group is; its bucket is here.
+__device__ __forceinline__ std::byte* GroupAt(const DeviceGroups& groups, std::uint64_t number) {
+  return groups.groups + (number - groups.first_group) * sizeof(SlotGroup);
+}
 // Where the parts of a group are.
 __device__ __forceinline__ std::byte* IdAt(std::byte* group, unsigned lane) {
   return group + offsetof(SlotGroup, ids) + sizeof(std::int64_t) * lane;
@@ -69,7 +73,7 @@ __device__ __forceinline__ FoundPlace ReadTags(const DeviceGroups& groups, std::
   found.tag = place.tag;
   found.group_number = std::uint64_t{place.bucket} * groups.groups_per_bucket + place.group;
   if (groups.held[place.bucket] == 0) return found;
-  found.group = groups.groups + found.group_number * sizeof(SlotGroup);
+  found.group = GroupAt(groups, found.group_number);
   found.tags = device::LoadConstant<device::uint4>(found.group + 16 * lane);
   return found;
 }

@@ -21,6 +21,7 @@ struct Rules {
   std::uint32_t distance_exponent;
   std::uint32_t ttl_ticks;
   std::uint32_t lanes_for_ids;
+  std::uint32_t admission_count;  // kCount.
   std::uint32_t now;
   std::uint64_t step;
   std::uint64_t seed;
@@ -37,6 +38,7 @@ inline Rules RulesOf(const SlotMapOptions& options, const Clock& clock) {
           options.distance_exponent,
           options.ttl_ticks,
           options.lanes_for_ids(),
+          options.admission_count,
           clock.now,
           clock.step,
           options.seed,

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(device::kThreads)
     const std::uint64_t number = GroupNumberOf(groups, sweep.bucket_begin, i);
     bool goes = groups.held[number / groups.groups_per_bucket] != 0;
     if (goes) {
-      std::byte* const group = groups.groups + number * sizeof(SlotGroup);
+      std::byte* const group = GroupAt(groups, number);
       const auto lane = static_cast<unsigned>(i % kLanes);
       goes = device::Load<unsigned char>(group + lane) != 0 &&
              (sweep.reason == EvictionReason::kIdle
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(device::kThreads)
   const std::uint32_t count = *swept.count;
   for (std::size_t i = thread.first; i < count; i += thread.count) {
     const std::uint64_t number = GroupNumberOf(groups, sweep.bucket_begin, indices[i]);
-    std::byte* const group = groups.groups + number * sizeof(SlotGroup);
+    std::byte* const group = GroupAt(groups, number);
     const unsigned lane = indices[i] % kLanes;
     swept.evictions[i] = {
         static_cast<std::int64_t>(device::Load<unsigned long long>(IdAt(group, lane))),
@@ -80,8 +80,7 @@ __global__ void __launch_bounds__(device::kThreads) HalveCountsKernel(DeviceGrou
   for (std::size_t i = thread.first; i < slots; i += thread.count) {
     const std::size_t number = i / kLanes;
     if (groups.held[number / groups.groups_per_bucket] == 0) continue;
-    std::byte* const word =
-        WordAt(groups.groups + number * sizeof(SlotGroup), static_cast<unsigned>(i % kLanes));
+    std::byte* const word = WordAt(GroupAt(groups, number), static_cast<unsigned>(i % kLanes));
     device::Store<std::uint32_t>(word, device::Load<std::uint32_t>(word) / 2);
   }
 }
