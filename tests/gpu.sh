@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the tests with label `gpu` and all they need, and runs them: kernels, stores, collectives;
-# then the GPU benches, PyTorch on their ids where it is, and the tests once more under
+# Builds the tests with label `gpu` and all they need, and runs them: kernels, maps of ids,
+# collectives; then the GPU benches, PyTorch on their ids where it is, and the tests once more under
 # compute-sanitizer where that is. Needs nvcc, CMake and a C++ compiler, but neither gRPC nor the
 # network; Abseil, Highway, GoogleTest and the JSON library may come from a folder of unpacked
 # packages. Takes a few minutes without the sanitizer, and ends with the benches' figures and one
@@ -85,12 +85,15 @@ if "$has_gpu" && ! "$compile_only"; then
   options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}")
 fi
 
+# They tell a wrong kernel from a wrong GPU build.
+emulated_tests=(cuda_emulated_test zch_cuda_emulated_test emulated_id_map_test)
+
 mkdir -p "$build"
 step "configure"
 cmake "${options[@]}" >"$build/build.log" 2>&1 || { tail -20 "$build/build.log"; exit 1; }
 step "build"
-nice cmake --build "$build" --target embla_gpu_tests cuda_emulated_test \
-  zch_cuda_emulated_test gpu_lookup_bench gpu_update_bench \
+nice cmake --build "$build" --target embla_gpu_tests "${emulated_tests[@]}" \
+  gpu_lookup_bench gpu_update_bench \
   --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
   { grep -E -A5 'error|FAILED' "$build/build.log" | head -60; exit 1; }
 step "built"
@@ -125,8 +128,7 @@ for test in "${gpu_tests[@]}"; do
   step "$test"
   run "$test" "$tests/$test"
 done
-# The emulated device's tests tell a wrong kernel from a wrong GPU build.
-for test in cuda_emulated_test zch_cuda_emulated_test; do
+for test in "${emulated_tests[@]}"; do
   step "$test"
   run "$test" "$tests/$test"
 done

@@ -36,6 +36,19 @@ class CudaStream final : public Stream {
                     const kernels::cuda::DeviceStepBatch& batch) override;
   absl::Status SumInOrder(std::span<const float* const> inputs, std::size_t count,
                           float* out) override;
+  absl::StatusOr<std::size_t> ApplyIdsBytes(std::size_t count) override;
+  absl::StatusOr<std::size_t> SweepIdsBytes(const zch::cuda::DeviceGroups& groups,
+                                            std::uint32_t bucket_count) override;
+  absl::Status FindIds(const zch::cuda::DeviceGroups& groups, const std::int64_t* ids,
+                       std::size_t count, std::int64_t* slots, std::uint8_t* outcomes) override;
+  absl::Status ApplyIds(const zch::SlotMapOptions& options, const zch::cuda::DeviceGroups& groups,
+                        const zch::cuda::DeviceBatch& batch, const zch::cuda::DeviceAnswer& answer,
+                        kernels::cuda::Workspace workspace) override;
+  absl::Status SweepIds(const zch::SlotMapOptions& options, const zch::cuda::DeviceGroups& groups,
+                        const zch::cuda::DeviceSweep& sweep, const zch::cuda::DeviceSweptIds& swept,
+                        kernels::cuda::Workspace workspace) override;
+  absl::Status HalveIdCounts(const zch::SlotMapOptions& options,
+                             const zch::cuda::DeviceGroups& groups) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsDone() override;
   void* handle() override { return stream_; }

@@ -15,11 +15,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/lookup.h"
 #include "kernels/cuda/optimizer_step.h"
 #include "kernels/initialize.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/row_kernels.h"
+
+namespace embla::zch {
+struct SlotMapOptions;
+}
+namespace embla::zch::cuda {
+struct DeviceAnswer;
+struct DeviceBatch;
+struct DeviceGroups;
+struct DeviceSweep;
+struct DeviceSweptIds;
+}  // namespace embla::zch::cuda
 
 namespace embla::gpu {
 
@@ -64,6 +76,26 @@ class Stream {
   static constexpr std::size_t kSumInputsMax = 64;
   virtual absl::Status SumInOrder(std::span<const float* const> inputs, std::size_t count,
                                   float* out) = 0;
+
+  // The map of a ZCH table's ids: the verbs of server/zch/cuda. The first two tell how large a
+  // workspace the verb needs, and queue nothing.
+  virtual absl::StatusOr<std::size_t> ApplyIdsBytes(std::size_t count) = 0;
+  virtual absl::StatusOr<std::size_t> SweepIdsBytes(const zch::cuda::DeviceGroups& groups,
+                                                    std::uint32_t bucket_count) = 0;
+  virtual absl::Status FindIds(const zch::cuda::DeviceGroups& groups, const std::int64_t* ids,
+                               std::size_t count, std::int64_t* slots, std::uint8_t* outcomes) = 0;
+  virtual absl::Status ApplyIds(const zch::SlotMapOptions& options,
+                                const zch::cuda::DeviceGroups& groups,
+                                const zch::cuda::DeviceBatch& batch,
+                                const zch::cuda::DeviceAnswer& answer,
+                                kernels::cuda::Workspace workspace) = 0;
+  virtual absl::Status SweepIds(const zch::SlotMapOptions& options,
+                                const zch::cuda::DeviceGroups& groups,
+                                const zch::cuda::DeviceSweep& sweep,
+                                const zch::cuda::DeviceSweptIds& swept,
+                                kernels::cuda::Workspace workspace) = 0;
+  virtual absl::Status HalveIdCounts(const zch::SlotMapOptions& options,
+                                     const zch::cuda::DeviceGroups& groups) = 0;
 
   // Waits until all of it is done.
   virtual absl::Status Synchronize() = 0;

@@ -12,6 +12,12 @@ const SimulatedKernels& EmulatedKernels() {
       .step = &kernels::cuda::StepAsync,
       .fill = &kernels::cuda::FillAsync,
       .sum_in_order = &kernels::cuda::SumInOrderAsync,
+      .ids = {.find = &zch::cuda::FindAsync,
+              .apply_bytes = &zch::cuda::ApplyBytes,
+              .apply = &zch::cuda::ApplyAsync,
+              .sweep_bytes = &zch::cuda::SweepBytes,
+              .sweep = &zch::cuda::SweepAsync,
+              .halve_counts = &zch::cuda::HalveCountsAsync},
   };
   return kKernels;
 }

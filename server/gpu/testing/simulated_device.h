@@ -20,6 +20,7 @@
 #include "kernels/cuda/lookup.h"
 #include "kernels/cuda/optimizer_step.h"
 #include "server/gpu/device.h"
+#include "server/gpu/testing/id_kernels.h"
 
 namespace embla::gpu {
 
@@ -33,6 +34,7 @@ struct SimulatedKernels {
   decltype(&kernels::cuda::StepAsync) step;
   decltype(&kernels::cuda::FillAsync) fill;
   decltype(&kernels::cuda::SumInOrderAsync) sum_in_order;
+  IdKernels ids;
 };
 
 struct SimulatedDeviceOptions {

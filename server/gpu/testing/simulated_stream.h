@@ -34,6 +34,19 @@ class SimulatedStream final : public Stream {
                     const kernels::cuda::DeviceStepBatch& batch) override;
   absl::Status SumInOrder(std::span<const float* const> inputs, std::size_t count,
                           float* out) override;
+  absl::StatusOr<std::size_t> ApplyIdsBytes(std::size_t count) override;
+  absl::StatusOr<std::size_t> SweepIdsBytes(const zch::cuda::DeviceGroups& groups,
+                                            std::uint32_t bucket_count) override;
+  absl::Status FindIds(const zch::cuda::DeviceGroups& groups, const std::int64_t* ids,
+                       std::size_t count, std::int64_t* slots, std::uint8_t* outcomes) override;
+  absl::Status ApplyIds(const zch::SlotMapOptions& options, const zch::cuda::DeviceGroups& groups,
+                        const zch::cuda::DeviceBatch& batch, const zch::cuda::DeviceAnswer& answer,
+                        kernels::cuda::Workspace workspace) override;
+  absl::Status SweepIds(const zch::SlotMapOptions& options, const zch::cuda::DeviceGroups& groups,
+                        const zch::cuda::DeviceSweep& sweep, const zch::cuda::DeviceSweptIds& swept,
+                        kernels::cuda::Workspace workspace) override;
+  absl::Status HalveIdCounts(const zch::SlotMapOptions& options,
+                             const zch::cuda::DeviceGroups& groups) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsDone() override;
   void* handle() override { return static_cast<SimulatedStream*>(this); }
@@ -52,6 +65,13 @@ class SimulatedStream final : public Stream {
                      std::span<const std::uint32_t> slots) const;
   kernels::Output Packed(const kernels::Output& out, std::size_t count,
                          std::uint32_t columns) const;
+
+  // The same of the maps of ids.
+  const IdKernels& Ids() const;
+  template <typename T>
+  T* Real(T* data, std::size_t count) const;
+  zch::cuda::DeviceGroups Real(const zch::cuda::DeviceGroups& groups) const;
+  kernels::cuda::Workspace Real(const kernels::cuda::Workspace& workspace) const;
 
   SimulatedDevice& device_;  // Not owned; outlives this object.
   std::deque<std::function<bool()>> queued_;

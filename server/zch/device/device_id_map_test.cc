@@ -1,0 +1,212 @@
+// The conformance suite on simulated GPUs at both paces, and what such a map does when its GPU
+// fails.
+#include "server/zch/device/device_id_map.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/gpu/testing/simulated_device.h"
+#include "server/zch/id_map_conformance.h"
+
+namespace embla::zch {
+namespace {
+
+using ::testing::HasSubstr;
+using Pace = gpu::SimulatedDeviceOptions::Pace;
+using Fault = gpu::SimulatedFault;
+using Code = absl::StatusCode;
+
+template <Pace kPace, std::size_t kPieceBytes>
+struct SimulatedFactory {
+  static constexpr std::uint64_t kOperations = 200000;
+  static bool CanHold(const SlotMapOptions& options) { return DeviceIdMap::CanHold(options); }
+
+  SimulatedFactory() {
+    auto made = DeviceLanes::Create(device, nullptr, kPieceBytes);
+    EXPECT_TRUE(made.ok()) << made.status();
+    lanes = *std::move(made);
+  }
+  absl::StatusOr<std::unique_ptr<IdMap>> TryMake(const SlotMapOptions& options,
+                                                 BucketRange buckets) {
+    buckets.end = std::min(buckets.end, options.buckets);
+    return DeviceIdMap::Create(options, buckets, budget, *lanes);
+  }
+  std::unique_ptr<IdMap> Make(const SlotMapOptions& options, BucketRange buckets) {
+    auto map = TryMake(options, buckets);
+    EXPECT_TRUE(map.ok()) << map.status();
+    return *std::move(map);
+  }
+
+  gpu::SimulatedDevice device{{.ordinal = 5, .pace = kPace}};
+  MemoryBudget budget{std::size_t{1} << 30};
+  std::unique_ptr<DeviceLanes> lanes;
+};
+// A batch of updates takes one piece, everything else many.
+using SmallPieces = SimulatedFactory<Pace::kLate, 512>;
+
+using Factories = ::testing::Types<SmallPieces, SimulatedFactory<Pace::kEager, 512>,
+                                   SimulatedFactory<Pace::kLate, DeviceLanes::kPieceBytes>>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, IdMapConformance, Factories);
+
+std::vector<RowId> Ids(std::int64_t count) {
+  std::vector<RowId> ids;
+  for (std::int64_t id = 0; id < count; ++id) ids.push_back(RowId{id});
+  return ids;
+}
+
+absl::Status Touch(IdMap& map, const std::vector<RowId>& ids, std::uint64_t step) {
+  Answer answer;
+  return map.Apply({ids, {}, {}, {step, 0}}, answer, RunInline);
+}
+
+absl::Status Find(const IdMap& map, const std::vector<RowId>& ids) {
+  std::vector<ZchSlot> slots(ids.size());
+  std::vector<Outcome> outcomes(ids.size());
+  return map.Find(ids, slots, outcomes);
+}
+
+TEST(DeviceIdMapCreate, TakesTheBytesOfItsSliceAndGivesThemBack) {
+  const SlotMapOptions options = SmallOptions();
+  SmallPieces factory;
+  const std::size_t before = factory.device.used_bytes();
+  {
+    const auto map = factory.Make(options, {1, 3});
+    const std::size_t bytes = 2 * options.slots_per_bucket() * kBytesPerSlot;
+    EXPECT_EQ(map->memory_bytes(), bytes);
+    EXPECT_EQ(factory.budget.used_bytes(), bytes);
+    // Beside the groups: a byte per bucket, and a count.
+    EXPECT_EQ(factory.device.used_bytes(), before + bytes + options.buckets + 8);
+  }
+  EXPECT_EQ(factory.budget.used_bytes(), 0u);
+  EXPECT_EQ(factory.device.used_bytes(), before);
+}
+
+TEST(DeviceIdMapCreate, LeavesNothingBehindWhenTheGpuHasNoMemoryLeft) {
+  for (const std::uint32_t skip : {0u, 1u, 2u, 3u}) {
+    SmallPieces factory;
+    const std::size_t before = factory.device.used_bytes();
+    factory.device.Inject({Fault::At::kAllocate, Fault::Kind::kOutOfMemory, skip});
+    EXPECT_EQ(factory.TryMake(SmallOptions(), {}).status().code(), Code::kResourceExhausted);
+    EXPECT_EQ(factory.budget.used_bytes(), 0u);
+    EXPECT_EQ(factory.device.used_bytes(), before);
+    EXPECT_TRUE(factory.device.health().ok());
+  }
+  SmallPieces factory;
+  MemoryBudget small(1000);
+  EXPECT_EQ(DeviceIdMap::Create(SmallOptions(), {0, 4}, small, *factory.lanes).status().code(),
+            Code::kResourceExhausted);
+}
+
+TEST(DeviceIdMapCreate, RefusesBucketsThatTheTableDoesNotHave) {
+  SmallPieces factory;
+  for (const BucketRange buckets : {BucketRange{0, 0}, BucketRange{3, 5}}) {
+    const auto map = DeviceIdMap::Create(SmallOptions(), buckets, factory.budget, *factory.lanes);
+    EXPECT_EQ(map.status().code(), Code::kInvalidArgument);
+  }
+  const auto map = factory.Make(SmallOptions(), {1, 3});
+  EXPECT_EQ(map->AddBucket(0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(map->AddBucket(3).code(), Code::kInvalidArgument);
+}
+
+TEST(DeviceIdMapCanHold, LeavesHugeTablesToTheHost) {
+  SlotMapOptions options = SmallOptions();
+  EXPECT_TRUE(DeviceIdMap::CanHold(options));
+  options.capacity = kCapacityMax;
+  options.buckets = kBucketsMax;
+  EXPECT_FALSE(DeviceIdMap::CanHold(options));
+}
+
+TEST(DeviceIdMapFind, ThatIsRefusedChangesNothingAndStopsNobody) {
+  SmallPieces factory;
+  const auto map = factory.Make(SmallOptions(), {});
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  const Statistics before = map->statistics();
+  factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, 1});
+  EXPECT_EQ(Find(*map, Ids(300)).code(), Code::kInternal);
+  EXPECT_EQ(map->statistics(), before);
+  EXPECT_TRUE(Find(*map, Ids(300)).ok());
+}
+
+TEST(DeviceIdMapApply, ThatFailsStopsTheDevice) {
+  for (const auto at : {Fault::At::kQueue, Fault::At::kSynchronize, Fault::At::kAllocate}) {
+    SmallPieces factory;
+    const auto map = factory.Make(SmallOptions(), {});
+    ASSERT_TRUE(map->AddBucket(0).ok());
+    ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+    factory.device.Inject({at, Fault::Kind::kRefused, 0});
+    const absl::Status status = Touch(*map, Ids(400), 2);
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_EQ(Find(*map, Ids(1)), status);
+  }
+}
+
+// A sweep of many ids takes several trips.
+TEST(DeviceIdMapEvictIdle, ThatFailsStopsTheDevice) {
+  for (const std::uint32_t skip : {0u, 1u, 2u}) {
+    SmallPieces factory;
+    const auto map = factory.Make(SmallOptions(), {});
+    ASSERT_TRUE(map->AddBucket(0).ok());
+    ASSERT_TRUE(Touch(*map, Ids(400), 1).ok());
+    factory.device.Inject({Fault::At::kSynchronize, Fault::Kind::kRefused, skip});
+    std::vector<Eviction> evictions;
+    EXPECT_EQ(map->EvictIdle(2, 3, evictions, {}).code(), Code::kUnavailable);
+  }
+}
+
+TEST(DeviceIdMapImport, ThatIsRefusedLeavesNothingOfTheBucketAndMayBeDoneAgain) {
+  SmallPieces factory;
+  const auto map = factory.Make(SmallOptions(), {});
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  const std::vector<std::byte> empty = BlockOf(*map, 0);
+  ASSERT_TRUE(Touch(*map, Ids(400), 1).ok());
+  const std::vector<std::byte> block = BlockOf(*map, 0);
+  ASSERT_NE(block, empty);
+  ASSERT_TRUE(map->RemoveBucket(0).ok());
+  factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, 1});
+  EXPECT_EQ(map->ImportBucket(block).code(), Code::kInternal);
+  EXPECT_FALSE(map->Holds(0));
+  ASSERT_TRUE(map->ImportBucket(block).ok());
+  EXPECT_EQ(BlockOf(*map, 0), block);
+  ASSERT_TRUE(map->RemoveBucket(0).ok());
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  EXPECT_EQ(BlockOf(*map, 0), empty);
+}
+
+TEST(DeviceIdMapOnAStoppedGpu, AnswersUnavailableToWhateverNeedsIt) {
+  SmallPieces factory;
+  const auto map = factory.Make(SmallOptions(), {});
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  const std::uint64_t residents = map->residents(0);
+  factory.device.Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
+  const absl::Status stopped = Find(*map, Ids(3));
+  EXPECT_EQ(stopped.code(), Code::kUnavailable);
+  EXPECT_THAT(Message(stopped), HasSubstr("GPU 5 (simulated) has stopped"));
+  std::vector<Eviction> evictions;
+  std::vector<ZchSlot> slots(3);
+  std::vector<std::optional<RowId>> owners(3);
+  std::vector<RowId> of_bucket = IdsOfOneGroup(SmallOptions(), 1);
+  EXPECT_EQ(Touch(*map, {}, 2), stopped);
+  EXPECT_EQ(Touch(*map, Ids(3), 2), stopped);
+  EXPECT_EQ(map->Locate(Ids(3), slots), stopped);
+  EXPECT_EQ(map->Remove(of_bucket, 2, evictions), stopped);
+  EXPECT_EQ(map->EvictExpired({2, 2}, evictions, {}), stopped);
+  EXPECT_EQ(map->EvictIdle(2, 2, evictions, {}), stopped);
+  EXPECT_EQ(map->HalveCounts(), stopped);
+  EXPECT_EQ(map->ExportBucket(0).status(), stopped);
+  EXPECT_EQ(map->Explain(of_bucket[0]).status(), stopped);
+  EXPECT_EQ(map->IdsAt(ZchSlot{0}, owners), stopped);
+  EXPECT_EQ(map->TakeSurvey(2, {}).status(), stopped);
+  EXPECT_EQ(factory.TryMake(SmallOptions(), {}).status(), stopped);
+  // What the host knows; and buckets still leave.
+  EXPECT_EQ(map->residents(0), residents);
+  EXPECT_TRUE(map->RemoveBucket(0).ok());
+}
+
+}  // namespace
+}  // namespace embla::zch
