@@ -12,6 +12,7 @@
 #include "core/plan/names.h"
 #include "core/plan/replica_groups.h"
 #include "core/plan/slice_map.h"
+#include "core/plan/zch_memory.h"
 
 namespace embla {
 namespace {
@@ -234,7 +235,7 @@ std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice) {
   const std::int64_t state_floats =
       state.row_floats + std::int64_t{state.element_arrays} * slice.columns();
   const auto weight_bytes = static_cast<std::int64_t>(RowBytes(spec.dtype, slice.columns()));
-  const std::int64_t slot_bytes = spec.zch.has_value() ? zch::kBytesPerSlot : 0;
+  const std::int64_t slot_bytes = spec.zch.has_value() ? IdMapBytesPerSlot(*spec.zch) : 0;
   return slice.rows() * (weight_bytes + 4 * state_floats + slot_bytes);
 }
 

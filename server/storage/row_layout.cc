@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/plan/zch_memory.h"
 #include "kernels/convert.h"
 #include "server/optimizer/optimizer.h"
 
@@ -28,7 +29,9 @@ RowLayout LayoutOf(const TableSpec& spec, const Slice& slice) {
   layout.weights = rows * layout.weight_stride;
   layout.row_state = rows * kernels::RowStateFloats(rule) * sizeof(float);
   layout.element_state = rows * kernels::ElementStateArrays(rule) * slice.columns() * sizeof(float);
-  if (spec.zch.has_value()) layout.id_map = rows * static_cast<std::size_t>(zch::kBytesPerSlot);
+  if (spec.zch.has_value()) {
+    layout.id_map = rows * static_cast<std::size_t>(IdMapBytesPerSlot(*spec.zch));
+  }
   return layout;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/plan/names.h"
+#include "core/plan/zch_memory.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/replan.h"
 
@@ -247,7 +248,9 @@ Table TableOf(const TableSpec& spec) {
   table.rows = spec.rows;
   table.dim = spec.dim;
   table.element_bytes = ElementBytes(spec.dtype);
-  if (spec.zch.has_value()) table.slot_bytes = zch::kBytesPerSlot;
+  if (spec.zch.has_value()) {
+    table.slot_bytes = static_cast<std::uint32_t>(IdMapBytesPerSlot(*spec.zch));
+  }
   table.optimizer = spec.optimizer.kind;
   table.lookups_per_sample = spec.lookups_per_sample;
   table.rules.kernels = {Kernel::kDevice};
