@@ -35,8 +35,13 @@ IdExplanation Describe(const zch::Explanation& known, zch::Policy policy) {
 void ExplainTask::Run(std::uint32_t device) {
   for (const OwnSlice& own : shard_->slices(device)) {
     if (!own.present.Contains(shard_->id_rows().RowOf(id_))) continue;
-    found_ = Describe(own.ids->Explain(id_), shard_->spec(device).zch->policy);
-    found_->device = device;
+    const absl::StatusOr<zch::Explanation> known = own.ids->Explain(id_);
+    if (!known.ok()) {
+      found_ = known.status();
+      continue;
+    }
+    found_ = Describe(*known, shard_->spec(device).zch->policy);
+    (*found_)->device = device;
   }
 }
 

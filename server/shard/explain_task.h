@@ -52,7 +52,8 @@ class ExplainTask final : public DeviceTask {
   const std::shared_ptr<TableShard> shard_;
   const RowId id_;
   const ExplainDone done_;
-  std::optional<IdExplanation> found_;  // Written by the one device that has the bucket.
+  // Written by the one device that has the bucket.
+  std::optional<absl::StatusOr<IdExplanation>> found_;
 };
 
 }  // namespace embla

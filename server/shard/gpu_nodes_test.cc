@@ -12,6 +12,7 @@
 #include "core/base/text.h"
 #include "core/metrics/gpu_names.h"
 #include "core/metrics/metrics.h"
+#include "core/metrics/names.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -222,6 +223,54 @@ TEST(GpuNodes, AddUpPartialSumsAlsoAfterAGpuHasStopped) {
   EXPECT_EQ(PooledRows(cluster, spec), before);
 }
 
+// With less room than the test has ids.
+TableSpec SpecOfAnyIds(std::uint32_t id) {
+  TableSpec spec = Spec(id);
+  spec.zch = ZchSpec{.buckets = 2};
+  spec.rows = 128;
+  spec.row_granules = spec.column_granule_width = 0;  // A bucket each, and whole rows.
+  spec.SetDefaults();
+  return spec;
+}
+
+TEST(GpuNodes, HaveTheIdsOfZchTablesBesideTheirRowsAndCountThemAsCpuDevicesDo) {
+  std::vector<std::int64_t> used;
+  std::vector<std::vector<double>> counts;
+  for (const bool on_gpu : {false, true}) {
+    Metrics metrics;
+    LocalCluster cluster({.devices_per_node = 1,
+                          .is_gpu = [on_gpu](std::uint32_t, std::uint32_t) { return on_gpu; },
+                          .metrics = &metrics});
+    const TableSpec spec = SpecOfAnyIds(1);
+    ASSERT_TRUE(cluster.Install({PlaceOn(cluster, spec, 0)}).ok());
+    std::mt19937 random(9);
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      std::vector<RowId> ids;
+      for (int i = 0; i < 100; ++i) ids.push_back(RowId{static_cast<std::int64_t>(random() % 300)});
+      const auto updated =
+          cluster.Update(kFirst, Pack(Header(step), {Gradients(spec, ids, random)}));
+      ASSERT_TRUE(updated.ok()) << updated.status();
+      ids.push_back(RowId{-1});  // Nobody's.
+      const auto found = cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, ids, {101})}));
+      ASSERT_TRUE(found.ok()) << found.status();
+    }
+    used.push_back(cluster.UsedBytes(kFirst, 0));
+    counts.push_back({
+        metrics.MakeCounter(metric::kZchHits, {spec.name, "0"}).value(),
+        metrics.MakeCounter(metric::kZchInserts, {spec.name, "0"}).value(),
+        metrics.MakeCounter(metric::kZchUnseen, {spec.name, "0"}).value(),
+        metrics.MakeCounter(metric::kZchCollisionsAvoided, {spec.name, "0"}).value(),
+        metrics.MakeCounter(metric::kZchEvictedAge, {spec.name, "0"}).value(),
+        metrics.MakeCounter(metric::kZchEvictions, {spec.name, "replaced"}).value(),
+        metrics.MakeGauge(metric::kZchResidents, {spec.name, "0"}).value(),
+        metrics.MakeGauge(metric::kTableBytes, {spec.name, "0"}).value(),
+    });
+  }
+  EXPECT_EQ(used[1], used[0]);
+  EXPECT_EQ(counts[1], counts[0]);
+  for (const double count : counts[1]) EXPECT_GT(count, 0);
+}
+
 TEST(GpuNodes, CountWhatTheirGpusDo) {
   Metrics metrics;
   LocalCluster cluster({.devices_per_node = 2,
@@ -309,6 +358,40 @@ TEST_F(StoppingGpu, NeverAcknowledgesWhatOnlyOtherDevicesHaveApplied) {
   EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
   EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
   EXPECT_TRUE(Update(3, 2, {RowId{150}}).ok());
+}
+
+TEST_F(StoppingGpu, TakesTheIdsOfItsZchTablesAlong) {
+  const TableSpec spec = SpecOfAnyIds(5);
+  ASSERT_TRUE(cluster_.Install({PlaceOn(cluster_, spec, 0), PlaceOn(cluster_, Spec(2), 1)}).ok());
+  std::mt19937 random(1);
+  const auto update = [&](std::uint64_t seq) {
+    UpdateBatch header = Header(seq);
+    header.plan_version = cluster_.plan()->version();
+    return cluster_.Update(kFirst, Pack(header, {Gradients(spec, {RowId{-5}}, random)})).status();
+  };
+  ASSERT_TRUE(update(1).ok());
+  // In the touch itself: by then the update is recorded as applied.
+  cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
+  EXPECT_EQ(update(2).code(), Code::kUnavailable);
+  EXPECT_EQ(update(2).code(), Code::kUnavailable);
+  const auto lookup = cluster_.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{-5}}, {1})}));
+  EXPECT_EQ(lookup.status().code(), Code::kUnavailable);
+  const auto explained = testing::Await<IdExplanation>(
+      [&](ExplainDone done) { cluster_.node(0).ExplainId(spec.id, RowId{-5}, std::move(done)); });
+  EXPECT_EQ(explained.status().code(), Code::kUnavailable);
+  const auto survey = testing::Await<zch::Survey>(
+      [&](SurveyDone done) { cluster_.node(0).SurveyTable(spec.id, 1, std::move(done)); });
+  EXPECT_EQ(survey.status().code(), Code::kUnavailable);
+  const auto swept = testing::Await<SweepResult>([&](SweepDone done) {
+    cluster_.node(0).SweepTable({spec.id, {ZchSweep::Rule::kIdle, 5, 5}, {{0, spec.rows}}},
+                                absl::InfiniteFuture(), std::move(done));
+  });
+  EXPECT_EQ(swept.status().code(), Code::kUnavailable);
+  const absl::Status read = cluster_.node(0).ReadRows(
+      {.table = spec.id, .row_end = spec.rows, .row_ids = {}, .with_state = true},
+      [](Buffer) { return absl::OkStatus(); });
+  EXPECT_EQ(read.code(), Code::kUnavailable);
+  EXPECT_TRUE(Lookup(2).ok());
 }
 
 TEST_F(StoppingGpu, WithoutMemoryTakesNoTableAndKeepsTheOthers) {

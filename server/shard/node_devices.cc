@@ -14,6 +14,8 @@
 #include "server/storage/host_row_store.h"
 #include "server/storage/tiered_row_store.h"
 #include "server/table/device_executor.h"
+#include "server/zch/device/device_id_map.h"
+#include "server/zch/host_id_map.h"
 
 namespace embla {
 namespace {
@@ -69,12 +71,30 @@ Device::Device(const ShardNodeOptions& options, std::uint32_t index)
       cache_budget(GpuOf(options, index) == nullptr ? 0 : options.gpu_cache_bytes),
       pool(options.threads_per_device) {}
 
+absl::StatusOr<SliceMemory> Device::MakeMemory(const TableSpec& spec, const Slice& slice,
+                                               NewRows rows) {
+  SliceMemory memory;
+  EMBLA_ASSIGN_OR_RETURN(memory.rows, MakeStore(spec, slice, rows));
+  if (spec.zch.has_value()) {
+    EMBLA_ASSIGN_OR_RETURN(memory.ids, MakeIdMap(spec, slice));
+  }
+  return memory;
+}
+
+// Where the rows are, if a GPU can have it.
+absl::StatusOr<std::unique_ptr<zch::IdMap>> Device::MakeIdMap(const TableSpec& spec,
+                                                              const Slice& slice) {
+  const zch::SlotMapOptions options = IdMapOptionsOf(spec, slice);
+  if (!keeps_rows_on_gpu() || !zch::DeviceIdMap::CanHold(options)) {
+    return zch::HostIdMap::Create(options);
+  }
+  return zch::DeviceIdMap::Create(options, BucketsOf(spec, slice), budget, *lanes);
+}
+
 absl::StatusOr<std::unique_ptr<RowStore>> Device::MakeStore(const TableSpec& spec,
                                                             const Slice& slice, NewRows rows) {
   if (lanes == nullptr) return HostRowStore::Create(spec, slice, budget, pool, rows);
-  if (cache_budget.limit_bytes() == 0) {
-    return DeviceRowStore::Create(spec, slice, budget, *lanes, rows);
-  }
+  if (keeps_rows_on_gpu()) return DeviceRowStore::Create(spec, slice, budget, *lanes, rows);
   return TieredRowStore::Create(spec, slice,
                                 {.host = budget,
                                  .gpu = cache_budget,

@@ -17,11 +17,12 @@
 #include "server/storage/row_store.h"
 #include "server/storage/thread_pool.h"
 #include "server/table/lookup_share.h"
+#include "server/table/own_slice.h"
 #include "server/table/update_share.h"
 
 namespace embla {
 
-// One device. Everything but the budgets, health() and MakeStore() belongs to the device's thread.
+// One device. Everything but the budgets, health() and MakeMemory() belongs to the device's thread.
 struct Device {
   // Without its ways to others. Requires: CheckDevices.
   Device(const ShardNodeOptions& options, std::uint32_t index);
@@ -30,10 +31,9 @@ struct Device {
   absl::Status health() const {
     return lanes == nullptr ? absl::OkStatus() : lanes->device().health();
   }
-  // A store for the rows and columns of `slice`, which the device outlives. Errors: those of
-  // HostRowStore::Create, DeviceRowStore::Create or TieredRowStore::Create.
-  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
-                                                      NewRows rows);
+  // Memory for `slice`, which the device outlives. Errors: those of HostRowStore::Create,
+  // DeviceRowStore::Create or TieredRowStore::Create, and of the maps of ids beside them.
+  absl::StatusOr<SliceMemory> MakeMemory(const TableSpec& spec, const Slice& slice, NewRows rows);
 
   const std::uint32_t index;
   Metrics* const metrics;     // Not owned; may be null.
@@ -54,6 +54,12 @@ struct Device {
   std::vector<float> reduce_out;
   std::vector<std::unique_ptr<UpdateShare>> update_shares;
   SumScratch sum_scratch;
+
+ private:
+  absl::StatusOr<std::unique_ptr<RowStore>> MakeStore(const TableSpec& spec, const Slice& slice,
+                                                      NewRows rows);
+  absl::StatusOr<std::unique_ptr<zch::IdMap>> MakeIdMap(const TableSpec& spec, const Slice& slice);
+  bool keeps_rows_on_gpu() const { return lanes != nullptr && cache_budget.limit_bytes() == 0; }
 };
 
 struct NodeDevices {

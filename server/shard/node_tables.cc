@@ -166,7 +166,7 @@ absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupS
   for (const std::vector<Slice>& slices : groups) {
     EMBLA_ASSIGN_OR_RETURN(
         table.shards.emplace_back(),
-        TableShard::Create(spec, version, slices, maker.make_store, maker.metrics));
+        TableShard::Create(spec, version, slices, maker.make_memory, maker.metrics));
   }
   if (spec.replica_groups == 1) return absl::OkStatus();
   table.group_copies = std::make_shared<GroupCopies>(spec, maker.devices, maker.metrics);

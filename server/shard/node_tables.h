@@ -58,9 +58,9 @@ inline constexpr std::size_t kSpecHistoryMax = 1024;
 // Where a node's new tables come from.
 struct TableMaker {
   std::uint32_t devices = 0;  // Of the node.
-  TableShard::StoreFactory make_store;
+  TableShard::MemoryFactory make_memory;
   // Rows are unset: for those that are copied in before anybody finds them.
-  TableShard::StoreFactory make_unset_store;
+  TableShard::MemoryFactory make_unset_memory;
   Metrics* metrics = nullptr;  // Not owned; may be null.
 };
 

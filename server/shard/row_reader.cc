@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "kernels/row_kernels.h"
 #include "server/table/row_io.h"
 
 namespace embla {
@@ -59,17 +61,25 @@ std::vector<RowId> RowReader::TakeRows(SliceRows& slice) {
   return rows;
 }
 
-void RowReader::FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const {
-  if (by_id_) {
-    std::erase_if(rows, [&](RowId id) { return !own.ids->SlotOf(id).has_value(); });
-    return;
-  }
+// `rows`, ascending unless they are ids, become the ids among them that have a row.
+absl::Status RowReader::FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const {
   std::vector<RowId> ids;
-  for (const RowId row : rows) {
-    const std::optional<RowId> id = own.ids->IdAt(ToInt(row));
-    if (id.has_value()) ids.push_back(*id);
+  if (by_id_) {
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> slots, own.ids->SlotsOf(rows));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (slots[i] != kernels::kNoSlot) ids.push_back(rows[i]);
+    }
+  } else if (!rows.empty()) {
+    const std::int64_t begin = ToInt(rows.front());
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<std::optional<RowId>> owners,
+                           own.ids->IdsAt(begin, ToInt(rows.back()) + 1));
+    for (const RowId row : rows) {
+      const std::optional<RowId>& id = owners[static_cast<std::size_t>(ToInt(row) - begin)];
+      if (id.has_value()) ids.push_back(*id);
+    }
   }
   rows = std::move(ids);
+  return absl::OkStatus();
 }
 
 // Before the rows are read: what moves away later was read before it could be updated elsewhere.
@@ -89,7 +99,7 @@ absl::StatusOr<std::optional<Buffer>> RowReader::Encode(const OwnSlice& own,
     const std::int64_t row = by_id_ ? shard_->id_rows().RowOf(id) : ToInt(id);
     return !own.present.Contains(row) || closed.Contains(row);
   });
-  if (own.ids != nullptr) FindResidents(own, rows);
+  if (own.ids != nullptr) EMBLA_RETURN_IF_ERROR(FindResidents(own, rows));
   if (rows.empty()) return std::nullopt;
   absl::StatusOr<Buffer> block = EncodeRows(*shard_, own, rows, with_state_, &pool_);
   if (!block.ok()) return block.status();

@@ -54,7 +54,7 @@ class RowReader final : public RowSource {
   absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, const RowIntervals& closed,
                                                std::vector<RowId> rows);
   // The same of a ZCH table: `rows` are rows of a range, or ids; the block has ids.
-  void FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const;
+  absl::Status FindResidents(const OwnSlice& own, std::vector<RowId>& rows) const;
 
   const std::shared_ptr<TableShard> shard_;
   const bool with_state_;

@@ -85,11 +85,11 @@ void ShardNodeImpl::SetTables(NodeTablesPtr tables) {
 TableMaker ShardNodeImpl::Maker() {
   TableMaker maker;
   maker.devices = static_cast<std::uint32_t>(devices_.size());
-  maker.make_store = [this](const TableSpec& spec, const Slice& slice) {
-    return devices_[slice.device.index]->MakeStore(spec, slice, NewRows::kInitial);
+  maker.make_memory = [this](const TableSpec& spec, const Slice& slice) {
+    return devices_[slice.device.index]->MakeMemory(spec, slice, NewRows::kInitial);
   };
-  maker.make_unset_store = [this](const TableSpec& spec, const Slice& slice) {
-    return devices_[slice.device.index]->MakeStore(spec, slice, NewRows::kUnset);
+  maker.make_unset_memory = [this](const TableSpec& spec, const Slice& slice) {
+    return devices_[slice.device.index]->MakeMemory(spec, slice, NewRows::kUnset);
   };
   maker.metrics = options_.metrics;
   return maker;

@@ -20,23 +20,32 @@ class SurveyTask final : public DeviceTask {
   // Requires: a ZCH table; `devices` of the node. Ages are up to `step`.
   SurveyTask(std::shared_ptr<TableShard> shard, std::uint32_t devices, std::uint64_t step,
              SurveyDone done)
-      : shard_(std::move(shard)), step_(step), surveys_(devices), done_(std::move(done)) {}
+      : shard_(std::move(shard)),
+        step_(step),
+        surveys_(devices, zch::Survey{}),
+        done_(std::move(done)) {}
 
   void Run(std::uint32_t device) override {
     for (const OwnSlice& own : shard_->slices(device)) {
-      if (own.ids != nullptr) surveys_[device] += own.ids->Survey(step_, own.present);
+      if (own.ids == nullptr || !surveys_[device].ok()) continue;
+      absl::StatusOr<zch::Survey> survey = own.ids->Survey(step_, own.present);
+      if (survey.ok()) *survey += *surveys_[device];
+      surveys_[device] = std::move(survey);
     }
   }
   void Finish() override {
     zch::Survey all;
-    for (const zch::Survey& survey : surveys_) all += survey;
+    for (const absl::StatusOr<zch::Survey>& survey : surveys_) {
+      if (!survey.ok()) return done_(survey.status());
+      all += *survey;
+    }
     done_(all);
   }
 
  private:
   const std::shared_ptr<TableShard> shard_;
   const std::uint64_t step_;
-  std::vector<zch::Survey> surveys_;  // By device.
+  std::vector<absl::StatusOr<zch::Survey>> surveys_;  // By device.
   const SurveyDone done_;
 };
 

@@ -373,7 +373,8 @@ TEST(UnitMoves, BucketsOfZchTablesMoveWithTheirIdsAndSharedRows) {
   for (const std::uint32_t reserved : {0u, 5u}) {
     for (const zch::Policy policy : {zch::Policy::kLru, zch::Policy::kDistanceLfu}) {
       ZchSpec zch{.buckets = 12, .policy = policy};
-      zch.admission = zch::Admission::kCount;
+      const bool counts = (reserved > 0) == (policy == zch::Policy::kLru);
+      zch.admission = counts ? zch::Admission::kCount : zch::Admission::kAll;
       zch.admission_count = 2;
       zch.reserved_lanes = reserved;
       if (reserved > 0) zch.unseen = zch::Unseen::kDefault;

@@ -360,12 +360,9 @@ absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& uni
   slice.column_begin = unit.shape.column_begin;
   slice.column_end = unit.shape.column_end;
   slice.device = {unit.tables->self, device};
-  absl::StatusOr<std::unique_ptr<RowStore>> store = node_.maker.make_unset_store(spec, slice);
-  if (!store.ok()) return Annotate(store.status(), absl::StrCat("device ", device));
-  auto own = std::make_shared<OwnSlice>(slice, *std::move(store));
-  if (spec.zch.has_value()) {
-    EMBLA_ASSIGN_OR_RETURN(own->ids, ZchIds::Create(spec, slice, node_.maker.metrics));
-  }
+  absl::StatusOr<SliceMemory> memory = node_.maker.make_unset_memory(spec, slice);
+  if (!memory.ok()) return Annotate(memory.status(), absl::StrCat("device ", device));
+  auto own = std::make_shared<OwnSlice>(spec, slice, *std::move(memory), node_.maker.metrics);
   own->staged.Insert(unit.rows());
   Unit next = unit;
   if (unit.shard == nullptr) {

@@ -20,6 +20,7 @@
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/testing/gpu_kernels.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/random_table.h"
 #include "server/shard/testing/table_model.h"
@@ -165,10 +166,16 @@ class ZchModel {
   Coverage& coverage_;
 };
 
+LocalCluster::Options ClusterOf(std::uint32_t seed, std::mt19937& random) {
+  LocalCluster::Options options = RandomCluster(seed, random);
+  options.gpu_kernels = GpuKernels();
+  return options;
+}
+
 class ZchOracle {
  public:
   ZchOracle(std::uint32_t seed, Coverage& coverage)
-      : random_(seed), cluster_(RandomCluster(seed, random_)), coverage_(coverage) {}
+      : random_(seed), cluster_(ClusterOf(seed, random_)), coverage_(coverage) {}
 
   void Run() {
     const TableSpec spec = RandomSpec();

@@ -7,6 +7,7 @@
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/testing/gpu_kernels.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/unit_moves.h"
 
@@ -15,8 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One node with a ZCH table of four buckets.
-class ZchTableTest : public ::testing::Test {
+// One node with a ZCH table of four buckets, on a CPU device or on a GPU.
+class ZchTableTest : public ::testing::TestWithParam<bool> {
  protected:
   void Install(const ZchSpec& zch) {
     spec_.id = TableId{1};
@@ -62,12 +63,15 @@ class ZchTableTest : public ::testing::Test {
     });
   }
 
-  LocalCluster cluster_{{.nodes = 1, .devices_per_node = 2}};
+  LocalCluster cluster_{{.nodes = 1,
+                         .devices_per_node = 2,
+                         .is_gpu = [](std::uint32_t, std::uint32_t) { return GetParam(); },
+                         .gpu_kernels = GpuKernels()}};
   TableSpec spec_;
   std::uint64_t seq_ = 0;
 };
 
-TEST_F(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
+TEST_P(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
   Install({});
   ASSERT_TRUE(Touch(0, 100, 1).ok());
   UnitHost& host = cluster_.node(NodeId{1}).units();
@@ -89,7 +93,7 @@ TEST_F(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
   EXPECT_EQ(Sweep(sweep)->evicted, 0u);
 }
 
-TEST_F(ZchTableTest, SweepByTtlNeedsThePolicy) {
+TEST_P(ZchTableTest, SweepByTtlNeedsThePolicy) {
   Install({});
   const auto result = Sweep({ZchSweep::Rule::kExpired, 5, 0});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
@@ -101,7 +105,7 @@ TEST_F(ZchTableTest, SweepByTtlNeedsThePolicy) {
   EXPECT_EQ(log.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
+TEST_P(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
   Install({.policy = zch::Policy::kTtl, .ttl_steps = 10});
   ASSERT_TRUE(Touch(0, 20, 1, /*ttl_steps=*/3).ok());
   ASSERT_TRUE(Touch(10, 30, 1).ok());
@@ -113,6 +117,9 @@ TEST_F(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
   EXPECT_EQ(survey.oldest_age, 3u);
   EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 11, 0})->evicted, 20u);
 }
+
+INSTANTIATE_TEST_SUITE_P(OnGpu, ZchTableTest, ::testing::Bool(),
+                         ::testing::PrintToStringParamName());
 
 TEST(ZchTablesUnseen, ErrorNamesTheIdAndTheTable) {
   LocalCluster cluster({.nodes = 1});

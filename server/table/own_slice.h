@@ -17,9 +17,18 @@
 
 namespace embla {
 
+// Where a slice's rows are, and the map of its ids.
+struct SliceMemory {
+  std::unique_ptr<RowStore> rows;
+  std::unique_ptr<zch::IdMap> ids;  // Of ZCH tables (IdMapOptionsOf); else null.
+};
+
 struct OwnSlice {
-  OwnSlice(const Slice& rectangle, std::unique_ptr<RowStore> rows)
-      : slice(rectangle), store(std::move(rows)) {}
+  OwnSlice(const TableSpec& spec, const Slice& rectangle, SliceMemory memory, Metrics* metrics)
+      : slice(rectangle), store(std::move(memory.rows)) {
+    if (!spec.zch.has_value()) return;
+    ids = std::make_unique<ZchIds>(spec, rectangle, std::move(memory.ids), metrics);
+  }
 
   const Slice slice;
   std::unique_ptr<RowStore> store;  // Null when no row is present or staged any more.

@@ -1,6 +1,7 @@
 #include "server/table/row_io.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,10 +77,9 @@ std::size_t RowsPerBlock(const TableSpec& spec, ColumnRange columns, bool with_s
 absl::StatusOr<Buffer> EncodeRows(const TableShard& shard, const OwnSlice& own,
                                   std::span<const RowId> rows, bool with_state, BufferPool* pool) {
   if (own.ids == nullptr) return Encode(shard, own, {rows, SlotsOf(own, rows)}, with_state, pool);
-  std::vector<std::uint32_t> slots;
-  slots.reserve(rows.size());
-  for (const RowId id : rows) slots.push_back(own.ids->SlotOf(id).value());
-  return Encode(shard, own, {rows, slots}, with_state, pool);
+  EMBLA_ASSIGN_OR_RETURN(std::vector<std::uint32_t> slots, own.ids->SlotsOf(rows));
+  EMBLA_CHECK(std::find(slots.begin(), slots.end(), kernels::kNoSlot) == slots.end());
+  return Encode(shard, own, {rows, std::move(slots)}, with_state, pool);
 }
 
 absl::StatusOr<Buffer> EncodeRowsAt(const TableShard& shard, const OwnSlice& own,

@@ -57,17 +57,16 @@ TableShard::OnDevice::~OnDevice() {
 absl::StatusOr<std::unique_ptr<TableShard>> TableShard::Create(const TableSpec& spec,
                                                                PlanVersion spec_version,
                                                                const std::vector<Slice>& slices,
-                                                               const StoreFactory& make_store,
+                                                               const MemoryFactory& make_memory,
                                                                Metrics* metrics) {
   EMBLA_CHECK(!slices.empty());
   std::uint32_t lead = slices.front().device.index;
   for (const Slice& slice : slices) lead = std::min(lead, slice.device.index);
   std::unique_ptr<TableShard> shard(new TableShard(std::make_shared<Table>(spec, lead, metrics)));
   for (const Slice& slice : slices) {
-    EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, make_store(spec, slice));
-    auto own = std::make_shared<OwnSlice>(slice, std::move(store));
-    if (spec.zch.has_value()) {
-      EMBLA_ASSIGN_OR_RETURN(own->ids, ZchIds::Create(spec, slice, metrics));
+    EMBLA_ASSIGN_OR_RETURN(SliceMemory memory, make_memory(spec, slice));
+    auto own = std::make_shared<OwnSlice>(spec, slice, std::move(memory), metrics);
+    if (own->ids != nullptr) {
       own->ids->AddBuckets(slice.row_begin, slice.row_end);
       own->ids->StreamTo(shard->evictions());
     }
@@ -169,6 +168,7 @@ void TableShard::CountStorage(std::uint32_t device) const {
       rows += static_cast<std::size_t>(present.end - present.begin);
     }
     if (own->store != nullptr) bytes += own->store->memory_bytes();
+    if (own->ids != nullptr) bytes += own->ids->memory_bytes();
   }
   const TableDeviceMetrics& metrics = by_device_[device].own->metrics;
   metrics.rows.Set(static_cast<double>(rows));

@@ -47,16 +47,16 @@ struct ReplicaPosition {
 
 class TableShard {
  public:
-  using StoreFactory = std::function<absl::StatusOr<std::unique_ptr<RowStore>>(
-      const TableSpec& spec, const Slice& slice)>;
+  using MemoryFactory =
+      std::function<absl::StatusOr<SliceMemory>(const TableSpec& spec, const Slice& slice)>;
 
-  // Makes the stores of `slices` (of one tiling, all on this node, not empty) with `make_store`;
+  // Makes the memory of `slices` (of one tiling, all on this node, not empty) with `make_memory`;
   // every row is present. Takes long for large tables. `spec_version` is the plan that `spec` is
-  // from. Errors: those of make_store.
+  // from. Errors: those of make_memory.
   static absl::StatusOr<std::unique_ptr<TableShard>> Create(const TableSpec& spec,
                                                             PlanVersion spec_version,
                                                             const std::vector<Slice>& slices,
-                                                            const StoreFactory& make_store,
+                                                            const MemoryFactory& make_memory,
                                                             Metrics* metrics);
   // A table of which `slice`, with no row present, is the first that is here; `lead` leads it.
   static std::unique_ptr<TableShard> CreateAround(const TableSpec& spec, PlanVersion spec_version,

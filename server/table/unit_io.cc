@@ -21,8 +21,8 @@ absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice
                                          const UnitShape& shape) {
   const std::uint32_t bucket = own.ids->BucketAt(shape.row_begin);
   EMBLA_ASSIGN_OR_RETURN(const Buffer ids, own.ids->ExportBucket(bucket));
-  EMBLA_ASSIGN_OR_RETURN(const Buffer rows,
-                         EncodeRowsAt(table, own, own.ids->RowsInUse(bucket), nullptr));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<RowId> rows_in_use, own.ids->RowsInUse(bucket));
+  EMBLA_ASSIGN_OR_RETURN(const Buffer rows, EncodeRowsAt(table, own, rows_in_use, nullptr));
   const std::size_t rows_at = RoundUpTo8(kBucketSizeBytes + ids.size());
   Buffer chunk = Buffer::Allocate(rows_at + rows.size());
   const std::uint64_t size = ids.size();

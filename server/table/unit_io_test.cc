@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "server/storage/host_row_store.h"
 #include "server/table/unit_shape.h"
+#include "server/zch/host_id_map.h"
 
 namespace embla {
 namespace {
@@ -38,9 +39,9 @@ class BucketChunkTest : public ::testing::Test {
     slice.column_end = spec_.dim;
     auto shard = TableShard::Create(
         spec_, PlanVersion{1}, {slice},
-        [this](const TableSpec& spec,
-               const Slice& of) -> absl::StatusOr<std::unique_ptr<RowStore>> {
-          return HostRowStore::Create(spec, of, budget_, pool_);
+        [this](const TableSpec& spec, const Slice& of) -> absl::StatusOr<SliceMemory> {
+          return SliceMemory{*HostRowStore::Create(spec, of, budget_, pool_),
+                             *zch::HostIdMap::Create(IdMapOptionsOf(spec, of))};
         },
         nullptr);
     EMBLA_CHECK(shard.ok());

@@ -21,7 +21,15 @@ constexpr std::size_t kStreamedBytes = std::size_t{1} << 20;
 // Maps smaller than this waste most of a huge page.
 constexpr std::int64_t kHugePagesFrom = std::int64_t{16} << 20;
 
-zch::SlotMapOptions OptionsOf(const TableSpec& spec, const Slice& slice) {
+// TTLs are in training steps, so that they are the same in every run.
+zch::Clock ClockAt(std::uint64_t step) {
+  constexpr std::uint64_t kNowMax = std::numeric_limits<std::uint32_t>::max();
+  return {step, static_cast<std::uint32_t>(std::min(step, kNowMax))};
+}
+
+}  // namespace
+
+zch::SlotMapOptions IdMapOptionsOf(const TableSpec& spec, const Slice& slice) {
   const ZchSpec& zch = *spec.zch;
   zch::SlotMapOptions options;
   options.buckets = zch.buckets;
@@ -39,23 +47,13 @@ zch::SlotMapOptions OptionsOf(const TableSpec& spec, const Slice& slice) {
   return options;
 }
 
-// TTLs are in training steps, so that they are the same in every run.
-zch::Clock ClockAt(std::uint64_t step) {
-  constexpr std::uint64_t kNowMax = std::numeric_limits<std::uint32_t>::max();
-  return {step, static_cast<std::uint32_t>(std::min(step, kNowMax))};
+zch::BucketRange BucketsOf(const TableSpec& spec, const Slice& slice) {
+  const std::int64_t rows = IdRows(spec).rows_per_bucket();
+  return {static_cast<std::uint32_t>(slice.row_begin / rows),
+          static_cast<std::uint32_t>((slice.row_end + rows - 1) / rows)};
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ZchIds>> ZchIds::Create(const TableSpec& spec, const Slice& slice,
-                                                       Metrics* metrics) {
-  EMBLA_CHECK(spec.zch.has_value());
-  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<zch::SlotMap> map,
-                         zch::SlotMap::Create(OptionsOf(spec, slice)));
-  return std::unique_ptr<ZchIds>(new ZchIds(spec, slice, std::move(map), metrics));
-}
-
-ZchIds::ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,
+ZchIds::ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::IdMap> map,
                Metrics* metrics)
     : table_id_(spec.id),
       table_(spec.name),
@@ -86,7 +84,7 @@ absl::Status ZchIds::Find(std::span<const RowId> ids, ZchPlaces& places) {
   ResizeReused(places.slots, ids.size());
   places.initial_at.clear();
   places.initial_of.clear();
-  map_->Find(ids, found_, outcomes_);
+  EMBLA_RETURN_IF_ERROR(map_->Find(ids, found_, outcomes_));
   CountChanges();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     EMBLA_CHECK(outcomes_[i] != zch::Outcome::kNotHere);
@@ -123,10 +121,11 @@ absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, Row
   }
   GatherTtls(touch.ttls, grouping);
   // Each id counts once, however often the update has it: clients may have summed its gradients.
-  map_->Apply({.ids = ids_, .counts = {}, .ttls = ttls_, .clock = ClockAt(touch.step)}, answer_,
-              [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
-                pool.ParallelFor(n, grain, fn);
-              });
+  EMBLA_RETURN_IF_ERROR(
+      map_->Apply({.ids = ids_, .counts = {}, .ttls = ttls_, .clock = ClockAt(touch.step)}, answer_,
+                  [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
+                    pool.ParallelFor(n, grain, fn);
+                  }));
   CountChanges();
   EMBLA_RETURN_IF_ERROR(Stream(answer_.evictions, store));
   EMBLA_RETURN_IF_ERROR(ResetInserted(store));
@@ -180,9 +179,9 @@ absl::StatusOr<std::size_t> ZchIds::Sweep(const ZchSweep& sweep, const RowInterv
   for (const RowInterval& interval : rows.intervals()) {
     const zch::BucketRange buckets{BucketAt(interval.begin), BucketAt(interval.end)};
     if (sweep.rule == ZchSweep::Rule::kExpired) {
-      map_->EvictExpired(ClockAt(sweep.step), evictions, buckets);
+      EMBLA_RETURN_IF_ERROR(map_->EvictExpired(ClockAt(sweep.step), evictions, buckets));
     } else {
-      map_->EvictIdle(sweep.before_step, sweep.step, evictions, buckets);
+      EMBLA_RETURN_IF_ERROR(map_->EvictIdle(sweep.before_step, sweep.step, evictions, buckets));
     }
   }
   CountChanges();
@@ -190,12 +189,15 @@ absl::StatusOr<std::size_t> ZchIds::Sweep(const ZchSweep& sweep, const RowInterv
   return evictions.size();
 }
 
-zch::Survey ZchIds::Survey(std::uint64_t step, const RowIntervals& rows) const {
-  zch::Survey survey;
+absl::StatusOr<zch::Survey> ZchIds::Survey(std::uint64_t step, const RowIntervals& rows) const {
+  zch::Survey all;
   for (const RowInterval& interval : rows.intervals()) {
-    survey += map_->TakeSurvey(step, {BucketAt(interval.begin), BucketAt(interval.end)});
+    EMBLA_ASSIGN_OR_RETURN(
+        const zch::Survey survey,
+        map_->TakeSurvey(step, {BucketAt(interval.begin), BucketAt(interval.end)}));
+    all += survey;
   }
-  return survey;
+  return all;
 }
 
 // A row that was evicted has gone to an id that was inserted: no other row begins anew.
@@ -240,10 +242,22 @@ void ZchIds::Regroup(kernels::Grouping& grouping) const {
   grouping.positions = std::move(positions);
 }
 
-std::optional<std::uint32_t> ZchIds::SlotOf(RowId id) const {
-  const zch::ZchSlot slot = map_->Explain(id).slot;
-  if (slot == zch::kNoSlot) return std::nullopt;
-  return SlotInSlice(slot);
+absl::StatusOr<std::vector<std::optional<RowId>>> ZchIds::IdsAt(std::int64_t begin,
+                                                                std::int64_t end) const {
+  std::vector<std::optional<RowId>> ids(static_cast<std::size_t>(end - begin));
+  EMBLA_RETURN_IF_ERROR(map_->IdsAt(zch::ZchSlot{begin}, ids));
+  return ids;
+}
+
+absl::StatusOr<std::vector<std::uint32_t>> ZchIds::SlotsOf(std::span<const RowId> ids) const {
+  std::vector<zch::ZchSlot> found(ids.size());
+  EMBLA_RETURN_IF_ERROR(map_->Locate(ids, found));
+  std::vector<std::uint32_t> slots;
+  slots.reserve(ids.size());
+  for (const zch::ZchSlot slot : found) {
+    slots.push_back(slot == zch::kNoSlot ? kernels::kNoSlot : SlotInSlice(slot));
+  }
+  return slots;
 }
 
 absl::StatusOr<Buffer> ZchIds::ExportBucket(std::uint32_t bucket) const {
@@ -272,13 +286,16 @@ void ZchIds::RemoveBucket(std::uint32_t bucket) {
   EMBLA_CHECK(map_->RemoveBucket(bucket).ok());
 }
 
-std::vector<RowId> ZchIds::RowsInUse(std::uint32_t bucket) const {
+absl::StatusOr<std::vector<RowId>> ZchIds::RowsInUse(std::uint32_t bucket) const {
   const std::int64_t begin = bucket * id_rows_.rows_per_bucket();
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::optional<RowId>> ids,
+                         IdsAt(begin, begin + id_rows_.rows_per_bucket()));
   const std::int64_t lanes_for_ids = map_->options().lanes_for_ids();
   std::vector<RowId> rows;
   for (std::int64_t row = begin; row < begin + id_rows_.rows_per_bucket(); ++row) {
     const bool shared = row % zch::kLanes >= lanes_for_ids;
-    if (shared || IdAt(row).has_value()) rows.push_back(RowId{row});
+    if (shared || ids[static_cast<std::size_t>(row - begin)].has_value())
+      rows.push_back(RowId{row});
   }
   return rows;
 }

@@ -26,7 +26,7 @@
 #include "server/table/eviction_log.h"
 #include "server/table/row_intervals.h"
 #include "server/table/zch_metrics.h"
-#include "server/zch/slot_map.h"
+#include "server/zch/id_map.h"
 
 namespace embla {
 
@@ -50,12 +50,16 @@ struct ZchSweep {
   bool operator==(const ZchSweep&) const = default;
 };
 
+// Of the map of a slice's ids. Requires: a ZCH table.
+zch::SlotMapOptions IdMapOptionsOf(const TableSpec& spec, const Slice& slice);
+zch::BucketRange BucketsOf(const TableSpec& spec, const Slice& slice);
+
+// Errors beside those that a method states: those of the map's memory (server/zch/id_map.h).
 class ZchIds {
  public:
-  // Holds no bucket. Their memory is in the grant of the slice's store. `metrics` may be null.
-  // ResourceExhausted: no address space.
-  static absl::StatusOr<std::unique_ptr<ZchIds>> Create(const TableSpec& spec, const Slice& slice,
-                                                        Metrics* metrics);
+  // `map` has IdMapOptionsOf, and no bucket yet. `metrics` may be null.
+  ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::IdMap> map,
+         Metrics* metrics);
   ~ZchIds();
 
   // The buckets whose rows are [row_begin, row_end), empty.
@@ -88,20 +92,22 @@ class ZchIds {
   absl::StatusOr<std::size_t> Sweep(const ZchSweep& sweep, const RowIntervals& rows,
                                     RowStore& store);
   // Of the buckets of `rows` that are here; ages are up to `step`.
-  zch::Survey Survey(std::uint64_t step, const RowIntervals& rows) const;
+  absl::StatusOr<zch::Survey> Survey(std::uint64_t step, const RowIntervals& rows) const;
 
-  // Whose a row of the table is, and where an id's row is in the slice; none: nobody's, or the
-  // bucket is not here.
-  std::optional<RowId> IdAt(std::int64_t row) const { return map_->IdAt(zch::ZchSlot{row}); }
-  std::optional<std::uint32_t> SlotOf(RowId id) const;
+  // Whose the rows [begin, end) of the slice are; none: nobody's, or the bucket is not here.
+  absl::StatusOr<std::vector<std::optional<RowId>>> IdsAt(std::int64_t begin,
+                                                          std::int64_t end) const;
+  // Where the ids' own rows are in the slice; kernels::kNoSlot: they have none here.
+  absl::StatusOr<std::vector<std::uint32_t>> SlotsOf(std::span<const RowId> ids) const;
 
-  zch::Explanation Explain(RowId id) const { return map_->Explain(id); }
-  const zch::SlotMap& map() const { return *map_; }
+  absl::StatusOr<zch::Explanation> Explain(RowId id) const { return map_->Explain(id); }
+  // Beside what the slice's rows take.
+  std::size_t memory_bytes() const { return map_->memory_bytes(); }
 
   // A bucket with all that is known of its ids, for a move (docs/zch.md): errors as SlotMap's.
   absl::StatusOr<Buffer> ExportBucket(std::uint32_t bucket) const;
-  // `block` becomes the bucket, whether there was one or not. Errors change nothing:
-  // InvalidArgument (another bucket, or a table of other options), DataLoss.
+  // `block` becomes the bucket, whether there was one or not. InvalidArgument (another bucket, or
+  // a table of other options) and DataLoss change nothing; after others the bucket is not here.
   absl::Status ReplaceBucket(std::uint32_t bucket, std::span<const std::byte> block);
   // Empty, unless it is here already.
   void AddBucket(std::uint32_t bucket);
@@ -111,12 +117,9 @@ class ZchIds {
     return static_cast<std::uint32_t>(row / id_rows_.rows_per_bucket());
   }
   // Rows of the table that hold something: those of ids, and those that ids share. Ascending.
-  std::vector<RowId> RowsInUse(std::uint32_t bucket) const;
+  absl::StatusOr<std::vector<RowId>> RowsInUse(std::uint32_t bucket) const;
 
  private:
-  ZchIds(const TableSpec& spec, const Slice& slice, std::unique_ptr<zch::SlotMap> map,
-         Metrics* metrics);
-
   std::uint32_t SlotInSlice(zch::ZchSlot slot) const {
     return static_cast<std::uint32_t>(static_cast<std::int64_t>(slot) - row_begin_);
   }
@@ -135,7 +138,7 @@ class ZchIds {
   const IdRows id_rows_;
   const zch::Unseen unseen_;
   const std::int64_t row_begin_;  // Of the slice.
-  const std::unique_ptr<zch::SlotMap> map_;
+  const std::unique_ptr<zch::IdMap> map_;
   const ZchMetrics metrics_;
   zch::Statistics counted_;
   std::shared_ptr<EvictionLog> evictions_;  // Shared by the table's slices; may be null.

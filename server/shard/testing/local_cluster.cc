@@ -134,8 +134,8 @@ LocalCluster::LocalCluster(const Options& options)
     for (std::uint32_t d = 0; d < options_.devices_per_node; ++d) {
       if (options_.is_gpu == nullptr || !options_.is_gpu(n, d)) continue;
       spec.devices[d].kind = DeviceKind::kGpu;
-      gpus_[n][d] =
-          std::make_unique<gpu::SimulatedDevice>(gpu::SimulatedDeviceOptions{.ordinal = d});
+      gpus_[n][d] = std::make_unique<gpu::SimulatedDevice>(
+          gpu::SimulatedDeviceOptions{.ordinal = d, .kernels = options_.gpu_kernels});
     }
     specs_.push_back(std::move(spec));
     nodes_.push_back(MakeNode(n));

@@ -77,6 +77,7 @@ class LocalCluster {
     std::uint32_t seed = 1;
     // Devices that are simulated GPUs; null: none.
     std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
+    const gpu::SimulatedKernels* gpu_kernels = nullptr;  // As in SimulatedDeviceOptions.
     Collectives collectives = Collectives::kHost;
     std::size_t gpu_cache_bytes = 0;  // As in ShardNodeOptions, of nodes that have a GPU.
     Metrics* metrics = nullptr;       // Of all nodes. Not owned; outlives the cluster.

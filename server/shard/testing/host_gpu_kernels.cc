@@ -1,0 +1,7 @@
+#include "server/shard/testing/gpu_kernels.h"
+
+namespace embla::testing {
+
+const gpu::SimulatedKernels* GpuKernels() { return nullptr; }
+
+}  // namespace embla::testing
