@@ -45,6 +45,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return absl::OkStatus();
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
+    case JournalKind::kAveraged:
+      return PlayAveraged(bytes.bytes());
     case JournalKind::kSweep:
       return PlaySweep(bytes.bytes());
     case JournalKind::kClosedSessions:
@@ -106,6 +108,8 @@ absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
       if (!unit.applies) continue;
       const UnitId id{table.table, unit.row_granule,
                       unit.columns.begin / here->spec.column_granule_width};
+      // One sender gave one number to two groups: applied in both, recorded once.
+      if (here->grouped() && units_.HasApplied(id, batch.session, batch.seq)) continue;
       EMBLA_RETURN_IF_ERROR(units_.Apply(id, batch.session, batch.seq, batch.first_incomplete));
     }
   }
@@ -114,13 +118,23 @@ absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
 
 absl::Status JournalPlayer::PlaySync(std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(const SyncRecord record, DecodeSyncRecord(bytes));
-  EMBLA_RETURN_IF_ERROR(Drain());
-  const PlanPtr plan = node_.plan();
   ShardNode::SyncQuery query;
-  for (const TableId table : record.tables) {
-    sync_due_.erase(table);
-    if (plan->FindTable(table) != nullptr) query.tables.push_back(table);
-  }
+  query.tables = record.tables;
+  return Average(std::move(query));
+}
+
+absl::Status JournalPlayer::PlayAveraged(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(DecidedSync sync, DecodeAveragedRecord(bytes));
+  ShardNode::SyncQuery query;
+  for (const DecidedSync::Table& table : sync.tables) query.tables.push_back(table.table);
+  query.decided = std::make_shared<const DecidedSync>(std::move(sync));
+  return Average(std::move(query));
+}
+
+absl::Status JournalPlayer::Average(ShardNode::SyncQuery query) {
+  EMBLA_RETURN_IF_ERROR(Drain());
+  for (const TableId table : query.tables) sync_due_.erase(table);
+  std::erase_if(query.tables, [this](TableId table) { return !HasTable(table); });
   Begin(0);
   node_.Sync(
       query, absl::InfiniteFuture(), [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {

@@ -57,6 +57,8 @@ class JournalPlayer {
   absl::Status PlayPlan(std::span<const std::byte> bytes);
   absl::Status PlayUpdate(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
+  absl::Status PlayAveraged(std::span<const std::byte> bytes);
+  absl::Status Average(ShardNode::SyncQuery query);
   absl::Status PlaySweep(std::span<const std::byte> bytes);
   absl::Status PlayClosedSessions(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);

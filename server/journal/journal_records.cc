@@ -119,6 +119,42 @@ absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes) {
   return record;
 }
 
+std::string EncodeAveragedRecord(const DecidedSync& sync) {
+  RecordWriter out;
+  out.Put(static_cast<std::uint32_t>(sync.tables.size()));
+  for (const DecidedSync::Table& table : sync.tables) {
+    out.Put(ToInt(table.table));
+    out.Put(static_cast<std::uint32_t>(table.rows.size()));
+    for (const AveragedRows& averaged : table.rows) {
+      out.Put(averaged.columns.begin);
+      out.Put(averaged.columns.end);
+      out.Put(averaged.rows.begin);
+      out.Put(averaged.rows.end);
+    }
+  }
+  return std::move(out).Take();
+}
+
+absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  DecidedSync sync;
+  sync.tables.resize(in.GetCount(2 * sizeof(std::uint32_t)));
+  for (DecidedSync::Table& table : sync.tables) {
+    table.table = TableId{in.Get<std::uint32_t>()};
+    table.rows.resize(in.GetCount(2 * sizeof(std::uint32_t) + 2 * sizeof(std::int64_t)));
+    for (AveragedRows& averaged : table.rows) {
+      averaged.columns.begin = in.Get<std::uint32_t>();
+      averaged.columns.end = in.Get<std::uint32_t>();
+      averaged.rows.begin = in.Get<std::int64_t>();
+      averaged.rows.end = in.Get<std::int64_t>();
+      if (averaged.columns.begin >= averaged.columns.end) in.Fail();
+      if (averaged.rows.begin < 0 || averaged.rows.begin >= averaged.rows.end) in.Fail();
+    }
+  }
+  if (!in.at_end()) return Damaged("averaging");
+  return sync;
+}
+
 std::string EncodeSweepRecord(const DecidedSweep& sweep) {
   RecordWriter out;
   out.Put(ToInt(sweep.table));

@@ -20,13 +20,14 @@ enum class JournalKind : std::uint16_t {
   kPlan = 2,             // Tables and hyper-parameters from here on.
   kUpdate = 3,           // server/journal/update_record.h
   kMarker = 4,           // Nothing: somebody waits for what is before it.
-  kSync = 5,             // Replica groups are averaged.
+  kSync = 5,             // All that is here of replica groups is averaged. Written no more.
   kAdopted = 6,          // server/journal/unit_records.h, to the end
   kReserved = 7,         //
   kChunk = 8,            //
   kControl = 9,          //
   kSweep = 10,           // Ids of a ZCH table lose their rows.
   kClosedSessions = 11,  // That are refused from here on.
+  kAveraged = 12,        // Rows of replica groups are averaged.
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
@@ -47,12 +48,14 @@ std::string EncodeClosedSessionsRecord(const ClosedSessions& closed);
 std::string EncodeProcessRecord(const ProcessRecord& record);
 std::string EncodePlanRecord(NodeId self, const Plan& plan);
 std::string EncodeSyncRecord(std::span<const TableId> tables);
+std::string EncodeAveragedRecord(const DecidedSync& sync);
 
 // DataLoss: not such a record. FailedPrecondition: of a newer program.
 // Requires: bytes.data() is aligned to 8.
 absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes);
 absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
 absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
+absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes);
 absl::StatusOr<ClosedSessions> DecodeClosedSessionsRecord(std::span<const std::byte> bytes);
 

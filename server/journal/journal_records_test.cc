@@ -73,6 +73,10 @@ DecidedSweep ExampleSweep() {
   return {TableId{7}, {ZchSweep::Rule::kIdle, 9, 4}, {RowInterval{0, 64}, RowInterval{128, 256}}};
 }
 
+DecidedSync ExampleSync() {
+  return {{{TableId{7}, {{{0, 4}, {0, 30}}, {{4, 8}, {10, 20}}}}, {TableId{8}, {}}}};
+}
+
 ClosedSessions ExampleClosedSessions() {
   ClosedSessions closed;
   for (const std::uint64_t session : {1, 2, 5}) closed.refused.Insert(SessionId{session});
@@ -130,7 +134,9 @@ std::vector<Example> Examples() {
       MakeExample(JournalKind::kSweep, EncodeSweepRecord(ExampleSweep()), DecodeSweepRecord,
                   EncodeSweepRecord),
       MakeExample(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(ExampleClosedSessions()),
-                  DecodeClosedSessionsRecord, EncodeClosedSessionsRecord)};
+                  DecodeClosedSessionsRecord, EncodeClosedSessionsRecord),
+      MakeExample(JournalKind::kAveraged, EncodeAveragedRecord(ExampleSync()), DecodeAveragedRecord,
+                  EncodeAveragedRecord)};
   for (const LogRecord& record : ExampleControls()) {
     examples.push_back(MakeExample(JournalKind::kControl, EncodeUnitControl(kUnit, record),
                                    DecodeUnitControl, [](const UnitControlRecord& control) {
@@ -213,6 +219,17 @@ TEST(JournalRecords, SweepsAndTtlsComeBack) {
   EXPECT_EQ(again->batch.parts[0].ttl_steps, 0u);
   EXPECT_EQ(again->batch.parts[1].ttl_steps, 30u);
   EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
+}
+
+TEST(JournalRecords, AveragedRowsComeBack) {
+  std::string record = EncodeAveragedRecord(ExampleSync());
+  const Buffer bytes = BufferOf(record);
+  const absl::StatusOr<DecidedSync> read = DecodeAveragedRecord(bytes.bytes());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, ExampleSync());
+  record[16] = 0;  // Columns 0 to 0.
+  const Buffer damaged = BufferOf(record);
+  EXPECT_TRUE(absl::IsDataLoss(DecodeAveragedRecord(damaged.bytes()).status()));
 }
 
 TEST(JournalRecords, PlansComeBackAndDamagedOnesAreDataLoss) {

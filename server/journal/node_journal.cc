@@ -1,6 +1,8 @@
 #include "server/journal/node_journal.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -64,7 +66,13 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
           .status());
   node.set_journal(journal.get());
   ShardNode::SyncQuery due;
-  due.tables.assign(player.sync_due().begin(), player.sync_due().end());
+  // The gates of units that are being handed over are not there yet.
+  std::set<TableId> frozen;
+  for (const RestoredUnit& unit : recovery.node.units) {
+    if (unit.durable.frozen != MoveId{0}) frozen.insert(unit.unit.table);
+  }
+  std::set_difference(player.sync_due().begin(), player.sync_due().end(), frozen.begin(),
+                      frozen.end(), std::back_inserter(due.tables));
   if (due.tables.empty()) return journal;
   node.Sync(due, absl::InfiniteFuture(), [](const absl::StatusOr<SyncResult>& result) {
     if (!result.ok()) LogError("journal", "averaging failed: ", result.status().message());
@@ -92,8 +100,9 @@ absl::Status NodeJournal::AppendMarker(Done done) {
   return Append(options_.level, JournalKind::kMarker, {}, std::move(done));
 }
 
-absl::Status NodeJournal::AppendSync(std::span<const TableId> tables, Done done) {
-  return Append(options_.level, JournalKind::kSync, EncodeSyncRecord(tables), std::move(done));
+absl::Status NodeJournal::AppendSync(const DecidedSync& sync, Done done) {
+  return Append(options_.level, JournalKind::kAveraged, EncodeAveragedRecord(sync),
+                std::move(done));
 }
 
 absl::Status NodeJournal::AppendSweep(const DecidedSweep& sweep, Done done) {

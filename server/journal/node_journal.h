@@ -52,7 +52,7 @@ class NodeJournal final : public Journal, public MoveLog {
 
   absl::Status AppendUpdate(const DecidedUpdate& update, Done done) override;
   absl::Status AppendMarker(Done done) override;
-  absl::Status AppendSync(std::span<const TableId> tables, Done done) override;
+  absl::Status AppendSync(const DecidedSync& sync, Done done) override;
   absl::Status AppendSweep(const DecidedSweep& sweep, Done done) override;
   absl::Status WriteClosedSessions(const ClosedSessions& closed) override;
   absl::Status WritePlan(const Plan& plan, NodeId self) override;

@@ -1,10 +1,12 @@
 // Units move between two nodes with journals, and between the devices of one, step by step, and
 // either node is killed between any two steps, with what was not synced lost, or not: afterwards
 // every row and all optimizer state have the bits of a node that nothing moved on, and no update is
-// lost or applied twice.
+// lost or applied twice. Replica groups are averaged at any time: what a frozen unit misses, it
+// misses in the model, too.
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,12 +30,13 @@ namespace embla::testing {
 namespace {
 
 constexpr TableId kTable{7};
-constexpr SessionId kSession{3};
+constexpr std::uint64_t kSession = 3;  // Of group 0; the next one is group 1's.
 constexpr std::size_t kNodes = 2;
-constexpr std::uint32_t kDevices = 2;
+constexpr std::uint32_t kDevices = 2;  // Of each group.
 
 // An update, and what of it is not acknowledged yet.
 struct Pending {
+  std::uint32_t group = 0;
   std::uint64_t seq = 0;
   std::map<std::int64_t, std::vector<float>> gradients;
 };
@@ -49,7 +52,8 @@ class Trial {
       node.id = NodeId{n + 1};
       node.name = absl::StrCat("n", n);
       node.address = absl::StrCat("127.0.0.1:", n + 1);
-      node.devices.resize(kDevices, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
+      node.devices.resize(kDevices * spec_.replica_groups,
+                          DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
     }
     PlacementRequest request;
     request.sharding = Pick({ShardingType::kRowWise, ShardingType::kTableWise});
@@ -122,6 +126,7 @@ class Trial {
       spec.zch = ZchSpec{.buckets = 6, .policy = zch::Policy::kLru};
       spec.rows = 6 * 64;
     }
+    if (!spec.zch.has_value() && random_() % 2 == 0) spec.replica_groups = 2;
     spec.SetDefaults();
     return spec;
   }
@@ -155,6 +160,7 @@ class Trial {
     UpdatePartData data;
     data.part.table = kTable;
     data.part.column_end = spec_.dim;
+    data.part.replica_group = update.group;
     std::vector<float> gradients;
     for (const std::int64_t id : ids) {
       data.ids.push_back(RowId{id});
@@ -163,9 +169,10 @@ class Trial {
     }
     data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
     UpdateBatch header;
-    header.session = kSession;
+    header.session = SessionId{kSession + update.group};
     header.seq = UpdateSeq{update.seq};
-    header.first_incomplete = UpdateSeq{pending_.empty() ? update.seq : pending_.front().seq};
+    header.first_incomplete = UpdateSeq{
+        std::ranges::find(pending_, update.group, &Pending::group)->seq};  // Itself, or before it.
     header.step = update.seq;
     Packed<UpdateBatch> request = Pack(header, {data});
     return Await<UpdateResult>([&](UpdateDone done) {
@@ -197,6 +204,7 @@ class Trial {
   void Train() {
     for (int i = 0; i < 3; ++i) {
       Pending& update = pending_.emplace_back();
+      update.group = random_() % spec_.replica_groups;
       update.seq = ++seq_;
       std::vector<std::int64_t> ids;
       for (int n = 0; n < 10; ++n) {
@@ -215,6 +223,30 @@ class Trial {
     }
     for (Pending& update : pending_) SendLeft(update);
     std::erase_if(pending_, [](const Pending& update) { return update.gradients.empty(); });
+    if (spec_.replica_groups > 1 && random_() % 2 == 0) Average();
+  }
+
+  static absl::StatusOr<SyncResult> Sync(ShardNode& node,
+                                         std::shared_ptr<const DecidedSync> decided) {
+    return Await<SyncResult>([&](SyncDone done) {
+      node.Sync({{kTable}, PlanVersion{1}, std::move(decided)}, absl::InfiniteFuture(),
+                std::move(done));
+    });
+  }
+
+  // Rows of updates that are still pending are in units that are left out.
+  void Average() {
+    auto averaged = std::make_shared<DecidedSync>();
+    averaged->tables = {{kTable, {}}};
+    for (std::size_t n = 0; n < kNodes; ++n) {
+      const absl::StatusOr<SyncResult> synced = Sync(node(n), nullptr);
+      if (absl::IsFailedPrecondition(synced.status())) continue;  // Nothing was ever there.
+      ASSERT_TRUE(synced.ok()) << synced.status();
+      std::vector<AveragedRows>& rows = averaged->tables[0].rows;
+      rows.insert(rows.end(), synced->tables[0].averaged.begin(), synced->tables[0].averaged.end());
+    }
+    const absl::StatusOr<SyncResult> modelled = Sync(*model_, averaged);
+    ASSERT_TRUE(modelled.ok()) << modelled.status();
   }
 
   // ---- Deaths.
@@ -415,12 +447,16 @@ class Trial {
 
   // ---- The end.
 
-  using Rows = std::map<std::int64_t, std::string>;
+  using Rows = std::map<std::pair<std::uint32_t, std::int64_t>, std::string>;  // By group and row.
   void AddRows(ShardNode& node, Rows& all) {
+    for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) AddCopy(node, group, all);
+  }
+  void AddCopy(ShardNode& node, std::uint32_t group, Rows& all) {
     ShardNode::RowsQuery query;
     query.table = kTable;
     query.row_end = spec_.rows;
     query.with_state = true;
+    query.replica_group = group;
     const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
       const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
       EMBLA_CHECK(block.ok());
@@ -430,7 +466,7 @@ class Trial {
         std::string image(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes,
                           row_bytes);
         image.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
-        EXPECT_TRUE(all.try_emplace(ToInt(block->rows[i]), std::move(image)).second)
+        EXPECT_TRUE(all.try_emplace({group, ToInt(block->rows[i])}, std::move(image)).second)
             << "row " << ToInt(block->rows[i]) << " is on two nodes";
       }
       return absl::OkStatus();
@@ -443,7 +479,9 @@ class Trial {
     AddRows(*model_, expected);
     for (std::size_t n = 0; n < kNodes; ++n) AddRows(node(n), got);
     ASSERT_EQ(expected.size(), got.size());
-    for (const auto& [row, image] : expected) EXPECT_TRUE(got[row] == image) << "row " << row;
+    for (const auto& [key, image] : expected) {
+      EXPECT_TRUE(got[key] == image) << "group " << key.first << " row " << key.second;
+    }
   }
 
   std::mt19937 random_;

@@ -31,6 +31,12 @@ void SessionWindow::RaiseFloor(UpdateSeq first_incomplete) {
   floor = first_incomplete;
 }
 
+void SessionWindow::Include(SessionWindow other) {
+  RaiseFloor(other.floor);
+  other.RaiseFloor(floor);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] |= other.words[i];
+}
+
 void SessionWindow::Record(UpdateSeq seq) {
   EMBLA_CHECK(Classify(seq) == Verdict::kNew);
   words[WordOf(ToInt(seq))] |= BitOf(ToInt(seq));

@@ -26,6 +26,8 @@ struct SessionWindow {
   void RaiseFloor(UpdateSeq first_incomplete);
   // Requires: Classify(seq) == kNew.
   void Record(UpdateSeq seq);
+  // What either has applied. Requires: of the same session.
+  void Include(SessionWindow other);
 
   bool operator==(const SessionWindow&) const = default;
 };

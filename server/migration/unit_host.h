@@ -3,7 +3,9 @@
 //
 // Everything that decides about a unit runs at one place in the order of its table's updates: on
 // the thread of the table's lead device. So a unit's steps need no lock, and an update that was
-// admitted before a freeze is in the rows before the cut is read.
+// admitted before a freeze is in the rows before the cut is read. Of a table with replica groups a
+// unit has a copy per group, one gate, and one record of updates: devices are those of group 0, the
+// other copies lie at the same positions of their groups, and all change together.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +39,8 @@ struct UnitShape {
   bool operator==(const UnitShape&) const = default;
 };
 
-// Asked by updates and lookups. Thread safety: only the table's lead device calls it, one call at a
-// time. What it says of lookups changes only inside UnitHost::RunInOrder.
+// Asked by updates and lookups. Thread safety: only the lead devices of the table's copies call it,
+// one call at a time. What it says of lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
  public:
   virtual ~UnitGate() = default;
@@ -53,6 +55,12 @@ class UnitGate {
   virtual bool ServesLookups() const = 0;
   // Whether the unit is owned here and no move looks at it: its rows may change without an update.
   virtual bool IsAtRest() const = 0;
+  // Whether the copies of the unit's rows (replica groups) may be averaged; not while it is being
+  // handed over, and when it has gone.
+  virtual bool TakesAveraging() const = 0;
+  // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
+  // same task.
+  virtual void Averaged(bool all) = 0;
 };
 
 using HostDone = std::function<void(absl::Status)>;
@@ -70,19 +78,19 @@ class UnitHost {
   // How long requests waited for a device lately, in the mean; zero: there were none.
   virtual absl::Duration RequestDelay() const = 0;
 
-  // Runs `work` on the thread of the table's lead device, between two updates.
+  // Runs `work` on the thread of the table's lead device, between two updates of any copy.
   virtual void RunInOrder(TableId table, std::function<void()> work) = 0;
 
   // ---- On that thread only, inside RunInOrder.
   // From now on `gate` is asked before updates and lookups of the unit, and its record of applied
   // updates is the unit's; `gate` null: the unit is no longer tracked, and has no rows here.
   virtual void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) = 0;
-  // What the unit's updates were deduplicated by so far.
+  // What the unit's updates were deduplicated by so far, those of all groups.
   virtual UnitWindows WindowsOf(const UnitId& unit) const = 0;
 
   // ---- The source.
-  // The rows of a chunk with all their state, encoded (docs/row_block.md; a ZCH bucket:
-  // docs/migration.md), with every update that was queued before this call.
+  // The rows of a chunk with all their state, encoded (docs/row_block.md; a ZCH bucket, and several
+  // copies: docs/migration.md), with every update that was queued before this call.
   virtual void ReadChunk(const UnitId& unit, std::uint32_t chunk,
                          std::function<void(absl::StatusOr<Buffer>)> done) = 0;
   // Forgets the unit's rows; their memory is given back at the latest when all units of their slice
@@ -90,9 +98,9 @@ class UnitHost {
   virtual void Trim(const UnitId& unit, HostDone done) = 0;
 
   // ---- The target. Staged rows are invisible until they are installed.
-  // Memory for the unit on `device`; what is there already is kept. ResourceExhausted names the
-  // device. `run` is the row range that the device will have once all moves of the job are over:
-  // one store is made for all of it.
+  // Memory for the unit on `device`, for all its copies or for none; what is there already is kept.
+  // ResourceExhausted names the device. `run` is the row range that the device will have once all
+  // moves of the job are over: one store is made for all of it.
   using RowRun = embla::RowRun;
   virtual void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
                        HostDone done) = 0;

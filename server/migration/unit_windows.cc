@@ -47,6 +47,17 @@ void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incom
   if (it->Classify(seq) != Verdict::kApplied) it->Record(seq);
 }
 
+void UnitWindows::Include(const UnitWindows& other) {
+  for (const SessionWindow& window : other.sessions_) {
+    const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), window.session, IsBefore);
+    if (it != sessions_.end() && it->session == window.session) {
+      it->Include(window);
+    } else {
+      sessions_.insert(it, window);
+    }
+  }
+}
+
 void UnitWindows::Forget(const SessionSet& sessions) {
   std::erase_if(sessions_,
                 [&](const SessionWindow& window) { return sessions.Has(window.session); });

@@ -70,5 +70,22 @@ TEST(UnitWindowsModel, RandomSeqsAreAppliedOnce) {
   }
 }
 
+TEST(UnitWindows, IncludeKnowsWhatEitherKnew) {
+  UnitWindows a, b;
+  a.Record(SessionId{1}, UpdateSeq{5}, UpdateSeq{3});
+  b.Record(SessionId{2}, UpdateSeq{9}, UpdateSeq{9});
+  b.Record(SessionId{1}, UpdateSeq{7}, UpdateSeq{6});
+  a.Include(b);
+  const auto verdict = [&](std::uint64_t session, std::uint64_t seq) {
+    return a.Classify(SessionId{session}, UpdateSeq{seq}, UpdateSeq{1});
+  };
+  EXPECT_EQ(verdict(1, 5), UnitWindows::Verdict::kApplied);
+  EXPECT_EQ(verdict(1, 6), UnitWindows::Verdict::kNew);
+  EXPECT_EQ(verdict(1, 7), UnitWindows::Verdict::kApplied);
+  EXPECT_EQ(verdict(2, 9), UnitWindows::Verdict::kApplied);
+  EXPECT_EQ(verdict(2, 10), UnitWindows::Verdict::kNew);
+  EXPECT_EQ(a.sessions().size(), 2u);
+}
+
 }  // namespace
 }  // namespace embla

@@ -95,6 +95,12 @@ absl::Status UnitReplay::Apply(const UnitId& id, SessionId session, UpdateSeq se
   return absl::OkStatus();
 }
 
+bool UnitReplay::HasApplied(const UnitId& id, SessionId session, UpdateSeq seq) const {
+  const auto it = units_.find(id);
+  return it != units_.end() && it->second.durable.windows.Classify(session, seq, UpdateSeq{1}) ==
+                                   UnitWindows::Verdict::kApplied;
+}
+
 bool UnitReplay::Reserve(const UnitId& id, std::uint32_t chunks, std::uint32_t device,
                          const RowRun& run) {
   RestoredUnit& unit = At(id, chunks);

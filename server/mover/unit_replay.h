@@ -39,6 +39,8 @@ class UnitReplay {
   void Adopt(const UnitId& unit, std::uint32_t chunks, UnitEpoch epoch, UnitWindows windows);
   absl::Status Apply(const UnitId& unit, SessionId session, UpdateSeq seq,
                      UpdateSeq first_incomplete);
+  // Whether the unit goes by windows of its own, and has the update in them.
+  bool HasApplied(const UnitId& unit, SessionId session, UpdateSeq seq) const;
   // True: the host still has memory that was given back without a record; Discard comes first.
   bool Reserve(const UnitId& unit, std::uint32_t chunks, std::uint32_t device, const RowRun& run);
   absl::Status Stage(const UnitId& unit, const Chunk& chunk);

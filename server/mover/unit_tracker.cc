@@ -121,6 +121,7 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
   if (!Owns(state_) || IsFrozen(state_) || epoch != durable.epoch) return;
   if (move < durable.min_move || move <= awake_for_) return;
   awake_for_ = move;
+  averaged_ = Lsn{0};
   durable.lsn = Next(durable.lsn);
   std::fill(durable.touched.begin(), durable.touched.end(), durable.lsn);
   state_.written = durable.lsn;
@@ -176,6 +177,18 @@ bool UnitTracker::ServesLookups() const {
 }
 
 bool UnitTracker::IsAtRest() const { return Owns(state_) && !IsFrozen(state_) && IsAsleep(); }
+
+// It changes rows whose copies differ: those that were updated since the last one.
+void UnitTracker::Averaged(bool all) {
+  if (IsAsleep()) return;
+  UnitDurable& durable = state_.durable;
+  durable.lsn = Next(durable.lsn);
+  for (Lsn& touched : durable.touched) {
+    if (touched > averaged_) touched = durable.lsn;
+  }
+  if (all) averaged_ = durable.lsn;
+  state_.written = durable.lsn;
+}
 
 UnitStatus UnitTracker::Status() {
   UnitStatus status{.seen = state_.seen};

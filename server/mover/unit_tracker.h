@@ -69,6 +69,8 @@ class UnitTracker final : public UnitGate {
   }
   bool ServesLookups() const override;
   bool IsAtRest() const override;
+  bool TakesAveraging() const override { return Owns(state_) && !IsFrozen(state_); }
+  void Averaged(bool all) override;
 
   const UnitState& state() const { return state_; }
   bool is_adopted() const { return is_adopted_; }
@@ -90,6 +92,7 @@ class UnitTracker final : public UnitGate {
   UnitState state_;
   bool is_adopted_ = false;
   MoveId awake_for_{0};      // 0: at rest.
+  Lsn averaged_{0};          // Copies of chunks that were touched no later are equal; 0: not known.
   int reserves_open_ = 0;    // ReserveImports that no ReservedEvent has come for.
   bool has_memory_ = false;  // The last of them has not been discarded or installed.
   // Versions that are being staged for an import, by chunk.

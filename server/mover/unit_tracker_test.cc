@@ -70,6 +70,27 @@ TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   EXPECT_FALSE(tracker.IsAtRest());
 }
 
+// Of replica groups: rows that were updated since the last averaging change.
+TEST_F(UnitTrackerTest, AnAveragingTouchesTheChunksWhoseCopiesMayDiffer) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  tracker.Averaged(/*all=*/true);
+  EXPECT_EQ(tracker.state().durable.lsn, Lsn{1});  // At rest nobody counts.
+  tracker.Step(RecordEvent{OpenRecord(1)});        // Lsn 2: what differs is not known.
+  tracker.Averaged(/*all=*/true);
+  EXPECT_EQ(tracker.state().durable.touched, ChunkVersions(2, Lsn{3}));
+  tracker.Apply(UpdateOf(1));       // Chunk 0.
+  tracker.Averaged(/*all=*/false);  // Perhaps not all of it.
+  tracker.Averaged(/*all=*/true);
+  EXPECT_EQ(tracker.state().durable.touched, (ChunkVersions{Lsn{6}, Lsn{3}}));
+  tracker.Averaged(/*all=*/true);
+  EXPECT_EQ(tracker.state().durable.touched, (ChunkVersions{Lsn{6}, Lsn{3}}));
+  EXPECT_EQ(tracker.state().written, tracker.state().durable.lsn);
+  EXPECT_TRUE(tracker.TakesAveraging());
+  tracker.Step(FreezeEvent{OpenRecord(1)});
+  EXPECT_FALSE(tracker.TakesAveraging());
+}
+
 TEST_F(UnitTrackerTest, RowsAreStagedOnceAndAgainWhenTheyCouldNotBe) {
   UnitTracker tracker = TrackerAt(kTarget);
   tracker.Step(RecordEvent{OpenRecord(1)});

@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
+// Whose updates are known to be counted, per group; trainers without a name never close theirs.
+constexpr std::size_t kCountedSessionsMax = 4096;
+
 // One slice on its way through the averaging, a chunk of rows at a time.
 class SliceMean {
  public:
@@ -29,13 +32,14 @@ class SliceMean {
     row_.floats = row_.weights + state_floats_;
   }
 
-  absl::Status Run() {
+  absl::Status Run(RowInterval rows) {
     const std::size_t rows_at_once =
         std::max<std::size_t>(peers_.size(), kChunkBytes / (row_.floats * sizeof(float)));
-    const std::size_t slots = own_.store->slots();
+    const auto end = static_cast<std::size_t>(rows.end - own_.slice.row_begin);
     absl::Status written;
-    for (std::size_t first = 0; first < slots; first += rows_at_once) {
-      slots_.resize(std::min(rows_at_once, slots - first));
+    for (auto first = static_cast<std::size_t>(rows.begin - own_.slice.row_begin); first < end;
+         first += rows_at_once) {
+      slots_.resize(std::min(rows_at_once, end - first));
       std::iota(slots_.begin(), slots_.end(), static_cast<std::uint32_t>(first));
       // Nobody's rows change unless everybody's can be read.
       const absl::Status mine = Read();
@@ -132,12 +136,27 @@ GroupCopies::GroupCopies(const TableSpec& spec, std::uint32_t devices, Metrics* 
       devices_per_group_(devices / spec.replica_groups),
       peers_(MakePeers(groups_, devices_per_group_)),
       metrics_(metrics, spec.name),
-      updates_(groups_, 0) {
+      updates_(groups_, 0),
+      counted_(groups_) {
   EMBLA_CHECK(devices % groups_ == 0);
 }
 
-bool GroupCopies::CountUpdate(std::uint32_t group, std::uint32_t every) {
+bool GroupCopies::CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every) {
   MutexLock lock(mu_);
+  UnitWindows& counted = counted_[group];
+  switch (counted.Classify(update.session, update.seq, update.first_incomplete)) {
+    case UnitWindows::Verdict::kApplied:
+      return false;
+    case UnitWindows::Verdict::kTooNew:
+      break;
+    case UnitWindows::Verdict::kNew:
+      counted.Record(update.session, update.seq, update.first_incomplete);
+  }
+  if (counted.sessions().size() > kCountedSessionsMax) {
+    SessionSet oldest;
+    oldest.Insert(counted.sessions().front().session);
+    counted.Forget(oldest);
+  }
   ++updates_[group];
   if (every == 0 || *std::min_element(updates_.begin(), updates_.end()) < every) return false;
   std::fill(updates_.begin(), updates_.end(), 0);
@@ -149,10 +168,17 @@ void GroupCopies::ResetCounts() {
   std::fill(updates_.begin(), updates_.end(), 0);
 }
 
+void GroupCopies::ForgetSessions(const SessionSet& sessions) {
+  MutexLock lock(mu_);
+  for (UnitWindows& counted : counted_) counted.Forget(sessions);
+}
+
 absl::StatusOr<Divergence> GroupCopies::Average(std::uint32_t device, const TableSpec& spec,
-                                                OwnSlice& own) {
+                                                OwnSlice& own, const RowIntervals& rows) {
   SliceMean mean(spec, own, *peers_[device]);
-  EMBLA_RETURN_IF_ERROR(mean.Run());
+  for (const RowInterval& interval : rows.intervals()) {
+    EMBLA_RETURN_IF_ERROR(mean.Run(interval));
+  }
   return mean.divergence();
 }
 

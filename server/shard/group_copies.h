@@ -16,7 +16,10 @@
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
 #include "core/plan/table_spec.h"
+#include "core/rows/request.h"
 #include "server/collective/communicator.h"
+#include "server/migration/session_set.h"
+#include "server/migration/unit_windows.h"
 #include "server/shard/copy_mean.h"
 #include "server/table/table_shard.h"
 
@@ -30,15 +33,20 @@ class GroupCopies {
   std::uint32_t groups() const { return groups_; }
   std::uint32_t GroupOf(std::uint32_t device) const { return device / devices_per_group_; }
 
-  // An update of `group` is applied. True when all groups have had `every` (0: never) since this
-  // last was, or since ResetCounts. Thread safety: any thread.
-  bool CountUpdate(std::uint32_t group, std::uint32_t every);
+  // An update of `group`, or a part of it, is applied: it counts once, whatever rows of it come
+  // later. True when all groups have had `every` (0: never) since this last was, or since
+  // ResetCounts. Thread safety, of all three: any thread.
+  bool CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every);
   void ResetCounts();
+  // Nothing of these sessions comes any more.
+  void ForgetSessions(const SessionSet& sessions);
 
-  // `own`, a slice of `spec` on `device`, becomes the mean of its copies. Called on that device's
-  // thread, at the same time by the devices that hold the copies. After an error the rows of some
-  // chunks are averaged and the others are as they were, alike on all copies.
-  absl::StatusOr<Divergence> Average(std::uint32_t device, const TableSpec& spec, OwnSlice& own);
+  // `rows` of `own`, a slice of `spec` on `device`, become the mean of their copies. Called on that
+  // device's thread, at the same time with the same rows by the devices that hold the copies. After
+  // an error the rows of some chunks are averaged and the others are as they were, alike on all
+  // copies.
+  absl::StatusOr<Divergence> Average(std::uint32_t device, const TableSpec& spec, OwnSlice& own,
+                                     const RowIntervals& rows);
 
   const ReplicaGroupMetrics& metrics() const { return metrics_; }
 
@@ -49,7 +57,9 @@ class GroupCopies {
   const ReplicaGroupMetrics metrics_;
 
   Mutex mu_;
-  std::vector<std::uint64_t> updates_ ABSL_GUARDED_BY(mu_);  // By group.
+  // By group.
+  std::vector<std::uint64_t> updates_ ABSL_GUARDED_BY(mu_);
+  std::vector<UnitWindows> counted_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace embla

@@ -15,6 +15,7 @@
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
 #include "server/migration/session_set.h"
+#include "server/shard/averaged_rows.h"
 #include "server/table/update_units.h"
 #include "server/table/zch_ids.h"
 
@@ -62,8 +63,8 @@ class Journal {
   virtual absl::Status AppendUpdate(const DecidedUpdate& update, Done done) = 0;
   // Tells of all that was appended before. Errors as for AppendUpdate.
   virtual absl::Status AppendMarker(Done done) = 0;
-  // The copies of the tables' replica groups are averaged. Errors as for AppendUpdate.
-  virtual absl::Status AppendSync(std::span<const TableId> tables, Done done) = 0;
+  // Copies of tables with replica groups are averaged. Errors as for AppendUpdate.
+  virtual absl::Status AppendSync(const DecidedSync& sync, Done done) = 0;
   // Ids of a ZCH table lose their rows. Errors as for AppendUpdate.
   virtual absl::Status AppendSweep(const DecidedSweep& sweep, Done done) = 0;
 

@@ -1,6 +1,7 @@
 // What the tasks of one node share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace embla {
 
 class Journal;
 class SessionGate;
+struct NodeTables;
 
 struct NodeContext {
   const ShardNodeOptions& options;
@@ -21,6 +23,8 @@ struct NodeContext {
   DeviceExecutors* executors = nullptr;   // Where follow-up tasks go.
   Journal* journal = nullptr;             // Null: nothing is written down.
   const SessionGate* sessions = nullptr;  // Asked before updates of trainers.
+  // The tables as they are now; those of a task may be older.
+  const std::function<std::shared_ptr<const NodeTables>()>* tables = nullptr;
 };
 
 }  // namespace embla

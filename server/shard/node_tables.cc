@@ -100,15 +100,15 @@ absl::Status CheckSpecFits(const TableSpec& spec, const std::vector<Slice>& slic
   return absl::OkStatus();
 }
 
-// Slices of a table with one copy may differ from what is here: units move by themselves, and the
-// plan only says where they are (docs/migration.md).
+// Slices may differ from what is here: units move by themselves, and the plan only says where they
+// are (docs/migration.md).
 absl::Status CheckKept(const NodeTable& old, const TablePlan& table, const GroupSlices& groups) {
   if (!SameShape(old.spec, table.spec)) {
     return absl::InvalidArgumentError(absl::StrCat("table ", table.spec.name,
                                                    " would change its shape, number format or "
                                                    "optimizer"));
   }
-  if (!old.replicated() && !table.replicated() && !table.grouped()) return absl::OkStatus();
+  if (!old.replicated() && !table.replicated()) return absl::OkStatus();
   const bool unmoved =
       std::equal(old.shards.begin(), old.shards.end(), groups.begin(), groups.end(),
                  [](const auto& shard, const auto& slices) { return shard->slices() == slices; });
@@ -116,15 +116,14 @@ absl::Status CheckKept(const NodeTable& old, const TablePlan& table, const Group
   return absl::FailedPreconditionError(absl::StrCat(
       "slices of table ", table.spec.name, " would move: ", old.shard()->slices().size(),
       " slices are here, the plan says ", groups.empty() ? 0 : groups.front().size(),
-      ". Slices of a table with several copies cannot move while it is in use"));
+      ". Slices of a data_parallel table cannot move while it is in use"));
 }
 
 // Without the slices whose last unit has moved away.
 std::vector<std::shared_ptr<TableShard>> CurrentShards(const NodeTable& old) {
   std::vector<std::shared_ptr<TableShard>> shards = old.shards;
-  if (shards.size() == 1 && shards.front()->has_released()) {
-    const TableShard& shard = *shards.front();
-    shards.front() = shard.With(nullptr, old.spec, PlanVersion{});
+  for (std::shared_ptr<TableShard>& shard : shards) {
+    if (shard->has_released()) shard = shard->With(nullptr, old.spec, PlanVersion{});
   }
   return shards;
 }

@@ -178,6 +178,9 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   const ClosedSessions all = sessions_.closed();
   if (all == sessions_written_) return absl::OkStatus();
   const NodeTablesPtr tables = this->tables();
+  for (const auto& [id, table] : tables->tables) {
+    if (table.group_copies != nullptr) table.group_copies->ForgetSessions(all.settled);
+  }
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
     for (const auto& [id, table] : tables->tables) {
       for (const std::shared_ptr<TableShard>& shard : table.shards) {

@@ -22,6 +22,7 @@
 #include "core/plan/plan.h"
 #include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
+#include "server/shard/averaged_rows.h"
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
 #include "server/shard/survey_task.h"
@@ -105,6 +106,8 @@ struct TableSync {
   std::uint64_t values = 0;  // Weights looked at, of all copies.
   double divergence_max = 0.0;
   double squares = 0.0;  // Sum over the values of (weight - mean)^2.
+  // All rows that are here, but for units that are being handed over. By columns, then rows.
+  std::vector<AveragedRows> averaged = {};
 };
 struct SyncResult {
   PlanVersion plan_version{};
@@ -142,7 +145,7 @@ class ShardNode {
   // frees the tables that are gone. Which units of an existing table are here is the business of
   // moves, not of plans. Requests go on meanwhile against the old plan. Plans not newer than the
   // current one are ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in
-  // the journal), FailedPrecondition (a slice of a table with several copies would have to move; a
+  // the journal), FailedPrecondition (a slice of a data_parallel table would have to move; a
   // plan of another cluster, or for another node), Unavailable (the journal), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
@@ -182,10 +185,13 @@ class ShardNode {
   struct SyncQuery {
     std::vector<TableId> tables;
     PlanVersion plan_version{};  // That the sender knows.
+    // What an earlier process of this node averaged: no unit is asked. Null: now.
+    std::shared_ptr<const DecidedSync> decided = nullptr;
   };
   // Queues the averaging of the tables' replica groups on this node and returns; `done` as for
   // Update. Weights and all optimizer state become the mean of the copies, step counts the largest,
-  // between two updates, all tables at one place in the order. Errors: NotFound,
+  // between two updates, all tables at one place in the order. Units that are being handed over to
+  // another node are left out: the result says which rows are averaged. Errors: NotFound,
   // FailedPrecondition, Unavailable, ResourceExhausted, DeadlineExceeded (nothing was done).
   virtual void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) = 0;
 

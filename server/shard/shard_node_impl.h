@@ -55,7 +55,7 @@ class ShardNodeImpl final : public ShardNode {
 
  private:
   NodeContext Context() {
-    return {options_, pool_, devices_, executors_.get(), journal_, &sessions_};
+    return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
   }
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
@@ -92,6 +92,7 @@ class ShardNodeImpl final : public ShardNode {
                       // threads: who holds it waits for them.
   mutable Mutex tables_mu_;
   NodeTablesPtr tables_ ABSL_GUARDED_BY(tables_mu_);
+  const std::function<NodeTablesPtr()> tables_now_ = [this] { return tables(); };
   SessionGate sessions_;
   ClosedSessions sessions_written_ ABSL_GUARDED_BY(install_mu_);
   Replicator replicator_;

@@ -16,12 +16,13 @@ absl::StatusOr<std::unique_ptr<SyncTask>> SyncTask::Make(const NodeContext& node
                                                          const ShardNode::SyncQuery& query,
                                                          absl::Time deadline) {
   std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), deadline));
+  task->decided_ = query.decided;
   for (const TableId id : query.tables) {
     EMBLA_ASSIGN_OR_RETURN(const NodeTable* table, task->tables_->Find(id, query.plan_version));
     task->Add(*table);
   }
   for (const TableWork& work : task->work_) {
-    if (work.table->group_copies != nullptr) work.table->group_copies->ResetCounts();
+    if (work.asked->group_copies != nullptr) work.asked->group_copies->ResetCounts();
   }
   return task;
 }
@@ -38,65 +39,143 @@ std::unique_ptr<SyncTask> SyncTask::MakeFollowUp(const NodeContext& node, NodeTa
   return task;
 }
 
+TableShard* SyncTask::TableWork::CopyOn(const NodeTable& table, std::uint32_t device) {
+  if (table.group_copies == nullptr || !table.devices().Has(device)) return nullptr;
+  return table.shards[table.group_copies->GroupOf(device)].get();
+}
+
+bool SyncTask::TableWork::IsLedBy(std::uint32_t device) const {
+  return asked->group_copies != nullptr && asked->shard()->lead_device() == device;
+}
+
 void SyncTask::Add(const NodeTable& table) {
-  work_.push_back({&table, std::vector<DeviceShare>(node_.devices.size())});
+  TableWork& work = work_.emplace_back();
+  work.asked = work.table = &table;
+  work.by_device.resize(node_.devices.size());
   if (table.group_copies == nullptr) return;
-  devices_ |= table.devices();
   // The agreement is a collective of all devices.
-  if (node_.journal != nullptr) {
-    devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
-  }
+  devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
 }
 
 void SyncTask::Run(std::uint32_t device) {
-  if (!Begin() || !WriteDown(device)) return;
+  if (!Begin()) return;
+  for (TableWork& work : work_) {
+    if (work.IsLedBy(device)) Choose(work);
+  }
+  if (!Agree(device, CanAverage(device))) return;
+  for (TableWork& work : work_) ListRows(work, device);
+  if (!WriteDown(device)) return;
   // After an error too: the devices with the other copies go on, and wait for this one.
   absl::Status status;
   for (TableWork& work : work_) status.Update(RunTable(work, device));
-  SetError(device, status);
-}
-
-// All devices have done what is before the averaging, and none begins what is behind it.
-bool SyncTask::WriteDown(std::uint32_t device) {
-  if (node_.journal == nullptr) return true;
-  if (!Agree(device, CanAverage(device))) return false;
-  absl::Status written;
-  if (device == devices_.lowest()) {
-    std::vector<TableId> tables;
-    for (const TableWork& work : work_) {
-      if (work.table->group_copies != nullptr) tables.push_back(work.table->spec.id);
-    }
-    ticket_ = std::make_shared<LogTicket>();
-    written = node_.journal->AppendSync(
-        tables, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+  const bool all = Agree(device, status);
+  for (const TableWork& work : work_) {
+    if (!work.IsLedBy(device)) continue;
+    for (const std::shared_ptr<UnitGate>& gate : work.gates) gate->Averaged(all);
   }
-  return Agree(device, written);
 }
 
 // A record of what cannot be done would be done at the next start.
 absl::Status SyncTask::CanAverage(std::uint32_t device) const {
   for (const TableWork& work : work_) {
-    if (work.table->group_copies == nullptr || !work.table->devices().Has(device)) continue;
+    if (TableWork::CopyOn(*work.asked, device) == nullptr) continue;
     EMBLA_RETURN_IF_ERROR(this->device(device).health());
   }
   return absl::OkStatus();
 }
 
+// Gates are those of all copies.
+void SyncTask::Choose(TableWork& work) const {
+  work.tables = (*node_.tables)();
+  const auto now = work.tables->tables.find(ToInt(work.asked->spec.id));
+  if (now != work.tables->tables.end()) work.table = &now->second;
+  for (const TableUnits::Cut& cut : work.table->shard()->units().cuts()) {
+    RowIntervals& rows = work.chosen.emplace_back(cut.columns, cut.present).second;
+    if (decided_ != nullptr) {
+      rows = RowIntervals();
+      for (const DecidedSync::Table& table : decided_->tables) {
+        if (table.table != work.table->spec.id) continue;
+        for (const AveragedRows& averaged : table.rows) {
+          if (averaged.columns == cut.columns) rows.Insert(averaged.rows);
+        }
+      }
+      continue;
+    }
+    for (const TableUnits::Cut::Gated& gated : cut.gates) {
+      if (gated.gate->TakesAveraging()) {
+        work.gates.push_back(gated.gate);
+      } else {
+        rows.Erase({gated.shape.row_begin, gated.shape.row_end});
+      }
+    }
+  }
+}
+
+void SyncTask::ListRows(TableWork& work, std::uint32_t device) const {
+  TableShard* const copy = work.CopyOn(device);
+  if (copy == nullptr) return;
+  for (const OwnSlice& own : copy->slices(device)) {
+    RowIntervals& rows = work.by_device[device].rows.emplace_back();
+    for (const auto& [columns, chosen] : work.chosen) {
+      if (columns == own.columns()) rows = own.present.CommonWith(chosen);
+    }
+  }
+}
+
+std::vector<AveragedRows> SyncTask::RowsOf(const TableWork& work) {
+  std::vector<AveragedRows> averaged;
+  if (work.table->group_copies == nullptr) return averaged;
+  TableShard& copy = *work.table->shard();
+  for (const auto& [columns, chosen] : work.chosen) {
+    RowIntervals all;
+    for (std::uint32_t device = 0; device < work.by_device.size(); ++device) {
+      const std::vector<RowIntervals>& rows = work.by_device[device].rows;
+      if (!copy.devices().Has(device)) continue;
+      for (std::size_t slice = 0; slice < rows.size(); ++slice) {
+        if (copy.slices(device)[slice].columns() != columns) continue;
+        for (const RowInterval& interval : rows[slice].intervals()) all.Insert(interval);
+      }
+    }
+    for (const RowInterval& rows : all.intervals()) averaged.push_back({columns, rows});
+  }
+  return averaged;
+}
+
+// All devices have done what is before the averaging, and none begins what is behind it.
+bool SyncTask::WriteDown(std::uint32_t device) {
+  if (node_.journal == nullptr) return true;
+  // The record names the rows of all devices.
+  if (!Agree(device, absl::OkStatus())) return false;
+  return Agree(device, device == devices_.lowest() ? AppendToJournal() : absl::OkStatus());
+}
+
+absl::Status SyncTask::AppendToJournal() {
+  DecidedSync decided;
+  for (const TableWork& work : work_) {
+    if (work.table->group_copies != nullptr) {
+      decided.tables.push_back({work.table->spec.id, RowsOf(work)});
+    }
+  }
+  ticket_ = std::make_shared<LogTicket>();
+  return node_.journal->AppendSync(
+      decided, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+}
+
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {
-  GroupCopies* const copies = work.table->group_copies.get();
-  if (copies == nullptr) return absl::OkStatus();
-  TableShard& shard = *work.table->shards[copies->GroupOf(device)];
-  if (!shard.devices().Has(device)) return absl::OkStatus();
+  TableShard* const copy = work.CopyOn(device);
+  if (copy == nullptr) return absl::OkStatus();
   DeviceShare& share = work.by_device[device];
   const auto start = std::chrono::steady_clock::now();
   absl::Status status;
-  for (OwnSlice& own : shard.slices(device)) {
-    absl::StatusOr<Divergence> divergence = copies->Average(device, shard.spec(device), own);
+  for (std::size_t slice = 0; slice < share.rows.size(); ++slice) {
+    if (share.rows[slice].empty()) continue;
+    absl::StatusOr<Divergence> divergence = work.table->group_copies->Average(
+        device, copy->spec(device), copy->slices(device)[slice], share.rows[slice]);
     if (divergence.ok()) share.divergence.Add(*divergence);
     status.Update(divergence.status());
   }
   share.time = absl::FromChrono(std::chrono::steady_clock::now() - start);
-  return status.ok() ? status : Annotate(status, "table " + shard.name());
+  return status.ok() ? status : Annotate(status, "table " + copy->name());
 }
 
 TableSync SyncTask::Report(const TableWork& work) const {
@@ -118,6 +197,7 @@ TableSync SyncTask::Report(const TableWork& work) const {
   report.values = divergence.values;
   report.divergence_max = divergence.max;
   report.squares = divergence.squares;
+  report.averaged = RowsOf(work);
   return report;
 }
 

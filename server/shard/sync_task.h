@@ -1,8 +1,13 @@
 // Averages tables with replica groups over the devices that hold their copies: at one place in the
-// order of all those devices, so between two updates.
+// order of all devices, so between two updates.
+//
+// Units that are being handed over to another node are left out: what the source would change after
+// the cut, the target would not have. The lead device asks their gates; then all devices know which
+// of their rows are averaged, and the answer and the journal's record name them.
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,24 +40,42 @@ class SyncTask final : public RequestTask {
 
  private:
   struct DeviceShare {
+    std::vector<RowIntervals> rows;  // That are averaged, by slice.
     Divergence divergence;
     absl::Duration time;
   };
   struct TableWork {
+    const NodeTable* asked = nullptr;  // Of the tables when the task was made.
+    // Written by the lead device of copy 0, read by all after an agreement: the table as it is now,
+    // with slices that have come since, and the rows of its cuts.
     const NodeTable* table = nullptr;
-    std::vector<DeviceShare> by_device;  // Each device writes its own.
+    NodeTablesPtr tables;
+    std::vector<std::pair<ColumnRange, RowIntervals>> chosen;
+    std::vector<std::shared_ptr<UnitGate>> gates;  // Of chosen units; of that device.
+    std::vector<DeviceShare> by_device;            // Each device writes its own.
+
+    // The copy with slices on `device`; null: none has.
+    static TableShard* CopyOn(const NodeTable& table, std::uint32_t device);
+    TableShard* CopyOn(std::uint32_t device) const { return CopyOn(*table, device); }
+    // The same in all layouts.
+    bool IsLedBy(std::uint32_t device) const;
   };
 
   SyncTask(const NodeContext& node, NodeTablesPtr tables, absl::Time deadline)
       : RequestTask(node, deadline), tables_(std::move(tables)) {}
 
   void Add(const NodeTable& table);
-  bool WriteDown(std::uint32_t device);
   absl::Status CanAverage(std::uint32_t device) const;
+  void Choose(TableWork& work) const;
+  void ListRows(TableWork& work, std::uint32_t device) const;
+  bool WriteDown(std::uint32_t device);
+  absl::Status AppendToJournal();
+  static std::vector<AveragedRows> RowsOf(const TableWork& work);
   absl::Status RunTable(TableWork& work, std::uint32_t device);
   TableSync Report(const TableWork& work) const;
 
   const NodeTablesPtr tables_;
+  std::shared_ptr<const DecidedSync> decided_;  // By an earlier process; null: gates are asked.
   std::vector<TableWork> work_;
   SyncDone done_;
   std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.

@@ -4,13 +4,16 @@
 //
 // The oracle is a second cluster that gets the same updates, moves nothing and has CPU devices
 // only; where units move, two nodes have simulated GPUs beside CPU devices. Trainers own
-// disjoint rows, so the order of each row's updates is known; they repeat requests now and then.
+// disjoint rows of their replica group's copy, so the order of each row's updates is known; they
+// repeat requests now and then. Groups are averaged between two rounds of training, while units
+// move.
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::Await;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
@@ -32,7 +36,7 @@ using ::embla::testing::UnitMoves;
 using ::embla::testing::UpdatePartData;
 
 constexpr std::uint32_t kNodes = 3;
-constexpr std::uint32_t kDevices = 2;
+constexpr std::uint32_t kDevices = 2;  // Of each replica group.
 constexpr int kTrainers = 2;
 
 struct Case {
@@ -42,8 +46,12 @@ struct Case {
   std::int64_t rows = 60;
   std::uint32_t dim = 8;
   std::uint32_t granules = 12;
-  int updates = 40;                           // Of each trainer.
+  int updates = 40;                           // Of each trainer in each round.
   std::optional<ZchSpec> zch = std::nullopt;  // Its buckets are `granules`.
+  std::uint32_t groups = 1;
+  int rounds = 1;                // With an averaging between two.
+  std::uint32_t sync_every = 0;  // Instead: steps of the groups until they are averaged.
+  std::uint32_t nodes = kNodes;
 };
 
 TableSpec SpecOf(const Case& c) {
@@ -55,6 +63,8 @@ TableSpec SpecOf(const Case& c) {
   spec.dtype = c.dtype;
   spec.zch = c.zch;
   spec.row_granules = c.granules;
+  spec.replica_groups = c.groups;
+  spec.sync_every_steps = c.sync_every;
   spec.optimizer.kind = c.optimizer;
   spec.optimizer.learning_rate = 0.1f;
   spec.rounding = c.dtype == DType::kFloat32 ? Rounding::kNearest : Rounding::kStochastic;
@@ -66,6 +76,7 @@ TableSpec SpecOf(const Case& c) {
 struct RowGradient {
   std::size_t unit = 0;
   std::int64_t id = 0;
+  std::uint32_t group = 0;
   std::vector<float> values;
   float row_sum_squares = 0.0f;
 };
@@ -75,8 +86,9 @@ class Training {
   Training(const Case& c, std::uint32_t seed)
       : spec_(SpecOf(c)),
         id_rows_(spec_),
-        still_(Options(seed)),
-        moving_(WithGpus(Options(seed))),
+        nodes_(c.nodes),
+        still_(Options(c, seed)),
+        moving_(WithGpus(Options(c, seed))),
         seed_(seed) {
     PlacementRequest request;
     request.sharding = c.sharding;
@@ -88,17 +100,19 @@ class Training {
     moves_ = std::make_unique<UnitMoves>(moving_, *plan);
   }
 
-  // One trainer's life.
-  void Train(int trainer, int updates) {
-    std::mt19937 random(seed_ + 100 + static_cast<std::uint32_t>(trainer));
+  // A part of one trainer's life.
+  void Train(int trainer, int round, int updates) {
+    std::mt19937 random(seed_ + 100 * static_cast<std::uint32_t>(round + 1) +
+                        static_cast<std::uint32_t>(trainer));
     for (int i = 1; i <= updates; ++i) {
       const std::vector<RowGradient> gradients = MakeGradients(trainer, random);
       UpdateBatch header;
       header.session = SessionId{static_cast<std::uint64_t>(trainer) + 1};
-      header.seq = header.first_incomplete = UpdateSeq{static_cast<std::uint64_t>(i)};
-      header.step = static_cast<std::uint64_t>(i);
+      header.step = static_cast<std::uint64_t>(round * updates + i);
+      header.seq = header.first_incomplete = UpdateSeq{header.step};
       Send(still_, *home_, header, gradients, nullptr);
       Send(moving_, *moves_, header, gradients, &random);
+      if (spec_.sync_every_steps > 0) continue;  // Another trainer may complete the count any time.
       const RowGradient& seen = gradients[random() % gradients.size()];
       EXPECT_EQ(Read(still_, *home_, seen), Read(moving_, *moves_, seen)) << "id " << seen.id;
     }
@@ -109,7 +123,7 @@ class Training {
     std::mt19937 random(seed_);
     for (int moved = 0; !stop.load() || moved < 10; ++moved) {
       const std::size_t unit = random() % moves_->units().size();
-      const NodeId target{static_cast<std::uint32_t>(random() % kNodes) + 1};
+      const NodeId target{static_cast<std::uint32_t>(random() % nodes_) + 1};
       const auto device = static_cast<std::uint32_t>(random() % kDevices);
       const bool in_vain = random() % 4 == 0;
       const absl::Status status = target == moves_->OwnerOf(unit)
@@ -129,11 +143,44 @@ class Training {
     }
   }
 
-  using Rows = std::map<std::pair<std::int64_t, std::uint32_t>, std::vector<std::byte>>;
+  // Averages all units of both clusters, those that are being handed over when they have come.
+  void Sync() {
+    for (LocalCluster* const cluster : {&still_, &moving_}) {
+      std::set<std::size_t> left;
+      for (std::size_t unit = 0; unit < moves_->units().size(); ++unit) left.insert(unit);
+      while (!left.empty()) {
+        for (std::uint32_t n = 0; n < nodes_; ++n) SyncNode(*cluster, n, left);
+      }
+    }
+  }
+
+  // By id, first column and group.
+  using Key = std::tuple<std::int64_t, std::uint32_t, std::uint32_t>;
+  using Rows = std::map<Key, std::vector<std::byte>>;
   Rows StillRows() { return ReadAll(still_); }
   Rows MovedRows() { return ReadAll(moving_); }
 
  private:
+  std::uint32_t GroupOf(int trainer) const {
+    return static_cast<std::uint32_t>(trainer) % spec_.replica_groups;
+  }
+
+  void SyncNode(LocalCluster& cluster, std::uint32_t node, std::set<std::size_t>& left) {
+    const auto synced = Await<SyncResult>([&](SyncDone done) {
+      cluster.node(node).Sync({{spec_.id}, PlanVersion{1}}, absl::InfiniteFuture(),
+                              std::move(done));
+    });
+    if (absl::IsFailedPrecondition(synced.status())) return;  // Nothing of the table was ever here.
+    ASSERT_TRUE(synced.ok()) << synced.status();
+    for (const AveragedRows& averaged : synced->tables[0].averaged) {
+      std::erase_if(left, [&](std::size_t unit) {
+        const UnitShape& shape = moves_->shape(unit);
+        return averaged.columns.begin == shape.column_begin &&
+               averaged.rows.begin <= shape.row_begin && shape.row_end <= averaged.rows.end;
+      });
+    }
+  }
+
   absl::Status MoveToNode(std::size_t unit, NodeId target, std::uint32_t device, bool in_vain) {
     return in_vain ? moves_->MoveInVain(unit, target, device) : moves_->Move(unit, target, device);
   }
@@ -141,10 +188,10 @@ class Training {
     return in_vain ? moves_->ChangeDeviceInVain(unit, device) : moves_->ChangeDevice(unit, device);
   }
 
-  static LocalCluster::Options Options(std::uint32_t seed) {
+  static LocalCluster::Options Options(const Case& c, std::uint32_t seed) {
     LocalCluster::Options options;
-    options.nodes = kNodes;
-    options.devices_per_node = kDevices;
+    options.nodes = c.nodes;
+    options.devices_per_node = kDevices * c.groups;
     options.seed = seed;
     return options;
   }
@@ -163,9 +210,11 @@ class Training {
   // Of the trainer's rows, or, in a ZCH table, of its buckets: who evicts whom depends on the order
   // of a bucket's updates.
   std::int64_t RandomId(int trainer, std::mt19937& random) const {
+    const int groups = static_cast<int>(spec_.replica_groups);
     while (true) {
       const std::int64_t id = random() % (id_rows_.hashed() ? 3000 : spec_.rows);
-      if ((id_rows_.hashed() ? id_rows_.BucketOf(RowId{id}) : id) % kTrainers == trainer) return id;
+      const std::int64_t part = id_rows_.hashed() ? id_rows_.BucketOf(RowId{id}) : id;
+      if (part % (kTrainers / groups) == trainer / groups) return id;
     }
   }
 
@@ -184,6 +233,7 @@ class Training {
         if (row < shape.row_begin || row >= shape.row_end) continue;
         gradients.push_back({unit,
                              id,
+                             GroupOf(trainer),
                              {whole.begin() + shape.column_begin, whole.begin() + shape.column_end},
                              sum});
       }
@@ -200,6 +250,7 @@ class Training {
       const UnitShape& shape = moves.shape(row.unit);
       UpdatePartData& data = parts[shape.column_begin];
       data.part.table = spec_.id;
+      data.part.replica_group = row.group;
       data.part.column_begin = shape.column_begin;
       data.part.column_end = shape.column_end;
       data.ids.push_back(RowId{row.id});
@@ -262,6 +313,7 @@ class Training {
   std::vector<float> Read(LocalCluster& cluster, const UnitMoves& moves, const RowGradient& row) {
     LookupPartData data;
     data.part.table = spec_.id;
+    data.part.replica_group = row.group;
     data.part.column_begin = moves.shape(row.unit).column_begin;
     data.part.column_end = moves.shape(row.unit).column_end;
     data.ids = {RowId{row.id}};
@@ -282,23 +334,30 @@ class Training {
   // Weights and state of every row and cut.
   Rows ReadAll(LocalCluster& cluster) {
     Rows all;
-    for (std::uint32_t n = 0; n < kNodes; ++n) {
-      ShardNode::RowsQuery query;
-      query.table = spec_.id;
-      query.row_end = spec_.rows;
-      query.with_state = true;
-      const absl::Status status = cluster.node(n).ReadRows(query, [&](Buffer bytes) {
-        const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
-        EMBLA_CHECK(block.ok());
-        AddRows(*block, all);
-        return absl::OkStatus();
-      });
-      EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+    for (std::uint32_t n = 0; n < nodes_; ++n) {
+      for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) {
+        ReadCopy(cluster.node(n), group, all);
+      }
     }
     return all;
   }
 
-  static void AddRows(const RowBlock& block, Rows& all) {
+  void ReadCopy(ShardNode& node, std::uint32_t group, Rows& all) const {
+    ShardNode::RowsQuery query;
+    query.table = spec_.id;
+    query.row_end = spec_.rows;
+    query.with_state = true;
+    query.replica_group = group;
+    const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
+      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+      EMBLA_CHECK(block.ok());
+      AddRows(*block, group, all);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+  }
+
+  static void AddRows(const RowBlock& block, std::uint32_t group, Rows& all) {
     const std::size_t row_bytes = RowBytes(block.shape.dtype, block.shape.columns());
     const std::size_t floats = block.shape.state_floats;
     for (std::size_t i = 0; i < block.rows.size(); ++i) {
@@ -307,13 +366,14 @@ class Training {
       std::vector<std::byte> image(weights.begin(), weights.end());
       image.insert(image.end(), state.begin(), state.end());
       const auto [it, is_new] = all.try_emplace(
-          std::pair(ToInt(block.rows[i]), block.shape.column_begin), std::move(image));
+          Key(ToInt(block.rows[i]), block.shape.column_begin, group), std::move(image));
       EXPECT_TRUE(is_new) << "row " << ToInt(block.rows[i]) << " is on two nodes";
     }
   }
 
   const TableSpec spec_;
   const IdRows id_rows_;
+  const std::uint32_t nodes_;
   LocalCluster still_;
   LocalCluster moving_;
   const std::uint32_t seed_;
@@ -328,19 +388,24 @@ void CheckCase(const Case& c) {
   Training training(c, seed);
   std::atomic<bool> stop = false;
   std::thread mover([&] { training.MoveAbout(stop); });
-  std::vector<std::thread> trainers;
-  for (int t = 0; t < kTrainers; ++t) {
-    trainers.emplace_back([&, t] { training.Train(t, c.updates); });
+  for (int round = 0; round < c.rounds; ++round) {
+    std::vector<std::thread> trainers;
+    for (int t = 0; t < kTrainers; ++t) {
+      trainers.emplace_back([&, t] { training.Train(t, round, c.updates); });
+    }
+    for (std::thread& trainer : trainers) trainer.join();
+    // Of the last round's updates some are averaged and some are not.
+    if (c.groups > 1 && c.sync_every == 0 && round + 1 < c.rounds) training.Sync();
   }
-  for (std::thread& trainer : trainers) trainer.join();
   stop = true;
   mover.join();
   const Training::Rows still = training.StillRows();
   const Training::Rows moved = training.MovedRows();
   ASSERT_EQ(still.size(), moved.size());
   for (const auto& [key, image] : still) {
-    ASSERT_TRUE(moved.contains(key)) << "id " << key.first << " column " << key.second;
-    ASSERT_EQ(moved.at(key), image) << "id " << key.first << " column " << key.second;
+    const auto& [id, column, group] = key;
+    ASSERT_TRUE(moved.contains(key)) << "id " << id << " column " << column << " group " << group;
+    ASSERT_EQ(moved.at(key), image) << "id " << id << " column " << column << " group " << group;
   }
   training.CompareReads();
 }
@@ -367,6 +432,47 @@ TEST(UnitMoves, UnitsOfSeveralChunksMove) {
              .rows = 1200,
              .dim = 1024,
              .granules = 2});
+}
+
+// Averaged between rounds, and in between by moves that come and go.
+TEST(UnitMovesOfGroups, EveryCopyIsAsWithoutMoves) {
+  for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                        OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+    for (const ShardingType sharding :
+         {ShardingType::kRowWise, ShardingType::kColumnWise, ShardingType::kTableWise}) {
+      CheckCase({.optimizer = optimizer,
+                 .dtype = sharding == ShardingType::kRowWise ? DType::kBFloat16 : DType::kFloat32,
+                 .sharding = sharding,
+                 .updates = 8,
+                 .groups = 2,
+                 .rounds = 6});
+    }
+  }
+}
+
+TEST(UnitMovesOfGroups, UnitsOfSeveralChunksMove) {
+  CheckCase({.optimizer = OptimizerKind::kAdam,
+             .dtype = DType::kFloat16,
+             .sharding = ShardingType::kTableWise,
+             .rows = 600,
+             .dim = 1024,
+             .granules = 2,
+             .updates = 5,
+             .groups = 2,
+             .rounds = 4});
+}
+
+// One trainer per group, and each step has rows on the node: it averages after every third step,
+// wherever on its devices the units are.
+TEST(UnitMovesOfGroups, AveragingByItselfIsWhereItIsWithoutMovesWithinANode) {
+  CheckCase({.optimizer = OptimizerKind::kAdam,
+             .dtype = DType::kFloat32,
+             .sharding = ShardingType::kRowWise,
+             .updates = 1,
+             .groups = 2,
+             .rounds = 40,
+             .sync_every = 3,
+             .nodes = 1});
 }
 
 TEST(UnitMoves, BucketsOfZchTablesMoveWithTheirIdsAndSharedRows) {

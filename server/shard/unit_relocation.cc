@@ -1,6 +1,5 @@
 #include "server/shard/unit_relocation.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -16,39 +15,51 @@ namespace {
 
 struct Place {
   std::uint32_t device = 0;
-  OwnSlice* slice = nullptr;  // Of the relocation's table; touched on the device only.
+  OwnSlice* slice = nullptr;  // Of the relocation's copy; touched on the device only.
+};
+
+// One copy of the table.
+struct Way {
+  std::shared_ptr<TableShard> table;
+  Place from;
+  Place to;
 };
 
 // Goes from task to task.
 struct Relocation {
   DeviceExecutors* executors = nullptr;  // Not owned; outlives the tasks.
-  std::shared_ptr<TableShard> table;
+  std::vector<Way> ways;                 // By replica group.
   UnitShape shape;
   HostDone done;
-  Place from;
-  Place to;
   std::uint32_t chunk = 0;  // The next.
 
   RowInterval rows() const { return {shape.row_begin, shape.row_end}; }
 };
 
-// One chunk. The source keeps its rows until the target has them.
+// One chunk of all copies: the sources keep their rows until all targets have them.
 class ChunkTask final : public DeviceTask {
  public:
   explicit ChunkTask(Relocation relocation)
       : relocation_(std::move(relocation)),
-        rows_(RowsOfChunk(relocation_.shape, relocation_.chunk)) {}
+        rows_(RowsOfChunk(relocation_.shape, relocation_.chunk)),
+        given_(relocation_.ways.size()) {}
 
   static void Submit(Relocation relocation) {
     DeviceExecutors& executors = *relocation.executors;
-    const DeviceSet both =
-        DeviceSet::Of(relocation.from.device) | DeviceSet::Of(relocation.to.device);
-    executors.SubmitFollowUp(std::make_unique<ChunkTask>(std::move(relocation)), both);
+    DeviceSet devices;
+    for (const Way& way : relocation.ways) {
+      devices |= DeviceSet::Of(way.from.device) | DeviceSet::Of(way.to.device);
+    }
+    executors.SubmitFollowUp(std::make_unique<ChunkTask>(std::move(relocation)), devices);
   }
 
   void Run(std::uint32_t device) override {
-    device == relocation_.from.device ? Give() : Take();
-    relocation_.table->CountStorage(device);
+    for (std::size_t copy = 0; copy < relocation_.ways.size(); ++copy) {
+      const Way& way = relocation_.ways[copy];
+      if (device == way.from.device) Give(way, copy);
+      if (device == way.to.device) Take(way, copy);
+      if (device == way.from.device || device == way.to.device) way.table->CountStorage(device);
+    }
   }
 
   void Finish() override {
@@ -60,54 +71,53 @@ class ChunkTask final : public DeviceTask {
   }
 
  private:
-  void Give() {
-    OwnSlice& own = *relocation_.from.slice;
-    PutGiven(EncodeChunk(*relocation_.table, own, relocation_.shape, relocation_.chunk,
-                         /*pool=*/nullptr));
+  void Give(const Way& way, std::size_t copy) {
+    OwnSlice& own = *way.from.slice;
+    PutGiven(copy, EncodeChunk(*way.table, own, relocation_.shape, relocation_.chunk,
+                               /*pool=*/nullptr));
     if (!AwaitTaken().ok()) return;
     own.present.Erase(rows_);
     MatchBucket(own, rows_);
     own.ReleaseIfEmpty();
   }
 
-  void Take() {
-    OwnSlice& own = *relocation_.to.slice;
-    const absl::Status status = Write(AwaitGiven(), own);
-    if (status.ok()) {
-      own.staged.Erase(rows_);
-      own.present.Insert(rows_);
-      MatchBucket(own, rows_);
-    }
-    PutTaken(status);
+  void Take(const Way& way, std::size_t copy) {
+    OwnSlice& own = *way.to.slice;
+    PutTaken(Write(AwaitGiven(copy), *way.table, own));
+    if (!AwaitTaken().ok()) return;
+    own.staged.Erase(rows_);
+    own.present.Insert(rows_);
+    MatchBucket(own, rows_);
   }
 
-  absl::Status Write(absl::StatusOr<Buffer> given, OwnSlice& own) {
+  absl::Status Write(absl::StatusOr<Buffer> given, TableShard& table, OwnSlice& own) const {
     EMBLA_ASSIGN_OR_RETURN(const Buffer bytes, std::move(given));
-    TableShard& table = *relocation_.table;
     EMBLA_ASSIGN_OR_RETURN(const UnitChunk chunk,
                            DecodeChunk(bytes.bytes(), table, relocation_.shape, relocation_.chunk));
     return WriteChunk(table, own, relocation_.shape, chunk);
   }
 
-  void PutGiven(absl::StatusOr<Buffer> bytes) {
+  void PutGiven(std::size_t copy, absl::StatusOr<Buffer> bytes) {
     MutexLock lock(mu_);
-    given_ = std::move(bytes);
+    given_[copy] = std::move(bytes);
     changed_.NotifyAll();
   }
-  absl::StatusOr<Buffer> AwaitGiven() {
+  absl::StatusOr<Buffer> AwaitGiven(std::size_t copy) {
     MutexLock lock(mu_);
-    while (!given_.has_value()) changed_.Wait(mu_);
-    return *std::move(given_);
+    while (!given_[copy].has_value()) changed_.Wait(mu_);
+    return *std::move(given_[copy]);
   }
   void PutTaken(const absl::Status& status) {
     MutexLock lock(mu_);
-    taken_ = status;
+    error_.Update(status);
+    ++taken_;
     changed_.NotifyAll();
   }
+  // Until all copies are written, or one cannot be: then none has changed devices.
   absl::Status AwaitTaken() {
     MutexLock lock(mu_);
-    while (!taken_.has_value()) changed_.Wait(mu_);
-    return *taken_;
+    while (taken_ < relocation_.ways.size()) changed_.Wait(mu_);
+    return error_;
   }
 
   Relocation relocation_;
@@ -115,8 +125,9 @@ class ChunkTask final : public DeviceTask {
 
   Mutex mu_;
   CondVar changed_;
-  std::optional<absl::StatusOr<Buffer>> given_ ABSL_GUARDED_BY(mu_);
-  std::optional<absl::Status> taken_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::optional<absl::StatusOr<Buffer>>> given_ ABSL_GUARDED_BY(mu_);
+  std::size_t taken_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
 };
 
 // Finds where the rows are and where they go.
@@ -131,29 +142,35 @@ class FindPlacesTask final : public DeviceTask {
   void Run(std::uint32_t device) override {
     const RowInterval rows = relocation_.rows();
     const UnitShape& shape = relocation_.shape;
-    for (OwnSlice& own : relocation_.table->slices(device)) {
-      if (own.store == nullptr || !own.Covers({shape.column_begin, shape.column_end}, rows)) {
-        continue;
-      }
-      if (own.staged.Intersects(rows)) {
-        takers_[device] = &own;
-      } else if (own.present.Intersects(rows)) {
-        givers_[device] = &own;
-        next_chunks_[device] = FirstChunkOn(own);
+    for (const Way& way : relocation_.ways) {
+      if (!way.table->devices().Has(device)) continue;
+      for (OwnSlice& own : way.table->slices(device)) {
+        if (own.store == nullptr || !own.Covers({shape.column_begin, shape.column_end}, rows)) {
+          continue;
+        }
+        if (own.staged.Intersects(rows)) {
+          takers_[device] = &own;
+        } else if (own.present.Intersects(rows)) {
+          givers_[device] = &own;
+          next_chunks_[device] = FirstChunkOn(own);
+        }
       }
     }
   }
 
   void Finish() override {
-    relocation_.from = PlaceAmong(givers_);
-    relocation_.to = PlaceAmong(takers_);
-    if (relocation_.to.slice == nullptr) return relocation_.done(absl::OkStatus());
-    if (relocation_.from.slice == nullptr || relocation_.from.device == relocation_.to.device) {
-      return relocation_.done(absl::FailedPreconditionError(
-          absl::StrCat("table ", relocation_.table->name(), " rows [", relocation_.rows().begin,
-                       ", ", relocation_.rows().end, ") are not on another device of this node")));
+    for (Way& way : relocation_.ways) {
+      way.from = PlaceAmong(givers_, way.table->devices());
+      way.to = PlaceAmong(takers_, way.table->devices());
     }
-    relocation_.chunk = next_chunks_[relocation_.from.device];
+    const Way& way = relocation_.ways.front();  // What there is of one copy, there is of all.
+    if (way.to.slice == nullptr) return relocation_.done(absl::OkStatus());
+    if (way.from.slice == nullptr || way.from.device == way.to.device) {
+      return relocation_.done(absl::FailedPreconditionError(
+          absl::StrCat("table ", way.table->name(), " rows [", relocation_.rows().begin, ", ",
+                       relocation_.rows().end, ") are not on another device of this node")));
+    }
+    relocation_.chunk = next_chunks_[way.from.device];
     ChunkTask::Submit(std::move(relocation_));
   }
 
@@ -165,11 +182,11 @@ class FindPlacesTask final : public DeviceTask {
     return chunk;
   }
 
-  static Place PlaceAmong(const std::vector<OwnSlice*>& slices) {
-    const auto found =
-        std::ranges::find_if(slices, [](const OwnSlice* slice) { return slice != nullptr; });
-    if (found == slices.end()) return {};
-    return {static_cast<std::uint32_t>(found - slices.begin()), *found};
+  static Place PlaceAmong(const std::vector<OwnSlice*>& slices, DeviceSet devices) {
+    for (std::uint32_t device = 0; device < slices.size(); ++device) {
+      if (devices.Has(device) && slices[device] != nullptr) return {device, slices[device]};
+    }
+    return {};
   }
 
   Relocation relocation_;
@@ -181,15 +198,15 @@ class FindPlacesTask final : public DeviceTask {
 
 }  // namespace
 
-void RelocateUnit(DeviceExecutors& executors, std::shared_ptr<TableShard> table,
+void RelocateUnit(DeviceExecutors& executors, std::vector<std::shared_ptr<TableShard>> copies,
                   const UnitShape& shape, HostDone done) {
-  const DeviceSet devices = table->devices();
-  Relocation relocation{.executors = &executors,
-                        .table = std::move(table),
-                        .shape = shape,
-                        .done = std::move(done),
-                        .from = {},
-                        .to = {}};
+  Relocation relocation{
+      .executors = &executors, .ways = {}, .shape = shape, .done = std::move(done)};
+  DeviceSet devices;
+  for (std::shared_ptr<TableShard>& copy : copies) {
+    devices |= copy->devices();
+    relocation.ways.push_back({std::move(copy), {}, {}});
+  }
   executors.SubmitControl(std::make_unique<FindPlacesTask>(std::move(relocation)), devices);
 }
 

@@ -190,5 +190,41 @@ TEST(UnitRelocationToGpu, AGpuThatStopsInTheMiddleTakesOnlyWhatItHas) {
   EXPECT_EQ(lookup(3 * kUnitRows), absl::StatusCode::kOk);
 }
 
+// Of two groups: where the copies of a unit are is alike, whatever fails.
+TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
+  LocalCluster cluster({.devices_per_node = 4,
+                        .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 2; }});
+  TablePlan table = MakeTable();
+  table.spec.replica_groups = 2;
+  table.replicas.push_back({{0, kRows, 0, kDim, {kNode, 3}}});
+  ASSERT_TRUE(cluster.Install({table}).ok());
+  UnitMoves moves(cluster, table);
+  ASSERT_GT(moves.shape(0).chunks(), 1u);
+  const auto devices_of = [&](std::uint32_t granule) {
+    std::vector<std::uint32_t> devices;
+    const auto units = cluster.node(kNode).InspectTable(kTable);
+    EXPECT_TRUE(units.ok()) << units.status();
+    for (const UnitContent& unit : *units) {
+      const bool is_served = unit.state == UnitContent::State::kServed;
+      if (is_served && unit.row_granule == granule) devices.push_back(unit.device);
+    }
+    return devices;
+  };
+  ASSERT_TRUE(moves.ChangeDevice(0, 0).ok());
+  EXPECT_THAT(devices_of(0), UnorderedElementsAre(0, 2));
+  EXPECT_THAT(devices_of(1), UnorderedElementsAre(1, 3));
+  cluster.gpu(0, 2)->Inject(
+      {gpu::SimulatedFault::At::kSynchronize, gpu::SimulatedFault::Kind::kStop, 0});
+  EXPECT_EQ(moves.ChangeDevice(1, 0).code(), absl::StatusCode::kUnavailable);
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.replica_group = group;
+    data.part.column_end = kDim;
+    data.ids = {RowId{kUnitRows}, RowId{2 * kUnitRows - 1}};
+    EXPECT_TRUE(cluster.Lookup(kNode, Pack(LookupBatch{}, {data})).ok()) << group;
+  }
+}
+
 }  // namespace
 }  // namespace embla

@@ -1,20 +1,21 @@
 #include "server/shard/unit_tables.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/plan/replica_groups.h"
+#include "server/shard/group_gate.h"
+#include "server/shard/meeting_task.h"
 #include "server/shard/unit_relocation.h"
 #include "server/table/unit_io.h"
 
 namespace embla {
 namespace {
-
-// Where a table's steps run until the node has something of it, and that leads it then.
-constexpr std::uint32_t kFirstLeadDevice = 0;
 
 class FunctionTask final : public DeviceTask {
  public:
@@ -39,10 +40,28 @@ const Slice* SliceOf(const TablePlan& plan, std::int64_t row, std::uint32_t colu
 }
 
 absl::Status CheckMovable(const TablePlan& plan) {
-  if (!plan.replicated() && !plan.grouped()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("units of table ", plan.spec.name, " cannot move: it is ",
-                   plan.grouped() ? "trained in replica groups" : "replicated (data_parallel)"));
+  if (!plan.replicated()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "units of table ", plan.spec.name, " cannot move: it is replicated (data_parallel)"));
+}
+
+absl::StatusOr<Buffer> Joined(std::vector<absl::StatusOr<Buffer>> copies) {
+  std::vector<Buffer> blocks;
+  for (absl::StatusOr<Buffer>& copy : copies) {
+    EMBLA_ASSIGN_OR_RETURN(blocks.emplace_back(), std::move(copy));
+  }
+  return JoinCopies(std::move(blocks));
+}
+
+absl::StatusOr<std::vector<UnitChunk>> DecodeCopies(std::span<const std::byte> bytes,
+                                                    const TableShard& table, std::uint32_t groups,
+                                                    const UnitShape& shape, std::uint32_t chunk) {
+  EMBLA_ASSIGN_OR_RETURN(const auto parts, SplitCopies(bytes, groups));
+  std::vector<UnitChunk> copies;
+  for (const std::span<const std::byte> part : parts) {
+    EMBLA_ASSIGN_OR_RETURN(copies.emplace_back(), DecodeChunk(part, table, shape, chunk));
+  }
+  return copies;
 }
 
 void LosePresent(TableShard& shard, std::uint32_t device, RowInterval rows) {
@@ -57,6 +76,26 @@ absl::Status NotHere(const TablePlan& plan, const UnitId& id, const char* what) 
 
 }  // namespace
 
+DeviceSet UnitTables::Unit::leads() const {
+  DeviceSet all;
+  for (const auto& copy : copies) all |= DeviceSet::Of(copy->lead_device());
+  return all;
+}
+
+DeviceSet UnitTables::Unit::devices() const {
+  DeviceSet all;
+  for (const auto& copy : copies) all |= copy->devices();
+  return all;
+}
+
+DeviceSet UnitTables::Unit::CopiesOf(std::uint32_t device) const {
+  DeviceSet all;
+  for (std::uint32_t group = 0; group < groups(); ++group) {
+    all |= DeviceSet::Of(DeviceOfGroup(device, group, devices_per_group));
+  }
+  return all;
+}
+
 absl::StatusOr<UnitTables::Unit> UnitTables::FindIn(NodeTablesPtr tables, const UnitId& id) const {
   Unit unit;
   unit.id = id;
@@ -68,6 +107,9 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindIn(NodeTablesPtr tables, const 
   }
   EMBLA_RETURN_IF_ERROR(CheckMovable(*unit.plan));
   const TableSpec& spec = unit.plan->spec;
+  EMBLA_ASSIGN_OR_RETURN(
+      unit.devices_per_group,
+      DevicesPerGroup("of this process", node_.executors.devices(), spec.replica_groups));
   const Slice* slice = nullptr;
   if (id.row_granule < spec.row_granules && id.column_granule < spec.column_granules()) {
     slice = SliceOf(*unit.plan, spec.RowGranuleBegin(id.row_granule),
@@ -80,7 +122,7 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindIn(NodeTablesPtr tables, const 
   }
   unit.shape = ShapeOfUnit(spec, id.row_granule, {slice->column_begin, slice->column_end});
   const auto it = unit.tables->tables.find(ToInt(id.table));
-  if (it != unit.tables->tables.end()) unit.shard = it->second.shard();
+  if (it != unit.tables->tables.end()) unit.copies = it->second.shards;
   return unit;
 }
 
@@ -90,7 +132,7 @@ absl::StatusOr<UnitTables::Unit> UnitTables::Find(const UnitId& id) const {
 
 absl::StatusOr<UnitTables::Unit> UnitTables::FindHere(const UnitId& id) const {
   EMBLA_ASSIGN_OR_RETURN(Unit unit, Find(id));
-  if (unit.shard == nullptr) return NotHere(*unit.plan, id, " is not on this node");
+  if (unit.copies.empty()) return NotHere(*unit.plan, id, " is not on this node");
   return unit;
 }
 
@@ -107,34 +149,63 @@ absl::StatusOr<UnitShape> UnitTables::ShapeOf(const UnitId& unit) const {
   return found.shape;
 }
 
-void UnitTables::RunInOrder(TableId table, std::function<void()> work) {
+DeviceSet UnitTables::LeadsOf(TableId id) const {
   const NodeTablesPtr tables = node_.tables();
-  const auto it = tables->tables.find(ToInt(table));
-  const std::uint32_t lead =
-      it == tables->tables.end() ? kFirstLeadDevice : it->second.shard()->lead_device();
-  const auto run = [this, table, work = std::move(work)](std::uint32_t device) {
-    work();
-    AskGatesAgain(table, device);
-  };
-  node_.executors.SubmitControl(std::make_unique<FunctionTask>(run, [] {}), DeviceSet::Of(lead));
+  DeviceSet leads;
+  if (const auto it = tables->tables.find(ToInt(id)); it != tables->tables.end()) {
+    for (const auto& copy : it->second.shards) leads |= DeviceSet::Of(copy->lead_device());
+    return leads;
+  }
+  const TablePlan* const plan = tables->plan->FindTable(id);
+  const std::uint32_t groups = plan == nullptr ? 1 : plan->spec.replica_groups;
+  const std::uint32_t per_group = node_.executors.devices() / groups;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    leads |= DeviceSet::Of(DeviceOfGroup(kFirstLeadDevice, group, per_group));
+  }
+  return leads;
 }
 
-void UnitTables::AskGatesAgain(TableId table, std::uint32_t device) {
+void UnitTables::RunInOrder(TableId table, std::function<void()> work) {
+  const DeviceSet leads = LeadsOf(table);
+  auto run = [this, table, leads, work = std::move(work)] {
+    work();
+    AskGatesAgain(table, leads);
+  };
+  node_.executors.SubmitControl(std::make_unique<MeetingTask>(leads, std::move(run)), leads);
+}
+
+void UnitTables::AskGatesAgain(TableId table, DeviceSet leads) {
   const NodeTablesPtr tables = node_.tables();
   const auto it = tables->tables.find(ToInt(table));
-  if (it == tables->tables.end() || it->second.shard()->lead_device() != device) return;
-  it->second.shard()->units().GatesMayHaveChanged();
+  if (it == tables->tables.end()) return;
+  for (const std::shared_ptr<TableShard>& copy : it->second.shards) {
+    if (leads.Has(copy->lead_device())) copy->units().GatesMayHaveChanged();
+  }
+}
+
+std::shared_ptr<UnitGate> UnitTables::GateOfCopies(const Unit& unit,
+                                                   std::shared_ptr<UnitGate> gate) {
+  if (unit.copies.size() == 1 || gate == nullptr) return gate;
+  return std::make_shared<GroupGate>(std::move(gate));
 }
 
 void UnitTables::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return;  // Nobody asks gates of a table that is not here.
-  found->shard->units().SetGate(unit.row_granule, found->shape, std::move(gate));
+  gate = GateOfCopies(*found, std::move(gate));
+  for (const std::shared_ptr<TableShard>& copy : found->copies) {
+    copy->units().SetGate(unit.row_granule, found->shape, gate);
+  }
 }
 
 UnitWindows UnitTables::WindowsOf(const UnitId& unit) const {
   const absl::StatusOr<Unit> found = FindHere(unit);
-  return found.ok() ? found->shard->replay_windows().Export() : UnitWindows();
+  UnitWindows windows;
+  if (!found.ok()) return windows;
+  for (const std::shared_ptr<TableShard>& copy : found->copies) {
+    windows.Include(copy->replay_windows().Export());
+  }
+  return windows;
 }
 
 void UnitTables::Answer(const absl::Status& status, HostDone done) {
@@ -156,15 +227,18 @@ void UnitTables::RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone
         done(first);
       });
   if (turn == Turn::kInOrder) {
-    node_.executors.SubmitControl(std::move(task), unit.shard->devices());
+    node_.executors.SubmitControl(std::move(task), unit.devices());
   } else {
-    node_.executors.SubmitBackground(std::move(task), unit.shard->devices());
+    node_.executors.SubmitBackground(std::move(task), unit.devices());
   }
 }
 
 void UnitTables::ChangeOn(const Unit& unit, std::uint32_t device, ChangeRows change) {
-  TableShard& shard = *unit.shard;
-  if (device == shard.lead_device()) change(unit.cut().present, unit.cut().staged, unit.rows());
+  TableShard& shard = unit.CopyOn(device);
+  if (unit.IsLead(device)) {
+    TableUnits::Cut& cut = unit.CutOn(device);
+    change(cut.present, cut.staged, unit.rows());
+  }
   for (OwnSlice& own : shard.slices(device)) {
     if (own.store == nullptr || !own.Covers(unit.columns(), unit.rows())) continue;
     change(own.present, own.staged, unit.rows());
@@ -187,22 +261,26 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
   if (!found.ok()) {
     return Answer(found.status(), [done](const absl::Status& status) { done(status); });
   }
-  // Written by the one device that has the rows.
-  auto rows =
-      std::make_shared<absl::StatusOr<Buffer>>(NotHere(*found->plan, unit, " is not on this node"));
+  // Of each copy, written by the one device that has its rows.
+  auto copies = std::make_shared<std::vector<absl::StatusOr<Buffer>>>();
+  for (std::uint32_t group = 0; group < found->groups(); ++group) {
+    copies->emplace_back(NotHere(*found->plan, unit, " is not on this node"));
+  }
   RunOnTable(
       *found, Turn::kWhenIdle,
-      [this, found = *found, chunk, rows](std::uint32_t device) {
-        for (const OwnSlice& own : found.shard->slices(device)) {
+      [this, found = *found, chunk, copies](std::uint32_t device) {
+        TableShard& shard = found.CopyOn(device);
+        for (const OwnSlice& own : shard.slices(device)) {
           if (!own.Covers(found.columns(), found.rows()) ||
               !own.present.ContainsAll(found.rows())) {
             continue;
           }
-          *rows = EncodeChunk(*found.shard, own, found.shape, chunk, &node_.pool);
+          (*copies)[found.GroupOf(device)] =
+              EncodeChunk(shard, own, found.shape, chunk, &node_.pool);
         }
         return absl::OkStatus();
       },
-      [rows, done = std::move(done)](const absl::Status&) { done(std::move(*rows)); });
+      [copies, done = std::move(done)](const absl::Status&) { done(Joined(std::move(*copies))); });
 }
 
 void UnitTables::Trim(const UnitId& unit, HostDone done) {
@@ -236,7 +314,7 @@ void UnitTables::Discard(const UnitId& unit, HostDone done) {
 void UnitTables::Relocate(const UnitId& unit, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return Answer(found.status(), std::move(done));
-  RelocateUnit(node_.executors, found->shard, found->shape, std::move(done));
+  RelocateUnit(node_.executors, found->copies, found->shape, std::move(done));
 }
 
 void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) {
@@ -245,18 +323,19 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
   const bool is_lost = !Failpoint("units.lose").ok();
   RunOnTable(
       *found, Turn::kInOrder,
-      [this, found = *found, gate = std::move(gate), is_lost](std::uint32_t device) {
+      [this, found = *found, gate = GateOfCopies(*found, std::move(gate)),
+       is_lost](std::uint32_t device) {
         ChangeOn(found, device, [](RowIntervals& present, RowIntervals& staged, RowInterval rows) {
           if (!staged.ContainsAll(rows)) return;
           staged.Erase(rows);
           present.Insert(rows);
         });
-        if (is_lost) LosePresent(*found.shard, device, found.rows());
-        if (device != found.shard->lead_device()) return absl::OkStatus();
-        if (!found.cut().present.ContainsAll(found.rows())) {
+        if (is_lost) LosePresent(found.CopyOn(device), device, found.rows());
+        if (!found.IsLead(device)) return absl::OkStatus();
+        if (!found.CutOn(device).present.ContainsAll(found.rows())) {
           return NotHere(*found.plan, found.id, " cannot be installed: nothing was reserved");
         }
-        found.shard->units().SetGate(found.id.row_granule, found.shape, gate);
+        found.CopyOn(device).units().SetGate(found.id.row_granule, found.shape, gate);
         return absl::OkStatus();
       },
       std::move(done));
@@ -265,116 +344,26 @@ void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, Hos
 void UnitTables::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) {
   const absl::StatusOr<Unit> found = FindChunk(unit, chunk);
   if (!found.ok()) return Answer(found.status(), std::move(done));
-  const absl::StatusOr<UnitChunk> rows =
-      DecodeChunk(block.bytes(), *found->shard, found->shape, chunk);
+  const absl::StatusOr<std::vector<UnitChunk>> rows =
+      DecodeCopies(block.bytes(), *found->copies.front(), found->groups(), found->shape, chunk);
   if (!rows.ok()) return Answer(rows.status(), std::move(done));
   RunOnTable(
       *found, Turn::kWhenIdle,
       [found = *found, rows = *rows,
        memory = std::move(block)](std::uint32_t device) -> absl::Status {
-        if (device == found.shard->lead_device() && !found.cut().staged.ContainsAll(found.rows())) {
+        if (found.IsLead(device) && !found.CutOn(device).staged.ContainsAll(found.rows())) {
           return NotHere(*found.plan, found.id, " cannot be staged: nothing is reserved");
         }
-        for (OwnSlice& own : found.shard->slices(device)) {
+        TableShard& shard = found.CopyOn(device);
+        for (OwnSlice& own : shard.slices(device)) {
           if (!own.Covers(found.columns(), found.rows()) || !own.staged.ContainsAll(found.rows())) {
             continue;
           }
-          EMBLA_RETURN_IF_ERROR(WriteChunk(*found.shard, own, found.shape, rows));
+          EMBLA_RETURN_IF_ERROR(WriteChunk(shard, own, found.shape, rows[found.GroupOf(device)]));
         }
         return absl::OkStatus();
       },
       std::move(done));
-}
-
-void UnitTables::Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
-                         HostDone done) {
-  const bool accepted = stores_.Post([this, unit, device, run, done] {
-    const absl::Status status =
-        node_.publish([&](const NodeTables& old) { return MakeRoom(old, unit, device, run); });
-    Answer(status, done);
-  });
-  if (!accepted) Answer(absl::UnavailableError("the node stops"), std::move(done));
-}
-
-absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const UnitId& id,
-                                                   std::uint32_t device, const RowRun& run) {
-  EMBLA_ASSIGN_OR_RETURN(Unit unit, FindIn(std::make_shared<const NodeTables>(old), id));
-  if (device >= node_.executors.devices()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device ", device, " of a node that has ", node_.executors.devices()));
-  }
-  const RowRun rows{std::min(run.row_begin, unit.shape.row_begin),
-                    std::max(run.row_end, unit.shape.row_end)};
-  if (rows.row_begin < 0 || rows.row_end > unit.plan->spec.rows) {
-    return absl::InvalidArgumentError(absl::StrCat("rows [", rows.row_begin, ", ", rows.row_end,
-                                                   ") of table ", unit.plan->spec.name,
-                                                   ", which has ", unit.plan->spec.rows));
-  }
-  if (unit.shard != nullptr && FindRoom(unit, device)) return NodeTablesPtr();
-  auto next = std::make_shared<NodeTables>(old);
-  NodeTable& table = next->tables[ToInt(id.table)];
-  EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, AddSlice(unit, device, rows));
-  table.spec = unit.plan->spec;
-  table.shards = {std::move(shard)};
-  return NodeTablesPtr(std::move(next));
-}
-
-// The lead device knows of rooms for units that come to the node.
-void UnitTables::NoteRoom(const Unit& unit) {
-  RunOnDevices(node_.executors, DeviceSet::Of(unit.shard->lead_device()), [&](std::uint32_t) {
-    if (!unit.cut().present.ContainsAll(unit.rows())) unit.cut().staged.Insert(unit.rows());
-  });
-}
-
-bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
-  bool has_room = false;
-  RunOnDevices(node_.executors, DeviceSet::Of(unit.shard->lead_device()),
-               [&](std::uint32_t) { has_room = unit.cut().staged.ContainsAll(unit.rows()); });
-  if (has_room || !unit.shard->devices().Has(device)) return has_room;
-  RunOnDevices(node_.executors, DeviceSet::Of(device), [&](std::uint32_t) {
-    const auto covers = [&](const OwnSlice& own) {
-      return own.store != nullptr && own.Covers(unit.columns(), unit.rows());
-    };
-    for (const OwnSlice& own : unit.shard->slices(device)) {
-      has_room = has_room || (covers(own) && (own.present.Intersects(unit.rows()) ||
-                                              own.staged.Intersects(unit.rows())));
-    }
-    for (OwnSlice& own : unit.shard->slices(device)) {
-      if (has_room || !covers(own)) continue;
-      own.staged.Insert(unit.rows());
-      has_room = true;
-    }
-  });
-  if (has_room) NoteRoom(unit);
-  return has_room;
-}
-
-absl::StatusOr<std::shared_ptr<TableShard>> UnitTables::AddSlice(const Unit& unit,
-                                                                 std::uint32_t device,
-                                                                 const RowRun& run) {
-  const TableSpec& spec = unit.plan->spec;
-  const PlanVersion version = unit.tables->plan->version();
-  Slice slice;
-  slice.row_begin = run.row_begin;
-  slice.row_end = run.row_end;
-  slice.column_begin = unit.shape.column_begin;
-  slice.column_end = unit.shape.column_end;
-  slice.device = {unit.tables->self, device};
-  absl::StatusOr<SliceMemory> memory = node_.maker.make_unset_memory(spec, slice);
-  if (!memory.ok()) return Annotate(memory.status(), absl::StrCat("device ", device));
-  auto own = std::make_shared<OwnSlice>(spec, slice, *std::move(memory), node_.maker.metrics);
-  own->staged.Insert(unit.rows());
-  Unit next = unit;
-  if (unit.shard == nullptr) {
-    next.shard =
-        TableShard::CreateAround(spec, version, kFirstLeadDevice, own, node_.maker.metrics);
-  } else {
-    next.shard = unit.shard->With(own, spec, version);
-  }
-  NoteRoom(next);
-  RunOnDevices(node_.executors, DeviceSet::Of(device),
-               [&](std::uint32_t) { next.shard->CountStorage(device); });
-  return next.shard;
 }
 
 }  // namespace embla

@@ -6,12 +6,15 @@
 // found).
 //
 // A unit's rows lie in a slice (server/table/own_slice.h) on one device; the table's lead device
-// knows of all units (server/table/table_units.h). Both change in one task.
+// knows of all units (server/table/table_units.h). Both change in one task. Of a table with replica
+// groups that goes for each copy, and one task changes all copies: what is present of one is
+// present of all, at the same positions of the groups' devices.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/migration/unit_host.h"
@@ -54,16 +57,32 @@ class UnitTables final : public UnitHost {
   void Relocate(const UnitId& unit, HostDone done) override;
 
  private:
+  // Where a table's steps run until the node has something of it, and that leads it then.
+  static constexpr std::uint32_t kFirstLeadDevice = 0;
+
   struct Unit {
     UnitId id;
     UnitShape shape;
-    const TablePlan* plan = nullptr;    // Of `tables`.
-    std::shared_ptr<TableShard> shard;  // Null: nothing of the table is here.
+    const TablePlan* plan = nullptr;  // Of `tables`.
+    // The copies of the table, by replica group; none: nothing of it is here.
+    std::vector<std::shared_ptr<TableShard>> copies;
+    std::uint32_t devices_per_group = 0;
     NodeTablesPtr tables;
 
     ColumnRange columns() const { return {shape.column_begin, shape.column_end}; }
     RowInterval rows() const { return {shape.row_begin, shape.row_end}; }
-    TableUnits::Cut& cut() const { return shard->units().CutOf(columns()); }
+    std::uint32_t groups() const { return plan->spec.replica_groups; }
+    std::uint32_t GroupOf(std::uint32_t device) const { return device / devices_per_group; }
+    // The copy that has slices on `device`.
+    TableShard& CopyOn(std::uint32_t device) const { return *copies[GroupOf(device)]; }
+    TableUnits::Cut& CutOn(std::uint32_t device) const {
+      return CopyOn(device).units().CutOf(columns());
+    }
+    bool IsLead(std::uint32_t device) const { return CopyOn(device).lead_device() == device; }
+    DeviceSet leads() const;
+    DeviceSet devices() const;
+    // Of all copies, what lies on `device` of group 0.
+    DeviceSet CopiesOf(std::uint32_t device) const;
   };
   using OnDevice = std::function<absl::Status(std::uint32_t device)>;
 
@@ -75,8 +94,11 @@ class UnitTables final : public UnitHost {
   absl::StatusOr<Unit> FindChunk(const UnitId& id, std::uint32_t chunk) const;
   absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
 
-  // After a step of some unit of `table`, on the device where it ran.
-  void AskGatesAgain(TableId table, std::uint32_t device);
+  // Where steps of the table's units run: the lead devices of its copies.
+  DeviceSet LeadsOf(TableId table) const;
+  // After a step of some unit of `table`, on `leads`, while they stand still.
+  void AskGatesAgain(TableId table, DeviceSet leads);
+  static std::shared_ptr<UnitGate> GateOfCopies(const Unit& unit, std::shared_ptr<UnitGate> gate);
   void Answer(const absl::Status& status, HostDone done);
   // Runs `work` on all devices of the unit's table, then tells its first error. What copies rows
   // can wait until the devices have nothing else to do; what changes who finds them has its place
@@ -91,11 +113,15 @@ class UnitTables final : public UnitHost {
 
   absl::StatusOr<NodeTablesPtr> MakeRoom(const NodeTables& old, const UnitId& id,
                                          std::uint32_t device, const RowRun& run);
-  // Whether the unit has memory already, or finds it in a store that is there.
+  // Whether the unit has memory already, or finds it in stores that are there.
   bool FindRoom(const Unit& unit, std::uint32_t device);
   void NoteRoom(const Unit& unit);
-  absl::StatusOr<std::shared_ptr<TableShard>> AddSlice(const Unit& unit, std::uint32_t device,
-                                                       const RowRun& run);
+  // A slice with the run's rows on each of CopiesOf(device), with room for the unit; by group.
+  absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> MakeSlices(const Unit& unit,
+                                                                    std::uint32_t device,
+                                                                    const RowRun& run) const;
+  // The unit with copies that have the slices, too.
+  Unit WithSlices(const Unit& unit, std::vector<std::shared_ptr<OwnSlice>> slices);
 
   const Node node_;
   WorkThread stores_;

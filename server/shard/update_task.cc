@@ -210,7 +210,7 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.order = work.shard().replica_position().order;
   // The update was applied to what was here then. Rows that a newer plan sends here may be on
   // their way yet: only for those that are here it is a repetition.
-  const bool may_move = work.table->replicas.empty() && work.group == 0;
+  const bool may_move = work.table->replicas.empty();
   return work.applied_before && may_move ? LeadUnits(work) : absl::OkStatus();
 }
 
@@ -427,7 +427,9 @@ void UpdateTask::SyncWhatIsDue(UpdateResult& result) const {
   for (const std::unique_ptr<TableWork>& work : work_) {
     GroupCopies* const copies = work->table->group_copies.get();
     if (copies == nullptr || work->applied_before) continue;
-    if (!copies->CountUpdate(work->group, work->table->spec.sync_every_steps)) continue;
+    if (!copies->CountUpdate(work->group, update_->batch, work->table->spec.sync_every_steps)) {
+      continue;
+    }
     if (repeated_.has_value()) {
       result.sync_due.push_back(work->table->spec.id);
       continue;

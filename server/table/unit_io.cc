@@ -12,10 +12,40 @@
 namespace embla {
 namespace {
 
-// Before the bucket block of a ZCH table's chunk: its bytes, a little-endian u64.
-constexpr std::size_t kBucketSizeBytes = 8;
+// Before a block that another one follows: its bytes, a little-endian u64.
+constexpr std::size_t kSizeBytes = 8;
 
 std::size_t RoundUpTo8(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
+std::size_t SizedBytes(const Buffer& block) { return RoundUpTo8(kSizeBytes + block.size()); }
+
+// The block with its size before it, padded with zeros to a multiple of 8.
+void PutSized(const Buffer& block, std::byte* to) {
+  const std::uint64_t size = block.size();
+  std::memcpy(to, &size, sizeof(size));
+  if (size > 0) std::memcpy(to + kSizeBytes, block.data(), size);
+  std::memset(to + kSizeBytes + size, 0, SizedBytes(block) - kSizeBytes - size);
+}
+
+// Cuts off what PutSized wrote.
+absl::StatusOr<std::span<const std::byte>> TakeSized(std::span<const std::byte>& bytes,
+                                                     const char* what) {
+  std::uint64_t size = 0;
+  if (bytes.size() >= kSizeBytes) std::memcpy(&size, bytes.data(), sizeof(size));
+  if (bytes.size() < kSizeBytes || size > bytes.size() - kSizeBytes ||
+      RoundUpTo8(kSizeBytes + size) > bytes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a chunk with ", bytes.size(), " bytes for a ", what, " of ", size));
+  }
+  const std::span<const std::byte> block = bytes.subspan(kSizeBytes, size);
+  const std::size_t end = RoundUpTo8(kSizeBytes + size);
+  const std::span<const std::byte> padding =
+      bytes.subspan(kSizeBytes + size, end - kSizeBytes - size);
+  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{}; })) {
+    return absl::DataLossError(absl::StrCat("the padding behind a ", what, " is not zero"));
+  }
+  bytes = bytes.subspan(end);
+  return block;
+}
 
 absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice& own,
                                          const UnitShape& shape) {
@@ -23,35 +53,11 @@ absl::StatusOr<Buffer> EncodeBucketChunk(const TableShard& table, const OwnSlice
   EMBLA_ASSIGN_OR_RETURN(const Buffer ids, own.ids->ExportBucket(bucket));
   EMBLA_ASSIGN_OR_RETURN(const std::vector<RowId> rows_in_use, own.ids->RowsInUse(bucket));
   EMBLA_ASSIGN_OR_RETURN(const Buffer rows, EncodeRowsAt(table, own, rows_in_use, nullptr));
-  const std::size_t rows_at = RoundUpTo8(kBucketSizeBytes + ids.size());
+  const std::size_t rows_at = SizedBytes(ids);
   Buffer chunk = Buffer::Allocate(rows_at + rows.size());
-  const std::uint64_t size = ids.size();
-  std::memcpy(chunk.data(), &size, sizeof(size));
-  std::memcpy(chunk.data() + kBucketSizeBytes, ids.data(), ids.size());
-  std::memset(chunk.data() + kBucketSizeBytes + ids.size(), 0,
-              rows_at - kBucketSizeBytes - ids.size());
+  PutSized(ids, chunk.data());
   std::memcpy(chunk.data() + rows_at, rows.data(), rows.size());
   return chunk;
-}
-
-// Cuts the bucket block off; what is left is the row block.
-absl::StatusOr<std::span<const std::byte>> TakeBucket(std::span<const std::byte>& bytes) {
-  std::uint64_t size = 0;
-  if (bytes.size() >= kBucketSizeBytes) std::memcpy(&size, bytes.data(), sizeof(size));
-  if (bytes.size() < kBucketSizeBytes || size > bytes.size() - kBucketSizeBytes ||
-      RoundUpTo8(kBucketSizeBytes + size) > bytes.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk of ", bytes.size(), " bytes with a bucket block of ", size));
-  }
-  const std::span<const std::byte> bucket = bytes.subspan(kBucketSizeBytes, size);
-  const std::size_t rows_at = RoundUpTo8(kBucketSizeBytes + size);
-  const std::span<const std::byte> padding =
-      bytes.subspan(kBucketSizeBytes + size, rows_at - kBucketSizeBytes - size);
-  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{}; })) {
-    return absl::DataLossError("the padding behind a bucket block is not zero");
-  }
-  bytes = bytes.subspan(rows_at);
-  return bucket;
 }
 
 // All rows of the chunk, ascending; of a bucket, some of them.
@@ -91,12 +97,37 @@ absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
   return EncodeRowsAt(table, own, rows, pool);
 }
 
+Buffer JoinCopies(std::vector<Buffer> blocks) {
+  if (blocks.size() == 1) return std::move(blocks.front());
+  std::size_t size = 0;
+  for (const Buffer& block : blocks) size += SizedBytes(block);
+  Buffer chunk = Buffer::Allocate(size);
+  std::byte* at = chunk.data();
+  for (const Buffer& block : blocks) {
+    PutSized(block, at);
+    at += SizedBytes(block);
+  }
+  return chunk;
+}
+
+absl::StatusOr<std::vector<std::span<const std::byte>>> SplitCopies(
+    std::span<const std::byte> bytes, std::size_t copies) {
+  std::vector<std::span<const std::byte>> blocks;
+  if (copies == 1) return std::vector{bytes};
+  for (std::size_t i = 0; i < copies; ++i) {
+    EMBLA_ASSIGN_OR_RETURN(blocks.emplace_back(), TakeSized(bytes, "row block"));
+  }
+  if (bytes.empty()) return blocks;
+  return absl::InvalidArgumentError(
+      absl::StrCat("a chunk of ", copies, " copies has ", bytes.size(), " bytes more"));
+}
+
 absl::StatusOr<UnitChunk> DecodeChunk(std::span<const std::byte> bytes, const TableShard& table,
                                       const UnitShape& shape, std::uint32_t chunk) {
   UnitChunk decoded;
   const bool hashed = table.id_rows().hashed();
   if (hashed) {
-    EMBLA_ASSIGN_OR_RETURN(decoded.bucket, TakeBucket(bytes));
+    EMBLA_ASSIGN_OR_RETURN(decoded.bucket, TakeSized(bytes, "bucket block"));
   }
   EMBLA_ASSIGN_OR_RETURN(decoded.rows, DecodeRowBlock(bytes));
   const RowBlockShape& block = decoded.rows.shape;

@@ -1,11 +1,12 @@
 // Chunks of a unit's rows, as they travel: row blocks with all state (docs/row_block.md). A bucket
-// of a ZCH table is one chunk: what is known of its ids, then the rows in use
-// (docs/migration.md#chunks).
+// of a ZCH table is one chunk: what is known of its ids, then the rows in use. A chunk of a table
+// with replica groups has a row block per group (docs/migration.md#chunks).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,7 +35,14 @@ void MatchBucket(OwnSlice& own, RowInterval rows);
 absl::StatusOr<Buffer> EncodeChunk(const TableShard& table, const OwnSlice& own,
                                    const UnitShape& shape, std::uint32_t chunk, BufferPool* pool);
 
-// InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
+// The row blocks of the copies, by replica group, as one chunk; of one copy, its block.
+Buffer JoinCopies(std::vector<Buffer> blocks);
+// The parts of a chunk of `copies` copies. InvalidArgument, DataLoss: nothing that JoinCopies made.
+// Requires: bytes.data() is 8-byte aligned, as buffers are, and so are the parts.
+absl::StatusOr<std::vector<std::span<const std::byte>>> SplitCopies(
+    std::span<const std::byte> bytes, std::size_t copies);
+
+// Of one copy. InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
 // Requires: bytes.data() is 8-byte aligned, as buffers are; chunk < shape.chunks().
 absl::StatusOr<UnitChunk> DecodeChunk(std::span<const std::byte> bytes, const TableShard& table,
                                       const UnitShape& shape, std::uint32_t chunk);

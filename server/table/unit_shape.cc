@@ -20,8 +20,9 @@ UnitShape ShapeOfUnit(const TableSpec& spec, std::uint32_t row_granule, ColumnRa
   shape.column_end = columns.end;
   shape.chunk_rows = shape.row_end - shape.row_begin;
   if (spec.zch.has_value()) return shape;
-  const auto rows = static_cast<std::int64_t>(RowsPerBlock(spec, columns, /*with_state=*/true));
-  shape.chunk_rows = std::min(shape.chunk_rows, rows);
+  const std::size_t rows = RowsPerBlock(spec, columns, /*with_state=*/true) / spec.replica_groups;
+  shape.chunk_rows =
+      std::min(shape.chunk_rows, std::max<std::int64_t>(1, static_cast<std::int64_t>(rows)));
   return shape;
 }
 

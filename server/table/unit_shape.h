@@ -13,7 +13,8 @@ namespace embla {
 std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row);
 
 // The unit of `row_granule` in the columns of one cut; a chunk is about 1 MiB of rows with state,
-// or a bucket of a ZCH table. Requires: row_granule < spec.row_granules.
+// those of all replica groups, or a bucket of a ZCH table. Requires: row_granule <
+// spec.row_granules.
 UnitShape ShapeOfUnit(const TableSpec& spec, std::uint32_t row_granule, ColumnRange columns);
 
 }  // namespace embla

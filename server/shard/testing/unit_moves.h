@@ -25,6 +25,8 @@ class ScriptedGate final : public UnitGate {
   void ForgetSessions(const SessionSet& sessions) override { windows_.Forget(sessions); }
   bool ServesLookups() const override { return !moved_; }
   bool IsAtRest() const override { return !moved_ && !frozen_; }
+  bool TakesAveraging() const override { return IsAtRest(); }
+  void Averaged(bool) override {}
 
   void Freeze() { frozen_ = true; }
   void Unfreeze() { frozen_ = false; }
