@@ -274,14 +274,17 @@ absl::Status ClientImpl::ExportResidents(const TableSpec& spec, const std::strin
 absl::StatusOr<std::vector<TableSyncReport>> ClientImpl::Sync(
     const std::vector<std::string>& tables, const CallOptions& options) {
   for (const std::string& table : tables) EMBLA_RETURN_IF_ERROR(RoutesWith(table).status());
-  GroupSync sync(plans_.routes(), nodes_);
-  EMBLA_RETURN_IF_ERROR(sync.Select(tables));
+  GroupSync sync(nodes_);
+  EMBLA_RETURN_IF_ERROR(sync.Select(plans_.routes()->plan(), tables));
   const absl::Time deadline = DeadlineOf(options);
   while (true) {
-    const absl::Status status = sync.AskNodes(deadline);
+    const RoutesPtr routes = plans_.routes();
+    const absl::Status status = sync.AskNodes(routes->plan(), deadline);
     if (status.ok()) return sync.Report();
     if (!WorthRepeating(status) || timer_->Now() + kReadBackoff >= deadline) return status;
     absl::SleepFor(kReadBackoff);
+    // An error here shows in the next attempt.
+    (void)plans_.Refresh(deadline);
   }
 }
 

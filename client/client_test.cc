@@ -460,6 +460,15 @@ TEST_F(ClientTest, SyncAsksEveryNodeOnceAndAddsUpWhatTheyFound) {
   EXPECT_EQ(synced->front().divergence_rms, 1.0);
 }
 
+TEST_F(ClientTest, SyncAsksAgainForUnitsThatWereBeingHandedOver) {
+  cluster_.SetCoordinatorPlan(GroupedPlan());
+  ASSERT_TRUE(client_->RefreshPlan().ok());
+  cluster_.LeaveOutOnce(0);
+  const auto synced = client_->Sync({}, {});
+  ASSERT_TRUE(synced.ok()) << synced.status();
+  EXPECT_EQ(cluster_.requests().size(), 3u);
+}
+
 TEST_F(ClientTest, SyncNamesTheNodesThatFailed) {
   EXPECT_TRUE(client_->Sync({"clicks"}, {}).ok());  // No groups: nothing to do.
   EXPECT_TRUE(cluster_.requests().empty());

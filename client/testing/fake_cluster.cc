@@ -90,6 +90,20 @@ class FakeCluster::Channel final : public NodeChannel {
     for (const TableId table : query.tables) {
       const auto values = static_cast<double>(ToInt(node_));
       tables.push_back({table, ToInt(node_), /*divergence_max=*/values, /*squares=*/values});
+      const TablePlan* const plan = cluster_.coordinator_plan_->FindTable(table);
+      for (const Slice& slice : plan->primary()) {
+        if (slice.device.node != node_) continue;
+        tables.back().averaged.push_back(
+            {slice.column_begin, slice.column_end, slice.row_begin, slice.row_end});
+      }
+      if (cluster_.moving_row_ < 0) continue;
+      // A unit is being handed over: it is left out once.
+      for (TableSync::Rows& rows : tables.back().averaged) {
+        if (cluster_.moving_row_ < rows.row_begin || cluster_.moving_row_ >= rows.row_end) continue;
+        rows.row_end = cluster_.moving_row_;
+        cluster_.moving_row_ = -1;
+        break;
+      }
     }
     return tables;
   }
@@ -261,6 +275,11 @@ void FakeCluster::RefuseAll(RefusedUnit::Reason reason) {
   MutexLock lock(mu_);
   refuses_ = true;
   refuses_all_ = reason;
+}
+
+void FakeCluster::LeaveOutOnce(std::int64_t row) {
+  MutexLock lock(mu_);
+  moving_row_ = row;
 }
 
 int FakeCluster::refusals() const {

@@ -63,6 +63,9 @@ class FakeCluster {
   void RefuseAll(RefusedUnit::Reason reason);
   int refusals() const;
 
+  // The next node that is to average `row` leaves it, and what is behind it in its slice, out.
+  void LeaveOutOnce(std::int64_t row);
+
   std::vector<Request> requests() const;
   const PlainTable& table(TableId id) const { return nodes_.table(id); }
   int coordinator_calls() const;
@@ -103,6 +106,7 @@ class FakeCluster {
   std::mt19937 random_ ABSL_GUARDED_BY(mu_);
   std::deque<PlanPtr> plans_ ABSL_GUARDED_BY(mu_);
   int refusals_ ABSL_GUARDED_BY(mu_) = 0;
+  std::int64_t moving_row_ ABSL_GUARDED_BY(mu_) = -1;
   int coordinator_calls_to_lose_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time last_lost_deadline_ ABSL_GUARDED_BY(mu_);
   SessionId trainer_session_ ABSL_GUARDED_BY(mu_){};

@@ -114,6 +114,12 @@ class GrpcNodeChannel final : public NodeChannel {
                         .values = table.values(),
                         .divergence_max = table.divergence_max(),
                         .squares = table.squares()});
+      for (const v1::AveragedRows& rows : table.averaged()) {
+        tables.back().averaged.push_back({.column_begin = rows.column_begin(),
+                                          .column_end = rows.column_end(),
+                                          .row_begin = rows.row_begin(),
+                                          .row_end = rows.row_end()});
+      }
     }
     return tables;
   }

@@ -55,6 +55,13 @@ class NodeChannel {
     std::uint64_t values = 0;
     double divergence_max = 0.0;
     double squares = 0.0;
+    struct Rows {  // That are averaged, of one column cut.
+      std::uint32_t column_begin = 0;
+      std::uint32_t column_end = 0;
+      std::int64_t row_begin = 0;
+      std::int64_t row_end = 0;
+    };
+    std::vector<Rows> averaged = {};
   };
 
   virtual ~NodeChannel() = default;

@@ -78,6 +78,13 @@ void FillReply(const SyncResult& result, v1::SyncReply& reply) {
     out.set_values(table.values);
     out.set_divergence_max(table.divergence_max);
     out.set_squares(table.squares);
+    for (const AveragedRows& averaged : table.averaged) {
+      v1::AveragedRows& rows = *out.add_averaged();
+      rows.set_column_begin(averaged.columns.begin);
+      rows.set_column_end(averaged.columns.end);
+      rows.set_row_begin(averaged.rows.begin);
+      rows.set_row_end(averaged.rows.end);
+    }
   }
 }
 
