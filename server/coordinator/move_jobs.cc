@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<RowRun>> FinalRows(const Plan& plan, const std::vecto
       return absl::DataLossError(absl::StrCat("a job moves table ", ToInt(id), ", which is gone"));
     }
     TablePlan after = *table;
-    after.replicas[0] = TilingAfter(*table, moves);
+    after.replicas[0] = TilingAfter(*table, moves);  // Other groups' rows are the same.
     cuts[id] = CutsOf(after);
   }
   std::vector<RowRun> rows;
@@ -108,8 +108,15 @@ absl::Status MoveJobs::CheckIdle() const {
 std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
   std::map<DeviceId, std::int64_t> incoming;
   if (!running_) return incoming;
+  const PlanPtr plan = cluster_.plan();
   for (std::size_t r = 0; r < running()->runs.size(); ++r) {
-    incoming[running()->runs[r].to] += running_->bytes_left[r];
+    const MoveRun& run = running()->runs[r];
+    const TablePlan* const table = plan->FindTable(run.table);
+    const NodeSpec* const node = plan->FindNode(run.to.node);
+    if (table == nullptr || node == nullptr) continue;
+    for (const DeviceId copy : CopiesOf(table->spec, *node, run.to)) {
+      incoming[copy] += running_->bytes_left[r] / table->spec.replica_groups;
+    }
   }
   return incoming;
 }

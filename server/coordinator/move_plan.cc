@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/plan/replica_groups.h"
 #include "server/coordinator/unit_moves.h"
 #include "server/coordinator/unit_tiling.h"
 
@@ -55,34 +56,35 @@ absl::StatusOr<std::vector<Leaving>> LeavingFrom(const MoveScope& scope, const N
 }
 
 // Where the units may go: devices that have some of the same cut, if there are any.
-std::vector<DeviceId> Receivers(const UnitMoves& moves, const UnitCut& cut) {
+std::vector<DeviceId> Receivers(const std::vector<DeviceId>& takers, const UnitCut& cut) {
   std::vector<DeviceId> holders;
-  for (const DeviceId device : moves.takers()) {
+  for (const DeviceId device : takers) {
     if (std::ranges::count(cut.owners, device) > 0) holders.push_back(device);
   }
-  return holders.empty() ? moves.takers() : holders;
+  return holders.empty() ? takers : holders;
 }
 
 // How many granules go to whom. A cut that lies on one device stays together if some device has
 // room; others go to the least full receivers, block by block.
 absl::StatusOr<std::map<DeviceId, std::uint32_t>> Share(const Leaving& leaving, UnitMoves trial) {
   const UnitCut cut = trial.CutsOf(*leaving.table)[leaving.cut];
-  const std::vector<DeviceId> near = Receivers(trial, cut);
-  const std::int64_t unit_bytes = leaving.bytes / leaving.granules + 1;
+  const std::vector<DeviceId> takers = trial.TakersOf(*leaving.table);
+  const std::vector<DeviceId> near = Receivers(takers, cut);
+  const std::int64_t unit_bytes = leaving.bytes / leaving.granules + 1;  // Of each copy.
   const bool is_whole = leaving.granules == cut.owners.size();
   std::uint32_t block = leaving.granules;
   if (!is_whole) block /= 4 * static_cast<std::uint32_t>(std::max<std::size_t>(near.size(), 1));
   std::map<DeviceId, std::uint32_t> shares;
   for (std::uint32_t left = leaving.granules; left > 0;) {
     const std::uint32_t count = std::clamp<std::uint32_t>(block, 1, left);
-    std::optional<DeviceId> to = trial.LeastFull(near, count * unit_bytes);
-    if (!to) to = trial.LeastFull(trial.takers(), count * unit_bytes);
+    std::optional<DeviceId> to = trial.LeastFull(*leaving.table, near, count * unit_bytes);
+    if (!to) to = trial.LeastFull(*leaving.table, takers, count * unit_bytes);
     if (to) {
       shares[*to] += count;
       trial.Give(*leaving.table, leaving.cut, leaving.from, *to, count);
       left -= count;
     } else if (count == 1) {
-      return trial.NoRoom(*leaving.table, left * unit_bytes, trial.takers());
+      return trial.NoRoom(*leaving.table, left * unit_bytes, takers);
     } else {
       block = count / 2;
     }
@@ -90,7 +92,7 @@ absl::StatusOr<std::map<DeviceId, std::uint32_t>> Share(const Leaving& leaving, 
   return shares;
 }
 
-absl::Status CheckTaker(const MoveScope& scope, DeviceId to) {
+absl::Status CheckTaker(const MoveScope& scope, const TableSpec& table, DeviceId to) {
   const NodeSpec* const node = scope.plan.FindNode(to.node);
   if (node == nullptr) {
     return absl::NotFoundError(absl::StrCat("there is no node ", ToInt(to.node)));
@@ -98,6 +100,15 @@ absl::Status CheckTaker(const MoveScope& scope, DeviceId to) {
   if (to.index >= node->devices.size()) {
     return absl::InvalidArgumentError(absl::StrCat("node ", node->name, " has devices 0 to ",
                                                    node->devices.size() - 1, ", not ", to.index));
+  }
+  const absl::StatusOr<std::uint32_t> per_group =
+      DevicesPerGroup(node->name, node->devices.size(), table.replica_groups);
+  if (!per_group.ok()) return absl::FailedPreconditionError(per_group.status().message());
+  if (to.index >= *per_group) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name, " has ", table.replica_groups,
+        " replica groups: name the device for group 0, 0 to ", *per_group - 1, " on node ",
+        node->name, ", not ", to.index, "; the other copies go to the same place in their groups"));
   }
   if (!scope.drained.contains(to.node)) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -119,11 +130,10 @@ std::int64_t MovePlan::bytes() const {
 }
 
 absl::Status CheckMovable(const TablePlan& table) {
-  if (table.replicas.size() == 1) return absl::OkStatus();
+  if (!table.replicated()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("table ", table.spec.name, " has ", table.replicas.size(), " copies (",
-                   table.grouped() ? "replica groups" : "data_parallel",
-                   "); only tables with one copy can be moved"));
+      absl::StrCat("table ", table.spec.name, " has ", table.replicas.size(),
+                   " copies (data_parallel), which cannot be moved"));
 }
 
 absl::StatusOr<const TablePlan*> FindMovable(const Plan& plan, std::string_view name) {
@@ -140,7 +150,7 @@ absl::StatusOr<MovePlan> PlanMove(const MoveScope& scope, std::string_view name,
                                   std::uint32_t granule_begin, std::uint32_t granule_end,
                                   DeviceId to) {
   EMBLA_ASSIGN_OR_RETURN(const TablePlan* const table, FindMovable(scope.plan, name));
-  EMBLA_RETURN_IF_ERROR(CheckTaker(scope, to));
+  EMBLA_RETURN_IF_ERROR(CheckTaker(scope, table->spec, to));
   if (granule_begin >= granule_end || granule_end > table->spec.row_granules) {
     return absl::InvalidArgumentError(absl::StrCat("granules [", granule_begin, ", ", granule_end,
                                                    ") of table ", table->spec.name, ", which has ",

@@ -6,6 +6,8 @@
 //   costs nothing.
 // - Units go to other devices of the same node before they go to other nodes.
 // - A target needs room for all it gets while the sources still have their copies.
+// - Of a table with replica groups, devices are those of group 0; the other copies go along, to the
+//   same positions of their groups. A node whose devices cannot be divided takes none.
 // Tests: move_plan_test.cc (random plans: exact tilings, least moves, balance, memory).
 #pragma once
 
@@ -29,7 +31,7 @@ struct MoveRun {
   std::uint32_t granule_end = 0;
   DeviceId from;
   DeviceId to;
-  std::int64_t bytes = 0;  // Weights and optimizer state.
+  std::int64_t bytes = 0;  // Weights and optimizer state, of all copies.
 
   std::uint32_t units() const { return granule_end - granule_begin; }
   bool operator==(const MoveRun&) const = default;
@@ -59,9 +61,9 @@ struct MoveScope {
 };
 
 // Errors of all: NotFound (table, node), InvalidArgument (a number out of range),
-// FailedPrecondition (the table has copies), Unavailable (a node that would give or take is down:
-// names it), ResourceExhausted (no room: names a device, the bytes needed and free). No moves at
-// all is no error.
+// FailedPrecondition (the table is replicated), Unavailable (a node that would give or take is
+// down: names it), ResourceExhausted (no room: names a device, the bytes needed and free). No moves
+// at all is no error.
 
 // To `shards` devices, of each column cut: devices stay that have much, new ones are on nodes that
 // have few.
@@ -78,13 +80,13 @@ absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId node);
 
 // Every table balanced over its devices, and whole cuts of columns off the fullest devices, as far
 // as the planner's bound (core/planner/solver/replan.h) says that it is worth its bytes. Tables
-// with copies stay where they are.
+// with replica groups are only balanced, replicated ones stay where they are.
 absl::StatusOr<MovePlan> PlanRebalance(const MoveScope& scope);
 
 // The tiling with the runs' units where they go to. Requires: runs of valid units of `table`.
 std::vector<Slice> TilingAfter(const TablePlan& table, const std::vector<MoveRun>& runs);
 
-// FailedPrecondition unless the table has one copy only.
+// FailedPrecondition if the table is replicated (data_parallel).
 absl::Status CheckMovable(const TablePlan& table);
 // The table called `name`. NotFound, FailedPrecondition as CheckMovable.
 absl::StatusOr<const TablePlan*> FindMovable(const Plan& plan, std::string_view name);

@@ -31,12 +31,13 @@ NodeSpec Node(std::uint32_t id, std::uint32_t devices, std::int64_t memory = kMe
 
 TablePlan Table(std::uint32_t id, const PlacementRequest& request,
                 const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables,
-                std::uint32_t granules = 64, std::int64_t rows = 1000) {
+                std::uint32_t granules = 64, std::int64_t rows = 1000, std::uint32_t groups = 1) {
   TableSpec spec{.id = TableId{id},
                  .name = "t" + std::to_string(id),
                  .rows = rows,
                  .dim = 16,
                  .row_granules = granules};
+  spec.replica_groups = groups;
   spec.SetDefaults();
   auto table = PlaceTable(spec, request, nodes, tables);
   EXPECT_TRUE(table.ok()) << table.status();
@@ -59,14 +60,23 @@ Plan After(const MoveScope& scope, const MovePlan& moves) {
     for (const MoveRun& run : moves.runs) {
       if (run.table == table.spec.id) runs.push_back(run);
     }
-    table.replicas[0] = runs.empty() ? table.primary() : TilingAfter(table, runs);
+    if (!runs.empty()) SetTiling(scope.plan, TilingAfter(table, runs), table);
   }
   for (const MoveRun& run : moves.runs) {
     EXPECT_NE(run.from, run.to);
     EXPECT_FALSE(scope.drained.contains(run.to.node));
     EXPECT_TRUE(scope.live.contains(run.to.node) && scope.live.contains(run.from.node));
-    incoming[run.to] += run.bytes;
+    const TableSpec& spec = scope.plan.FindTable(run.table)->spec;
+    const NodeSpec& node = *scope.plan.FindNode(run.to.node);
+    const auto per_group = static_cast<std::uint32_t>(node.devices.size() / spec.replica_groups);
+    EXPECT_LT(run.to.index, per_group);
+    for (std::uint32_t group = 0; group < spec.replica_groups; ++group) {
+      incoming[{run.to.node, run.to.index + group * per_group}] += run.bytes / spec.replica_groups;
+    }
     bytes += run.bytes;
+  }
+  for (const auto& [device, arriving] : incoming) {
+    EXPECT_EQ(std::ranges::count(moves.rooms, device, &DeviceRoom::device), 1);
   }
   EXPECT_EQ(moves.bytes(), bytes);
   for (const DeviceRoom& room : moves.rooms) {
@@ -334,6 +344,64 @@ TEST(MovePlanDrain, TablesWithCopiesStandInTheWay) {
   const auto moves = PlanDrain({.plan = plan, .live = AllOf(nodes), .drained = {}}, NodeId{1});
   EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(moves.status()), HasSubstr("t1 has 2 copies"));
+}
+
+// Two and three nodes of four devices in 2 groups, one of two, and one of three, which cannot be
+// divided.
+TEST(MovePlanOfGroups, AllCopiesMoveAndNodesThatCannotBeDividedTakeNone) {
+  for (const std::uint32_t seed : embla::testing::TestSeeds(100)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    std::vector<NodeSpec> nodes = {Node(1, 4), Node(2, 2)};
+    if (random() % 2 == 0) nodes.push_back(Node(3, 4));
+    const TablePlan table = Table(1, RandomRequest(random), nodes, {}, 40, 1000, 2);
+    nodes.push_back(Node(4, 3));
+    if (random() % 2 == 0) nodes.push_back(Node(5, 2));
+    const Plan plan(PlanVersion{1}, "c", nodes, {table});
+    const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+    const NodeId drained = nodes[random() % 2].id;
+    std::uint32_t takers = 0;  // Devices of group 0.
+    for (const NodeSpec& node : nodes) {
+      const auto devices = static_cast<std::uint32_t>(node.devices.size());
+      if (node.id != drained && devices % 2 == 0) takers += devices / 2;
+    }
+    const auto drain = PlanDrain(scope, drained);
+    ASSERT_TRUE(drain.ok()) << drain.status();
+    const Plan without = After(scope, *drain);
+    EXPECT_FALSE(HoldersOf(without.tables()[0]).contains(drained));
+    EXPECT_FALSE(HoldersOf(without.tables()[0]).contains(NodeId{4}));
+    const MoveScope next{.plan = without, .live = AllOf(nodes), .drained = {drained}};
+    const auto reshard = PlanReshard(next, "t1", 1 + random() % takers);
+    ASSERT_TRUE(reshard.ok()) << reshard.status();
+    const Plan even = After(next, *reshard);
+    const MoveScope last{.plan = even, .live = AllOf(nodes), .drained = {drained}};
+    EXPECT_TRUE(PlanRebalance(last)->runs.empty());
+    EXPECT_EQ(PlanReshard(last, "t1", takers + 1).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(MovePlanOfGroups, ADeviceIsNamedForGroup0AndRoomIsThatOfTheFullestCopy) {
+  std::vector<NodeSpec> nodes = {Node(1, 4)};
+  const TablePlan table = Table(1, {.sharding = ShardingType::kTableWise}, nodes, {}, 64, 1000, 2);
+  nodes.push_back(Node(2, 4));
+  nodes[1].devices[3].memory_bytes = 1000;
+  nodes.push_back(Node(3, 3));
+  const Plan plan(PlanVersion{1}, "c", nodes, {table});
+  const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
+  const auto moves = PlanMove(scope, "t1", 0, 64, {NodeId{2}, 0});
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_EQ(moves->bytes(), 2 * 1000 * (16 * 4 + 4));  // With a row's statistic.
+  EXPECT_EQ(moves->rooms.size(), 4u);
+  After(scope, *moves);
+  const auto full = PlanMove(scope, "t1", 0, 64, {NodeId{2}, 1}).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_THAT(Message(full), HasSubstr("node n2 device 3"));
+  const auto other = PlanMove(scope, "t1", 0, 64, {NodeId{2}, 2}).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument) << other;
+  EXPECT_THAT(Message(other), HasSubstr("0 to 1 on node n2, not 2"));
+  EXPECT_EQ(PlanMove(scope, "t1", 0, 64, {NodeId{3}, 0}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(MovePlanRebalance, UnevenRowsBecomeEvenOnTheirDevices) {

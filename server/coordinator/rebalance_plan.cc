@@ -60,7 +60,7 @@ void GiveAsChosen(const TablePlan& table, const planner::Choice& choice, const D
                               ? devices.OfHost(choice.targets[c], block)
                               : devices.OfDevice(choice.targets[c]);
       const std::int64_t bytes = RunBytes(table.spec, cuts[c], run);
-      if (from != to && moves.FreeBytes(to) >= bytes) moves.GiveRun(table, c, run, to);
+      if (from != to && moves.FreeBytes(table, to) >= bytes) moves.GiveRun(table, c, run, to);
     }
   }
 }
@@ -89,15 +89,15 @@ absl::Status FollowPlanner(const MoveScope& scope, UnitMoves& moves) {
 
 // Whether the granules of a cut differ by more than one between its devices, or some are on nodes
 // that take none.
-bool IsUneven(const UnitMoves& moves, const UnitCut& cut, std::size_t* holders) {
+bool IsUneven(const std::vector<DeviceId>& takers, const UnitCut& cut, std::size_t* holders) {
   std::map<DeviceId, std::uint32_t> counts;
   for (const DeviceId device : cut.owners) ++counts[device];
   *holders = counts.size();
   const auto [least, most] =
       std::ranges::minmax_element(counts, {}, [](const auto& entry) { return entry.second; });
   return most->second - least->second > 1 ||
-         std::ranges::any_of(counts, [&moves](const auto& entry) {
-           return std::ranges::count(moves.takers(), entry.first) == 0;
+         std::ranges::any_of(counts, [&takers](const auto& entry) {
+           return std::ranges::count(takers, entry.first) == 0;
          });
 }
 
@@ -107,7 +107,8 @@ void BalanceUneven(const MoveScope& scope, UnitMoves& moves) {
     const std::vector<UnitCut> cuts = CutsOf(table);
     for (std::size_t c = 0; c < cuts.size(); ++c) {
       std::size_t holders = 0;
-      if (!IsUneven(moves, cuts[c], &holders) || moves.CutsOf(table)[c] != cuts[c]) continue;
+      if (!IsUneven(moves.TakersOf(table), cuts[c], &holders) || moves.CutsOf(table)[c] != cuts[c])
+        continue;
       UnitMoves trial = moves;
       if (ReshardCut(scope, table, c, static_cast<std::uint32_t>(holders), trial).ok() &&
           trial.Finish().ok()) {

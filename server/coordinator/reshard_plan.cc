@@ -57,8 +57,9 @@ std::vector<DeviceId> Staying(const MoveScope& scope, const Counts& counts, std:
   return staying;
 }
 
-std::vector<DeviceId> Others(const UnitMoves& moves, const std::vector<DeviceId>& chosen) {
-  std::vector<DeviceId> others = moves.takers();
+std::vector<DeviceId> Others(const UnitMoves& moves, const TablePlan& table,
+                             const std::vector<DeviceId>& chosen) {
+  std::vector<DeviceId> others = moves.TakersOf(table);
   std::erase_if(others,
                 [&chosen](DeviceId device) { return std::ranges::count(chosen, device) > 0; });
   return others;
@@ -66,15 +67,15 @@ std::vector<DeviceId> Others(const UnitMoves& moves, const std::vector<DeviceId>
 
 // A device beside `chosen`: with room for `bytes`, on the node that has fewest of them, the least
 // full.
-std::optional<DeviceId> NextDevice(const UnitMoves& moves, const std::vector<DeviceId>& chosen,
-                                   std::int64_t bytes) {
+std::optional<DeviceId> NextDevice(const UnitMoves& moves, const TablePlan& table,
+                                   const std::vector<DeviceId>& chosen, std::int64_t bytes) {
   std::map<NodeId, std::uint32_t> per_node = PerNode(chosen);
   std::optional<DeviceId> best;
   const auto rank = [&](DeviceId device) {
-    return std::tuple(per_node[device.node], moves.Fullness(device), device);
+    return std::tuple(per_node[device.node], moves.Fullness(table, device), device);
   };
-  for (const DeviceId device : Others(moves, chosen)) {
-    if (moves.FreeBytes(device) < bytes) continue;
+  for (const DeviceId device : Others(moves, table, chosen)) {
+    if (moves.FreeBytes(table, device) < bytes) continue;
     if (!best || rank(device) < rank(*best)) best = device;
   }
   return best;
@@ -125,10 +126,12 @@ absl::Status CheckShards(const UnitMoves& moves, const TablePlan& table, std::ui
         absl::StrCat("table ", table.spec.name, " has ", table.spec.row_granules,
                      " row granules: 1 to as many shards, not ", shards));
   }
-  if (shards <= moves.takers().size()) return absl::OkStatus();
+  const std::size_t takers = moves.TakersOf(table).size();
+  if (shards <= takers) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(shards, " shards of table ", table.spec.name, " need as many devices; ",
-                   moves.takers().size(), " are on live nodes that are not drained"));
+      absl::StrCat(shards, " shards of table ", table.spec.name, " need as many devices",
+                   table.grouped() ? " in each replica group; " : "; ", takers,
+                   " are on live nodes that are not drained"));
 }
 
 }  // namespace
@@ -141,8 +144,8 @@ absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::siz
   const std::uint32_t share = table.spec.row_granules / shards;
   const std::int64_t bytes = RunBytes(table.spec, cut, {0, share});
   while (chosen.size() < shards) {
-    const std::optional<DeviceId> next = NextDevice(moves, chosen, bytes);
-    if (!next) return moves.NoRoom(table, bytes, Others(moves, chosen));
+    const std::optional<DeviceId> next = NextDevice(moves, table, chosen, bytes);
+    if (!next) return moves.NoRoom(table, bytes, Others(moves, table, chosen));
     chosen.push_back(*next);
   }
   Imbalance imbalance = ImbalanceOf(have, chosen, table.spec.row_granules);

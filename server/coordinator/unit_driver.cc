@@ -11,6 +11,7 @@
 #include "core/base/text.h"
 #include "server/coordinator/move_plan.h"
 #include "server/coordinator/unit_records.h"
+#include "server/coordinator/unit_tiling.h"
 
 namespace embla {
 namespace {
@@ -289,7 +290,7 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
                     .from = open.way.from,
                     .to = open.way.to});
   }
-  edit.table->replicas[0] = TilingAfter(*table, runs);
+  SetTiling(*cluster_.plan(), TilingAfter(*table, runs), *edit.table);
   CrashPoint("units.commit");
   const absl::StatusOr<Revision> written = cluster_.PutPlan(std::move(edit));
   CrashPoint("units.commit_done");

@@ -1,6 +1,7 @@
 #include "server/coordinator/unit_moves.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,26 +64,50 @@ void UnitMoves::GiveRun(const TablePlan& table, std::size_t cut, const GranuleRu
   static_cast<void>(CutsOf(table));
   UnitCut& changed = cuts_[table.spec.id][cut];
   std::fill(changed.owners.begin() + run.begin, changed.owners.begin() + run.end, to);
-  rooms_[to].given_bytes += RunBytes(table.spec, changed, run);
+  for (const DeviceId copy : CopiesOf(table, to)) {
+    rooms_[copy].given_bytes += RunBytes(table.spec, changed, run);
+  }
 }
 
-std::int64_t UnitMoves::FreeBytes(DeviceId device) const {
-  const Room& room = rooms_.at(device);
-  return room.memory_bytes - room.used_bytes - room.given_bytes;
+std::vector<DeviceId> UnitMoves::CopiesOf(const TablePlan& table, DeviceId device) const {
+  return embla::CopiesOf(table.spec, *scope_->plan.FindNode(device.node), device);
 }
 
-double UnitMoves::Fullness(DeviceId device) const {
-  const Room& room = rooms_.at(device);
-  return static_cast<double>(room.used_bytes + room.given_bytes) /
-         static_cast<double>(std::max<std::int64_t>(room.memory_bytes, 1));
+std::vector<DeviceId> UnitMoves::TakersOf(const TablePlan& table) const {
+  std::vector<DeviceId> takers;
+  for (const DeviceId device : takers_) {
+    const NodeSpec& node = *scope_->plan.FindNode(device.node);
+    if (device.index < DevicesForUnits(table.spec, node)) takers.push_back(device);
+  }
+  return takers;
 }
 
-std::optional<DeviceId> UnitMoves::LeastFull(const std::vector<DeviceId>& among,
+std::int64_t UnitMoves::FreeBytes(const TablePlan& table, DeviceId device) const {
+  std::int64_t free = std::numeric_limits<std::int64_t>::max();
+  for (const DeviceId copy : CopiesOf(table, device)) {
+    free = std::min(free, rooms_.at(copy).free_bytes());
+  }
+  return free;
+}
+
+double UnitMoves::Fullness(const TablePlan& table, DeviceId device) const {
+  double fullness = 0;
+  for (const DeviceId copy : CopiesOf(table, device)) {
+    const Room& room = rooms_.at(copy);
+    fullness =
+        std::max(fullness, static_cast<double>(room.used_bytes + room.given_bytes) /
+                               static_cast<double>(std::max<std::int64_t>(room.memory_bytes, 1)));
+  }
+  return fullness;
+}
+
+std::optional<DeviceId> UnitMoves::LeastFull(const TablePlan& table,
+                                             const std::vector<DeviceId>& among,
                                              std::int64_t bytes) const {
   std::optional<DeviceId> best;
   for (const DeviceId device : among) {
-    if (FreeBytes(device) < bytes) continue;
-    if (!best || Fullness(device) < Fullness(*best)) best = device;
+    if (FreeBytes(table, device) < bytes) continue;
+    if (!best || Fullness(table, device) < Fullness(table, *best)) best = device;
   }
   return best;
 }
@@ -92,8 +117,9 @@ absl::Status UnitMoves::NoRoom(const TablePlan& table, std::int64_t bytes,
   std::string best = "no node that could take them is live";
   std::int64_t most = -1;
   for (const DeviceId device : among) {
-    if (FreeBytes(device) <= most) continue;
-    most = FreeBytes(device);
+    const std::int64_t free = FreeBytes(table, device);
+    if (free <= most) continue;
+    most = free;
     best = absl::StrCat("the most, ", most, " bytes, are free on ", NameOf(device));
   }
   return absl::ResourceExhaustedError(absl::StrCat("table ", table.spec.name, " needs room for ",
@@ -129,7 +155,8 @@ std::vector<MoveRun> UnitMoves::Runs() const {
                           .to = to});
         }
         runs.back().granule_end = granule + 1;
-        runs.back().bytes += RunBytes(table.spec, after[c], {granule, granule + 1});
+        runs.back().bytes +=
+            table.spec.replica_groups * RunBytes(table.spec, after[c], {granule, granule + 1});
       }
     }
   }
@@ -145,11 +172,12 @@ absl::Status UnitMoves::Check(const MoveRun& run) const {
                                                " is down and takes part in the move of table ",
                                                table.spec.name, "; start it and try again"));
   }
-  if (FreeBytes(run.to) < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(NameOf(run.to), " has no room for ", rooms_.at(run.to).given_bytes,
-                     " bytes more: ", rooms_.at(run.to).used_bytes, " of ",
-                     rooms_.at(run.to).memory_bytes, " are used; add nodes or memory"));
+  for (const DeviceId copy : CopiesOf(table, run.to)) {
+    const Room& room = rooms_.at(copy);
+    if (room.free_bytes() >= 0) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        NameOf(copy), " has no room for ", room.given_bytes, " bytes more: ", room.used_bytes,
+        " of ", room.memory_bytes, " are used; add nodes or memory"));
   }
   return absl::OkStatus();
 }
@@ -159,7 +187,10 @@ absl::StatusOr<MovePlan> UnitMoves::Finish() const {
   std::set<DeviceId> devices;
   for (const MoveRun& run : plan.runs) {
     EMBLA_RETURN_IF_ERROR(Check(run));
-    devices.insert({run.from, run.to});
+    for (const DeviceId end : {run.from, run.to}) {
+      const std::vector<DeviceId> copies = CopiesOf(*scope_->plan.FindTable(run.table), end);
+      devices.insert(copies.begin(), copies.end());
+    }
   }
   for (const DeviceId device : devices) {
     const Room& room = rooms_.at(device);

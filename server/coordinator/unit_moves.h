@@ -27,14 +27,16 @@ class UnitMoves {
             std::uint32_t count);
   void GiveRun(const TablePlan& table, std::size_t cut, const GranuleRun& run, DeviceId to);
 
-  // Devices that may take units, by id: live, not drained.
-  const std::vector<DeviceId>& takers() const { return takers_; }
-  // Memory less what the plan has there and what was given so far. Sources keep their copies.
-  std::int64_t FreeBytes(DeviceId device) const;
-  // What is there and what was given, as a part of the memory.
-  double Fullness(DeviceId device) const;
-  // Of the takers in `among` with room for `bytes`, the least full; none: no room.
-  std::optional<DeviceId> LeastFull(const std::vector<DeviceId>& among, std::int64_t bytes) const;
+  // Devices that may take units of the table, by id: live, not drained, of group 0.
+  std::vector<DeviceId> TakersOf(const TablePlan& table) const;
+  // Memory less what the plan has there and what was given so far. Sources keep their copies. Of
+  // the devices that get the groups' copies, the least.
+  std::int64_t FreeBytes(const TablePlan& table, DeviceId device) const;
+  // What is there and what was given, as a part of the memory; likewise, the most.
+  double Fullness(const TablePlan& table, DeviceId device) const;
+  // Of the devices in `among` with room for `bytes` of each copy, the least full; none: no room.
+  std::optional<DeviceId> LeastFull(const TablePlan& table, const std::vector<DeviceId>& among,
+                                    std::int64_t bytes) const;
   // ResourceExhausted: none in `among` has room for `bytes` of `table`, or for a part of it.
   absl::Status NoRoom(const TablePlan& table, std::int64_t bytes,
                       const std::vector<DeviceId>& among) const;
@@ -51,8 +53,11 @@ class UnitMoves {
     std::int64_t memory_bytes = 0;
     std::int64_t used_bytes = 0;
     std::int64_t given_bytes = 0;
+
+    std::int64_t free_bytes() const { return memory_bytes - used_bytes - given_bytes; }
   };
 
+  std::vector<DeviceId> CopiesOf(const TablePlan& table, DeviceId device) const;
   std::vector<MoveRun> Runs() const;
   absl::Status Check(const MoveRun& run) const;
 

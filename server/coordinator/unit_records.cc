@@ -76,8 +76,7 @@ absl::StatusOr<UnitRecord> UnitRecordFromJson(std::string_view json) {
 
 absl::StatusOr<DeviceId> OwnerInPlan(const Plan& plan, const UnitId& unit) {
   const TablePlan* const table = plan.FindTable(unit.table);
-  if (table == nullptr || table->replicas.size() != 1 ||
-      unit.row_granule >= table->spec.row_granules ||
+  if (table == nullptr || table->replicated() || unit.row_granule >= table->spec.row_granules ||
       unit.column_granule >= table->spec.column_granules()) {
     return NoSuchUnit(unit);
   }

@@ -1,7 +1,10 @@
 #include "server/coordinator/unit_tiling.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "core/base/check.h"
+#include "core/plan/replica_groups.h"
 #include "core/plan/slice_map.h"
 
 namespace embla {
@@ -59,6 +62,31 @@ std::vector<Slice> SlicesOf(const TableSpec& spec, const std::vector<UnitCut>& c
     }
   }
   return slices;
+}
+
+void SetTiling(const Plan& plan, std::vector<Slice> tiling, TablePlan& table) {
+  for (std::size_t group = 1; group < table.replicas.size(); ++group) {
+    table.replicas[group] = tiling;
+    for (Slice& slice : table.replicas[group]) {
+      const NodeSpec* const node = plan.FindNode(slice.device.node);
+      EMBLA_CHECK(node != nullptr);
+      slice.device = CopiesOf(table.spec, *node, slice.device)[group];
+    }
+  }
+  table.replicas[0] = std::move(tiling);
+}
+
+std::uint32_t DevicesForUnits(const TableSpec& table, const NodeSpec& node) {
+  return DevicesPerGroup(node.name, node.devices.size(), table.replica_groups).value_or(0);
+}
+
+std::vector<DeviceId> CopiesOf(const TableSpec& table, const NodeSpec& node, DeviceId device) {
+  const std::uint32_t per_group = DevicesForUnits(table, node);
+  std::vector<DeviceId> copies;
+  for (std::uint32_t group = 0; group < table.replica_groups; ++group) {
+    copies.push_back({device.node, DeviceOfGroup(device.index, group, per_group)});
+  }
+  return copies;
 }
 
 GranuleRun RunAround(const UnitCut& cut, std::uint32_t granule) {

@@ -1,0 +1,196 @@
+// Tables with replica groups move between real servers, and between the devices of one, while
+// trainers of both groups update and average them. A table that never moves gets the very same
+// updates: in each group both end with the same bits, state included. One node is killed on the way
+// and comes back with its journal.
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/include/embla/admin.h"
+#include "client/include/embla/client.h"
+#include "core/base/testing/seeds.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using client::Client;
+using client::FeatureGradient;
+using client::FeatureLookup;
+using client::JobRequest;
+using embla::testing::ProcessCluster;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kRows = 6000;
+constexpr std::uint32_t kDim = 16;
+constexpr std::uint32_t kGroups = 2;
+constexpr int kRoundsBetweenSyncs = 3;
+
+struct Copy {
+  std::vector<float> weights;
+  std::vector<float> state;
+  bool operator==(const Copy&) const = default;
+};
+
+class GroupMovesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::uint32_t seed = embla::testing::TestSeed();
+    auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 4, .journals = true});
+    ASSERT_TRUE(started.ok()) << started.status();
+    cluster_ = *std::move(started);
+    auto admin = cluster_->ConnectAdmin();
+    ASSERT_TRUE(admin.ok()) << admin.status();
+    admin_ = *std::move(admin);
+    Create("moved", R"({"sharding":"row_wise"})");
+    Create("still", absl::StrCat(R"({"sharding":"table_wise","nodes":[")", cluster_->node_name(0),
+                                 R"("]})"));
+    for (std::uint32_t group = 0; group < kGroups; ++group) {
+      auto client = cluster_->Connect(
+          {.timeout = absl::Seconds(120), .retry_budget_per_second = 1000, .replica_group = group});
+      ASSERT_TRUE(client.ok()) << client.status();
+      trainers_.push_back(*std::move(client));
+      random_.emplace_back(seed + group);
+    }
+  }
+
+  void Create(const std::string& name, const std::string& placement) {
+    const auto created =
+        admin_->CreateTable(absl::StrCat(R"({"name":")", name, R"(","rows":)", kRows, R"(,"dim":)",
+                                         kDim, R"(,"row_granules":48,"replica_groups":)", kGroups,
+                                         R"(,"seed":7,"init":{"kind":"uniform","a":-1.0,"b":1.0})",
+                                         R"(,"optimizer":{"kind":"adam","learning_rate":0.1}})"),
+                            placement);
+    ASSERT_TRUE(created.ok()) << created.status();
+  }
+
+  // A trainer's lookup and update of the same rows of both tables.
+  absl::Status Step(std::uint32_t group) {
+    std::mt19937& random = random_[group];
+    std::vector<std::int64_t> ids(1 + random() % 60);
+    for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kRows);
+    std::uniform_real_distribution<float> any(-1, 1);
+    std::vector<float> gradients(ids.size() * kDim);
+    for (float& gradient : gradients) gradient = any(random);
+    std::vector<float> rows[2];
+    std::vector<FeatureGradient> features;
+    for (int t = 0; t < 2; ++t) {
+      const char* const table = t == 0 ? "moved" : "still";
+      rows[t].resize(gradients.size());
+      const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows[t]};
+      const absl::Status looked_up = trainers_[group]->Lookup({&lookup, 1}, {});
+      if (!looked_up.ok()) return looked_up;
+      features.push_back({.table = table, .ids = ids, .gradients = gradients});
+    }
+    EXPECT_EQ(rows[0], rows[1]) << "group " << group << " round " << rounds_;
+    return trainers_[group]->Update(features, {});
+  }
+
+  // All trainers at once; then, now and then, an averaging.
+  void Round() {
+    std::vector<std::thread> threads;
+    for (std::uint32_t group = 0; group < kGroups; ++group) {
+      threads.emplace_back([this, group] {
+        const absl::Status status = Step(group);
+        EXPECT_TRUE(status.ok()) << "group " << group << ": " << status;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (++rounds_ % kRoundsBetweenSyncs != 0) return;
+    const auto synced = trainers_[rounds_ % kGroups]->Sync({}, {});
+    EXPECT_TRUE(synced.ok()) << synced.status();
+  }
+
+  // Trains until the job is over; `meanwhile` is called once, a few rounds after it began.
+  void Run(const JobRequest& request, const std::function<void()>& meanwhile = nullptr) {
+    auto job = admin_->StartJob(request);
+    ASSERT_TRUE(job.ok()) << job.status();
+    const int before = rounds_;
+    for (bool called = meanwhile == nullptr; job.ok(); job = admin_->GetJob(job->id)) {
+      if (!called && rounds_ >= before + 2) {
+        meanwhile();
+        called = true;
+      }
+      const bool is_over = job->state != client::JobState::kRunning;
+      if (is_over && called && rounds_ >= before + 2 * kRoundsBetweenSyncs) break;
+      Round();
+      if (HasFailure()) FAIL() << cluster_->LogTails();
+    }
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->state, client::JobState::kDone) << job->error;
+    EXPECT_GT(job->units_moved, 0u);
+    std::cout << job->description << ": units=" << job->units_moved
+              << " rounds=" << rounds_ - before << '\n';
+  }
+
+  Copy Read(std::uint32_t group, const std::string& table) {
+    std::vector<std::int64_t> ids(kRows);
+    for (std::int64_t row = 0; row < kRows; ++row) ids[static_cast<std::size_t>(row)] = row;
+    Client& client = *trainers_[group];
+    Copy copy{std::vector<float>(kRows * kDim), {}};
+    copy.state.resize(kRows * client.StateFloatsPerRow(table).value_or(0));
+    EXPECT_TRUE(client.ReadRows(table, ids, copy.weights).ok());
+    EXPECT_TRUE(client.ReadState(table, ids, copy.state).ok());
+    return copy;
+  }
+
+  void ExpectSameBits() {
+    for (std::uint32_t group = 0; group < kGroups; ++group) {
+      EXPECT_TRUE(Read(group, "moved") == Read(group, "still")) << "group " << group;
+    }
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  std::unique_ptr<client::Admin> admin_;
+  std::vector<std::unique_ptr<Client>> trainers_;  // By group.
+  std::vector<std::mt19937> random_;
+  int rounds_ = 0;
+};
+
+TEST_F(GroupMovesTest, EveryCopyHasTheBitsOfNoMovesAfterDrainsAndReshards) {
+  const std::string drained = cluster_->node_name(1);
+  Run({.goal = JobRequest::Goal::kDrain, .node = drained});
+  ExpectSameBits();
+  ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
+  // Both of group 0's devices on both nodes, and then less, also within the nodes.
+  for (const std::uint32_t shards : {4u, 2u, 3u, 1u}) {
+    Run({.goal = JobRequest::Goal::kReshard, .table = "moved", .shards = shards});
+    if (HasFatalFailure()) return;
+  }
+  ExpectSameBits();
+  ASSERT_TRUE(trainers_[0]->Sync({}, {}).ok());
+  const auto verified = cluster_->Embla("verify --table moved --synced");
+  EXPECT_EQ(verified.second, 0) << verified.first;
+  EXPECT_THAT(verified.first, HasSubstr("all well"));
+  ExpectSameBits();
+}
+
+TEST_F(GroupMovesTest, ANodeThatIsKilledOnTheWayComesBackWithAllCopies) {
+  const std::string drained = cluster_->node_name(1);
+  for (const int killed : {1, 0}) {
+    Run({.goal = JobRequest::Goal::kDrain, .node = drained, .bytes_per_second = 1'500'000}, [&] {
+      cluster_->KillNode(killed);
+      std::thread restart([&] {
+        const absl::Status restarted = cluster_->RestartNode(killed);
+        EXPECT_TRUE(restarted.ok()) << restarted;
+      });
+      Round();
+      restart.join();
+    });
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
+    Run({.goal = JobRequest::Goal::kReshard, .table = "moved", .shards = 4});
+    ExpectSameBits();
+  }
+}
+
+}  // namespace
+}  // namespace embla
