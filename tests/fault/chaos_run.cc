@@ -73,7 +73,9 @@ absl::Status ChaosRun::ReplaceTables() {
   }
   EMBLA_ASSIGN_OR_RETURN(tables_,
                          OpenTables(++tables_made_, options_.trainers, options_.directory));
-  for (const auto& table : tables_) EMBLA_RETURN_IF_ERROR(table->Create(*admin));
+  for (const auto& table : tables_) {
+    EMBLA_RETURN_IF_ERROR(table->Create(*admin, options_.devices_per_shard));
+  }
   return absl::OkStatus();
 }
 
@@ -225,16 +227,21 @@ bool ChaosRun::Judge() {
   }
   if (!PauseTrainers()) return false;
   // Past the proxies, and with a plan of its own.
-  auto client = client::Client::Connect(
-      {.coordinator = cluster_->coordinator_address(), .timeout = kHealTimeout});
-  if (!client.ok()) {
-    AddFinding(absl::StrCat("nobody can connect: ", Message(client.status())));
-    return false;
+  std::vector<std::unique_ptr<client::Client>> clients;
+  for (std::uint32_t group = 0; group < kReplicaGroups; ++group) {
+    auto client = client::Client::Connect({.coordinator = cluster_->coordinator_address(),
+                                           .timeout = kHealTimeout,
+                                           .replica_group = group});
+    if (!client.ok()) {
+      AddFinding(absl::StrCat("nobody can connect: ", Message(client.status())));
+      return false;
+    }
+    clients.push_back(*std::move(client));
   }
   bool is_full = false;
   for (const auto& table : tables_) {
     VerifyTable(*table);
-    JudgeTable(**client, *table);
+    JudgeTable(clients, *table);
     is_full = is_full || table->ledger().IsFull();
   }
   if (!is_full) return true;
@@ -281,8 +288,9 @@ void ChaosRun::AddHang() {
                           " after the last fault\n", calls, cluster_->LogTails()));
 }
 
-void ChaosRun::JudgeTable(client::Client& client, const JudgedTable& table) {
-  const absl::StatusOr<std::vector<float>> cells = table.ReadCells(client);
+void ChaosRun::JudgeTable(std::span<const std::unique_ptr<client::Client>> by_group,
+                          const JudgedTable& table) {
+  const absl::StatusOr<std::vector<float>> cells = table.ReadCells(by_group);
   if (!cells.ok()) {
     return AddFinding(
         absl::StrCat("table ", table.name(), " cannot be read: ", Message(cells.status())));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,8 @@ class ChaosRun {
   bool Judge();
   // Waits until no trainer has anything in flight.
   bool PauseTrainers();
-  void JudgeTable(client::Client& client, const JudgedTable& table);
+  void JudgeTable(std::span<const std::unique_ptr<client::Client>> by_group,
+                  const JudgedTable& table);
   void VerifyTable(const JudgedTable& table);
 
   void AddFinding(const std::string& what);

@@ -31,6 +31,7 @@ const Kind& Of(TableKind kind) {
       {"half", R"("row_wise")", "fp16", 5},
       {"brain", R"("grid_shard", "min_partition": 8)", "bf16", 4},
       {"adagrad", R"("row_wise")", "fp32", 12},
+      {"groups", R"("row_wise")", "fp32", 12},
   };
   return kKinds[static_cast<int>(kind)];
 }
@@ -66,7 +67,7 @@ int JudgedTable::dim() const {
   return kind_ == TableKind::kAdagrad ? kAdagradDim : ledger_->shape().cells();
 }
 
-std::string JudgedTable::SpecJson() const {
+std::string JudgedTable::SpecJson(int groups) const {
   const int rows = ledger_->shape().rows();
   const bool is_zch = kind_ == TableKind::kZch;
   // A ZCH table has room for twice the ids: none is ever evicted.
@@ -78,12 +79,14 @@ std::string JudgedTable::SpecJson() const {
   return absl::StrCat(R"({"name": ")", name_, R"(", "dim": )", dim(), R"(, "rows": )", shape,
                       R"(, "dtype": ")", Of(kind_).dtype, R"(", "optimizer": {"kind": ")",
                       is_adagrad ? "rowwise_adagrad" : "sgd", R"(", "learning_rate": 1.0})",
+                      R"(, "replica_groups": )", groups,
                       R"(, "init": {"kind": "constant", "a": 0.0}})");
 }
 
-absl::Status JudgedTable::Create(client::Admin& admin) const {
+absl::Status JudgedTable::Create(client::Admin& admin, int devices) const {
+  const bool is_grouped = kind_ == TableKind::kGroups && devices % kReplicaGroups == 0;
   const std::string placement = absl::StrCat(R"({"sharding": )", Of(kind_).sharding, "}");
-  return admin.CreateTable(SpecJson(), placement).status();
+  return admin.CreateTable(SpecJson(is_grouped ? kReplicaGroups : 1), placement).status();
 }
 
 std::int64_t JudgedTable::IdOf(int row) const {
@@ -128,7 +131,22 @@ absl::StatusOr<std::vector<float>> JudgedTable::ReadBlock(client::Client& client
   return cells;
 }
 
-absl::StatusOr<std::vector<float>> JudgedTable::ReadCells(client::Client& client) const {
+absl::StatusOr<std::vector<float>> JudgedTable::ReadCells(
+    std::span<const std::unique_ptr<client::Client>> by_group) const {
+  EMBLA_ASSIGN_OR_RETURN(std::vector<float> cells, ReadCopy(*by_group[0]));
+  if (kind_ != TableKind::kGroups) return cells;
+  const LedgerShape& shape = ledger_->shape();
+  for (std::uint32_t group = 1; group < by_group.size(); ++group) {
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<float> copy, ReadCopy(*by_group[group]));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const int cell = static_cast<int>(i % static_cast<std::size_t>(shape.cells()));
+      if (GroupOf(cell / shape.cells_per_trainer) == group) cells[i] = copy[i];
+    }
+  }
+  return cells;
+}
+
+absl::StatusOr<std::vector<float>> JudgedTable::ReadCopy(client::Client& client) const {
   const LedgerShape& shape = ledger_->shape();
   const auto cells_per_row = static_cast<std::size_t>(shape.cells());
   std::vector<float> cells(static_cast<std::size_t>(shape.rows()) * cells_per_row);

@@ -24,10 +24,17 @@ enum class TableKind : std::uint8_t {
   kHalf,     // row_wise, fp16
   kBrain,    // grid_shard, bf16
   kAdagrad,  // row_wise with row-wise Adagrad: judged by its sums of squares
+  kGroups,   // row_wise in replica groups that are never averaged, if devices can be divided
 };
 inline constexpr TableKind kTableKinds[] = {
-    TableKind::kPlain, TableKind::kZch,   TableKind::kWhole,  TableKind::kColumns,
-    TableKind::kHalf,  TableKind::kBrain, TableKind::kAdagrad};
+    TableKind::kPlain, TableKind::kZch,   TableKind::kWhole,   TableKind::kColumns,
+    TableKind::kHalf,  TableKind::kBrain, TableKind::kAdagrad, TableKind::kGroups};
+
+// Trainers update and read the copy of one group for life.
+inline constexpr int kReplicaGroups = 2;
+inline std::uint32_t GroupOf(int trainer) {
+  return static_cast<std::uint32_t>(trainer % kReplicaGroups);
+}
 
 // Row granules, or buckets of the ZCH table.
 inline constexpr int kUnitsPerTable = 48;
@@ -43,7 +50,8 @@ class JudgedTable {
   // Whether lookups show the ledger's cells.
   bool shows_cells() const { return kind_ != TableKind::kAdagrad; }
 
-  absl::Status Create(client::Admin& admin) const;
+  // On nodes of so many devices.
+  absl::Status Create(client::Admin& admin, int devices) const;
 
   // Ids and gradients that add `digit` to its block.
   struct Update {
@@ -53,15 +61,18 @@ class JudgedTable {
   Update UpdateOf(const Digit& digit) const;
   // Of the rows of a block, in order.
   std::vector<std::int64_t> IdsOf(int block) const;
-  // The ledger's cells of the rows of a block, or of the whole table.
+  // The ledger's cells of the rows of a block, of the client's replica group.
   absl::StatusOr<std::vector<float>> ReadBlock(client::Client& client, int block) const;
-  absl::StatusOr<std::vector<float>> ReadCells(client::Client& client) const;
+  // Of the whole table: each trainer's cells of its group, read by the group's client.
+  absl::StatusOr<std::vector<float>> ReadCells(
+      std::span<const std::unique_ptr<client::Client>> by_group) const;
 
  private:
   JudgedTable(TableKind kind, int number, std::unique_ptr<Base4Ledger> ledger);
 
   int dim() const;
-  std::string SpecJson() const;
+  std::string SpecJson(int groups) const;
+  absl::StatusOr<std::vector<float>> ReadCopy(client::Client& client) const;
   absl::Status ReadInto(client::Client& client, std::span<const std::int64_t> ids,
                         std::span<float> cells_out) const;
   // The id that stands for position `row` of the ledger.

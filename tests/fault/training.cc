@@ -119,6 +119,7 @@ void Trainer::Reconnect() {
   options.coordinator = options_.coordinator;
   options.trainer = absl::StrCat("trainer", options_.index);
   options.timeout = kConnectTimeout;
+  options.replica_group = GroupOf(options_.index);
   options.transport =
       options_.index % 2 == 0 ? client::Transport::kUnary : client::Transport::kStream;
   options.retry_budget_ratio = 1;
