@@ -50,9 +50,11 @@ class GroupMovesTest : public ::testing::Test {
     auto admin = cluster_->ConnectAdmin();
     ASSERT_TRUE(admin.ok()) << admin.status();
     admin_ = *std::move(admin);
-    Create("moved", R"({"sharding":"row_wise"})");
-    Create("still", absl::StrCat(R"({"sharding":"table_wise","nodes":[")", cluster_->node_name(0),
-                                 R"("]})"));
+    const char* const units = R"("row_granules":48)";
+    Create("moved", kRows, units, R"({"sharding":"row_wise"})");
+    Create(
+        "still", kRows, units,
+        absl::StrCat(R"({"sharding":"table_wise","nodes":[")", cluster_->node_name(0), R"("]})"));
     for (std::uint32_t group = 0; group < kGroups; ++group) {
       auto client = cluster_->Connect(
           {.timeout = absl::Seconds(120), .retry_budget_per_second = 1000, .replica_group = group});
@@ -62,35 +64,35 @@ class GroupMovesTest : public ::testing::Test {
     }
   }
 
-  void Create(const std::string& name, const std::string& placement) {
+  void Create(const std::string& name, std::int64_t rows, const std::string& fields,
+              const std::string& placement) {
     const auto created =
-        admin_->CreateTable(absl::StrCat(R"({"name":")", name, R"(","rows":)", kRows, R"(,"dim":)",
-                                         kDim, R"(,"row_granules":48,"replica_groups":)", kGroups,
+        admin_->CreateTable(absl::StrCat(R"({"name":")", name, R"(","rows":)", rows, R"(,"dim":)",
+                                         kDim, ",", fields, R"(,"replica_groups":)", kGroups,
                                          R"(,"seed":7,"init":{"kind":"uniform","a":-1.0,"b":1.0})",
                                          R"(,"optimizer":{"kind":"adam","learning_rate":0.1}})"),
                             placement);
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
-  // A trainer's lookup and update of the same rows of both tables.
+  // A trainer's lookup and update of the same rows of all tables that are trained.
   absl::Status Step(std::uint32_t group) {
     std::mt19937& random = random_[group];
     std::vector<std::int64_t> ids(1 + random() % 60);
-    for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kRows);
+    for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % trained_rows_);
     std::uniform_real_distribution<float> any(-1, 1);
     std::vector<float> gradients(ids.size() * kDim);
     for (float& gradient : gradients) gradient = any(random);
-    std::vector<float> rows[2];
+    std::vector<std::vector<float>> rows;
     std::vector<FeatureGradient> features;
-    for (int t = 0; t < 2; ++t) {
-      const char* const table = t == 0 ? "moved" : "still";
-      rows[t].resize(gradients.size());
-      const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows[t]};
+    for (const std::string& table : trained_) {
+      rows.emplace_back(gradients.size());
+      const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows.back()};
       const absl::Status looked_up = trainers_[group]->Lookup({&lookup, 1}, {});
       if (!looked_up.ok()) return looked_up;
       features.push_back({.table = table, .ids = ids, .gradients = gradients});
     }
-    EXPECT_EQ(rows[0], rows[1]) << "group " << group << " round " << rounds_;
+    EXPECT_EQ(rows.front(), rows.back()) << "group " << group << " round " << rounds_;
     return trainers_[group]->Update(features, {});
   }
 
@@ -132,11 +134,11 @@ class GroupMovesTest : public ::testing::Test {
   }
 
   Copy Read(std::uint32_t group, const std::string& table) {
-    std::vector<std::int64_t> ids(kRows);
-    for (std::int64_t row = 0; row < kRows; ++row) ids[static_cast<std::size_t>(row)] = row;
+    std::vector<std::int64_t> ids(trained_rows_);
+    for (std::size_t row = 0; row < ids.size(); ++row) ids[row] = static_cast<std::int64_t>(row);
     Client& client = *trainers_[group];
-    Copy copy{std::vector<float>(kRows * kDim), {}};
-    copy.state.resize(kRows * client.StateFloatsPerRow(table).value_or(0));
+    Copy copy{std::vector<float>(ids.size() * kDim), {}};
+    copy.state.resize(ids.size() * client.StateFloatsPerRow(table).value_or(0));
     EXPECT_TRUE(client.ReadRows(table, ids, copy.weights).ok());
     EXPECT_TRUE(client.ReadState(table, ids, copy.state).ok());
     return copy;
@@ -152,6 +154,8 @@ class GroupMovesTest : public ::testing::Test {
   std::unique_ptr<client::Admin> admin_;
   std::vector<std::unique_ptr<Client>> trainers_;  // By group.
   std::vector<std::mt19937> random_;
+  std::vector<std::string> trained_ = {"moved", "still"};
+  std::size_t trained_rows_ = kRows;
   int rounds_ = 0;
 };
 
@@ -190,6 +194,27 @@ TEST_F(GroupMovesTest, ANodeThatIsKilledOnTheWayComesBackWithAllCopies) {
     Run({.goal = JobRequest::Goal::kReshard, .table = "moved", .shards = 4});
     ExpectSameBits();
   }
+}
+
+// Units of several chunks, whose copies change by averaging after each step while they are copied.
+TEST_F(GroupMovesTest, LargeUnitsThatAreAveragedAfterEachStepMoveToo) {
+  trained_ = {"often"};
+  trained_rows_ = 60'000;
+  Create("often", static_cast<std::int64_t>(trained_rows_),
+         R"("row_granules":6,"sync_every_steps":1)", R"({"sharding":"row_wise"})");
+  for (const auto& trainer : trainers_) ASSERT_TRUE(trainer->RefreshPlan().ok());
+  const std::string drained = cluster_->node_name(1);
+  for (int round = 0; round < 2; ++round) {
+    Run({.goal = JobRequest::Goal::kDrain, .node = drained});
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
+    Run({.goal = JobRequest::Goal::kReshard, .table = "often", .shards = 4});
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(trainers_[0]->Sync({"often"}, {}).ok());
+    EXPECT_TRUE(Read(0, "often") == Read(1, "often"));
+  }
+  const auto verified = cluster_->Embla("verify --table often --synced");
+  EXPECT_EQ(verified.second, 0) << verified.first;
 }
 
 }  // namespace
