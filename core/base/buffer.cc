@@ -7,11 +7,15 @@
 namespace embla {
 namespace {
 
-std::byte* AllocateAligned(std::size_t capacity) {
-  void* memory = std::aligned_alloc(kBufferAlignment, capacity);
-  EMBLA_CHECK(memory != nullptr);  // Callers bound sizes; exhaustion here is the kernel's OOM.
-  return static_cast<std::byte*>(memory);
-}
+class HeapMemory final : public BufferMemory {
+ public:
+  std::byte* Allocate(std::size_t capacity) override {
+    void* const memory = std::aligned_alloc(kBufferAlignment, capacity);
+    EMBLA_CHECK(memory != nullptr);  // Callers bound sizes; exhaustion here is the kernel's OOM.
+    return static_cast<std::byte*>(memory);
+  }
+  void Free(std::byte* data, std::size_t) override { std::free(data); }
+};
 
 // Sizes are rounded up to powers of two from 4 KiB, so that a freed buffer fits the next request.
 std::size_t CapacityFor(std::size_t size) {
@@ -20,15 +24,22 @@ std::size_t CapacityFor(std::size_t size) {
 
 }  // namespace
 
+const std::shared_ptr<BufferMemory>& BufferMemory::Heap() {
+  static const auto& heap = *new std::shared_ptr<BufferMemory>(std::make_shared<HeapMemory>());
+  return heap;
+}
+
 struct Buffer::PoolState {
-  explicit PoolState(std::size_t bytes_max) : retained_bytes_max(bytes_max) {}
+  PoolState(std::size_t bytes_max, std::shared_ptr<BufferMemory> from)
+      : retained_bytes_max(bytes_max), memory(std::move(from)) {}
   ~PoolState() {
     for (auto& [capacity, buffers] : free) {
-      for (std::byte* data : buffers) std::free(data);
+      for (std::byte* data : buffers) memory->Free(data, capacity);
     }
   }
 
   const std::size_t retained_bytes_max;
+  const std::shared_ptr<BufferMemory> memory;
   Mutex mu;
   std::size_t retained_bytes ABSL_GUARDED_BY(mu) = 0;
   std::map<std::size_t, std::vector<std::byte*>> free ABSL_GUARDED_BY(mu);  // By capacity.
@@ -47,7 +58,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer Buffer::Allocate(std::size_t size) {
   Buffer buffer;
   buffer.capacity_ = CapacityFor(size);
-  buffer.data_ = AllocateAligned(buffer.capacity_);
+  buffer.data_ = BufferMemory::Heap()->Allocate(buffer.capacity_);
   buffer.size_ = size;
   return buffer;
 }
@@ -68,14 +79,14 @@ void Buffer::Reset() {
       retained = true;
     }
   }
-  if (!retained) std::free(data_);
+  if (!retained) (pool_ ? pool_->memory : BufferMemory::Heap())->Free(data_, capacity_);
   data_ = nullptr;
   size_ = capacity_ = 0;
   pool_.reset();
 }
 
-BufferPool::BufferPool(std::size_t retained_bytes_max)
-    : state_(std::make_shared<Buffer::PoolState>(retained_bytes_max)) {}
+BufferPool::BufferPool(std::size_t retained_bytes_max, std::shared_ptr<BufferMemory> memory)
+    : state_(std::make_shared<Buffer::PoolState>(retained_bytes_max, std::move(memory))) {}
 
 Buffer BufferPool::Take(std::size_t size) {
   Buffer buffer;
@@ -92,7 +103,7 @@ Buffer BufferPool::Take(std::size_t size) {
       return buffer;
     }
   }
-  buffer.data_ = AllocateAligned(buffer.capacity_);
+  buffer.data_ = state_->memory->Allocate(buffer.capacity_);
   return buffer;
 }
 

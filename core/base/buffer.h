@@ -18,6 +18,18 @@ inline constexpr std::size_t kBufferAlignment = 64;
 
 class BufferPool;
 
+// Where a pool's memory comes from. Thread safety: every method may be called from any thread.
+class BufferMemory {
+ public:
+  virtual ~BufferMemory() = default;
+  // `capacity` bytes, aligned to kBufferAlignment. Requires: capacity is a power of two.
+  virtual std::byte* Allocate(std::size_t capacity) = 0;
+  virtual void Free(std::byte* data, std::size_t capacity) = 0;
+
+  // The heap.
+  static const std::shared_ptr<BufferMemory>& Heap();
+};
+
 // Owns `size()` bytes, 64-byte aligned, uninitialised. Returns to its pool when destroyed; the
 // pool's memory lives as long as any of its buffers.
 class Buffer {
@@ -60,7 +72,7 @@ class Buffer {
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
-  std::shared_ptr<PoolState> pool_;  // Null: freed, not returned.
+  std::shared_ptr<PoolState> pool_;  // Null: of the heap, freed, not returned.
 };
 
 // All or a stretch of a buffer that several hold; the last one returns the memory.
@@ -99,7 +111,9 @@ class SharedBuffer {
 // faults. Thread safety: every method may be called from any thread.
 class BufferPool {
  public:
-  explicit BufferPool(std::size_t retained_bytes_max = std::size_t{256} << 20);
+  static constexpr std::size_t kRetainedBytesMax = std::size_t{256} << 20;
+  explicit BufferPool(std::size_t retained_bytes_max = kRetainedBytesMax,
+                      std::shared_ptr<BufferMemory> memory = BufferMemory::Heap());
 
   Buffer Take(std::size_t size);
 

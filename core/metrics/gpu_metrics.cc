@@ -11,6 +11,7 @@ GpuMetrics::GpuMetrics(Metrics* metrics, std::uint32_t device) {
   if (metrics == nullptr) return;
   const std::string label = absl::StrCat(device);
   seconds = metrics->MakeCounter(metric::kGpuTime, {label});
+  kernel_seconds = metrics->MakeCounter(metric::kGpuKernelTime, {label});
   bytes_in = metrics->MakeCounter(metric::kGpuLinkBytes, {label, "in"});
   bytes_out = metrics->MakeCounter(metric::kGpuLinkBytes, {label, "out"});
   memory_bytes = metrics->MakeGauge(metric::kGpuMemory, {label, "gpu"});

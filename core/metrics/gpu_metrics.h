@@ -16,6 +16,7 @@ struct GpuMetrics {
   GpuMetrics(Metrics* metrics, std::uint32_t device);
 
   Counter seconds;
+  Counter kernel_seconds;
   Counter bytes_in;
   Counter bytes_out;
   Gauge memory_bytes;

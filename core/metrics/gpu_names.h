@@ -9,6 +9,10 @@ inline constexpr MetricInfo kGpuTime{"embla_gpu_seconds_total",
                                      kCounter,
                                      "Time batches took on a GPU, copies to it and back included.",
                                      {"device"}};
+inline constexpr MetricInfo kGpuKernelTime{"embla_gpu_kernel_seconds_total",
+                                           kCounter,
+                                           "Of that, the time of kernels, by the GPU's clock.",
+                                           {"device"}};
 inline constexpr MetricInfo kGpuLinkBytes{"embla_gpu_link_bytes_total",
                                           kCounter,
                                           "Bytes copied to a GPU (in) and back (out).",

@@ -23,6 +23,7 @@ constexpr MetricInfo kAll[] = {
     metric::kDeviceBusy,
     metric::kDeviceMemory,
     metric::kGpuTime,
+    metric::kGpuKernelTime,
     metric::kGpuLinkBytes,
     metric::kGpuMemory,
     metric::kGpuStopped,

@@ -11,6 +11,7 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/metrics/instruments.h"
+#include "server/gpu/pinned_buffers.h"
 #include "server/rpc/listen_address.h"
 
 namespace embla {
@@ -28,6 +29,15 @@ absl::StatusOr<std::string> AdvertisedAddress(const ShardProcessOptions& options
   EMBLA_ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress(address));
   if (listen.host != "0.0.0.0" && listen.host != "::") return address;
   return absl::StrCat(HostName(), ":", listen.port);
+}
+
+// Of replies: what GPUs compute lands where it is sent from.
+std::shared_ptr<BufferMemory> MemoryOfBuffers(const std::vector<gpu::Device*>& gpus) {
+  for (gpu::Device* const gpu : gpus) {
+    if (gpu == nullptr) continue;
+    return std::make_shared<gpu::PinnedBuffers>(*gpu, BufferPool::kRetainedBytesMax);
+  }
+  return BufferMemory::Heap();
 }
 
 std::ptrdiff_t CountGpus(const std::vector<DeviceSpec>& devices) {
@@ -49,7 +59,8 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
   return process;
 }
 
-ShardProcess::ShardProcess(const ShardProcessOptions& options) : options_(options) {
+ShardProcess::ShardProcess(const ShardProcessOptions& options)
+    : options_(options), pool_(BufferPool::kRetainedBytesMax, MemoryOfBuffers(options.gpus)) {
   SetBuildInfo(metrics_, "embla-shard");
 }
 

@@ -71,7 +71,7 @@ class ShardProcess {
 
   const ShardProcessOptions options_;
   Metrics metrics_;
-  BufferPool pool_;
+  BufferPool pool_;  // Pinned, where the node has a GPU.
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;

@@ -100,6 +100,16 @@ void CudaDevice::FreeRaw(MemoryKind kind, void* data) {
   cudaGetLastError();
 }
 
+// One byte speaks for its allocation.
+bool CudaDevice::IsPinned(const void* data, std::size_t) const {
+  cudaPointerAttributes attributes = {};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeHost;
+}
+
 absl::StatusOr<std::unique_ptr<Stream>> CudaDevice::NewStream() {
   EMBLA_RETURN_IF_ERROR(MakeCurrent());
   cudaStream_t stream = nullptr;

@@ -19,6 +19,7 @@ class CudaDevice final : public Device {
   static absl::StatusOr<DeviceProperties> Describe(std::uint32_t ordinal);
   static absl::StatusOr<std::unique_ptr<Device>> Open(std::uint32_t ordinal);
 
+  bool IsPinned(const void* data, std::size_t bytes) const override;
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
   absl::Status EnableAccessTo(Device& other) override;
   absl::Status MakeCurrent() override;

@@ -11,6 +11,7 @@ namespace embla::gpu {
 namespace {
 
 cudaStream_t Handle(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
 
 }  // namespace
 
@@ -18,6 +19,9 @@ CudaStream::~CudaStream() {
   // A stopped device gives an error that is known already.
   cudaStreamSynchronize(Handle(stream_));
   cudaStreamDestroy(Handle(stream_));
+  for (void* const mark : marks_) {
+    if (mark != nullptr) cudaEventDestroy(Event(mark));
+  }
   cudaGetLastError();
 }
 
@@ -98,9 +102,12 @@ absl::Status CudaStream::SumInOrder(std::span<const float* const> inputs, std::s
       "SumInOrder");
 }
 
+// Also of a device that was stopped: its copies may go on, and memory of the host is given back
+// when this returns.
 absl::Status CudaStream::Synchronize() {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(cudaStreamSynchronize(Handle(stream_)), "waiting for the GPU");
+  const cudaError_t waited = cudaStreamSynchronize(Handle(stream_));
+  EMBLA_RETURN_IF_ERROR(device_.health());
+  return device_.Check(waited, "waiting for the GPU");
 }
 
 absl::StatusOr<bool> CudaStream::IsDone() {
@@ -109,6 +116,26 @@ absl::StatusOr<bool> CudaStream::IsDone() {
   if (state == cudaErrorNotReady) return false;
   EMBLA_RETURN_IF_ERROR(device_.Check(state, "asking the GPU how far it is"));
   return true;
+}
+
+absl::Status CudaStream::Mark(MarkAt mark) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  void*& event = marks_[static_cast<std::size_t>(mark)];
+  if (event == nullptr) {
+    cudaEvent_t made = nullptr;
+    EMBLA_RETURN_IF_ERROR(device_.Check(cudaEventCreate(&made), "making an event"));
+    event = made;
+  }
+  return device_.Check(cudaEventRecord(Event(event), Handle(stream_)), "an event");
+}
+
+absl::StatusOr<std::chrono::nanoseconds> CudaStream::BetweenMarks() {
+  float milliseconds = 0;
+  EMBLA_RETURN_IF_ERROR(
+      device_.Check(cudaEventElapsedTime(&milliseconds, Event(marks_[0]), Event(marks_[1])),
+                    "the time between two events"));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double, std::milli>(milliseconds));
 }
 
 }  // namespace embla::gpu

@@ -1,6 +1,7 @@
 // A stream of a CUDA device.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "server/gpu/cuda_device.h"
@@ -51,11 +52,14 @@ class CudaStream final : public Stream {
                              const zch::cuda::DeviceGroups& groups) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsDone() override;
+  absl::Status Mark(MarkAt mark) override;
+  absl::StatusOr<std::chrono::nanoseconds> BetweenMarks() override;
   void* handle() override { return stream_; }
 
  private:
   CudaDevice& device_;  // Not owned; outlives this object.
   void* const stream_;
+  std::array<void*, 2> marks_ = {};  // cudaEvent_t; made when they are first set.
 };
 
 }  // namespace embla::gpu

@@ -54,6 +54,9 @@ class Device : public MemorySource {
   std::size_t held_bytes(MemoryKind kind) const {
     return held_bytes_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
   }
+  // Whether streams may copy to and from these bytes, which are of one allocation, whichever device
+  // they were allocated of.
+  virtual bool IsPinned(const void* data, std::size_t bytes) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
   // Lets this device's kernels read and write memory of `other`. FailedPrecondition: the two are
   // not connected so. OK when they are the same GPU.

@@ -9,6 +9,7 @@
 // Errors: those of Device, by any call, also for work that was queued earlier.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -97,10 +98,16 @@ class Stream {
   virtual absl::Status HalveIdCounts(const zch::SlotMapOptions& options,
                                      const zch::cuda::DeviceGroups& groups) = 0;
 
-  // Waits until all of it is done.
+  // Waits until all of it is done. After an error, too, nothing is under way.
   virtual absl::Status Synchronize() = 0;
   // Whether all of it is done; does not wait.
   virtual absl::StatusOr<bool> IsDone() = 0;
+
+  // Notes when the queue comes here. The later call for a mark counts.
+  enum class MarkAt : std::uint8_t { kBegin, kEnd };
+  virtual absl::Status Mark(MarkAt mark) = 0;
+  // How long the GPU took from one mark to the other. Requires: both were set, and all is done.
+  virtual absl::StatusOr<std::chrono::nanoseconds> BetweenMarks() = 0;
 
   // What libraries queue on: the cudaStream_t of CUDA's, itself of a simulated one.
   virtual void* handle() = 0;

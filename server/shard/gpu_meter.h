@@ -20,6 +20,7 @@ class GpuMeter final : public LaneObserver {
 
   void OnTrip(const Trip& trip) override {
     metrics_.seconds.Add(std::chrono::duration<double>(trip.took).count());
+    metrics_.kernel_seconds.Add(std::chrono::duration<double>(trip.kernels).count());
     metrics_.bytes_in.Add(static_cast<double>(trip.bytes_in));
     metrics_.bytes_out.Add(static_cast<double>(trip.bytes_out));
     if (trip.stopped) metrics_.stopped.Set(1);

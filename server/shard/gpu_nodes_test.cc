@@ -277,6 +277,7 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
                         .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 1; },
                         .metrics = &metrics});
   const Counter seconds = metrics.MakeCounter(metric::kGpuTime, {"1"});
+  const Counter kernels = metrics.MakeCounter(metric::kGpuKernelTime, {"1"});
   const Counter in = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "in"});
   const Counter out = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "out"});
   const Gauge stopped = metrics.MakeGauge(metric::kGpuStopped, {"1"});
@@ -289,6 +290,8 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
   EXPECT_EQ(in.value(), 0);
   PooledRows(cluster, spec);
   EXPECT_GT(seconds.value(), 0);
+  EXPECT_GT(kernels.value(), 0);
+  EXPECT_LE(kernels.value(), seconds.value());
   // At least the slot of row 199, and its part of one sum.
   EXPECT_GE(in.value(), sizeof(std::uint32_t));
   EXPECT_GE(out.value(), 12 * sizeof(float));

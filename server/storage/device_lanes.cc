@@ -28,6 +28,23 @@ std::size_t LaneCargo::TakeBytes(std::size_t bytes) {
   return at;
 }
 
+absl::Status Lane::Send() {
+  EMBLA_RETURN_IF_ERROR(stream->CopyToDevice(in.device(), in.host(), in.used_bytes()));
+  return stream->Mark(gpu::Stream::MarkAt::kBegin);
+}
+
+absl::Status Lane::Bring(void* host, std::size_t bytes) {
+  is_fetched = true;
+  EMBLA_RETURN_IF_ERROR(stream->Mark(gpu::Stream::MarkAt::kEnd));
+  return stream->CopyToHost(host, out.device(), bytes);
+}
+
+absl::Status Lane::FetchTo(void* host, std::size_t bytes) {
+  EMBLA_CHECK(bytes <= out.used_bytes());
+  direct_bytes += bytes;
+  return Bring(host, bytes);
+}
+
 absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(gpu::Device& device,
                                                                  LaneObserver* observer,
                                                                  std::size_t piece_bytes) {
@@ -40,6 +57,19 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(gpu::Device& de
   return lanes;
 }
 
+// A piece that sends nothing begins with its kernels, one that fetches nothing ends with them.
+absl::Status DeviceLanes::Begin(Lane& lane) {
+  lane.in.Clear();
+  lane.out.Clear();
+  lane.is_fetched = false;
+  lane.direct_bytes = 0;
+  return lane.stream->Mark(gpu::Stream::MarkAt::kBegin);
+}
+
+absl::Status DeviceLanes::End(Lane& lane) {
+  return lane.is_fetched ? absl::OkStatus() : lane.stream->Mark(gpu::Stream::MarkAt::kEnd);
+}
+
 // Also after an error: what is queued may still use the caller's memory.
 absl::Status DeviceLanes::Land(std::size_t turn, absl::Status status, Finish finish) {
   Piece& piece = pieces_[turn];
@@ -48,7 +78,12 @@ absl::Status DeviceLanes::Land(std::size_t turn, absl::Status status, Finish fin
   status.Update(lanes_[turn].stream->Synchronize());
   trip_.bytes_in += lanes_[turn].in.used_bytes();
   trip_.bytes_out += lanes_[turn].out.used_bytes();
-  if (status.ok()) finish(lanes_[turn], piece.begin, piece.end);
+  trip_.direct_bytes += lanes_[turn].direct_bytes;
+  if (!status.ok()) return status;
+  EMBLA_ASSIGN_OR_RETURN(const std::chrono::nanoseconds kernels,
+                         lanes_[turn].stream->BetweenMarks());
+  trip_.kernels += kernels;
+  finish(lanes_[turn], piece.begin, piece.end);
   return status;
 }
 
@@ -72,9 +107,9 @@ absl::Status DeviceLanes::Carry(std::size_t count, Cut cut, Queue queue, Finish 
     const std::size_t end = std::min(cut(begin), count);
     EMBLA_CHECK(end > begin);
     pieces_[turn] = {begin, end, true};
-    lanes_[turn].in.Clear();
-    lanes_[turn].out.Clear();
-    status = queue(lanes_[turn], begin, end);
+    status = Begin(lanes_[turn]);
+    if (status.ok()) status = queue(lanes_[turn], begin, end);
+    if (status.ok()) status = End(lanes_[turn]);
     begin = end;
     turn ^= 1;
   }

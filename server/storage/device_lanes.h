@@ -70,8 +70,17 @@ struct Lane {
   // After the memory that it uses: it is waited for first.
   std::unique_ptr<gpu::Stream> stream;
 
-  absl::Status Send() { return stream->CopyToDevice(in.device(), in.host(), in.used_bytes()); }
-  absl::Status Fetch() { return stream->CopyToHost(out.host(), out.device(), out.used_bytes()); }
+  absl::Status Send();
+  absl::Status Fetch() { return Bring(out.host(), out.used_bytes()); }
+  // The first `bytes` straight to pinned memory of the caller.
+  absl::Status FetchTo(void* host, std::size_t bytes);
+
+  // Of the piece under way.
+  bool is_fetched = false;  // The end of its kernels is marked.
+  std::size_t direct_bytes = 0;
+
+ private:
+  absl::Status Bring(void* host, std::size_t bytes);
 };
 
 // Hears of every batch that lanes have carried, on the thread that asked for it.
@@ -79,9 +88,11 @@ class LaneObserver {
  public:
   struct Trip {
     std::chrono::nanoseconds took{};
-    std::size_t bytes_in = 0;   // To the GPU,
-    std::size_t bytes_out = 0;  // and back.
-    bool stopped = false;       // The GPU has, for good.
+    std::chrono::nanoseconds kernels{};  // Of it, by the GPU's clock.
+    std::size_t bytes_in = 0;            // To the GPU,
+    std::size_t bytes_out = 0;           // and back,
+    std::size_t direct_bytes = 0;        // of which so many straight to the caller.
+    bool stopped = false;                // The GPU has, for good.
   };
   virtual void OnTrip(const Trip& trip) = 0;
 
@@ -125,6 +136,8 @@ class DeviceLanes {
   DeviceLanes(gpu::Device& device, LaneObserver* observer, std::size_t piece_bytes)
       : device_(device), observer_(observer), piece_bytes_(piece_bytes) {}
   absl::Status Carry(std::size_t count, Cut cut, Queue queue, Finish finish);
+  absl::Status Begin(Lane& lane);
+  absl::Status End(Lane& lane);
   absl::Status Land(std::size_t turn, absl::Status status, Finish finish);
 
   gpu::Device& device_;           // Not owned; outlives this object.

@@ -26,6 +26,32 @@ void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output&
   }
 }
 
+// Where packed rows go: straight to the caller where a copy reaches it, else by the lane.
+class Landing {
+ public:
+  Landing(const gpu::Device& device, const kernels::Output& out, std::size_t row_bytes,
+          std::size_t count)
+      : out_(out),
+        row_bytes_(row_bytes),
+        is_direct_(count > 0 && out.stride_bytes == row_bytes &&
+                   device.IsPinned(out.base, count * row_bytes)) {}
+
+  // Queues the way of rows [first, first + count), which the lane begins with.
+  absl::Status Fetch(Lane& lane, std::size_t first, std::size_t count) const {
+    return is_direct_ ? lane.FetchTo(At(first), count * row_bytes_) : lane.Fetch();
+  }
+  void Finish(const Lane& lane, std::size_t first, std::size_t count) const {
+    if (!is_direct_) Unpack(lane.out.host(), row_bytes_, out_, first, count);
+  }
+
+ private:
+  void* At(std::size_t row) const { return static_cast<std::byte*>(out_.base) + row * row_bytes_; }
+
+  const kernels::Output out_;
+  const std::size_t row_bytes_;
+  const bool is_direct_;
+};
+
 // One array of a row's state, from what every slot has of it.
 kernels::MutableRows StateRows(float* base, std::size_t floats_per_slot, std::uint32_t columns) {
   return {base, floats_per_slot * sizeof(float), columns, kernels::Element::kFloat32};
@@ -106,6 +132,7 @@ absl::Status DeviceRowStore::Gather(std::span<const std::uint32_t> slots, Column
                                     const kernels::Output& out) const {
   const kernels::Rows view = Const(View(columns));
   const std::size_t row_bytes = kernels::RowBytes(out.element, view.columns);
+  const Landing landing(lanes_.device(), out, row_bytes, slots.size());
   return lanes_.Run(
       slots.size(), std::max(kSlotBytes, row_bytes),
       [&](Lane& lane, std::size_t begin, std::size_t end) -> absl::Status {
@@ -117,10 +144,10 @@ absl::Status DeviceRowStore::Gather(std::span<const std::uint32_t> slots, Column
         EMBLA_RETURN_IF_ERROR(lane.Send());
         EMBLA_RETURN_IF_ERROR(
             lane.stream->Gather(view, piece, count, {rows, row_bytes, out.element}));
-        return lane.Fetch();
+        return landing.Fetch(lane, begin, count);
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
-        Unpack(lane.out.host(), row_bytes, out, begin, end - begin);
+        landing.Finish(lane, begin, end - begin);
       });
 }
 
@@ -132,6 +159,7 @@ absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
   const std::size_t slot_bytes = kSlotBytes + (bags.weights == nullptr ? 0 : sizeof(float));
   const std::size_t bags_max =
       std::max<std::size_t>(1, lanes_.piece_bytes() / std::max(row_bytes, sizeof(std::uint32_t)));
+  const Landing landing(lanes_.device(), out, row_bytes, bags.lengths.size());
   // Of the piece that was cut last. A bag is never cut, however long: its sum has one order.
   std::size_t slots_begin = 0, slots_end = 0;
   const auto cut = [&](std::size_t begin) {
@@ -147,14 +175,14 @@ absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
       bags.lengths.size(), cut,
       [&](Lane& lane, std::size_t begin, std::size_t end) {
         const std::size_t slots = slots_end - slots_begin;
-        return QueuePool(
-            lane,
-            {bags.slots.subspan(slots_begin, slots), bags.lengths.subspan(begin, end - begin),
-             bags.weights == nullptr ? nullptr : bags.weights + slots_begin},
-            view);
+        const kernels::Bags piece{bags.slots.subspan(slots_begin, slots),
+                                  bags.lengths.subspan(begin, end - begin),
+                                  bags.weights == nullptr ? nullptr : bags.weights + slots_begin};
+        const absl::Status queued = QueuePool(lane, piece, view);
+        return queued.ok() ? landing.Fetch(lane, begin, end - begin) : queued;
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
-        Unpack(lane.out.host(), row_bytes, out, begin, end - begin);
+        landing.Finish(lane, begin, end - begin);
       });
 }
 
@@ -180,9 +208,7 @@ absl::Status DeviceRowStore::QueuePool(Lane& lane, const kernels::Bags& bags,
   }
   std::byte* const sums = lane.out.Take<std::byte>(count * row_bytes).device;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  EMBLA_RETURN_IF_ERROR(
-      lane.stream->Pool(view, batch, {sums, row_bytes, kernels::Element::kFloat32}));
-  return lane.Fetch();
+  return lane.stream->Pool(view, batch, {sums, row_bytes, kernels::Element::kFloat32});
 }
 
 absl::Status DeviceRowStore::Step(const RowStepBatch& batch) {

@@ -1,5 +1,7 @@
 #include "server/storage/device_row_store.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -121,6 +123,62 @@ absl::Status Change(RowStore& store) {
   std::iota(slots.begin(), slots.end(), 0u);
   const std::vector<float> gradients(slots.size() * 24, 1.0f);
   return store.Step({slots, gradients, 24, {}, 1});
+}
+
+// Counts what lanes carried.
+struct LastTrip final : LaneObserver {
+  void OnTrip(const Trip& trip) override { last = trip; }
+  Trip last;
+};
+
+TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat32);
+  gpu::SimulatedDevice device;
+  LastTrip trips;
+  auto lanes = DeviceLanes::Create(device, &trips, /*piece_bytes=*/1024);
+  ASSERT_TRUE(lanes.ok());
+  MemoryBudget budget(std::size_t{1} << 30);
+  const Slice slice{0, 500, 0, 12, {}};
+  const auto store = DeviceRowStore::Create(spec, slice, budget, **lanes);
+  ASSERT_TRUE(store.ok()) << store.status();
+  std::vector<std::uint32_t> slots(301);
+  std::iota(slots.begin(), slots.end(), 7);
+  const std::vector<std::uint32_t> lengths(43, 7);
+  constexpr std::size_t kRowBytes = 12 * sizeof(float);
+  const std::size_t bytes = slots.size() * kRowBytes;
+  // One row is put between two others: too short for a copy of its own.
+  for (const std::size_t stride : {kRowBytes, 2 * kRowBytes}) {
+    const auto pinned = device.AllocatePinned(bytes * 2);
+    ASSERT_TRUE(pinned.ok());
+    std::vector<std::byte> pageable(bytes * 2);
+    std::vector<std::byte*> places = {pinned->data(), pageable.data()};
+    for (std::byte* const place : places) std::fill_n(place, bytes * 2, std::byte{0});
+    for (const bool pools : {false, true}) {
+      for (std::byte* const place : places) {
+        const kernels::Output out{place, stride, kernels::Element::kFloat32};
+        const absl::Status read = pools ? (*store)->Pool({slots, lengths, nullptr}, {0, 12}, out)
+                                        : (*store)->Gather(slots, {0, 12}, out);
+        ASSERT_TRUE(read.ok()) << read;
+        const bool is_direct = place == pinned->data() && stride == kRowBytes;
+        EXPECT_EQ(trips.last.direct_bytes,
+                  is_direct ? (pools ? lengths : slots).size() * kRowBytes : 0);
+        EXPECT_GE(trips.last.bytes_out, trips.last.direct_bytes);
+        EXPECT_LE(trips.last.kernels, trips.last.took);
+      }
+      EXPECT_EQ(std::memcmp(pinned->data(), pageable.data(), bytes * 2), 0);
+    }
+  }
+}
+
+// A copy of more bytes than the batch has rows for would leave the allocation.
+TEST(DeviceRowStoreReplies, TakeNoByteMoreThanTheyHaveRows) {
+  const TableSpec spec = ConformanceSpec(OptimizerKind::kSgd, DType::kFloat16);
+  SmallPieces factory;
+  const auto store = factory.Make(spec, {0, 500, 0, 3, {}});
+  const std::vector<std::uint32_t> slots = {1, 2, 3};
+  const auto pinned = factory.device.AllocatePinned(3 * 6);
+  ASSERT_TRUE(pinned.ok());
+  EXPECT_TRUE(store->Gather(slots, {0, 3}, {pinned->data(), 6, kernels::Element::kFloat16}).ok());
 }
 
 TEST(DeviceRowStoreErrors, ARefusedReadChangesNothingAndTheNextOneSucceeds) {

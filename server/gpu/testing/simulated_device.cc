@@ -97,6 +97,10 @@ absl::StatusOr<void*> SimulatedDevice::AllocateRaw(MemoryKind kind, std::size_t 
   const std::uintptr_t data = AddressOf(memory);
   EMBLA_CHECK((data & kDeviceBit) == 0);
   (on_device ? device_ : pinned_).emplace(data, size);
+  if (!on_device) {
+    MutexLock all_lock(all_pinned().mu);
+    all_pinned().ranges.emplace(data, size);
+  }
   return reinterpret_cast<void*>(on_device ? data | kDeviceBit : data);
 }
 
@@ -105,7 +109,21 @@ void SimulatedDevice::FreeRaw(MemoryKind kind, void* data) {
   const bool on_device = kind == MemoryKind::kDevice;
   void* const real = on_device ? HostAddress(data) : data;
   EMBLA_CHECK((on_device ? device_ : pinned_).erase(AddressOf(real)) == 1);
+  if (!on_device) {
+    MutexLock all_lock(all_pinned().mu);
+    all_pinned().ranges.erase(AddressOf(real));
+  }
   ::operator delete(real, kAlignment);
+}
+
+SimulatedDevice::AllPinned& SimulatedDevice::all_pinned() {
+  static AllPinned& all = *new AllPinned;
+  return all;
+}
+
+bool SimulatedDevice::IsPinned(const void* data, std::size_t bytes) const {
+  MutexLock lock(all_pinned().mu);
+  return Has(all_pinned().ranges, AddressOf(data), bytes);
 }
 
 bool SimulatedDevice::Has(const Ranges& ranges, std::uintptr_t data, std::size_t bytes) {
@@ -139,9 +157,9 @@ std::byte* SimulatedDevice::Translate(const void* data, std::size_t bytes) const
   return real;
 }
 
-std::byte* SimulatedDevice::TranslatePinned(const void* data, std::size_t bytes) const {
-  MutexLock lock(memory_mu_);
-  EMBLA_CHECK(Has(pinned_, AddressOf(data), bytes));
+std::byte* SimulatedDevice::TranslatePinned(const void* data, std::size_t bytes) {
+  MutexLock lock(all_pinned().mu);
+  EMBLA_CHECK(Has(all_pinned().ranges, AddressOf(data), bytes));
   return static_cast<std::byte*>(const_cast<void*>(data));
 }
 

@@ -68,6 +68,7 @@ class SimulatedDevice final : public Device {
   // Checks that all its memory has been given back.
   ~SimulatedDevice() override;
 
+  bool IsPinned(const void* data, std::size_t bytes) const override;
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override;
   absl::Status EnableAccessTo(Device& other) override;
   absl::Status MakeCurrent() override { return health(); }
@@ -84,7 +85,7 @@ class SimulatedDevice final : public Device {
   const SimulatedKernels* kernels() const { return options_.kernels; }
   // The host's address of `bytes` bytes that kernels of this device may use.
   std::byte* Translate(const void* data, std::size_t bytes) const;
-  std::byte* TranslatePinned(const void* data, std::size_t bytes) const;
+  static std::byte* TranslatePinned(const void* data, std::size_t bytes);
 
  protected:
   absl::StatusOr<void*> AllocateRaw(MemoryKind kind, std::size_t size) override;
@@ -93,6 +94,12 @@ class SimulatedDevice final : public Device {
  private:
   // The size of each allocation, by address.
   using Ranges = std::map<std::uintptr_t, std::size_t>;
+  // Of all devices of the process: any of them reaches it.
+  struct AllPinned {
+    Mutex mu;
+    Ranges ranges ABSL_GUARDED_BY(mu);
+  };
+  static AllPinned& all_pinned();
   static bool Has(const Ranges& ranges, std::uintptr_t data, std::size_t bytes);
   static std::size_t Total(const Ranges& ranges);
 

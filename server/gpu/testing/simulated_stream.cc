@@ -42,15 +42,33 @@ bool SimulatedStream::RunQueued() {
 }
 
 absl::Status SimulatedStream::Synchronize() {
+  const absl::Status status = device_.Count(SimulatedFault::At::kSynchronize);
   // What a device that stops has done of its work is not known.
-  EMBLA_RETURN_IF_ERROR(device_.Count(SimulatedFault::At::kSynchronize));
+  if (!device_.health().ok()) return status;
   while (!RunQueued()) std::this_thread::yield();
-  return absl::OkStatus();
+  return status;
 }
 
 absl::StatusOr<bool> SimulatedStream::IsDone() {
   EMBLA_RETURN_IF_ERROR(device_.health());
   return RunQueued();
+}
+
+// Not a call that faults are injected at: it changes nothing.
+absl::Status SimulatedStream::Mark(MarkAt mark) {
+  EMBLA_RETURN_IF_ERROR(device_.health());
+  queued_.emplace_back([this, mark] {
+    marks_[static_cast<std::size_t>(mark)] = std::chrono::steady_clock::now();
+    return true;
+  });
+  if (!device_.is_late()) RunQueued();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::chrono::nanoseconds> SimulatedStream::BetweenMarks() {
+  EMBLA_RETURN_IF_ERROR(device_.health());
+  EMBLA_CHECK(queued_.empty());
+  return marks_[1] - marks_[0];
 }
 
 absl::Status SimulatedStream::CopyToDevice(void* to, const void* host, std::size_t bytes) {

@@ -1,6 +1,8 @@
 // A stream of a simulated device.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <deque>
 #include <functional>
 
@@ -49,6 +51,8 @@ class SimulatedStream final : public Stream {
                              const zch::cuda::DeviceGroups& groups) override;
   absl::Status Synchronize() override;
   absl::StatusOr<bool> IsDone() override;
+  absl::Status Mark(MarkAt mark) override;
+  absl::StatusOr<std::chrono::nanoseconds> BetweenMarks() override;
   void* handle() override { return static_cast<SimulatedStream*>(this); }
 
   // For test doubles of libraries that queue on streams: `attempt` is called until it says that the
@@ -75,6 +79,7 @@ class SimulatedStream final : public Stream {
 
   SimulatedDevice& device_;  // Not owned; outlives this object.
   std::deque<std::function<bool()>> queued_;
+  std::array<std::chrono::steady_clock::time_point, 2> marks_ = {};
 };
 
 }  // namespace embla::gpu

@@ -13,7 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/buffer.h"
 #include "core/base/mutex.h"
+#include "server/gpu/pinned_buffers.h"
 #include "server/gpu/testing/simulated_device.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/testing/packed_batch.h"
@@ -119,7 +121,11 @@ class LocalCluster {
   std::unique_ptr<ShardNode> MakeNode(std::uint32_t index);
 
   const Options options_;
-  BufferPool pool_;
+  // Replies are pinned, as those of a node with a GPU are.
+  gpu::SimulatedDevice pinning_device_;
+  BufferPool pool_{
+      BufferPool::kRetainedBytesMax,
+      std::make_shared<gpu::PinnedBuffers>(pinning_device_, BufferPool::kRetainedBytesMax)};
   std::vector<NodeSpec> specs_;
   std::vector<std::vector<std::unique_ptr<gpu::SimulatedDevice>>> gpus_;  // By node, by device.
   LocalTransport transport_;
