@@ -73,7 +73,8 @@ class GrpcAdmin final : public Admin {
            .plan_version = node.plan_version(),
            .last_heartbeat = absl::FromUnixMillis(node.last_heartbeat_unix_ms()),
            .device_used_bytes = {node.device_used_bytes().begin(), node.device_used_bytes().end()},
-           .drained = node.drained()});
+           .drained = node.drained(),
+           .device_stopped = {node.device_stopped().begin(), node.device_stopped().end()}});
     }
     return nodes;
   }

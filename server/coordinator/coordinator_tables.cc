@@ -103,15 +103,27 @@ absl::StatusOr<std::vector<NodeSpec>> Coordinator::NodesForPlacement(
       return absl::FailedPreconditionError(
           absl::StrCat("node ", name, " is drained; undrain it first"));
     }
+    if (const std::string stopped = membership_.Find(node->id)->stopped(); !stopped.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("node ", name, " serves no new slices: ", stopped, "; restart it first"));
+    }
   }
   std::vector<NodeSpec> live;
+  std::string without;
   for (const NodeSpec& node : plan_->nodes()) {
-    if (IsLive(node.id) && !drained_.contains(node.id)) live.push_back(node);
+    if (!IsLive(node.id) || drained_.contains(node.id)) continue;
+    const std::string stopped = membership_.Find(node.id)->stopped();
+    if (stopped.empty()) {
+      live.push_back(node);
+    } else {
+      absl::StrAppend(&without, "; restart node ", node.name, ": ", stopped);
+    }
   }
   if (live.empty()) {
     return absl::UnavailableError(absl::StrCat("no node is live",
-                                               drained_.empty() ? "" : " and not drained", ", of ",
-                                               plan_->nodes().size(), " known"));
+                                               drained_.empty() ? "" : " and not drained",
+                                               without.empty() ? "" : " with all its devices",
+                                               ", of ", plan_->nodes().size(), " known", without));
   }
   for (const auto& [device, bytes] : jobs_->Incoming()) {
     for (NodeSpec& node : live) {

@@ -191,6 +191,21 @@ TEST_F(CoordinatorCreateTable, UsesLiveNodesOnlyAndSaysWhichNamedOneIsDown) {
   ExpectError(c_.Create("u").status(), StatusCode::kUnavailable, "no node is live, of 2 known");
 }
 
+TEST_F(CoordinatorCreateTable, UsesNodesWhoseDevicesServeAndSaysWhyANamedOneDoesNot) {
+  HeartbeatInfo info;
+  info.device_stopped = {"GPU 3 has stopped", ""};
+  ASSERT_TRUE(c_->Heartbeat(n1_, 1, info, c_.now()).ok());
+  ASSERT_TRUE(c_.Create("t").ok());
+  EXPECT_EQ(HoldersOf(*c_->GetPlan()->FindTable("t")), std::set<NodeId>{n0_});
+  ASSERT_TRUE(c_.Install(n0_).ok());
+  const PlacementRequest on_n1{.nodes = {"n1"}};
+  ExpectError(c_->StartCreateTable(CoordinatorHarness::Spec("u"), on_n1, {}, c_.now()).status(),
+              StatusCode::kFailedPrecondition, "device 0: GPU 3 has stopped; restart it first");
+  c_->NodeDisconnected(n0_, 1, c_.now());
+  ExpectError(c_.Create("u").status(), StatusCode::kUnavailable,
+              "no node is live with all its devices, of 2 known; restart node n1: device 0: GPU 3");
+}
+
 TEST_F(CoordinatorCreateTable, GoesOnAfterARestartOfTheCoordinator) {
   ASSERT_TRUE(c_.Create("t").ok());
   c_.Restart();

@@ -175,11 +175,13 @@ TEST_F(CoordinatorHeartbeat, IsShownToOperators) {
   HeartbeatInfo info;
   info.plan_version = PlanVersion{2};
   info.device_used_bytes = {5, 6};
+  info.device_stopped = {"", "GPU 1 has stopped"};
   ASSERT_TRUE(c_->Heartbeat(node, 1, info, c_.now()).ok());
   const NodeView view = c_->Nodes()[0];
   EXPECT_EQ(view.plan_version, PlanVersion{2});
   EXPECT_EQ(view.last_heartbeat, c_.now());
   EXPECT_EQ(view.device_used_bytes, (std::vector<std::int64_t>{5, 6}));
+  EXPECT_EQ(view.stopped(), "device 1: GPU 1 has stopped");
 }
 
 using CoordinatorSessions = CoordinatorTest;

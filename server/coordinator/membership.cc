@@ -42,6 +42,13 @@ void Membership::Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Tim
   member.heard = now;
 }
 
+std::string NodeView::stopped() const {
+  for (std::size_t d = 0; d < device_stopped.size(); ++d) {
+    if (!device_stopped[d].empty()) return absl::StrCat("device ", d, ": ", device_stopped[d]);
+  }
+  return "";
+}
+
 absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
                                    const HeartbeatInfo& info, absl::Time now) {
   const auto it = members_.find(node);
@@ -55,6 +62,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   view.failed_plan_version = info.failed_plan_version;
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;
+  view.device_stopped = info.device_stopped;
   view.sessions_refused = info.sessions_refused;
   view.last_heartbeat = now;
   it->second.heard = now;

@@ -27,7 +27,8 @@ struct HeartbeatInfo {
   PlanVersion failed_plan_version{};  // A plan it could not install, 0 if none,
   absl::Status failure;               // and why.
   std::vector<std::int64_t> device_used_bytes;
-  std::uint64_t sessions_refused = 0;  // How many closed sessions the node refuses.
+  std::vector<std::string> device_stopped;  // Why it serves no rows any more; empty: it does.
+  std::uint64_t sessions_refused = 0;       // How many closed sessions the node refuses.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -42,10 +43,13 @@ struct NodeView {
   absl::Status failure;
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
+  std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
   std::uint64_t sessions_refused = 0;
   bool drained = false;  // Gets no new slices.
 
   bool live() const { return state == NodeState::kLive; }
+  // Why one of its devices serves no rows any more; empty: all do.
+  std::string stopped() const;
 };
 
 // Thread safety: none.

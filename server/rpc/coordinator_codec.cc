@@ -96,8 +96,10 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     message.set_failure_message(wire::StatusMessage(info.failure));
   }
   message.set_sessions_refused(info.sessions_refused);
-  for (const std::int64_t bytes : info.device_used_bytes) {
-    message.add_devices()->set_used_bytes(bytes);
+  for (std::size_t d = 0; d < info.device_used_bytes.size(); ++d) {
+    v1::DeviceUse& device = *message.add_devices();
+    device.set_used_bytes(info.device_used_bytes[d]);
+    if (d < info.device_stopped.size()) device.set_stopped(info.device_stopped[d]);
   }
   return message;
 }
@@ -110,6 +112,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   info.failure = wire::StatusFromCode(message.failure_code(), message.failure_message());
   for (const v1::DeviceUse& device : message.devices()) {
     info.device_used_bytes.push_back(device.used_bytes());
+    info.device_stopped.push_back(device.stopped());
   }
   return info;
 }
@@ -123,6 +126,7 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   message.set_incarnation(node.incarnation);
   message.set_drained(node.drained);
   for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
+  for (const std::string& stopped : node.device_stopped) message.add_device_stopped(stopped);
   return message;
 }
 

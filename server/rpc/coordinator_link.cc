@@ -184,6 +184,7 @@ void CoordinatorLink::SendReports(Stream& stream) {
       *report.mutable_moves() = ToMessage(options_.reports->Take(kMovesPerReport));
     } else {
       info.device_used_bytes = node_.device_used_bytes();
+      info.device_stopped = node_.device_stopped();
       *report.mutable_heartbeat() = ToMessage(info);
     }
     if (!stream.Write(report)) return;

@@ -69,6 +69,18 @@ TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
   EXPECT_NE(node_.self(), NodeId{});
 }
 
+TEST_F(CoordinatorLinkTest, TellsWhyADeviceServesNoRowsAnyMore) {
+  Start();
+  node_.stopped = "GPU 5 has stopped";
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
+    return OneLive(reply) && reply.nodes(0).device_stopped_size() == 2;
+  }));
+  const grpc::Status created = Create("t");
+  EXPECT_EQ(created.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(created.error_message(), HasSubstr("node n0: device 1: GPU 5 has stopped"));
+}
+
 TEST_F(CoordinatorLinkTest, StatesWhatThePlannerShouldKnowOfDevices) {
   Start();
   CoordinatorLinkOptions options = Options("n0");

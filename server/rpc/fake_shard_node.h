@@ -147,8 +147,11 @@ class FakeShardNode final : public ShardNode {
     return std::vector<UnitContent>();
   }
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
+  std::vector<std::string> device_stopped() const override { return {"", stopped}; }
 
   // --- What tests do.
+
+  std::string stopped;  // Device 1, for that reason. Before anybody asks.
 
   // Requests wait until Release.
   void Hold() {

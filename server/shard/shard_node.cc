@@ -221,6 +221,14 @@ std::vector<std::int64_t> ShardNodeImpl::device_used_bytes() const {
   return used;
 }
 
+std::vector<std::string> ShardNodeImpl::device_stopped() const {
+  std::vector<std::string> stopped;
+  for (const std::unique_ptr<Device>& device : devices_) {
+    stopped.push_back(Message(device->health()));
+  }
+  return stopped;
+}
+
 absl::Status ShardNodeOptions::Validate() const {
   EMBLA_RETURN_IF_ERROR(CheckDevices(*this));
   if (threads_per_device == 0 || queued_requests_max_per_device == 0 || queued_bytes_max == 0 ||

@@ -251,6 +251,8 @@ class ShardNode {
   virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
+  // Of each device, why it serves no rows any more; empty: it does.
+  virtual std::vector<std::string> device_stopped() const = 0;
 };
 
 }  // namespace embla

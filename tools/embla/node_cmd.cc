@@ -54,7 +54,12 @@ std::string DeviceWords(const NodeSpec& spec) {
 }
 
 std::string StateWords(const client::NodeStatus& status) {
-  return absl::StrCat(status.live ? "live" : "dead", status.drained ? ", drained" : "");
+  std::string words = status.live ? "live" : "dead";
+  if (status.drained) words += ", drained";
+  for (std::size_t d = 0; d < status.device_stopped.size(); ++d) {
+    if (!status.device_stopped[d].empty()) absl::StrAppend(&words, ", device ", d, " has stopped");
+  }
+  return words;
 }
 
 std::string Age(absl::Time then, absl::Time now) {
@@ -66,9 +71,11 @@ Json View(const Node& node) {
   Json devices = Json::array();
   for (std::size_t i = 0; i < node.spec.devices.size(); ++i) {
     const auto& used = node.status.device_used_bytes;
+    const auto& stopped = node.status.device_stopped;
     devices.push_back({{"kind", NameOf(node.spec.devices[i].kind)},
                        {"memory_bytes", node.spec.devices[i].memory_bytes},
-                       {"used_bytes", i < used.size() ? used[i] : 0}});
+                       {"used_bytes", i < used.size() ? used[i] : 0},
+                       {"stopped", i < stopped.size() ? stopped[i] : ""}});
   }
   return {{"id", ToInt(node.spec.id)},
           {"name", node.spec.name},

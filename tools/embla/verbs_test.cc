@@ -45,12 +45,21 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
     }
   }
 
+  // Devices of the first node, for these reasons.
+  void Stop(std::vector<std::string> reasons) { stopped_ = std::move(reasons); }
+
   absl::StatusOr<client::ClusterStatus> GetClusterStatus() override {
     return client::ClusterStatus{"abc", version_, 1, 2, 0, absl::FromUnixSeconds(1), "0.1.0"};
   }
   absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override {
     return std::vector<client::NodeStatus>{
-        {NodeSpecToJson(nodes_[0]), true, version_, absl::FromUnixSeconds(100), {1024, 1024}},
+        {NodeSpecToJson(nodes_[0]),
+         true,
+         version_,
+         absl::FromUnixSeconds(100),
+         {1024, 1024},
+         false,
+         stopped_},
         {NodeSpecToJson(nodes_[1]), false, 0, absl::UnixEpoch(), {}}};
   }
   absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
@@ -148,6 +157,7 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
   std::vector<TablePlan> tables_;
   std::map<std::string, std::string> solved_;
   std::uint64_t version_ = 1;
+  std::vector<std::string> stopped_;
 };
 
 class VerbsTest : public ::testing::Test {
@@ -190,6 +200,15 @@ TEST_F(VerbsTest, NodeListShowsTheDeadToo) {
             "n1    dead   127.0.0.1:7001  2 cpu         0 B  2.00 MiB     0  never\n");
   ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
   EXPECT_EQ(Json::parse(Printed())[0]["devices"][1]["used_bytes"], 1024);
+}
+
+TEST_F(VerbsTest, NodeListSaysWhichDeviceHasStopped) {
+  admin_.Stop({"", "GPU 1 has stopped"});
+  const absl::Time now = absl::FromUnixMillis(100'250);
+  ASSERT_TRUE(NodeListVerb(admin_, now, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("n0    live, device 1 has stopped  127.0.0.1:7000"));
+  ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())[0]["devices"][1]["stopped"], "GPU 1 has stopped");
 }
 
 TEST_F(VerbsTest, CreateShowsHowTheTableWasCut) {

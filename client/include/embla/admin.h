@@ -30,6 +30,8 @@ struct NodeStatus {
   absl::Time last_heartbeat = {};
   std::vector<std::int64_t> device_used_bytes = {};
   bool drained = false;  // Gets no new slices.
+  // Of each device, why it serves no rows any more; empty: it does.
+  std::vector<std::string> device_stopped = {};
 };
 
 // Documents are JSON as in docs/plan_format.md.
