@@ -60,6 +60,12 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--gpu-cache", flags.gpu_cache,
                  "Bytes per GPU device for rows in use; all rows are in host memory then, of which "
                  "--memory-per-device is stated. 0: all rows are on the GPU");
+  app.add_option("--gpu-cache-policy", process.gpu_cache_policy,
+                 "With --gpu-cache, which row goes when another one needs its place: lru (used "
+                 "longest ago) or lfu (used by the fewest batches since it came)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, RowCache::Policy>{
+          {"lru", RowCache::Policy::kLru}, {"lfu", RowCache::Policy::kLfu}}))
+      ->default_str("lru");
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
       ->check(CLI::Range(0u, 256u));

@@ -71,6 +71,7 @@ absl::Status ShardProcess::MakeNode() {
   node.gpus = options_.gpus;
   node.collectives = options_.collectives;
   node.gpu_cache_bytes = options_.gpu_cache_bytes;
+  node.gpu_cache_policy = options_.gpu_cache_policy;
   node.threads_per_device = options_.threads_per_device;
   if (node.threads_per_device == 0) {
     const auto devices = std::max(static_cast<std::uint32_t>(options_.devices.size()), 1u);

@@ -23,6 +23,7 @@
 #include "server/rpc/peer_channel.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_node.h"
+#include "server/storage/row_cache.h"
 
 namespace embla {
 
@@ -37,6 +38,7 @@ struct ShardProcessOptions {
   std::vector<gpu::Device*> gpus;
   Collectives collectives = Collectives::kHost;
   std::size_t gpu_cache_bytes = 0;
+  RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.

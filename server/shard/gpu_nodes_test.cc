@@ -151,11 +151,11 @@ std::vector<std::byte> PooledRows(LocalCluster& cluster, const TableSpec& spec) 
   return {bytes.begin(), bytes.end()};
 }
 
-// A GPU that has all of its rows, and one that has a tenth of them.
+// A GPU that has all of its rows, and two that have about a tenth of them, by LRU and by LFU.
 TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
   const TableSpec spec = Spec(1);
   std::map<std::int64_t, std::string> want;
-  for (const std::size_t cache_divisor : {0, 1, 10}) {
+  for (const std::size_t cache_divisor : {0, 1, 10, 11}) {
     const bool with_gpus = cache_divisor > 0;
     LocalCluster::Options options{.nodes = 2, .devices_per_node = 2};
     if (with_gpus) {
@@ -165,6 +165,7 @@ TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
     }
     if (cache_divisor > 1) {
       options.gpu_cache_bytes = static_cast<std::size_t>(options.device_bytes) / cache_divisor;
+      if (cache_divisor == 11) options.gpu_cache_policy = RowCache::Policy::kLfu;
     }
     Metrics metrics;
     options.metrics = &metrics;

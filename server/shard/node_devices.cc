@@ -69,6 +69,7 @@ Device::Device(const ShardNodeOptions& options, std::uint32_t index)
       metrics(options.metrics),
       budget(static_cast<std::size_t>(options.devices[index].memory_bytes)),
       cache_budget(GpuOf(options, index) == nullptr ? 0 : options.gpu_cache_bytes),
+      cache_policy(options.gpu_cache_policy),
       pool(options.threads_per_device) {}
 
 absl::StatusOr<SliceMemory> Device::MakeMemory(const TableSpec& spec, const Slice& slice,
@@ -100,7 +101,8 @@ absl::StatusOr<std::unique_ptr<RowStore>> Device::MakeStore(const TableSpec& spe
                                  .gpu = cache_budget,
                                  .pool = pool,
                                  .lanes = *lanes,
-                                 .cache_lines = CacheLines(slice, budget, cache_budget)},
+                                 .cache_lines = CacheLines(slice, budget, cache_budget),
+                                 .policy = cache_policy},
                                 rows, std::make_unique<CacheMeter>(metrics, spec.name, index));
 }
 

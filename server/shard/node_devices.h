@@ -14,6 +14,7 @@
 #include "server/shard/shard_node.h"
 #include "server/storage/device_lanes.h"
 #include "server/storage/memory_budget.h"
+#include "server/storage/row_cache.h"
 #include "server/storage/row_store.h"
 #include "server/storage/thread_pool.h"
 #include "server/table/lookup_share.h"
@@ -39,6 +40,7 @@ struct Device {
   Metrics* const metrics;     // Not owned; may be null.
   MemoryBudget budget;        // Of rows.
   MemoryBudget cache_budget;  // Of rows in use, on a GPU whose rows are in host memory.
+  const RowCache::Policy cache_policy;
   ThreadPool pool;
   // To its GPU; both null: a CPU device.
   std::unique_ptr<GpuMeter> meter;

@@ -26,6 +26,7 @@
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
 #include "server/shard/survey_task.h"
+#include "server/storage/row_cache.h"
 
 namespace embla {
 
@@ -50,6 +51,7 @@ struct ShardNodeOptions {
   // 0: the rows of devices that are GPUs are on the GPU. Otherwise they are in host memory,
   // `memory_bytes` per device, and each device has this many bytes of its GPU for those in use.
   std::size_t gpu_cache_bytes = 0;
+  RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
   std::uint32_t threads_per_device = 1;
   std::size_t queued_requests_max_per_device = 1024;
   std::size_t queued_bytes_max = std::size_t{512}
