@@ -149,7 +149,8 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
   const TableSpec& spec = table_.spec();
   const std::size_t floats = StateFloats(spec);
   absl::flat_hash_map<std::int64_t, std::vector<std::size_t>> positions;
-  std::vector<char> has_row(ids.size());  // A byte each: threads write different ones.
+  // A byte each, written by the thread that has the row's first column.
+  std::vector<char> has_row(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!spec.zch.has_value() && (ids[i] < 0 || ids[i] >= spec.rows)) {
       return absl::OutOfRangeError(
@@ -170,7 +171,7 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
       if (found == positions.end()) return absl::DataLossError("a row that was not asked for");
       for (const std::size_t p : found->second) {
         PlaceState(spec, block, i, &out[p * floats]);
-        has_row[p] = 1;
+        if (block.shape.column_begin == 0) has_row[p] = 1;
       }
     }
     return absl::OkStatus();
