@@ -83,7 +83,7 @@ class LocalCluster {
     Collectives collectives = Collectives::kHost;
     std::size_t gpu_cache_bytes = 0;  // As in ShardNodeOptions, of nodes that have a GPU.
     RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
-    Metrics* metrics = nullptr;       // Of all nodes. Not owned; outlives the cluster.
+    Metrics* metrics = nullptr;  // Of all nodes. Not owned; outlives the cluster.
   };
   explicit LocalCluster(const Options& options);
   ~LocalCluster();
