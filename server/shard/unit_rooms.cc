@@ -15,9 +15,8 @@ namespace embla {
 void UnitTables::Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
                          HostDone done) {
   const bool accepted = stores_.Post([this, unit, device, run, done] {
-    const absl::Status status =
-        node_.publish([&](const NodeTables& old) { return MakeRoom(old, unit, device, run); });
-    Answer(status, done);
+    Answer(node_.publish([&](const NodeTables& old) { return MakeRoom(old, unit, device, run); }),
+           done);
   });
   if (!accepted) Answer(absl::UnavailableError("the node stops"), std::move(done));
 }

@@ -208,10 +208,12 @@ UnitWindows UnitTables::WindowsOf(const UnitId& unit) const {
   return windows;
 }
 
-void UnitTables::Answer(const absl::Status& status, HostDone done) {
+void UnitTables::Answer(absl::Status status, HostDone done) {
+  auto answer = [status = std::move(status), done = std::move(done)]() mutable {
+    done(std::move(status));
+  };
   node_.executors.SubmitControl(
-      std::make_unique<FunctionTask>([](std::uint32_t) {},
-                                     [status, done = std::move(done)] { done(status); }),
+      std::make_unique<FunctionTask>([](std::uint32_t) {}, std::move(answer)),
       DeviceSet::Of(kFirstLeadDevice));
 }
 

@@ -99,7 +99,7 @@ class UnitTables final : public UnitHost {
   // After a step of some unit of `table`, on `leads`, while they stand still.
   void AskGatesAgain(TableId table, DeviceSet leads);
   static std::shared_ptr<UnitGate> GateOfCopies(const Unit& unit, std::shared_ptr<UnitGate> gate);
-  void Answer(const absl::Status& status, HostDone done);
+  void Answer(absl::Status status, HostDone done);
   // Runs `work` on all devices of the unit's table, then tells its first error. What copies rows
   // can wait until the devices have nothing else to do; what changes who finds them has its place
   // in the order.
