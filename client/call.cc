@@ -160,7 +160,14 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   if (remedy == Remedy::kRefreshPlan) {
     return RefreshAndResend(attempt, status, Next(attempt.target.plan_version));
   }
-  if (absl::IsUnavailable(status)) services_.nodes.NoteFailure(attempt.target.node, now);
+  if (absl::IsUnavailable(status)) {
+    services_.nodes.NoteFailure(attempt.target.node, now);
+    // Another copy is asked at once, and once for nothing: that is no attempt more at this node.
+    const RoutesPtr routes = services_.plans.routes();
+    if (attempt.attempts == 1 && work_->HasOtherCopy(attempt.target, *routes)) {
+      return Resend(attempt, attempt.target.node);
+    }
+  }
   const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
   if (!services_.budget.TryTake(now)) {

@@ -43,13 +43,16 @@ absl::StatusOr<std::vector<ShareTarget>> LookupWork::Split(const Routes& routes,
 absl::StatusOr<std::vector<ShareTarget>> LookupWork::Retarget(const ShareTarget& target,
                                                               const Routes& routes, NodeId avoid) {
   const LookupShare& share = shares_[target.share];
-  const bool other_copy =
-      avoid == target.node &&
-      std::any_of(share.items.begin(), share.items.end(),
-                  [&](const auto& item) { return route_->HasCopies(item, routes); });
+  const bool other_copy = avoid == target.node && HasOtherCopy(target, routes);
   if (target.plan_version == routes.plan().version() && !other_copy) return std::vector{target};
   EMBLA_ASSIGN_OR_RETURN(std::vector<LookupShare> shares, route_->Resplit(share, routes, avoid));
   return AddShares(std::move(shares), shares_);
+}
+
+bool LookupWork::HasOtherCopy(const ShareTarget& target, const Routes& routes) const {
+  const LookupShare& share = shares_[target.share];
+  return std::any_of(share.items.begin(), share.items.end(),
+                     [&](const auto& item) { return route_->HasCopies(item, routes); });
 }
 
 void LookupWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,

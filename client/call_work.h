@@ -49,6 +49,8 @@ class CallWork {
   // Whoever is to do `target`'s share now: itself again, or new shares instead of it.
   virtual absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target,
                                                             const Routes& routes, NodeId avoid) = 0;
+  // Whether another node could do some of it, of a copy of its own.
+  virtual bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const = 0;
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                     NodeChannel::Done done) = 0;
   // What is left to do of an answered share.
@@ -74,6 +76,7 @@ class LookupWork final : public CallWork {
   absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) override;
   absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
                                                     NodeId avoid) override;
+  bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const override;
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
   std::vector<Postponed> TakePostponed(const ShareTarget&, const NodeReply&,
@@ -112,6 +115,7 @@ class UpdateWork final : public CallWork {
   absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) override;
   absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
                                                     NodeId avoid) override;
+  bool HasOtherCopy(const ShareTarget&, const Routes&) const override { return false; }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,

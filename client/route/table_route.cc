@@ -89,8 +89,8 @@ TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
 
 std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
   const std::size_t first = ToInt(session) % replicas_.size();
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    const std::size_t replica = (first + i) % replicas_.size();
+  for (std::size_t i = 0; i <= replicas_.size(); ++i) {
+    const std::size_t replica = i == 0 ? first : i - 1;
     const bool avoided =
         std::any_of(replicas_[replica].begin(), replicas_[replica].end(), [&](const auto& block) {
           return std::binary_search(block.nodes().begin(), block.nodes().end(), avoid);

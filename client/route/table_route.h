@@ -63,7 +63,7 @@ class TableRoute {
   bool columns_cut() const { return replicas_.front().size() > 1; }
 
   // The copy that a session reads: always the same one, so that a trainer reads its own writes in
-  // order, unless it has rows on `avoid` and another copy has not.
+  // order, unless it has rows on `avoid`: then the primary, or else any, that has none.
   std::size_t ReplicaFor(SessionId session, NodeId avoid) const;
 
  private:

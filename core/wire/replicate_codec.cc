@@ -19,7 +19,26 @@ v1::ReplicateRequest Envelope(const ReplicateHead& head) {
   envelope.set_table_id(ToInt(head.table));
   envelope.set_primary_incarnation(head.incarnation);
   envelope.set_order(head.order);
+  envelope.set_plan_version(ToInt(head.plan_version));
+  envelope.set_term(ToInt(head.term));
+  envelope.set_life(head.life);
+  envelope.set_serves(head.serves);
   return envelope;
+}
+
+absl::StatusOr<std::vector<ReplicateWindow>> FromMessage(
+    const google::protobuf::RepeatedPtrField<v1::SessionWindow>& messages) {
+  std::vector<ReplicateWindow> windows;
+  for (const v1::SessionWindow& message : messages) {
+    ReplicateWindow& window = windows.emplace_back();
+    window.session = message.session();
+    window.floor = message.floor();
+    if (message.words_size() != static_cast<int>(window.words.size())) {
+      return absl::InvalidArgumentError("a window of a session has not four words");
+    }
+    std::copy(message.words().begin(), message.words().end(), window.words.begin());
+  }
+  return windows;
 }
 
 }  // namespace
@@ -34,13 +53,18 @@ grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBa
                       detail::SmallPart(batch), detail::LargeFields(payload));
 }
 
-grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, Buffer row_block, bool first,
-                                         bool last) {
+grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, ReplicateSnapshot snapshot) {
   v1::SnapshotChunk small;
-  small.set_first(first);
-  small.set_last(last);
+  small.set_first(snapshot.first);
+  small.set_last(snapshot.last);
+  for (const ReplicateWindow& window : snapshot.windows) {
+    v1::SessionWindow& message = *small.add_windows();
+    message.set_session(window.session);
+    message.set_floor(window.floor);
+    for (const std::uint64_t word : window.words) message.add_words(word);
+  }
   return EncodeNested(Envelope(head), v1::ReplicateRequest::kSnapshotFieldNumber, small,
-                      {{v1::SnapshotChunk::kRowBlockFieldNumber, std::move(row_block)}});
+                      {{v1::SnapshotChunk::kRowBlockFieldNumber, std::move(snapshot.row_block)}});
 }
 
 absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
@@ -55,14 +79,18 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   RequestMemory memory(pool, std::min(bytes.Length(), limits.request_bytes_max));
   const PlaceField place = [&](int number, std::size_t size) -> absl::StatusOr<std::byte*> {
     if (number != v1::SnapshotChunk::kRowBlockFieldNumber) return memory.Place(number, size);
-    call.row_block = pool.Take(size);
-    return call.row_block.data();
+    call.snapshot.row_block = pool.Take(size);
+    return call.snapshot.row_block.data();
   };
   EMBLA_ASSIGN_OR_RETURN(const int number,
                          DecodeNested(bytes, payloads, place, detail::LimitsFor(limits), envelope));
   call.head = {.table = TableId{envelope.table_id()},
                .incarnation = envelope.primary_incarnation(),
-               .order = envelope.order()};
+               .order = envelope.order(),
+               .plan_version = PlanVersion{envelope.plan_version()},
+               .term = PlanVersion{envelope.term()},
+               .life = envelope.life(),
+               .serves = envelope.serves()};
   if (call.head.incarnation == 0) {
     return absl::InvalidArgumentError("primary_incarnation is 0");
   }
@@ -73,8 +101,9 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
     call.memory = std::move(decoded.memory);
   } else if (number == v1::ReplicateRequest::kSnapshotFieldNumber) {
     call.kind = ReplicateCall::Kind::kSnapshot;
-    call.first = snapshot.first();
-    call.last = snapshot.last();
+    call.snapshot.first = snapshot.first();
+    call.snapshot.last = snapshot.last();
+    EMBLA_ASSIGN_OR_RETURN(call.snapshot.windows, FromMessage(snapshot.windows()));
   }
   return call;
 }
@@ -83,6 +112,8 @@ grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack) {
   v1::ReplicateReply message;
   message.set_order(ack.order);
   message.set_need_snapshot(ack.need_snapshot);
+  message.set_life(ack.life);
+  message.set_gone(ack.gone);
   return EncodeMessage(message, {});
 }
 
@@ -94,7 +125,10 @@ absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes) {
         return absl::InternalError("no large fields");
       },
       {}, message));
-  return ReplicateAck{.order = message.order(), .need_snapshot = message.need_snapshot()};
+  return ReplicateAck{.order = message.order(),
+                      .need_snapshot = message.need_snapshot(),
+                      .life = message.life(),
+                      .gone = message.gone()};
 }
 
 }  // namespace embla::wire

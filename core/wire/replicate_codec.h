@@ -1,7 +1,9 @@
 // Messages between the copies of a replicated table (DataService.Replicate).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -17,14 +19,30 @@ struct ReplicateHead {
   TableId table{};
   std::uint64_t incarnation = 0;  // Of the primary.
   std::uint64_t order = 0;
+  PlanVersion plan_version{};
+  PlanVersion term{};
+  std::uint64_t life = 0;
+  bool serves = false;
+};
+
+// Which updates of a session are in the rows of a snapshot.
+struct ReplicateWindow {
+  std::uint64_t session = 0;
+  std::uint64_t floor = 0;
+  std::array<std::uint64_t, 4> words{};
 };
 
 // Neither update nor snapshot: asks only where the replica is.
 grpc::ByteBuffer EncodeReplicateProbe(const ReplicateHead& head);
 grpc::ByteBuffer EncodeReplicateUpdate(const ReplicateHead& head, const UpdateBatch& batch,
                                        const UpdatePayload& payload);
-grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, Buffer row_block, bool first,
-                                         bool last);
+struct ReplicateSnapshot {
+  Buffer row_block;
+  bool first = false;
+  bool last = false;
+  std::vector<ReplicateWindow> windows;
+};
+grpc::ByteBuffer EncodeReplicateSnapshot(const ReplicateHead& head, ReplicateSnapshot snapshot);
 
 struct ReplicateCall {
   enum class Kind : std::uint8_t { kProbe, kUpdate, kSnapshot };
@@ -33,9 +51,7 @@ struct ReplicateCall {
   Kind kind = Kind::kProbe;
   UpdateBatch update;  // kUpdate. Views `memory`.
   Buffer memory;
-  Buffer row_block;  // kSnapshot.
-  bool first = false;
-  bool last = false;
+  ReplicateSnapshot snapshot;  // kSnapshot.
 };
 // Errors: InvalidArgument.
 absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, BufferPool& pool,
@@ -44,6 +60,8 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
 struct ReplicateAck {
   std::uint64_t order = 0;
   bool need_snapshot = false;
+  std::uint64_t life = 0;
+  bool gone = false;
 };
 grpc::ByteBuffer EncodeReplicateReply(const ReplicateAck& ack);
 absl::StatusOr<ReplicateAck> DecodeReplicateReply(grpc::ByteBuffer& bytes);

@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/metrics/instruments.h"
 #include "server/gpu/pinned_buffers.h"
+#include "server/migration/copy_orders.h"
 #include "server/rpc/listen_address.h"
 
 namespace embla {
@@ -123,14 +124,30 @@ absl::Status ShardProcess::Listen() {
   return absl::OkStatus();
 }
 
+void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
+  std::vector<UnitReport> answers;
+  for (const UnitOrder& order : orders) {
+    if (!IsCopy(order.unit)) continue;
+    const ShardNode::CopyView copy = node_->ViewCopy(order.unit.table);
+    if (copy.plan_version < PlanOf(order)) continue;  // It is asked again.
+    UnitReport::Kind kind = copy.serves ? kCopyServes : kCopyOnItsWay;
+    if (copy.leads) kind = kCopyLeads;
+    if (!copy.is_here) kind = kCopyGone;
+    answers.push_back(AnswerAboutCopy(order.unit.table, PlanOf(order), kind));
+  }
+  if (!answers.empty()) move_reports_.Report(std::move(answers));
+}
+
 absl::Status ShardProcess::Join() {
   CoordinatorLinkOptions link;
   link.coordinator = options_.coordinator;
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
   link.reports = &move_reports_;
-  link.on_orders = [&mover = mover_->mover()](NodeId self, std::vector<UnitOrder> orders) {
-    mover.OnOrders(self, std::move(orders));
+  link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {
+    AnswerAboutCopies(orders);
+    std::erase_if(orders, [](const UnitOrder& order) { return IsCopy(order.unit); });
+    mover_->mover().OnOrders(self, std::move(orders));
   };
   link.registration.name = options_.name;
   link.registration.devices = options_.devices;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/metrics/metrics.h"
 #include "server/journal/node_journal.h"
 #include "server/log/log_storage.h"
+#include "server/migration/move_orders.h"
 #include "server/mover/move_log.h"
 #include "server/mover/mover_thread.h"
 #include "server/rpc/coordinator_link.h"
@@ -70,6 +72,8 @@ class ShardProcess {
   absl::Status Recover();
   absl::Status Listen();
   absl::Status Join();
+  // Those of `orders` that ask about copies of data_parallel tables.
+  void AnswerAboutCopies(std::span<const UnitOrder> orders);
 
   const ShardProcessOptions options_;
   Metrics metrics_;

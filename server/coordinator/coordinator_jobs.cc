@@ -84,6 +84,7 @@ absl::StatusOr<JobView> Coordinator::StartJob(const JobRequest& request, absl::T
               .bytes_per_second = request.bytes_per_second,
               .units_in_flight = request.units_in_flight,
               .runs = std::move(planned.moves.runs),
+              .copies = std::move(planned.moves.copies),
               .pauses = {}};
   if (request.dry_run) {
     return JobView{.job = std::move(job),
@@ -154,8 +155,9 @@ absl::StatusOr<Revision> Coordinator::PutPlan(PlanEdit edit) {
 absl::Status Coordinator::CheckNotMoving(const TablePlan& table) const {
   const MoveJob* const job = jobs_->running();
   if (job == nullptr) return absl::OkStatus();
-  const bool moves = std::ranges::any_of(
-      job->runs, [&table](const MoveRun& run) { return run.table == table.spec.id; });
+  const auto is_of_table = [&table](const auto& part) { return part.table == table.spec.id; };
+  const bool moves =
+      std::ranges::any_of(job->runs, is_of_table) || std::ranges::any_of(job->copies, is_of_table);
   if (!moves) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("job ", job->id, " moves table ", table.spec.name, "; cancel it first"));

@@ -59,6 +59,29 @@ absl::StatusOr<MoveRun> RunFromJson(const Json& json) {
                  .bytes = json.back().get<std::int64_t>()};
 }
 
+Json CopyToJson(const CopyChange& change) {
+  return Json::array({static_cast<std::uint32_t>(change.kind), ToInt(change.table),
+                      ToInt(change.device.node), change.device.index, change.bytes});
+}
+
+absl::StatusOr<CopyChange> CopyFromJson(const Json& json) {
+  const bool is_array =
+      json.is_array() && json.size() == 5 && std::ranges::all_of(json, [](const Json& number) {
+        return number.is_number_unsigned() || number.is_number_integer();
+      });
+  if (!is_array) {
+    return absl::InvalidArgumentError("a change of a copy is not an array of 5 numbers");
+  }
+  const auto kind = json[0].get<std::int64_t>();
+  if (kind < 1 || kind > 3) {
+    return absl::InvalidArgumentError(absl::StrCat(kind, " is no kind of a change of a copy"));
+  }
+  return CopyChange{.kind = static_cast<CopyChange::Kind>(kind),
+                    .table = TableId{json[1].get<std::uint32_t>()},
+                    .device = {NodeId{json[2].get<std::uint32_t>()}, json[3].get<std::uint32_t>()},
+                    .bytes = json[4].get<std::int64_t>()};
+}
+
 absl::Duration Quantile(const std::vector<absl::Duration>& sorted, double q) {
   const auto last = static_cast<double>(sorted.size() - 1);
   return sorted[static_cast<std::size_t>(std::llround(q * last))];
@@ -80,20 +103,22 @@ std::string KeyOfJob(std::uint64_t id) {
 std::string MoveJobToJson(const MoveJob& job) {
   Json runs = Json::array();
   for (const MoveRun& run : job.runs) runs.push_back(RunToJson(run));
-  return DumpJson({{"id", job.id},
-                   {"description", job.description},
-                   {"state", NameOf(job.state)},
-                   {"error", job.error},
-                   {"bytes_per_second", job.bytes_per_second},
-                   {"units_in_flight", job.units_in_flight},
-                   {"started_unix_ms", absl::ToUnixMillis(job.started)},
-                   {"ended_unix_ms", absl::ToUnixMillis(job.ended)},
-                   {"runs", std::move(runs)},
-                   {"units_moved", job.units_moved},
-                   {"bytes_moved", job.bytes_moved},
-                   {"pause_p50_us", absl::ToInt64Microseconds(job.pauses.p50)},
-                   {"pause_p99_us", absl::ToInt64Microseconds(job.pauses.p99)},
-                   {"pause_max_us", absl::ToInt64Microseconds(job.pauses.max)}});
+  Json json = {{"id", job.id},
+               {"description", job.description},
+               {"state", NameOf(job.state)},
+               {"error", job.error},
+               {"bytes_per_second", job.bytes_per_second},
+               {"units_in_flight", job.units_in_flight},
+               {"started_unix_ms", absl::ToUnixMillis(job.started)},
+               {"ended_unix_ms", absl::ToUnixMillis(job.ended)},
+               {"runs", std::move(runs)},
+               {"units_moved", job.units_moved},
+               {"bytes_moved", job.bytes_moved},
+               {"pause_p50_us", absl::ToInt64Microseconds(job.pauses.p50)},
+               {"pause_p99_us", absl::ToInt64Microseconds(job.pauses.p99)},
+               {"pause_max_us", absl::ToInt64Microseconds(job.pauses.max)}};
+  for (const CopyChange& change : job.copies) json["copies"].push_back(CopyToJson(change));
+  return DumpJson(json);
 }
 
 absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json) {
@@ -117,6 +142,11 @@ absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json) {
   job.ended = time("ended_unix_ms");
   for (const Json& run : fields.Array("runs")) {
     EMBLA_ASSIGN_OR_RETURN(job.runs.emplace_back(), RunFromJson(run));
+  }
+  if (fields.Has("copies")) {
+    for (const Json& change : fields.Array("copies")) {
+      EMBLA_ASSIGN_OR_RETURN(job.copies.emplace_back(), CopyFromJson(change));
+    }
   }
   job.units_moved = fields.Unsigned("units_moved", 0, UINT64_MAX);
   job.bytes_moved = fields.Unsigned("bytes_moved", 0, UINT64_MAX);

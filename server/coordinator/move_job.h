@@ -1,5 +1,7 @@
 // A job: moves of units that an operator asked for, as it is stored and as it is shown.
-//   jobs/ID  the fields of MoveJob; ID is 10 decimal digits, runs as arrays of 9 numbers
+//   jobs/ID  the fields of MoveJob; ID is 10 decimal digits, runs as arrays of 9 numbers, changes
+//   of
+//            copies, left out if there are none, as arrays of 5
 // The newest kJobsMax are kept.
 #pragma once
 
@@ -45,6 +47,7 @@ struct MoveJob {
   absl::Time started = absl::UnixEpoch();  // Whole milliseconds.
   absl::Time ended = absl::UnixEpoch();    // The epoch: not yet.
   std::vector<MoveRun> runs;
+  std::vector<CopyChange> copies = {};  // Made before the runs.
   // Written when the job ends.
   std::uint64_t units_moved = 0;
   std::uint64_t bytes_moved = 0;  // As sent, repeats included.

@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "server/coordinator/unit_records.h"
 #include "server/coordinator/unit_tiling.h"
+#include "server/migration/copy_orders.h"
 
 namespace embla {
 namespace {
@@ -20,7 +21,7 @@ constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 absl::Time WholeMillis(absl::Time time) { return absl::FromUnixMillis(absl::ToUnixMillis(time)); }
 
 std::uint64_t UnitsOf(const MoveJob& job) {
-  return MovePlan{.runs = job.runs, .rooms = {}}.units();
+  return MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.units();
 }
 
 std::string NameOf(const MoveJob& job) { return absl::StrCat("job ", job.id); }
@@ -57,7 +58,7 @@ absl::StatusOr<std::vector<RowRun>> FinalRows(const Plan& plan, const std::vecto
 }  // namespace
 
 MoveJobs::MoveJobs(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options)
-    : store_(store), cluster_(cluster), driver_(store, cluster, options) {}
+    : store_(store), cluster_(cluster), driver_(store, cluster, options), copies_(cluster) {}
 
 absl::Status MoveJobs::Load(absl::Time now) {
   EMBLA_ASSIGN_OR_RETURN(std::vector<MoveJob> jobs, LoadJobs(store_));
@@ -74,6 +75,7 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
   running.since = now;
   EMBLA_ASSIGN_OR_RETURN(running.final_rows, FinalRows(*cluster_.plan(), job.runs));
   running_ = std::move(running);
+  copies_.Begin(job.copies);
   for (std::size_t r = 0; r < job.runs.size(); ++r) {
     const MoveRun& run = job.runs[r];
     running_->bytes_left.push_back(run.bytes);
@@ -118,6 +120,10 @@ std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
       incoming[copy] += running_->bytes_left[r] / table->spec.replica_groups;
     }
   }
+  for (const CopyChange& change : copies_.changes()) {
+    const TablePlan* const table = cluster_.plan()->FindTable(change.table);
+    if (table != nullptr && !IsMade(change, *table)) incoming[change.device] += change.bytes;
+  }
   return incoming;
 }
 
@@ -138,7 +144,7 @@ absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> wri
   job.id = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
   job.started = WholeMillis(now);
   if (job.units_in_flight == 0) job.units_in_flight = kUnitsInFlightDefault;
-  if (job.runs.empty()) {
+  if (job.runs.empty() && job.copies.empty()) {
     job.state = JobState::kDone;
     job.ended = job.started;
   }
@@ -198,26 +204,30 @@ JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
   JobView view{.job = job,
                .waits_for = "",
                .units_total = UnitsOf(job),
-               .bytes_total = MovePlan{.runs = job.runs, .rooms = {}}.bytes(),
+               .bytes_total = MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.bytes(),
                .rooms = {}};
   if (!running_ || running_->id != job.id) {
     view.seconds_left = 0;
     return view;
   }
-  view.job.units_moved = running_->moved;
+  view.job.units_moved = running_->moved + copies_.done_count();
   view.job.bytes_moved = running_->bytes_sent;
   view.job.pauses = PausesOf(running_->pauses);
   view.units_open = driver_.open_count();
   view.units_frozen = driver_.frozen_count();
-  view.waits_for = driver_.WaitsFor(now);
+  view.waits_for = copies_.is_over() ? driver_.WaitsFor(now) : copies_.WaitsFor();
   const auto moved = static_cast<double>(running_->moved - running_->moved_before);
-  const auto left = static_cast<double>(view.units_total - running_->moved);
+  const auto left = static_cast<double>(view.units_total - view.job.units_moved);
   if (moved > 0) view.seconds_left = absl::ToDoubleSeconds(now - running_->since) / moved * left;
   return view;
 }
 
 void MoveJobs::OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
   for (const UnitReport& report : reports) {
+    if (IsCopy(report.unit)) {
+      copies_.OnReport(node, report);
+      continue;
+    }
     Count(report);
     driver_.OnReport(node, report, now);
   }
@@ -245,7 +255,10 @@ void MoveJobs::Tick(absl::Time now) {
   if (!running_) return;
   driver_.Tick(now);
   const MoveJob& job = *running();
-  if (job.state == JobState::kCancelling) driver_.CancelAll(job.error);
+  if (job.state == JobState::kCancelling) {
+    driver_.CancelAll(job.error);
+    copies_.Cancel();
+  }
   Advance(now);
 }
 
@@ -253,6 +266,10 @@ void MoveJobs::Advance(absl::Time now) {
   if (!running_) return;
   driver_.Flush(NameOf(*running()), now);
   TakeEnded(now);
+  copies_.Tick(running()->state == JobState::kRunning, NameOf(*running()), now);
+  if (!copies_.error().empty() && running()->state != JobState::kCancelling) {
+    GiveUp(copies_.error());
+  }
   OpenMore(now);
   driver_.FreezeBatch(now);
   driver_.Flush(NameOf(*running()), now);
@@ -290,9 +307,11 @@ void MoveJobs::GiveUp(const std::string& reason) {
   job.error = reason;
   PutOrWarn(job);
   driver_.CancelAll(reason);
+  copies_.Cancel();
 }
 
 void MoveJobs::OpenMore(absl::Time now) {
+  if (!copies_.is_over()) return;
   const MoveJob& job = *running();
   std::deque<WaitingUnit> later;
   // Those that wait for their batch, their commit or their end take no bandwidth: others are copied
@@ -325,11 +344,12 @@ void MoveJobs::OpenMore(absl::Time now) {
 void MoveJobs::FinishIfOver(absl::Time now) {
   MoveJob job = *running();
   const bool is_cancelled = job.state == JobState::kCancelling;
-  if (driver_.open_count() > 0 || (!running_->waiting.empty() && !is_cancelled)) return;
+  if (driver_.open_count() > 0 || !copies_.is_over()) return;
+  if (!running_->waiting.empty() && !is_cancelled) return;
   job.state = JobState::kDone;
   if (is_cancelled) job.state = job.error.empty() ? JobState::kCancelled : JobState::kFailed;
   job.ended = WholeMillis(now);
-  job.units_moved = running_->moved;
+  job.units_moved = running_->moved + copies_.done_count();
   job.bytes_moved = running_->bytes_sent;
   job.pauses = PausesOf(running_->pauses);
   if (const absl::Status stored = Put(job); !stored.ok()) {  // Tried again at the next event.
@@ -353,6 +373,7 @@ std::vector<SendOrders> MoveJobs::TakeOrders() {
   for (auto& [node, orders] : driver_.TakeOrders(rate)) {
     effects.push_back({node, std::move(orders)});
   }
+  for (auto& [node, orders] : copies_.TakeOrders()) effects.push_back({node, std::move(orders)});
   return effects;
 }
 

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/coordinator/copy_driver.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/unit_driver.h"
@@ -59,7 +60,8 @@ class MoveJobs {
   // Bytes that the running job still brings to each device.
   std::map<DeviceId, std::int64_t> Incoming() const;
   // Tick again within milliseconds: sealed units wait for their commit.
-  bool wants_tick() const { return driver_.wants_flush(); }
+  // Or a node is asked about a copy.
+  bool wants_tick() const { return driver_.wants_flush() || !copies_.is_over(); }
 
  private:
   struct WaitingUnit {
@@ -101,6 +103,7 @@ class MoveJobs {
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.
   UnitDriver driver_;
+  CopyDriver copies_;  // Before any unit is opened.
   std::map<std::uint64_t, MoveJob> jobs_;
   std::optional<Running> running_;
 };

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<Leaving>> LeavingFrom(const MoveScope& scope, const N
                                                  UnitMoves& moves) {
   std::vector<Leaving> leaving;
   for (const TablePlan& table : scope.plan.tables()) {
-    if (!HoldersOf(table).contains(node.id)) continue;
+    if (HasCopies(table) || !HoldersOf(table).contains(node.id)) continue;
     EMBLA_RETURN_IF_ERROR(CheckMovable(table));
     const std::vector<UnitCut>& cuts = moves.CutsOf(table);
     for (std::size_t c = 0; c < cuts.size(); ++c) {
@@ -120,20 +120,22 @@ absl::Status CheckTaker(const MoveScope& scope, const TableSpec& table, DeviceId
 std::uint64_t MovePlan::units() const {
   std::uint64_t units = 0;
   for (const MoveRun& run : runs) units += run.units();
-  return units;
+  return units + copies.size();
 }
 
 std::int64_t MovePlan::bytes() const {
   std::int64_t bytes = 0;
   for (const MoveRun& run : runs) bytes += run.bytes;
+  for (const CopyChange& change : copies) bytes += change.bytes;
   return bytes;
 }
 
 absl::Status CheckMovable(const TablePlan& table) {
-  if (!table.replicated()) return absl::OkStatus();
+  if (!HasCopies(table)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("table ", table.spec.name, " has ", table.replicas.size(),
-                   " copies (data_parallel), which cannot be moved"));
+      absl::StrCat("table ", table.spec.name,
+                   " is data_parallel: its units do not move, but "
+                   "reshard, rebalance and drain add and remove whole copies"));
 }
 
 absl::StatusOr<const TablePlan*> FindMovable(const Plan& plan, std::string_view name) {
@@ -173,6 +175,7 @@ absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId id) {
   MoveScope without{.plan = scope.plan, .live = scope.live, .drained = scope.drained};
   without.drained.insert(id);
   UnitMoves moves(without);
+  EMBLA_RETURN_IF_ERROR(DrainCopies(without, id, moves));
   EMBLA_ASSIGN_OR_RETURN(const std::vector<Leaving> all, LeavingFrom(scope, *node, moves));
   for (const Leaving& leaving : all) {
     EMBLA_ASSIGN_OR_RETURN(const auto shares, Share(leaving, moves));

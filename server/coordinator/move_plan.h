@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/copy_change.h"
 
 namespace embla {
 
@@ -49,7 +50,10 @@ struct DeviceRoom {
 struct MovePlan {
   std::vector<MoveRun> runs;      // By table, cut and granule.
   std::vector<DeviceRoom> rooms;  // By device.
+  // Of data_parallel tables, in the order in which they are to be made, before the runs.
+  std::vector<CopyChange> copies = {};
 
+  // A change of a copy counts as a unit.
   std::uint64_t units() const;
   std::int64_t bytes() const;
 };
@@ -61,12 +65,12 @@ struct MoveScope {
 };
 
 // Errors of all: NotFound (table, node), InvalidArgument (a number out of range),
-// FailedPrecondition (the table is replicated), Unavailable (a node that would give or take is
-// down: names it), ResourceExhausted (no room: names a device, the bytes needed and free). No moves
-// at all is no error.
+// FailedPrecondition (units of the table do not move), Unavailable (a node that would give or take
+// is down: names it), ResourceExhausted (no room: names a device, the bytes needed and free). No
+// moves at all is no error.
 
 // To `shards` devices, of each column cut: devices stay that have much, new ones are on nodes that
-// have few.
+// have few. A data_parallel table has `shards` copies in the end, its primary among them.
 absl::StatusOr<MovePlan> PlanReshard(const MoveScope& scope, std::string_view table,
                                      std::uint32_t shards);
 
@@ -75,18 +79,20 @@ absl::StatusOr<MovePlan> PlanMove(const MoveScope& scope, std::string_view table
                                   std::uint32_t granule_begin, std::uint32_t granule_end,
                                   DeviceId to);
 
-// Everything off `node`, to the devices that are least full. `node` counts as drained.
+// Everything off `node`, to the devices that are least full. `node` counts as drained. Its copies
+// of data_parallel tables go: if one is the primary, another copy is so first, and if it is the
+// only one, another is made first.
 absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId node);
 
 // Every table balanced over its devices, and whole cuts of columns off the fullest devices, as far
 // as the planner's bound (core/planner/solver/replan.h) says that it is worth its bytes. Tables
-// with replica groups are only balanced, replicated ones stay where they are.
+// with replica groups are only balanced; data_parallel ones get a copy on every node that has room.
 absl::StatusOr<MovePlan> PlanRebalance(const MoveScope& scope);
 
 // The tiling with the runs' units where they go to. Requires: runs of valid units of `table`.
 std::vector<Slice> TilingAfter(const TablePlan& table, const std::vector<MoveRun>& runs);
 
-// FailedPrecondition if the table is replicated (data_parallel).
+// FailedPrecondition if the table is data_parallel: whole copies come and go instead.
 absl::Status CheckMovable(const TablePlan& table);
 // The table called `name`. NotFound, FailedPrecondition as CheckMovable.
 absl::StatusOr<const TablePlan*> FindMovable(const Plan& plan, std::string_view name);

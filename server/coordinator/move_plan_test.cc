@@ -337,15 +337,6 @@ TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {
   }
 }
 
-TEST(MovePlanDrain, TablesWithCopiesStandInTheWay) {
-  const std::vector<NodeSpec> nodes = {Node(1, 1), Node(2, 1)};
-  const Plan plan(PlanVersion{1}, "c", nodes,
-                  {Table(1, {.sharding = ShardingType::kDataParallel}, nodes, {})});
-  const auto moves = PlanDrain({.plan = plan, .live = AllOf(nodes), .drained = {}}, NodeId{1});
-  EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(moves.status()), HasSubstr("t1 has 2 copies"));
-}
-
 // Two and three nodes of four devices in 2 groups, one of two, and one of three, which cannot be
 // divided.
 TEST(MovePlanOfGroups, AllCopiesMoveAndNodesThatCannotBeDividedTakeNone) {

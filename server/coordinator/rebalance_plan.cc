@@ -124,6 +124,7 @@ absl::StatusOr<MovePlan> PlanRebalance(const MoveScope& scope) {
   UnitMoves moves(scope);
   EMBLA_RETURN_IF_ERROR(FollowPlanner(scope, moves));
   BalanceUneven(scope, moves);
+  AddMissingCopies(scope, moves);
   return moves.Finish();
 }
 

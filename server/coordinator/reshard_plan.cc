@@ -157,6 +157,12 @@ absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::siz
 
 absl::StatusOr<MovePlan> PlanReshard(const MoveScope& scope, std::string_view name,
                                      std::uint32_t shards) {
+  const TablePlan* const copied = scope.plan.FindTable(name);
+  if (copied != nullptr && HasCopies(*copied)) {
+    UnitMoves moves(scope);
+    EMBLA_RETURN_IF_ERROR(ChangeCopyCount(scope, *copied, shards, moves));
+    return moves.Finish();
+  }
   EMBLA_ASSIGN_OR_RETURN(const TablePlan* const table, FindMovable(scope.plan, name));
   UnitMoves moves(scope);
   EMBLA_RETURN_IF_ERROR(CheckShards(moves, *table, shards));

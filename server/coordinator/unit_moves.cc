@@ -163,28 +163,50 @@ std::vector<MoveRun> UnitMoves::Runs() const {
   return runs;
 }
 
+absl::Status UnitMoves::CheckNode(const TablePlan& table, NodeId id) const {
+  if (scope_->live.contains(id)) return absl::OkStatus();
+  const NodeSpec& node = *scope_->plan.FindNode(id);
+  return absl::UnavailableError(absl::StrCat("node ", node.name, " at ", node.address,
+                                             " is down and takes part in the move of table ",
+                                             table.spec.name, "; start it and try again"));
+}
+
+absl::Status UnitMoves::CheckRoom(DeviceId device) const {
+  const Room& room = rooms_.at(device);
+  if (room.free_bytes() >= 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      NameOf(device), " has no room for ", room.given_bytes, " bytes more: ", room.used_bytes,
+      " of ", room.memory_bytes, " are used; add nodes or memory"));
+}
+
 absl::Status UnitMoves::Check(const MoveRun& run) const {
   const TablePlan& table = *scope_->plan.FindTable(run.table);
-  for (const NodeId id : {run.from.node, run.to.node}) {
-    if (scope_->live.contains(id)) continue;
-    const NodeSpec& node = *scope_->plan.FindNode(id);
-    return absl::UnavailableError(absl::StrCat("node ", node.name, " at ", node.address,
-                                               " is down and takes part in the move of table ",
-                                               table.spec.name, "; start it and try again"));
-  }
-  for (const DeviceId copy : CopiesOf(table, run.to)) {
-    const Room& room = rooms_.at(copy);
-    if (room.free_bytes() >= 0) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        NameOf(copy), " has no room for ", room.given_bytes, " bytes more: ", room.used_bytes,
-        " of ", room.memory_bytes, " are used; add nodes or memory"));
-  }
+  EMBLA_RETURN_IF_ERROR(CheckNode(table, run.from.node));
+  EMBLA_RETURN_IF_ERROR(CheckNode(table, run.to.node));
+  for (const DeviceId copy : CopiesOf(table, run.to)) EMBLA_RETURN_IF_ERROR(CheckRoom(copy));
   return absl::OkStatus();
 }
 
+void UnitMoves::ChangeCopy(const TablePlan& table, CopyChange::Kind kind, DeviceId device) {
+  CopyChange change{.kind = kind, .table = table.spec.id, .device = device};
+  if (kind == CopyChange::Kind::kAdd) {
+    change.bytes = CopyBytes(table);
+    rooms_[device].given_bytes += change.bytes;
+  }
+  copies_.push_back(change);
+}
+
 absl::StatusOr<MovePlan> UnitMoves::Finish() const {
-  MovePlan plan{.runs = Runs(), .rooms = {}};
+  MovePlan plan{.runs = Runs(), .rooms = {}, .copies = copies_};
   std::set<DeviceId> devices;
+  for (const CopyChange& change : copies_) {
+    const TablePlan& table = *scope_->plan.FindTable(change.table);
+    // A copy comes from the primary, and goes from its node.
+    EMBLA_RETURN_IF_ERROR(CheckNode(table, table.primary().front().device.node));
+    EMBLA_RETURN_IF_ERROR(CheckNode(table, change.device.node));
+    EMBLA_RETURN_IF_ERROR(CheckRoom(change.device));
+    devices.insert(change.device);
+  }
   for (const MoveRun& run : plan.runs) {
     EMBLA_RETURN_IF_ERROR(Check(run));
     for (const DeviceId end : {run.from, run.to}) {

@@ -27,6 +27,9 @@ class UnitMoves {
             std::uint32_t count);
   void GiveRun(const TablePlan& table, std::size_t cut, const GranuleRun& run, DeviceId to);
 
+  // Requires: HasCopies(table).
+  void ChangeCopy(const TablePlan& table, CopyChange::Kind kind, DeviceId device);
+
   // Devices that may take units of the table, by id: live, not drained, of group 0.
   std::vector<DeviceId> TakersOf(const TablePlan& table) const;
   // Memory less what the plan has there and what was given so far. Sources keep their copies. Of
@@ -60,12 +63,21 @@ class UnitMoves {
   std::vector<DeviceId> CopiesOf(const TablePlan& table, DeviceId device) const;
   std::vector<MoveRun> Runs() const;
   absl::Status Check(const MoveRun& run) const;
+  absl::Status CheckNode(const TablePlan& table, NodeId node) const;
+  absl::Status CheckRoom(DeviceId device) const;
 
   const MoveScope* scope_;  // Not owned; outlives this object.
   std::map<DeviceId, Room> rooms_;
   std::vector<DeviceId> takers_;
   std::map<TableId, std::vector<UnitCut>> cuts_;
+  std::vector<CopyChange> copies_;
 };
+
+// Copies of data_parallel tables (copy_plan.cc). Errors as in move_plan.h.
+absl::Status DrainCopies(const MoveScope& scope, NodeId node, UnitMoves& moves);
+absl::Status ChangeCopyCount(const MoveScope& scope, const TablePlan& table, std::uint32_t copies,
+                             UnitMoves& moves);
+void AddMissingCopies(const MoveScope& scope, UnitMoves& moves);
 
 // One column cut to `shards` devices. Errors of PlanReshard.
 absl::Status ReshardCut(const MoveScope& scope, const TablePlan& table, std::size_t cut,

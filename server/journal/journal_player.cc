@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/journal/copied_record.h"
 #include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
 
@@ -43,6 +44,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return PlayUpdate(std::move(bytes));
     case JournalKind::kMarker:
       return absl::OkStatus();
+    case JournalKind::kCopied:
+      return PlayCopied(std::move(bytes));
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
     case JournalKind::kAveraged:
@@ -95,6 +98,18 @@ absl::Status JournalPlayer::PlayUpdate(Buffer bytes) {
                [this, size, lsn = lsn_](const absl::StatusOr<UpdateResult>& result) {
                  End(size, lsn, result);
                });
+  return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::PlayCopied(Buffer bytes) {
+  EMBLA_ASSIGN_OR_RETURN(ReplicaMessage message, DecodeCopiedRecord(bytes.bytes()));
+  const std::size_t size = bytes.size();
+  Begin(size);
+  node_.RepeatCopied(std::move(message), std::move(bytes),
+                     [this, size, lsn = lsn_](const absl::StatusOr<ReplicaAck>& ack) {
+                       End(size, lsn,
+                           ack.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : ack.status());
+                     });
   return absl::OkStatus();
 }
 

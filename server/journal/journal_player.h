@@ -56,6 +56,7 @@ class JournalPlayer {
   absl::Status PlayProcess(std::span<const std::byte> bytes);
   absl::Status PlayPlan(std::span<const std::byte> bytes);
   absl::Status PlayUpdate(Buffer bytes);
+  absl::Status PlayCopied(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
   absl::Status PlayAveraged(std::span<const std::byte> bytes);
   absl::Status Average(ShardNode::SyncQuery query);

@@ -28,6 +28,7 @@ enum class JournalKind : std::uint16_t {
   kSweep = 10,           // Ids of a ZCH table lose their rows.
   kClosedSessions = 11,  // That are refused from here on.
   kAveraged = 12,        // Rows of replica groups are averaged.
+  kCopied = 13,          // server/journal/copied_record.h
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;

@@ -13,6 +13,7 @@
 #include "core/base/testing/seeds.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/journal/copied_record.h"
 #include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
 
@@ -96,6 +97,27 @@ std::vector<LogRecord> ExampleControls() {
           RelocateRecord{MoveId{6}}};
 }
 
+// An update, rows, the words that a copy has everything and that another is gone.
+std::vector<ReplicaMessage> ExampleCopied(const UpdateExample& update) {
+  std::vector<ReplicaMessage> messages(4);
+  for (ReplicaMessage& message : messages) message.table = TableId{7};
+  messages[0].kind = ReplicaMessage::Kind::kUpdate;
+  messages[0].incarnation = 77;
+  messages[0].order = 6;
+  messages[0].update = update.Make().batch;
+  messages[0].update.parts.pop_back();
+  messages[1].kind = ReplicaMessage::Kind::kSnapshot;
+  messages[1].incarnation = 77;
+  messages[1].order = 5;
+  messages[1].first = true;
+  messages[1].last = true;
+  messages[1].windows = ExampleWindows();
+  messages[1].row_block = BufferOf("rows");
+  messages[3].kind = ReplicaMessage::Kind::kGone;
+  messages[3].order = 2;
+  return messages;
+}
+
 // A record of each kind, decoded and encoded again.
 struct Example {
   JournalKind kind;
@@ -142,6 +164,10 @@ std::vector<Example> Examples() {
                                    DecodeUnitControl, [](const UnitControlRecord& control) {
                                      return EncodeUnitControl(control.unit, control.record);
                                    }));
+  }
+  for (const ReplicaMessage& message : ExampleCopied(update)) {
+    examples.push_back(MakeExample(JournalKind::kCopied, EncodeCopiedRecord(message),
+                                   DecodeCopiedRecord, EncodeCopiedRecord));
   }
   return examples;
 }

@@ -11,6 +11,7 @@
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "server/journal/copied_record.h"
 #include "server/journal/journal_player.h"
 #include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
@@ -103,6 +104,19 @@ absl::Status NodeJournal::AppendMarker(Done done) {
 absl::Status NodeJournal::AppendSync(const DecidedSync& sync, Done done) {
   return Append(options_.level, JournalKind::kAveraged, EncodeAveragedRecord(sync),
                 std::move(done));
+}
+
+absl::Status NodeJournal::AppendCopied(const ReplicaMessage& message, Done done) {
+  // Plans are synced at every level, and so is what became of the copies that they take away.
+  if (message.kind == ReplicaMessage::Kind::kGone) {
+    return Append(Durability::kSynced, JournalKind::kCopied, EncodeCopiedRecord(message),
+                  std::move(done));
+  }
+  if (!keeps_rows()) {
+    done(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  return Append(options_.level, JournalKind::kCopied, EncodeCopiedRecord(message), std::move(done));
 }
 
 absl::Status NodeJournal::AppendSweep(const DecidedSweep& sweep, Done done) {

@@ -53,6 +53,8 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status AppendUpdate(const DecidedUpdate& update, Done done) override;
   absl::Status AppendMarker(Done done) override;
   absl::Status AppendSync(const DecidedSync& sync, Done done) override;
+  absl::Status AppendCopied(const ReplicaMessage& message, Done done) override;
+  bool keeps_rows() const override { return options_.level != Durability::kNone; }
   absl::Status AppendSweep(const DecidedSweep& sweep, Done done) override;
   absl::Status WriteClosedSessions(const ClosedSessions& closed) override;
   absl::Status WritePlan(const Plan& plan, NodeId self) override;

@@ -9,6 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "server/journal/record_bytes.h"
+#include "server/journal/windows_bytes.h"
 
 namespace embla {
 namespace {
@@ -25,8 +26,6 @@ enum class ControlKind : std::uint32_t {
   kDiscard = 8,
   kRelocate = 9,
 };
-
-constexpr std::size_t kWindowBytes = 16 + sizeof(SessionWindow::words);
 
 absl::Status Damaged(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record of a unit: damaged"));
@@ -49,28 +48,6 @@ UnitId GetUnit(RecordReader& in) {
   unit.row_granule = in.Get<std::uint32_t>();
   unit.column_granule = in.Get<std::uint32_t>();
   return unit;
-}
-
-void Put(const UnitWindows& windows, RecordWriter& out) {
-  out.Put(static_cast<std::uint32_t>(windows.sessions().size()));
-  for (const SessionWindow& window : windows.sessions()) {
-    out.Put(ToInt(window.session));
-    out.Put(ToInt(window.floor));
-    for (const std::uint64_t word : window.words) out.Put(word);
-  }
-}
-
-UnitWindows GetWindows(RecordReader& in) {
-  std::vector<SessionWindow> sessions(in.GetCount(kWindowBytes));
-  for (SessionWindow& window : sessions) {
-    window.session = GetId<SessionId>(in);
-    window.floor = GetId<UpdateSeq>(in);
-    for (std::uint64_t& word : window.words) word = in.Get<std::uint64_t>();
-  }
-  absl::StatusOr<UnitWindows> windows = UnitWindows::FromSessions(std::move(sessions));
-  if (windows.ok()) return *std::move(windows);
-  in.Fail();
-  return {};
 }
 
 void Put(const ChunkVersions& versions, RecordWriter& out) {
@@ -108,7 +85,7 @@ class ControlWriter {
   void operator()(const SealRecord& record) {
     Begin(ControlKind::kSeal, record.move);
     out_.Put(ToInt(record.lsn));
-    Put(record.windows, out_);
+    PutWindows(record.windows, out_);
   }
   void operator()(const DiscardRecord& record) { Begin(ControlKind::kDiscard, record.move); }
   void operator()(const RelocateRecord& record) { Begin(ControlKind::kRelocate, record.move); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
@@ -46,7 +47,17 @@ class UnaryCall {
   absl::Time start_;
 };
 
-ReplicaMessage ToMessage(wire::ReplicateCall& call) {
+absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& windows) {
+  std::vector<SessionWindow> sessions;
+  for (const wire::ReplicateWindow& window : windows) {
+    sessions.push_back({.session = SessionId{window.session},
+                        .floor = UpdateSeq{window.floor},
+                        .words = window.words});
+  }
+  return UnitWindows::FromSessions(std::move(sessions));
+}
+
+absl::StatusOr<ReplicaMessage> ToMessage(wire::ReplicateCall& call) {
   ReplicaMessage message;
   switch (call.kind) {
     case wire::ReplicateCall::Kind::kProbe:
@@ -62,10 +73,15 @@ ReplicaMessage ToMessage(wire::ReplicateCall& call) {
   message.table = call.head.table;
   message.incarnation = call.head.incarnation;
   message.order = call.head.order;
+  message.plan_version = call.head.plan_version;
+  message.term = call.head.term;
+  message.life = call.head.life;
+  message.serves = call.head.serves;
   message.update = std::move(call.update);
-  message.row_block = std::move(call.row_block);
-  message.first = call.first;
-  message.last = call.last;
+  message.row_block = std::move(call.snapshot.row_block);
+  message.first = call.snapshot.first;
+  message.last = call.snapshot.last;
+  EMBLA_ASSIGN_OR_RETURN(message.windows, ToWindows(call.snapshot.windows));
   return message;
 }
 
@@ -195,12 +211,20 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
     unary.Fail(replicate.status());
     return reactor;
   }
-  context_.node.ApplyReplicated(ToMessage(*replicate), std::move(replicate->memory),
-                                DeadlineOf(*call), [unary](absl::StatusOr<ReplicaAck> ack) {
-                                  if (!ack.ok()) return unary.Fail(ack.status());
-                                  unary.Answer(wire::EncodeReplicateReply(
-                                      {.order = ack->order, .need_snapshot = ack->need_snapshot}));
-                                });
+  absl::StatusOr<ReplicaMessage> message = ToMessage(*replicate);
+  if (!message.ok()) {
+    unary.Fail(message.status());
+    return reactor;
+  }
+  context_.node.ApplyReplicated(
+      *std::move(message), std::move(replicate->memory), DeadlineOf(*call),
+      [unary](absl::StatusOr<ReplicaAck> ack) {
+        if (!ack.ok()) return unary.Fail(ack.status());
+        unary.Answer(wire::EncodeReplicateReply({.order = ack->order,
+                                                 .need_snapshot = ack->need_snapshot,
+                                                 .life = ack->life,
+                                                 .gone = ack->gone}));
+      });
   return reactor;
 }
 

@@ -119,6 +119,8 @@ class FakeShardNode final : public ShardNode {
     if (on_replicated_) return on_replicated_(message, done);
     done(absl::FailedPreconditionError("no replica here"));
   }
+  void RepeatCopied(ReplicaMessage, Buffer, ReplicaDone) override { EMBLA_CHECK(false); }
+  CopyView ViewCopy(TableId) const override { return {}; }
   void set_replica_transport(ReplicaTransport*) override {}
   void set_journal(Journal*) override {}
   void Repeat(DecidedUpdate, Buffer, UpdateDone) override { EMBLA_CHECK(false); }

@@ -61,6 +61,25 @@ bool Describe(const MoveRun& run, const Plan& plan, v1::PlannedMove* message) {
   return false;
 }
 
+// A copy that comes is one from the primary, one that goes has no target, and one that leads takes
+// over from the primary.
+bool Describe(const CopyChange& change, const Plan& plan, v1::PlannedMove* message) {
+  const TablePlan* const table = plan.FindTable(change.table);
+  if (table == nullptr) return false;
+  const DeviceId primary = table->primary().front().device;
+  const bool goes = change.kind == CopyChange::Kind::kRemove;
+  const DeviceId from = goes ? change.device : primary;
+  message->set_table(table->spec.name);
+  message->set_row_end(table->spec.rows);
+  message->set_column_end(table->spec.dim);
+  message->set_from_node(NameOf(plan, from.node));
+  message->set_from_device(from.index);
+  message->set_to_node(goes ? std::string("-") : NameOf(plan, change.device.node));
+  message->set_to_device(goes ? 0 : change.device.index);
+  message->set_bytes(change.bytes);
+  return true;
+}
+
 double Millis(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
 }  // namespace
@@ -112,6 +131,10 @@ v1::Job ToSummary(const JobView& view) {
 
 v1::Job ToMessage(const JobView& view, const Plan& plan) {
   v1::Job message = ToSummary(view);
+  for (const CopyChange& change : view.job.copies) {
+    v1::PlannedMove move;
+    if (Describe(change, plan, &move)) message.mutable_moves()->Add(std::move(move));
+  }
   for (const MoveRun& run : view.job.runs) {
     v1::PlannedMove move;
     if (Describe(run, plan, &move)) message.mutable_moves()->Add(std::move(move));

@@ -26,19 +26,33 @@ constexpr absl::Duration kMoveTimeout = absl::Seconds(10);
 
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
 grpc::ByteBuffer Encode(const ReplicaMessage& message) {
-  const wire::ReplicateHead head{
-      .table = message.table, .incarnation = message.incarnation, .order = message.order};
+  const wire::ReplicateHead head{.table = message.table,
+                                 .incarnation = message.incarnation,
+                                 .order = message.order,
+                                 .plan_version = message.plan_version,
+                                 .term = message.term,
+                                 .life = message.life,
+                                 .serves = message.serves};
   switch (message.kind) {
     case ReplicaMessage::Kind::kProbe:
+    case ReplicaMessage::Kind::kGone:  // Never sent.
       break;
     case ReplicaMessage::Kind::kUpdate:
       return wire::EncodeReplicateUpdate(head, message.update, wire::GatherPayload(message.update));
     case ReplicaMessage::Kind::kSnapshot: {
-      Buffer row_block = Buffer::Allocate(message.row_block.size());
-      if (!row_block.empty()) {
-        std::memcpy(row_block.data(), message.row_block.data(), row_block.size());
+      wire::ReplicateSnapshot snapshot{.row_block = Buffer::Allocate(message.row_block.size()),
+                                       .first = message.first,
+                                       .last = message.last,
+                                       .windows = {}};
+      if (!message.row_block.empty()) {
+        std::memcpy(snapshot.row_block.data(), message.row_block.data(), message.row_block.size());
       }
-      return wire::EncodeReplicateSnapshot(head, std::move(row_block), message.first, message.last);
+      for (const SessionWindow& window : message.windows.sessions()) {
+        snapshot.windows.push_back({.session = ToInt(window.session),
+                                    .floor = ToInt(window.floor),
+                                    .words = window.words});
+      }
+      return wire::EncodeReplicateSnapshot(head, std::move(snapshot));
     }
   }
   return wire::EncodeReplicateProbe(head);
@@ -48,7 +62,10 @@ absl::StatusOr<ReplicaAck> Decode(const grpc::Status& status, grpc::ByteBuffer& 
   if (!status.ok()) return wire::FromGrpc(status);
   const absl::StatusOr<wire::ReplicateAck> ack = wire::DecodeReplicateReply(reply);
   if (!ack.ok()) return absl::InternalError(Message(ack.status()));
-  return ReplicaAck{.order = ack->order, .need_snapshot = ack->need_snapshot};
+  return ReplicaAck{.order = ack->order,
+                    .need_snapshot = ack->need_snapshot,
+                    .life = ack->life,
+                    .gone = ack->gone};
 }
 
 // What gRPC needs until the call is over.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/rpc/data_fixture.h"
 
 namespace embla {
@@ -88,20 +89,32 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
     text.append(reinterpret_cast<const char*>(got.row_block.data()), got.row_block.size());
     if (got.first) text += " first";
     if (got.last) text += " last";
+    for (const SessionWindow& window : got.windows.sessions()) {
+      absl::StrAppend(&text, " session ", ToInt(window.session), " from ", ToInt(window.floor), " ",
+                      window.words[1]);
+    }
+    if (got.serves) absl::StrAppend(&text, " serves ", got.life, " since ", ToInt(got.term));
     seen.push_back(text);
-    done(ReplicaAck{.order = 3, .need_snapshot = true});
+    done(ReplicaAck{.order = 3, .need_snapshot = true, .life = 17, .gone = true});
   });
-  const absl::StatusOr<ReplicaAck> ack =
-      Send(Message(ReplicaMessage::Kind::kProbe), server_->address());
+  ReplicaMessage probe = Message(ReplicaMessage::Kind::kProbe);
+  probe.life = 16;
+  probe.serves = true;
+  probe.term = PlanVersion{5};
+  const absl::StatusOr<ReplicaAck> ack = Send(probe, server_->address());
   ASSERT_TRUE(ack.ok()) << ack.status();
   EXPECT_TRUE(ack->need_snapshot);
+  EXPECT_EQ(ack->life, 17u);
+  EXPECT_TRUE(ack->gone);
   ReplicaMessage snapshot = Message(ReplicaMessage::Kind::kSnapshot);
   snapshot.row_block = Buffer::Allocate(3);
   std::memcpy(snapshot.row_block.data(), "abc", 3);
   snapshot.first = true;
   snapshot.last = true;
+  snapshot.windows.Record(SessionId{4}, UpdateSeq{70}, UpdateSeq{6});
   ASSERT_TRUE(Send(snapshot, server_->address()).ok());
-  EXPECT_THAT(seen, ::testing::ElementsAre("probe", "snapshot abc first last"));
+  EXPECT_THAT(seen, ::testing::ElementsAre("probe serves 16 since 5",
+                                           "snapshot abc first last session 4 from 6 64"));
 }
 
 TEST_F(PeerChannelTest, CarriesMessagesOfMoves) {

@@ -16,6 +16,7 @@
 #include "core/rows/request.h"
 #include "server/migration/session_set.h"
 #include "server/shard/averaged_rows.h"
+#include "server/shard/replica_transport.h"
 #include "server/table/update_units.h"
 #include "server/table/zch_ids.h"
 
@@ -65,6 +66,12 @@ class Journal {
   virtual absl::Status AppendMarker(Done done) = 0;
   // Copies of tables with replica groups are averaged. Errors as for AppendUpdate.
   virtual absl::Status AppendSync(const DecidedSync& sync, Done done) = 0;
+  // What the primary of a data_parallel table did to the copy here: an update (as applied), a piece
+  // of a snapshot, or a probe: the copy has every acknowledged update; and what became of copies
+  // that the primary here is to do without. Errors as for AppendUpdate.
+  virtual absl::Status AppendCopied(const ReplicaMessage& message, Done done) = 0;
+  // Whether updates are written at all.
+  virtual bool keeps_rows() const = 0;
   // Ids of a ZCH table lose their rows. Errors as for AppendUpdate.
   virtual absl::Status AppendSweep(const DecidedSweep& sweep, Done done) = 0;
 

@@ -180,6 +180,7 @@ absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
 // The lead device knows which units have moved away. What other devices read meanwhile is dropped.
 absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device) const {
   TableShard& shard = *work.shard;
+  if (work.table->copy != nullptr) EMBLA_RETURN_IF_ERROR(work.table->copy->CheckServes());
   if (device != shard.lead_device() || !shard.units().any_gates()) return absl::OkStatus();
   return shard.units().CheckServed(work.part->ids,
                                    {work.part->column_begin, work.part->column_end});

@@ -12,6 +12,11 @@ namespace {
 
 bool IsOn(const Slice& slice, NodeId node) { return slice.device.node == node; }
 
+// Whether its copies are kept equal by a primary, be there one now or several.
+bool HasCopies(const TablePlan& table) {
+  return table.replicated() || table.sharding == ShardingType::kDataParallel;
+}
+
 using GroupSlices = std::vector<std::vector<Slice>>;
 
 // Those of every replica group. `devices` are the node's.
@@ -44,7 +49,7 @@ absl::StatusOr<std::vector<Slice>> OwnSlices(const TablePlan& table, NodeId self
       return absl::InvalidArgumentError(
           absl::StrCat("table ", table.spec.name, " has two copies on one node"));
     }
-    if (table.replicated() && here != static_cast<std::ptrdiff_t>(tiling.size())) {
+    if (HasCopies(table) && here != static_cast<std::ptrdiff_t>(tiling.size())) {
       return absl::InvalidArgumentError(
           absl::StrCat("table ", table.spec.name, " has a copy that is spread over several nodes"));
     }
@@ -65,14 +70,14 @@ absl::Status CheckDevices(const TablePlan& table, const std::vector<Slice>& slic
   return absl::OkStatus();
 }
 
-absl::Status DescribeReplicas(const Plan& plan, const TablePlan& table, NodeId self,
-                              NodeTable& node_table) {
-  if (!table.replicated()) return absl::OkStatus();
+absl::Status DescribeCopies(const Plan& plan, const TablePlan& table, NodeId self,
+                            NodeTable& node_table) {
   const NodeId primary = table.primary().front().device.node;
   node_table.is_primary = primary == self;
   const NodeSpec* const primary_node = plan.FindNode(primary);
-  if (primary_node != nullptr) node_table.primary_node = primary_node->name;
+  if (primary_node != nullptr) node_table.primary = *primary_node;
   if (!node_table.is_primary) return absl::OkStatus();
+  node_table.primary_since = plan.version();
   for (std::size_t r = 1; r < table.replicas.size(); ++r) {
     const NodeSpec* const node = plan.FindNode(table.replicas[r].front().device.node);
     if (node == nullptr) {
@@ -108,7 +113,7 @@ absl::Status CheckKept(const NodeTable& old, const TablePlan& table, const Group
                                                    " would change its shape, number format or "
                                                    "optimizer"));
   }
-  if (!old.replicated() && !table.replicated()) return absl::OkStatus();
+  if (old.copy == nullptr && !HasCopies(table)) return absl::OkStatus();
   const bool unmoved =
       std::equal(old.shards.begin(), old.shards.end(), groups.begin(), groups.end(),
                  [](const auto& shard, const auto& slices) { return shard->slices() == slices; });
@@ -128,21 +133,18 @@ std::vector<std::shared_ptr<TableShard>> CurrentShards(const NodeTable& old) {
   return shards;
 }
 
-absl::Status CheckSameRole(const NodeTable& old, const NodeTable& next) {
-  if (old.is_primary != next.is_primary) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the primary copy of table ", next.spec.name, " would move"));
+// The copy goes on as it was, and its devices learn its role by the plan in their turn.
+absl::Status KeepCopy(const NodeTable& old, bool has_copies, NodeTable& next) {
+  if ((old.copy != nullptr) != has_copies) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "table ", next.spec.name, " is in use and would begin, or cease, to be data_parallel"));
   }
-  // Its updates have not been counted so far: the first replica could not tell what it lacks.
-  if (!old.replicated() && next.replicated()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("table ", next.spec.name, " is in use and would become replicated"));
-  }
+  next.copy = old.copy;
   return absl::OkStatus();
 }
 
 void KeepHistory(const NodeTable* old, PlanVersion version, NodeTable& table) {
-  if (table.is_primary) return;
+  if (table.copy == nullptr) return;
   if (old != nullptr) table.spec_history = old->spec_history;
   if (!table.spec_history.empty() && table.spec_history.back().second == table.spec) return;
   if (table.spec_history.size() == kSpecHistoryMax) {
@@ -209,21 +211,29 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
     EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));
     const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;
-    if (groups.empty() && existing == nullptr) continue;
+    const bool has_copies = HasCopies(table);
+    // A copy that the plan does not have any more goes with its last request.
+    if (groups.empty() && (existing == nullptr || has_copies)) continue;
     NodeTable node_table;
     node_table.spec = table.spec;
     for (const std::vector<Slice>& slices : groups) {
       EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, maker.devices));
       EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));
     }
-    EMBLA_RETURN_IF_ERROR(DescribeReplicas(*plan, table, self, node_table));
+    if (has_copies) EMBLA_RETURN_IF_ERROR(DescribeCopies(*plan, table, self, node_table));
     if (existing != nullptr) {
       EMBLA_RETURN_IF_ERROR(CheckKept(*existing, table, groups));
-      EMBLA_RETURN_IF_ERROR(CheckSameRole(*existing, node_table));
+      EMBLA_RETURN_IF_ERROR(KeepCopy(*existing, has_copies, node_table));
+      // In a plan that this node has not had, another one may have been the primary.
+      const bool is_next = ToInt(plan->version()) == ToInt(old.plan->version()) + 1;
+      if (existing->is_primary && node_table.is_primary && is_next) {
+        node_table.primary_since = existing->primary_since;
+      }
       node_table.shards = CurrentShards(*existing);
       node_table.group_copies = existing->group_copies;
     } else {
       EMBLA_RETURN_IF_ERROR(MakeShards(table.spec, plan->version(), groups, maker, node_table));
+      if (has_copies) node_table.copy = std::make_shared<CopyState>(node_table.is_primary);
     }
     KeepHistory(existing, plan->version(), node_table);
     next->tables.emplace(ToInt(table.spec.id), std::move(node_table));

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
+#include "server/shard/copy_state.h"
 #include "server/shard/group_copies.h"
 #include "server/table/table_shard.h"
 
@@ -25,15 +26,17 @@ struct NodeTable {
   std::shared_ptr<GroupCopies> group_copies;  // What the groups share; null without groups.
   TableSpec spec;  // As in this plan; devices take it over in the order of their queues.
 
-  // Tables with one copy are their own primary and have no replicas.
+  // Of data_parallel tables, else null. Shared by the snapshots that have the table.
+  std::shared_ptr<CopyState> copy;
+  // By the plan. Other tables are their own primary and have no replicas.
   bool is_primary = true;
-  std::string primary_node;        // Name of the node that orders the updates.
+  PlanVersion primary_since{};     // The plan that made it the primary.
+  NodeSpec primary;                // The node that orders the updates.
   std::vector<NodeSpec> replicas;  // On the primary: the nodes with the other copies.
-  // On replicas: the spec of every plan that changed it, ascending. An ordered update is applied
-  // with the hyper-parameters that the primary applied it with.
+  // The spec of every plan that changed it, ascending. A replica applies an ordered update with the
+  // hyper-parameters that the primary applied it with.
   std::vector<std::pair<PlanVersion, TableSpec>> spec_history;
 
-  bool replicated() const { return !is_primary || !replicas.empty(); }
   // The table's only copy, or group 0's.
   const std::shared_ptr<TableShard>& shard() const { return shards.front(); }
   // The copy of `group`. InvalidArgument: there is no such group.

@@ -2,24 +2,82 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "server/shard/journal.h"
 #include "server/table/row_io.h"
 
 namespace embla {
+namespace {
 
-void ProbeTask::Run(std::uint32_t device) {
+// The record of updates becomes that of the rows that have come.
+void Import(const UnitWindows& windows, absl::Time now, ReplayWindows& to) {
+  SessionSet all;
+  const UnitWindows before = to.Export();
+  for (const SessionWindow& window : before.sessions()) all.Insert(window.session);
+  to.Forget(all);
+  for (const SessionWindow& window : windows.sessions()) {
+    // Below the floor everything was applied.
+    static_cast<void>(to.IsApplied(window.session, window.floor, window.floor, now));
+    for (std::uint64_t i = 0; i < SessionWindow::kSize; ++i) {
+      const UpdateSeq seq{ToInt(window.floor) + i};
+      if (window.Classify(seq) != SessionWindow::Verdict::kApplied) continue;
+      const absl::StatusOr<bool> applied = to.IsApplied(window.session, seq, window.floor, now);
+      if (applied.ok() && !*applied) to.Record(window.session, seq);
+    }
+  }
+}
+
+}  // namespace
+
+void ProbeTask::Run(std::uint32_t) {
+  if (const absl::Status follows = copy_->Follow(term_); !follows.ok()) {
+    ack_ = follows;
+    return;
+  }
   const ReplicaPosition& position = shard_->replica_position();
   // A copy that no primary has touched has the initial values, like everybody's at order 0.
   const bool follows = position.incarnation == 0 || position.incarnation == incarnation_;
-  ack_.need_snapshot = !position.complete || !follows;
-  ack_.order = ack_.need_snapshot ? 0 : position.order;
+  ack_->need_snapshot = !position.complete || !follows;
+  ack_->order = ack_->need_snapshot ? 0 : position.order;
+  ack_->life = copy_->life();
 }
 
-InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
+// A new incarnation each time: what was in the order before is not what comes into it now.
+void LeadIfItMay(const NodeTable& table, Replicator& replicator) {
+  ReplicaPosition& position = table.shard()->replica_position();
+  const bool begins = table.copy->Lead();
+  if (begins || (table.copy->leads() && position.incarnation == 0)) {
+    LogInfo("shard", "this node leads the table table=", table.spec.name,
+            " order=", position.order);
+    position.incarnation = RandomId64();
+  }
+  if (table.copy->leads()) replicator.Begin(table.spec.id, position.incarnation, position.order);
+}
+
+void ConfirmTask::Run(std::uint32_t) {
+  if (life_ == 0) return table_.copy->RepeatConfirmed();
+  const bool is_complete = table_.shard()->replica_position().complete;
+  if (is_complete && table_.copy->Confirm(life_)) confirmed_();
+}
+
+void LeadTask::Run(std::uint32_t device) {
+  TableShard& shard = *table_.shard();
+  // A newer plan may have been here before this task.
+  const bool is_newer = ToInt(shard.spec_version(device)) >= ToInt(plan_);
+  if (is_newer || shard.spec(device) == table_.spec) return;
+  const absl::Status status = shard.SetSpec(device, table_.spec, plan_);
+  EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
+}
+
+InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTable& table,
                                          ReplicaMessage message, const RowBlock& block,
                                          ReplicaDone done)
     : node_(node),
-      shard_(std::move(shard)),
+      shard_(table.shard()),
+      copy_(table.copy),
       message_(std::move(message)),
       block_(block),
       devices_(shard_->devices().size() == 1
@@ -32,20 +90,30 @@ void InstallSnapshotTask::Run(std::uint32_t device) { errors_[device] = Install(
 
 absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
   const bool leads = device == shard_->lead_device();
-  ReplicaPosition& position = shard_->replica_position();
-  absl::Status status;
-  if (leads) {
-    if (message_.first) position = {message_.incarnation, message_.order, false};
-    out_of_order_ = position.complete || position.incarnation != message_.incarnation ||
-                    position.order != message_.order;
-    if (out_of_order_) status = absl::AbortedError("a piece of another snapshot");
-  }
-  EMBLA_RETURN_IF_ERROR(Agree(device, status));
+  EMBLA_RETURN_IF_ERROR(Agree(device, leads ? Lead() : absl::OkStatus()));
   const bool here = shard_->devices().Has(device);
   EMBLA_RETURN_IF_ERROR(
       Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus()));
-  if (leads && message_.last) position.complete = true;
+  if (!leads || !message_.last) return absl::OkStatus();
+  Import(message_.windows, node_.options.clock->Now(), shard_->replay_windows());
+  shard_->replica_position().complete = true;
   return absl::OkStatus();
+}
+
+absl::Status InstallSnapshotTask::Lead() {
+  // 0: of an earlier process's log.
+  if (message_.term != PlanVersion{}) EMBLA_RETURN_IF_ERROR(copy_->Follow(message_.term));
+  ReplicaPosition& position = shard_->replica_position();
+  if (message_.first) {
+    copy_->BeginLife();
+    position = {message_.incarnation, message_.order, false};
+  }
+  life_ = copy_->life();
+  out_of_order_ = position.complete || position.incarnation != message_.incarnation ||
+                  position.order != message_.order;
+  if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
+  if (node_.journal == nullptr) return absl::OkStatus();
+  return node_.journal->AppendCopied(message_, [](const absl::Status&) {});
 }
 
 absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status& mine) const {
@@ -58,17 +126,20 @@ absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status
 }
 
 void InstallSnapshotTask::Finish() {
-  if (out_of_order_) return done_(ReplicaAck{0, /*need_snapshot=*/true});
+  if (out_of_order_) return done_(ReplicaAck{.need_snapshot = true, .life = life_});
   absl::Status status;
   for (const absl::Status& error : errors_) {
     if (status.ok() || absl::IsAborted(status)) status = error.ok() ? status : error;
   }
   if (!status.ok()) return done_(status);
-  done_(ReplicaAck{message_.order, /*need_snapshot=*/false});
+  done_(ReplicaAck{.order = message_.order, .life = life_});
 }
 
 void TakeSnapshotTask::Run(std::uint32_t device) {
-  if (device == shard_->lead_device()) order_ = shard_->replica_position().order;
+  if (device == shard_->lead_device()) {
+    order_ = shard_->replica_position().order;
+    windows_ = shard_->replay_windows().Export();
+  }
   by_device_[device] = Encode(device);
 }
 
@@ -93,6 +164,7 @@ TakeSnapshotTask::Blocks TakeSnapshotTask::Encode(std::uint32_t device) const {
 void TakeSnapshotTask::Finish() {
   TableSnapshot snapshot;
   snapshot.order = order_;
+  snapshot.windows = std::move(windows_);
   for (std::uint32_t d = 0; d < by_device_.size(); ++d) {
     if (!shard_->devices().Has(d)) continue;
     if (!by_device_[d].ok()) return done_(by_device_[d].status());

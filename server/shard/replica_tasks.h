@@ -18,18 +18,72 @@ namespace embla {
 // Answers a probe; on the table's lead device.
 class ProbeTask final : public DeviceTask {
  public:
-  ProbeTask(std::shared_ptr<TableShard> shard, std::uint64_t incarnation, ReplicaDone done)
-      : shard_(std::move(shard)), incarnation_(incarnation), done_(std::move(done)) {}
+  ProbeTask(const NodeTable& table, const ReplicaMessage& probe, ReplicaDone done)
+      : shard_(table.shard()),
+        copy_(table.copy),
+        incarnation_(probe.incarnation),
+        term_(probe.term),
+        done_(std::move(done)) {}
   ReplicaDone TakeDone() { return std::move(done_); }
 
   void Run(std::uint32_t device) override;
-  void Finish() override { done_(ack_); }
+  void Finish() override { done_(std::move(ack_)); }
 
  private:
   const std::shared_ptr<TableShard> shard_;
+  const std::shared_ptr<CopyState> copy_;
   const std::uint64_t incarnation_;
+  const PlanVersion term_;
   ReplicaDone done_;
-  ReplicaAck ack_;
+  absl::StatusOr<ReplicaAck> ack_ = ReplicaAck();
+};
+
+// On the table's lead device, where the plan's role and what is known of the copy change: it leads
+// as soon as it is to, and may. A log that is repeated decides the same at the same place.
+void LeadIfItMay(const NodeTable& table, Replicator& replicator);
+
+// The copy hears that it has every acknowledged update; on the table's lead device.
+class ConfirmTask final : public DeviceTask {
+ public:
+  // `life` 0: of a process before this one. `confirmed` runs if that is news.
+  ConfirmTask(const NodeTable& table, std::uint64_t life, std::function<void()> confirmed)
+      : table_(table), life_(life), confirmed_(std::move(confirmed)) {}
+
+  void Run(std::uint32_t device) override;
+  void Finish() override {}
+
+ private:
+  const NodeTable table_;
+  const std::uint64_t life_;
+  const std::function<void()> confirmed_;  // On the device, in its order.
+};
+
+// LeadIfItMay, on the table's lead device.
+class BeginTask final : public DeviceTask {
+ public:
+  BeginTask(const NodeTable& table, Replicator& replicator, std::function<void()> then)
+      : table_(table), replicator_(replicator), then_(std::move(then)) {}
+
+  void Run(std::uint32_t) override { LeadIfItMay(table_, replicator_); }
+  void Finish() override { then_(); }
+
+ private:
+  const NodeTable table_;
+  Replicator& replicator_;  // Not owned; outlives the task.
+  const std::function<void()> then_;
+};
+
+// A copy that has begun to lead goes by the plan's hyper-parameters; on all devices of the table.
+class LeadTask final : public DeviceTask {
+ public:
+  LeadTask(const NodeTable& table, PlanVersion plan) : table_(table), plan_(plan) {}
+
+  void Run(std::uint32_t device) override;
+  void Finish() override {}
+
+ private:
+  const NodeTable table_;
+  const PlanVersion plan_;
 };
 
 // Installs one piece of a snapshot. On the table's device, or, when it has several, on all devices
@@ -38,8 +92,8 @@ class ProbeTask final : public DeviceTask {
 class InstallSnapshotTask final : public DeviceTask {
  public:
   // `block` is message.row_block, decoded.
-  InstallSnapshotTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
-                      ReplicaMessage message, const RowBlock& block, ReplicaDone done);
+  InstallSnapshotTask(const NodeContext& node, const NodeTable& table, ReplicaMessage message,
+                      const RowBlock& block, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
   DeviceSet devices() const { return devices_; }
 
@@ -51,13 +105,18 @@ class InstallSnapshotTask final : public DeviceTask {
   // Ok where `mine` is Ok on every device.
   absl::Status Agree(std::uint32_t device, const absl::Status& mine) const;
 
+  // On the lead device: whether the piece belongs here, which is then written down.
+  absl::Status Lead();
+
   const NodeContext node_;
   const std::shared_ptr<TableShard> shard_;
+  const std::shared_ptr<CopyState> copy_;
   const ReplicaMessage message_;
   const RowBlock block_;
   const DeviceSet devices_;
   std::vector<absl::Status> errors_;  // By device.
   bool out_of_order_ = false;         // Set by the lead device.
+  std::uint64_t life_ = 0;            // Likewise.
   ReplicaDone done_;
 };
 
@@ -76,6 +135,7 @@ class TakeSnapshotTask final : public DeviceTask {
 
   const std::shared_ptr<TableShard> shard_;
   std::uint64_t order_ = 0;  // Set by the lead device.
+  UnitWindows windows_;      // Likewise.
   std::vector<Blocks> by_device_;
   SnapshotDone done_;
 };

@@ -12,6 +12,7 @@
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
 #include "core/rows/request.h"
+#include "server/migration/unit_windows.h"
 
 namespace embla {
 
@@ -20,21 +21,31 @@ struct ReplicaMessage {
     kProbe = 0,     // Asks where the replica is; `order` is the primary's.
     kUpdate = 1,    // `order` is this update's place in the primary's order, from 1.
     kSnapshot = 2,  // A piece of a copy of the whole table as it was after update `order`.
+    kGone = 3,      // Never sent, only written down by the primary: node `order` has no copy now.
   };
 
   Kind kind = Kind::kProbe;
   TableId table{};
   std::uint64_t incarnation = 0;  // Random, one per primary process start; never 0.
   std::uint64_t order = 0;
-  UpdateBatch update;  // kUpdate: parts of `table` only.
-  Buffer row_block;    // kSnapshot: core/rows/row_block.h, with state.
-  bool first = false;  // kSnapshot: forget what was received of an older copy.
-  bool last = false;   // kSnapshot: the copy is complete.
+  PlanVersion plan_version{};  // The newest that the primary has installed.
+  PlanVersion term{};          // The plan since which it is the primary.
+  std::uint64_t life = 0;      // Of the copy, as it said last; 0: not known.
+  // A copy in this life that has done what the message says has every acknowledged update, now and
+  // later: it serves lookups, and may become the primary.
+  bool serves = false;
+  UpdateBatch update;   // kUpdate: parts of `table` only.
+  Buffer row_block;     // kSnapshot: core/rows/row_block.h, with state.
+  bool first = false;   // kSnapshot: forget what was received of an older copy.
+  bool last = false;    // kSnapshot: the copy is complete.
+  UnitWindows windows;  // kSnapshot, with `last`: which updates the rows have.
 };
 
 struct ReplicaAck {
   std::uint64_t order = 0;     // The last update of this incarnation that the replica has applied.
   bool need_snapshot = false;  // It follows another incarnation or has a gap: send a copy.
+  std::uint64_t life = 0;      // Random; another one whenever its rows begin anew.
+  bool gone = false;           // There is no copy there, by the message's plan or a newer one.
 };
 
 using ReplicaDone = std::function<void(absl::StatusOr<ReplicaAck>)>;

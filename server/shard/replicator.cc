@@ -1,6 +1,7 @@
 #include "server/shard/replicator.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -11,14 +12,21 @@ namespace {
 
 // The loop looks at least this often, in case its clock is not the one that it waits by.
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
+// Records are written within milliseconds.
+constexpr absl::Duration kLookForRecords = absl::Milliseconds(2);
+// A new replica that is no further behind has caught up: updates may wait for it.
+constexpr std::uint64_t kCaughtUpBehindMax = 8;
 
 absl::Status StoppedStatus() { return absl::UnavailableError("the node is shutting down"); }
 
 }  // namespace
 
-Replicator::Replicator(Options options, TakeSnapshot take_snapshot)
-    : options_(options), take_snapshot_(std::move(take_snapshot)) {
-  EMBLA_CHECK(options_.incarnation != 0);
+Replicator::Replicator(Options options, TakeSnapshot take_snapshot, WriteGone write_gone,
+                       OnConfirmed on_confirmed)
+    : options_(options),
+      take_snapshot_(std::move(take_snapshot)),
+      write_gone_(std::move(write_gone)),
+      on_confirmed_(std::move(on_confirmed)) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -44,6 +52,10 @@ void Replicator::Stop() {
 void Replicator::SetTransport(ReplicaTransport* transport) {
   MutexLock lock(mu_);
   transport_ = transport;
+  // What was appended so far is repeated from a log: it may have been acknowledged.
+  for (auto& [id, table] : tables_) {
+    for (const StreamPtr& stream : table.streams) stream->floor = table.order;
+  }
 }
 
 bool Replicator::has_transport() const {
@@ -51,25 +63,16 @@ bool Replicator::has_transport() const {
   return transport_ != nullptr;
 }
 
-void Replicator::SetReplicas(const std::vector<ReplicatedTable>& tables) {
+void Replicator::SetTables(const Plan& plan, const std::vector<ReplicatedTable>& tables) {
   MutexLock lock(mu_);
+  plan_version_ = plan.version();
   std::map<TableId, Table> next;
   for (const ReplicatedTable& wanted : tables) {
     const auto old = tables_.find(wanted.table);
-    Table& table = next[wanted.table];
-    table.metrics = wanted.metrics;
-    if (old != tables_.end()) table.order = old->second.order;
-    for (const NodeSpec& node : wanted.replicas) {
-      StreamPtr stream;
-      if (old != tables_.end()) {
-        for (const StreamPtr& existing : old->second.streams) {
-          if (existing->node.id == node.id) stream = existing;
-        }
-      }
-      if (stream == nullptr) stream = std::make_shared<Stream>();
-      stream->node = node;
-      table.streams.push_back(std::move(stream));
-    }
+    const Table* const known = old == tables_.end() ? nullptr : &old->second;
+    // A replica has nothing to send, unless it was the primary.
+    if (!wanted.is_primary && (known == nullptr || !known->has_begun)) continue;
+    next[wanted.table] = NextTable(plan, wanted, known);
   }
   for (auto& [id, table] : tables_) {
     for (const StreamPtr& stream : table.streams) stream->removed = true;
@@ -82,11 +85,112 @@ void Replicator::SetReplicas(const std::vector<ReplicatedTable>& tables) {
   changed_.NotifyAll();
 }
 
+Replicator::Table Replicator::NextTable(const Plan& plan, const ReplicatedTable& wanted,
+                                        const Table* old) {
+  Table next;
+  next.metrics = wanted.metrics;
+  next.term = wanted.primary_since;
+  // A primary that is back begins anew: others may have led the table meanwhile.
+  const bool goes_on = old != nullptr && !(wanted.is_primary && old->is_outgoing);
+  if (goes_on) {
+    next.has_begun = old->has_begun;
+    next.incarnation = old->incarnation;
+    next.order = old->order;
+    if (!wanted.is_primary) next.term = old->term;
+  }
+  next.is_planned = true;
+  next.is_outgoing = !wanted.is_primary;
+  // Of a copy that has just begun to lead, or has missed plans, and of what is repeated from a log
+  // and so happened in another process: a replica may serve since before.
+  const bool may_serve = transport_ == nullptr || !goes_on || !old->is_planned ||
+                         wanted.primary_since == plan.version();
+  const std::vector<NodeSpec> nodes =
+      wanted.is_primary ? wanted.replicas : std::vector<NodeSpec>{wanted.primary};
+  for (const NodeSpec& node : nodes) {
+    StreamPtr stream;
+    for (const StreamPtr& existing : goes_on ? old->streams : std::vector<StreamPtr>()) {
+      if (existing->node.id == node.id) stream = existing;
+    }
+    if (stream == nullptr) {
+      stream = std::make_shared<Stream>();
+      stream->is_counted = may_serve;
+      stream->floor = next.order;
+    }
+    stream->node = node;
+    stream->is_leaving = false;
+    stream->is_gone = false;
+    next.streams.push_back(std::move(stream));
+  }
+  if (goes_on && wanted.is_primary) KeepLeaving(plan, *old, next);
+  return next;
+}
+
+void Replicator::KeepLeaving(const Plan& plan, const Table& old, Table& next) {
+  for (const StreamPtr& stream : old.streams) {
+    if (!stream->is_counted || std::ranges::count(next.streams, stream) > 0) continue;
+    const NodeSpec* const node = plan.FindNode(stream->node.id);
+    if (node == nullptr) continue;
+    stream->node = *node;
+    stream->is_leaving = true;
+    next.streams.push_back(stream);
+  }
+}
+
+void Replicator::Begin(TableId table_id, std::uint64_t incarnation, std::uint64_t order) {
+  MutexLock lock(mu_);
+  Table& table = tables_[table_id];
+  if (table.has_begun && table.incarnation == incarnation) return;
+  if (table.is_outgoing) {
+    for (const StreamPtr& stream : table.streams) stream->removed = true;
+    table = Table();
+  }
+  table.has_begun = true;
+  table.incarnation = incarnation;
+  table.order = order;
+  for (const StreamPtr& stream : table.streams) {
+    stream->is_counted = true;
+    stream->floor = order;
+  }
+  work_ = true;
+  changed_.NotifyAll();
+}
+
+void Replicator::End(TableId table_id) {
+  MutexLock lock(mu_);
+  const auto it = tables_.find(table_id);
+  if (it == tables_.end() || !it->second.is_outgoing) return;
+  for (const StreamPtr& stream : it->second.streams) stream->removed = true;
+  tables_.erase(it);
+  work_ = true;
+  changed_.NotifyAll();
+}
+
+void Replicator::Forget(TableId table_id, NodeId node) {
+  MutexLock lock(mu_);
+  const auto it = tables_.find(table_id);
+  if (it == tables_.end()) return;
+  std::erase_if(it->second.streams, [node](const StreamPtr& stream) {
+    const bool is_over = stream->is_leaving && stream->node.id == node;
+    stream->removed = stream->removed || is_over;
+    return is_over;
+  });
+  work_ = true;
+  changed_.NotifyAll();
+}
+
+bool Replicator::HasLeaving(TableId table) const {
+  MutexLock lock(mu_);
+  const auto it = tables_.find(table);
+  return it != tables_.end() &&
+         std::ranges::any_of(it->second.streams, [](const auto& s) { return s->is_leaving; });
+}
+
 void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdatePtr& update,
                         const std::vector<std::uint32_t>& parts, PlanVersion plan_version) {
   MutexLock lock(mu_);
   const auto it = tables_.find(table_id);
-  if (it == tables_.end()) return;  // The table was dropped while the update was queued.
+  // The table was dropped while the update was queued, or another node leads it: then Wait says so.
+  if (it == tables_.end() || !it->second.has_begun) return;
   Table& table = it->second;
   EMBLA_CHECK(order == table.order + 1);
   table.order = order;
@@ -121,7 +225,7 @@ void Replicator::Wait(std::vector<TableOrder> orders, absl::Time deadline,
 
 void Replicator::Loop() {
   for (;;) {
-    const absl::Time look_again = std::min(Pump(), FinishWaiters());
+    const absl::Time look_again = std::min({TakeWritten(), Pump(), FinishWaiters()});
     MutexLock lock(mu_);
     while (!work_ && !stopping_) {
       const absl::Duration left = look_again - options_.clock->Now();
@@ -133,6 +237,37 @@ void Replicator::Loop() {
   }
 }
 
+std::function<void(absl::Status)> Replicator::WhenWritten(TableId table, NodeId node) {
+  {
+    const MutexLock lock(written_->mu);
+    ++written_->waiting;
+  }
+  {
+    const MutexLock lock(mu_);
+    work_ = true;
+    changed_.NotifyAll();
+  }
+  return [written = written_, table, node](const absl::Status& status) {
+    const MutexLock lock(written->mu);
+    --written->waiting;
+    if (status.ok()) written->records.emplace_back(table, node);
+  };
+}
+
+absl::Time Replicator::TakeWritten() {
+  std::vector<std::pair<TableId, NodeId>> records;
+  bool waits = false;
+  {
+    const MutexLock lock(written_->mu);
+    records.swap(written_->records);
+    waits = written_->waiting > 0;
+  }
+  for (const auto& [table, node] : records) {
+    node == NodeId{} ? on_confirmed_(table) : Forget(table, node);
+  }
+  return waits ? options_.clock->Now() + kLookForRecords : absl::InfiniteFuture();
+}
+
 absl::Time Replicator::Pump() {
   const absl::Time now = options_.clock->Now();
   absl::Time look_again = absl::InfiniteFuture();
@@ -141,6 +276,7 @@ absl::Time Replicator::Pump() {
     MutexLock lock(mu_);
     if (stopping_ || transport_ == nullptr) return look_again;
     for (const auto& [id, table] : tables_) {
+      if (!table.has_begun) continue;
       for (const StreamPtr& stream : table.streams) {
         const Action action = Next(id, table, *stream, now);
         if (action == Action::kNone) {
@@ -170,8 +306,11 @@ Replicator::Action Replicator::Next(TableId id, const Table& table, Stream& stre
   if (stream.in_flight || now < stream.not_before) return Action::kNone;
   stream.message = ReplicaMessage{};
   stream.message.table = id;
-  stream.message.incarnation = options_.incarnation;
+  stream.message.incarnation = table.incarnation;
   stream.message.order = table.order;
+  stream.message.plan_version = plan_version_;
+  stream.message.term = table.term;
+  stream.message.life = stream.life;
   if (!stream.probed) return Action::kSend;
   if (!stream.snapshot.empty()) {
     PrepareSnapshotPiece(stream);
@@ -185,6 +324,8 @@ Replicator::Action Replicator::Next(TableId id, const Table& table, Stream& stre
     PrepareUpdate(stream);
     return Action::kSend;
   }
+  stream.message.serves = MayServe(stream, stream.acked);
+  if (stream.message.serves && !stream.is_confirmed) return Action::kSend;
   return now >= stream.last_heard + options_.probe_interval ? Action::kSend : Action::kNone;
 }
 
@@ -194,6 +335,7 @@ void Replicator::PrepareUpdate(Stream& stream) {
   ReplicaMessage& message = stream.message;
   message.kind = ReplicaMessage::Kind::kUpdate;
   message.order = entry.order;
+  message.serves = MayServe(stream, entry.order);
   message.update = all;
   message.update.plan_version = entry.plan_version;
   message.update.parts.clear();
@@ -208,6 +350,7 @@ void Replicator::PrepareSnapshotPiece(Stream& stream) {
   message.first = !stream.snapshot_begun;
   stream.snapshot.pop_front();
   message.last = stream.snapshot.empty();
+  if (message.last) message.windows = std::move(stream.snapshot_windows);
   stream.snapshot_begun = true;
 }
 
@@ -234,10 +377,20 @@ void Replicator::Landed(Stream& stream) {
 
 void Replicator::HandleAck(TableId id, const StreamPtr& stream,
                            const absl::StatusOr<ReplicaAck>& ack) {
+  std::optional<NodeId> gone;
+  {
+    MutexLock lock(mu_);
+    if (ack.ok() && ack->gone && stream->is_leaving) gone = stream->node.id;
+  }
+  // Until that is written down, the node is asked again.
+  if (gone.has_value()) {
+    write_gone_(id, *gone, WhenWritten(id, *gone));
+  }
   MutexLock lock(mu_);
-  if (!stream->removed) {
+  const auto table = tables_.find(id);
+  if (!stream->removed && table != tables_.end()) {
     if (ack.ok()) {
-      Accept(id, *stream, *ack);
+      Accept(table->second, *stream, *ack);
     } else {
       if (stream->backoff == absl::ZeroDuration()) {
         LogWarning("shard", "replica does not answer table=", ToInt(id),
@@ -249,23 +402,41 @@ void Replicator::HandleAck(TableId id, const StreamPtr& stream,
   Landed(*stream);
 }
 
-void Replicator::Accept(TableId id, Stream& stream, const ReplicaAck& ack) {
-  const Table& table = tables_.at(id);
+void Replicator::Accept(Table& table, Stream& stream, const ReplicaAck& ack) {
   const ReplicaMessage& message = stream.message;
   stream.last_heard = options_.clock->Now();
+  if (ack.gone) {
+    stream.is_gone = stream.is_leaving;
+    return BackOff(stream);
+  }
   const bool snapshot_refused =
       message.kind == ReplicaMessage::Kind::kSnapshot && ack.need_snapshot;
   if (snapshot_refused || ack.order > table.order) return BackOff(stream);
   stream.backoff = absl::ZeroDuration();
   stream.probed = true;
   stream.need_snapshot = ack.need_snapshot;
+  stream.is_confirmed = message.serves && ack.life == message.life;
+  stream.life = ack.life;
   if (!ack.need_snapshot && (message.kind != ReplicaMessage::Kind::kSnapshot || message.last)) {
     stream.acked = ack.order;
     DropBacklog(stream, ack.order);
+    Count(table, stream);
   }
   std::uint64_t least = table.order;
-  for (const StreamPtr& other : table.streams) least = std::min(least, other->acked);
+  for (const StreamPtr& other : table.streams) {
+    if (other->is_counted && !other->is_gone) least = std::min(least, other->acked);
+  }
   table.metrics.replication_lag_updates.Set(static_cast<double>(table.order - least));
+}
+
+void Replicator::Count(const Table& table, Stream& stream) {
+  if (!stream.is_counted) {
+    if (stream.acked + kCaughtUpBehindMax < table.order) return;
+    LogInfo("shard", "a new copy has caught up node=", stream.node.name, " order=", stream.acked);
+    stream.is_counted = true;
+    stream.floor = table.order;  // Nobody waited for it so far.
+  }
+  stream.floor = std::max(stream.floor, stream.acked);
 }
 
 void Replicator::HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSnapshot> snapshot) {
@@ -278,6 +449,7 @@ void Replicator::HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSna
     stream->snapshot_begun = false;
     stream->need_snapshot = false;
     for (Buffer& block : snapshot->row_blocks) stream->snapshot.push_back(std::move(block));
+    stream->snapshot_windows = std::move(snapshot->windows);
   } else if (!stream->removed) {
     BackOff(*stream);
   }
@@ -286,6 +458,7 @@ void Replicator::HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSna
 
 void Replicator::BackOff(Stream& stream) {
   stream.probed = false;
+  stream.is_confirmed = false;
   stream.need_snapshot = false;
   stream.snapshot.clear();
   stream.backoff = std::clamp(2 * stream.backoff, options_.backoff,
@@ -300,15 +473,27 @@ void Replicator::DropBacklog(Stream& stream, std::uint64_t up_to) {
   }
 }
 
-const Replicator::Stream* Replicator::Missing(const Waiter& waiter) const {
+absl::Status Replicator::Missing(const Waiter& waiter) const {
   for (const auto& [id, order] : waiter.orders) {
     const auto table = tables_.find(id);
-    if (table == tables_.end()) continue;
+    if (table != tables_.end() && !table->second.is_planned) {
+      return absl::UnavailableError(absl::StrCat(
+          "a new plan of table ", ToInt(id), " is being installed; send the same update again"));
+    }
+    if (table == tables_.end() || table->second.is_outgoing || !table->second.has_begun) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the primary copy of table ", ToInt(id),
+                       " is on another node now; send the same update there"));
+    }
     for (const StreamPtr& stream : table->second.streams) {
-      if (stream->acked < order) return stream.get();
+      if (!stream->is_counted || stream->is_gone || stream->acked >= order) continue;
+      return absl::UnavailableError(
+          absl::StrCat("node ", stream->node.name,
+                       ", which has a copy of the table, has not confirmed the "
+                       "update before the deadline; send the same update again"));
     }
   }
-  return nullptr;
+  return absl::OkStatus();
 }
 
 absl::Time Replicator::FinishWaiters() {
@@ -318,20 +503,13 @@ absl::Time Replicator::FinishWaiters() {
   {
     MutexLock lock(mu_);
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-      const Stream* const missing = Missing(*waiter);
-      if (missing != nullptr && now < waiter->deadline) {
+      absl::Status missing = Missing(*waiter);
+      if (absl::IsUnavailable(missing) && now < waiter->deadline) {
         next_deadline = std::min(next_deadline, waiter->deadline);
         ++waiter;
         continue;
       }
-      absl::Status status;
-      if (missing != nullptr) {
-        status = absl::UnavailableError(
-            absl::StrCat("node ", missing->node.name,
-                         ", which has a copy of the table, has not confirmed the "
-                         "update before the deadline; send the same update again"));
-      }
-      finished.emplace_back(std::move(waiter->done), std::move(status));
+      finished.emplace_back(std::move(waiter->done), std::move(missing));
       waiter = waiters_.erase(waiter);
     }
   }

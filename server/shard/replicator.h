@@ -4,6 +4,10 @@
 // Per table and replica there is one stream: a probe asks where the replica is, then come the
 // updates that it lacks, one at a time, or a copy of the table when the gap is too wide. Whatever
 // fails is tried again, after a probe, for as long as the plan has the replica.
+//
+// A replica that the plan adds is brought up to date first; only then do updates wait for it, and
+// it is told to serve lookups. One that the plan takes away is waited for until it says that it has
+// heard of that: before, it answers lookups.
 #pragma once
 
 #include <cstddef>
@@ -37,16 +41,22 @@ using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
 struct TableSnapshot {
   std::uint64_t order = 0;
   std::vector<Buffer> row_blocks;  // At least one.
+  UnitWindows windows;             // Which updates the rows have.
 };
 using SnapshotDone = std::function<void(absl::StatusOr<TableSnapshot>)>;
 // Makes a snapshot of a table; `done` runs once, on any thread.
 using TakeSnapshot = std::function<void(TableId table, SnapshotDone done)>;
+// Writes down that `node`, which was to lose its copy, has lost it; `done` runs once, on any
+// thread.
+using WriteGone =
+    std::function<void(TableId table, NodeId node, const std::function<void(absl::Status)>& done)>;
+// The copy of the table here has every acknowledged update, and that is written down.
+using OnConfirmed = std::function<void(TableId table)>;
 
 // Thread safety: every method may be called from any thread.
 class Replicator {
  public:
   struct Options {
-    std::uint64_t incarnation = 0;  // Of this primary; never 0.
     std::size_t backlog_max = 1024;
     std::size_t backlog_bytes_max = std::size_t{256} << 20;
     absl::Duration timeout = absl::Seconds(5);
@@ -54,39 +64,57 @@ class Replicator {
     absl::Duration probe_interval = absl::Seconds(1);
     const Clock* clock = &Clock::Real();  // Not owned; of deadlines only.
   };
-  Replicator(Options options, TakeSnapshot take_snapshot);
+  Replicator(Options options, TakeSnapshot take_snapshot, WriteGone write_gone,
+             OnConfirmed on_confirmed);
   ~Replicator();
 
   // Sends nothing more, waits for what is in flight, and fails whoever waits, now and later, with
   // Unavailable. The destructor does it otherwise.
   void Stop();
 
-  // Not owned; outlives this object. Before SetReplicas.
+  // Not owned; outlives this object. Behind what is repeated from a log, before anything else.
   void SetTransport(ReplicaTransport* transport);
   bool has_transport() const;
 
-  // The tables whose primary copy is here, with the nodes of their other copies. Tables that are
-  // not named any more are forgotten, and nobody waits for them.
+  // The data_parallel tables that are here, by `plan`. Of those with the primary copy: the nodes of
+  // the other copies. Of others: the primary's node, which is brought up to date if the primary was
+  // here. Tables that are not named any more are forgotten.
   struct ReplicatedTable {
     TableId table{};
+    bool is_primary = true;
+    PlanVersion primary_since{};
     std::vector<NodeSpec> replicas;
+    NodeSpec primary;
     TableMetrics metrics;
   };
-  void SetReplicas(const std::vector<ReplicatedTable>& tables);
+  void SetTables(const Plan& plan, const std::vector<ReplicatedTable>& tables);
+
+  // The copy here begins to be the primary, after update `order`; nothing if it has begun. May come
+  // before the plan that says so is set. Its replicas may serve since before: updates wait for
+  // them.
+  void Begin(TableId table, std::uint64_t incarnation, std::uint64_t order);
+  // Another node leads the table, whose primary copy was here.
+  void End(TableId table);
+  // The node has lost its copy, and that is written down: nobody waits for it any more.
+  void Forget(TableId table, NodeId node);
+  // What a record says is told to this object, soon: that `node` has lost its copy, or, of node 0,
+  // that the copy here is confirmed. The journal may call it when this object is no more.
+  std::function<void(absl::Status)> WhenWritten(TableId table, NodeId node);
+  void SayWritten(TableId table) { WhenWritten(table, NodeId{})(absl::OkStatus()); }
+  // Whether some node that is to lose its copy of the table may not have heard of it.
+  bool HasLeaving(TableId table) const;
 
   // Takes update `order` of `table`; `parts` of the batch, by index, are the table's.
   // `plan_version` names the hyper-parameters that it was applied with.
-  // Requires: orders of a table come one after the other, from 1.
+  // Requires: orders of a table come one after the other, from that of Begin.
   void Append(TableId table, std::uint64_t order, const SharedUpdatePtr& update,
               const std::vector<std::uint32_t>& parts, PlanVersion plan_version);
 
   // Calls `done` once all replicas have applied the named orders, or with Unavailable, naming a
-  // replica, when `deadline` has passed.
+  // replica, when `deadline` has passed. FailedPrecondition: another node leads a table now.
   using TableOrder = std::pair<TableId, std::uint64_t>;
   void Wait(std::vector<TableOrder> orders, absl::Time deadline,
             std::function<void(absl::Status)> done);
-
-  std::uint64_t incarnation() const { return options_.incarnation; }
 
  private:
   struct Entry {
@@ -98,7 +126,14 @@ class Replicator {
   // To one replica of one table.
   struct Stream {
     NodeSpec node;
-    bool removed = false;  // Not in the plan any more.
+    bool removed = false;     // Nothing is sent any more.
+    bool is_leaving = false;  // Not in the plan any more, until that is written down to be over.
+    bool is_gone = false;     // Leaving, and its node has heard of it.
+
+    bool is_counted = false;    // Updates wait for it.
+    std::uint64_t floor = 0;    // When it has this order, it has every acknowledged update.
+    std::uint64_t life = 0;     // Of the copy.
+    bool is_confirmed = false;  // The copy knows that it may serve.
 
     bool probed = false;  // `acked` is what the replica said, and nothing has failed since.
     std::uint64_t acked = 0;
@@ -107,6 +142,7 @@ class Replicator {
 
     bool need_snapshot = false;
     std::deque<Buffer> snapshot;  // Pieces to be sent.
+    UnitWindows snapshot_windows;
     std::uint64_t snapshot_order = 0;
     bool snapshot_begun = false;
 
@@ -119,9 +155,20 @@ class Replicator {
   // Shared with the calls in flight: a plan may drop the stream meanwhile.
   using StreamPtr = std::shared_ptr<Stream>;
   struct Table {
+    bool has_begun = false;
+    bool is_planned = false;   // `streams` are those of a plan.
+    bool is_outgoing = false;  // One stream, to the next primary.
+    PlanVersion term{};
+    std::uint64_t incarnation = 0;
     std::uint64_t order = 0;
     std::vector<StreamPtr> streams;
     TableMetrics metrics;
+  };
+  // What is written down, for the loop. The journal outlives the replicator.
+  struct Written {
+    Mutex mu;
+    int waiting ABSL_GUARDED_BY(mu) = 0;  // For the journal.
+    std::vector<std::pair<TableId, NodeId>> records ABSL_GUARDED_BY(mu);
   };
   struct Waiter {
     std::vector<TableOrder> orders;
@@ -130,35 +177,54 @@ class Replicator {
   };
   enum class Action : std::uint8_t { kNone, kSend, kTakeSnapshot };
 
+  // What becomes of the streams of `old`, which is null for a table that is new here.
+  Table NextTable(const Plan& plan, const ReplicatedTable& wanted, const Table* old)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeepLeaving(const Plan& plan, const Table& old, Table& next)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   void Loop();
+  // Returns when to look again.
+  absl::Time TakeWritten();
   // Begins everything that can be begun; returns when to look again at the latest.
   absl::Time Pump();
   // Decides and prepares what `stream` does next.
   Action Next(TableId id, const Table& table, Stream& stream, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether a replica at `order` has every acknowledged update, and will have.
+  static bool MayServe(const Stream& stream, std::uint64_t order) {
+    return stream.is_counted && !stream.is_leaving && stream.life != 0 && order >= stream.floor;
+  }
   void PrepareUpdate(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PrepareSnapshotPiece(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Send(TableId id, const StreamPtr& stream);
 
   void HandleAck(TableId id, const StreamPtr& stream, const absl::StatusOr<ReplicaAck>& ack);
-  void Accept(TableId id, Stream& stream, const ReplicaAck& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Accept(Table& table, Stream& stream, const ReplicaAck& ack)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins to count a stream that has caught up.
+  void Count(const Table& table, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSnapshot> snapshot);
   // Begins again with a probe, later.
   void BackOff(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Landed(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The first replica that lacks an order of `waiter`; null when there is none.
-  const Stream* Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What keeps `waiter` from its answer: nothing, or an error.
+  absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Answers whoever has waited long enough; returns the next deadline.
   absl::Time FinishWaiters();
 
   const Options options_;
   const TakeSnapshot take_snapshot_;
+  const WriteGone write_gone_;
+  const OnConfirmed on_confirmed_;
+  const std::shared_ptr<Written> written_ = std::make_shared<Written>();
 
   mutable Mutex mu_;
   CondVar changed_;
   ReplicaTransport* transport_ ABSL_GUARDED_BY(mu_) = nullptr;
+  PlanVersion plan_version_ ABSL_GUARDED_BY(mu_){};
   std::map<TableId, Table> tables_ ABSL_GUARDED_BY(mu_);
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
   std::size_t in_flight_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,33 +1,38 @@
 #include "server/shard/shard_node.h"
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
 
 namespace embla {
 namespace {
 
-std::uint64_t NewIncarnation() {
-  std::random_device random;
-  const std::uint64_t high = random(), low = random();
-  return (high << 32 | low) | 1;  // Never 0.
+// Whether two plans have the same tables and the same copies of each, wherever their rows are
+// otherwise: what a journal must know.
+bool SameTables(const Plan& a, const Plan& b) {
+  return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
+                    [](const TablePlan& x, const TablePlan& y) {
+                      const bool has_copies = x.sharding == ShardingType::kDataParallel;
+                      return x.spec == y.spec && (!has_copies || x.replicas == y.replicas);
+                    });
 }
 
-// Whether two plans have the same tables, wherever their rows are: what a journal must know.
-bool SameSpecs(const Plan& a, const Plan& b) {
-  return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
-                    [](const TablePlan& x, const TablePlan& y) { return x.spec == y.spec; });
+// Whether the primaries that are here are so since the same plans: others have heard of those.
+bool SameTerms(const NodeTables& old, const NodeTables& next) {
+  return std::ranges::all_of(next.tables, [&old](const auto& entry) {
+    const auto before = old.tables.find(entry.first);
+    return before == old.tables.end() || before->second.primary_since == entry.second.primary_since;
+  });
 }
 
 Replicator::Options ReplicatorOptions(const ShardNodeOptions& options) {
   Replicator::Options replicator;
-  replicator.incarnation = NewIncarnation();
   replicator.backlog_max = options.replica_backlog_max;
   replicator.backlog_bytes_max = options.replica_backlog_bytes_max;
   replicator.timeout = options.replica_timeout;
@@ -46,9 +51,13 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
       nccl_(std::move(devices.nccl)),
       devices_(std::move(devices.devices)),
       tables_(std::make_shared<const NodeTables>()),
-      replicator_(ReplicatorOptions(options_), [this](TableId table, SnapshotDone done) {
-        TakeSnapshot(table, std::move(done));
-      }) {
+      replicator_(
+          ReplicatorOptions(options_),
+          [this](TableId table, SnapshotDone done) { TakeSnapshot(table, std::move(done)); },
+          [this](TableId table, NodeId node, const std::function<void(absl::Status)>& done) {
+            WriteGone(table, node, done);
+          },
+          [this](TableId table) { LeadCopy(table); }) {
   const auto count = static_cast<std::uint32_t>(options_.devices.size());
   for (std::uint32_t d = 0; d < count; ++d) {
     DeviceMetrics(options_.metrics, d)
@@ -135,10 +144,45 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
 void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
   std::vector<Replicator::ReplicatedTable> replicated;
   for (const auto& [id, table] : tables.tables) {
-    if (table.replicas.empty()) continue;
-    replicated.push_back({TableId{id}, table.replicas, table.shard()->metrics()});
+    if (table.copy == nullptr) continue;
+    replicated.push_back({.table = TableId{id},
+                          .is_primary = table.is_primary,
+                          .primary_since = table.primary_since,
+                          .replicas = table.replicas,
+                          .primary = table.primary,
+                          .metrics = table.shard()->metrics()});
   }
-  replicator_.SetReplicas(replicated);
+  replicator_.SetTables(*tables.plan, replicated);
+}
+
+void ShardNodeImpl::TakeRoles(const NodeTables& tables, std::uint32_t device) {
+  for (const auto& [id, table] : tables.tables) {
+    if (table.copy == nullptr || table.shard()->lead_device() != device) continue;
+    // One that was to lead, and may, has what the next primary may need.
+    LeadIfItMay(table, replicator_);
+    table.copy->TakeRole(table.is_primary, table.primary_since);
+    LeadIfItMay(table, replicator_);
+    if (table.copy->role() == CopyRole::kIncoming) {
+      LogInfo("shard",
+              "this node is to lead a table and waits for its copy table=", table.spec.name);
+    }
+  }
+}
+
+void ShardNodeImpl::set_replica_transport(ReplicaTransport* transport) {
+  replicator_.SetTransport(transport);
+  // What the process before this one could have done.
+  for (const auto& [id, table] : tables()->tables) LeadCopy(TableId{id});
+}
+
+void ShardNodeImpl::set_journal(Journal* journal) {
+  journal_ = journal;
+  if (journal->keeps_rows()) return;
+  // What the process before this one had copied is lost, as are the rows that it led.
+  const NodeTablesPtr tables = this->tables();
+  for (const auto& [id, table] : tables->tables) {
+    if (table.copy != nullptr && table.is_primary) Confirm(table, 0);
+  }
 }
 
 absl::Status ShardNodeImpl::CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self) {
@@ -157,7 +201,8 @@ absl::Status ShardNodeImpl::CheckSameNode(const NodeTables& old, const Plan& pla
 // Devices take over hyper-parameters between two updates, at the same place on all of them, which
 // is that of the plan's record: what lies behind it was done by devices that had come so far.
 absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& next) {
-  const bool writes = journal_ != nullptr && !SameSpecs(*old.plan, *next.plan);
+  const bool is_same = SameTables(*old.plan, *next.plan) && SameTerms(old, next);
+  const bool writes = journal_ != nullptr && !is_same;
   absl::Status written;
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
     if (writes) {
@@ -165,7 +210,9 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
       if (device == 0) written = journal_->WritePlan(*next.plan, next.self);
       EMBLA_CHECK(devices_[device]->communicator->Barrier().ok());
     }
-    if (written.ok()) SetSpecs(next, device);
+    if (!written.ok()) return;
+    TakeRoles(next, device);
+    SetSpecs(next, device);
   });
   return written;
 }
@@ -198,7 +245,8 @@ void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
   for (const auto& [id, table] : tables.tables) {
     if (!table.is_primary) continue;
     for (const std::shared_ptr<TableShard>& shard : table.shards) {
-      if (!shard->devices().Has(device)) continue;
+      // Updates name the plan that their hyper-parameters are from: replicas must have that one.
+      if (!shard->devices().Has(device) || shard->spec(device) == table.spec) continue;
       const absl::Status status = shard->SetSpec(device, table.spec, tables.plan->version());
       EMBLA_CHECK(status.ok());  // NextTables has checked that the shape is the same.
     }

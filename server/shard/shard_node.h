@@ -145,7 +145,8 @@ class ShardNode {
 
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and
   // frees the tables that are gone. Which units of an existing table are here is the business of
-  // moves, not of plans. Requests go on meanwhile against the old plan. Plans not newer than the
+  // moves, not of plans; copies of data_parallel tables come, go and change their role with plans.
+  // Requests go on meanwhile against the old plan. Plans not newer than the
   // current one are ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in
   // the journal), FailedPrecondition (a slice of a data_parallel table would have to move; a
   // plan of another cluster, or for another node), Unavailable (the journal), InvalidArgument.
@@ -163,9 +164,10 @@ class ShardNode {
   virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
                       LookupFrames frames, LookupDone done) = 0;
 
-  // As Lookup. An error means that nothing was applied, except Unavailable: a replicated table's
-  // update may have been applied here while a replica did not answer before the deadline. The same
-  // (session, seq) sent again then waits for that replica. With a journal, likewise: Unavailable
+  // As Lookup. An error means that nothing was applied, except Unavailable and FailedPrecondition:
+  // a replicated table's update may have been applied here while a replica did not answer before
+  // the deadline, or another node became the primary. The same (session, seq) sent again, there, is
+  // applied once. With a journal, likewise: Unavailable
   // when it broke under the update; ResourceExhausted when it has no room.
   virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                       UpdateDone done) = 0;
@@ -199,11 +201,23 @@ class ShardNode {
 
   // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
   // message.update. `done` as for Update.
-  // Errors: FailedPrecondition (this node holds no replica of the table, or the primary copy),
-  // Unavailable (the message's plan is not installed here yet), InvalidArgument, DataLoss (damaged
-  // row block), ResourceExhausted.
+  // Errors: FailedPrecondition (this node leads the table), Unavailable (the message's plan is not
+  // installed here yet, or the sender is a primary of former times), InvalidArgument, DataLoss
+  // (damaged row block), ResourceExhausted.
   virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                ReplicaDone done) = 0;
+  // Does again what Journal::AppendCopied wrote down. Tables that are not here are left out.
+  virtual void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) = 0;
+
+  // This node's copy of a data_parallel table.
+  struct CopyView {
+    PlanVersion plan_version{};  // What follows is by this plan.
+    bool is_here = false;
+    bool serves = false;  // Lookups: it has every acknowledged update.
+    // It orders the updates, and waits for no copy that it does not have by the plan.
+    bool leads = false;
+  };
+  virtual CopyView ViewCopy(TableId table) const = 0;
 
   // Takes no updates of `closed.refused` from now on, whenever they were sent: PermissionDenied.
   // What they had begun is over when it returns, and the process after this one will refuse them,
@@ -213,7 +227,8 @@ class ShardNode {
   virtual absl::Status CloseSessions(const ClosedSessions& closed) = 0;
 
   // Needed before updates of replicated tables whose primary copy is here; until then they fail
-  // with Unavailable. Not owned; outlives the node. Call it once, before InstallPlan.
+  // with Unavailable. Not owned; outlives the node. Call it once, after all that Repeat and
+  // InstallPlan take from an earlier journal of this node, and before anything else.
   virtual void set_replica_transport(ReplicaTransport* transport) = 0;
 
   // Updates are answered when `journal` has them, and plans installed. Not owned; outlives the

@@ -39,11 +39,11 @@ class ShardNodeImpl final : public ShardNode {
   void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
   void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                        ReplicaDone done) override;
+  void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) override;
+  CopyView ViewCopy(TableId table) const override;
   absl::Status CloseSessions(const ClosedSessions& closed) override;
-  void set_replica_transport(ReplicaTransport* transport) override {
-    replicator_.SetTransport(transport);
-  }
-  void set_journal(Journal* journal) override { journal_ = journal; }
+  void set_replica_transport(ReplicaTransport* transport) override;
+  void set_journal(Journal* journal) override;
   void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
   UnitHost& units() override { return *units_; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
@@ -63,6 +63,9 @@ class ShardNodeImpl final : public ShardNode {
   TableMaker Maker();
   absl::Status ChangeTables(const UnitTables::Change& change);
   void SetReplicas(const NodeTables& tables);
+  void TakeRoles(const NodeTables& tables, std::uint32_t device);
+  // A copy has begun to lead, by hyper-parameters that it was told by the primary before.
+  void TakeSpecs(TableId table);
   static absl::Status CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self);
   absl::Status TakeOver(const NodeTables& old, const NodeTables& next);
   void SetSpecs(const NodeTables& tables, std::uint32_t device);
@@ -75,6 +78,14 @@ class ShardNodeImpl final : public ShardNode {
   // NotFound, InvalidArgument: not a ZCH table.
   absl::StatusOr<NodeTable> FindZch(TableId table) const;
   void TakeSnapshot(TableId table, SnapshotDone done);
+  void WriteGone(TableId table, NodeId node, const std::function<void(absl::Status)>& done);
+  void Confirmed(TableId table);
+  // The copy of a table leads, if it is to and may.
+  void LeadCopy(TableId table);
+  void Follow(const NodeTablesPtr& tables, const NodeTable& table, ReplicaMessage message,
+              Buffer keep_alive, absl::Time deadline, ReplicaDone done);
+  void Heard(const NodeTable& table, bool serves, std::uint64_t life, const ReplicaAck& ack);
+  void Confirm(const NodeTable& table, std::uint64_t life);
   absl::StatusOr<std::unique_ptr<UpdateTask>> MakeReplicaUpdate(NodeTablesPtr tables,
                                                                 const NodeTable& table,
                                                                 ReplicaMessage message,

@@ -101,6 +101,9 @@ class Oracle {
     }
     const absl::Status status = cluster_.Install(tables);
     ASSERT_TRUE(status.ok()) << status;
+    for (const TablePlan& table : tables) {
+      if (table.replicated()) cluster_.AwaitCopies(table.spec.id);
+    }
   }
 
   static std::vector<NodeBlock> BlocksOf(const TablePlan& table) {

@@ -1,4 +1,6 @@
 #include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/rows/row_block.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
@@ -15,35 +17,139 @@ void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {
       shard->devices());
 }
 
+void ShardNodeImpl::WriteGone(TableId table, NodeId node,
+                              const std::function<void(absl::Status)>& done) {
+  if (journal_ == nullptr) return done(absl::OkStatus());
+  ReplicaMessage gone;
+  gone.kind = ReplicaMessage::Kind::kGone;
+  gone.table = table;
+  gone.order = ToInt(node);
+  const absl::Status accepted = journal_->AppendCopied(gone, done);
+  if (!accepted.ok()) done(accepted);
+}
+
 void ShardNodeImpl::ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                     ReplicaDone done) {
-  NodeTablesPtr tables = this->tables();
+  if (message.term == PlanVersion{}) {
+    return done(absl::InvalidArgumentError("a message to a copy does not say whose it is: term 0"));
+  }
+  const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> found = tables->Find(message.table, PlanVersion{});
-  if (!found.ok()) return done(Explain(found.status()));
-  const NodeTable& table = **found;
-  if (table.is_primary) {
-    return done(Explain(absl::FailedPreconditionError(
-        absl::StrCat("table ", table.spec.name, " has its primary copy here"))));
-  }
-  switch (message.kind) {
-    case ReplicaMessage::Kind::kProbe: {
-      const DeviceSet lead = DeviceSet::Of(table.shard()->lead_device());
-      return Submit(
-          std::make_unique<ProbeTask>(table.shard(), message.incarnation, std::move(done)), lead, 0,
-          [](ProbeTask& task) { return task.TakeDone(); });
+  if (!found.ok()) {
+    if (ToInt(message.plan_version) <= ToInt(tables->plan->version())) {
+      return done(ReplicaAck{.gone = true});
     }
-    case ReplicaMessage::Kind::kSnapshot:
-      return InstallPiece(table, std::move(message), std::move(done));
-    case ReplicaMessage::Kind::kUpdate:
-      break;
+    return done(Explain(absl::UnavailableError(
+        absl::StrCat("plan ", ToInt(message.plan_version), " is not installed"))));
   }
-  absl::StatusOr<std::unique_ptr<UpdateTask>> task = MakeReplicaUpdate(
-      std::move(tables), table, std::move(message), std::move(keep_alive), deadline);
-  if (!task.ok()) return done(Explain(task.status()));
-  (*task)->SetCaller(std::move(done));
-  const DeviceSet devices = (*task)->devices();
-  const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeReplicaDone(); });
+  const NodeTable& table = **found;
+  if (table.copy == nullptr) {
+    return done(Explain(absl::FailedPreconditionError(
+        absl::StrCat("table ", table.spec.name, " has no copies that are kept equal"))));
+  }
+  Follow(tables, table, std::move(message), std::move(keep_alive), deadline, std::move(done));
+}
+
+// On a device thread, once the message has had its effect.
+void ShardNodeImpl::Heard(const NodeTable& table, bool serves, std::uint64_t life,
+                          const ReplicaAck& ack) {
+  if (table.copy->role() == CopyRole::kFollows) replicator_.End(table.spec.id);
+  const bool is_news = serves && life == ack.life && !table.copy->serves();
+  if (is_news && !ack.need_snapshot) Confirm(table, life);
+}
+
+void ShardNodeImpl::RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) {
+  const NodeTablesPtr tables = this->tables();
+  const absl::StatusOr<const NodeTable*> table = tables->Find(message.table, PlanVersion{});
+  if (!table.ok() || (*table)->copy == nullptr) return done(ReplicaAck());
+  if (message.kind == ReplicaMessage::Kind::kGone) {
+    replicator_.Forget(message.table, NodeId{static_cast<std::uint32_t>(message.order)});
+    return done(ReplicaAck());
+  }
+  if (message.kind != ReplicaMessage::Kind::kProbe) {
+    return Follow(tables, **table, std::move(message), std::move(keep_alive),
+                  absl::InfiniteFuture(), std::move(done));
+  }
+  Confirm(**table, 0);
+  done(ReplicaAck());
+}
+
+void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
+                           ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
+                           ReplicaDone done) {
+  const auto heard = [this, tables, &table, serves = message.serves, life = message.life](
+                         const ReplicaAck& ack) { Heard(table, serves, life, ack); };
+  if (message.kind == ReplicaMessage::Kind::kUpdate) {
+    absl::StatusOr<std::unique_ptr<UpdateTask>> task =
+        MakeReplicaUpdate(tables, table, std::move(message), std::move(keep_alive), deadline);
+    if (!task.ok()) return done(Explain(task.status()));
+    (*task)->SetCaller(std::move(done), heard);
+    const DeviceSet devices = (*task)->devices();
+    const std::size_t bytes = (*task)->bytes();
+    return Submit(*std::move(task), devices, bytes,
+                  [](UpdateTask& task) { return task.TakeReplicaDone(); });
+  }
+  const auto after = [this, heard, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
+    if (!ack.ok()) return done(Explain(ack.status()));
+    heard(*ack);
+    done(std::move(ack));
+  };
+  if (message.kind == ReplicaMessage::Kind::kSnapshot) {
+    return InstallPiece(table, std::move(message), after);
+  }
+  if (message.kind == ReplicaMessage::Kind::kGone) {
+    return after(absl::InvalidArgumentError("a message to a copy is of a kind that is not sent"));
+  }
+  Submit(std::make_unique<ProbeTask>(table, message, after),
+         DeviceSet::Of(table.shard()->lead_device()), 0,
+         [](ProbeTask& task) { return task.TakeDone(); });
+}
+
+void ShardNodeImpl::Confirm(const NodeTable& table, std::uint64_t life) {
+  executors_->SubmitFollowUp(
+      std::make_unique<ConfirmTask>(table, life, [this, id = table.spec.id] { Confirmed(id); }),
+      DeviceSet::Of(table.shard()->lead_device()));
+}
+
+// A process that does not find it in its journal waits for its primary: so it must be there before
+// this copy leads, and the old primary hears of that.
+void ShardNodeImpl::Confirmed(TableId id) {
+  if (journal_ == nullptr) return replicator_.SayWritten(id);
+  ReplicaMessage confirmed;
+  confirmed.table = id;
+  const absl::Status accepted =
+      journal_->AppendCopied(confirmed, replicator_.WhenWritten(id, NodeId{}));
+  if (!accepted.ok()) {
+    LogWarning("shard", "a confirmed copy is not written down: ", Message(accepted));
+  }
+}
+
+void ShardNodeImpl::LeadCopy(TableId id) {
+  const NodeTablesPtr tables = this->tables();
+  const auto it = tables->tables.find(ToInt(id));
+  if (it == tables->tables.end() || it->second.copy == nullptr) return;
+  executors_->SubmitFollowUp(
+      std::make_unique<BeginTask>(it->second, replicator_, [this, id] { TakeSpecs(id); }),
+      DeviceSet::Of(it->second.shard()->lead_device()));
+}
+
+void ShardNodeImpl::TakeSpecs(TableId id) {
+  const NodeTablesPtr tables = this->tables();
+  const auto it = tables->tables.find(ToInt(id));
+  if (it == tables->tables.end() || !it->second.is_primary) return;
+  executors_->SubmitFollowUp(std::make_unique<LeadTask>(it->second, tables->plan->version()),
+                             it->second.shard()->devices());
+}
+
+ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
+  const NodeTablesPtr tables = this->tables();
+  CopyView view{.plan_version = tables->plan->version()};
+  const auto it = tables->tables.find(ToInt(id));
+  if (it == tables->tables.end() || it->second.copy == nullptr) return view;
+  view.is_here = true;
+  view.serves = it->second.copy->serves();
+  view.leads = it->second.copy->leads() && !replicator_.HasLeaving(id);
+  return view;
 }
 
 absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(NodeTablesPtr tables,
@@ -61,11 +167,21 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(Nod
                                                    ToInt(message.table), " has a part of table ",
                                                    ToInt(part.table)));
   }
-  if (ToInt(version) > ToInt(tables->plan->version())) {
+  // A log (term 0) leaves out plans that change no table.
+  const bool is_repeated = message.term == PlanVersion{};
+  if (!is_repeated && ToInt(version) > ToInt(tables->plan->version())) {
     return absl::UnavailableError(
         absl::StrCat("plan ", ToInt(version), " of the update is not installed"));
   }
-  UpdateTask::FromPrimary from{message.incarnation, message.order, table.spec};
+  const PlanVersion known_since =
+      table.spec_history.empty() ? PlanVersion{} : table.spec_history.front().first;
+  if (!is_repeated && version < known_since && message.plan_version < known_since) {
+    return absl::UnavailableError(absl::StrCat(
+        "the primary does not have plan ", ToInt(known_since), ", the first that is known here"));
+  }
+  UpdateTask::FromPrimary from{message.incarnation, message.order, message.term, table.spec};
+  // What is older than all that is known was in force until the first of it.
+  if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
     if (ToInt(since) <= ToInt(version)) from.spec = spec;
   }
@@ -81,8 +197,8 @@ void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
     return done(absl::InvalidArgumentError("a snapshot without the primary's incarnation"));
   }
   const std::size_t bytes = message.row_block.size();
-  auto task = std::make_unique<InstallSnapshotTask>(Context(), table.shard(), std::move(message),
-                                                    *block, std::move(done));
+  auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(message), *block,
+                                                    std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, bytes,
          [](InstallSnapshotTask& task) { return task.TakeDone(); });

@@ -87,6 +87,7 @@ absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
+  if ((*table)->copy != nullptr) EMBLA_RETURN_IF_ERROR(Explain((*table)->copy->CheckServes()));
   EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, (*table)->ShardOf(query.replica_group));
   EMBLA_ASSIGN_OR_RETURN(
       const std::unique_ptr<RowReader> reader,

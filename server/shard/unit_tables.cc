@@ -40,7 +40,8 @@ const Slice* SliceOf(const TablePlan& plan, std::int64_t row, std::uint32_t colu
 }
 
 absl::Status CheckMovable(const TablePlan& plan) {
-  if (!plan.replicated()) return absl::OkStatus();
+  const bool has_copies = plan.replicated() || plan.sharding == ShardingType::kDataParallel;
+  if (!has_copies) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "units of table ", plan.spec.name, " cannot move: it is replicated (data_parallel)"));
 }

@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "kernels/convert.h"
+#include "server/shard/replica_tasks.h"
 #include "server/shard/session_gate.h"
 #include "server/shard/sync_task.h"
 #include "server/table/element.h"
@@ -128,11 +129,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          tables_->Find(part.table, update_->batch.plan_version));
-  if (table->is_primary == from_primary_.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat("updates of table ", table->spec.name,
-                                                      " go to node ", table->primary_node,
-                                                      ", which has the primary copy"));
-  }
+  EMBLA_RETURN_IF_ERROR(CheckRole(*table));
   EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<TableShard> shard,
                          table->ShardOf(part.replica_group));
   EMBLA_RETURN_IF_ERROR(shard->CheckColumns({part.column_begin, part.column_end}));
@@ -145,6 +142,20 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   if (work.ids <= kIdsOfTableMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("table ", table->spec.name, ": more than ",
                                                  kIdsOfTableMax, " ids in one update"));
+}
+
+// Asked when the request comes, and again in the order of the table's updates.
+absl::Status UpdateTask::CheckRole(const NodeTable& table) const {
+  const bool leads = table.copy == nullptr || table.copy->leads();
+  if (repeated_.has_value() || leads != from_primary_.has_value()) return absl::OkStatus();
+  if (table.is_primary && !leads) {
+    return absl::FailedPreconditionError(absl::StrCat("node ", table.primary.name,
+                                                      " does not lead table ", table.spec.name,
+                                                      " yet: its copy is on its way"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat("updates of table ", table.spec.name,
+                                                    " go to node ", table.primary.name,
+                                                    ", which has the primary copy"));
 }
 
 UpdateTask::TableWork& UpdateTask::WorkOf(const NodeTable& table, std::uint32_t group) {
@@ -205,12 +216,13 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.bounds = work.shard().spec(device).bounds;
   if (from_primary_.has_value()) return LeadReplica(work);
   if (repeated_.has_value()) return LeadRepeated(work);
+  EMBLA_RETURN_IF_ERROR(CheckRole(*work.table));
   if (work.shard().units().any_gates()) return LeadUnits(work);
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   work.order = work.shard().replica_position().order;
   // The update was applied to what was here then. Rows that a newer plan sends here may be on
   // their way yet: only for those that are here it is a repetition.
-  const bool may_move = work.table->replicas.empty();
+  const bool may_move = work.table->copy == nullptr;
   return work.applied_before && may_move ? LeadUnits(work) : absl::OkStatus();
 }
 
@@ -235,6 +247,8 @@ absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {
 }
 
 absl::Status UpdateTask::LeadRepeated(TableWork& work) {
+  // The process before this one led when it took the update.
+  if (work.table->copy != nullptr) LeadIfItMay(*work.table, *replicator_);
   const auto decided = std::find_if(repeated_->begin(), repeated_->end(), [&](const auto& table) {
     return table.table == work.shard().id() && table.replica_group == work.group;
   });
@@ -260,6 +274,11 @@ absl::Status UpdateTask::LeadRepeated(TableWork& work) {
 }
 
 absl::Status UpdateTask::LeadReplica(TableWork& work) {
+  CopyState& copy = *work.table->copy;
+  if (from_primary_->term != PlanVersion{}) {
+    EMBLA_RETURN_IF_ERROR(copy.Follow(from_primary_->term));
+  }
+  work.life = copy.life();
   ReplicaPosition& position = work.shard().replica_position();
   const bool untouched = position.incarnation == 0 && position.complete;
   if (untouched) position.incarnation = from_primary_->incarnation;
@@ -309,9 +328,24 @@ bool UpdateTask::AgreeToApply(std::uint32_t device, const absl::Status& status) 
 // One record for all tables: the update is there or it is not. While one device appends it, the
 // others wait, so no other update of these tables can come between the decision and the record.
 bool UpdateTask::WriteDown(std::uint32_t device) {
-  if (node_.journal == nullptr || repeated_.has_value() || from_primary_.has_value()) return true;
+  if (node_.journal == nullptr || repeated_.has_value()) return true;
   const bool appends = device == devices_.lowest();
-  return Agree(device, appends ? AppendToJournal() : absl::OkStatus());
+  if (!appends) return Agree(device, absl::OkStatus());
+  return Agree(device, from_primary_.has_value() ? AppendCopied() : AppendToJournal());
+}
+
+absl::Status UpdateTask::AppendCopied() {
+  ticket_ = std::make_shared<LogTicket>();
+  const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
+  // Of a repetition, the first one's record may still be on its way.
+  if (work_.front()->applied_before) return node_.journal->AppendMarker(reached);
+  ReplicaMessage copied;
+  copied.kind = ReplicaMessage::Kind::kUpdate;
+  copied.table = work_.front()->shard().id();
+  copied.incarnation = from_primary_->incarnation;
+  copied.order = from_primary_->order;
+  copied.update = update_->batch;
+  return node_.journal->AppendCopied(copied, reached);
 }
 
 absl::Status UpdateTask::AppendToJournal() {
@@ -402,7 +436,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   if (!work.units.has_value() || work.units->applies_rest()) {
     shard.replay_windows().Record(batch.session, batch.seq);
   }
-  if (work.table->replicas.empty()) return;
+  if (work.table->copy == nullptr) return;
   work.order = ++position.order;
   replicator_->Append(shard.id(), work.order, update_, work.part_indices,
                       shard.spec_version(device));
@@ -420,7 +454,13 @@ void UpdateTask::Finish() {
 void UpdateTask::AnswerPrimary(const absl::Status& status) {
   const TableWork& work = *work_.front();
   if (!status.ok() && !work.need_snapshot) return replica_done_(status);
-  replica_done_(ReplicaAck{work.order, work.need_snapshot});
+  const ReplicaAck ack{.order = work.order, .need_snapshot = work.need_snapshot, .life = work.life};
+  applied_(ack);
+  if (ticket_ == nullptr || work.need_snapshot) return replica_done_(ack);
+  ticket_->WhenReached([done = std::move(replica_done_), ack](const absl::Status& written) {
+    if (!written.ok()) return done(written);
+    done(ack);
+  });
 }
 
 void UpdateTask::SyncWhatIsDue(UpdateResult& result) const {
@@ -467,7 +507,7 @@ void UpdateTask::AnswerTrainer(const absl::Status& status) {
   for (const std::unique_ptr<TableWork>& work : work_) {
     AddRefused(*work, result);
     result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
-    if (!work->table->replicas.empty()) orders.emplace_back(work->shard().id(), work->order);
+    if (work->table->copy != nullptr) orders.emplace_back(work->shard().id(), work->order);
   }
   if (orders.empty() || repeated_.has_value()) {
     return AnswerWhenWritten(ticket_.get(), done_, result);

@@ -41,7 +41,8 @@ class UpdateTask final : public RequestTask {
   struct FromPrimary {
     std::uint64_t incarnation = 0;
     std::uint64_t order = 0;
-    TableSpec spec;  // The hyper-parameters that the primary used.
+    PlanVersion term{};  // Since when it is the primary; 0: repeated from the log.
+    TableSpec spec;      // The hyper-parameters that the primary used.
   };
 
   // Checks `update` against `tables`. `from_primary` is empty for updates of trainers.
@@ -60,9 +61,13 @@ class UpdateTask final : public RequestTask {
                                                                   absl::Time time);
 
   // Who is told: a trainer, through `replicator` where tables are replicated (not owned; outlives
-  // the task), or the primary.
+  // the task), or the primary. `applied` runs first, on a device thread: the answer may come when
+  // the node is no more, as it waits for the journal.
   void SetCaller(Replicator& replicator, UpdateDone done);
-  void SetCaller(ReplicaDone done) { replica_done_ = std::move(done); }
+  void SetCaller(ReplicaDone done, std::function<void(const ReplicaAck&)> applied) {
+    replica_done_ = std::move(done);
+    applied_ = std::move(applied);
+  }
   UpdateDone TakeDone() { return std::move(done_); }
   ReplicaDone TakeReplicaDone() { return std::move(replica_done_); }
 
@@ -90,6 +95,7 @@ class UpdateTask final : public RequestTask {
     // Set by the lead device, read in Finish. Replicated tables only.
     std::uint64_t order = 0;  // The table's position after this task.
     bool need_snapshot = false;
+    std::uint64_t life = 0;  // Of the copy.
 
     TableShard& shard() const { return *table->shards[group]; }
     RowIntervals Skipped(ColumnRange columns) const {
@@ -117,11 +123,13 @@ class UpdateTask final : public RequestTask {
   absl::Status LeadUnits(TableWork& work);
   absl::Status LeadRepeated(TableWork& work);
   absl::StatusOr<bool> IsApplied(TableWork& work) const;
+  absl::Status CheckRole(const NodeTable& table) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
   bool AgreeToApply(std::uint32_t device, const absl::Status& status);
   bool WriteDown(std::uint32_t device);
   absl::Status AppendToJournal();
+  absl::Status AppendCopied();
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
   absl::Status StepRows(const SliceWork& slice, std::uint32_t device);
@@ -147,6 +155,7 @@ class UpdateTask final : public RequestTask {
   Replicator* replicator_ = nullptr;
   UpdateDone done_;
   ReplicaDone replica_done_;
+  std::function<void(const ReplicaAck&)> applied_;
 };
 
 }  // namespace embla

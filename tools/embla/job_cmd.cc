@@ -44,8 +44,9 @@ std::string NameOf(client::JobState state) {
   return "unknown";
 }
 
+// A copy that is removed goes nowhere.
 std::string Place(const std::string& node, std::uint32_t device) {
-  return absl::StrCat(node, ":", device);
+  return node == "-" ? node : absl::StrCat(node, ":", device);
 }
 
 Json View(const client::Job& job) {

@@ -45,6 +45,11 @@ LocalTransport::Delivery LocalTransport::CopyOf(NodeId node, const ReplicaMessag
   copy.message.table = message.table;
   copy.message.incarnation = message.incarnation;
   copy.message.order = message.order;
+  copy.message.plan_version = message.plan_version;
+  copy.message.term = message.term;
+  copy.message.life = message.life;
+  copy.message.serves = message.serves;
+  copy.message.windows = message.windows;
   copy.message.first = message.first;
   copy.message.last = message.last;
   Packed<UpdateBatch> update = Copy(message.update);
@@ -179,6 +184,12 @@ absl::Status LocalCluster::Install(std::vector<TablePlan> tables) {
   }
   plan_ = plan;
   return absl::OkStatus();
+}
+
+void LocalCluster::AwaitCopies(TableId table) {
+  for (const std::vector<Slice>& copy : plan_->FindTable(table)->replicas) {
+    while (!node(copy.front().device.node).ViewCopy(table).serves) std::this_thread::yield();
+  }
 }
 
 void LocalCluster::AwaitUsedBytes(NodeId id, std::uint32_t device, std::int64_t bytes) {

@@ -107,6 +107,8 @@ class LocalCluster {
   absl::Status Install(std::vector<TablePlan> tables);
   const PlanPtr& plan() const { return plan_; }
 
+  // Waits until every copy of the data_parallel table serves lookups.
+  void AwaitCopies(TableId table);
   // A node that lost its memory.
   void Restart(std::uint32_t index);
   void TakeDown(std::uint32_t index);

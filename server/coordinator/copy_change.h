@@ -1,0 +1,45 @@
+// Changes of the copies of data_parallel tables, as a job lists them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+
+namespace embla {
+
+struct CopyChange {
+  enum class Kind : std::uint8_t {
+    kAdd = 1,     // A copy on `device`.
+    kLead = 2,    // The copy on the node of `device` becomes the primary.
+    kRemove = 3,  // The copy on the node of `device`, which is not the primary.
+  };
+
+  Kind kind = Kind::kAdd;
+  TableId table{};
+  DeviceId device;
+  std::int64_t bytes = 0;  // That are copied.
+  bool operator==(const CopyChange&) const = default;
+};
+
+// Whether the table has copies that are kept equal, be there one now or several.
+inline bool HasCopies(const TablePlan& table) {
+  return table.sharding == ShardingType::kDataParallel;
+}
+
+// Where the table's copies are, the primary first. Requires: HasCopies(table).
+std::vector<DeviceId> CopiesOf(const TablePlan& table);
+
+// Bytes of one copy. Requires: HasCopies(table).
+std::int64_t CopyBytes(const TablePlan& table);
+
+// Whether `table` is as `change` wants it.
+bool IsMade(const CopyChange& change, const TablePlan& table);
+
+// `table` with `change` made. FailedPrecondition: it would lose its last copy or its primary, or
+// the copy that is to lead is not there.
+absl::StatusOr<TablePlan> After(const CopyChange& change, const TablePlan& table);
+
+}  // namespace embla

@@ -1,0 +1,73 @@
+// Carries out changes of copies, one after the other. Each is one new plan, which is its only
+// commit; the node that is concerned then says when it has come into effect:
+//
+//   kAdd     the copy has every acknowledged update, and serves lookups
+//   kLead    the copy was there and served before the plan; it orders the updates now
+//   kRemove  the node has heard of it: the copy serves nothing any more; and the primary has heard
+//   of
+//            that, so that nobody waits for the node
+//
+// What a node was asked is asked again until it has answered, so nothing but the plan and the list
+// of changes has to be remembered.
+//
+// Failpoints (core/base/failpoint.h): copies.commit, copies.commit_done.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/coordinator/copy_change.h"
+#include "server/coordinator/unit_driver.h"
+#include "server/migration/move_orders.h"
+
+namespace embla {
+
+class CopyDriver {
+ public:
+  // Not owned; outlives this object.
+  explicit CopyDriver(MoveCluster& cluster) : cluster_(cluster) {}
+
+  // Those that are in the plan already are only waited for.
+  void Begin(std::vector<CopyChange> changes);
+  // Nothing more is committed; what is committed and must be heard of is waited for.
+  void Cancel();
+  void OnReport(NodeId node, const UnitReport& report);
+  // `commits`: whether a new plan may be made. `cause` goes into the history of the plan.
+  void Tick(bool commits, const std::string& cause, absl::Time now);
+  std::map<NodeId, std::vector<UnitOrder>> TakeOrders();
+
+  bool is_over() const { return done_ == changes_.size(); }
+  std::uint64_t done_count() const { return done_; }
+  const std::vector<CopyChange>& changes() const { return changes_; }
+  // What the change that is carried out waits for, in words; empty: nothing.
+  std::string WaitsFor() const;
+  // Why a change cannot be made, if it cannot: the job fails.
+  const std::string& error() const { return error_; }
+
+ private:
+  const TablePlan* TableOf(const CopyChange& change) const;
+  // The node that is to say how the change that is carried out is.
+  NodeId Asked() const;
+  void Ask(absl::Time now);
+  void Commit(const std::string& cause, absl::Time now);
+  void Advance();
+
+  MoveCluster& cluster_;  // Not owned; outlives this object.
+  std::vector<CopyChange> changes_;
+  std::size_t done_ = 0;
+  bool is_committed_ = false;  // The change that is carried out is in the plan.
+  // Of that change: the plan that the node must have installed.
+  PlanVersion plan_{};
+  bool may_lead_ = false;  // The copy that is to lead serves.
+  bool is_gone_ = false;   // The copy that is removed is.
+  absl::Time asked_ = absl::InfinitePast();
+  std::string error_;
+  std::map<NodeId, std::vector<UnitOrder>> orders_;
+};
+
+}  // namespace embla

@@ -1,0 +1,94 @@
+// Which copies of data_parallel tables come, go and lead. Copies go to the node's device with the
+// most room; of those that may lead, the first in the plan does. Tests: copy_plan_test.cc.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "server/coordinator/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using Kind = CopyChange::Kind;
+
+// The devices of nodes without a copy in `copies`.
+std::vector<DeviceId> Without(const TablePlan& table, const UnitMoves& moves,
+                              const std::vector<DeviceId>& copies) {
+  std::vector<DeviceId> devices = moves.TakersOf(table);
+  std::erase_if(devices, [&copies](DeviceId device) {
+    return std::ranges::any_of(copies, [device](DeviceId c) { return c.node == device.node; });
+  });
+  return devices;
+}
+
+// Adds a copy where there is the most room.
+absl::Status AddCopy(const TablePlan& table, std::vector<DeviceId>& copies, UnitMoves& moves) {
+  const std::vector<DeviceId> among = Without(table, moves, copies);
+  const std::optional<DeviceId> to = moves.LeastFull(table, among, CopyBytes(table));
+  if (!to) return moves.NoRoom(table, CopyBytes(table), among);
+  moves.ChangeCopy(table, Kind::kAdd, *to);
+  copies.push_back(*to);
+  return absl::OkStatus();
+}
+
+// Takes the copy on `node` away. FailedPrecondition: it is the primary.
+absl::Status RemoveCopy(const TablePlan& table, NodeId node, std::vector<DeviceId>& copies,
+                        UnitMoves& moves) {
+  const auto copy = std::ranges::find(copies, node, &DeviceId::node);
+  if (copy == copies.begin()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table ", table.spec.name, " has its primary copy on ", moves.NameOf(*copy),
+                     ", and a primary copy stays where it is"));
+  }
+  moves.ChangeCopy(table, Kind::kRemove, *copy);
+  copies.erase(copy);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DrainCopies(const MoveScope& scope, NodeId node, UnitMoves& moves) {
+  for (const TablePlan& table : scope.plan.tables()) {
+    if (!HasCopies(table) || !HoldersOf(table).contains(node)) continue;
+    std::vector<DeviceId> copies = CopiesOf(table);
+    EMBLA_RETURN_IF_ERROR(RemoveCopy(table, node, copies, moves));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChangeCopyCount(const MoveScope& scope, const TablePlan& table, std::uint32_t wanted,
+                             UnitMoves& moves) {
+  if (wanted == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table.spec.name, " is data_parallel: at least 1 copy, not 0"));
+  }
+  std::vector<DeviceId> copies = CopiesOf(table);
+  if (wanted > copies.size() + Without(table, moves, copies).size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(wanted, " copies of table ", table.spec.name, " need as many nodes that are ",
+                     "live and not drained; ", copies.size(), " have one already"));
+  }
+  while (copies.size() < wanted) EMBLA_RETURN_IF_ERROR(AddCopy(table, copies, moves));
+  while (copies.size() > wanted) {
+    // Those of drained nodes first, then the last.
+    auto goes = std::find_if(copies.begin() + 1, copies.end(),
+                             [&scope](DeviceId copy) { return scope.drained.contains(copy.node); });
+    if (goes == copies.end()) --goes;
+    EMBLA_RETURN_IF_ERROR(RemoveCopy(table, goes->node, copies, moves));
+  }
+  return absl::OkStatus();
+}
+
+void AddMissingCopies(const MoveScope& scope, UnitMoves& moves) {
+  for (const TablePlan& table : scope.plan.tables()) {
+    if (!HasCopies(table)) continue;
+    std::vector<DeviceId> copies = CopiesOf(table);
+    while (moves.LeastFull(table, Without(table, moves, copies), CopyBytes(table)).has_value()) {
+      if (!AddCopy(table, copies, moves).ok()) break;
+    }
+  }
+}
+
+}  // namespace embla

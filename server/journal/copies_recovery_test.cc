@@ -1,0 +1,361 @@
+// The copies of a data_parallel table while plans add and remove them:
+// messages are lost, repeated and delayed, plans reach nodes at any time, and any node is killed at
+// any moment and begins again from its journal. No acknowledged update is lost, none is applied
+// twice, and a copy that serves lookups has every acknowledged update, always.
+//
+// What the coordinator waits for before the next plan is what server/coordinator/copy_driver.h
+// waits for.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/mutex.h"
+#include "core/base/testing/seeds.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/journal/testing/journaled_node.h"
+#include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/table_model.h"
+
+namespace embla::testing {
+namespace {
+
+constexpr TableId kTable{7};
+constexpr SessionId kSession{3};
+constexpr std::uint32_t kNodes = 3;
+// How long a test waits for what must come.
+constexpr absl::Duration kRestMax = absl::Seconds(30);
+
+TableSpec Spec() {
+  TableSpec spec;
+  spec.id = kTable;
+  spec.name = "shared";
+  spec.rows = 40;
+  spec.dim = 8;
+  spec.dtype = DType::kFloat16;
+  spec.rounding = Rounding::kStochastic;
+  spec.optimizer.kind = OptimizerKind::kAdam;
+  spec.SetDefaults();
+  return spec;
+}
+
+// What an update is answered, by another thread.
+class Answer {
+ public:
+  void Set(const absl::Status& status) {
+    const MutexLock lock(mu_);
+    status_ = status;
+  }
+  std::optional<absl::Status> Get() const {
+    const MutexLock lock(mu_);
+    return status_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mu_);
+};
+
+class CopiesTrial {
+ public:
+  explicit CopiesTrial(std::uint32_t seed)
+      : random_(seed), spec_(Spec()), acked_(spec_), ahead_(spec_), transport_(seed) {
+    for (std::uint32_t n = 0; n < kNodes; ++n) {
+      NodeSpec& node = specs_.emplace_back();
+      node.id = NodeId{n + 1};
+      node.name = absl::StrCat("n", n);
+      node.address = absl::StrCat("127.0.0.1:", n + 1);
+      node.devices.resize(1 + random_() % 2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 28});
+      JournaledNode::Options options;
+      options.node.name = node.name;
+      options.node.devices = node.devices;
+      options.node.replica_backlog_max = 8;
+      options.node.replica_backoff = absl::Milliseconds(1);
+      options.node.replica_timeout = absl::Milliseconds(200);
+      options.node.replica_probe_interval = absl::Milliseconds(5);
+      options.journal.level = Durability::kSynced;
+      nodes_.push_back(std::make_unique<JournaledNode>(options));
+      Link(n);
+    }
+    copies_ = {NodeId{1}, NodeId{2}};
+    Commit();
+    for (std::uint32_t n = 0; n < kNodes; ++n) InstallNewest(n);
+  }
+
+  ~CopiesTrial() {
+    for (std::uint32_t n = 0; n < kNodes; ++n) {
+      transport_.SetNode(NodeId{n + 1}, nullptr);
+      nodes_[n]->Stop();
+    }
+  }
+
+  void Run(int steps) {
+    transport_.SetFaults({.lost_request = 50, .lost_answer = 50, .repeated_later = 100});
+    for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) Step();
+    transport_.SetFaults({});
+    const absl::Time until = absl::Now() + kRestMax;
+    while (!::testing::Test::HasFailure() && !IsAtRest()) {
+      ASSERT_LT(absl::Now(), until) << Describe();
+      for (std::uint32_t n = 0; n < kNodes; ++n) InstallNewest(n);
+      Train(false);
+      CheckCopies();
+      std::this_thread::yield();
+    }
+  }
+
+  std::uint64_t acknowledged() const { return acknowledged_; }
+  int changes() const { return changes_; }
+
+ private:
+  enum class Change : std::uint8_t { kNone, kAdd, kRemove };
+
+  void Step() {
+    switch (random_() % 16) {
+      case 0:
+      case 1:
+        return InstallNewest(random_() % kNodes);
+      case 2:
+        return ChangeCopies();
+      case 3:
+        if (random_() % 8 == 0) Kill(random_() % kNodes);
+        return;
+      case 4:
+        return CheckCopies();
+      case 5:
+        return std::this_thread::yield();
+      default:
+        return Train(true);
+    }
+  }
+
+  // ---- The coordinator.
+  void Commit() {
+    TablePlan table{.spec = spec_, .sharding = ShardingType::kDataParallel, .replicas = {}};
+    for (const NodeId node : copies_) {
+      const auto last = static_cast<std::uint32_t>(specs_[ToInt(node) - 1].devices.size() - 1);
+      table.replicas.push_back({{.row_begin = 0,
+                                 .row_end = spec_.rows,
+                                 .column_begin = 0,
+                                 .column_end = spec_.dim,
+                                 .device = {node, last}}});
+    }
+    const PlanVersion version{plan_ == nullptr ? 1 : ToInt(plan_->version()) + 1};
+    plan_ = std::make_shared<const Plan>(version, "test", specs_, std::vector{table});
+    ASSERT_TRUE(plan_->Validate().ok()) << plan_->Validate();
+  }
+
+  ShardNode::CopyView ViewOf(NodeId node) {
+    return nodes_[ToInt(node) - 1]->node().ViewCopy(kTable);
+  }
+
+  // Whether the last change has come into effect.
+  bool IsMade() {
+    const ShardNode::CopyView view = ViewOf(changed_);
+    if (view.plan_version < plan_->version()) return false;
+    switch (change_) {
+      case Change::kNone:
+        return true;
+      case Change::kAdd:
+        return view.serves;
+      case Change::kRemove:
+        break;
+    }
+    return !view.is_here;
+  }
+
+  void ChangeCopies() {
+    if (change_ != Change::kNone && !IsMade()) return;
+    change_ = Change::kNone;
+    const NodeId node{static_cast<std::uint32_t>(1 + random_() % kNodes)};
+    const auto copy = std::find(copies_.begin(), copies_.end(), node);
+    changed_ = node;
+    if (copy == copies_.end()) {
+      copies_.push_back(node);
+      change_ = Change::kAdd;
+    } else if (copy == copies_.begin()) {
+      return;
+    } else {
+      copies_.erase(copy);
+      change_ = Change::kRemove;
+    }
+    ++changes_;
+    Commit();
+  }
+
+  void InstallNewest(std::uint32_t n) {
+    const absl::Status status = nodes_[n]->node().InstallPlan(plan_, specs_[n].id);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  void Link(std::uint32_t n) {
+    nodes_[n]->node().set_replica_transport(&transport_);
+    transport_.SetNode(specs_[n].id, &nodes_[n]->node());
+  }
+  void Kill(std::uint32_t n) {
+    transport_.SetNode(specs_[n].id, nullptr);
+    nodes_[n]->Kill();
+    nodes_[n]->Start();
+    Link(n);
+  }
+
+  // ---- The trainer: one update at a time, sent again until it is acknowledged.
+  void Train(bool begins) {
+    if (!part_.has_value()) {
+      if (begins) BeginUpdate();
+    } else if (answer_ == nullptr) {
+      Send();
+    } else if (const std::optional<absl::Status> status = answer_->Get()) {
+      answer_ = nullptr;
+      if (status->ok()) return EndUpdate();
+      const bool may_repeat = absl::IsUnavailable(*status) || absl::IsFailedPrecondition(*status) ||
+                              absl::IsDeadlineExceeded(*status) || absl::IsNotFound(*status) ||
+                              absl::IsResourceExhausted(*status);
+      EXPECT_TRUE(may_repeat) << *status;
+    }
+  }
+
+  void BeginUpdate() {
+    ++seq_;
+    UpdatePartData& data = part_.emplace();
+    data.part.table = kTable;
+    data.part.column_end = spec_.dim;
+    std::vector<float> gradients;
+    for (int i = 0; i < 3; ++i) {
+      data.ids.push_back(RowId{static_cast<std::int64_t>(random_() % spec_.rows)});
+      for (std::uint32_t c = 0; c < spec_.dim; ++c) gradients.push_back(uniform_(random_));
+    }
+    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+    for (std::size_t i = 0; i < data.ids.size(); ++i) {
+      const std::vector<float> row(gradients.begin() + i * spec_.dim,
+                                   gradients.begin() + (i + 1) * spec_.dim);
+      acked_.Add(ToInt(data.ids[i]), row);
+      ahead_.Add(ToInt(data.ids[i]), row);
+    }
+    ahead_.Step(seq_);
+  }
+
+  // By the newest plan, or by one that has been replaced.
+  void Send() {
+    UpdateBatch header;
+    header.plan_version = PlanVersion{1};
+    header.session = kSession;
+    header.seq = UpdateSeq{seq_};
+    header.first_incomplete = UpdateSeq{seq_};
+    header.step = seq_;
+    const std::uint32_t to = random_() % 4 == 0 ? random_() % kNodes : ToInt(copies_.front()) - 1;
+    Packed<UpdateBatch> request = Pack(header, {*part_});
+    answer_ = std::make_shared<Answer>();
+    nodes_[to]->node().Update(std::move(request.batch), std::move(request.memory),
+                              absl::Now() + absl::Milliseconds(1 + random_() % 200),
+                              [answer = answer_](const absl::StatusOr<UpdateResult>& result) {
+                                answer->Set(result.status());
+                              });
+  }
+
+  void EndUpdate() {
+    acked_.Step(seq_);
+    part_.reset();
+    ++acknowledged_;
+  }
+
+  // ---- What must be true.
+  bool IsAtRest() {
+    if (part_.has_value() || !IsMade()) return false;
+    for (const NodeId node : copies_) {
+      if (!ViewOf(node).serves) return false;
+    }
+    return ViewOf(copies_.front()).leads;
+  }
+
+  std::string Describe() {
+    std::string text = absl::StrCat("plan ", ToInt(plan_->version()), ", copies");
+    for (const NodeId node : copies_) absl::StrAppend(&text, " n", ToInt(node) - 1);
+    absl::StrAppend(&text, ", update ", seq_, part_.has_value() ? " under way" : "");
+    for (const NodeSpec& node : specs_) {
+      const ShardNode::CopyView view = ViewOf(node.id);
+      absl::StrAppend(&text, "; ", node.name, " plan ", ToInt(view.plan_version),
+                      view.is_here ? " here" : "", view.serves ? " serves" : "",
+                      view.leads ? " leads" : "");
+    }
+    return text;
+  }
+
+  void CheckCopies() {
+    for (std::uint32_t n = 0; n < kNodes; ++n) CheckCopy(n);
+  }
+
+  // Every row is the one after the last acknowledged update, or the one under way.
+  void CheckCopy(std::uint32_t n) {
+    const absl::Status status =
+        nodes_[n]->node().ReadRows({kTable, 0, spec_.rows, {}, true}, [&](Buffer encoded) {
+          const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
+          EXPECT_TRUE(block.ok()) << block.status();
+          for (std::size_t i = 0; i < block->rows.size(); ++i) {
+            const bool is_right = Has(acked_, *block, i) || Has(ahead_, *block, i);
+            EXPECT_TRUE(is_right) << "row " << ToInt(block->rows[i]) << " of node n" << n
+                                  << " after update " << seq_;
+          }
+          return absl::OkStatus();
+        });
+    const bool is_away = absl::IsUnavailable(status) || absl::IsNotFound(status) ||
+                         absl::IsFailedPrecondition(status);
+    EXPECT_TRUE(status.ok() || is_away) << status;
+  }
+
+  bool Has(const TableModel& model, const RowBlock& block, std::size_t i) const {
+    const ColumnRange columns{0, spec_.dim};
+    const std::size_t row_bytes = RowBytes(spec_.dtype, spec_.dim);
+    const std::vector<std::byte> weights = model.Weights(ToInt(block.rows[i]), columns);
+    const std::vector<float> state = model.State(ToInt(block.rows[i]), columns);
+    return std::memcmp(weights.data(), block.weights.data() + i * row_bytes, row_bytes) == 0 &&
+           std::memcmp(state.data(), block.state.data() + i * state.size(),
+                       state.size() * sizeof(float)) == 0;
+  }
+
+  std::mt19937 random_;
+  std::uniform_real_distribution<float> uniform_{-1.0f, 1.0f};
+  const TableSpec spec_;
+  TableModel acked_, ahead_;
+  std::vector<NodeSpec> specs_;
+  LocalTransport transport_;
+  std::vector<std::unique_ptr<JournaledNode>> nodes_;
+
+  PlanPtr plan_;
+  std::vector<NodeId> copies_;  // By plan_.
+  Change change_ = Change::kNone;
+  NodeId changed_{1};
+  int changes_ = 0;
+
+  std::uint64_t seq_ = 0;
+  std::optional<UpdatePartData> part_;  // Of the update under way.
+  std::shared_ptr<Answer> answer_;
+  std::uint64_t acknowledged_ = 0;
+};
+
+TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
+  std::uint64_t acknowledged = 0;
+  int changes = 0;
+  for (const std::uint32_t seed : TestSeeds(6)) {
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+    CopiesTrial trial(seed);
+    trial.Run(6000);
+    acknowledged += trial.acknowledged();
+    changes += trial.changes();
+    if (HasFailure()) return;
+  }
+  RecordProperty("acknowledged", std::to_string(acknowledged));
+  RecordProperty("changes", changes);
+  EXPECT_GT(changes, 0);
+}
+
+}  // namespace
+}  // namespace embla::testing

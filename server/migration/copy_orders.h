@@ -1,0 +1,36 @@
+// What the coordinator asks nodes about their copies of data_parallel tables, and what they answer.
+// Both go as orders and reports of moves do (move_orders.h), of a unit that no table has; they may
+// be lost, repeated, delayed and reordered.
+#pragma once
+
+#include <cstdint>
+
+#include "server/migration/move_orders.h"
+
+namespace embla {
+
+inline constexpr std::uint32_t kCopyGranule = UINT32_MAX;
+
+inline UnitId CopyOf(TableId table) { return {table, kCopyGranule, 0}; }
+inline bool IsCopy(const UnitId& unit) { return unit.row_granule == kCopyGranule; }
+
+// How is the copy of `table` on `node`, once the node has plan `plan`?
+inline UnitOrder AskAboutCopy(TableId table, NodeId node, PlanVersion plan) {
+  return {.unit = CopyOf(table), .record = {.owner = node, .epoch = UnitEpoch{ToInt(plan)}}};
+}
+inline PlanVersion PlanOf(const UnitOrder& question) {
+  return PlanVersion{ToInt(question.record.epoch)};
+}
+
+// What the kinds of a report say of a copy.
+inline constexpr UnitReport::Kind kCopyOnItsWay = UnitReport::Kind::kProgress;
+inline constexpr UnitReport::Kind kCopyServes = UnitReport::Kind::kCaughtUp;
+inline constexpr UnitReport::Kind kCopyLeads = UnitReport::Kind::kSealed;
+inline constexpr UnitReport::Kind kCopyGone = UnitReport::Kind::kCovered;
+
+// `plan` is that of the question.
+inline UnitReport AnswerAboutCopy(TableId table, PlanVersion plan, UnitReport::Kind kind) {
+  return {.unit = CopyOf(table), .kind = kind, .move = MoveId{ToInt(plan)}};
+}
+
+}  // namespace embla

@@ -1,0 +1,103 @@
+// What a node knows of its copy of a data_parallel table, beside the rows and their place in the
+// order of updates (ReplicaPosition). docs/replication.md.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/ids.h"
+#include "core/base/random.h"
+
+namespace embla {
+
+enum class CopyRole : std::uint8_t {
+  kFollows,   // Another node orders the updates.
+  kIncoming,  // This node is to, by the plan: it waits for a copy that has all it must have.
+  kLeads,     // This node does.
+  kOutgoing,  // Another node is to, by the plan, and has not been heard of as the primary yet.
+};
+
+// Shared by the snapshots of a node's tables.
+// Thread safety: role, leads, serves, CheckServes and life may be called from any thread,
+// everything else on the table's lead device.
+class CopyState {
+ public:
+  // Of a table that is new, or of a process that knows nothing of it: a primary leads, and any
+  // other copy waits to hear from its primary.
+  explicit CopyState(bool is_primary)
+      : role_(is_primary ? CopyRole::kLeads : CopyRole::kFollows), is_counted_(is_primary) {
+    if (is_primary) confirmed_ = life_.load();
+  }
+
+  CopyRole role() const { return role_; }
+  bool leads() const { return role_ == CopyRole::kLeads; }
+  // Whether lookups are answered: the primary waits for this copy before it acknowledges anything,
+  // and has said so to the process that has these rows.
+  bool serves() const { return confirmed_ == life_; }
+  // Unavailable: other copies do.
+  absl::Status CheckServes() const {
+    if (serves()) return absl::OkStatus();
+    return absl::UnavailableError("the copy of the table on this node is on its way; ask another");
+  }
+  std::uint64_t life() const { return life_; }
+
+  // The plan says who is the primary; of this node: since which plan.
+  void TakeRole(bool is_primary, PlanVersion primary_since) {
+    primary_since_ = primary_since;
+    if (is_primary && role_ != CopyRole::kLeads) role_ = CopyRole::kIncoming;
+    if (!is_primary && role_ == CopyRole::kLeads) role_ = CopyRole::kOutgoing;
+    if (!is_primary && role_ == CopyRole::kIncoming) role_ = CopyRole::kFollows;
+  }
+  // Whether it leads from now on: it is to, and has every acknowledged update.
+  bool Lead() {
+    const bool begins = role_ == CopyRole::kIncoming && is_counted_;
+    if (begins) role_ = CopyRole::kLeads;
+    if (!leads()) return false;
+    term_ = std::max(term_, primary_since_);
+    confirmed_ = life_.load();
+    return begins;
+  }
+
+  // Of a message from a primary since plan `term`. FailedPrecondition, Unavailable: the copy must
+  // not follow it.
+  absl::Status Follow(PlanVersion term) {
+    if (role_ == CopyRole::kLeads) {
+      return absl::FailedPreconditionError("the table has its primary copy here");
+    }
+    if (term < term_ || (role_ == CopyRole::kOutgoing && term == term_)) {
+      return absl::UnavailableError(absl::StrCat("the sender is the primary since plan ",
+                                                 ToInt(term), ", this copy has heard of one since ",
+                                                 ToInt(term_)));
+    }
+    if (role_ == CopyRole::kOutgoing) role_ = CopyRole::kFollows;
+    term_ = term;
+    return absl::OkStatus();
+  }
+  // The rows are not those of any moment, until a snapshot is complete and confirmed.
+  void BeginLife() {
+    is_counted_ = false;
+    life_ = RandomId64();
+  }
+  // True: that is news. Of an earlier life it is nothing.
+  bool Confirm(std::uint64_t life) {
+    if (life != life_ || (is_counted_ && serves())) return false;
+    is_counted_ = true;
+    confirmed_ = life;
+    return true;
+  }
+  // As Confirm, of a process before this one: what came since may be missing, so lookups wait.
+  void RepeatConfirmed() { is_counted_ = true; }
+
+ private:
+  std::atomic<CopyRole> role_;
+  std::atomic<std::uint64_t> life_{RandomId64()};
+  std::atomic<std::uint64_t> confirmed_{0};  // The life that serves.
+  bool is_counted_;                          // It has every acknowledged update.
+  PlanVersion primary_since_{};
+  PlanVersion term_{};  // Of the newest primary it has heard of, itself included.
+};
+
+}  // namespace embla
