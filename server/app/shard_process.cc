@@ -168,11 +168,12 @@ ShardProcess::~ShardProcess() {
     server_->Shutdown(options_.stop_grace);
   }
   mover_.reset();
-  node_.reset();
   if (journal_ == nullptr) return;
+  // While the node is there to hear what became of its records.
   if (const absl::Status closed = journal_->Close(); !closed.ok()) {
     LogError("shard", "the journal did not close: ", closed.message());
   }
+  node_.reset();
 }
 
 }  // namespace embla

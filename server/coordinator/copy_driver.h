@@ -4,8 +4,7 @@
 //   kAdd     the copy has every acknowledged update, and serves lookups
 //   kLead    the copy was there and served before the plan; it orders the updates now
 //   kRemove  the node has heard of it: the copy serves nothing any more; and the primary has heard
-//   of
-//            that, so that nobody waits for the node
+//            of that, so that nobody waits for the node
 //
 // What a node was asked is asked again until it has answered, so nothing but the plan and the list
 // of changes has to be remembered.

@@ -45,8 +45,9 @@ class JournaledNode {
     if (!started.ok()) LogError("test", started.message());
     EMBLA_CHECK(started.ok());
   }
-  // Clean.
+  // Clean. What waits for the journal is told while the node is there to hear it.
   void Stop() {
+    if (journal_ != nullptr) static_cast<void>(journal_->Close());
     node_.reset();
     journal_.reset();
   }
