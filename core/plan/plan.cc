@@ -178,7 +178,7 @@ Plan::Plan(PlanVersion version, std::string cluster_id, std::vector<NodeSpec> no
   std::stable_sort(tables_.begin(), tables_.end(),
                    [](const TablePlan& a, const TablePlan& b) { return a.spec.id < b.spec.id; });
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    table_by_name_.emplace(tables_[i].spec.name, i);
+    if (!tables_[i].aside) table_by_name_.emplace(tables_[i].spec.name, i);
     table_by_id_.emplace(ToInt(tables_[i].spec.id), i);
   }
 }
@@ -206,9 +206,18 @@ const TablePlan* Plan::FindTable(std::string_view name) const {
   return it == table_by_name_.end() ? nullptr : &tables_[it->second];
 }
 
+const TablePlan* Plan::FindAside(std::string_view name) const {
+  const auto it = std::find_if(tables_.rbegin(), tables_.rend(), [name](const TablePlan& table) {
+    return table.aside && table.spec.name == name;
+  });
+  return it == tables_.rend() ? nullptr : &*it;
+}
+
 absl::Status Plan::Validate() const {
   EMBLA_RETURN_IF_ERROR(CheckNodes(nodes_));
-  if (table_by_id_.size() != tables_.size() || table_by_name_.size() != tables_.size()) {
+  const auto served =
+      static_cast<std::size_t>(std::ranges::count(tables_, false, &TablePlan::aside));
+  if (table_by_id_.size() != tables_.size() || table_by_name_.size() != served) {
     return absl::InvalidArgumentError("two tables have the same id or the same name");
   }
   for (const TablePlan& table : tables_) {

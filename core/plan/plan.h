@@ -57,6 +57,9 @@ struct TablePlan {
   TableSpec spec;
   ShardingType sharding = ShardingType::kTableWise;  // What the user asked for; for display only.
   std::vector<std::vector<Slice>> replicas;  // Never empty; [0] orders the updates, or is group 0.
+  // Kept on its nodes and not served: nodes had the table and the coordinator's store, restored
+  // from an older copy, did not. An operator adopts or drops it.
+  bool aside = false;
 
   const std::vector<Slice>& primary() const { return replicas.front(); }
   // Copies that are kept equal by their primary (data_parallel).
@@ -82,11 +85,13 @@ class Plan {
 
   const NodeSpec* FindNode(NodeId id) const;
   const NodeSpec* FindNode(std::string_view name) const;
-  const TablePlan* FindTable(TableId id) const;
-  const TablePlan* FindTable(std::string_view name) const;
+  const TablePlan* FindTable(TableId id) const;             // Also one that is kept aside.
+  const TablePlan* FindTable(std::string_view name) const;  // Only one that is served.
+  // A table of that name that is kept aside, if there is one; the newest of several.
+  const TablePlan* FindAside(std::string_view name) const;
 
   // Every table valid, every slice on a known device and on granule borders, every tiling exact,
-  // ids and names unique.
+  // ids unique, and names of tables that are served.
   absl::Status Validate() const;
 
   bool operator==(const Plan& other) const {

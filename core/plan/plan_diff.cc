@@ -79,7 +79,7 @@ PlanDiff DiffPlans(const Plan& before, const Plan& after) {
       diff.tables.push_back({Kind::kCreated, table.spec.name, BytesOf(table), {}});
       continue;
     }
-    if (old->spec != table.spec) {
+    if (old->spec != table.spec || old->aside != table.aside) {
       diff.tables.push_back({Kind::kSpecChanged, table.spec.name, 0, {}});
     }
     if (old->replicas == table.replicas) continue;

@@ -115,9 +115,11 @@ Json ToJson(const TablePlan& table) {
     for (const Slice& slice : replica) slices.push_back(ToJson(slice));
     replicas.push_back(std::move(slices));
   }
-  return {{"spec", ToJson(table.spec)},
-          {"sharding", Word(table.sharding)},
-          {"replicas", std::move(replicas)}};
+  Json json = {{"spec", ToJson(table.spec)},
+               {"sharding", Word(table.sharding)},
+               {"replicas", std::move(replicas)}};
+  if (table.aside) json["aside"] = true;
+  return json;
 }
 
 Json ToJson(const NodeSpec& node) {
@@ -214,6 +216,7 @@ absl::StatusOr<TablePlan> ReadTablePlan(const Json& json) {
   const Json& replicas = fields.Array("replicas");
   fields.Text("sharding");
   fields.MaybeWord("sharding", &FromName<ShardingType>, &table.sharding);
+  fields.MaybeFlag("aside", &table.aside);
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   EMBLA_ASSIGN_OR_RETURN(table.spec, ReadTableSpec(spec));
   for (const Json& replica : replicas) {

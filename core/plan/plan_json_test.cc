@@ -215,5 +215,14 @@ TEST(PlanJson, TenThousandMutationsAreReadOrRefused) {
   EXPECT_LT(accepted, 5000);
 }
 
+TEST(TablePlanJson, KeepsWhetherTheTableIsKeptAsideAndLeavesItOutOtherwise) {
+  TablePlan table = ExamplePlan().tables().front();
+  EXPECT_THAT(TablePlanToJson(table), testing::Not(HasSubstr("aside")));
+  table.aside = true;
+  const auto read = TablePlanFromJson(TablePlanToJson(table));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, table);
+}
+
 }  // namespace
 }  // namespace embla

@@ -106,6 +106,9 @@ TEST(PlanValidate, NamesWhatIsWrongWithATiling) {
 TEST(PlanValidate, RefusesTheSameIdOrNameTwice) {
   EXPECT_FALSE(MakePlan({Quarters(1, "a"), Quarters(2, "a")}).Validate().ok());
   EXPECT_FALSE(MakePlan({Quarters(1, "a"), Quarters(1, "b")}).Validate().ok());
+  TablePlan aside = Quarters(2, "a");
+  aside.aside = true;
+  EXPECT_TRUE(MakePlan({Quarters(1, "a"), aside}).Validate().ok());
   EXPECT_FALSE(Plan(PlanVersion{1}, "c", {Node(1), Node(1)}, {}).Validate().ok());
   NodeSpec twin = Node(2);
   twin.name = "n1";
@@ -132,6 +135,20 @@ TEST(SliceBytes, CountsRowStateInEveryColumnPart) {
   EXPECT_EQ(SliceBytes(table.spec, table.primary()[0]), 50 * (4 * 4 + 4));
   EXPECT_TRUE(CutsColumns(table.spec, table.primary()));
   EXPECT_EQ(HoldersOf(table), (std::set<NodeId>{NodeId{1}, NodeId{2}}));
+}
+
+TEST(PlanFindTable, ATableThatIsKeptAsideIsFoundByItsIdAndByFindAsideOnly) {
+  TablePlan old = Quarters(1, "a");
+  TablePlan aside = Quarters(2, "a");
+  old.aside = true;
+  aside.aside = true;
+  const Plan plan = MakePlan({old, aside, Quarters(3, "b")});
+  EXPECT_EQ(plan.FindTable("a"), nullptr);
+  ASSERT_NE(plan.FindAside("a"), nullptr);
+  EXPECT_EQ(plan.FindAside("a")->spec.id, TableId{2});
+  EXPECT_NE(plan.FindTable(TableId{1}), nullptr);
+  EXPECT_EQ(plan.FindAside("b"), nullptr);
+  EXPECT_NE(plan.FindTable("b"), nullptr);
 }
 
 }  // namespace

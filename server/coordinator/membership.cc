@@ -14,13 +14,15 @@ absl::Status NodeRegistration::Validate() const {
 Membership::Membership(const std::vector<NodeSpec>& nodes, absl::Duration dead_after,
                        absl::Time now)
     : dead_after_(dead_after) {
-  for (const NodeSpec& node : nodes) {
-    Member& member = members_[node.id];
-    member.view.spec = node;
-    member.view.state = NodeState::kUnlinked;
-    member.view.last_heartbeat = absl::InfinitePast();
-    member.heard = now;
-  }
+  for (const NodeSpec& node : nodes) Expect(node, now);
+}
+
+void Membership::Expect(const NodeSpec& node, absl::Time now) {
+  Member& member = members_[node.id];
+  member.view.spec = node;
+  member.view.state = NodeState::kUnlinked;
+  member.view.last_heartbeat = absl::InfinitePast();
+  member.heard = now;
 }
 
 absl::Status Membership::CheckIncarnation(NodeId node, std::uint64_t incarnation) const {

@@ -9,6 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/node_past.h"
+#include "server/migration/unit_standing.h"
 
 namespace embla {
 
@@ -18,6 +20,9 @@ struct NodeRegistration {
   std::vector<DeviceSpec> devices;
   std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
   std::string cluster_id;         // Empty, or the cluster the node belonged to.
+  NodePast past = {};
+  PlanPtr installed = nullptr;            // The newest plan that the node has installed, or null.
+  std::vector<UnitStandings> units = {};  // Of all tables but those that are data_parallel.
 
   absl::Status Validate() const;
 };
@@ -60,6 +65,8 @@ class Membership {
 
   // AlreadyExists when another incarnation of `node` is live.
   absl::Status CheckIncarnation(NodeId node, std::uint64_t incarnation) const;
+  // A node of the plan that was not known before: kUnlinked, as those of the constructor.
+  void Expect(const NodeSpec& node, absl::Time now);
   void Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now);
   // NotFound when `incarnation` is not the linked one.
   absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,

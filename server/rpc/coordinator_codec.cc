@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/plan/plan_json.h"
+#include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 
 namespace embla {
@@ -50,6 +51,60 @@ absl::StatusOr<ClosedSessions> FromMessage(const v1::ClosedSessions& message) {
   return closed;
 }
 
+namespace {
+
+void ToMessage(const NodePast& past, v1::NodePast& out) {
+  out.set_directory_id(past.directory_id);
+  out.set_node_id(ToInt(past.node));
+  out.set_generation(past.generation);
+  out.set_plan_version(ToInt(past.plan_version));
+  out.set_table_id(ToInt(past.table));
+  out.set_store_revision(ToInt(past.store_revision));
+  out.set_log_position(past.log_position);
+}
+
+NodePast FromMessage(const v1::NodePast& message) {
+  return {.directory_id = message.directory_id(),
+          .node = NodeId{message.node_id()},
+          .generation = message.generation(),
+          .plan_version = PlanVersion{message.plan_version()},
+          .table = TableId{message.table_id()},
+          .store_revision = Revision{message.store_revision()},
+          .log_position = message.log_position()};
+}
+
+void ToMessage(const UnitStandings& units, v1::UnitStandings& out) {
+  out.set_table_id(ToInt(units.table));
+  out.set_column_granule(units.column_granule);
+  out.set_granule_begin(units.granule_begin);
+  out.set_granule_end(units.granule_end);
+  out.set_state(static_cast<v1::UnitStandings::State>(units.standing.state));
+  out.set_epoch(ToInt(units.standing.epoch));
+  out.set_last_move(ToInt(units.standing.last_move));
+  out.set_device(units.device);
+  out.set_source(ToInt(units.standing.source));
+}
+
+absl::StatusOr<UnitStandings> FromMessage(const v1::UnitStandings& message) {
+  if (message.state() < v1::UnitStandings::STATE_OWNED ||
+      message.state() > v1::UnitStandings::STATE_ELSEWHERE) {
+    return absl::InvalidArgumentError(absl::StrCat("units of table ", message.table_id(),
+                                                   " have the unknown state ",
+                                                   static_cast<int>(message.state())));
+  }
+  return UnitStandings{.table = TableId{message.table_id()},
+                       .column_granule = message.column_granule(),
+                       .granule_begin = message.granule_begin(),
+                       .granule_end = message.granule_end(),
+                       .standing = {.state = static_cast<UnitStanding::State>(message.state()),
+                                    .epoch = UnitEpoch{message.epoch()},
+                                    .last_move = MoveId{message.last_move()},
+                                    .source = NodeId{message.source()}},
+                       .device = message.device()};
+}
+
+}  // namespace
+
 v1::Registration ToMessage(const NodeRegistration& registration) {
   v1::Registration message;
   message.set_name(registration.name);
@@ -63,6 +118,11 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
     out.set_memory_bytes_per_second(device.memory_bytes_per_second);
     out.set_peer_access(device.peer_access);
   }
+  ToMessage(registration.past, *message.mutable_past());
+  if (registration.installed != nullptr) {
+    *message.mutable_installed() = wire::ToMessage(*registration.installed);
+  }
+  for (const UnitStandings& units : registration.units) ToMessage(units, *message.add_units());
   return message;
 }
 
@@ -83,6 +143,13 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
          .memory_bytes = device.memory_bytes(),
          .memory_bytes_per_second = std::max<std::int64_t>(device.memory_bytes_per_second(), 0),
          .peer_access = device.peer_access()});
+  }
+  registration.past = FromMessage(message.past());
+  if (message.has_installed()) {
+    EMBLA_ASSIGN_OR_RETURN(registration.installed, wire::FromMessage(message.installed()));
+  }
+  for (const v1::UnitStandings& units : message.units()) {
+    EMBLA_ASSIGN_OR_RETURN(registration.units.emplace_back(), FromMessage(units));
   }
   return registration;
 }

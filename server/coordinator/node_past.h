@@ -1,0 +1,23 @@
+// What a node's process and its data directory have seen: who is behind it has gone back in time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/ids.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+struct NodePast {
+  std::string directory_id = {};   // Random, made with the directory. Empty: without a directory.
+  NodeId node{};                   // Given by the coordinator; 0: never registered.
+  std::uint64_t generation = 0;    // Of the coordinator's store, the highest seen.
+  PlanVersion plan_version{};      // The highest seen.
+  TableId table{};                 // The highest seen.
+  Revision store_revision{};       // Of the coordinator's store, the highest seen.
+  std::uint64_t log_position = 0;  // LSN up to which the node's log goes.
+  bool operator==(const NodePast&) const = default;
+};
+
+}  // namespace embla
