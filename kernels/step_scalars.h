@@ -3,7 +3,6 @@
 // same on every compiler (basic operations only).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 namespace embla::kernels {
@@ -24,7 +23,11 @@ constexpr float BiasCorrectionOf(float beta, std::uint64_t t) {
   return static_cast<float>(1.0 - Power(beta, t));
 }
 
-// A row's step count after one more step.
-constexpr float NextStepCount(float count) { return std::min(count + 1.0f, kStepCountMax); }
+// A row's step count after one more step. Compared by hand: std::min would take the address of
+// kStepCountMax, which no device has, and nvcc compiles that to a trap without a word.
+constexpr float NextStepCount(float count) {
+  const float next = count + 1.0f;
+  return kStepCountMax < next ? kStepCountMax : next;
+}
 
 }  // namespace embla::kernels

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""Holds the CUDA kernels to what they may cost: registers, stack, 16-byte loads and stores.
+"""Holds the CUDA kernels to what they may cost: registers, stack, 16-byte accesses, and no trap.
 
 Compiles each source for one architecture, reads what the assembler reports about every kernel, and
 compares it with a table of bounds, so that a lost 16-byte load or a spilled register shows without
 a GPU. Wide accesses are counted in the machine code where cuobjdump is at hand, else in the PTX,
-whose vector accesses the assembler keeps. Exit 1: a kernel is out of its bounds, or has none, or a
-bound has no kernel. Covered by tools/kernel_resources_test.py.
+whose vector accesses the assembler keeps. A `trap` in the PTX is undefined behaviour that nvcc saw
+and does not speak of; none is allowed. Exit 1: a kernel is out of its bounds, or has none, or has a
+trap, or a bound has no kernel. Covered by tools/kernel_resources_test.py.
 
     tools/kernel_resources.py --nvcc /usr/local/cuda/bin/nvcc kernels/cuda/resources.toml
+
+A build compiles with --compile SOURCE, which fails at a trap and writes down what it measured; its
+test compares that with the table (--measured) and compiles nothing.
 """
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -18,7 +23,7 @@ import sys
 import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ELEMENTS = {"1": "fp32", "2": "fp16", "3": "bf16", "4": "int8"}
@@ -27,6 +32,7 @@ ENTRY = re.compile(
     r"(?:.*\n)*?.*?(?P<stack>\d+) bytes stack frame, (?P<spills>\d+) bytes spill stores.*\n"
     r".*?Used (?P<registers>\d+) registers")
 PTX_ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.entry (\S+?)\(", re.MULTILINE)
+TRAP = re.compile(r"^\s*(?:@!?%p\d+ )?trap;", re.MULTILINE)
 WIDE_PTX = {
     "wide_loads": re.compile(r"\bld\.(?:global\.)?(?:[a-z:_0-9]+\.)*?v4\.[bfu]32"),
     "wide_stores": re.compile(r"\bst\.(?:global\.)?(?:[a-z:_0-9]+\.)*?v4\.[bfu]32"),
@@ -90,8 +96,15 @@ def kernels_of(source, report, code, wide):
     return kernels
 
 
+def traps_of(ptx):
+    """The kernels with a trap."""
+    entries = sections(ptx, PTX_ENTRY)
+    return [short_name(name) for name, body in zip(demangle(list(entries)), entries.values())
+            if TRAP.search(body)]
+
+
 def measure(source, nvcc, architecture, flags):
-    """Compiles one source and returns its kernels."""
+    """Compiles one source and returns its kernels. Ends the program at a trap."""
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "kernels.o"
         command = [nvcc, "-std=c++20", f"-arch=sm_{architecture}", "-O3", "--fmad=false",
@@ -100,13 +113,17 @@ def measure(source, nvcc, architecture, flags):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        ptx = (Path(folder) / (Path(source).stem + ".ptx")).read_text()
+        if trapped := traps_of(ptx):
+            sys.exit("\n".join(f"{source}: {name} is compiled to a trap: device code takes the "
+                               "address of a host's constant, or is undefined in another way"
+                               for name in trapped))
         cuobjdump = shutil.which("cuobjdump", path=str(Path(nvcc).parent)) or \
             shutil.which("cuobjdump")
         if cuobjdump:
             sass = subprocess.run([cuobjdump, "--dump-sass", str(built)], capture_output=True,
                                   text=True, check=True).stdout
             return kernels_of(source, done.stderr, (sass, SASS_FUNCTION), WIDE_SASS)
-        ptx = (Path(folder) / (Path(source).stem + ".ptx")).read_text()
         return kernels_of(source, done.stderr, (ptx, PTX_ENTRY), WIDE_PTX)
 
 
@@ -136,22 +153,45 @@ def check(kernels, bounds):
     return problems
 
 
+def measure_all(table, options):
+    """The kernels of every source of the table, from a build's files or from the compiler."""
+    if options.measured:
+        files = [options.measured / f"{source}.json" for source in table["sources"]]
+        if missing := [str(f) for f in files if not f.is_file()]:
+            sys.exit(f"not built: {' '.join(missing)}")
+        return [Kernel(**kernel) for f in files for kernel in json.loads(f.read_text())]
+    sources = [options.only] if options.only else table["sources"]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        measured = list(pool.map(
+            lambda s: measure(s, options.nvcc, table["architecture"], options.flag), sources))
+    return [kernel for group in measured for kernel in group]
+
+
+def compile_one(source, into, table, options):
+    """One source of a build: its kernels into a file, which is new only if there is no trap."""
+    flags = [*options.flag, "-MD", "-MF", f"{into}.d", "-MT", str(into)]
+    kernels = measure(source, options.nvcc, table["architecture"], flags)
+    into.write_text(json.dumps([asdict(kernel) for kernel in kernels], indent=1))
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path, help="the table of bounds")
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--only", help="one source of the table; the others' rows do not count")
+    parser.add_argument("--compile", metavar="SOURCE", help="measure one source, with --into")
+    parser.add_argument("--into", type=Path, help="where to write it, and a .d beside it")
+    parser.add_argument("--measured", type=Path, help="a folder of what --compile wrote")
     parser.add_argument("--flag", action="append", default=[], help="of nvcc, beside the usual")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--print", action="store_true", help="print every kernel's figures")
     options = parser.parse_args(arguments)
 
     table = tomllib.loads(options.table.read_text())
-    sources = [options.only] if options.only else table["sources"]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        measured = list(pool.map(
-            lambda s: measure(s, options.nvcc, table["architecture"], options.flag), sources))
-    kernels = [kernel for group in measured for kernel in group]
+    if options.compile:
+        compile_one(options.compile, options.into, table, options)
+        return 0
+    kernels = measure_all(table, options)
     if options.print:
         for k in sorted(kernels, key=lambda k: (k.source, k.name)):
             print(f"{k.name:55} registers {k.registers:3} stack {k.stack:3} spills {k.spills:3} "

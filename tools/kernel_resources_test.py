@@ -86,6 +86,32 @@ class KernelResources(unittest.TestCase):
         self.assertIn("PoolKernel<fp32, true> has no row", text)
         self.assertIn("no kernel is called GatherKernel<.*>", text)
 
+    def test_a_trap_is_named(self):
+        self.assertEqual(kernel_resources.traps_of(PTX), [])
+        for trap in ("\ttrap;\n", "\t@%p12 trap;\n"):
+            self.assertEqual(kernel_resources.traps_of(PTX.replace("}\n", trap + "}\n")),
+                             ["PoolKernel<fp32, true>"])
+
+    def test_a_compiled_trap_writes_no_file(self):
+        if NVCC is None:
+            self.skipTest("no --nvcc")
+        source = ("#include <algorithm>\nnamespace embla {\n"
+                  "inline constexpr float kMost = 16.0f;\n"
+                  "constexpr float AtMost(float v) { return %s; }\n"
+                  "__global__ void K(float* p) { *p = AtMost(*p); }\n}\n")
+        compare = "kMost < v ? kMost : v"
+        with tempfile.TemporaryDirectory() as folder:
+            planted, into = Path(folder) / "k.cu", Path(folder) / "k.json"
+            compile_it = ["kernels/cuda/resources.toml", "--nvcc", NVCC, "--compile", str(planted),
+                          "--into", str(into)]
+            planted.write_text(source % "std::min(v, kMost)")
+            with self.assertRaisesRegex(SystemExit, r"k\.cu: embla::K is compiled to a trap"):
+                kernel_resources.main(compile_it)
+            self.assertFalse(into.exists())
+            planted.write_text(source % compare)
+            self.assertEqual(kernel_resources.main(compile_it), 0)
+            self.assertTrue(into.exists())
+
     def test_a_kernel_with_one_load_in_flight_is_caught(self):
         if NVCC is None:
             self.skipTest("no --nvcc")

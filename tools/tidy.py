@@ -4,7 +4,8 @@
 Errors (exit 1): an include that tools/layers.toml does not allow, a circle of rooms, a header only
 some files may use, a missing `#pragma once`, own header not first, lines over 100 columns, files
 over 600 lines (tests 800), functions over 70 lines, a TODO without an issue, commented-out code, a
-source or header that no CMakeLists.txt names, a file name that says nothing (util, helper, ...).
+source or header that no CMakeLists.txt names, a file name that says nothing (util, helper, ...),
+std::min, std::max or std::clamp in a header that device code includes, a launch by <<<>>>.
 Warnings (exit 0): headers over 200 lines, sources over 400, functions over 40, over 5 parameters.
 
 Covered by tools/tidy_test.py.
@@ -386,6 +387,35 @@ def test_only_headers(files):
     }
 
 
+# ---------------------------------------------------------------------------- device code
+
+
+def device_files(files):
+    """Paths of .cu and .cuh, and of every header that they include, directly or not."""
+    by_path = {f.path: f for f in files if f.suffix in CPP}
+    found = {path for path, file in by_path.items() if file.suffix in {".cu", ".cuh"}}
+    waiting = list(found)
+    while waiting:
+        for _, _, include in includes(by_path[waiting.pop()]):
+            for path in (include, "client/include/" + include):
+                if path in by_path and path not in found:
+                    found.add(path)
+                    waiting.append(path)
+    return found
+
+
+BY_REFERENCE = re.compile(r"\bstd::(?:min|max|clamp)\b")
+
+
+def check_device_code(file):
+    """They take addresses: of a host's constant in device code, which nvcc compiles to a trap."""
+    for number, line in enumerate(file.code, 1):
+        if file.suffix in HEADERS and (m := BY_REFERENCE.search(line)):
+            yield Finding(file.path, number, f"{m.group()} in a header of device code: compare")
+        if "<<<" in line:
+            yield Finding(file.path, number, "start kernels by Launch: it answers for itself only")
+
+
 # ---------------------------------------------------------------------------- all
 
 
@@ -399,6 +429,7 @@ def check_all(root):
         if Path(f.path).name == "CMakeLists.txt"
     }
     for_tests = test_only_headers(files)
+    for_devices = device_files(files)
     findings = []
     if circle := layers.circle():
         text = "rooms in a circle: " + " -> ".join(circle)
@@ -413,6 +444,8 @@ def check_all(root):
         findings += check_size(file)
         findings += check_pragma_once(file)
         findings += check_functions(file)
+        if file.path in for_devices:
+            findings += check_device_code(file)
         if file.path not in for_tests:
             findings += check_listed(file, cmake_texts)
     return sorted(set(findings)), len(files)

@@ -71,6 +71,19 @@ class TidyTest(unittest.TestCase):
         self.expect("low/a.cc", "may not include client/include",
                     '#include "low/a.h"\n#include "embla/client.h"\n')
 
+    def test_device_code_takes_no_addresses_of_constants(self):
+        header = "#pragma once\n#include <string>\ninline int A() { return std::min(1, 2); }\n"
+        self.expect_clean("low/a.h", header)  # Host code only, so far.
+        kernel = {"low/k.cu": '#include "low/b.cuh"\n',
+                  "low/b.cuh": '#pragma once\n#include "low/a.h"\n',
+                  "low/CMakeLists.txt": CLEAN["low/CMakeLists.txt"] + "f(k.cu b.cuh)\n"}
+        self.assertEqual([str(f) for f in findings(**kernel)], [])
+        found = [str(f) for f in findings(**kernel, **{"low/a.h": header})]
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("low/a.h:3: error: std::min in a header of device code", found[0])
+        launch = {**kernel, "low/k.cu": kernel["low/k.cu"] + "void F() { K<<<1, 2>>>(); }\n"}
+        self.assertIn("start kernels by Launch", str(findings(**launch)[0]))
+
     def test_include_without_path(self):
         self.expect("low/a.cc", "path from the root", '#include "a.h"\n')
 

@@ -1,6 +1,7 @@
 // Grouping by slot, segments, and their sums (sums.cuh).
 #include "kernels/cuda/combine.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

@@ -36,11 +36,15 @@ inline constexpr std::size_t kWarpsWanted = 8192;
 
 inline cudaStream_t StreamOf(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 
+// Answers for this launch only: the error that an earlier call of the thread left is not its own.
 template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), const Grid& grid, StreamHandle stream,
            const Arguments&... arguments) {
-  kernel<<<dim3(grid.blocks, grid.chunks), grid.threads, 0, StreamOf(stream)>>>(arguments...);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.blocks, grid.chunks);
+  config.blockDim = dim3(grid.threads);
+  config.stream = StreamOf(stream);
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 // T is an unsigned integer or a vector of them; p is a multiple of its size.

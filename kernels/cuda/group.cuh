@@ -3,7 +3,6 @@
 // in hand and no idle lanes.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,12 +16,17 @@ struct RowShape {
   unsigned chunks = 1;  // ceil(units / lanes): turns of a group, or blocks along y.
 };
 
+// Groups of 2^log2 lanes need at least one turn, also for no units.
+inline std::size_t ChunksOf(std::size_t units, unsigned log2) {
+  return units == 0 ? 1 : (units + (1u << log2) - 1) >> log2;
+}
+
 // For kernels whose blocks along y take the chunks of a row: few idle lanes and few chunks.
 inline RowShape ShapeByChunks(std::size_t units) {
   RowShape best;
   std::size_t best_cost = ~std::size_t{0};
   for (unsigned log2 = units > 1 ? 1 : 0; log2 <= 5; ++log2) {
-    const std::size_t chunks = std::max<std::size_t>((units + (1u << log2) - 1) >> log2, 1);
+    const std::size_t chunks = ChunksOf(units, log2);
     // A turn of an address costs about as much as one lane.
     const std::size_t cost = chunks * ((1u << log2) + 1);
     if (cost > best_cost || (units <= 1 && log2 > 0)) continue;
@@ -36,15 +40,14 @@ inline RowShape ShapeByChunks(std::size_t units) {
 inline RowShape ShapeByGroup(std::size_t units, unsigned lanes_min = 1) {
   unsigned log2 = 0;
   while (log2 < 5 && ((1u << log2) < units || (1u << log2) < lanes_min)) ++log2;
-  return {log2,
-          static_cast<unsigned>(std::max<std::size_t>((units + (1u << log2) - 1) >> log2, 1))};
+  return {log2, static_cast<unsigned>(ChunksOf(units, log2))};
 }
 
 // Blocks of kThreads for `rows` rows, `rows_per_group` at a time.
 inline Grid GridOfGroups(std::size_t rows, const RowShape& shape, std::size_t rows_per_group = 1) {
   const std::size_t rows_per_block = (kThreads >> shape.lanes_log2) * rows_per_group;
-  const std::size_t blocks = (rows + rows_per_block - 1) / rows_per_block;
-  return {static_cast<unsigned>(std::clamp<std::size_t>(blocks, 1, kBlocksMax)), kThreads, 1};
+  const std::size_t blocks = rows == 0 ? 1 : (rows + rows_per_block - 1) / rows_per_block;
+  return {static_cast<unsigned>(blocks < kBlocksMax ? blocks : kBlocksMax), kThreads, 1};
 }
 inline Grid WithChunks(Grid grid, const RowShape& shape) {
   grid.chunks = shape.chunks;

@@ -18,7 +18,11 @@ int BitsFor(std::uint32_t key_max) {
 // CUB takes null memory for a question about its size.
 void* NotNull(void* memory) { return memory == nullptr ? reinterpret_cast<void*>(256) : memory; }
 
+// CUB asks for the thread's last error after its launches: an earlier call's is not theirs.
+void ForgetEarlierErrors() { cudaGetLastError(); }
+
 int RunSort(const SortPairs& pairs, void* memory, std::size_t* bytes, StreamHandle stream) {
+  ForgetEarlierErrors();
   return cub::DeviceRadixSort::SortPairs(memory, *bytes, pairs.keys, pairs.keys_out, pairs.values,
                                          pairs.values_out, static_cast<int>(pairs.count), 0,
                                          BitsFor(pairs.key_max), StreamOf(stream));
@@ -33,6 +37,7 @@ struct IsBoundary {
 
 int RunSelect(const SortedKeys& sorted, std::uint32_t* boundaries, std::uint32_t* boundary_count,
               Workspace* workspace, StreamHandle stream) {
+  ForgetEarlierErrors();
   return cub::DeviceSelect::If(workspace->base, workspace->bytes,
                                thrust::counting_iterator<std::uint32_t>(0), boundaries,
                                boundary_count, static_cast<std::int64_t>(sorted.count) + 1,
@@ -41,6 +46,7 @@ int RunSelect(const SortedKeys& sorted, std::uint32_t* boundaries, std::uint32_t
 
 int RunFlagged(const std::uint8_t* flags, std::size_t count, std::uint32_t* indices,
                std::uint32_t* index_count, Workspace* workspace, StreamHandle stream) {
+  ForgetEarlierErrors();
   return cub::DeviceSelect::Flagged(
       workspace->base, workspace->bytes, thrust::counting_iterator<std::uint32_t>(0), flags,
       indices, index_count, static_cast<std::int64_t>(count), StreamOf(stream));

@@ -57,6 +57,16 @@ TEST_F(CudaDeviceTest, StatesItsProperties) {
   EXPECT_GT(device_->properties().memory_bytes_per_second, 0);
 }
 
+TEST_F(CudaDeviceTest, AnErrorOfAnEarlierCallIsNotALaunchs) {
+  const auto there = device_->Allocate(400);
+  const auto stream = device_->NewStream();
+  ASSERT_TRUE(there.ok() && stream.ok());
+  EXPECT_EQ(cudaSetDevice(10000), cudaErrorInvalidDevice);  // Stays with the thread.
+  EXPECT_TRUE((*stream)->Fill(there->As<float>(), 100, 1.0f).ok());
+  EXPECT_TRUE((*stream)->Synchronize().ok());
+  EXPECT_TRUE(device_->health().ok());
+}
+
 TEST_F(CudaDeviceTest, CopiesThereAndBackAlsoRowByRow) {
   const auto there = device_->Allocate(4000);
   const auto here = device_->AllocatePinned(4000);

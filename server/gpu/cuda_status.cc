@@ -22,9 +22,17 @@ std::string RuntimeVersion() {
 }  // namespace
 
 // By the runtime's documentation: "leaves the process in an inconsistent state and any further CUDA
-// work will return the same error", and a device that is gone.
+// work will return the same error", or "the process must be terminated"; and a device that is gone.
+// cuda_status_test compares this list with driver_types.h.
 bool StopsDevice(int cuda_error) {
-  switch (static_cast<cudaError_t>(cuda_error)) {
+  // Older runtimes have no names for these.
+  constexpr int kContained = 226;
+  constexpr int kTensorMemoryLeak = 721;
+  constexpr int kExternalDevice = 911;
+  switch (cuda_error) {
+    case kContained:
+    case kTensorMemoryLeak:
+    case kExternalDevice:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorIllegalAddress:
@@ -38,6 +46,7 @@ bool StopsDevice(int cuda_error) {
     case cudaErrorLaunchFailure:
     case cudaErrorContextIsDestroyed:
     case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorUnknown:
       return true;
     default:

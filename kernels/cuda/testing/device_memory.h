@@ -1,7 +1,6 @@
 // Memory of the device under test: a GPU's, or, emulated, the host's.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,7 +23,7 @@ class OnDevice {
   // `room`, where larger, is how many bytes the device may touch from the copy's begin on.
   OnDevice(const void* host, std::size_t bytes, std::size_t room = 0)
       : offset_(reinterpret_cast<std::uintptr_t>(host) % 64), bytes_(host == nullptr ? 0 : bytes) {
-    memory_ = DeviceAllocate(offset_ + std::max(bytes, room));
+    memory_ = DeviceAllocate(offset_ + (room > bytes ? room : bytes));
     if (bytes_ > 0) CopyToDevice(data(), host, bytes_);
   }
   template <typename T>
