@@ -145,6 +145,25 @@ TEST(MakeNcclCommunicators, SaysWhatNcclSays) {
   EXPECT_THAT(Message(made.status()), HasSubstr("fake error 5"));
 }
 
+TEST(MakeNcclCommunicators, SaysThatAGpuHasStoppedBeforeTheOthersWaitForIt) {
+  Gpus gpus(3, Pace::kLate);
+  FakeNccl nccl;
+  const absl::Status stopped = gpus[1].Stop(absl::InternalError("test"));
+  const NcclOptions patient{.timeout = absl::Hours(1)};
+  EXPECT_EQ(MakeNcclCommunicators(gpus.First(3), nccl, patient).status(), stopped);
+  EXPECT_EQ(nccl.aborts(), 0);  // None was begun.
+}
+
+TEST(MakeNcclCommunicators, WaitsForAConnectionUntilTheTimeIsUp) {
+  Gpus gpus(2, Pace::kLate);
+  FakeNccl nccl;
+  nccl.SetAsyncError(kNcclInProgress);
+  const auto made = MakeNcclCommunicators(gpus.First(2), nccl, {.timeout = absl::Milliseconds(5)});
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(made.status()), HasSubstr("not connected the GPUs within 5ms"));
+  EXPECT_EQ(nccl.aborts(), 2);
+}
+
 class NcclExchangeWaits : public testing::Test {
  protected:
   // Rank 0 alone: the others never come.
@@ -176,9 +195,21 @@ TEST_F(NcclExchangeWaits, UntilTheTimeIsUpAndThenLeavesForGood) {
   EXPECT_EQ(Again().code(), absl::StatusCode::kAborted);
 }
 
+TEST_F(NcclExchangeWaits, AlsoForTheHostOfNcclUntilTheTimeIsUp) {
+  auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = absl::Milliseconds(10)});
+  ASSERT_TRUE(made.ok()) << made.status();
+  ranks_ = *std::move(made);
+  nccl_.SetAsyncError(kNcclInProgress);  // The first exchange of a pair connects them.
+  EXPECT_EQ(Again().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(nccl_.aborts(), 1);
+}
+
 TEST_F(NcclExchangeWaits, UntilNcclReportsAnError) {
+  auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = absl::Hours(1)});
+  ASSERT_TRUE(made.ok()) << made.status();
+  ranks_ = *std::move(made);
   nccl_.SetAsyncError(6);
-  const absl::Status status = Exchange(absl::Hours(1));
+  const absl::Status status = Again();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(status), HasSubstr("fake error 6"));
   EXPECT_EQ(nccl_.aborts(), 1);

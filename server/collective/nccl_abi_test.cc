@@ -1,6 +1,7 @@
 // What nccl_library.h repeats of nccl.h is what nccl.h says.
 #include <nccl.h>
 
+#include <cstddef>
 #include <type_traits>
 
 #include "gtest/gtest.h"
@@ -15,9 +16,12 @@ static_assert(kNcclFloat32 == ncclFloat32);
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int));
 static_assert(std::is_same_v<decltype(ncclGetVersion), ncclResult_t(int*)>);
 static_assert(std::is_same_v<decltype(ncclGetUniqueId), ncclResult_t(ncclUniqueId*)>);
-static_assert(
-    std::is_same_v<decltype(ncclCommInitRank), ncclResult_t(ncclComm_t*, int, ncclUniqueId, int)>);
-static_assert(std::is_same_v<decltype(ncclCommDestroy), ncclResult_t(ncclComm_t)>);
+static_assert(std::is_same_v<decltype(ncclCommInitRankConfig),
+                             ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>);
+static_assert(offsetof(NcclConfig, blocking) == offsetof(ncclConfig_t, blocking));
+static_assert(offsetof(NcclConfig, magic) == offsetof(ncclConfig_t, magic));
+static_assert(offsetof(NcclConfig, version) == offsetof(ncclConfig_t, version));
+static_assert(sizeof(NcclConfig) <= sizeof(ncclConfig_t));
 static_assert(std::is_same_v<decltype(ncclCommAbort), ncclResult_t(ncclComm_t)>);
 static_assert(
     std::is_same_v<decltype(ncclCommGetAsyncError), ncclResult_t(ncclComm_t, ncclResult_t*)>);

@@ -18,9 +18,31 @@ namespace {
 constexpr int kLooksWithoutSleep = 1000;
 constexpr std::chrono::microseconds kSleep(50);
 
+// In progress is no error: it is waited for.
 absl::Status Check(NcclLibrary& nccl, int result, const char* what) {
   if (result == kNcclSuccess || result == kNcclInProgress) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("NCCL: ", what, ": ", nccl.ErrorText(result)));
+}
+
+// Between two looks at what cannot be waited for.
+class Pause {
+ public:
+  void Wait() {
+    if (++looks_ < kLooksWithoutSleep) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
+
+ private:
+  int looks_ = 0;
+};
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+Deadline After(absl::Duration timeout) {
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
 }
 
 class NcclExchange final : public GpuExchange {
@@ -30,18 +52,27 @@ class NcclExchange final : public GpuExchange {
       : device_(device), nccl_(nccl), options_(options), aborted_(std::move(aborted)) {}
 
   ~NcclExchange() override {
-    if (comm_ == nullptr) return;
-    // Destroying waits for the other ranks, which may be gone.
-    if (!device_.MakeCurrent().ok() || aborted_->load(std::memory_order_relaxed)) {
-      nccl_.CommAbort(comm_);
-    } else {
-      nccl_.CommDestroy(comm_);
-    }
+    if (comm_ != nullptr) nccl_.CommAbort(comm_);
   }
 
+  // Inside of a group, in which every rank connects.
   absl::Status Connect(const NcclId& id, int ranks, int rank) {
     EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-    return Check(nccl_, nccl_.CommInitRank(&comm_, ranks, id, rank), "connecting the GPUs");
+    NcclConfig config;
+    return Check(nccl_, nccl_.CommInitRankConfig(&comm_, ranks, id, rank, &config),
+                 "connecting the GPUs");
+  }
+  // Behind the group.
+  absl::Status AwaitConnection(Deadline deadline) {
+    Pause pause;
+    for (;; pause.Wait()) {
+      EMBLA_ASSIGN_OR_RETURN(const bool done, IsIdle("connecting the GPUs"));
+      if (done) return absl::OkStatus();
+      if (std::chrono::steady_clock::now() > deadline) {
+        return absl::UnavailableError(absl::StrCat("NCCL has not connected the GPUs within ",
+                                                   absl::FormatDuration(options_.timeout)));
+      }
+    }
   }
 
   absl::Status Exchange(std::span<const SendPiece> sends, std::span<const ReceivePiece> receives,
@@ -86,26 +117,32 @@ class NcclExchange final : public GpuExchange {
     return status;
   }
 
+  // Whether NCCL's host has nothing under way.
+  absl::StatusOr<bool> IsIdle(const char* what) {
+    int error = kNcclSuccess;
+    EMBLA_RETURN_IF_ERROR(
+        Check(nccl_, nccl_.CommGetAsyncError(comm_, &error), "CommGetAsyncError"));
+    EMBLA_RETURN_IF_ERROR(Check(nccl_, error, what));
+    return error == kNcclSuccess;
+  }
+
+  // The host first: until it is done, nothing of the exchange need be on the stream.
   absl::Status Await(gpu::Stream& stream) {
-    const auto deadline =
-        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.timeout);
-    for (int look = 0;; ++look) {
-      EMBLA_ASSIGN_OR_RETURN(const bool done, stream.IsDone());
-      if (done) return absl::OkStatus();
-      int error = kNcclSuccess;
-      EMBLA_RETURN_IF_ERROR(
-          Check(nccl_, nccl_.CommGetAsyncError(comm_, &error), "CommGetAsyncError"));
-      EMBLA_RETURN_IF_ERROR(Check(nccl_, error, "while GPUs exchange rows"));
+    const Deadline deadline = After(options_.timeout);
+    bool is_queued = false;
+    Pause pause;
+    for (;; pause.Wait()) {
+      EMBLA_ASSIGN_OR_RETURN(const bool idle, IsIdle("while GPUs exchange rows"));
+      is_queued = is_queued || idle;
+      if (is_queued) {
+        EMBLA_ASSIGN_OR_RETURN(const bool done, stream.IsDone());
+        if (done) return absl::OkStatus();
+      }
       if (aborted_->load(std::memory_order_relaxed)) return Left();
       if (std::chrono::steady_clock::now() > deadline) {
         return absl::AbortedError(
             absl::StrCat("the other GPUs of this node did not come to an exchange within ",
                          absl::FormatDuration(options_.timeout)));
-      }
-      if (look < kLooksWithoutSleep) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(kSleep);
       }
     }
   }
@@ -141,10 +178,12 @@ absl::Status CheckDistinct(std::span<gpu::Device* const> gpus) {
 absl::StatusOr<std::vector<std::unique_ptr<GpuExchange>>> MakeNcclExchanges(
     std::span<gpu::Device* const> gpus, NcclLibrary& nccl, const NcclOptions& options) {
   EMBLA_RETURN_IF_ERROR(CheckDistinct(gpus));
+  // A rank that is missing from the group would be waited for.
+  for (gpu::Device* const device : gpus) EMBLA_RETURN_IF_ERROR(device->MakeCurrent());
   NcclId id{};
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GetUniqueId(&id), "GetUniqueId"));
   const auto aborted = std::make_shared<std::atomic<bool>>(false);
-  std::vector<std::unique_ptr<GpuExchange>> ranks;
+  std::vector<std::unique_ptr<NcclExchange>> ranks;
   // As one group: connecting a rank waits for all others.
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GroupStart(), "GroupStart"));
   absl::Status status;
@@ -154,11 +193,13 @@ absl::StatusOr<std::vector<std::unique_ptr<GpuExchange>>> MakeNcclExchanges(
     ranks.push_back(std::move(rank));
   }
   status.Update(Check(nccl, nccl.GroupEnd(), "connecting the GPUs"));
-  if (!status.ok()) {
-    aborted->store(true, std::memory_order_relaxed);
-    return status;
+  const Deadline deadline = After(options.timeout);
+  for (const auto& rank : ranks) {
+    if (status.ok()) status = rank->AwaitConnection(deadline);
   }
-  return ranks;
+  EMBLA_RETURN_IF_ERROR(status);
+  return std::vector<std::unique_ptr<GpuExchange>>(std::make_move_iterator(ranks.begin()),
+                                                   std::make_move_iterator(ranks.end()));
 }
 
 }  // namespace embla

@@ -12,14 +12,13 @@ namespace embla {
 namespace {
 
 constexpr const char* kFile = "libnccl.so.2";
-// The first one with Send and Recv: 2.7.
-constexpr int kVersionMin = 2700;
+// The first one with communicators that do not block: 2.14.
+constexpr int kVersionMin = 21400;
 
 struct Functions {
   int (*get_version)(int*) = nullptr;
   int (*get_unique_id)(NcclId*) = nullptr;
-  int (*comm_init_rank)(NcclComm*, int, NcclId, int) = nullptr;
-  int (*comm_destroy)(NcclComm) = nullptr;
+  int (*comm_init_rank_config)(NcclComm*, int, NcclId, int, NcclConfig*) = nullptr;
   int (*comm_abort)(NcclComm) = nullptr;
   int (*comm_get_async_error)(NcclComm, int*) = nullptr;
   int (*group_start)() = nullptr;
@@ -35,10 +34,10 @@ class LoadedNccl final : public NcclLibrary {
   explicit LoadedNccl(const Functions& functions) : functions_(functions) {}
 
   int GetUniqueId(NcclId* id) override { return functions_.get_unique_id(id); }
-  int CommInitRank(NcclComm* comm, int ranks, NcclId id, int rank) override {
-    return functions_.comm_init_rank(comm, ranks, id, rank);
+  int CommInitRankConfig(NcclComm* comm, int ranks, NcclId id, int rank,
+                         NcclConfig* config) override {
+    return functions_.comm_init_rank_config(comm, ranks, id, rank, config);
   }
-  int CommDestroy(NcclComm comm) override { return functions_.comm_destroy(comm); }
   int CommAbort(NcclComm comm) override { return functions_.comm_abort(comm); }
   int CommGetAsyncError(NcclComm comm, int* error) override {
     return functions_.comm_get_async_error(comm, error);
@@ -69,8 +68,12 @@ absl::Status Find(void* library, const char* name, Function*& function) {
 absl::Status FindAll(void* library, Functions& f) {
   EMBLA_RETURN_IF_ERROR(Find(library, "ncclGetVersion", f.get_version));
   EMBLA_RETURN_IF_ERROR(Find(library, "ncclGetUniqueId", f.get_unique_id));
-  EMBLA_RETURN_IF_ERROR(Find(library, "ncclCommInitRank", f.comm_init_rank));
-  EMBLA_RETURN_IF_ERROR(Find(library, "ncclCommDestroy", f.comm_destroy));
+  int version = 0;
+  if (f.get_version(&version) != kNcclSuccess || version < kVersionMin) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(kFile, " is version ", version, "; 2.14 (", kVersionMin, ") is needed"));
+  }
+  EMBLA_RETURN_IF_ERROR(Find(library, "ncclCommInitRankConfig", f.comm_init_rank_config));
   EMBLA_RETURN_IF_ERROR(Find(library, "ncclCommAbort", f.comm_abort));
   EMBLA_RETURN_IF_ERROR(Find(library, "ncclCommGetAsyncError", f.comm_get_async_error));
   EMBLA_RETURN_IF_ERROR(Find(library, "ncclGroupStart", f.group_start));
@@ -90,11 +93,6 @@ absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNccl() {
   }
   Functions functions;
   EMBLA_RETURN_IF_ERROR(FindAll(library, functions));
-  int version = 0;
-  if (functions.get_version(&version) != kNcclSuccess || version < kVersionMin) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(kFile, " is version ", version, "; 2.7 (", kVersionMin, ") is needed"));
-  }
   return std::unique_ptr<NcclLibrary>(std::make_unique<LoadedNccl>(functions));
 }
 

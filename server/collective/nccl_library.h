@@ -3,6 +3,7 @@
 // nccl.h).
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -24,8 +25,18 @@ inline constexpr int kNcclInProgress = 7;
 // ncclDataType_t.
 inline constexpr int kNcclFloat32 = 7;
 
+// ncclConfig_t of NCCL 2.14, which newer ones read as such: calls of a communicator return at once,
+// and CommGetAsyncError tells when what they began is done.
+struct NcclConfig {
+  std::size_t size = sizeof(NcclConfig);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 21400;
+  int blocking = 0;
+  int undefined = INT_MIN;  // Behind what 2.14 has.
+};
+
 struct NcclOptions {
-  // How long a rank waits for the others in one exchange.
+  // How long a rank waits for the others in one exchange, and all of them when they connect.
   absl::Duration timeout = absl::Seconds(30);
 };
 
@@ -35,8 +46,8 @@ class NcclLibrary {
   virtual ~NcclLibrary() = default;
 
   virtual int GetUniqueId(NcclId* id) = 0;
-  virtual int CommInitRank(NcclComm* comm, int ranks, NcclId id, int rank) = 0;
-  virtual int CommDestroy(NcclComm comm) = 0;
+  virtual int CommInitRankConfig(NcclComm* comm, int ranks, NcclId id, int rank,
+                                 NcclConfig* config) = 0;
   virtual int CommAbort(NcclComm comm) = 0;
   virtual int CommGetAsyncError(NcclComm comm, int* error) = 0;
   virtual int GroupStart() = 0;
@@ -48,7 +59,7 @@ class NcclLibrary {
   virtual std::string ErrorText(int result) = 0;
 };
 
-// libnccl.so.2, as the system finds it. FailedPrecondition: it is not there, or older than 2.7;
+// libnccl.so.2, as the system finds it. FailedPrecondition: it is not there, or older than 2.14;
 // says which.
 absl::StatusOr<std::unique_ptr<NcclLibrary>> LoadNccl();
 

@@ -32,28 +32,28 @@ int FakeNccl::GetUniqueId(NcclId*) {
   return result_;
 }
 
-int FakeNccl::CommInitRank(NcclComm* comm, int ranks, NcclId, int rank) {
+int FakeNccl::CommInitRankConfig(NcclComm* comm, int ranks, NcclId, int rank, NcclConfig* config) {
+  EMBLA_CHECK(config != nullptr && config->blocking == 0);  // Else GroupEnd may never return.
   MutexLock lock(mu_);
   if (result_ != kNcclSuccess) return result_;
+  if (comms_.empty()) connected_ = 0;
+  ++connected_;
   const auto made = std::make_shared<ncclComm>(ncclComm{rank, ranks, false});
   *comm = made.get();
   comms_.emplace(made.get(), made);
-  return kNcclSuccess;
+  return kNcclInProgress;
 }
 
-int FakeNccl::Forget(NcclComm comm, bool aborted) {
+int FakeNccl::CommAbort(NcclComm comm) {
   MutexLock lock(mu_);
   const auto found = comms_.find(comm);
   EMBLA_CHECK(found != comms_.end());
-  found->second->aborted = aborted;
-  aborts_ += aborted ? 1 : 0;
+  found->second->aborted = true;
+  ++aborts_;
   comms_.erase(found);
   if (comms_.empty()) mail_.clear();
   return kNcclSuccess;
 }
-
-int FakeNccl::CommDestroy(NcclComm comm) { return Forget(comm, false); }
-int FakeNccl::CommAbort(NcclComm comm) { return Forget(comm, true); }
 
 std::shared_ptr<ncclComm> FakeNccl::Find(NcclComm comm) const {
   MutexLock lock(mu_);
@@ -63,9 +63,9 @@ std::shared_ptr<ncclComm> FakeNccl::Find(NcclComm comm) const {
 }
 
 int FakeNccl::CommGetAsyncError(NcclComm comm, int* error) {
-  Find(comm);
+  const std::shared_ptr<ncclComm> found = Find(comm);
   MutexLock lock(mu_);
-  *error = async_error_;
+  *error = connected_ < found->ranks ? kNcclInProgress : async_error_;
   return kNcclSuccess;
 }
 
@@ -106,7 +106,7 @@ int FakeNccl::GroupEnd() {
   auto* const stream = static_cast<gpu::SimulatedStream*>(operations->front().stream);
   const absl::Status queued =
       stream->QueueAttempts([this, operations] { return Attempt(*operations); });
-  return queued.ok() ? kNcclSuccess : 1;  // ncclUnhandledCudaError.
+  return queued.ok() ? kNcclInProgress : 1;  // ncclUnhandledCudaError.
 }
 
 bool FakeNccl::Attempt(std::vector<Operation>& operations) {

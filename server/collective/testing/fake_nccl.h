@@ -1,4 +1,5 @@
 // NCCL for simulated GPUs: what a rank sends waits in a mailbox until the other's stream takes it.
+// Its communicators must not block; they are in progress until all ranks have connected.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ struct ncclComm {
 // Thread safety: as NCCL's; a group belongs to the thread that began it. One clique at a time.
 class FakeNccl final : public NcclLibrary {
  public:
-  // Checks that every communicator was destroyed or aborted.
+  // Checks that every communicator was aborted.
   ~FakeNccl() override;
 
   // What CommGetAsyncError says from now on.
@@ -35,8 +36,8 @@ class FakeNccl final : public NcclLibrary {
   int aborts() const;
 
   int GetUniqueId(NcclId* id) override;
-  int CommInitRank(NcclComm* comm, int ranks, NcclId id, int rank) override;
-  int CommDestroy(NcclComm comm) override;
+  int CommInitRankConfig(NcclComm* comm, int ranks, NcclId id, int rank,
+                         NcclConfig* config) override;
   int CommAbort(NcclComm comm) override;
   int CommGetAsyncError(NcclComm comm, int* error) override;
   int GroupStart() override;
@@ -62,7 +63,6 @@ class FakeNccl final : public NcclLibrary {
   // One more try of what a stream has to do; whether that is all of it.
   bool Attempt(std::vector<Operation>& operations);
   std::shared_ptr<ncclComm> Find(NcclComm comm) const;
-  int Forget(NcclComm comm, bool aborted);
 
   // Of this thread's group; empty outside of one.
   static std::vector<Operation>& Group();
@@ -70,6 +70,7 @@ class FakeNccl final : public NcclLibrary {
   mutable Mutex mu_;
   int result_ ABSL_GUARDED_BY(mu_) = kNcclSuccess;
   int async_error_ ABSL_GUARDED_BY(mu_) = kNcclSuccess;
+  int connected_ ABSL_GUARDED_BY(mu_) = 0;  // Of the clique.
   int aborts_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<NcclComm, std::shared_ptr<ncclComm>> comms_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<int, int>, Mailbox> mail_ ABSL_GUARDED_BY(mu_);  // By (sender, receiver).
