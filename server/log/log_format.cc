@@ -84,11 +84,6 @@ std::uint64_t FindBlank(std::string_view words) {
   return blank;
 }
 
-absl::Status Corrupt(std::string_view file, std::uint64_t offset, std::string_view problem) {
-  return absl::DataLossError(
-      absl::StrCat(ToAbsl(file), " is corrupt at offset ", offset, ": ", ToAbsl(problem)));
-}
-
 // None unless a record's header is at `offset` and intact.
 std::optional<RecordFields> DecodeHeader(std::string_view content, std::size_t offset,
                                          std::uint32_t seed) {
@@ -159,7 +154,7 @@ class Scanner {
     const std::optional<RecordFields> fields = DecodeHeader(content_, begin, seed_);
     if (!fields) return Damaged(begin + kRecordHeaderBytes, "the record's header is damaged");
     if (const char* const problem = ProblemOf(*fields, scan_.next_lsn)) {
-      return Corrupt(file_, begin, problem);
+      return LogLoss(file_, begin, problem);
     }
     const std::uint64_t end = begin + fields->record_bytes;
     if (end > content_.size()) return Damaged(end, "the record is cut short");
@@ -178,9 +173,9 @@ class Scanner {
   // The record from valid_bytes to `end` is damaged.
   absl::StatusOr<bool> Damaged(std::uint64_t end, std::string_view problem) const {
     const std::uint64_t begin = scan_.valid_bytes;
-    if (!HasUnwrittenPart(content_, begin, end)) return Corrupt(file_, begin, problem);
+    if (!HasUnwrittenPart(content_, begin, end)) return LogLoss(file_, begin, problem);
     if (WasDurable(content_, begin + kWordBytes, scan_.next_lsn, seed_)) {
-      return Corrupt(file_, begin,
+      return LogLoss(file_, begin,
                      absl::StrCat(ToAbsl(problem), ", and a later record says it was synced"));
     }
     return false;
@@ -194,7 +189,7 @@ class Scanner {
                                Durability{fields.level}, fields.kind, payload_};
     if (record.type == LogRecordType::kMark) {
       if (payload_.size() != sizeof(LogLsn)) {
-        return Corrupt(file_, scan_.valid_bytes, "the mark is not one LSN");
+        return LogLoss(file_, scan_.valid_bytes, "the mark is not one LSN");
       }
       scan_.keep_from = std::max(scan_.keep_from, Get<LogLsn>(payload_, 0));
     }
@@ -211,6 +206,12 @@ class Scanner {
 };
 
 }  // namespace
+
+absl::Status LogLoss(std::string_view file, std::uint64_t offset, std::string_view problem) {
+  return absl::DataLossError(absl::StrCat(ToAbsl(file), " is corrupt at offset ", offset, ": ",
+                                          ToAbsl(problem),
+                                          "; restore the directory from a copy (docs/runbook.md)"));
+}
 
 std::size_t RecordBytes(std::size_t payload_bytes) {
   return kRecordHeaderBytes + RoundUpToWords(payload_bytes);
@@ -231,7 +232,7 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
 
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std::string_view file) {
   if (content.size() < kSegmentHeaderBytes) {
-    return Corrupt(file, 0, "the segment's header is cut short");
+    return LogLoss(file, 0, "the segment's header is cut short");
   }
   const std::string_view bytes = content.substr(0, kSegmentHeaderBytes);
   SegmentHeader header;
@@ -241,7 +242,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std:
   header.first_lsn = Get<LogLsn>(bytes, 32);
   header.previous_bytes = Get<std::uint64_t>(bytes, 40);
   if (bytes == EncodeSegmentHeader(header) && ToInt(header.first_lsn) > 0) return header;
-  return Corrupt(file, 0, "not the header of a log segment of format 1");
+  return LogLoss(file, 0, "not the header of a log segment of format 1");
 }
 
 std::uint32_t SegmentSeed(const SegmentHeader& header) {
@@ -292,7 +293,7 @@ absl::StatusOr<SegmentScan> ScanSegment(std::string_view content, std::string_vi
     EMBLA_ASSIGN_OR_RETURN(const bool intact, scanner.Next(visit));
     if (intact) continue;
     if (newest) break;
-    return Corrupt(file, scanner.scan().valid_bytes, "the record was never written entirely");
+    return LogLoss(file, scanner.scan().valid_bytes, "the record was never written entirely");
   }
   return scanner.scan();
 }

@@ -7,6 +7,7 @@
 #include "core/base/ids.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/log/log_note.h"
 #include "server/log/log_segments.h"
 
 namespace embla {
@@ -23,8 +24,8 @@ absl::StatusOr<SegmentScan> ReadSegment(const LogStorage& storage, std::uint64_t
   const std::string path = PathOf(storage, number);
   EMBLA_ASSIGN_OR_RETURN(SegmentScan scan, ScanSegment(content, path, newest, visit));
   if (scan.header.number != number) {
-    return absl::DataLossError(absl::StrCat(path, " is corrupt at offset 0: it is segment ",
-                                            scan.header.number, " under another name"));
+    return LogLoss(path, 0,
+                   absl::StrCat("it is segment ", scan.header.number, " under another name"));
   }
   *bytes = content.size();
   return scan;
@@ -35,17 +36,35 @@ absl::Status CheckChain(const LogStorage& storage, const SegmentScan& before,
                         const SegmentHeader& after) {
   const std::string path = PathOf(storage, before.header.number);
   if (before.header.log_id != after.log_id) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is corrupt at offset 0: it is a segment of another log"));
+    return LogLoss(path, 0, "it is a segment of another log");
   }
   if (before.valid_bytes == after.previous_bytes && before.last_crc == after.previous_crc &&
       before.next_lsn <= after.first_lsn) {
     return absl::OkStatus();
   }
+  return LogLoss(
+      path, std::min(before.valid_bytes, after.previous_bytes),
+      absl::StrCat("it has ", before.valid_bytes, " bytes, the segment behind it expects ",
+                   after.previous_bytes, ", or other records"));
+}
+
+absl::Status Missing(const LogStorage& storage, std::uint64_t number, LogLsn keep_from) {
   return absl::DataLossError(absl::StrCat(
-      path, " is corrupt at offset ", std::min(before.valid_bytes, after.previous_bytes),
-      ": it has ", before.valid_bytes, " bytes, the segment behind it expects ",
-      after.previous_bytes, ", or other records"));
+      PathOf(storage, number), " is missing, at offset 0: records from ", ToInt(keep_from),
+      " on are needed; restore the directory from a copy (docs/runbook.md)"));
+}
+
+// Whether the log has come as far as it has noted.
+absl::Status CheckNote(const LogStorage& storage, const LogNote& note, const RecoveredLog& log) {
+  const SegmentScan& newest = *log.newest;
+  const std::string path = PathOf(storage, newest.header.number);
+  if (newest.header.log_id != note.log_id) {
+    return LogLoss(path, 0, "it is a segment of another log");
+  }
+  if (newest.next_lsn >= note.next_lsn) return absl::OkStatus();
+  return LogLoss(path, newest.valid_bytes,
+                 absl::StrCat("its records end below ", ToInt(newest.next_lsn),
+                              ", and the log had those below ", ToInt(note.next_lsn)));
 }
 
 // The segments from the one that holds `keep_from` to the newest, which is `numbers.back()`;
@@ -57,9 +76,7 @@ absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_
   for (std::size_t i = numbers.size(); i-- > 0;) {
     const bool newest = i + 1 == numbers.size();
     if (!newest && numbers[i] + 1 != numbers[i + 1]) {
-      return absl::DataLossError(absl::StrCat(PathOf(storage, numbers[i + 1] - 1),
-                                              " is missing, at offset 0: records from ",
-                                              ToInt(report.keep_from), " on are needed"));
+      return Missing(storage, numbers[i + 1] - 1, report.keep_from);
     }
     std::uint64_t bytes = 0;
     EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
@@ -82,9 +99,7 @@ absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_
       return absl::OkStatus();
     }
   }
-  return absl::DataLossError(absl::StrCat(PathOf(storage, numbers.front() - 1),
-                                          " is missing, at offset 0: records from ",
-                                          ToInt(report.keep_from), " on are needed"));
+  return Missing(storage, numbers.front() - 1, report.keep_from);
 }
 
 absl::Status Replay(const LogStorage& storage, const LogSink& sink, RecoveredLog* log) {
@@ -115,8 +130,13 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
   }
   std::sort(numbers.begin(), numbers.end());
   RecoveredLog log;
+  EMBLA_ASSIGN_OR_RETURN(const std::optional<LogNote> note, ReadLogNote(storage));
+  if (note && (numbers.empty() || numbers.back() < note->segment)) {
+    return Missing(storage, note->segment, log.report.keep_from);
+  }
   if (numbers.empty()) return log;
   EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, &log));
+  if (note) EMBLA_RETURN_IF_ERROR(CheckNote(storage, *note, log));
   EMBLA_RETURN_IF_ERROR(Replay(storage, sink, &log));
   for (const std::uint64_t number : numbers) {
     if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));

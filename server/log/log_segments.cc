@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "server/log/log_note.h"
 
 namespace embla {
 namespace {
@@ -44,6 +46,7 @@ LogSegments::LogSegments(LogStorage& storage, std::uint64_t segment_bytes_max,
   header_ = newest->header;
   seed_ = SegmentSeed(header_);
   last_crc_ = newest->last_crc;
+  start_lsn_ = newest->next_lsn;
   start_bytes_ = newest->valid_bytes;
 }
 
@@ -58,7 +61,14 @@ absl::Status LogSegments::Start() {
   if (current_->size() > start_bytes_) EMBLA_RETURN_IF_ERROR(current_->Truncate(start_bytes_));
   // What a dead process wrote, and the name of a segment it began, may still be in memory only.
   EMBLA_RETURN_IF_ERROR(current_->Sync());
-  return storage_.SyncDirectory();
+  EMBLA_RETURN_IF_ERROR(storage_.SyncDirectory());
+  Note(start_lsn_);
+  return absl::OkStatus();
+}
+
+void LogSegments::Note(LogLsn next_lsn) {
+  const absl::Status noted = WriteLogNote(storage_, {header_.log_id, header_.number, next_lsn});
+  if (!noted.ok()) LogWarning("log", "cannot note its newest segment: ", noted.message());
 }
 
 bool LogSegments::Fits(std::size_t bytes) const {
@@ -98,6 +108,7 @@ absl::Status LogSegments::Rotate(LogLsn first_lsn) {
   last_crc_ = seed_;
   current_ = std::move(spare_);
   full_ = false;
+  Note(first_lsn);
   return absl::OkStatus();
 }
 

@@ -36,6 +36,9 @@ class LogSegments {
 
   // Opens the newest segment, cuts its torn tail and makes durable what it holds; or begins a log.
   absl::Status Start();
+  // Notes how far the log has come (log_note.h): all records below `next_lsn` are synced. A note
+  // that cannot be written is only logged: the log does without.
+  void Note(LogLsn next_lsn);
 
   // Whether `bytes` more fit into the current segment; no more do after a write found no room.
   bool Fits(std::size_t bytes) const;
@@ -63,6 +66,7 @@ class LogSegments {
   std::uint32_t seed_ = 0;
   std::uint32_t last_crc_ = 0;
   bool full_ = false;
+  LogLsn start_lsn_{};
   std::uint64_t start_bytes_ = 0;  // Where the torn tail of the recovered segment begins.
   std::unique_ptr<LogFile> current_;
   std::unique_ptr<LogFile> spare_;

@@ -218,6 +218,12 @@ absl::Status NodeLog::Close() {
     }
     writer_.join();
     syncer_.join();
+    LogLsn noted{};
+    {
+      const MutexLock lock(mu_);
+      if (broken_.ok()) noted = Next(durable_lsn_);
+    }
+    if (noted > recovery_.next_lsn) segments_.Note(noted);
   }
   const MutexLock lock(mu_);
   return broken_;
