@@ -16,6 +16,11 @@ namespace {
 
 std::string LogPath(const std::string& directory) { return directory + "/log"; }
 std::string SnapshotPath(const std::string& directory) { return directory + "/snapshot"; }
+std::string BegunPath(const std::string& directory) { return directory + "/begun"; }
+
+constexpr std::string_view kBegun =
+    "A state store of Embla was begun here: without its files `snapshot` and `log` it is "
+    "damaged.\n";
 
 // The file's content, or none when it does not exist.
 absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
@@ -27,7 +32,9 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) 
 
 absl::Status Missing(const std::string& path) {
   return absl::DataLossError(
-      absl::StrCat(path, " is missing, at offset 0; restore the file from a backup"));
+      absl::StrCat(path,
+                   " is missing, at offset 0; restore the directory from a backup, or remove "
+                   "it to begin a new cluster (docs/runbook.md)"));
 }
 
 // Brings `map` from its snapshot's revision to the log's last; frames that the snapshot already
@@ -58,8 +65,11 @@ absl::StatusOr<FileStateStore::Recovered> FileStateStore::Recover(const std::str
   const std::string snapshot_path = SnapshotPath(directory);
   EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> snapshot, ReadIfThere(snapshot_path));
   EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> log, ReadIfThere(log_path));
-  // The snapshot is created first: a log without one is a loss, not a new store.
-  if (!snapshot && log) return Missing(snapshot_path);
+  EMBLA_ASSIGN_OR_RETURN(const std::optional<std::string> begun, ReadIfThere(BegunPath(directory)));
+  // The snapshot is created first, then the log, then the word that both were there: what is
+  // missing before another is a loss, not a new store.
+  if (!snapshot && (log || begun)) return Missing(snapshot_path);
+  if (!log && begun) return Missing(log_path);
   if (!snapshot) {
     snapshot = EncodeStateSnapshot({});
     EMBLA_RETURN_IF_ERROR(AtomicWriteFile(snapshot_path, *snapshot));
@@ -83,6 +93,7 @@ absl::StatusOr<FileStateStore::Recovered> FileStateStore::Recover(const std::str
   }
   // A frame may have been written, and its sync never answered: make it last before it is read.
   EMBLA_RETURN_IF_ERROR(recovered.log.Sync());
+  if (!begun) EMBLA_RETURN_IF_ERROR(AtomicWriteFile(BegunPath(directory), kBegun));
   return recovered;
 }
 

@@ -1,7 +1,8 @@
 // The embedded state store: one process, one directory, nothing to install.
 //
 // Files: `log` takes every commit; `snapshot` replaces the log's content when the log has grown;
-// `LOCK` keeps a second process out. Format: docs/state_store_format.md.
+// `begun` says that the other two were there; `LOCK` keeps a second process out. Format:
+// docs/state_store_format.md.
 #pragma once
 
 #include <cstdint>

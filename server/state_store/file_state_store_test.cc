@@ -146,6 +146,33 @@ TEST_F(FileStateStoreTest, AMissingFileIsDataLoss) {
   EXPECT_EQ(FileStateStore::Open(directory_.path()).status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(FileStateStoreTest, AMissingFileOfAStoreThatWasNeverCompactedIsDataLossAndNoNewStore) {
+  { CommitOne(*OpenOrDie(directory_), PutOf("a", "1")); }
+  const std::string log = *ReadFile(directory_.log());
+  const std::string snapshot = *ReadFile(directory_.snapshot());
+  for (const bool both : {false, true}) {
+    std::filesystem::remove(directory_.log());
+    if (both) std::filesystem::remove(directory_.snapshot());
+    const absl::Status status = FileStateStore::Open(directory_.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr((both ? directory_.snapshot() : directory_.log()) + " is missing, at offset 0"));
+    EXPECT_FALSE(std::filesystem::exists(directory_.log()));  // Nothing was begun.
+  }
+  Overwrite(directory_.log(), log);
+  Overwrite(directory_.snapshot(), snapshot);
+  EXPECT_EQ(OpenOrDie(directory_)->Get("a")->value, "1");
+}
+
+// As a copy of the two files is, or a store of an older version.
+TEST_F(FileStateStoreTest, AStoreWithoutTheWordThatItWasBegunGetsIt) {
+  { CommitOne(*OpenOrDie(directory_), PutOf("a", "1")); }
+  std::filesystem::remove(directory_.path() + "/begun");
+  EXPECT_EQ(OpenOrDie(directory_)->Get("a")->value, "1");
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/begun"));
+}
+
 TEST_F(FileStateStoreTest, AFailedSyncEndsWritingButNotReading) {
   const auto store = OpenOrDie(directory_);
   CommitOne(*store, PutOf("a", "1"));

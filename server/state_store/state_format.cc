@@ -73,8 +73,9 @@ class ByteReader {
 };
 
 absl::Status Corrupt(std::string_view file, std::size_t offset, std::string_view problem) {
-  return absl::DataLossError(absl::StrCat(ToAbsl(file), " is corrupt at offset ", offset, ": ",
-                                          ToAbsl(problem), "; restore the file from a backup"));
+  return absl::DataLossError(
+      absl::StrCat(ToAbsl(file), " is corrupt at offset ", offset, ": ", ToAbsl(problem),
+                   "; restore the directory from a backup (docs/runbook.md)"));
 }
 
 std::string FileHeader(std::string_view magic) {
