@@ -151,8 +151,8 @@ absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> wri
   EMBLA_RETURN_IF_ERROR(Put(job, std::move(writes)));
   if (jobs_.size() >= kJobsMax) jobs_.erase(jobs_.begin());
   const MoveJob& stored = jobs_.emplace(job.id, std::move(job)).first->second;
-  LogInfo("coordinator", "job started id=", stored.id, " what=\"", stored.description,
-          "\" units=", UnitsOf(stored));
+  LogInfo("coordinator", "job started id=", stored.id, " what=", stored.description,
+          " units=", UnitsOf(stored));
   if (!IsOver(stored.state)) {
     EMBLA_RETURN_IF_ERROR(Begin(stored, now));
     Tick(now);
@@ -292,7 +292,7 @@ void MoveJobs::TakeEnded(absl::Time now) {
     waiting.not_before = now + kRetryAfter;
     ++waiting.attempts;
     LogWarning("coordinator", "the move of a unit was aborted unit=", KeyOf(ended.unit),
-               " attempts=", waiting.attempts, " reason=\"", ended.reason, "\"");
+               " attempts=", waiting.attempts, " reason=", ended.reason);
     if (waiting.attempts >= kAttemptsMax && job.state != JobState::kCancelling) {
       GiveUp(absl::StrCat("unit ", KeyOf(ended.unit), " could not be moved in ", waiting.attempts,
                           " attempts: ", ended.reason));
@@ -356,8 +356,8 @@ void MoveJobs::FinishIfOver(absl::Time now) {
     LogError("coordinator", "cannot record the end of a job: ", Message(stored));
     return;
   }
-  LogInfo("coordinator", "job ended id=", job.id, " units_moved=", job.units_moved, " error=\"",
-          job.error, "\"");
+  LogInfo("coordinator", "job ended id=", job.id, " units_moved=", job.units_moved,
+          " error=", job.error);
   running_.reset();
   jobs_.at(job.id) = std::move(job);
 }

@@ -6,13 +6,15 @@ namespace embla {
 namespace {
 
 TEST(ParseListenAddress, KnowsLoopback) {
-  for (const char* text :
-       {"127.0.0.1:0", "127.1.2.3:80", "localhost:65535", "[::1]:7", "unix:/x"}) {
+  for (const char* text : {"127.0.0.1:0", "127.1.2.3:80", "localhost:65535", "[::1]:7",
+                           "[::ffff:127.0.0.1]:7", "unix:/x"}) {
     const auto address = ParseListenAddress(text);
     ASSERT_TRUE(address.ok()) << address.status();
     EXPECT_TRUE(address->loopback) << text;
   }
-  for (const char* text : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1"}) {
+  for (const char* text :
+       {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "127.example.org:1",
+        "127.0.0.1.example.org:1", "127.1:1", "[::ffff:10.0.0.1]:1"}) {
     const auto address = ParseListenAddress(text);
     ASSERT_TRUE(address.ok()) << address.status();
     EXPECT_FALSE(address->loopback) << text;

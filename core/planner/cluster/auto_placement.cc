@@ -140,7 +140,7 @@ absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRe
   EMBLA_RETURN_IF_ERROR(whole.Validate());
   EMBLA_ASSIGN_OR_RETURN(const AutoPlacement chosen,
                          ChoosePlacement(whole, request, nodes, existing));
-  LogInfo("planner", "placement chosen table=", spec.name, " reason=\"", chosen.reason, "\"");
+  LogInfo("planner", "placement chosen table=", spec.name, " reason=", chosen.reason);
   return PlaceTable(whole, chosen.request, nodes, existing);
 }
 
