@@ -106,11 +106,26 @@ DeviceMetrics::DeviceMetrics(Metrics* metrics, std::uint32_t device) {
   memory_bytes = metrics->MakeGauge(metric::kDeviceMemory, {label});
 }
 
+ConnectionMetrics::ConnectionMetrics(Metrics* metrics) : metrics(metrics) {
+  if (metrics == nullptr) return;
+  connections = metrics->MakeGauge(metric::kConnections);
+  descriptors_max = metrics->MakeGauge(metric::kDescriptorsMax);
+}
+
+void ConnectionMetrics::Refused(std::string_view reason) const {
+  if (metrics != nullptr) metrics->MakeCounter(metric::kConnectionsRefused, {reason}).Add();
+}
+
+void ConnectionMetrics::Ended(std::string_view reason) const {
+  if (metrics != nullptr) metrics->MakeCounter(metric::kConnectionsEnded, {reason}).Add();
+}
+
 ShardMetrics::ShardMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   plan_version = metrics->MakeGauge(metric::kPlanVersion);
   updates_replayed = metrics->MakeCounter(metric::kUpdatesReplayed);
   streams = metrics->MakeGauge(metric::kStreams);
+  held_bytes = metrics->MakeGauge(metric::kHeldBytes);
 }
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {

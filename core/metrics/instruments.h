@@ -92,6 +92,19 @@ struct DeviceMetrics {
   Gauge memory_bytes;
 };
 
+// The connections of a process.
+struct ConnectionMetrics {
+  ConnectionMetrics() = default;
+  explicit ConnectionMetrics(Metrics* metrics);
+
+  void Refused(std::string_view reason) const;
+  void Ended(std::string_view reason) const;
+
+  Metrics* metrics = nullptr;  // Not owned; may be null.
+  Gauge connections;
+  Gauge descriptors_max;
+};
+
 // A shard server.
 struct ShardMetrics {
   ShardMetrics() = default;
@@ -100,6 +113,7 @@ struct ShardMetrics {
   Gauge plan_version;
   Counter updates_replayed;
   Gauge streams;
+  Gauge held_bytes;
 };
 
 // The coordinator, and what it knows of one node.

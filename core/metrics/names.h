@@ -44,6 +44,22 @@ inline constexpr MetricInfo kRequestBytes{
 inline constexpr MetricInfo kReplyBytes{
     "embla_reply_bytes_total", kCounter, "Message bytes sent.", {"method"}};
 inline constexpr MetricInfo kStreams{"embla_streams", kGauge, "Data streams open now."};
+inline constexpr MetricInfo kConnections{"embla_connections", kGauge,
+                                         "Connections open now, of all listeners."};
+inline constexpr MetricInfo kConnectionsRefused{
+    "embla_connections_refused_total",
+    kCounter,
+    "Connections closed on arrival, by the limit they met: address or descriptors.",
+    {"reason"}};
+inline constexpr MetricInfo kConnectionsEnded{
+    "embla_connections_ended_total",
+    kCounter,
+    "Connections that this process ended because of what they did: resets.",
+    {"reason"}};
+inline constexpr MetricInfo kDescriptorsMax{"embla_descriptors_max", kGauge,
+                                            "Files and sockets this process may have open."};
+inline constexpr MetricInfo kHeldBytes{
+    "embla_held_bytes", kGauge, "Bytes of requests in flight, and of replies nobody has read yet."};
 
 // Shard servers.
 inline constexpr MetricInfo kRowsLookedUp{

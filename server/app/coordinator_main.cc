@@ -10,6 +10,7 @@
 #include "server/app/coordinator_process.h"
 #include "server/app/port_file.h"
 #include "server/app/stop_signal.h"
+#include "server/rpc/descriptor_limit.h"
 
 namespace embla {
 namespace {
@@ -18,6 +19,7 @@ struct Flags {
   CoordinatorProcessOptions process;
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
+  std::size_t descriptors_min = kDescriptorsMin;
   std::uint32_t heartbeat_ms = 1'000;
   std::uint32_t dead_after_ms = 5'000;
   std::uint32_t stop_grace_ms = 5'000;
@@ -42,6 +44,13 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--dead-after-ms", flags.dead_after_ms,
                  "A shard server that is silent for so long is dead");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
+  app.add_option("--connections-per-address", process.connections.per_address_max,
+                 "Connections that one IP address, or one user of a unix socket, may have to one "
+                 "listener")
+      ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option("--descriptors-min", flags.descriptors_min,
+                 "Do not start where fewer files and sockets may be open; the soft limit is raised "
+                 "to the hard one");
   app.add_option("--port-file", flags.port_file,
                  "Written when ready: {\"listen\": ..., \"admin\": ..., \"metrics\": ...}");
   app.add_option("--log-level", flags.log_level, "Least level that is logged")
@@ -52,6 +61,9 @@ void Define(CLI::App& app, Flags& flags) {
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
+  if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
+    return enough;
+  }
   CoordinatorProcessOptions& options = flags.process;
   options.coordinator.heartbeat_interval = absl::Milliseconds(flags.heartbeat_ms);
   options.coordinator.dead_after = absl::Milliseconds(flags.dead_after_ms);

@@ -11,6 +11,14 @@
 #include "server/state_store/memory_state_store.h"
 
 namespace embla {
+namespace {
+
+// A solved plan has megabytes; nothing else that operators send comes near one.
+constexpr std::size_t kAdminMessageBytesMax = std::size_t{4} << 20;
+// A node's first report says what it has, of thousands of tables.
+constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
     const CoordinatorProcessOptions& options) {
@@ -48,10 +56,15 @@ absl::Status CoordinatorProcess::Listen() {
   }
   service_ = std::make_unique<CoordinatorService>(*host_);
   admin_service_ = std::make_unique<AdminService>(*host_);
-  RpcServerOptions server{.listen = options_.admin_listen, .insecure = options_.insecure};
+  RpcServerOptions server{.listen = options_.admin_listen,
+                          .insecure = options_.insecure,
+                          .message_bytes_max = kAdminMessageBytesMax,
+                          .connections = options_.connections,
+                          .metrics = &metrics_};
   grpc::Service* const admin_services[] = {admin_service_.get()};
   EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
   server.listen = options_.listen;
+  server.message_bytes_max = kCoordinatorMessageBytesMax;
   grpc::Service* const services[] = {service_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
   const PlanPtr plan = host_->plan();

@@ -23,7 +23,8 @@ struct CoordinatorProcessOptions {
   std::string admin_listen = "127.0.0.1:0";  // Operators.
   std::string metrics_listen;                // Empty: no metrics endpoint.
   bool insecure = false;
-  std::string state_dir;  // Empty: the cluster is forgotten when the process ends.
+  ConnectionLimits connections;  // Of each listener.
+  std::string state_dir;         // Empty: the cluster is forgotten when the process ends.
   CoordinatorOptions coordinator;
   absl::Duration stop_grace = absl::Seconds(5);  // For calls in flight.
 };

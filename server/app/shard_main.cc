@@ -11,6 +11,7 @@
 #include "server/app/port_file.h"
 #include "server/app/shard_process.h"
 #include "server/app/stop_signal.h"
+#include "server/rpc/descriptor_limit.h"
 
 namespace embla {
 namespace {
@@ -22,9 +23,20 @@ struct Flags {
   std::string gpu_cache = "0";
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
+  std::size_t descriptors_min = kDescriptorsMin;
   std::uint32_t heartbeat_ms = 0;
   std::uint32_t stop_grace_ms = 10'000;
 };
+
+void DefineLimits(CLI::App& app, Flags& flags) {
+  app.add_option("--connections-per-address", flags.process.server.connections.per_address_max,
+                 "Connections that one IP address, or one user of a unix socket, may have to one "
+                 "listener")
+      ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option("--descriptors-min", flags.descriptors_min,
+                 "Do not start where fewer files and sockets may be open; the soft limit is raised "
+                 "to the hard one");
+}
 
 void Define(CLI::App& app, Flags& flags) {
   ShardProcessOptions& process = flags.process;
@@ -94,6 +106,9 @@ void Define(CLI::App& app, Flags& flags) {
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
+  if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
+    return enough;
+  }
   absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
   const absl::StatusOr<std::int64_t> gpu_cache = ParseBytes(flags.gpu_cache);
@@ -109,8 +124,8 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   if (!devices.ok()) return devices.status();
   for (const std::unique_ptr<gpu::Device>& gpu : devices->owned) {
     const gpu::DeviceProperties& properties = gpu->properties();
-    LogInfo("shard", "gpu ordinal=", properties.ordinal, " name=`", properties.name,
-            "` bus=", properties.bus_id, " memory=", properties.memory_bytes,
+    LogInfo("shard", "gpu ordinal=", properties.ordinal, " name=", properties.name,
+            " bus=", properties.bus_id, " memory=", properties.memory_bytes,
             " free=", properties.free_bytes);
   }
   flags.process.devices = devices->specs;
@@ -139,6 +154,7 @@ int main(int argc, char** argv) {
   CLI::App app("One node of an Embla cluster", "embla-shard");
   embla::Flags flags;
   embla::Define(app, flags);
+  embla::DefineLimits(app, flags);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = embla::Run(flags, stop_signal);
   if (status.ok()) return 0;

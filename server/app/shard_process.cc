@@ -120,7 +120,9 @@ absl::Status ShardProcess::Listen() {
     EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
   }
   grpc::Service* const services[] = {service_.get(), inspect_.get()};
-  EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(options_.server, services));
+  RpcServerOptions server = options_.server;
+  server.metrics = &metrics_;
+  EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
   return absl::OkStatus();
 }
 

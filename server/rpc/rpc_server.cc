@@ -1,25 +1,44 @@
 #include "server/rpc/rpc_server.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/wire/callback_queue.h"
 #include "server/rpc/listen_address.h"
+#include "server/rpc/listening_socket.h"
 
 namespace embla {
 namespace {
 
+std::size_t QuarterOfMemory() {
+  const auto pages = static_cast<std::size_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return std::max(pages * page_bytes / 4, std::size_t{1} << 30);
+}
+
 void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes_max));
   builder.SetMaxSendMessageSize(-1);  // Replies are bounded by the limits on requests.
-  // Two servers on one port would each get half of the connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // 200 KB of gzip can be 200 MB of message, and rows hardly get smaller.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.SetResourceQuota(grpc::ResourceQuota("embla").Resize(
+      options.grpc_bytes_max == 0 ? QuarterOfMemory() : options.grpc_bytes_max));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             static_cast<int>(options.connections.open_calls_max));
+  // The acceptor reads there how many streams a peer has reset.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
   // A peer that vanished without a word is noticed within 40 s.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -33,21 +52,24 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, std::span<grpc::Service* const> services) {
   EMBLA_ASSIGN_OR_RETURN(const ListenAddress listen,
                          CheckListenAddress(options.listen, options.insecure));
+  EMBLA_ASSIGN_OR_RETURN(ListeningSockets listening, Listen(listen));
+  const std::string address = listen.WithPort(listening.port);
   wire::KeepCallbackQueue();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
-  int port = -1;
-  builder.AddListeningPort(listen.text, grpc::InsecureServerCredentials(), &port);
   for (grpc::Service* const service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port <= 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", listen.text, ": the address is in use or not ours"));
-  }
-  server->GetHealthCheckService()->SetServingStatus(true);
-  std::string address = listen.WithPort(port);
-  return std::unique_ptr<RpcServer>(new RpcServer(std::move(server), std::move(address)));
+  std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
+  if (started == nullptr) return absl::InternalError("gRPC does not start a server");
+  started->GetHealthCheckService()->SetServingStatus(true);
+  std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address));
+  EMBLA_ASSIGN_OR_RETURN(
+      server->acceptor_,
+      ConnectionAcceptor::Start(std::move(listening), options.connections, options.metrics,
+                                [grpc_server = server->server_.get()](int fd) {
+                                  grpc::AddInsecureChannelFromFd(grpc_server, fd);
+                                }));
+  return server;
 }
 
 RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address)
@@ -58,6 +80,7 @@ RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
 void RpcServer::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
   server_->GetHealthCheckService()->SetServingStatus(false);
+  acceptor_.reset();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   server_->Wait();
   server_.reset();

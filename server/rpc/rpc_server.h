@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/metrics/metrics.h"
+#include "server/rpc/connection_acceptor.h"
 
 namespace embla {
 
@@ -17,6 +20,11 @@ struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
+  ConnectionLimits connections;
+  // What gRPC may take for messages on their way in, and for calls. Beyond it, it ends connections.
+  // 0: a quarter of the machine's memory, at least 1 GiB.
+  std::size_t grpc_bytes_max = 0;
+  Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
 };
 
 class RpcServer {
@@ -42,6 +50,7 @@ class RpcServer {
   RpcServer(std::unique_ptr<grpc::Server> server, std::string address);
 
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // Gone before server_.
   const std::string address_;
 };
 

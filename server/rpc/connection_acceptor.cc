@@ -1,0 +1,283 @@
+#include "server/rpc/connection_acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "server/rpc/descriptor_limit.h"
+
+namespace embla {
+namespace {
+
+// For journals, libraries and everything else that opens files.
+constexpr std::size_t kReserveMax = 256;
+// Without any descriptor there is nothing to do but to wait.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+// How often connections are looked at, and how many at a time: channelz takes about 10 us for one.
+constexpr absl::Duration kLook = absl::Milliseconds(250);
+constexpr std::size_t kLooksMax = 128;
+// Refusals come in floods: one line of log per so long.
+constexpr absl::Duration kTell = absl::Seconds(10);
+
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+// What connections are counted by: the address without its port, or the user.
+std::string AddressOf(const FileDescriptor& socket) {
+  sockaddr_storage name{};
+  socklen_t bytes = sizeof(name);
+  if (::getpeername(socket.number(), reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = {};
+  if (name.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in&>(name).sin_addr, text, sizeof(text));
+    return text;
+  }
+  if (name.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<sockaddr_in6&>(name).sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+      inet_ntop(AF_INET, &v6.s6_addr[12], text, sizeof(text));
+    } else {
+      inet_ntop(AF_INET6, &v6, text, sizeof(text));
+    }
+    return text;
+  }
+  ucred user{};
+  bytes = sizeof(user);
+  if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &user, &bytes) != 0) return "unix";
+  return absl::StrCat("uid:", user.uid);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
+    ListeningSockets listening, const ConnectionLimits& limits, Metrics* metrics,
+    HandOver hand_over) {
+  std::unique_ptr<ConnectionAcceptor> acceptor(
+      new ConnectionAcceptor(std::move(listening), limits, metrics, std::move(hand_over)));
+  EMBLA_RETURN_IF_ERROR(acceptor->Prepare());
+  acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
+  return acceptor;
+}
+
+ConnectionAcceptor::ConnectionAcceptor(ListeningSockets listening, const ConnectionLimits& limits,
+                                       Metrics* metrics, HandOver hand_over)
+    : limits_(limits),
+      descriptors_max_(DescriptorLimit()),
+      hand_over_(std::move(hand_over)),
+      metrics_(metrics),
+      listening_(std::move(listening)) {
+  metrics_.descriptors_max.Set(static_cast<double>(descriptors_max_));
+}
+
+absl::Status ConnectionAcceptor::Prepare() {
+  epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  reserve_ = OpenReserve();
+  if (!epoll_.is_open() || !wake_.is_open() || !reserve_.is_open()) {
+    return absl::UnavailableError(absl::StrCat("cannot watch sockets: ", std::strerror(errno),
+                                               ", the limit is ", descriptors_max_, " open files"));
+  }
+  Watch(wake_.number(), EPOLLIN);
+  for (const FileDescriptor& socket : listening_.sockets) Watch(socket.number(), EPOLLIN);
+  return absl::OkStatus();
+}
+
+ConnectionAcceptor::~ConnectionAcceptor() {
+  if (thread_.joinable()) {
+    stopping_.store(true, std::memory_order_release);  // Pairs with Run's acquire.
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.number(), &one, sizeof(one));
+    thread_.join();
+  }
+  if (!listening_.unix_path.empty()) ::unlink(listening_.unix_path.c_str());
+  metrics_.connections.Add(-static_cast<double>(connections_.size()));
+}
+
+void ConnectionAcceptor::Watch(int number, std::uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = number}};
+  ::epoll_ctl(epoll_.number(), EPOLL_CTL_ADD, number, &event);
+}
+
+void ConnectionAcceptor::Run() {
+  absl::Time look_at = absl::Now() + kLook;
+  std::array<epoll_event, 64> events;
+  while (!stopping_.load(std::memory_order_acquire)) {
+    absl::Duration wait = connections_.empty() ? absl::InfiniteDuration() : look_at - absl::Now();
+    if (paused_) wait = std::min(wait, kPause);
+    const int wait_ms =
+        wait == absl::InfiniteDuration()
+            ? -1
+            : static_cast<int>(std::max<std::int64_t>(absl::ToInt64Milliseconds(wait) + 1, 0));
+    const int count =
+        ::epoll_wait(epoll_.number(), events.data(), static_cast<int>(events.size()), wait_ms);
+    if (paused_) Pause(false);
+    for (int i = 0; i < count; ++i) {
+      const int number = events[static_cast<std::size_t>(i)].data.fd;
+      if (connections_.contains(number)) {
+        Remove(number);
+      } else if (number != wake_.number()) {
+        Accept(number);
+      }
+    }
+    if (const absl::Time now = absl::Now(); now >= look_at) {
+      LookForResets(now);
+      look_at = now + kLook;
+    }
+  }
+}
+
+void ConnectionAcceptor::Accept(int listener) {
+  // Some at a time, so that connections that end are seen in between.
+  for (int i = 0; i < 64 && !paused_; ++i) {
+    if (!AcceptOne(listener)) return;
+  }
+}
+
+bool ConnectionAcceptor::AcceptOne(int listener) {
+  FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket.is_open()) {
+    Admit(std::move(socket));
+    return true;
+  }
+  if (IsShortage(errno)) {
+    TurnAway(listener);
+    return true;
+  }
+  return errno != EAGAIN && errno != EBADF && errno != EINVAL;  // Else that peer has gone.
+}
+
+void ConnectionAcceptor::Admit(FileDescriptor socket) {
+  const std::string address = AddressOf(socket);
+  if (address.empty()) return;  // The peer is gone.
+  // The lowest free number is given out, so a high one says how many are open in this process.
+  const std::size_t reserve = std::min(kReserveMax, descriptors_max_ / 4);
+  FileDescriptor duplicate(::fcntl(socket.number(), F_DUPFD_CLOEXEC, 0));
+  const int highest = std::max(socket.number(), duplicate.number());
+  if (!duplicate.is_open() || static_cast<std::size_t>(highest) >= descriptors_max_ - reserve) {
+    return Refuse("descriptors", address);
+  }
+  std::uint32_t& of_address = by_address_[address];
+  if (of_address >= limits_.per_address_max) return Refuse("address", address);
+  ++of_address;
+  const int on = 1;
+  ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // Unix: no effect.
+  const int number = socket.Release();
+  const int watched = duplicate.number();
+  hand_over_(number);
+  Connection& connection = connections_[watched];
+  connection.duplicate = std::move(duplicate);
+  connection.address = address;
+  connection.number = number;
+  connection.looked_at = absl::Now();
+  Watch(watched, 0);  // The end is always told.
+  metrics_.connections.Add(1);
+}
+
+void ConnectionAcceptor::TurnAway(int listener) {
+  reserve_.Close();
+  FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  const bool was_accepted = socket.is_open();
+  socket.Close();
+  reserve_ = OpenReserve();
+  if (was_accepted) Refuse("descriptors", "");
+  // Another thread took the descriptor, or the whole machine has none.
+  if (!was_accepted || !reserve_.is_open()) Pause(true);
+}
+
+void ConnectionAcceptor::Refuse(const char* reason, const std::string& address) {
+  metrics_.Refused(reason);
+  if (const absl::Time now = absl::Now(); now - told_at_ >= kTell) {
+    told_at_ = now;
+    LogWarning("rpc", "connection refused reason=", reason, " address=", address,
+               " connections=", connections_.size(), " descriptors_max=", descriptors_max_,
+               " per_address_max=", limits_.per_address_max);
+  }
+}
+
+void ConnectionAcceptor::Pause(bool paused) {
+  if (paused_ == paused) return;
+  paused_ = paused;
+  if (!paused && !reserve_.is_open()) reserve_ = OpenReserve();
+  for (const FileDescriptor& socket : listening_.sockets) {
+    epoll_event event{.events = paused ? 0u : EPOLLIN, .data = {.fd = socket.number()}};
+    ::epoll_ctl(epoll_.number(), EPOLL_CTL_MOD, socket.number(), &event);
+  }
+}
+
+void ConnectionAcceptor::Remove(int duplicate) {
+  const auto found = connections_.find(duplicate);
+  const auto address = by_address_.find(found->second.address);
+  if (--address->second == 0) by_address_.erase(address);
+  // While gRPC has the connection open, closing the duplicate alone would leave it watched.
+  ::epoll_ctl(epoll_.number(), EPOLL_CTL_DEL, duplicate, nullptr);
+  connections_.erase(found);
+  metrics_.connections.Add(-1);
+}
+
+void ConnectionAcceptor::LookForResets(absl::Time now) {
+  if (to_look_at_.empty()) {
+    for (const auto& [number, connection] : connections_) to_look_at_.push_back(number);
+  }
+  std::vector<Connection*> connections;
+  while (connections.size() < kLooksMax && !to_look_at_.empty()) {
+    const auto found = connections_.find(to_look_at_.back());
+    to_look_at_.pop_back();
+    if (found != connections_.end()) connections.push_back(&found->second);
+  }
+  FindNumbers(connections);
+  for (Connection* const connection : connections) Look(*connection, now);
+}
+
+void ConnectionAcceptor::FindNumbers(const std::vector<Connection*>& connections) {
+  std::unordered_map<int, std::int64_t> wanted;
+  for (const Connection* const connection : connections) {
+    if (connection->channelz_socket == 0) wanted[connection->number] = 0;
+  }
+  if (wanted.empty()) return;
+  channelz_.Find(wanted);
+  for (Connection* const connection : connections) {
+    const auto found = wanted.find(connection->number);
+    if (found != wanted.end()) connection->channelz_socket = found->second;
+  }
+}
+
+void ConnectionAcceptor::Look(Connection& connection, absl::Time now) {
+  const std::optional<StreamCounts> counts = CountStreams(connection.channelz_socket);
+  if (!counts.has_value() || connection.ended) return;
+  // While a flood goes on, gRPC gets to no resets, and more calls seem to be open than may be.
+  const std::int64_t unanswered =
+      counts->unanswered + std::max<std::int64_t>(counts->open() - limits_.open_calls_max, 0);
+  const auto more = static_cast<double>(unanswered - connection.unanswered);
+  const double forgiven =
+      absl::ToDoubleSeconds(now - connection.looked_at) * limits_.resets_per_second;
+  connection.resets = std::max(connection.resets + more - forgiven, 0.0);
+  connection.unanswered = unanswered;
+  connection.looked_at = now;
+  if (connection.resets <= static_cast<double>(limits_.resets_max)) return;
+  LogWarning("rpc", "connection ended reason=resets address=", connection.address,
+             " streams=", counts->started, " reset=", unanswered);
+  metrics_.Ended("resets");
+  connection.ended = true;
+  ::shutdown(connection.duplicate.number(), SHUT_RDWR);
+}
+
+}  // namespace embla
