@@ -59,6 +59,7 @@ struct Cluster {
       ShardProcessOptions options;
       options.name = name;
       options.coordinator = coordinator->address();
+      options.cluster_key = coordinator->cluster_key();
       options.devices = {{.kind = DeviceKind::kCpu, .memory_bytes = rows * kDim * 8 + (64 << 20)}};
       nodes.push_back(OrFail(ShardProcess::Start(options)));
     }

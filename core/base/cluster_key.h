@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,6 +57,8 @@ class ClusterKey {
 
   std::vector<Key> keys_;  // Not empty. The first one signs.
 };
+
+using ClusterKeyPtr = std::shared_ptr<const ClusterKey>;
 
 // The key of the file at `path`, which must belong to this process's user or to root, and be of no
 // use to anyone else: mode 0600 or 0400. PermissionDenied otherwise, NotFound, InvalidArgument.

@@ -23,6 +23,9 @@ v1::ReplicateRequest Envelope(const ReplicateHead& head) {
   envelope.set_term(ToInt(head.term));
   envelope.set_life(head.life);
   envelope.set_serves(head.serves);
+  envelope.mutable_peer()->set_nonce(head.peer.nonce);
+  envelope.mutable_peer()->set_node(head.peer.node);
+  envelope.mutable_peer()->set_token(head.peer.token);
   return envelope;
 }
 
@@ -90,7 +93,10 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
                .plan_version = PlanVersion{envelope.plan_version()},
                .term = PlanVersion{envelope.term()},
                .life = envelope.life(),
-               .serves = envelope.serves()};
+               .serves = envelope.serves(),
+               .peer = {.nonce = envelope.peer().nonce(),
+                        .node = envelope.peer().node(),
+                        .token = envelope.peer().token()}};
   if (call.head.incarnation == 0) {
     return absl::InvalidArgumentError("primary_incarnation is 0");
   }

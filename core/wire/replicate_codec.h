@@ -11,6 +11,7 @@
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
 #include "core/rows/request.h"
+#include "core/wire/peer_proof.h"
 #include "core/wire/request_codec.h"
 
 namespace embla::wire {
@@ -23,6 +24,7 @@ struct ReplicateHead {
   PlanVersion term{};
   std::uint64_t life = 0;
   bool serves = false;
+  PeerProof peer = {};
 };
 
 // Which updates of a session are in the rows of a snapshot.

@@ -57,6 +57,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     ShardProcessOptions options;
     options.name = "n0";
     options.coordinator = coordinator_->address();
+    options.cluster_key = coordinator_->cluster_key();
     options.server.listen = listen;
     options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
     if (GetParam()) {
@@ -68,7 +69,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     shard_ = *std::move(started);
     channel_ = Channel(shard_->address());
     data_ = v1::DataService::NewStub(channel_);
-    ASSERT_TRUE(AwaitLive(incarnation_));
+    ASSERT_TRUE(AwaitLive());
   }
 
   static std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
@@ -77,8 +78,8 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }
 
-  // The node is live and has the newest plan; the one that follows incarnation `after`.
-  bool AwaitLive(std::uint64_t after = 0) {
+  // The node is live and has the newest plan.
+  bool AwaitLive() {
     const absl::Time until = Clock::Real().Now() + kWaitMax;
     while (Clock::Real().Now() < until) {
       grpc::ClientContext nodes_context;
@@ -90,9 +91,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
       if (nodes.nodes_size() != 1) continue;
       const v1::NodeStatus& node = nodes.nodes(0);
       if (!node.live() || node.plan_version() != plan.version()) continue;
-      if (node.incarnation() == after) continue;
-      incarnation_ = node.incarnation();
-      return true;
+      if (shard_->registered()) return true;
     }
     return false;
   }
@@ -161,7 +160,6 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<CoordinatorProcess> coordinator_;
   gpu::SimulatedDevice gpu_;
   std::unique_ptr<ShardProcess> shard_;
-  std::uint64_t incarnation_ = 0;  // Of the shard that was last seen live.
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::CoordinatorService::Stub> plans_;

@@ -39,6 +39,9 @@ void Define(CLI::App& app, Flags& flags) {
                "Allow listening on addresses that other machines can reach, without encryption");
   app.add_option("--state-dir", process.state_dir, "Directory that keeps the cluster's state")
       ->required();
+  app.add_option("--cluster-key", process.cluster_key_file,
+                 "File of the key by which shard servers prove that they are this cluster's")
+      ->default_str("STATE_DIR/cluster.key, made where it is missing");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "How often shard servers report")
       ->check(CLI::Range(10u, 600'000u));
   app.add_option("--dead-after-ms", flags.dead_after_ms,

@@ -1,5 +1,6 @@
 #include "server/app/coordinator_process.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "core/base/log.h"
@@ -41,11 +42,26 @@ absl::Status CoordinatorProcess::OpenState() {
   }
   CoordinatorOptions coordinator = options_.coordinator;
   coordinator.new_cluster_id = RandomHexId();
+  EMBLA_RETURN_IF_ERROR(FindKey(coordinator));
   EMBLA_RETURN_IF_ERROR(coordinator.Validate());
   EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> opened,
                          Coordinator::Open(*store_, coordinator, Clock::Real().Now()));
   host_ = std::make_unique<CoordinatorHost>(std::move(opened), CoordinatorHostOptions(),
                                             Clock::Real(), &metrics_);
+  return absl::OkStatus();
+}
+
+// After the store is open: its lock keeps a second coordinator from making the file, too.
+absl::Status CoordinatorProcess::FindKey(CoordinatorOptions& coordinator) const {
+  const bool is_stated = !options_.cluster_key_file.empty();
+  if (!is_stated && options_.state_dir.empty()) return absl::OkStatus();
+  const std::string file =
+      is_stated ? options_.cluster_key_file : options_.state_dir + "/cluster.key";
+  coordinator.key_path = std::filesystem::absolute(file).lexically_normal().string();
+  absl::StatusOr<ClusterKey> key = is_stated ? ReadClusterKey(coordinator.key_path)
+                                             : ReadOrMakeClusterKey(coordinator.key_path);
+  if (!key.ok()) return key.status();
+  coordinator.key = std::make_shared<const ClusterKey>(*std::move(key));
   return absl::OkStatus();
 }
 

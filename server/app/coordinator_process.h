@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
 #include "server/coordinator/coordinator.h"
@@ -25,6 +26,9 @@ struct CoordinatorProcessOptions {
   bool insecure = false;
   ConnectionLimits connections;  // Of each listener.
   std::string state_dir;         // Empty: the cluster is forgotten when the process ends.
+  // The cluster's key. Empty: the file `cluster.key` of state_dir, which is made where it is
+  // missing; without state_dir a key that only this process has.
+  std::string cluster_key_file;
   CoordinatorOptions coordinator;
   absl::Duration stop_grace = absl::Seconds(5);  // For calls in flight.
 };
@@ -37,6 +41,8 @@ class CoordinatorProcess {
   ~CoordinatorProcess();
 
   const std::string& address() const { return server_->address(); }
+  // For nodes in the same process.
+  ClusterKeyPtr cluster_key() const { return host_->coordinator_options().key; }
   const std::string& admin_address() const { return admin_server_->address(); }
   // Empty without a metrics endpoint.
   std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
@@ -44,6 +50,7 @@ class CoordinatorProcess {
  private:
   explicit CoordinatorProcess(const CoordinatorProcessOptions& options);
   absl::Status OpenState();
+  absl::Status FindKey(CoordinatorOptions& coordinator) const;
   absl::Status Listen();
 
   const CoordinatorProcessOptions options_;

@@ -1,4 +1,7 @@
 // embla-shard: one node of an Embla cluster. Holds slices of the tables and serves them.
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
@@ -47,6 +50,9 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("the host's name");
   app.add_option("--coordinator", process.coordinator, "Address of the coordinator, host:port")
       ->required();
+  app.add_option("--cluster-key", process.cluster_key_file,
+                 "File of the cluster's key, a copy of the coordinator's")
+      ->default_str("the coordinator's own file, on its host");
   app.add_option("--listen", process.server.listen,
                  "Where to serve trainers: host:port (0: a free port) or unix:/path");
   app.add_option("--advertise", process.advertise,
@@ -132,6 +138,8 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   flags.process.gpus = devices->gpus;
   flags.process.heartbeat = absl::Milliseconds(flags.heartbeat_ms);
   flags.process.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
+  // The main thread waits for signals: this one tells it to look at refusal().
+  flags.process.on_refused = [](const absl::Status&) { ::kill(::getpid(), SIGTERM); };
   absl::StatusOr<std::unique_ptr<ShardProcess>> process = ShardProcess::Start(flags.process);
   if (!process.ok()) return process.status();
   if (!flags.port_file.empty()) {
@@ -140,8 +148,11 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
         {{"listen", (*process)->address()}, {"metrics", (*process)->metrics_address()}});
     if (!written.ok()) return written;
   }
-  LogInfo("shard", "stopping signal=", stop_signal.Wait());
+  const int signal = stop_signal.Wait();
+  const absl::Status refusal = (*process)->refusal();
+  LogInfo("shard", "stopping signal=", signal);
   process->reset();
+  if (!refusal.ok()) return refusal;
   LogInfo("shard", "stopped");
   return absl::OkStatus();
 }

@@ -61,7 +61,10 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
 }
 
 ShardProcess::ShardProcess(const ShardProcessOptions& options)
-    : options_(options), pool_(BufferPool::kRetainedBytesMax, MemoryOfBuffers(options.gpus)) {
+    : options_(options),
+      pool_(BufferPool::kRetainedBytesMax, MemoryOfBuffers(options.gpus)),
+      key_(options.cluster_key_file, options.cluster_key),
+      peers_(key_, options.name) {
   SetBuildInfo(metrics_, "embla-shard");
 }
 
@@ -110,6 +113,7 @@ absl::Status ShardProcess::Recover() {
 
 absl::Status ShardProcess::Listen() {
   service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
+  service_->ServePeers(key_);
   service_->ServeMoves([&mover = mover_->mover()](PeerMessage message) {
     return mover.OnMessage(std::move(message));
   });
@@ -143,6 +147,8 @@ void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
 absl::Status ShardProcess::Join() {
   CoordinatorLinkOptions link;
   link.coordinator = options_.coordinator;
+  link.key = &key_;
+  link.on_refused = options_.on_refused;
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
   link.reports = &move_reports_;

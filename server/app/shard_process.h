@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
+#include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
 #include "server/journal/node_journal.h"
@@ -22,6 +24,7 @@
 #include "server/rpc/data_service.h"
 #include "server/rpc/inspect_service.h"
 #include "server/rpc/move_report_outbox.h"
+#include "server/rpc/node_key.h"
 #include "server/rpc/peer_channel.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_node.h"
@@ -32,6 +35,12 @@ namespace embla {
 struct ShardProcessOptions {
   std::string name;         // Stable across restarts. Empty: the host's name.
   std::string coordinator;  // host:port
+  // File of the cluster's key. Empty: the one that the coordinator names, if this host has it.
+  std::string cluster_key_file;
+  ClusterKeyPtr cluster_key;  // Not null: the key itself, for programs that have no file.
+  // Called once, on a thread of the process, when the coordinator can never take this node; must
+  // not destroy it. May be empty: the process goes on without ever having tables.
+  std::function<void(const absl::Status&)> on_refused;
   RpcServerOptions server;
   std::string advertise;       // As peers and trainers reach it. Empty: where it listens.
   std::string metrics_listen;  // Empty: no metrics endpoint.
@@ -65,6 +74,8 @@ class ShardProcess {
   // Empty without a metrics endpoint.
   std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
   bool registered() const { return link_->registered(); }
+  // Why the coordinator can never take this node; OK: as far as is known, it can.
+  absl::Status refusal() const { return link_->refusal(); }
 
  private:
   explicit ShardProcess(const ShardProcessOptions& options);
@@ -78,6 +89,7 @@ class ShardProcess {
   const ShardProcessOptions options_;
   Metrics metrics_;
   BufferPool pool_;  // Pinned, where the node has a GPU.
+  NodeKey key_;
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;

@@ -14,6 +14,13 @@
 namespace embla {
 namespace {
 
+CoordinatorOptions WithKey(CoordinatorOptions options) {
+  if (options.key == nullptr) {
+    options.key = std::make_shared<const ClusterKey>(ClusterKey::Generate());
+  }
+  return options;
+}
+
 // The first table with a slice on `node`, if any.
 const TablePlan* FirstTableOn(const Plan& plan, NodeId node) {
   for (const TablePlan& table : plan.tables()) {
@@ -62,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
 Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
                          SessionRegistry sessions, absl::Time now)
     : store_(store),
-      options_(options),
+      options_(WithKey(options)),
       started_(now),
       records_(state.records),
       membership_(state.plan->nodes(), options.dead_after, now),

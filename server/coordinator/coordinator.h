@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/cluster_key.h"
 #include "core/plan/plan.h"
 #include "core/planner/placement.h"
 #include "server/coordinator/effects.h"
@@ -51,6 +52,8 @@ struct CoordinatorOptions {
   absl::Duration create_wait_default = absl::Seconds(60);
   absl::Duration create_wait_max = absl::Minutes(10);
   std::size_t changes_queued_max = 1024;
+  ClusterKeyPtr key = {};     // Null: a new one, which nobody else has.
+  std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
 
   absl::Status Validate() const;
 };

@@ -190,7 +190,6 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   message.set_live(node.live());
   message.set_plan_version(ToInt(node.plan_version));
   message.set_last_heartbeat_unix_ms(UnixMillisOrZero(node.last_heartbeat));
-  message.set_incarnation(node.incarnation);
   message.set_drained(node.drained);
   for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
   for (const std::string& stopped : node.device_stopped) message.add_device_stopped(stopped);

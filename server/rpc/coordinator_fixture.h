@@ -3,21 +3,39 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "core/base/clock.h"
+#include "core/base/cluster_key.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/coordinator_host.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/key_proofs.h"
 #include "server/rpc/rpc_server.h"
 #include "server/state_store/memory_state_store.h"
 
 namespace embla {
+
+// What a node says first on `link`: a greeting, and an answer to the coordinator's.
+inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::NodeCommand>& link,
+                          v1::Registration registration, const ClusterKey& key) {
+  v1::NodeReport report;
+  LinkNonces nonces{.node = RandomNonce(), .coordinator = {}};
+  report.mutable_greeting()->set_nonce(nonces.node);
+  v1::NodeCommand command;
+  if (!link.Write(report) || !link.Read(&command)) return;
+  nonces.coordinator = command.greeting().nonce();
+  *report.mutable_registration() = std::move(registration);
+  report.mutable_registration()->set_key_proof(ProveNode(
+      key, nonces, report.registration().incarnation(), report.registration().name()));
+  link.Write(report);
+}
 
 class CoordinatorFixture : public ::testing::Test {
  protected:
@@ -25,6 +43,8 @@ class CoordinatorFixture : public ::testing::Test {
   void Start(const std::string& listen = "127.0.0.1:0") {
     CoordinatorOptions options;
     options.new_cluster_id = "test-cluster";
+    options.key = key_;
+    options.key_path = key_path_;
     options.heartbeat_interval = absl::Milliseconds(50);
     auto coordinator = Coordinator::Open(store_, options, Clock::Real().Now());
     ASSERT_TRUE(coordinator.ok()) << coordinator.status();
@@ -64,6 +84,8 @@ class CoordinatorFixture : public ::testing::Test {
     return request;
   }
 
+  const ClusterKeyPtr key_ = std::make_shared<const ClusterKey>(ClusterKey::Generate());
+  std::string key_path_;  // What the coordinator names.
   MemoryStateStore store_;
   Metrics metrics_;
   std::unique_ptr<CoordinatorHost> host_;

@@ -68,6 +68,9 @@ class CoordinatorHost {
   // Call within a task.
   void CountHeartbeat(NodeId node);
 
+  // They never change.
+  const CoordinatorOptions& coordinator_options() const { return coordinator_->options(); }
+
   // The current plan; never null.
   PlanPtr plan() const;
   // `plan` on the wire: made once for all who get the current one.

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/channel_arguments.h"
@@ -16,6 +18,12 @@
 #include "server/rpc/move_codec.h"
 
 namespace embla {
+namespace {
+
+// On top of the time in which a process that died may still count as alive.
+constexpr absl::Duration kNameWait = absl::Seconds(10);
+
+}  // namespace
 
 CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node)
     : options_(std::move(options)),
@@ -53,44 +61,130 @@ bool CoordinatorLink::registered() const {
   return registered_;
 }
 
+absl::Status CoordinatorLink::refusal() const {
+  MutexLock lock(mu_);
+  return refusal_;
+}
+
 void CoordinatorLink::Run() {
   while (true) {
-    const grpc::Status status = RunOnce();
+    const absl::Status status = RunOnce();
+    bool is_final = false;
     {
       MutexLock lock(mu_);
       if (stopping_) return;
-      if (std::exchange(registered_, false)) backoff_ = options_.backoff_min;
+      if (std::exchange(registered_, false)) {
+        backoff_ = options_.backoff_min;
+        was_registered_ = true;
+      }
+      is_final = IsFinal(status);
+      if (is_final) refusal_ = status;
+    }
+    if (is_final) {
+      LogError("shard", "the coordinator cannot take this node address=", options_.coordinator,
+               " reason=", Message(status));
+      if (options_.on_refused) options_.on_refused(status);
+      return;
     }
     Backoff(status);
   }
 }
 
-grpc::Status CoordinatorLink::RunOnce() {
+bool CoordinatorLink::IsFinal(const absl::Status& status) {
+  // Rows that are served now are worth more than an early end.
+  if (was_registered_) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    case absl::StatusCode::kAlreadyExists:
+      name_taken_since_ = std::min(name_taken_since_, Clock::Real().Now());
+      return Clock::Real().Now() - name_taken_since_ > dead_after_ + kNameWait;
+    default:
+      name_taken_since_ = absl::InfiniteFuture();
+      return false;
+  }
+}
+
+absl::Status CoordinatorLink::RunOnce() {
   grpc::ClientContext context;
-  v1::NodeReport registration;
   {
     MutexLock lock(mu_);
-    if (stopping_) return grpc::Status::OK;
+    if (stopping_) return absl::OkStatus();
     context_ = &context;
-    *registration.mutable_registration() = ToMessage(options_.registration);
-    registration.mutable_registration()->set_cluster_id(cluster_id_);
-    linked_ = true;
   }
   const std::unique_ptr<Stream> stream = stub_->NodeLink(&context);
-  stream->Write(registration);
-  std::thread reports([this, &stream] { SendReports(*stream); });
+  const absl::Status introduced = Introduce(*stream);
+  if (introduced.ok()) {
+    Carry(*stream);
+  } else {
+    context.TryCancel();
+  }
+  const absl::Status finished = wire::FromGrpc(stream->Finish());
+  {
+    MutexLock lock(mu_);
+    context_ = nullptr;
+  }
+  if (!introduced.ok() && !absl::IsAborted(introduced)) return introduced;
+  if (!absl::IsUnimplemented(finished)) return finished;
+  return absl::UnimplementedError(absl::StrCat(
+      options_.coordinator, " takes no links of shard servers: --coordinator wants the address of "
+                            "the coordinator's --listen, not that of its --admin-listen"));
+}
+
+absl::Status CoordinatorLink::Introduce(Stream& stream) {
+  v1::NodeReport greeting;
+  greeting.mutable_greeting()->set_nonce(RandomNonce());
   v1::NodeCommand command;
-  while (stream->Read(&command)) Handle(command);
+  if (!stream.Write(greeting) || !stream.Read(&command)) return absl::AbortedError("no greeting");
+  if (!command.has_greeting()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(options_.coordinator, " does not prove that it is a coordinator"));
+  }
+  const v1::CoordinatorGreeting& answer = command.greeting();
+  if (answer.dead_after_ms() > 0) dead_after_ = absl::Milliseconds(answer.dead_after_ms());
+  EMBLA_ASSIGN_OR_RETURN(const ClusterKeyPtr key, options_.key->Load(answer.key_path()));
+  const LinkNonces nonces{.node = greeting.greeting().nonce(), .coordinator = answer.nonce()};
+  if (!IsCoordinator(*key, nonces, answer.proof())) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the coordinator at ", options_.coordinator,
+                     " has another cluster key than this node, which read ", options_.key->path(),
+                     ": give --cluster-key FILE"));
+  }
+  return Register(stream, nonces, *key);
+}
+
+absl::Status CoordinatorLink::Register(Stream& stream, const LinkNonces& nonces,
+                                       const ClusterKey& key) {
+  v1::NodeReport report;
+  v1::Registration& registration = *report.mutable_registration();
+  registration = ToMessage(options_.registration);
+  registration.set_key_proof(
+      ProveNode(key, nonces, registration.incarnation(), registration.name()));
+  {
+    MutexLock lock(mu_);
+    registration.set_cluster_id(cluster_id_);
+  }
+  if (!stream.Write(report)) return absl::AbortedError("no registration");
+  return absl::OkStatus();
+}
+
+void CoordinatorLink::Carry(Stream& stream) {
+  {
+    MutexLock lock(mu_);
+    linked_ = true;
+  }
+  std::thread reports([this, &stream] { SendReports(stream); });
+  v1::NodeCommand command;
+  while (stream.Read(&command)) Handle(command);
   {
     MutexLock lock(mu_);
     linked_ = false;
   }
   changed_.NotifyAll();
   reports.join();
-  const grpc::Status status = stream->Finish();
-  MutexLock lock(mu_);
-  context_ = nullptr;
-  return status;
 }
 
 void CoordinatorLink::Handle(const v1::NodeCommand& command) {
@@ -154,8 +248,8 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
   options_.on_orders(self, *std::move(decoded));
 }
 
-void CoordinatorLink::Backoff(const grpc::Status& why) {
-  const std::string error = wire::FromGrpc(why).ToString();
+void CoordinatorLink::Backoff(const absl::Status& why) {
+  const std::string error = why.ToString();
   if (error != last_error_) {
     LogWarning("shard", "no link to the coordinator, trying again address=", options_.coordinator,
                " reason=", error);

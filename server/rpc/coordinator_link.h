@@ -1,6 +1,11 @@
-// A shard server's link to the coordinator: registers, sends heartbeats, installs plans, carries
-// the orders and reports of moves. When the coordinator is away the node goes on serving with the
-// plan it has, and the link is made again, for ever, with jittered backoff.
+// A shard server's link to the coordinator: both prove that they have the cluster's key; then it
+// registers, sends heartbeats, installs plans, carries the orders and reports of moves. When the
+// coordinator is away the node goes on serving with the plan it has, and the link is made again,
+// for ever, with jittered backoff.
+//
+// A process that was never registered, and never can be, gives up: it has another key, a name or a
+// directory that the coordinator does not take, or the wrong address. The name of a process that
+// just died is waited for, as long as that one may count as alive.
 //
 // Failpoints (core/base/failpoint.h): shard.registered, shard.install_plan, shard.plan_installed.
 #pragma once
@@ -25,13 +30,16 @@
 #include "server/coordinator/membership.h"
 #include "server/migration/move_orders.h"
 #include "server/migration/session_set.h"
+#include "server/rpc/key_proofs.h"
 #include "server/rpc/move_report_outbox.h"
+#include "server/rpc/node_key.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
 
 struct CoordinatorLinkOptions {
   std::string coordinator;                          // host:port
+  NodeKey* key = nullptr;                           // Not owned; outlives the link. Not null.
   NodeRegistration registration;                    // cluster_id is filled in by the link.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration backoff_min = absl::Milliseconds(50);
@@ -39,6 +47,8 @@ struct CoordinatorLinkOptions {
   std::uint64_t jitter_seed = 0;
   // Orders of moves, for the node that this one is registered as; must not block. May be empty.
   std::function<void(NodeId self, std::vector<UnitOrder> orders)> on_orders = {};
+  // Called once, from the link's thread, when the link gives up; must not destroy it. May be empty.
+  std::function<void(const absl::Status&)> on_refused = {};
   // What the node says of moves. May be null, else it is not owned and outlives the link.
   MoveReportOutbox* reports = nullptr;
 };
@@ -53,17 +63,25 @@ class CoordinatorLink {
 
   // Whether the coordinator has accepted the registration on the link that is open now.
   bool registered() const;
+  // Why the link has given up; OK: it has not.
+  absl::Status refusal() const;
 
  private:
   using Stream = grpc::ClientReaderWriterInterface<v1::NodeReport, v1::NodeCommand>;
 
   // Link thread: one link after the other.
   void Run();
-  grpc::Status RunOnce();
+  absl::Status RunOnce();
+  // Greets, and registers. Aborted: the other end hung up, which Finish explains.
+  absl::Status Introduce(Stream& stream);
+  absl::Status Register(Stream& stream, const LinkNonces& nonces, const ClusterKey& key);
+  // Whether nothing but another start of this program can mend `status`.
+  bool IsFinal(const absl::Status& status);
+  void Carry(Stream& stream);
   void Handle(const v1::NodeCommand& command);
   void HandleSessions(const v1::ClosedSessions& sessions);
   void HandleOrders(const v1::MoveOrders& orders);
-  void Backoff(const grpc::Status& why);
+  void Backoff(const absl::Status& why);
 
   // Report thread: one per link, the only writer after the registration.
   void SendReports(Stream& stream);
@@ -87,12 +105,16 @@ class CoordinatorLink {
   std::mt19937_64 jitter_;
   absl::Duration backoff_;
   std::string last_error_;
+  bool was_registered_ = false;  // Since this process started.
+  absl::Duration dead_after_ = absl::Seconds(5);         // As the coordinator says.
+  absl::Time name_taken_since_ = absl::InfiniteFuture();  // By another process.
 
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool linked_ ABSL_GUARDED_BY(mu_) = false;                     // The report thread goes on.
   bool registered_ ABSL_GUARDED_BY(mu_) = false;                 // On the present link.
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the open link.
   NodeId self_ ABSL_GUARDED_BY(mu_){};

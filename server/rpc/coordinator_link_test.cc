@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/base/testing/temp_directory.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 #include "server/rpc/fake_shard_node.h"
@@ -17,6 +20,8 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
 class CoordinatorLinkTest : public CoordinatorFixture {
@@ -24,6 +29,7 @@ class CoordinatorLinkTest : public CoordinatorFixture {
   CoordinatorLinkOptions Options(const std::string& name) const {
     CoordinatorLinkOptions options;
     options.coordinator = server_->address();
+    options.key = &node_key_;
     options.registration.name = name;
     options.registration.address = "127.0.0.1:9";
     options.registration.devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
@@ -53,6 +59,20 @@ class CoordinatorLinkTest : public CoordinatorFixture {
     return admin_->CreateTable(&context, TableRequest(name), &reply);
   }
 
+  // What a link says that gave up; OK: it has not within the time of a test.
+  absl::Status AwaitRefusal(CoordinatorLinkOptions options) {
+    std::promise<absl::Status> refused;
+    options.on_refused = [&refused](const absl::Status& status) { refused.set_value(status); };
+    CoordinatorLink link(std::move(options), node_);
+    std::future<absl::Status> heard = refused.get_future();
+    if (heard.wait_for(absl::ToChronoSeconds(kTestWaitMax)) != std::future_status::ready) {
+      return absl::OkStatus();
+    }
+    EXPECT_FALSE(link.refusal().ok());
+    return heard.get();
+  }
+
+  NodeKey node_key_{"", key_};
   FakeShardNode node_;
 };
 
@@ -132,15 +152,68 @@ TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
   CoordinatorLinkOptions options = Options("n0");
   options.registration.incarnation = 78;
   CoordinatorLink link(options, node_);
-  EXPECT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
-    return OneLive(reply) && reply.nodes(0).incarnation() == 78;
-  }));
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  EXPECT_TRUE(link.registered());
+}
+
+TEST_F(CoordinatorLinkTest, GivesUpWithAnotherKeyThanTheCoordinators) {
+  Start();
+  NodeKey other("", std::make_shared<const ClusterKey>(ClusterKey::Generate()));
+  CoordinatorLinkOptions options = Options("n0");
+  options.key = &other;
+  EXPECT_THAT(AwaitRefusal(options),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("--cluster-key")));
+  EXPECT_TRUE(host_->plan()->nodes().empty());
+}
+
+TEST_F(CoordinatorLinkTest, FindsTheKeyInTheFileThatTheCoordinatorNames) {
+  const testing::TempDirectory directory;
+  key_path_ = directory.path() + "/cluster.key";
+  ASSERT_THAT(AtomicWriteFile(key_path_, key_->Format()), IsOk());
+  Start();
+  NodeKey found;
+  CoordinatorLinkOptions options = Options("n0");
+  options.key = &found;
+  CoordinatorLink link(options, node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  EXPECT_EQ(found.path(), key_path_);
+  EXPECT_NE(found.current(), nullptr);
+}
+
+TEST_F(CoordinatorLinkTest, GivesUpWithoutAKeyAndNamesThePathThatItTried) {
+  key_path_ = "/nonexistent/cluster.key";
+  Start();
+  NodeKey none;
+  CoordinatorLinkOptions options = Options("n0");
+  options.key = &none;
+  const absl::Status refusal = AwaitRefusal(options);
+  EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(key_path_)));
+  EXPECT_THAT(refusal, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("--cluster-key")));
+}
+
+TEST_F(CoordinatorLinkTest, GivesUpWithANameThatNoNodeCanHave) {
+  Start();
+  EXPECT_THAT(AwaitRefusal(Options("no name")), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(CoordinatorLinkTest, GivesUpOnAPortThatServesOthers) {
+  Start();
+  AdminService admin(*host_);
+  grpc::Service* const services[] = {&admin};
+  auto server = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
+  ASSERT_THAT(server, IsOk());
+  CoordinatorLinkOptions options = Options("n0");
+  options.coordinator = (*server)->address();
+  EXPECT_THAT(AwaitRefusal(options),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--admin-listen")));
+  (*server)->Shutdown(absl::ZeroDuration());
 }
 
 // Registers a node as node 5, gives it one order, and passes what it reports about moves on.
 class OneOrderCoordinator final : public v1::CoordinatorService::Service {
  public:
-  explicit OneOrderCoordinator(UnitOrder order) : order_(std::move(order)) {}
+  OneOrderCoordinator(ClusterKeyPtr key, UnitOrder order)
+      : key_(std::move(key)), order_(std::move(order)) {}
 
   std::vector<UnitReport> TakeReports() { return reports_.get_future().get(); }
 
@@ -149,6 +222,12 @@ class OneOrderCoordinator final : public v1::CoordinatorService::Service {
     v1::NodeReport report;
     link->Read(&report);
     v1::NodeCommand command;
+    const LinkNonces nonces{.node = report.greeting().nonce(), .coordinator = RandomNonce()};
+    command.mutable_greeting()->set_nonce(nonces.coordinator);
+    command.mutable_greeting()->set_proof(ProveCoordinator(*key_, nonces));
+    link->Write(command);
+    link->Read(&report);
+    EXPECT_TRUE(IsNode(*key_, nonces, 77, "n0", report.registration().key_proof()));
     command.mutable_registered()->set_node_id(5);
     command.mutable_registered()->set_heartbeat_ms(60'000);
     link->Write(command);
@@ -171,6 +250,7 @@ class OneOrderCoordinator final : public v1::CoordinatorService::Service {
   }
 
  private:
+  const ClusterKeyPtr key_;
   const UnitOrder order_;
   std::promise<std::vector<UnitReport>> reports_;
 };
@@ -183,7 +263,7 @@ TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
                                    .source = NodeId{5},
                                    .target = NodeId{6}},
                         .target_address = "b:2"};
-  OneOrderCoordinator coordinator(order);
+  OneOrderCoordinator coordinator(key_, order);
   grpc::Service* const services[] = {&coordinator};
   auto server = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
   ASSERT_TRUE(server.ok()) << server.status();

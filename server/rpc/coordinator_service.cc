@@ -17,8 +17,8 @@ constexpr std::size_t kClientNameBytesMax = 256;
 }  // namespace
 
 grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::NodeLink(
-    grpc::CallbackServerContext*) {
-  return new NodeLinkCall(host_);
+    grpc::CallbackServerContext* call) {
+  return new NodeLinkCall(host_, call->peer());
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContext* call,

@@ -19,17 +19,17 @@ using ::testing::HasSubstr;
 // A shard server as any program with the protocol could be one: installs every plan at once.
 class PlainNode {
  public:
-  PlainNode(v1::CoordinatorService::Stub& stub, const std::string& name, std::uint64_t incarnation)
+  PlainNode(v1::CoordinatorService::Stub& stub, const ClusterKey& key, const std::string& name,
+            std::uint64_t incarnation)
       : stream_(stub.NodeLink(&context_)) {
-    v1::NodeReport report;
-    v1::Registration& registration = *report.mutable_registration();
+    v1::Registration registration;
     registration.set_name(name);
     registration.set_address("127.0.0.1:9");
     registration.set_incarnation(incarnation);
     v1::Device& device = *registration.add_devices();
     device.set_kind(v1::Device::KIND_CPU);
     device.set_memory_bytes(1 << 20);
-    stream_->Write(report);
+    IntroduceNode(*stream_, std::move(registration), key);
   }
   ~PlainNode() {
     if (finished_) return;
@@ -91,7 +91,7 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   close.set_session(session.session());
   v1::CloseSessionReply closed;
   ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
-  PlainNode node(*stub_, "n0", 1);
+  PlainNode node(*stub_, *key_, "n0", 1);
   v1::NodeCommand command;
   ASSERT_TRUE(node.Read(command));
   ASSERT_TRUE(command.has_registered());
@@ -111,10 +111,10 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
 
 TEST_F(CoordinatorServiceTest, ASecondLiveNodeOfANameIsRefused) {
   Start();
-  PlainNode first(*stub_, "n0", 1);
+  PlainNode first(*stub_, *key_, "n0", 1);
   v1::NodeCommand command;
   ASSERT_TRUE(first.Read(command));
-  PlainNode second(*stub_, "n0", 2);
+  PlainNode second(*stub_, *key_, "n0", 2);
   EXPECT_EQ(second.Finish().error_code(), grpc::StatusCode::ALREADY_EXISTS);
 }
 
@@ -130,9 +130,50 @@ TEST_F(CoordinatorServiceTest, AHeartbeatBeforeTheRegistrationIsRefused) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
+TEST_F(CoordinatorServiceTest, ANodeWithoutTheKeyIsRefused) {
+  Start();
+  PlainNode node(*stub_, ClusterKey::Generate(), "n0", 1);
+  const grpc::Status status = node.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(status.error_message(), HasSubstr("--cluster-key"));
+  EXPECT_TRUE(host_->plan()->nodes().empty());
+}
+
+TEST_F(CoordinatorServiceTest, ARegistrationWithoutAGreetingIsRefused) {
+  Start();
+  grpc::ClientContext context;
+  const auto stream = stub_->NodeLink(&context);
+  v1::NodeReport report;
+  report.mutable_registration()->set_name("n0");
+  stream->Write(report);
+  v1::NodeCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_TRUE(host_->plan()->nodes().empty());
+}
+
+// What one link has shown is of no use on another one.
+TEST_F(CoordinatorServiceTest, ARepeatedProofIsRefused) {
+  Start();
+  const LinkNonces overheard{.node = RandomNonce(), .coordinator = RandomNonce()};
+  grpc::ClientContext context;
+  const auto stream = stub_->NodeLink(&context);
+  v1::NodeReport report;
+  report.mutable_greeting()->set_nonce(overheard.node);
+  v1::NodeCommand command;
+  ASSERT_TRUE(stream->Write(report));
+  ASSERT_TRUE(stream->Read(&command));
+  report.mutable_registration()->set_name("n0");
+  report.mutable_registration()->set_incarnation(1);
+  report.mutable_registration()->set_key_proof(ProveNode(*key_, overheard, 1, "n0"));
+  stream->Write(report);
+  EXPECT_FALSE(stream->Read(&command));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
 TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
   Start();
-  PlainNode node(*stub_, "n0", 1);
+  PlainNode node(*stub_, *key_, "n0", 1);
   std::thread installer([&] { node.InstallUntil(1); });
   // The node is in the plan once ListNodes shows it live.
   v1::ListNodesReply nodes;
@@ -159,7 +200,7 @@ TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
 
 TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {
   Start();
-  PlainNode node(*stub_, "n0", 1);
+  PlainNode node(*stub_, *key_, "n0", 1);
   std::thread installer([&] { node.InstallUntil(1, /*fail=*/true); });
   v1::ListNodesReply nodes;
   while (nodes.nodes_size() == 0) {
@@ -177,7 +218,7 @@ TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {
 
 TEST_F(CoordinatorServiceTest, StoppingFailsACreationThatIsAwaited) {
   Start();
-  PlainNode node(*stub_, "n0", 1);
+  PlainNode node(*stub_, *key_, "n0", 1);
   v1::ListNodesReply nodes;
   while (nodes.nodes_size() == 0) {
     grpc::ClientContext context;
@@ -203,7 +244,7 @@ TEST_F(CoordinatorServiceTest, StoppingFailsACreationThatIsAwaited) {
 
 TEST_F(CoordinatorServiceTest, WatchersGetTheCurrentPlanAndNewerOnes) {
   Start();
-  PlainNode first(*stub_, "n0", 1);
+  PlainNode first(*stub_, *key_, "n0", 1);
   v1::NodeCommand command;
   ASSERT_TRUE(first.Read(command));
   grpc::ClientContext context;
@@ -211,7 +252,7 @@ TEST_F(CoordinatorServiceTest, WatchersGetTheCurrentPlanAndNewerOnes) {
   v1::Plan plan;
   ASSERT_TRUE(watch->Read(&plan));
   const std::uint64_t version = plan.version();
-  PlainNode second(*stub_, "n1", 2);
+  PlainNode second(*stub_, *key_, "n1", 2);
   ASSERT_TRUE(watch->Read(&plan));
   EXPECT_GT(plan.version(), version);
   EXPECT_EQ((*wire::FromMessage(plan))->nodes().size(), 2u);
@@ -327,7 +368,7 @@ TEST_F(CoordinatorServiceTest, JobsAreCheckedAndExplained) {
 
 TEST_F(CoordinatorServiceTest, ADrainedNodeIsListedAsSuch) {
   Start();
-  PlainNode node(*stub_, "n0", 1);
+  PlainNode node(*stub_, *key_, "n0", 1);
   node.InstallUntil(0);
   v1::StartJobRequest request;
   request.mutable_drain()->set_node("n0");

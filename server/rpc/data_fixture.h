@@ -14,6 +14,7 @@
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/data_service.h"
 #include "server/rpc/fake_shard_node.h"
+#include "server/rpc/node_key.h"
 #include "server/rpc/rpc_server.h"
 
 namespace embla {
@@ -23,6 +24,7 @@ class DataFixture : public ::testing::Test {
   void Start(const DataServiceOptions& options = {}, const RpcServerOptions& server = {},
              MoveInbox moves = {}) {
     service_ = std::make_unique<DataService>(node_, pool_, &metrics_, options);
+    service_->ServePeers(key_);
     service_->ServeMoves(std::move(moves));
     grpc::Service* const services[] = {service_.get()};
     absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(server, services);
@@ -83,6 +85,7 @@ class DataFixture : public ::testing::Test {
     return stub_->Lookup(&context, request, &reply);
   }
 
+  NodeKey key_{"", std::make_shared<const ClusterKey>(ClusterKey::Generate())};
   FakeShardNode node_;
   BufferPool pool_;
   Metrics metrics_;

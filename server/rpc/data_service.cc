@@ -199,6 +199,21 @@ grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
   return reactor;
 }
 
+absl::Status DataService::CheckPeer(const wire::PeerProof& proof) const {
+  if (peers_ == nullptr) return absl::PermissionDeniedError("this node has no peers");
+  return peers_->Check(proof);
+}
+
+grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
+                                             const v1::PeerGreeting* request,
+                                             v1::PeerWelcome* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  reactor->Finish(wire::ToGrpc(peers_ == nullptr
+                                   ? absl::PermissionDeniedError("this node has no peers")
+                                   : peers_->Greet(*request, *reply)));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* call,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* reply) {
@@ -209,6 +224,10 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
       wire::DecodeReplicateRequest(bytes, context_.pool, context_.options.limits);
   if (!replicate.ok()) {
     unary.Fail(replicate.status());
+    return reactor;
+  }
+  if (const absl::Status known = CheckPeer(replicate->head.peer); !known.ok()) {
+    unary.Fail(known);
     return reactor;
   }
   absl::StatusOr<ReplicaMessage> message = ToMessage(*replicate);
@@ -238,8 +257,9 @@ grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
     return reactor;
   }
   grpc::ByteBuffer bytes = *request;
-  absl::StatusOr<PeerMessage> message = DecodeMove(bytes, context_.pool, context_.options.limits);
-  const absl::Status taken = message.ok() ? move_inbox_(*std::move(message)) : message.status();
+  absl::StatusOr<MoveCall> move = DecodeMove(bytes, context_.pool, context_.options.limits);
+  absl::Status taken = move.ok() ? CheckPeer(move->peer) : move.status();
+  if (taken.ok()) taken = move_inbox_(std::move(move->message));
   if (taken.ok()) {
     unary.Answer(grpc::ByteBuffer(nullptr, 0));
   } else {

@@ -19,6 +19,8 @@
 #include "embla/v1/data.grpc.pb.h"
 #include "server/mover/move_transport.h"
 #include "server/rpc/data_context.h"
+#include "server/rpc/node_key.h"
+#include "server/rpc/peer_gate.h"
 #include "server/rpc/stream_call.h"
 #include "server/rpc/task_threads.h"
 #include "server/shard/shard_node.h"
@@ -29,8 +31,8 @@ using RawDataService = v1::DataService::WithRawCallbackMethod_Lookup<
     v1::DataService::WithRawCallbackMethod_Update<v1::DataService::WithRawCallbackMethod_Stream<
         v1::DataService::WithRawCallbackMethod_ReadRows<
             v1::DataService::WithRawCallbackMethod_Replicate<
-                v1::DataService::WithRawCallbackMethod_Move<
-                    v1::DataService::WithCallbackMethod_Sync<v1::DataService::Service>>>>>>>;
+                v1::DataService::WithRawCallbackMethod_Move<v1::DataService::WithCallbackMethod_Sync<
+                    v1::DataService::WithCallbackMethod_Greet<v1::DataService::Service>>>>>>>>;
 
 // Takes a message of a move in, without waiting. Not OK: it is dropped, and the sender is told.
 using MoveInbox = std::function<absl::Status(PeerMessage)>;
@@ -42,6 +44,10 @@ class DataService final : public RawDataService {
   // service outlives its RpcServer. Requires: options.Validate() is OK.
   DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
               const DataServiceOptions& options);
+
+  // Nodes with the cluster's key may call Replicate and Move from now on; before, nobody may. Call
+  // before RpcServer::Start. `key` is not owned and outlives the service.
+  void ServePeers(const NodeKey& key) { peers_ = std::make_unique<PeerGate>(key); }
 
   // Messages of moves go to `inbox` from now on; before, they are refused with UNIMPLEMENTED. Call
   // before RpcServer::Start.
@@ -62,6 +68,8 @@ class DataService final : public RawDataService {
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* call, const v1::SyncRequest* request,
                                  v1::SyncReply* reply) override;
+  grpc::ServerUnaryReactor* Greet(grpc::CallbackServerContext* call,
+                                  const v1::PeerGreeting* request, v1::PeerWelcome* reply) override;
   grpc::ServerUnaryReactor* Replicate(grpc::CallbackServerContext* call,
                                       const grpc::ByteBuffer* request,
                                       grpc::ByteBuffer* reply) override;
@@ -69,9 +77,11 @@ class DataService final : public RawDataService {
                                  grpc::ByteBuffer* reply) override;
 
  private:
+  absl::Status CheckPeer(const wire::PeerProof& proof) const;
   absl::Time DeadlineOf(const grpc::CallbackServerContext& call) const;
 
   DataContext context_;
+  std::unique_ptr<PeerGate> peers_;  // Null: this node has no peers.
   MoveInbox move_inbox_;
   OpenStreams streams_;
   TaskThreads read_threads_;

@@ -307,8 +307,11 @@ absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& messa
   return EachFromMessage<UnitReport>(message.reports(), "move report");
 }
 
-grpc::ByteBuffer EncodeMove(PeerMessage message) {
+grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer) {
   v1::MoveMessage envelope;
+  envelope.mutable_peer()->set_nonce(peer.nonce);
+  envelope.mutable_peer()->set_node(peer.node);
+  envelope.mutable_peer()->set_token(peer.token);
   Fill(message.unit, *envelope.mutable_unit());
   envelope.set_from_node(ToInt(message.from));
   envelope.set_move(ToInt(MoveOf(message)));
@@ -323,8 +326,8 @@ grpc::ByteBuffer EncodeMove(PeerMessage message) {
                             {{v1::MoveChunk::kRowsFieldNumber, std::move(message.rows)}});
 }
 
-absl::StatusOr<PeerMessage> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                       const wire::RequestLimits& limits) {
+absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                    const wire::RequestLimits& limits) {
   Received received;
   const wire::NestedMessage payloads[] = {
       {v1::MoveMessage::kPullFieldNumber, {}, &received.pull},
@@ -337,7 +340,12 @@ absl::StatusOr<PeerMessage> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool
   const wire::DecodeLimits decode{.large_bytes_max = limits.request_bytes_max};
   EMBLA_ASSIGN_OR_RETURN(const int payload,
                          wire::DecodeNested(bytes, payloads, place, decode, received.envelope));
-  return FromReceived(received, payload);
+  MoveCall call;
+  EMBLA_ASSIGN_OR_RETURN(call.message, FromReceived(received, payload));
+  call.peer = {.nonce = received.envelope.peer().nonce(),
+               .node = received.envelope.peer().node(),
+               .token = received.envelope.peer().token()};
+  return call;
 }
 
 }  // namespace embla

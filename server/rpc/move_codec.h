@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/buffer.h"
+#include "core/wire/peer_proof.h"
 #include "core/wire/request_codec.h"
 #include "embla/v1/coordinator.pb.h"
 #include "server/migration/move_orders.h"
@@ -25,9 +26,13 @@ v1::MoveReports ToMessage(std::span<const UnitReport> reports);
 absl::StatusOr<std::vector<UnitReport>> FromMessage(const v1::MoveReports& message);
 
 // The rows go as a slice, without a copy.
-grpc::ByteBuffer EncodeMove(PeerMessage message);
+grpc::ByteBuffer EncodeMove(PeerMessage message, const wire::PeerProof& peer);
+struct MoveCall {
+  PeerMessage message;
+  wire::PeerProof peer;
+};
 // The rows come with one copy, into memory of `pool`. InvalidArgument.
-absl::StatusOr<PeerMessage> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
-                                       const wire::RequestLimits& limits);
+absl::StatusOr<MoveCall> DecodeMove(grpc::ByteBuffer& bytes, BufferPool& pool,
+                                    const wire::RequestLimits& limits);
 
 }  // namespace embla

@@ -46,13 +46,21 @@ absl::StatusOr<PeerMessage> Decode(const v1::MoveMessage& message) {
   BufferPool pool;
   grpc::Slice slice(message.SerializeAsString());
   grpc::ByteBuffer bytes(&slice, 1);
-  return DecodeMove(bytes, pool, {});
+  absl::StatusOr<MoveCall> call = DecodeMove(bytes, pool, {});
+  if (!call.ok()) return call.status();
+  return std::move(call->message);
 }
 
 absl::StatusOr<PeerMessage> RoundTrip(PeerMessage message) {
   BufferPool pool;
-  grpc::ByteBuffer bytes = EncodeMove(std::move(message));
-  return DecodeMove(bytes, pool, {});
+  grpc::ByteBuffer bytes =
+      EncodeMove(std::move(message), {.nonce = "nonce", .node = "n1", .token = "token"});
+  absl::StatusOr<MoveCall> call = DecodeMove(bytes, pool, {});
+  if (!call.ok()) return call.status();
+  EXPECT_EQ(call->peer.nonce, "nonce");
+  EXPECT_EQ(call->peer.node, "n1");
+  EXPECT_EQ(call->peer.token, "token");
+  return std::move(call->message);
 }
 
 v1::MoveMessage ValidMessage() {

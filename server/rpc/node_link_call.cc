@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -13,7 +14,10 @@
 
 namespace embla {
 
-NodeLinkCall::NodeLinkCall(CoordinatorHost& host) : host_(host) { StartRead(&received_); }
+NodeLinkCall::NodeLinkCall(CoordinatorHost& host, std::string peer)
+    : host_(host), peer_(std::move(peer)) {
+  StartRead(&received_);
+}
 
 void NodeLinkCall::OnReadDone(bool ok) {
   {
@@ -28,7 +32,45 @@ void NodeLinkCall::OnReadDone(bool ok) {
   Handle(std::move(received_));
 }
 
+absl::Status NodeLinkCall::Greet(const v1::NodeGreeting& greeting) {
+  if (!nonces_.node.empty()) return absl::InvalidArgumentError("this link was greeted already");
+  if (greeting.nonce().size() != ClusterKey::kNonceBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the greeting's nonce has ",
+                                                   greeting.nonce().size(), " bytes, it must have ",
+                                                   ClusterKey::kNonceBytes));
+  }
+  nonces_ = {.node = greeting.nonce(), .coordinator = RandomNonce()};
+  const CoordinatorOptions& options = host_.coordinator_options();
+  auto command = std::make_unique<v1::NodeCommand>();
+  v1::CoordinatorGreeting& answer = *command->mutable_greeting();
+  answer.set_nonce(nonces_.coordinator);
+  answer.set_proof(ProveCoordinator(*options.key, nonces_));
+  answer.set_key_path(options.key_path);
+  answer.set_dead_after_ms(
+      static_cast<std::uint32_t>(absl::ToInt64Milliseconds(options.dead_after)));
+  MutexLock lock(mu_);
+  greeting_ = std::move(command);
+  WriteMore();
+  return absl::OkStatus();
+}
+
+absl::Status NodeLinkCall::CheckKey(const v1::Registration& registration) const {
+  const ClusterKey& key = *host_.coordinator_options().key;
+  if (IsNode(key, nonces_, registration.incarnation(), registration.name(),
+             registration.key_proof())) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("node ", absl::CHexEscape(registration.name().substr(0, 128)),
+                   " does not have this cluster's key: give it --cluster-key FILE"));
+}
+
 void NodeLinkCall::Handle(v1::NodeReport report) {
+  if (report.has_greeting()) return Handled(Greet(report.greeting()));
+  if (report.has_registration()) {
+    const absl::Status proved = CheckKey(report.registration());
+    if (!proved.ok()) return Handled(proved);
+  }
   const absl::Status posted =
       host_.Post([this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
         absl::Status status =
@@ -83,7 +125,7 @@ void NodeLinkCall::Handled(const absl::Status& status) {
   MutexLock lock(mu_);
   handling_ = false;
   if (!status.ok()) {
-    LogWarning("coordinator", "link refused reason=", Message(status));
+    LogWarning("coordinator", "link refused peer=", peer_, " reason=", Message(status));
     ended_ = true;
     result_ = wire::ToGrpc(status);
   }
@@ -147,9 +189,14 @@ void NodeLinkCall::OnDone() {
 }
 
 void NodeLinkCall::WriteMore() {
-  if (writing_ || ended_ || finished_ || !welcomed_) return;
+  if (writing_ || ended_ || finished_) return;
   const bool is_first_plan = written_ == PlanVersion{};
-  if (registered_ != nullptr) {
+  if (greeting_ != nullptr) {
+    command_ = *std::move(greeting_);
+    greeting_.reset();
+  } else if (!welcomed_) {
+    return;
+  } else if (registered_ != nullptr) {
     command_ = *std::move(registered_);
     registered_.reset();
   } else if (sessions_ != nullptr) {

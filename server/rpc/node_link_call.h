@@ -1,11 +1,13 @@
-// One shard server's link, on the coordinator's side: registration, then heartbeats in and plans
-// out, and what is said of moves both ways. A node that falls behind gets the newest plan only.
+// One shard server's link, on the coordinator's side: both ends prove that they have the cluster's
+// key; then registration, then heartbeats in and plans out, and what is said of moves both ways. A
+// node that falls behind gets the newest plan only.
 //
 // Lives until gRPC and the host are done with it, then deletes itself.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <grpcpp/server_context.h>
@@ -15,6 +17,7 @@
 #include "embla/v1/coordinator.pb.h"
 #include "server/migration/move_orders.h"
 #include "server/rpc/coordinator_host.h"
+#include "server/rpc/key_proofs.h"
 
 namespace embla {
 
@@ -22,8 +25,8 @@ namespace embla {
 class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>,
                            private PlanListener {
  public:
-  // `host` is not owned and outlives the call.
-  explicit NodeLinkCall(CoordinatorHost& host);
+  // `host` is not owned and outlives the call. `peer` is the node's address, for the log.
+  NodeLinkCall(CoordinatorHost& host, std::string peer);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -35,6 +38,9 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
 
   // On gRPC's thread: hand the report to the host. The next is read when it is done.
   void Handle(v1::NodeReport report);
+  // On gRPC's thread, before the host hears of the link.
+  absl::Status Greet(const v1::NodeGreeting& greeting);
+  absl::Status CheckKey(const v1::Registration& registration) const;
   // On the host's thread.
   absl::Status Register(Coordinator& coordinator, const v1::Registration& message, absl::Time now);
   absl::Status Beat(Coordinator& coordinator, const v1::Heartbeat& message, absl::Time now);
@@ -53,7 +59,9 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   static constexpr std::size_t kOrdersPerCommand = 512;
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
+  const std::string peer_;
   v1::NodeReport received_;
+  LinkNonces nonces_;  // Of gRPC's thread, which reads one report after the other.
 
   // Owned by the host's thread, and by whoever runs when it cannot any more.
   NodeId node_{};
@@ -62,7 +70,8 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   Mutex mu_;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
   v1::NodeCommand command_ ABSL_GUARDED_BY(mu_);                      // Being written.
-  std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // To be written first.
+  std::unique_ptr<v1::NodeCommand> greeting_ ABSL_GUARDED_BY(mu_);    // To be written first,
+  std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // and this after it.
   ClosedSessionsPtr sessions_ ABSL_GUARDED_BY(mu_);  // To be written, before any plan.
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);                // To be written.
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};

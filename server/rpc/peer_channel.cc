@@ -1,18 +1,35 @@
 #include "server/rpc/peer_channel.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <utility>
+#include <vector>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/byte_buffer.h>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/buffer.h"
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/wire/callback_queue.h"
+#include "core/wire/large_fields.h"
 #include "core/wire/replicate_codec.h"
 #include "core/wire/status_codec.h"
+#include "embla/v1/data.pb.h"
 #include "server/rpc/channel_arguments.h"
+#include "server/rpc/key_proofs.h"
 #include "server/rpc/move_codec.h"
 
 namespace embla {
@@ -20,19 +37,22 @@ namespace {
 
 constexpr char kReplicate[] = "/embla.v1.DataService/Replicate";
 constexpr char kMove[] = "/embla.v1.DataService/Move";
+constexpr char kGreet[] = "/embla.v1.DataService/Greet";
 
 // A message of a move that takes longer counts as lost, and is said again.
 constexpr absl::Duration kMoveTimeout = absl::Seconds(10);
+constexpr absl::Duration kGreetTimeout = absl::Seconds(5);
 
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
-grpc::ByteBuffer Encode(const ReplicaMessage& message) {
+grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
   const wire::ReplicateHead head{.table = message.table,
                                  .incarnation = message.incarnation,
                                  .order = message.order,
                                  .plan_version = message.plan_version,
                                  .term = message.term,
                                  .life = message.life,
-                                 .serves = message.serves};
+                                 .serves = message.serves,
+                                 .peer = std::move(proof)};
   switch (message.kind) {
     case ReplicaMessage::Kind::kProbe:
     case ReplicaMessage::Kind::kGone:  // Never sent.
@@ -58,8 +78,8 @@ grpc::ByteBuffer Encode(const ReplicaMessage& message) {
   return wire::EncodeReplicateProbe(head);
 }
 
-absl::StatusOr<ReplicaAck> Decode(const grpc::Status& status, grpc::ByteBuffer& reply) {
-  if (!status.ok()) return wire::FromGrpc(status);
+absl::StatusOr<ReplicaAck> Decode(const absl::Status& status, grpc::ByteBuffer& reply) {
+  if (!status.ok()) return status;
   const absl::StatusOr<wire::ReplicateAck> ack = wire::DecodeReplicateReply(reply);
   if (!ack.ok()) return absl::InternalError(Message(ack.status()));
   return ReplicaAck{.order = ack->order,
@@ -89,32 +109,177 @@ void Start(std::shared_ptr<Stub> stub, const char* method, const grpc::ByteBuffe
                   });
 }
 
+absl::Status CannotGreet(const std::string& address, const absl::Status& why) {
+  return absl::UnavailableError(
+      absl::StrCat("node at ", address, " was not greeted: ", why.message()));
+}
+
 }  // namespace
+
+// What is known of the process at each address.
+class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peers> {
+ public:
+  using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+  // Told once, never inside Greeted; not OK: Unavailable.
+  using Ready = absl::AnyInvocable<void(const absl::StatusOr<wire::PeerProof>&)>;
+
+  Peers(const NodeKey& key, std::string name) : key_(key), name_(std::move(name)) {}
+
+  std::shared_ptr<Stub> StubFor(const std::string& address) {
+    MutexLock lock(mu_);
+    std::shared_ptr<Stub>& stub = peers_[address].stub;
+    if (stub == nullptr) {
+      wire::KeepCallbackQueue();
+      stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
+          address, grpc::InsecureChannelCredentials(), PeerChannelArguments(absl::Seconds(1))));
+    }
+    return stub;
+  }
+
+  // Calls `ready` with the proof for `address`: at once, or when its process was greeted.
+  void WithProof(const std::string& address, absl::Duration timeout, Ready ready) {
+    wire::PeerProof proof;
+    {
+      MutexLock lock(mu_);
+      Peer& peer = peers_[address];
+      proof = peer.proof;
+      if (proof.token.empty()) {
+        peer.waiting.push_back(std::move(ready));
+        if (std::exchange(peer.is_greeting, true)) return;
+      }
+    }
+    if (proof.token.empty()) {
+      Greet(address, timeout);
+    } else {
+      ready(proof);
+    }
+  }
+
+  // The status of a call with `proof`, for the caller. A process that does not know the proof is
+  // greeted again before the next call.
+  absl::Status Judge(const grpc::Status& status, const std::string& address,
+                     const wire::PeerProof& proof) {
+    if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return wire::FromGrpc(status);
+    MutexLock lock(mu_);
+    Peer& peer = peers_[address];
+    if (peer.proof.nonce == proof.nonce) peer.proof = {};
+    return absl::UnavailableError(absl::StrCat("the process at ", address, " is another one now"));
+  }
+
+ private:
+  struct Peer {
+    std::shared_ptr<Stub> stub;
+    wire::PeerProof proof;  // No token: not greeted.
+    bool is_greeting = false;
+    std::vector<Ready> waiting;
+    std::string last_error;
+  };
+
+  void Greet(const std::string& address, absl::Duration timeout) {
+    const ClusterKeyPtr key = key_.current();
+    if (key == nullptr) {
+      Later([self = shared_from_this(), address] {
+        self->Greeted(address, absl::UnavailableError("this node has no cluster key yet"));
+      });
+      return;
+    }
+    v1::PeerGreeting greeting;
+    greeting.set_nonce(RandomNonce());
+    greeting.set_node(name_);
+    greeting.set_proof(ProveGreeting(*key, greeting.nonce(), name_));
+    Start(StubFor(address), kGreet, wire::EncodeMessage(greeting, {}),
+          std::min(timeout, kGreetTimeout),
+          [self = shared_from_this(), address, key, greeting](const grpc::Status& status,
+                                                              grpc::ByteBuffer& reply) {
+            self->Greeted(address, status.ok() ? ProofFrom(*key, greeting, reply)
+                                               : absl::StatusOr<wire::PeerProof>(
+                                                     wire::FromGrpc(status)));
+          });
+  }
+
+  static absl::StatusOr<wire::PeerProof> ProofFrom(const ClusterKey& key,
+                                                   const v1::PeerGreeting& greeting,
+                                                   grpc::ByteBuffer& reply) {
+    v1::PeerWelcome welcome;
+    EMBLA_RETURN_IF_ERROR(wire::DecodeMessage(
+        reply, {},
+        [](int, std::size_t) -> absl::StatusOr<std::byte*> {
+          return absl::InternalError("no large fields");
+        },
+        {}, welcome));
+    const PeerNonces nonces{.caller = greeting.nonce(), .answerer = welcome.nonce()};
+    if (!IsWelcome(key, nonces, welcome.proof())) {
+      return absl::PermissionDeniedError("it does not prove to have this cluster's key");
+    }
+    return wire::PeerProof{.nonce = greeting.nonce(),
+                           .node = greeting.node(),
+                           .token = ProvePeer(key, nonces, greeting.node())};
+  }
+
+  void Greeted(const std::string& address, absl::StatusOr<wire::PeerProof> proof) {
+    std::vector<Ready> waiting;
+    {
+      MutexLock lock(mu_);
+      Peer& peer = peers_[address];
+      peer.is_greeting = false;
+      waiting = std::exchange(peer.waiting, {});
+      if (proof.ok()) peer.proof = *proof;
+      if (const std::string error = proof.status().ToString();
+          error != std::exchange(peer.last_error, error) && absl::IsPermissionDenied(proof.status())) {
+        LogWarning("shard", "a node refuses this one address=", address, " reason=", error);
+      }
+    }
+    if (!proof.ok()) proof = CannotGreet(address, proof.status());
+    for (Ready& ready : waiting) ready(proof);
+  }
+
+  // Runs `task` on gRPC's thread, soon.
+  static void Later(std::function<void()> task) {
+    wire::KeepCallbackQueue();
+    auto* const alarm = new grpc::Alarm;
+    alarm->Set(std::chrono::system_clock::now(), [alarm, task = std::move(task)](bool) {
+      task();
+      delete alarm;
+    });
+  }
+
+  const NodeKey& key_;  // Not owned; outlives the channel, whose calls alone read it.
+  const std::string name_;
+
+  Mutex mu_;
+  std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);
+};
+
+PeerChannel::PeerChannel(const NodeKey& key, std::string name)
+    : peers_(std::make_shared<Peers>(key, std::move(name))) {}
 
 void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
                        ReplicaDone done) {
-  Start(StubFor(node.address), kReplicate, Encode(message), timeout,
-        [done = std::move(done)](const grpc::Status& status, grpc::ByteBuffer& reply) {
-          done(Decode(status, reply));
-        });
+  peers_->WithProof(
+      node.address, timeout,
+      [peers = peers_, address = node.address, &message, timeout,
+       done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) {
+        if (!proof.ok()) return done(proof.status());
+        Start(peers->StubFor(address), kReplicate, Encode(message, *proof), timeout,
+              [peers, address, proof = *proof, done](const grpc::Status& status,
+                                                     grpc::ByteBuffer& reply) {
+                done(Decode(peers->Judge(status, address, proof), reply));
+              });
+      });
 }
 
 void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTransport::Done done) {
-  Start(StubFor(address), kMove, EncodeMove(std::move(message)), kMoveTimeout,
-        [done = std::move(done)](const grpc::Status& status, grpc::ByteBuffer&) {
-          done(wire::FromGrpc(status));
-        });
-}
-
-std::shared_ptr<PeerChannel::Stub> PeerChannel::StubFor(const std::string& address) {
-  MutexLock lock(mu_);
-  std::shared_ptr<Stub>& stub = stubs_[address];
-  if (stub == nullptr) {
-    wire::KeepCallbackQueue();
-    stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), PeerChannelArguments(absl::Seconds(1))));
-  }
-  return stub;
+  peers_->WithProof(
+      address, kMoveTimeout,
+      [peers = peers_, address, message = std::move(message),
+       done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) mutable {
+        if (!proof.ok()) return done(proof.status());
+        Start(peers->StubFor(address), kMove, EncodeMove(std::move(message), *proof), kMoveTimeout,
+              [peers, address, proof = *proof, done](const grpc::Status& status,
+                                                     grpc::ByteBuffer&) {
+                done(peers->Judge(status, address, proof));
+              });
+      });
 }
 
 }  // namespace embla

@@ -1,16 +1,15 @@
 // How servers call each other, over gRPC: one connection per peer address.
+//
+// Before the first message to an address the process there is greeted (server/rpc/peer_gate.h);
+// messages wait for that. A process that was started again refuses the next message, which its
+// sender takes for lost, and is greeted again before the one after.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/support/byte_buffer.h>
-
-#include "core/base/buffer.h"
-#include "core/base/mutex.h"
 #include "server/mover/move_transport.h"
+#include "server/rpc/node_key.h"
 #include "server/shard/replica_transport.h"
 
 namespace embla {
@@ -18,7 +17,8 @@ namespace embla {
 // Thread safety: every method may be called from any thread.
 class PeerChannel final : public ReplicaTransport, public MoveTransport {
  public:
-  PeerChannel() = default;
+  // `key` is not owned and outlives the channel. `name` is that of this node.
+  PeerChannel(const NodeKey& key, std::string name);
   // Every `done` of a replica's message must have run.
   ~PeerChannel() override = default;
 
@@ -27,12 +27,9 @@ class PeerChannel final : public ReplicaTransport, public MoveTransport {
   void Send(const std::string& address, PeerMessage message, MoveTransport::Done done) override;
 
  private:
-  using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
+  class Peers;
 
-  std::shared_ptr<Stub> StubFor(const std::string& address);
-
-  Mutex mu_;
-  std::map<std::string, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mu_);
+  const std::shared_ptr<Peers> peers_;  // Shared with the calls in flight.
 };
 
 }  // namespace embla

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "server/rpc/key_proofs.h"
 #include "server/rpc/data_fixture.h"
 
 namespace embla {
@@ -47,7 +49,15 @@ class PeerChannelTest : public DataFixture {
     return sent.get_future().get();
   }
 
-  PeerChannel peers_;
+  // Whether the node hears of anything, and of a call that proves nothing.
+  void ExpectNothingIsDone() {
+    node_.OnReplicated([](const ReplicaMessage&, const ReplicaDone& done) {
+      ADD_FAILURE() << "a stranger's message was taken in";
+      done(ReplicaAck{});
+    });
+  }
+
+  PeerChannel peers_{key_, "n1"};
 };
 
 TEST_F(PeerChannelTest, CarriesUpdates) {
@@ -151,6 +161,109 @@ TEST_F(PeerChannelTest, ErrorsOfThePeerPassThrough) {
   Start();
   EXPECT_EQ(Send(Message(ReplicaMessage::Kind::kProbe), server_->address()).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PeerChannelTest, AStrangersSnapshotIsRefusedAndNothingIsDone) {
+  Start();
+  ExpectNothingIsDone();
+  v1::ReplicateRequest forged;
+  forged.set_table_id(6);
+  forged.set_primary_incarnation(1);
+  forged.set_order(1);
+  forged.set_term(1);
+  forged.mutable_snapshot()->set_first(true);
+  forged.mutable_snapshot()->set_last(true);
+  forged.mutable_snapshot()->set_row_block("666.0");
+  v1::ReplicateReply reply;
+  grpc::ClientContext bare, guessed;
+  EXPECT_EQ(stub_->Replicate(&bare, forged, &reply).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+  forged.mutable_peer()->set_nonce(RandomNonce());
+  forged.mutable_peer()->set_node("n1");
+  forged.mutable_peer()->set_token(std::string(ClusterKey::kProofBytes, 'x'));
+  EXPECT_EQ(stub_->Replicate(&guessed, forged, &reply).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(PeerChannelTest, AStrangersProbeOfTheLastTermIsRefused) {
+  Start();
+  ExpectNothingIsDone();
+  v1::ReplicateRequest probe;
+  probe.set_table_id(6);
+  probe.set_primary_incarnation(1);
+  probe.set_term(~std::uint64_t{0});
+  v1::ReplicateReply reply;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Replicate(&context, probe, &reply).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(PeerChannelTest, AStrangersMessageOfAMoveIsRefused) {
+  Start({}, {}, [](const PeerMessage&) {
+    ADD_FAILURE() << "a stranger's message was taken in";
+    return absl::OkStatus();
+  });
+  v1::MoveMessage message;
+  message.mutable_unit()->set_table_id(6);
+  message.set_from_node(1);
+  message.set_move(1);
+  message.mutable_pull();
+  v1::MoveAck reply;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Move(&context, message, &reply).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(PeerChannelTest, ANodeWithAnotherKeyIsNotWelcome) {
+  Start();
+  v1::PeerGreeting greeting;
+  greeting.set_nonce(RandomNonce());
+  greeting.set_node("n1");
+  greeting.set_proof(ProveGreeting(ClusterKey::Generate(), greeting.nonce(), "n1"));
+  v1::PeerWelcome welcome;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Greet(&context, greeting, &welcome).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+// A process that has another key could answer, too: nothing is sent to it.
+TEST_F(PeerChannelTest, NothingIsSentToAProcessWithAnotherKey) {
+  Start();
+  ExpectNothingIsDone();
+  const NodeKey other("", std::make_shared<const ClusterKey>(ClusterKey::Generate()));
+  PeerChannel stranger(other, "n1");
+  std::promise<absl::Status> sent;
+  stranger.Send(server_->address(), MoveOf({.move = MoveId{1}}, ""),
+                [&sent](const absl::Status& status) { sent.set_value(status); });
+  EXPECT_EQ(sent.get_future().get().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PeerChannelTest, ANodeWithoutAKeySendsNothing) {
+  Start();
+  ExpectNothingIsDone();
+  const NodeKey none;
+  PeerChannel keyless(none, "n1");
+  NodeSpec node;
+  node.address = server_->address();
+  std::promise<absl::StatusOr<ReplicaAck>> ack;
+  keyless.Send(node, Message(ReplicaMessage::Kind::kProbe), kTestWaitMax,
+               [&ack](absl::StatusOr<ReplicaAck> result) { ack.set_value(std::move(result)); });
+  EXPECT_EQ(ack.get_future().get().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PeerChannelTest, GreetsAgainAProcessThatWasStartedAgain) {
+  Start({}, {}, [](const PeerMessage&) { return absl::OkStatus(); });
+  const std::string address = server_->address();
+  ASSERT_TRUE(SendMove(MoveOf({.move = MoveId{1}}, ""), address).ok());
+  server_->Shutdown(absl::ZeroDuration());
+  server_.reset();
+  Start({}, {.listen = address}, [](const PeerMessage&) { return absl::OkStatus(); });
+  const absl::Time until = Clock::Real().Now() + kTestWaitMax;
+  absl::Status sent;
+  do {
+    sent = SendMove(MoveOf({.move = MoveId{1}}, ""), address);
+  } while (!sent.ok() && Clock::Real().Now() < until);
+  EXPECT_TRUE(sent.ok()) << sent;
 }
 
 TEST_F(PeerChannelTest, AnUnreachablePeerIsUnavailable) {

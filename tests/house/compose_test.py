@@ -1,7 +1,7 @@
 """Runs the commands of deploy/compose.yaml outside containers, on loopback, to the end of training.
 
 Usage: compose_test.py BIN_DIR. What a container gives is replaced: listeners take free loopback
-ports, service names become addresses, /var/lib/embla is a temporary folder. The trainer gets fewer
+ports, service names become addresses, /var/lib/embla and /run/embla are a temporary folder. The trainer gets fewer
 examples.
 """
 
@@ -50,7 +50,7 @@ class Cluster:
             return "--advertise="
         if flag == "--generate":
             return f"--generate={EXAMPLES}"
-        value = value.replace("/var/lib/embla", str(self.work))
+        value = value.replace("/var/lib/embla", str(self.work)).replace("/run/embla", str(self.work))
         return f"{flag}={self.addresses.get(value, value)}" if value else flag
 
     def start(self, name, words):

@@ -64,6 +64,7 @@ class LiveMovesTest : public CoordinatorFixture {
     ShardProcessOptions options;
     options.name = name;
     options.coordinator = server_->address();
+    options.cluster_key = key_;
     options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
     options.threads_per_device = 1;
     auto node = ShardProcess::Start(options);

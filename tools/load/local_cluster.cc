@@ -84,8 +84,10 @@ absl::StatusOr<Child> Fork(const ChildBody& body, std::span<const int> earlier_l
   return absl::UnavailableError(absl::StrCat("a process of the local cluster ended: ", child.line));
 }
 
-absl::Status RunCoordinator(int ready, int lifeline) {
-  EMBLA_ASSIGN_OR_RETURN(const auto process, CoordinatorProcess::Start({}));
+absl::Status RunCoordinator(const ClusterKeyPtr& key, int ready, int lifeline) {
+  CoordinatorProcessOptions options;
+  options.coordinator.key = key;
+  EMBLA_ASSIGN_OR_RETURN(const auto process, CoordinatorProcess::Start(options));
   WriteLine(ready, absl::StrCat(process->address(), " ", process->admin_address()));
   AwaitEnd(lifeline);
   return absl::OkStatus();
@@ -103,7 +105,10 @@ absl::Status RunShard(const ShardProcessOptions& options, int ready, int lifelin
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const LocalClusterOptions& options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster);
-  EMBLA_ASSIGN_OR_RETURN(const Child coordinator, Fork(RunCoordinator, {}));
+  const auto key = std::make_shared<const ClusterKey>(ClusterKey::Generate());
+  EMBLA_ASSIGN_OR_RETURN(
+      const Child coordinator,
+      Fork([&](int ready, int lifeline) { return RunCoordinator(key, ready, lifeline); }, {}));
   cluster->coordinator_ = coordinator.process;
   cluster->lifelines_.push_back(coordinator.lifeline);
   const std::vector<std::string> addresses = absl::StrSplit(coordinator.line, ' ');
@@ -113,6 +118,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     ShardProcessOptions shard;
     shard.name = absl::StrCat("node", node);
     shard.coordinator = cluster->coordinator_address_;
+    shard.cluster_key = key;
     shard.threads_per_device = options.threads_per_device;
     shard.devices.assign(options.devices_per_node,
                          DeviceSpec{DeviceKind::kCpu, options.memory_per_device});

@@ -1,0 +1,14 @@
+// What a message from one node to another carries to show whose it is: v1.PeerProof.
+#pragma once
+
+#include <string>
+
+namespace embla::wire {
+
+struct PeerProof {
+  std::string nonce;  // Of the sender's greeting.
+  std::string node;   // The sender's name.
+  std::string token;  // Empty: the message has no proof.
+};
+
+}  // namespace embla::wire
