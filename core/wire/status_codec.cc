@@ -50,6 +50,12 @@ grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
+  // gRPC's own answer for a service that a port does not have is empty.
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
+    return absl::UnimplementedError(
+        "this port does not serve the call: the coordinator serves trainers and shard servers at "
+        "its --listen (7070), operators at its --admin-listen (7071), and nodes serve rows");
+  }
   return StatusFromCode(status.error_code(), status.error_message());
 }
 

@@ -23,6 +23,12 @@ TEST(StatusCodec, UnknownCodesAreUnknown) {
   EXPECT_EQ(StatusFromCode(-1, "x").code(), absl::StatusCode::kUnknown);
 }
 
+TEST(StatusCodec, ACallThatAPortDoesNotServeNamesThePorts) {
+  const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("--admin-listen"), status.message().npos) << status;
+}
+
 TEST(StatusMessage, IsCutAtACharacter) {
   const std::string long_text(kStatusMessageBytesMax - 1, 'x');
   EXPECT_EQ(StatusMessage(absl::InternalError(long_text + "\u00e9\u00e9")), long_text);

@@ -58,6 +58,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     options.name = "n0";
     options.coordinator = coordinator_->address();
     options.cluster_key = coordinator_->cluster_key();
+    options.accept_loss = true;
     options.server.listen = listen;
     options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
     if (GetParam()) {

@@ -58,8 +58,8 @@ absl::Status CoordinatorProcess::FindKey(CoordinatorOptions& coordinator) const 
   const std::string file =
       is_stated ? options_.cluster_key_file : options_.state_dir + "/cluster.key";
   coordinator.key_path = std::filesystem::absolute(file).lexically_normal().string();
-  absl::StatusOr<ClusterKey> key = is_stated ? ReadClusterKey(coordinator.key_path)
-                                             : ReadOrMakeClusterKey(coordinator.key_path);
+  absl::StatusOr<ClusterKey> key =
+      is_stated ? ReadClusterKey(coordinator.key_path) : ReadOrMakeClusterKey(coordinator.key_path);
   if (!key.ok()) return key.status();
   coordinator.key = std::make_shared<const ClusterKey>(*std::move(key));
   return absl::OkStatus();

@@ -41,18 +41,26 @@ void DefineLimits(CLI::App& app, Flags& flags) {
                  "to the hard one");
 }
 
+// Who the node is, and what it proves.
+void DefineIdentity(CLI::App& app, ShardProcessOptions& process) {
+  app.add_option("--name", process.name, "Name of this node, the same at every start")
+      ->default_str("the host's name");
+  app.add_option("--cluster-key", process.cluster_key_file,
+                 "File of the cluster's key, a copy of the coordinator's")
+      ->default_str("the coordinator's own file, on its host");
+  app.add_flag("--accept-loss", process.accept_loss,
+               "Take part even if rows of this node are lost: those that are neither here nor on "
+               "another node begin at their initial values");
+}
+
 void Define(CLI::App& app, Flags& flags) {
   ShardProcessOptions& process = flags.process;
   process.metrics_listen = "127.0.0.1:0";
   app.set_version_flag("--version", EMBLA_VERSION);
   app.option_defaults()->always_capture_default();
-  app.add_option("--name", process.name, "Name of this node, the same at every start")
-      ->default_str("the host's name");
+  DefineIdentity(app, process);
   app.add_option("--coordinator", process.coordinator, "Address of the coordinator, host:port")
       ->required();
-  app.add_option("--cluster-key", process.cluster_key_file,
-                 "File of the cluster's key, a copy of the coordinator's")
-      ->default_str("the coordinator's own file, on its host");
   app.add_option("--listen", process.server.listen,
                  "Where to serve trainers: host:port (0: a free port) or unix:/path");
   app.add_option("--advertise", process.advertise,

@@ -85,6 +85,9 @@ absl::Status ShardProcess::MakeNode() {
   node.metrics = &metrics_;
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   EMBLA_RETURN_IF_ERROR(Recover());
+  // Where the key was before: requests can be judged before the coordinator answers. Else it is
+  // found with the link.
+  (void)key_.Load(directory_ != nullptr ? directory_->identity().key_path : "");
   node_->set_replica_transport(&peers_);
   MoveLog& log = journal_ != nullptr ? static_cast<MoveLog&>(*journal_) : move_log_;
   mover_ = std::make_unique<MoverThread>(
@@ -97,6 +100,7 @@ absl::Status ShardProcess::MakeNode() {
 absl::Status ShardProcess::Recover() {
   if (options_.data_dir.empty()) return absl::OkStatus();
   EMBLA_ASSIGN_OR_RETURN(storage_, DirectoryLogStorage::Open(options_.data_dir));
+  EMBLA_ASSIGN_OR_RETURN(directory_, NodeDirectory::Open(options_.data_dir, options_.name));
   NodeJournalOptions journal;
   journal.level = options_.durability;
   journal.metrics = &metrics_;
@@ -144,6 +148,36 @@ void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
   if (!answers.empty()) move_reports_.Report(std::move(answers));
 }
 
+void ShardProcess::DescribePast(NodeRegistration& registration) const {
+  registration.accept_loss = options_.accept_loss;
+  if (directory_ == nullptr) return;
+  const NodeIdentity identity = directory_->identity();
+  registration.cluster_id = identity.cluster_id;
+  registration.past = {.directory_id = identity.directory_id,
+                       .node = identity.node_id,
+                       .generation = identity.generation,
+                       .plan_version = std::max(identity.plan_version, node_->plan()->version()),
+                       .table = identity.table,
+                       .store_revision = Revision{identity.store_revision},
+                       .log_position = journal_->end(),
+                       .process = journal_->recovery().node.incarnation};
+}
+
+absl::Status ShardProcess::NoteRegistered(const v1::Registered& registered) {
+  if (directory_ == nullptr) return absl::OkStatus();
+  return directory_->NoteRegistered({.cluster_id = registered.cluster_id(),
+                                     .node_id = NodeId{registered.node_id()},
+                                     .key_path = key_.path(),
+                                     .generation = registered.generation(),
+                                     .store_revision = registered.store_revision()});
+}
+
+absl::Status ShardProcess::NotePlan(const Plan& plan) {
+  if (directory_ == nullptr) return absl::OkStatus();
+  const TableId table = plan.tables().empty() ? TableId{} : plan.tables().back().spec.id;
+  return directory_->NotePlan(plan.version(), table);
+}
+
 absl::Status ShardProcess::Join() {
   CoordinatorLinkOptions link;
   link.coordinator = options_.coordinator;
@@ -152,6 +186,12 @@ absl::Status ShardProcess::Join() {
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
   link.reports = &move_reports_;
+  link.describe = [this](NodeRegistration& registration) { DescribePast(registration); };
+  link.on_registered = [this](const v1::Registered& registered) {
+    return NoteRegistered(registered);
+  };
+  link.on_installed = [this](const Plan& plan) { return NotePlan(plan); };
+  if (journal_ != nullptr) link.log_position = [this] { return journal_->durable_end(); };
   link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {
     AnswerAboutCopies(orders);
     std::erase_if(orders, [](const UnitOrder& order) { return IsCopy(order.unit); });

@@ -15,6 +15,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/journal/node_directory.h"
 #include "server/journal/node_journal.h"
 #include "server/log/log_storage.h"
 #include "server/migration/move_orders.h"
@@ -57,6 +58,9 @@ struct ShardProcessOptions {
   // live as long as the process.
   std::string data_dir;
   Durability durability = Durability::kWritten;  // Of updates that are answered.
+  // Rows that the node had and has not any more begin at their initial values; without this the
+  // coordinator refuses the node.
+  bool accept_loss = false;
   DataServiceOptions data;
   MoverOptions mover;
 };
@@ -83,6 +87,10 @@ class ShardProcess {
   absl::Status Recover();
   absl::Status Listen();
   absl::Status Join();
+  // What the link tells of the data directory, and what it writes there.
+  void DescribePast(NodeRegistration& registration) const;
+  absl::Status NoteRegistered(const v1::Registered& registered);
+  absl::Status NotePlan(const Plan& plan);
   // Those of `orders` that ask about copies of data_parallel tables.
   void AnswerAboutCopies(std::span<const UnitOrder> orders);
 
@@ -93,7 +101,8 @@ class ShardProcess {
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;
-  std::unique_ptr<LogStorage> storage_;  // Null, like journal_, without a data directory.
+  std::unique_ptr<LogStorage> storage_;  // Null, like the next two, without a data directory.
+  std::unique_ptr<NodeDirectory> directory_;
   std::unique_ptr<NodeJournal> journal_;
   std::unique_ptr<ShardNode> node_;
   std::unique_ptr<MoverThread> mover_;

@@ -58,10 +58,12 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   EMBLA_RETURN_IF_ERROR(options.Validate());
   EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
   EMBLA_ASSIGN_OR_RETURN(std::set<NodeId> drained, LoadDrained(store));
+  EMBLA_ASSIGN_OR_RETURN(DirectoryRecords directories, DirectoryRecords::Load(store));
   EMBLA_ASSIGN_OR_RETURN(SessionRegistry sessions, SessionRegistry::Load(store));
   std::unique_ptr<Coordinator> coordinator(
       new Coordinator(store, options, std::move(state), std::move(sessions), now));
   coordinator->drained_ = std::move(drained);
+  coordinator->directories_ = std::move(directories);
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
   return coordinator;
 }
@@ -92,8 +94,11 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
                     .name = registration.name,
                     .address = registration.address,
                     .devices = registration.devices};
+  EMBLA_RETURN_IF_ERROR(CheckDirectory(registration));
+  const bool was_known = plan_->FindNode(registration.name) != nullptr;
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
-    EMBLA_RETURN_IF_ERROR(membership_.CheckIncarnation(known->id, registration.incarnation));
+    EMBLA_RETURN_IF_ERROR(
+        membership_.CheckProcess(known->id, registration.incarnation, registration.address));
     EMBLA_RETURN_IF_ERROR(UpdateNode(*known, std::move(reported), now));
   } else {
     PlanEdit edit{.cause = absl::StrCat("node ", registration.name, " joined"), .at = now};
@@ -101,6 +106,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   }
   const NodeSpec& node = *plan_->FindNode(registration.name);
+  EMBLA_RETURN_IF_ERROR(TakeDirectory(node, registration, was_known));
   membership_.Link(node, registration.incarnation, now);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
@@ -128,6 +134,7 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
   const NodeView* const before = membership_.Find(node);
   const bool was_live = before != nullptr && before->live();
   EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, incarnation, info, now));
+  directories_.Hear(node, info.plan_version, info.log_position);
   if (!was_live) LogInfo("coordinator", "node is live again name=", before->spec.name);
   SettlePending(now);
   SettleSessions();
@@ -136,6 +143,7 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
 
 void Coordinator::NodeDisconnected(NodeId node, std::uint64_t incarnation, absl::Time now) {
   membership_.Unlink(node, incarnation);
+  directories_.Write(store_, node);
   Tick(now);
 }
 
@@ -147,6 +155,7 @@ void Coordinator::Tick(absl::Time now) {
   SettlePending(now);
   SettleSessions();
   jobs_->Tick(now);
+  directories_.WriteAtTimes(store_, now);
   ForgetDroppedUnits();
 }
 
@@ -169,6 +178,7 @@ ClusterView Coordinator::Status() const {
           .tables = static_cast<std::uint32_t>(plan_->tables().size()),
           .sessions_opened = sessions_opened_,
           .sessions_closed = sessions_closed_,
+          .rows_lost = rows_lost_,
           .started = started_};
 }
 

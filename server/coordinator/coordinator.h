@@ -31,6 +31,7 @@
 #include "core/base/cluster_key.h"
 #include "core/plan/plan.h"
 #include "core/planner/placement.h"
+#include "server/coordinator/directory_records.h"
 #include "server/coordinator/effects.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/move_job.h"
@@ -71,7 +72,8 @@ struct ClusterView {
   std::uint32_t tables = 0;
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
-  absl::Time started;  // When this coordinator opened the store.
+  std::uint64_t rows_lost = 0;  // That nodes came back without, since Open.
+  absl::Time started;           // When this coordinator opened the store.
 };
 
 struct SessionRequest {
@@ -106,9 +108,10 @@ class Coordinator final : private MoveCluster {
                                                            const CoordinatorOptions& options,
                                                            absl::Time now);
 
-  // --- Nodes. The id is stable by name. Errors: AlreadyExists (another live incarnation has the
-  // name), InvalidArgument (name, address, devices), FailedPrecondition (another cluster's node, or
-  // other devices than those its slices were planned for).
+  // --- Nodes. The id is stable by name. Errors: AlreadyExists (another live process has the name),
+  // InvalidArgument (name, address, devices), FailedPrecondition (another cluster's or another
+  // node's directory, rows that are missing and not given up, or other devices than those its
+  // slices were planned for).
   // A new node or a new address is a new plan version. Send the node GetPlan() afterwards.
   absl::StatusOr<NodeId> RegisterNode(const NodeRegistration& registration, absl::Time now);
   // NotFound: this incarnation is not the registered one; its link should be closed.
@@ -206,6 +209,11 @@ class Coordinator final : private MoveCluster {
   absl::Status CheckNewTable(const TableSpec& spec) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
+  // FailedPrecondition says what is lost.
+  absl::Status CheckDirectory(const NodeRegistration& registration) const;
+  // The node was let in; its record is written, and what it lost is counted.
+  absl::Status TakeDirectory(const NodeSpec& node, const NodeRegistration& registration,
+                             bool was_known);
   absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported, absl::Time now);
   absl::Status BeginCreate(const QueuedCreate& create, absl::Time now);
   // What is decided about the pending creation: OK when every node has it, an error when it must be
@@ -246,6 +254,8 @@ class Coordinator final : private MoveCluster {
   Membership membership_;
   PlanPtr plan_;
   std::set<NodeId> drained_;
+  DirectoryRecords directories_;
+  std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.
   std::unique_ptr<MoveJobs> jobs_;
   ChangeId pending_change_{};  // Of the pending creation; 0 when nobody waits for it.

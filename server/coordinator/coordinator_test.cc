@@ -80,7 +80,8 @@ TEST_F(CoordinatorRegisterNode, GivesIdsThatStayWithTheNameAndPublishesThePlan) 
 }
 
 TEST_F(CoordinatorRegisterNode, ANewAddressIsANewPlanVersion) {
-  c_.Register("n0");
+  const NodeId node = c_.Register("n0");
+  c_->NodeDisconnected(node, 1, c_.now());
   NodeRegistration moved = CoordinatorHarness::Registration("n0");
   moved.address = "elsewhere:7001";
   ASSERT_TRUE(c_->RegisterNode(moved, c_.now()).ok());

@@ -62,7 +62,8 @@ class CoordinatorHarness {
             .address = name + ":7000",
             .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, 1 << 30}),
             .incarnation = incarnation,
-            .cluster_id = ""};
+            .cluster_id = "",
+            .accept_loss = true};
   }
 
   NodeId Register(const std::string& name, std::uint64_t incarnation = 1) {

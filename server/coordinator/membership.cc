@@ -7,6 +7,12 @@ namespace embla {
 
 absl::Status NodeRegistration::Validate() const {
   if (incarnation == 0) return absl::InvalidArgumentError("node incarnation is 0");
+  const std::string& directory = past.directory_id;
+  if (!directory.empty() &&
+      (directory.size() != 32 ||
+       directory.find_first_not_of("0123456789abcdef") != std::string::npos)) {
+    return absl::InvalidArgumentError("directory_id is not 32 hexadecimal digits");
+  }
   // The id is given later; any but 0 stands for it here.
   return ValidateNode({.id = NodeId{1}, .name = name, .address = address, .devices = devices});
 }
@@ -25,11 +31,12 @@ void Membership::Expect(const NodeSpec& node, absl::Time now) {
   member.heard = now;
 }
 
-absl::Status Membership::CheckIncarnation(NodeId node, std::uint64_t incarnation) const {
+absl::Status Membership::CheckProcess(NodeId node, std::uint64_t incarnation,
+                                      const std::string& address) const {
   const NodeView* const view = Find(node);
-  if (view == nullptr || !view->live() || view->incarnation == incarnation) {
-    return absl::OkStatus();
-  }
+  if (view == nullptr || !view->live()) return absl::OkStatus();
+  // A process has one address in its life: whoever comes with another one only says to be it.
+  if (view->incarnation == incarnation && view->spec.address == address) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("another live process has the node name ",
                                                view->spec.name, ", at ", view->spec.address));
 }

@@ -21,7 +21,8 @@ struct NodeRegistration {
   std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
   std::string cluster_id;         // Empty, or the cluster the node belonged to.
   NodePast past = {};
-  PlanPtr installed = nullptr;            // The newest plan that the node has installed, or null.
+  bool accept_loss = false;     // The operator gives up rows that the node does not have any more.
+  PlanPtr installed = nullptr;  // The newest plan that the node has installed, or null.
   std::vector<UnitStandings> units = {};  // Of all tables but those that are data_parallel.
 
   absl::Status Validate() const;
@@ -34,6 +35,7 @@ struct HeartbeatInfo {
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // Why it serves no rows any more; empty: it does.
   std::uint64_t sessions_refused = 0;       // How many closed sessions the node refuses.
+  std::uint64_t log_position = 0;           // LSN up to which its log is durable.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -63,8 +65,9 @@ class Membership {
   // Nodes known from the store are kUnlinked until `now` + dead_after.
   Membership(const std::vector<NodeSpec>& nodes, absl::Duration dead_after, absl::Time now);
 
-  // AlreadyExists when another incarnation of `node` is live.
-  absl::Status CheckIncarnation(NodeId node, std::uint64_t incarnation) const;
+  // AlreadyExists when another process of `node` is live.
+  absl::Status CheckProcess(NodeId node, std::uint64_t incarnation,
+                            const std::string& address) const;
   // A node of the plan that was not known before: kUnlinked, as those of the constructor.
   void Expect(const NodeSpec& node, absl::Time now);
   void Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now);

@@ -17,6 +17,7 @@ struct NodePast {
   TableId table{};                 // The highest seen.
   Revision store_revision{};       // Of the coordinator's store, the highest seen.
   std::uint64_t log_position = 0;  // LSN up to which the node's log goes.
+  std::uint64_t process = 0;       // How often the directory was opened, this time counted.
   bool operator==(const NodePast&) const = default;
 };
 

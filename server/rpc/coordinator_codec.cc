@@ -61,6 +61,7 @@ void ToMessage(const NodePast& past, v1::NodePast& out) {
   out.set_table_id(ToInt(past.table));
   out.set_store_revision(ToInt(past.store_revision));
   out.set_log_position(past.log_position);
+  out.set_process(past.process);
 }
 
 NodePast FromMessage(const v1::NodePast& message) {
@@ -70,7 +71,8 @@ NodePast FromMessage(const v1::NodePast& message) {
           .plan_version = PlanVersion{message.plan_version()},
           .table = TableId{message.table_id()},
           .store_revision = Revision{message.store_revision()},
-          .log_position = message.log_position()};
+          .log_position = message.log_position(),
+          .process = message.process()};
 }
 
 void ToMessage(const UnitStandings& units, v1::UnitStandings& out) {
@@ -119,6 +121,7 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
     out.set_peer_access(device.peer_access);
   }
   ToMessage(registration.past, *message.mutable_past());
+  message.set_accept_loss(registration.accept_loss);
   if (registration.installed != nullptr) {
     *message.mutable_installed() = wire::ToMessage(*registration.installed);
   }
@@ -145,6 +148,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
          .peer_access = device.peer_access()});
   }
   registration.past = FromMessage(message.past());
+  registration.accept_loss = message.accept_loss();
   if (message.has_installed()) {
     EMBLA_ASSIGN_OR_RETURN(registration.installed, wire::FromMessage(message.installed()));
   }
@@ -163,6 +167,7 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     message.set_failure_message(wire::StatusMessage(info.failure));
   }
   message.set_sessions_refused(info.sessions_refused);
+  message.set_log_position(info.log_position);
   for (std::size_t d = 0; d < info.device_used_bytes.size(); ++d) {
     v1::DeviceUse& device = *message.add_devices();
     device.set_used_bytes(info.device_used_bytes[d]);
@@ -176,6 +181,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   info.plan_version = PlanVersion{message.plan_version()};
   info.failed_plan_version = PlanVersion{message.failed_plan_version()};
   info.sessions_refused = message.sessions_refused();
+  info.log_position = message.log_position();
   info.failure = wire::StatusFromCode(message.failure_code(), message.failure_message());
   for (const v1::DeviceUse& device : message.devices()) {
     info.device_used_bytes.push_back(device.used_bytes());

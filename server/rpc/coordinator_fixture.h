@@ -32,8 +32,8 @@ inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::
   if (!link.Write(report) || !link.Read(&command)) return;
   nonces.coordinator = command.greeting().nonce();
   *report.mutable_registration() = std::move(registration);
-  report.mutable_registration()->set_key_proof(ProveNode(
-      key, nonces, report.registration().incarnation(), report.registration().name()));
+  report.mutable_registration()->set_key_proof(
+      ProveNode(key, nonces, report.registration().incarnation(), report.registration().name()));
   link.Write(report);
 }
 

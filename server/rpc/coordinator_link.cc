@@ -129,9 +129,10 @@ absl::Status CoordinatorLink::RunOnce() {
   }
   if (!introduced.ok() && !absl::IsAborted(introduced)) return introduced;
   if (!absl::IsUnimplemented(finished)) return finished;
-  return absl::UnimplementedError(absl::StrCat(
-      options_.coordinator, " takes no links of shard servers: --coordinator wants the address of "
-                            "the coordinator's --listen, not that of its --admin-listen"));
+  return absl::UnimplementedError(
+      absl::StrCat(options_.coordinator,
+                   " takes no links of shard servers: --coordinator wants the address of "
+                   "the coordinator's --listen, not that of its --admin-listen"));
 }
 
 absl::Status CoordinatorLink::Introduce(Stream& stream) {
@@ -160,12 +161,14 @@ absl::Status CoordinatorLink::Register(Stream& stream, const LinkNonces& nonces,
                                        const ClusterKey& key) {
   v1::NodeReport report;
   v1::Registration& registration = *report.mutable_registration();
-  registration = ToMessage(options_.registration);
+  NodeRegistration described = options_.registration;
+  if (options_.describe) options_.describe(described);
+  registration = ToMessage(described);
   registration.set_key_proof(
       ProveNode(key, nonces, registration.incarnation(), registration.name()));
   {
     MutexLock lock(mu_);
-    registration.set_cluster_id(cluster_id_);
+    if (!cluster_id_.empty()) registration.set_cluster_id(cluster_id_);
   }
   if (!stream.Write(report)) return absl::AbortedError("no registration");
   return absl::OkStatus();
@@ -194,6 +197,12 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
             " cluster=", registered.cluster_id(), " coordinator=", options_.coordinator);
     last_error_.clear();
     CrashPoint("shard.registered");
+    if (options_.on_registered) {
+      const absl::Status written = options_.on_registered(registered);
+      if (!written.ok()) {
+        LogWarning("shard", "the registration is not written down reason=", Message(written));
+      }
+    }
     MutexLock lock(mu_);
     self_ = NodeId{registered.node_id()};
     cluster_id_ = registered.cluster_id();
@@ -279,6 +288,7 @@ void CoordinatorLink::SendReports(Stream& stream) {
     } else {
       info.device_used_bytes = node_.device_used_bytes();
       info.device_stopped = node_.device_stopped();
+      if (options_.log_position) info.log_position = options_.log_position();
       *report.mutable_heartbeat() = ToMessage(info);
     }
     if (!stream.Write(report)) return;
@@ -365,7 +375,8 @@ void CoordinatorLink::CloseSessions(const ClosedSessions& closed) {
 
 void CoordinatorLink::InstallPlan(const PlanPtr& plan, NodeId self) {
   CrashPoint("shard.install_plan");
-  const absl::Status status = node_.InstallPlan(plan, self);
+  absl::Status status = node_.InstallPlan(plan, self);
+  if (status.ok() && options_.on_installed) status = options_.on_installed(*plan);
   CrashPoint("shard.plan_installed");
   if (!status.ok()) {
     LogWarning("shard", "plan not installed version=", ToInt(plan->version()),

@@ -47,6 +47,13 @@ struct CoordinatorLinkOptions {
   std::uint64_t jitter_seed = 0;
   // Orders of moves, for the node that this one is registered as; must not block. May be empty.
   std::function<void(NodeId self, std::vector<UnitOrder> orders)> on_orders = {};
+  // Fills in what the node has, before each registration. May be empty, as all below.
+  std::function<void(NodeRegistration& registration)> describe = {};
+  // Writes down that the node is registered.
+  std::function<absl::Status(const v1::Registered& registered)> on_registered = {};
+  // Writes down that a plan is installed, before the coordinator hears of it.
+  std::function<absl::Status(const Plan& plan)> on_installed = {};
+  std::function<std::uint64_t()> log_position = {};  // Up to which the node's log is durable.
   // Called once, from the link's thread, when the link gives up; must not destroy it. May be empty.
   std::function<void(const absl::Status&)> on_refused = {};
   // What the node says of moves. May be null, else it is not owned and outlives the link.
@@ -105,15 +112,15 @@ class CoordinatorLink {
   std::mt19937_64 jitter_;
   absl::Duration backoff_;
   std::string last_error_;
-  bool was_registered_ = false;  // Since this process started.
-  absl::Duration dead_after_ = absl::Seconds(5);         // As the coordinator says.
+  bool was_registered_ = false;                           // Since this process started.
+  absl::Duration dead_after_ = absl::Seconds(5);          // As the coordinator says.
   absl::Time name_taken_since_ = absl::InfiniteFuture();  // By another process.
 
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool linked_ ABSL_GUARDED_BY(mu_) = false;                     // The report thread goes on.
-  bool registered_ ABSL_GUARDED_BY(mu_) = false;                 // On the present link.
+  bool linked_ ABSL_GUARDED_BY(mu_) = false;      // The report thread goes on.
+  bool registered_ ABSL_GUARDED_BY(mu_) = false;  // On the present link.
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the open link.

@@ -26,6 +26,7 @@ class PlainNode {
     registration.set_name(name);
     registration.set_address("127.0.0.1:9");
     registration.set_incarnation(incarnation);
+    registration.set_accept_loss(true);
     v1::Device& device = *registration.add_devices();
     device.set_kind(v1::Device::KIND_CPU);
     device.set_memory_bytes(1 << 20);

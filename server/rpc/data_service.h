@@ -31,8 +31,9 @@ using RawDataService = v1::DataService::WithRawCallbackMethod_Lookup<
     v1::DataService::WithRawCallbackMethod_Update<v1::DataService::WithRawCallbackMethod_Stream<
         v1::DataService::WithRawCallbackMethod_ReadRows<
             v1::DataService::WithRawCallbackMethod_Replicate<
-                v1::DataService::WithRawCallbackMethod_Move<v1::DataService::WithCallbackMethod_Sync<
-                    v1::DataService::WithCallbackMethod_Greet<v1::DataService::Service>>>>>>>>;
+                v1::DataService::WithRawCallbackMethod_Move<
+                    v1::DataService::WithCallbackMethod_Sync<
+                        v1::DataService::WithCallbackMethod_Greet<v1::DataService::Service>>>>>>>>;
 
 // Takes a message of a move in, without waiting. Not OK: it is dropped, and the sender is told.
 using MoveInbox = std::function<absl::Status(PeerMessage)>;

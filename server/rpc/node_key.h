@@ -17,7 +17,7 @@ class NodeKey {
  public:
   // `path` is that of --cluster-key; empty: the file that the coordinator names. With `key` no file
   // is read: for programs that run a cluster inside themselves.
-  explicit NodeKey(std::string path, ClusterKeyPtr key = nullptr)
+  explicit NodeKey(std::string path = "", ClusterKeyPtr key = nullptr)
       : is_fixed_(key != nullptr),
         is_stated_(!path.empty()),
         path_(std::move(path)),

@@ -42,6 +42,8 @@ constexpr char kGreet[] = "/embla.v1.DataService/Greet";
 // A message of a move that takes longer counts as lost, and is said again.
 constexpr absl::Duration kMoveTimeout = absl::Seconds(10);
 constexpr absl::Duration kGreetTimeout = absl::Seconds(5);
+// A channel that nobody uses for so long is closed when the next one is made.
+constexpr absl::Duration kUnusedMax = absl::Minutes(10);
 
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
 grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
@@ -127,7 +129,11 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
 
   std::shared_ptr<Stub> StubFor(const std::string& address) {
     MutexLock lock(mu_);
-    std::shared_ptr<Stub>& stub = peers_[address].stub;
+    const absl::Time now = absl::Now();
+    if (!peers_.contains(address)) ForgetUnused(now);
+    Peer& peer = peers_[address];
+    peer.last_used = now;
+    std::shared_ptr<Stub>& stub = peer.stub;
     if (stub == nullptr) {
       wire::KeepCallbackQueue();
       stub = std::make_shared<Stub>(grpc::CreateCustomChannel(
@@ -141,6 +147,7 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     wire::PeerProof proof;
     {
       MutexLock lock(mu_);
+      if (!peers_.contains(address)) ForgetUnused(absl::Now());
       Peer& peer = peers_[address];
       proof = peer.proof;
       if (proof.token.empty()) {
@@ -172,8 +179,17 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     wire::PeerProof proof;  // No token: not greeted.
     bool is_greeting = false;
     std::vector<Ready> waiting;
+    absl::Time last_used = absl::InfiniteFuture();  // Not yet.
     std::string last_error;
   };
+
+  // Nodes get new addresses, and old ones are never called again. Calls in flight keep their stub.
+  void ForgetUnused(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::erase_if(peers_, [now](const auto& entry) {
+      const Peer& peer = entry.second;
+      return !peer.is_greeting && now - peer.last_used > kUnusedMax;
+    });
+  }
 
   void Greet(const std::string& address, absl::Duration timeout) {
     const ClusterKeyPtr key = key_.current();
@@ -191,9 +207,9 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
           std::min(timeout, kGreetTimeout),
           [self = shared_from_this(), address, key, greeting](const grpc::Status& status,
                                                               grpc::ByteBuffer& reply) {
-            self->Greeted(address, status.ok() ? ProofFrom(*key, greeting, reply)
-                                               : absl::StatusOr<wire::PeerProof>(
-                                                     wire::FromGrpc(status)));
+            self->Greeted(address, status.ok()
+                                       ? ProofFrom(*key, greeting, reply)
+                                       : absl::StatusOr<wire::PeerProof>(wire::FromGrpc(status)));
           });
   }
 
@@ -225,7 +241,8 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
       waiting = std::exchange(peer.waiting, {});
       if (proof.ok()) peer.proof = *proof;
       if (const std::string error = proof.status().ToString();
-          error != std::exchange(peer.last_error, error) && absl::IsPermissionDenied(proof.status())) {
+          error != std::exchange(peer.last_error, error) &&
+          absl::IsPermissionDenied(proof.status())) {
         LogWarning("shard", "a node refuses this one address=", address, " reason=", error);
       }
     }
@@ -255,17 +272,16 @@ PeerChannel::PeerChannel(const NodeKey& key, std::string name)
 
 void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
                        ReplicaDone done) {
-  peers_->WithProof(
-      node.address, timeout,
-      [peers = peers_, address = node.address, &message, timeout,
-       done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) {
-        if (!proof.ok()) return done(proof.status());
-        Start(peers->StubFor(address), kReplicate, Encode(message, *proof), timeout,
-              [peers, address, proof = *proof, done](const grpc::Status& status,
-                                                     grpc::ByteBuffer& reply) {
-                done(Decode(peers->Judge(status, address, proof), reply));
-              });
-      });
+  peers_->WithProof(node.address, timeout,
+                    [peers = peers_, address = node.address, &message, timeout,
+                     done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) {
+                      if (!proof.ok()) return done(proof.status());
+                      Start(peers->StubFor(address), kReplicate, Encode(message, *proof), timeout,
+                            [peers, address, proof = *proof, done](const grpc::Status& status,
+                                                                   grpc::ByteBuffer& reply) {
+                              done(Decode(peers->Judge(status, address, proof), reply));
+                            });
+                    });
 }
 
 void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTransport::Done done) {
@@ -274,11 +290,11 @@ void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTran
       [peers = peers_, address, message = std::move(message),
        done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) mutable {
         if (!proof.ok()) return done(proof.status());
-        Start(peers->StubFor(address), kMove, EncodeMove(std::move(message), *proof), kMoveTimeout,
-              [peers, address, proof = *proof, done](const grpc::Status& status,
-                                                     grpc::ByteBuffer&) {
-                done(peers->Judge(status, address, proof));
-              });
+        Start(
+            peers->StubFor(address), kMove, EncodeMove(std::move(message), *proof), kMoveTimeout,
+            [peers, address, proof = *proof, done](const grpc::Status& status, grpc::ByteBuffer&) {
+              done(peers->Judge(status, address, proof));
+            });
       });
 }
 

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
-#include "server/rpc/key_proofs.h"
 #include "server/rpc/data_fixture.h"
+#include "server/rpc/key_proofs.h"
 
 namespace embla {
 namespace {

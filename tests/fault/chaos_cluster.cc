@@ -153,7 +153,11 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
          data_proxies_[victim]->address(), "--devices",
          absl::StrCat("cpu:", options_.devices_per_shard), "--memory-per-device", "256MiB",
          "--threads-per-device", "1"});
-    if (options_.has_data_dirs) add({"--data-dir", FileOf(victim, ".data")});
+    if (options_.has_data_dirs) {
+      add({"--data-dir", FileOf(victim, ".data")});
+    } else {
+      add({"--accept-loss"});
+    }
     argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
   }
   add({"--metrics-listen", "", "--port-file", FileOf(victim, ".json")});

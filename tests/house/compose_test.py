@@ -1,8 +1,8 @@
 """Runs the commands of deploy/compose.yaml outside containers, on loopback, to the end of training.
 
 Usage: compose_test.py BIN_DIR. What a container gives is replaced: listeners take free loopback
-ports, service names become addresses, /var/lib/embla and /run/embla are a temporary folder. The trainer gets fewer
-examples.
+ports, service names become addresses, /var/lib/embla and /run/embla are a temporary folder. The
+trainer gets fewer examples.
 """
 
 import json
@@ -50,7 +50,8 @@ class Cluster:
             return "--advertise="
         if flag == "--generate":
             return f"--generate={EXAMPLES}"
-        value = value.replace("/var/lib/embla", str(self.work)).replace("/run/embla", str(self.work))
+        for folder in ("/var/lib/embla", "/run/embla"):
+            value = value.replace(folder, str(self.work))
         return f"{flag}={self.addresses.get(value, value)}" if value else flag
 
     def start(self, name, words):

@@ -184,7 +184,12 @@ absl::Status ProcessCluster::LaunchCoordinator(const std::string& listen,
   return absl::OkStatus();
 }
 
-absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
+std::string ProcessCluster::data_dir(int node) const {
+  return absl::StrCat(directory_, "/", node_name(node), ".data");
+}
+
+absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
+                                        const std::vector<std::string>& more) {
   const std::string name = node_name(node);
   const std::string ports = absl::StrCat(directory_, "/", name, ".json");
   fs::remove(ports);
@@ -208,9 +213,12 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen) {
                                    "--port-file",
                                    ports};
   if (options_.journals) {
-    argv.insert(argv.end(), {"--data-dir", absl::StrCat(directory_, "/", name, ".data")});
+    argv.insert(argv.end(), {"--data-dir", data_dir(node)});
+  } else {
+    argv.push_back("--accept-loss");  // Tests mean it when they end such a process.
   }
   argv.insert(argv.end(), options_.shard_flags.begin(), options_.shard_flags.end());
+  argv.insert(argv.end(), more.begin(), more.end());
   EMBLA_ASSIGN_OR_RETURN(nodes_[node].process,
                          ChildProcess::Start(argv, absl::StrCat(directory_, "/", name, ".log")));
   EMBLA_ASSIGN_OR_RETURN(Ports found, AwaitPortFile(ports, nodes_[node].process));
@@ -281,6 +289,11 @@ absl::Status ProcessCluster::RestartCoordinator() {
 absl::Status ProcessCluster::RestartNode(int node) {
   EMBLA_RETURN_IF_ERROR(LaunchNode(node, nodes_[node].address));
   return AwaitLive(options_.nodes);
+}
+
+int ProcessCluster::AwaitNodeEnd(int node) {
+  if (!nodes_[node].process.AwaitEnd(kAwaitMax)) return -1;
+  return nodes_[node].process.Wait();
 }
 
 int ProcessCluster::StopCoordinator() {

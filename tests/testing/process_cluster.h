@@ -75,12 +75,17 @@ class ProcessCluster {
   absl::Status RestartCoordinator();
   // On the same port as before; returns when the coordinator calls it live and it has the plan.
   absl::Status RestartNode(int node);
-  // The same, returns when it listens.
-  absl::Status StartNode(int node) { return LaunchNode(node, nodes_[node].address); }
+  // The same, returns when it listens. `more` are flags of this start.
+  absl::Status StartNode(int node, const std::vector<std::string>& more = {}) {
+    return LaunchNode(node, nodes_[node].address, more);
+  }
+  // Waits until the node's program ends by itself; returns its exit code, -1 if it does not.
+  int AwaitNodeEnd(int node);
   // SIGTERM; returns the exit code.
   int StopCoordinator();
   int StopNode(int node);
 
+  std::string data_dir(int node) const;
   const std::string& coordinator_address() const { return coordinator_address_; }
   const std::string& admin_address() const { return admin_address_; }
   const std::string& node_address(int node) const { return nodes_[node].address; }
@@ -97,7 +102,8 @@ class ProcessCluster {
 
   explicit ProcessCluster(Options options);
   absl::Status LaunchCoordinator(const std::string& listen, const std::string& admin);
-  absl::Status LaunchNode(int node, const std::string& listen);
+  absl::Status LaunchNode(int node, const std::string& listen,
+                          const std::vector<std::string>& more = {});
   absl::Status AwaitLive(int nodes) const;
   // Those that were not killed or stopped by the test.
   std::vector<const ChildProcess*> Running() const;

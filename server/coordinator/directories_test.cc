@@ -1,0 +1,194 @@
+#include <string>
+
+#include "core/base/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator_test_support.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kDirectory[] = "000102030405060708090a0b0c0d0e0f";
+constexpr char kAnother[] = "ff0102030405060708090a0b0c0d0e0f";
+
+// A cluster of nodes with data directories; nothing that is lost is accepted unless a test says so.
+class DirectoriesTest : public ::testing::Test {
+ protected:
+  // The process `process` of the node's directory, which is its incarnation, too.
+  NodeRegistration Opened(const std::string& name, std::uint64_t process,
+                          const std::string& directory = kDirectory) {
+    NodeRegistration registration = CoordinatorHarness::Registration(name, process);
+    registration.accept_loss = false;
+    registration.past.directory_id = directory;
+    registration.past.process = process;
+    registration.past.log_position = 1000;
+    registration.past.plan_version = coordinator_->GetPlan()->version();
+    return registration;
+  }
+  // A process without a directory.
+  static NodeRegistration InMemory(const std::string& name, std::uint64_t incarnation) {
+    NodeRegistration registration = CoordinatorHarness::Registration(name, incarnation);
+    registration.accept_loss = false;
+    return registration;
+  }
+
+  absl::StatusOr<NodeId> Register(const NodeRegistration& registration) {
+    return coordinator_->RegisterNode(registration, coordinator_.now());
+  }
+  // A node with a directory and a table of 1000 rows; its process, number 1, has ended.
+  void MakeNodeWithRows() {
+    const absl::StatusOr<NodeId> node = Register(Opened("n0", 1));
+    ASSERT_THAT(node, IsOk());
+    coordinator_.CreateOn("clicks", {*node});
+    HeartbeatInfo info;
+    info.plan_version = coordinator_->GetPlan()->version();
+    info.log_position = 2000;
+    ASSERT_THAT(coordinator_->Heartbeat(*node, 1, info, coordinator_.now()), IsOk());
+    coordinator_->NodeDisconnected(*node, 1, coordinator_.now());
+  }
+
+  CoordinatorHarness coordinator_;
+};
+
+TEST_F(DirectoriesTest, ANodeComesBackWithItsOwnDirectory) {
+  MakeNodeWithRows();
+  NodeRegistration next = Opened("n0", 2);
+  next.past.log_position = 2000;
+  EXPECT_THAT(Register(next), IsOk());
+  EXPECT_EQ(coordinator_->Status().rows_lost, 0u);
+}
+
+TEST_F(DirectoriesTest, AnEmptyDirectoryInPlaceOfRowsIsRefusedAndNamesThem) {
+  MakeNodeWithRows();
+  EXPECT_THAT(Register(Opened("n0", 1, kAnother)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("clicks (1000 rows)"), HasSubstr("--accept-loss"))));
+}
+
+TEST_F(DirectoriesTest, AnEmptyDirectoryIsJudgedWhileTheNodeStillLives) {
+  ASSERT_THAT(Register(Opened("n0", 1)), IsOk());
+  coordinator_.CreateOn("clicks", {NodeId{1}});
+  NodeRegistration second = Opened("n0", 9, kAnother);
+  EXPECT_THAT(Register(second).status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(DirectoriesTest, AcceptedLossLetsTheNodeInAndCountsTheRows) {
+  MakeNodeWithRows();
+  NodeRegistration empty = Opened("n0", 7, kAnother);
+  empty.accept_loss = true;
+  ASSERT_THAT(Register(empty), IsOk());
+  EXPECT_EQ(coordinator_->Status().rows_lost, 1000u);
+  coordinator_->NodeDisconnected(NodeId{1}, 7, coordinator_.now());
+  EXPECT_THAT(Register(Opened("n0", 8, kAnother)), IsOk()) << "it is the node's directory now";
+  EXPECT_THAT(Register(Opened("n0", 9)).status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(DirectoriesTest, ACopyFromBeforeTheLastStartIsRefused) {
+  MakeNodeWithRows();
+  NodeRegistration restored = Opened("n0", 1);
+  restored.incarnation = 55;
+  restored.past.log_position = 2000;
+  EXPECT_THAT(Register(restored).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("older copy")));
+}
+
+TEST_F(DirectoriesTest, ALogShorterThanItWasDurableIsRefusedAlsoAfterARestartOfTheCoordinator) {
+  MakeNodeWithRows();
+  coordinator_.Restart();
+  NodeRegistration restored = Opened("n0", 2);
+  restored.past.log_position = 1999;
+  EXPECT_THAT(Register(restored).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("1999")));
+}
+
+TEST_F(DirectoriesTest, APlanOlderThanItSaidToHaveIsRefused) {
+  ASSERT_THAT(Register(Opened("n0", 1)), IsOk());
+  coordinator_.CreateOn("clicks", {NodeId{1}});
+  NodeRegistration restored = Opened("n0", 2);
+  restored.past.plan_version = PlanVersion{1};
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  EXPECT_THAT(Register(restored).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("older copy")));
+}
+
+TEST_F(DirectoriesTest, AnotherNodesDirectoryIsRefused) {
+  MakeNodeWithRows();
+  NodeRegistration other = Opened("n1", 2);
+  other.past.node = NodeId{1};
+  EXPECT_THAT(Register(other).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("belongs to node n0")));
+}
+
+TEST_F(DirectoriesTest, AProcessWithoutADirectoryDoesNotComeBackSilently) {
+  ASSERT_THAT(Register(InMemory("n0", 1)), IsOk());
+  coordinator_.CreateOn("clicks", {NodeId{1}});
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  EXPECT_THAT(Register(InMemory("n0", 1)), IsOk()) << "the same process";
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  EXPECT_THAT(Register(InMemory("n0", 2)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--data-dir")));
+}
+
+TEST_F(DirectoriesTest, ANodeWithoutRowsMayComeBackEmpty) {
+  ASSERT_THAT(Register(InMemory("n0", 1)), IsOk());
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  EXPECT_THAT(Register(Opened("n0", 2)), IsOk());
+}
+
+TEST_F(DirectoriesTest, CopiesThatOthersHaveAreNoLoss) {
+  ASSERT_THAT(Register(InMemory("n0", 1)), IsOk());
+  ASSERT_THAT(Register(InMemory("n1", 1)), IsOk());
+  coordinator_.CreateOn("dense", {NodeId{1}, NodeId{2}}, {.sharding = ShardingType::kDataParallel});
+  const TablePlan table = coordinator_->GetPlan()->tables().front();
+  const NodeId primary = table.primary().front().device.node;
+  const NodeId replica = primary == NodeId{1} ? NodeId{2} : NodeId{1};
+  const auto name = [](NodeId node) { return node == NodeId{1} ? "n0" : "n1"; };
+  coordinator_->NodeDisconnected(primary, 1, coordinator_.now());
+  coordinator_->NodeDisconnected(replica, 1, coordinator_.now());
+  EXPECT_THAT(Register(InMemory(name(replica), 2)), IsOk());
+  EXPECT_THAT(Register(InMemory(name(primary), 2)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(DirectoriesTest, ALiveProcessKeepsItsAddress) {
+  ASSERT_THAT(Register(Opened("n0", 1)), IsOk());
+  NodeRegistration thief = Opened("n0", 1);
+  thief.address = "thief:6666";
+  EXPECT_THAT(Register(thief).status(), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_EQ(coordinator_->GetPlan()->nodes().front().address, "n0:7000");
+}
+
+TEST_F(DirectoriesTest, AnAddressThatWasTakenOverGoesBack) {
+  ASSERT_THAT(Register(Opened("n0", 1)), IsOk());
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  NodeRegistration thief = Opened("n0", 2, kAnother);
+  thief.address = "thief:6666";
+  ASSERT_THAT(Register(thief), IsOk()) << "a node without rows";
+  coordinator_->NodeDisconnected(NodeId{1}, 2, coordinator_.now());
+  ASSERT_THAT(Register(Opened("n0", 3)), IsOk());
+  EXPECT_EQ(coordinator_->GetPlan()->nodes().front().address, "n0:7000");
+}
+
+TEST_F(DirectoriesTest, PositionsThatGrowAreWrittenRarely) {
+  MakeNodeWithRows();
+  NodeRegistration next = Opened("n0", 2);
+  next.past.log_position = 2000;
+  ASSERT_THAT(Register(next), IsOk());
+  const Revision before = coordinator_.store().revision();
+  HeartbeatInfo info;
+  for (std::uint64_t beat = 0; beat < 95; ++beat) {
+    info.log_position = 3000 + beat;
+    coordinator_.Advance(absl::Milliseconds(100));
+    ASSERT_THAT(coordinator_->Heartbeat(NodeId{1}, 2, info, coordinator_.now()), IsOk());
+    coordinator_->Tick(coordinator_.now());
+  }
+  EXPECT_LE(ToInt(coordinator_.store().revision()), ToInt(before) + 1);
+}
+
+}  // namespace
+}  // namespace embla

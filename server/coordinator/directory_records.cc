@@ -1,0 +1,164 @@
+#include "server/coordinator/directory_records.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/plan/json_fields.h"
+
+namespace embla {
+namespace {
+
+constexpr std::string_view kPrefix = "directories/";
+constexpr absl::Duration kWriteInterval = absl::Seconds(10);
+
+absl::StatusOr<DirectoryRecord> RecordFromJson(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "directory record");
+  DirectoryRecord record;
+  record.directory = fields.Text("directory");
+  record.process = fields.Unsigned("process", 0, UINT64_MAX);
+  record.incarnation = fields.Unsigned("incarnation", 0, UINT64_MAX);
+  record.plan = PlanVersion{fields.Unsigned("plan", 0, UINT64_MAX)};
+  record.log_position = fields.Unsigned("log_position", 0, UINT64_MAX);
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return record;
+}
+
+std::string ToJson(const DirectoryRecord& record) {
+  return DumpJson({{"directory", record.directory},
+                   {"process", record.process},
+                   {"incarnation", record.incarnation},
+                   {"plan", ToInt(record.plan)},
+                   {"log_position", record.log_position}});
+}
+
+std::int64_t RowsOn(const std::vector<Slice>& tiling, NodeId node) {
+  std::int64_t rows = 0;
+  for (const Slice& slice : tiling) {
+    if (slice.device.node == node) rows += slice.rows();
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node) {
+  std::vector<LostRows> lost;
+  for (const TablePlan& table : plan.tables()) {
+    LostRows rows{.table = table.spec.name};
+    for (const std::vector<Slice>& tiling : table.replicas) {
+      rows.rows += RowsOn(tiling, node);
+      if (table.replicated()) break;  // The primary alone: it brings the other copies up to date.
+    }
+    if (rows.rows > 0) lost.push_back(std::move(rows));
+  }
+  return lost;
+}
+
+absl::StatusOr<DirectoryRecords> DirectoryRecords::Load(const StateStore& store) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  DirectoryRecords records;
+  for (const StateEntry& entry : entries) {
+    std::uint32_t id = 0;
+    absl::StatusOr<DirectoryRecord> record = RecordFromJson(entry.value);
+    if (!absl::SimpleAtoi(entry.key.substr(kPrefix.size()), &id) || !record.ok()) {
+      return absl::DataLossError(
+          absl::StrCat("state key ", entry.key, " is not readable: ", record.status().message()));
+    }
+    records.records_[NodeId{id}] = *std::move(record);
+  }
+  return records;
+}
+
+std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnation,
+                                            const NodePast& past) const {
+  const auto found = records_.find(node);
+  if (found == records_.end() || found->second.incarnation == incarnation) return "";
+  const DirectoryRecord& record = found->second;
+  if (record.directory.empty()) {
+    return "its rows were in the memory of a process that has ended (there was no --data-dir)";
+  }
+  if (past.directory_id.empty()) return "it comes without the --data-dir that it had";
+  if (past.directory_id != record.directory) {
+    return "its --data-dir is not the one that it had, but a new or another one";
+  }
+  if (past.process <= record.process) {
+    return absl::StrCat("its --data-dir is an older copy: it was opened ", past.process,
+                        " times, and had been opened ", record.process,
+                        " times when the node last registered");
+  }
+  if (past.log_position < record.log_position) {
+    return absl::StrCat("its --data-dir is an older copy: the log goes to position ",
+                        past.log_position, ", and had ", record.log_position);
+  }
+  if (past.plan_version < record.plan) {
+    return absl::StrCat("its --data-dir is an older copy: it knows plan ", ToInt(past.plan_version),
+                        ", and had plan ", ToInt(record.plan));
+  }
+  return "";
+}
+
+absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t incarnation,
+                                        const NodePast& past) {
+  DirectoryRecord& record = records_[node];
+  if (record.incarnation == incarnation) return absl::OkStatus();
+  const DirectoryRecord before = std::exchange(record, {.directory = past.directory_id,
+                                                        .process = past.process,
+                                                        .incarnation = incarnation,
+                                                        .plan = past.plan_version,
+                                                        .log_position = past.log_position});
+  const absl::Status written = Commit(store, {node});
+  if (!written.ok()) record = before;
+  return written;
+}
+
+void DirectoryRecords::Hear(NodeId node, PlanVersion plan, std::uint64_t log_position) {
+  const auto found = records_.find(node);
+  if (found == records_.end() || found->second.directory.empty()) return;
+  DirectoryRecord& record = found->second;
+  if (plan <= record.plan && log_position <= record.log_position) return;
+  record.plan = std::max(record.plan, plan);
+  record.log_position = std::max(record.log_position, log_position);
+  unwritten_.insert(node);
+}
+
+void DirectoryRecords::Write(StateStore& store, NodeId node) {
+  if (!unwritten_.contains(node)) return;
+  const absl::Status written = Commit(store, {node});
+  if (!written.ok()) {
+    LogWarning("coordinator",
+               "the record of a node's directory is not written yet node=", ToInt(node),
+               " reason=", Message(written));
+  }
+}
+
+void DirectoryRecords::WriteAtTimes(StateStore& store, absl::Time now) {
+  if (unwritten_.empty() || now - written_at_ < kWriteInterval) return;
+  written_at_ = now;
+  std::vector<NodeId> nodes(unwritten_.begin(), unwritten_.end());
+  nodes.resize(std::min(nodes.size(), kStateCommitOpsMax));
+  const absl::Status written = Commit(store, nodes);
+  if (!written.ok()) {
+    LogWarning("coordinator",
+               "records of nodes' directories are not written yet reason=", Message(written));
+  }
+}
+
+absl::Status DirectoryRecords::Commit(StateStore& store, const std::vector<NodeId>& nodes) {
+  std::vector<StateWrite> writes;
+  for (const NodeId node : nodes) {
+    writes.push_back(
+        {absl::StrFormat("directories/%010d", ToInt(node)), ToJson(records_.at(node))});
+  }
+  EMBLA_RETURN_IF_ERROR(store.Commit({}, writes).status());
+  for (const NodeId node : nodes) unwritten_.erase(node);
+  return absl::OkStatus();
+}
+
+}  // namespace embla

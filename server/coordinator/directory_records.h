@@ -1,0 +1,78 @@
+// What the cluster knows of the rows that each node keeps, so that a node which lost some of them
+// is found out before it serves: a directory that is empty, or another one, or an older copy, and a
+// process without a directory that is not the one that had the rows.
+//
+// A node that registers says which directory it has, how often that was opened, and how far its log
+// goes; its heartbeats say how far the log is durable, and which plan is installed. A directory
+// that was opened no more often than when it last registered was put back from a copy that was made
+// before that; one whose log is shorter than it was durable, or whose plan is older than the one it
+// said to have, was put back, too. A copy that is made of a running node's directory, and put back
+// before the node is started again, is found out by its log's length only: by what the node's last
+// heartbeat said, or, after a restart of the coordinator, by what was written down last.
+//
+// Store: directories/ID, ID with 10 digits: {"directory", "process", "incarnation", "plan",
+// "log_position"}. A record is written when a new process registers, when its link ends, and at
+// most every 10 s while it grows.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+#include "server/coordinator/node_past.h"
+#include "server/state_store/state_store.h"
+
+namespace embla {
+
+struct DirectoryRecord {
+  std::string directory;           // NodePast::directory_id; empty: none, rows live in memory.
+  std::uint64_t process = 0;       // How often it was opened, when it last registered.
+  std::uint64_t incarnation = 0;   // The process that registered last.
+  PlanVersion plan{};              // The newest that was installed, as heartbeats said.
+  std::uint64_t log_position = 0;  // Up to which the log was durable, as heartbeats said.
+  bool operator==(const DirectoryRecord&) const = default;
+};
+
+// Rows of one table that are nowhere else.
+struct LostRows {
+  std::string table;
+  std::int64_t rows = 0;
+};
+
+// The rows that are lost with what `node` keeps: slices of tables, but for copies of data_parallel
+// tables that are brought up to date by their primary.
+std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node);
+
+// Thread safety: none.
+class DirectoryRecords {
+ public:
+  static absl::StatusOr<DirectoryRecords> Load(const StateStore& store);
+
+  // Why the process `incarnation`, which comes with `past`, does not have all that the node kept;
+  // empty: as far as anybody knows, it does.
+  std::string WhatIsMissing(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
+
+  // The process was let in. Writes it down, if it is a new one.
+  absl::Status Register(StateStore& store, NodeId node, std::uint64_t incarnation,
+                        const NodePast& past);
+  void Hear(NodeId node, PlanVersion plan, std::uint64_t log_position);
+  // Writes what has grown: that of `node`; or of all nodes, if that was done some time ago.
+  void Write(StateStore& store, NodeId node);
+  void WriteAtTimes(StateStore& store, absl::Time now);
+
+ private:
+  absl::Status Commit(StateStore& store, const std::vector<NodeId>& nodes);
+
+  std::map<NodeId, DirectoryRecord> records_;
+  std::set<NodeId> unwritten_;
+  absl::Time written_at_ = absl::InfinitePast();
+};
+
+}  // namespace embla
