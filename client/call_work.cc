@@ -98,6 +98,7 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
 void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                       NodeChannel::Done done) {
   const UpdateHeader header{.session = options_.session,
+                            .proof = options_.proof,
                             .seq = seq_,
                             .first_incomplete = window_.first_incomplete(),
                             .step = options_.step == 0 ? ToInt(seq_) : options_.step};

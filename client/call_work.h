@@ -100,6 +100,7 @@ class UpdateWork final : public CallWork {
   struct Options {
     UpdateRoute::Options route;
     SessionId session{};
+    SessionProof proof{};
     std::uint64_t step = 0;  // 0: the update's own number.
   };
   // `window` and `pool` are not owned; they outlive this object.

@@ -63,7 +63,7 @@ ClientImpl::~ClientImpl() {
   coordinator_->StopWatch();
   // So that the nodes can forget the session. Nobody waits for it.
   if (session_ != SessionId{}) {
-    (void)coordinator_->CloseSession(session_, timer_->Now() + kGoodbyeTimeout);
+    (void)coordinator_->CloseSession(session_, proof_, timer_->Now() + kGoodbyeTimeout);
   }
 }
 
@@ -75,6 +75,7 @@ absl::Status ClientImpl::AskForSession(SessionRequest& request, absl::Time deadl
     EMBLA_ASSIGN_OR_RETURN(const SessionGrant grant, coordinator_->OpenSession(request, deadline));
     if (grant.session != SessionId{}) {
       session_ = grant.session;
+      proof_ = grant.proof;
       groups_ = {options_.replica_group, grant.turn};
       return absl::OkStatus();
     }
@@ -99,6 +100,7 @@ absl::Status ClientImpl::OpenSession() {
     absl::SleepFor(kConnectBackoff);
   }
   coordinator_->StartWatch(plans_.routes()->plan().version(),
+                           {.session = session_, .latest = {}, .turn = 0, .proof = proof_},
                            [this](PlanPtr plan) { plans_.Offer(std::move(plan)); });
   return absl::OkStatus();
 }
@@ -113,6 +115,7 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> fea
   const LookupRoute::Options route{.wire_dtype = DTypeOf(options.wire),
                                    .combine_duplicates = options.combine_duplicates,
                                    .session = session_,
+                                   .proof = proof_,
                                    .groups = groups_};
   return std::make_unique<LookupWork>(features, route, pool_);
 }
@@ -123,6 +126,7 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> f
                                            .combine_duplicates = options.combine_duplicates,
                                            .groups = groups_},
                                  .session = session_,
+                                 .proof = proof_,
                                  .step = options.step};
   return std::make_unique<UpdateWork>(features, work, window_, pool_);
 }

@@ -92,8 +92,9 @@ class ClientImpl final : public Client {
   MethodMetrics lookup_metrics_;
   MethodMetrics update_metrics_;
   BufferPool pool_;
-  SessionId session_{};
-  GroupChoice groups_;  // This and session_: constant once the session is open.
+  SessionId session_{};  // This and what follows: constant once the session is open.
+  SessionProof proof_{};
+  GroupChoice groups_;
 
   // Destroyed in reverse: whoever calls into something comes after it.
   const std::unique_ptr<Timer> timer_;

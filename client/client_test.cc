@@ -286,6 +286,16 @@ TEST_F(ClientTest, ConnectingNamesTheSessionThatItReplaces) {
   EXPECT_EQ(client_->session(), 77u);
 }
 
+TEST_F(ClientTest, EveryRequestShowsTheSessionAndItsProof) {
+  ASSERT_TRUE(Lookup(Clicks()).ok());
+  ASSERT_TRUE(Update(ClicksGradient()).ok());
+  ASSERT_EQ(cluster_.requests().size(), 4u);
+  for (const auto& request : cluster_.requests()) {
+    EXPECT_EQ(request.session, SessionId{77});
+    EXPECT_EQ(request.proof, kFakeProof);
+  }
+}
+
 TEST_F(ClientTest, AnUpdateOfAClosedSessionIsNotRepeated) {
   cluster_.FailNext("fake:1", {absl::PermissionDeniedError("session 77 is closed")});
   const absl::Status status = Update(ClicksGradient());

@@ -222,6 +222,8 @@ void LookupRoute::AppendIds(const LookupItem& item, std::span<RowId> ids, float*
 NodeLookup LookupRoute::Build(const LookupShare& share) const {
   NodeLookup request;
   request.batch.plan_version = share.plan_version;
+  request.batch.session = options_.session;
+  request.batch.proof = options_.proof;
   request.batch.wire_dtype = options_.wire_dtype;
   request.reply_rows = share.answer;
   const auto ids_of = [&](const LookupItem& item) {

@@ -58,6 +58,7 @@ class LookupRoute {
     DType wire_dtype = DType::kFloat32;
     bool combine_duplicates = true;
     SessionId session{};
+    SessionProof proof{};
     GroupChoice groups{};
   };
 

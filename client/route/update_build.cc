@@ -58,6 +58,7 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
   NodeUpdate request;
   request.batch = {.plan_version = share.plan_version,
                    .session = header.session,
+                   .proof = header.proof,
                    .seq = header.seq,
                    .first_incomplete = header.first_incomplete,
                    .step = header.step,

@@ -57,6 +57,7 @@ struct UpdateShare {
 // What a request says beside its parts.
 struct UpdateHeader {
   SessionId session{};
+  SessionProof proof{};
   UpdateSeq seq{};
   UpdateSeq first_incomplete{};
   std::uint64_t step = 0;

@@ -30,11 +30,13 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
     if (request.replaces != cluster_.trainer_session_) {
       return SessionGrant{.latest = cluster_.trainer_session_};
     }
-    return SessionGrant{.session = SessionId{77}, .turn = 5};
+    return SessionGrant{.session = SessionId{77}, .turn = 5, .proof = kFakeProof};
   }
-  absl::Status CloseSession(SessionId, absl::Time) override { return absl::OkStatus(); }
+  absl::Status CloseSession(SessionId, const SessionProof&, absl::Time) override {
+    return absl::OkStatus();
+  }
   // A watch that never says anything: tests of the client see what refreshing alone does.
-  void StartWatch(PlanVersion, std::function<void(PlanPtr)>) override {}
+  void StartWatch(PlanVersion, const SessionGrant&, std::function<void(PlanPtr)>) override {}
   void StopWatch() override {}
 
  private:
@@ -209,6 +211,8 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   record.address = address;
   record.plan_version = request.batch.plan_version;
   record.replica_group = request.batch.parts.front().replica_group;
+  record.session = request.batch.session;
+  record.proof = request.batch.proof;
   record.time = now;
   record.answer = Scripted(address);
   if constexpr (std::is_same_v<NodeRequest, NodeLookup>) {

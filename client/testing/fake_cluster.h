@@ -18,6 +18,9 @@
 
 namespace embla::client {
 
+// Of session 77, the only one that is granted.
+inline constexpr SessionProof kFakeProof{'p', 'r', 'o', 'o', 'f'};
+
 // Thread safety: every method may be called from any thread.
 class FakeCluster {
  public:
@@ -29,6 +32,8 @@ class FakeCluster {
     PlanVersion plan_version{};
     UpdateSeq seq{};
     UpdateSeq first_incomplete{};
+    SessionId session{};
+    SessionProof proof{};
     absl::Time time;
     absl::Status answer;
   };

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/ids.h"
+#include "core/base/session_proof.h"
 #include "core/plan/plan.h"
 
 namespace embla::client {
@@ -25,6 +26,7 @@ struct SessionGrant {
   SessionId session{};  // 0: none, as SessionRequest::replaces is not
   SessionId latest{};   // the trainer's latest session.
   std::uint64_t turn = 0;
+  SessionProof proof{};
 };
 
 // Thread safety: every method may be called from any thread.
@@ -39,11 +41,14 @@ class CoordinatorChannel {
   // PermissionDenied: the session that this client was given is closed.
   virtual absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request,
                                                    absl::Time deadline) = 0;
-  virtual absl::Status CloseSession(SessionId session, absl::Time deadline) = 0;
+  virtual absl::Status CloseSession(SessionId session, const SessionProof& proof,
+                                    absl::Time deadline) = 0;
 
   // Calls `on_plan` with every plan newer than `newer_than`, on a thread of the channel, until
-  // StopWatch. Reconnects for ever, with jittered backoff. Call once.
-  virtual void StartWatch(PlanVersion newer_than, std::function<void(PlanPtr)> on_plan) = 0;
+  // StopWatch, and keeps the lease of `session` meanwhile. Reconnects for ever, with jittered
+  // backoff. Call once.
+  virtual void StartWatch(PlanVersion newer_than, const SessionGrant& session,
+                          std::function<void(PlanPtr)> on_plan) = 0;
   // When it returns, on_plan is not running and will not run again.
   virtual void StopWatch() = 0;
 };

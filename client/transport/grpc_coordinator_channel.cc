@@ -54,20 +54,29 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       return stub_->OpenSession(&context, request, &reply);
     });
     if (!status.ok()) return status;
-    return SessionGrant{SessionId{reply.session()}, SessionId{reply.latest()}, reply.turn()};
+    SessionGrant grant{SessionId{reply.session()}, SessionId{reply.latest()}, reply.turn(), {}};
+    const std::string& proof = reply.proof();
+    if (proof.size() == grant.proof.size()) {
+      std::copy(proof.begin(), proof.end(), grant.proof.begin());
+    }
+    return grant;
   }
 
-  absl::Status CloseSession(SessionId session, absl::Time deadline) override {
+  absl::Status CloseSession(SessionId session, const SessionProof& proof,
+                            absl::Time deadline) override {
     v1::CloseSessionRequest request;
     request.set_session(ToInt(session));
+    request.set_session_proof(proof.data(), proof.size());
     v1::CloseSessionReply reply;
     return Call(deadline, [&](grpc::ClientContext& context) {
       return stub_->CloseSession(&context, request, &reply);
     });
   }
 
-  void StartWatch(PlanVersion newer_than, std::function<void(PlanPtr)> on_plan) override {
+  void StartWatch(PlanVersion newer_than, const SessionGrant& session,
+                  std::function<void(PlanPtr)> on_plan) override {
     newer_than_ = newer_than;
+    session_ = session;
     on_plan_ = std::move(on_plan);
     watcher_ = std::thread([this] { Watch(); });
   }
@@ -126,6 +135,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     }
     v1::GetPlanRequest request;
     request.set_newer_than(ToInt(newer_than_));
+    request.set_session(ToInt(session_.session));
+    request.set_session_proof(session_.proof.data(), session_.proof.size());
     const auto reader = stub_->WatchPlan(&context, request);
     bool any = false;
     v1::Plan message;
@@ -153,6 +164,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
 
   // Of the watcher, once it runs.
   PlanVersion newer_than_{};
+  SessionGrant session_;
   std::function<void(PlanPtr)> on_plan_;
 
   Mutex mu_;

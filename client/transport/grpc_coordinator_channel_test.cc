@@ -35,18 +35,25 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
       return {grpc::StatusCode::INVALID_ARGUMENT, "somebody else"};
     }
     if (request->replaces() == 4) reply->set_session(request->client_name().size());
+    reply->set_proof("sixteen bytes ab");
     reply->set_latest(4);
     reply->set_turn(3);
     return grpc::Status::OK;
   }
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
                             v1::CloseSessionReply*) override {
-    if (request->session() == 8) return grpc::Status::OK;
+    if (request->session() == 8 && request->session_proof() == "sixteen bytes ab") {
+      return grpc::Status::OK;
+    }
     return {grpc::StatusCode::NOT_FOUND, "no such session"};
   }
   grpc::Status WatchPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
                          grpc::ServerWriter<v1::Plan>* writer) override {
     std::uint64_t sent = request->newer_than();
+    {
+      MutexLock lock(mu_);
+      watched_ = request->session_proof() == "sixteen bytes ab" ? request->session() : 0;
+    }
     while (!context->IsCancelled()) {
       std::optional<v1::Plan> plan;
       {
@@ -59,6 +66,10 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
     return grpc::Status::OK;
   }
 
+  std::uint64_t watched() {
+    MutexLock lock(mu_);
+    return watched_;
+  }
   void SetVersion(std::uint64_t version) {
     MutexLock lock(mu_);
     version_ = version;
@@ -69,6 +80,7 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
   Mutex mu_;
   CondVar changed_;
   std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 1;
+  std::uint64_t watched_ ABSL_GUARDED_BY(mu_) = 0;  // By the last WatchPlan.
 };
 
 // The versions a watch has seen.
@@ -112,8 +124,8 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(ToInt(session->session), 8u);
   EXPECT_EQ(session->turn, 3u);
-  EXPECT_EQ(channel->CloseSession(session->session, Soon()), absl::OkStatus());
-  EXPECT_EQ(channel->CloseSession(SessionId{9}, Soon()).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(channel->CloseSession(session->session, session->proof, Soon()), absl::OkStatus());
+  EXPECT_EQ(channel->CloseSession(SessionId{9}, {}, Soon()).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(GrpcCoordinatorChannel, UnreachableCoordinatorIsNamed) {
@@ -129,7 +141,9 @@ TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
   const std::string address = server->address();
   const auto channel = MakeGrpcCoordinatorChannel(address);
   Seen seen;
-  channel->StartWatch(PlanVersion{0}, [&](const PlanPtr& plan) { seen.Add(plan); });
+  SessionGrant session{.session = SessionId{8}, .latest = {}, .turn = 0, .proof = {}};
+  std::copy_n("sixteen bytes ab", session.proof.size(), session.proof.begin());
+  channel->StartWatch(PlanVersion{0}, session, [&](const PlanPtr& plan) { seen.Add(plan); });
   EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
   coordinator.SetVersion(2);
   EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
@@ -137,12 +151,13 @@ TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
   server = std::make_unique<PlainServer>(coordinator, address);
   coordinator.SetVersion(5);
   EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 5));
+  EXPECT_EQ(coordinator.watched(), 8u);
   channel->StopWatch();
 }
 
 TEST(GrpcCoordinatorChannel, WatchOfACoordinatorThatIsDownCanBeStopped) {
   const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
-  channel->StartWatch(PlanVersion{0}, [](const PlanPtr&) { ADD_FAILURE(); });
+  channel->StartWatch(PlanVersion{0}, {}, [](const PlanPtr&) { ADD_FAILURE(); });
   channel->StopWatch();
 }
 

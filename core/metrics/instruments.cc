@@ -134,6 +134,9 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   plan_changes = metrics->MakeCounter(metric::kPlanChanges);
   tables = metrics->MakeGauge(metric::kTables);
   sessions_opened = metrics->MakeCounter(metric::kSessionsOpened);
+  sessions_closed = metrics->MakeCounter(metric::kSessionsClosed);
+  sessions_expired = metrics->MakeCounter(metric::kSessionsExpired);
+  sessions_open = metrics->MakeGauge(metric::kSessionsOpen);
 }
 
 NodeMetrics::NodeMetrics(Metrics* metrics, std::string_view node) {

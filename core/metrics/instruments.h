@@ -125,6 +125,9 @@ struct CoordinatorMetrics {
   Counter plan_changes;
   Gauge tables;
   Counter sessions_opened;
+  Counter sessions_closed;
+  Counter sessions_expired;
+  Gauge sessions_open;
 };
 struct NodeMetrics {
   NodeMetrics() = default;

@@ -194,6 +194,16 @@ inline constexpr MetricInfo kPlanChanges{"embla_plan_changes_total", kCounter,
 inline constexpr MetricInfo kTables{"embla_tables", kGauge, "Tables in the plan."};
 inline constexpr MetricInfo kSessionsOpened{"embla_sessions_opened_total", kCounter,
                                             "Trainer sessions opened since this process started."};
+inline constexpr MetricInfo kSessionsClosed{
+    "embla_sessions_closed_total", kCounter,
+    "Trainer sessions closed since this process started: by their clients, by the next client of "
+    "the same trainer, or as nothing was heard of them."};
+inline constexpr MetricInfo kSessionsExpired{
+    "embla_sessions_expired_total", kCounter,
+    "Of the closed sessions, those whose leases ran out: their clients died or were cut off."};
+inline constexpr MetricInfo kSessionsOpen{
+    "embla_sessions_open", kGauge,
+    "Open trainer sessions that this coordinator has heard of since it started."};
 
 // Clients.
 inline constexpr MetricInfo kClientRequests{"embla_client_requests_total",

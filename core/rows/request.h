@@ -10,6 +10,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/ids.h"
+#include "core/base/session_proof.h"
 #include "core/plan/table_spec.h"
 
 namespace embla {
@@ -36,6 +37,8 @@ struct LookupPart {
 
 struct LookupBatch {
   PlanVersion plan_version{};
+  SessionId session{};  // Of the sender; 0: it says none.
+  SessionProof proof{};
   DType wire_dtype = DType::kFloat32;  // Of the answered rows.
   std::vector<LookupPart> parts;
 };
@@ -72,6 +75,7 @@ struct UpdatePart {
 struct UpdateBatch {
   PlanVersion plan_version{};
   SessionId session{};
+  SessionProof proof{};  // Looked at where requests come in; nodes do not tell each other.
   UpdateSeq seq{};
   UpdateSeq first_incomplete{};  // Every seq below it is acknowledged: its record may go.
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.

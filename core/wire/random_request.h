@@ -34,6 +34,7 @@ class RandomRequest {
     v1::LookupRequest request;
     request.set_plan_version(random_() >> Below(64));
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
+    if (Chance(50)) SetSession(request);
     if (Chance(30)) request.set_frame_bytes_max(static_cast<std::uint32_t>(65536 + Below(1 << 22)));
     for (std::uint64_t parts = Below(6); parts > 0; --parts) {
       v1::LookupPart& part = *request.add_parts();
@@ -50,7 +51,7 @@ class RandomRequest {
   v1::UpdateRequest Update() {
     v1::UpdateRequest request;
     request.set_plan_version(random_() >> Below(64));
-    request.set_session(1 + Below(1 << 30));
+    SetSession(request);
     request.set_seq(1 + (random_() >> (1 + Below(60))));
     request.set_first_incomplete(Below(request.seq() + 1));
     request.set_step(random_());
@@ -69,6 +70,12 @@ class RandomRequest {
       *request.mutable_update() = Update();
     }
     return request;
+  }
+
+  template <typename Request>
+  void SetSession(Request& request) {
+    request.set_session(1 + (random_() >> (1 + Below(60))));
+    if (Chance(70)) request.set_session_proof("p" + Bytes(15));
   }
 
   grpc::ByteBuffer Cut(const std::string& bytes) {

@@ -28,6 +28,17 @@ absl::StatusOr<DType> ToDType(v1::WireDType dtype) {
       absl::StrCat("wire_dtype is ", static_cast<int>(dtype), ", not one of 1 (fp32) to 4 (int8)"));
 }
 
+absl::StatusOr<SessionProof> ProofFrom(const std::string& bytes) {
+  SessionProof proof{};
+  if (bytes.empty()) return proof;
+  if (bytes.size() != proof.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("session_proof has ", bytes.size(),
+                                                   " bytes; OpenSession returns ", proof.size()));
+  }
+  std::copy(bytes.begin(), bytes.end(), proof.begin());
+  return proof;
+}
+
 // What lookups and updates share.
 template <typename Part>
 absl::Status CheckShape(std::size_t index, const Part& part) {
@@ -124,6 +135,8 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
   EMBLA_RETURN_IF_ERROR(CheckCounts(small.parts(), limits));
   LookupCall call;
   call.batch.plan_version = PlanVersion{small.plan_version()};
+  call.batch.session = SessionId{small.session()};
+  EMBLA_ASSIGN_OR_RETURN(call.batch.proof, ProofFrom(small.session_proof()));
   EMBLA_ASSIGN_OR_RETURN(call.batch.wire_dtype, ToDType(small.wire_dtype()));
   EMBLA_ASSIGN_OR_RETURN(call.frame_bytes_max, FrameBytes(small.frame_bytes_max()));
   EMBLA_ASSIGN_OR_RETURN(LookupCursors cursors, LookupCursors::Over(memory));
@@ -233,6 +246,7 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   UpdateBatch batch;
   batch.plan_version = PlanVersion{small.plan_version()};
   batch.session = SessionId{small.session()};
+  EMBLA_ASSIGN_OR_RETURN(batch.proof, ProofFrom(small.session_proof()));
   batch.seq = UpdateSeq{small.seq()};
   batch.first_incomplete = UpdateSeq{small.first_incomplete()};
   batch.step = small.step();

@@ -40,6 +40,9 @@ grpc::Slice JoinParts(const std::vector<Part>& parts, std::span<const T> Part::*
 v1::LookupRequest SmallPart(const LookupBatch& batch, std::uint32_t frame_bytes_max) {
   v1::LookupRequest small;
   small.set_plan_version(ToInt(batch.plan_version));
+  small.set_session(ToInt(batch.session));
+  if (batch.proof != SessionProof{})
+    small.set_session_proof(batch.proof.data(), batch.proof.size());
   small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));
   small.set_frame_bytes_max(frame_bytes_max);
   for (const LookupPart& part : batch.parts) {
@@ -77,6 +80,8 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   v1::UpdateRequest small;
   small.set_plan_version(ToInt(batch.plan_version));
   small.set_session(ToInt(batch.session));
+  if (batch.proof != SessionProof{})
+    small.set_session_proof(batch.proof.data(), batch.proof.size());
   small.set_seq(ToInt(batch.seq));
   small.set_first_incomplete(ToInt(batch.first_incomplete));
   small.set_step(batch.step);

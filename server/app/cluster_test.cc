@@ -122,11 +122,17 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     return request;
   }
 
-  static v1::UpdateRequest UpdateOf(std::uint32_t table, std::uint64_t seq, std::int64_t id,
-                                    float gradient) {
+  v1::UpdateRequest UpdateOf(std::uint32_t table, std::uint64_t seq, std::int64_t id,
+                             float gradient) {
+    if (session_.session() == 0) {
+      grpc::ClientContext context;
+      const grpc::Status status = plans_->OpenSession(&context, {}, &session_);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    }
     v1::UpdateRequest request;
     request.set_plan_version(1);
-    request.set_session(1);
+    request.set_session(session_.session());
+    request.set_session_proof(session_.proof());
     request.set_seq(seq);
     v1::UpdatePart& part = *request.add_parts();
     part.set_table_id(table);
@@ -165,6 +171,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::CoordinatorService::Stub> plans_;
   std::unique_ptr<v1::DataService::Stub> data_;
+  v1::OpenSessionReply session_;
 };
 
 TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {

@@ -23,6 +23,7 @@ struct Flags {
   std::uint32_t heartbeat_ms = 1'000;
   std::uint32_t dead_after_ms = 5'000;
   std::uint32_t stop_grace_ms = 5'000;
+  std::uint32_t session_lease_ms = 600'000;
 };
 
 void Define(CLI::App& app, Flags& flags) {
@@ -46,6 +47,9 @@ void Define(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(10u, 600'000u));
   app.add_option("--dead-after-ms", flags.dead_after_ms,
                  "A shard server that is silent for so long is dead");
+  app.add_option("--session-lease-ms", flags.session_lease_ms,
+                 "A trainer's session ends when nothing is heard of the trainer for so long")
+      ->check(CLI::Range(1'000u, 4'000'000'000u));
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--connections-per-address", process.connections.per_address_max,
                  "Connections that one IP address, or one user of a unix socket, may have to one "
@@ -70,6 +74,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   CoordinatorProcessOptions& options = flags.process;
   options.coordinator.heartbeat_interval = absl::Milliseconds(flags.heartbeat_ms);
   options.coordinator.dead_after = absl::Milliseconds(flags.dead_after_ms);
+  options.coordinator.session_lease = absl::Milliseconds(flags.session_lease_ms);
   options.stop_grace = absl::Milliseconds(flags.stop_grace_ms);
   absl::StatusOr<std::unique_ptr<CoordinatorProcess>> process = CoordinatorProcess::Start(options);
   if (!process.ok()) return process.status();

@@ -14,6 +14,7 @@
 #include "server/gpu/pinned_buffers.h"
 #include "server/migration/copy_orders.h"
 #include "server/rpc/listen_address.h"
+#include "server/shard/session_gate.h"
 
 namespace embla {
 namespace {
@@ -85,6 +86,7 @@ absl::Status ShardProcess::MakeNode() {
   node.metrics = &metrics_;
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   EMBLA_RETURN_IF_ERROR(Recover());
+  key_.OnChange([this](const ClusterKeyPtr& key) { node_->sessions().SetKey(key); });
   // Where the key was before: requests can be judged before the coordinator answers. Else it is
   // found with the link.
   (void)key_.Load(directory_ != nullptr ? directory_->identity().key_path : "");

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/cluster_key.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/coordinator/drained_nodes.h"
@@ -49,6 +51,10 @@ absl::Status CoordinatorOptions::Validate() const {
     return absl::InvalidArgumentError(
         "create_wait_default must be positive, create_wait_max not less");
   }
+  if (session_lease <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session_lease ", absl::FormatDuration(session_lease), " must be positive"));
+  }
   return absl::OkStatus();
 }
 
@@ -59,9 +65,11 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
   EMBLA_ASSIGN_OR_RETURN(std::set<NodeId> drained, LoadDrained(store));
   EMBLA_ASSIGN_OR_RETURN(DirectoryRecords directories, DirectoryRecords::Load(store));
-  EMBLA_ASSIGN_OR_RETURN(SessionRegistry sessions, SessionRegistry::Load(store));
+  CoordinatorOptions complete = options;
+  if (complete.boot == 0) complete.boot = static_cast<std::uint32_t>(RandomId64() >> 32 | 1);
+  EMBLA_ASSIGN_OR_RETURN(SessionRegistry sessions, SessionRegistry::Load(store, complete.boot));
   std::unique_ptr<Coordinator> coordinator(
-      new Coordinator(store, options, std::move(state), std::move(sessions), now));
+      new Coordinator(store, complete, std::move(state), std::move(sessions), now));
   coordinator->drained_ = std::move(drained);
   coordinator->directories_ = std::move(directories);
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
@@ -77,7 +85,8 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       membership_(state.plan->nodes(), options.dead_after, now),
       plan_(std::move(state.plan)),
       jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))),
-      sessions_(std::move(sessions)) {}
+      sessions_(std::move(sessions)),
+      leases_(options.session_lease, now) {}
 
 Coordinator::~Coordinator() = default;
 
@@ -107,6 +116,8 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   }
   const NodeSpec& node = *plan_->FindNode(registration.name);
   EMBLA_RETURN_IF_ERROR(TakeDirectory(node, registration, was_known));
+  // This store may be older than what the node knows.
+  EMBLA_RETURN_IF_ERROR(sessions_.Unite(registration.sessions_refused));
   membership_.Link(node, registration.incarnation, now);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
@@ -153,7 +164,9 @@ void Coordinator::Tick(absl::Time now) {
                " silent_for=", absl::FormatDuration(options_.dead_after));
   }
   SettlePending(now);
+  EndLeases(now);
   SettleSessions();
+  PublishSessionNews();
   jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);
   ForgetDroppedUnits();
@@ -179,6 +192,8 @@ ClusterView Coordinator::Status() const {
           .sessions_opened = sessions_opened_,
           .sessions_closed = sessions_closed_,
           .rows_lost = rows_lost_,
+          .sessions_expired = sessions_expired_,
+          .sessions_open = leases_.size(),
           .started = started_};
 }
 

@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/cluster_key.h"
+#include "core/base/session_proof.h"
 #include "core/plan/plan.h"
 #include "core/planner/placement.h"
 #include "server/coordinator/directory_records.h"
@@ -36,6 +37,7 @@
 #include "server/coordinator/membership.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/plan_history.h"
+#include "server/coordinator/session_leases.h"
 #include "server/coordinator/session_registry.h"
 #include "server/coordinator/session_turns.h"
 #include "server/coordinator/solved_plans.h"
@@ -46,6 +48,8 @@
 
 namespace embla {
 
+class ClusterKey;
+
 struct CoordinatorOptions {
   std::string new_cluster_id;  // Random, from the caller; used only when the store is empty.
   absl::Duration heartbeat_interval = absl::Seconds(1);  // What nodes are told.
@@ -53,8 +57,10 @@ struct CoordinatorOptions {
   absl::Duration create_wait_default = absl::Seconds(60);
   absl::Duration create_wait_max = absl::Minutes(10);
   std::size_t changes_queued_max = 1024;
-  ClusterKeyPtr key = {};     // Null: a new one, which nobody else has.
+  absl::Duration session_lease = absl::Minutes(10);  // session_leases.h
+  ClusterKeyPtr key = {};                            // Null: a new one, which nobody else has.
   std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
+  std::uint32_t boot = 0;     // Of sessions' ids (session_records.h). 0: a random one.
 
   absl::Status Validate() const;
 };
@@ -72,8 +78,10 @@ struct ClusterView {
   std::uint32_t tables = 0;
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
-  std::uint64_t rows_lost = 0;  // That nodes came back without, since Open.
-  absl::Time started;           // When this coordinator opened the store.
+  std::uint64_t sessions_expired = 0;  // Of those, by their leases.
+  std::uint64_t sessions_open = 0;     // That were heard of since Open.
+  std::uint64_t rows_lost = 0;         // That nodes came back without, since Open.
+  absl::Time started;                  // When this coordinator opened the store.
 };
 
 struct SessionRequest {
@@ -87,6 +95,7 @@ struct SessionGrant {
   SessionId session{};  // 0: none, as SessionRequest::replaces is not
   SessionId latest{};   // the trainer's latest session.
   std::uint64_t turn = 0;
+  SessionProof proof{};
 };
 
 // Stated nodes for a dry plan, named n0, n1, ...; nodes == 0 means the live cluster.
@@ -177,12 +186,18 @@ class Coordinator final : private MoveCluster {
   // Of one trainer at most one session is open. A question may come twice, and late: its client
   // gets the session that it has, and none is closed but the one that is named.
   // Errors: InvalidArgument (name, incarnation); Unavailable: some nodes, named, do not refuse the
-  // session before yet; ask again; PermissionDenied: the session of this client is closed.
+  // session before yet; ask again. It is not closed before all of them are there to hear of it.
+  // PermissionDenied: the session of this client is closed.
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request);
-  // Nodes hear of it soon. NotFound: never given out.
-  absl::Status CloseSession(SessionId session);
-  // What every node is to be told when its link opens; never null.
-  ClosedSessionsPtr closed_sessions() const { return sessions_.closed(); }
+  // Nodes hear of it soon. PermissionDenied: `proof` is none of `session`.
+  absl::Status CloseSession(SessionId session, const SessionProof& proof);
+  // Its client keeps it, by `watches` more calls; negative: some have ended. Sessions that are
+  // closed are ignored. Requires: its proof was verified.
+  void HearSession(SessionId session, int watches);
+  // What every node is to be told when its link opens.
+  SessionNews all_sessions() const { return sessions_.all(); }
+  const ClosedSessions& closed_sessions() const { return sessions_.closed(); }
+  const ClusterKey& key() const { return *options_.key; }
 
   // What to carry out now, oldest first.
   std::vector<Effect> TakeEffects();
@@ -227,6 +242,7 @@ class Coordinator final : private MoveCluster {
   void Complete(ChangeId id, absl::Status status, const TablePlan& table);
   // Nodes whose word counts when sessions are closed: those that could take an update.
   bool MayTakeUpdates(const NodeView& node) const;
+  std::uint64_t HeardBy(const NodeView& node) const;
   void SettleSessions();
   absl::StatusOr<SessionGrant> OpenTrainerSession(const SessionRequest& request);
   SessionGrant Grant(SessionId session, const SessionRequest& request);
@@ -234,6 +250,11 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<SessionGrant> GrantAgain(SessionId session, const SessionRequest& request);
   // OK: every node refuses `session`, or it is none.
   absl::Status EndSession(SessionId session, const std::string& trainer);
+  // Those that may take updates and are not there, by name.
+  std::vector<std::string> NodesAway() const;
+  absl::Status CloseNow(std::span<const SessionId> sessions);
+  void EndLeases(absl::Time now);
+  void PublishSessionNews();
 
   MoveScope Scope() const;
   absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
@@ -264,8 +285,11 @@ class Coordinator final : private MoveCluster {
   std::uint64_t last_change_ = 0;
   SessionRegistry sessions_;
   SessionTurns turns_;
+  SessionLeases leases_;
+  bool has_earlier_sessions_ = true;  // Of earlier processes, not closed, as far as is known.
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;
+  std::uint64_t sessions_expired_ = 0;
 };
 
 }  // namespace embla

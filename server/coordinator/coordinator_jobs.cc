@@ -128,7 +128,7 @@ absl::StatusOr<JobView> Coordinator::GetJob(std::uint64_t id, absl::Time now) co
 
 std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_->List(now); }
 
-bool Coordinator::wants_tick() const { return jobs_->wants_tick(); }
+bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }
 
 void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
   jobs_->OnReports(node, reports, now);

@@ -1,6 +1,8 @@
 // Sessions: opened, closed, and refused by every node before anything is done on the strength of
 // it (session_registry.h).
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +19,7 @@ namespace embla {
 
 absl::StatusOr<SessionGrant> Coordinator::OpenSession(const SessionRequest& request) {
   if (!request.trainer.empty()) return OpenTrainerSession(request);
-  EMBLA_ASSIGN_OR_RETURN(const SessionId session, records_.NextSession(store_));
+  EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
   return Grant(session, request);
 }
 
@@ -29,39 +31,66 @@ absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionReques
   }
   const TrainerSession latest = sessions_.LatestOf(request.trainer);
   if (latest.incarnation == request.incarnation) return GrantAgain(latest.session, request);
-  if (latest.session != request.replaces) return SessionGrant{.latest = latest.session};
+  // What has settled may have been forgotten since it was asked for.
+  const bool is_over = latest.session == SessionId{} && sessions_.IsSettled(request.replaces);
+  if (latest.session != request.replaces && !is_over) {
+    return SessionGrant{.latest = latest.session};
+  }
   EMBLA_RETURN_IF_ERROR(EndSession(latest.session, request.trainer));
-  EMBLA_ASSIGN_OR_RETURN(const SessionId session, records_.NextSession(store_));
+  EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
   EMBLA_RETURN_IF_ERROR(sessions_.SetLatestOf(request.trainer, {session, request.incarnation}));
   return Grant(session, request);
 }
 
 SessionGrant Coordinator::Grant(SessionId session, const SessionRequest& request) {
   ++sessions_opened_;
+  leases_.Hear(session);
   const std::uint64_t turn = turns_.Take(session);
   LogInfo("coordinator", "session opened session=", ToInt(session), " turn=", turn,
           " client=", request.client_name.substr(0, 128), " trainer=", request.trainer);
-  return {.session = session, .turn = turn};
+  return {.session = session, .turn = turn, .proof = ProveSession(*options_.key, session)};
 }
 
 absl::StatusOr<SessionGrant> Coordinator::GrantAgain(SessionId session,
                                                      const SessionRequest& request) {
-  if (sessions_.closed()->refused.Has(session)) {
+  if (sessions_.IsClosed(session)) {
     return absl::PermissionDeniedError(
         absl::StrCat("session ", ToInt(session), " of trainer ", request.trainer,
                      " is closed: its client ended, or another one took over; connect again"));
   }
-  return SessionGrant{.session = session, .turn = turns_.Take(session)};
+  leases_.Hear(session);
+  return SessionGrant{.session = session,
+                      .turn = turns_.Take(session),
+                      .proof = ProveSession(*options_.key, session)};
 }
 
+std::vector<std::string> Coordinator::NodesAway() const {
+  std::vector<std::string> away;
+  for (const NodeView& node : membership_.Views()) {
+    if (MayTakeUpdates(node) && !node.live()) away.push_back(node.spec.name);
+  }
+  return away;
+}
+
+// Closing a session that not every node can hear of would end a trainer that trains, for another
+// one that cannot begin.
 absl::Status Coordinator::EndSession(SessionId session, const std::string& trainer) {
   if (session == SessionId{}) return absl::OkStatus();
-  EMBLA_RETURN_IF_ERROR(CloseSession(session));
-  if (sessions_.closed()->settled.Has(session)) return absl::OkStatus();
+  if (!sessions_.IsClosed(session)) {
+    if (const std::vector<std::string> away = NodesAway(); !away.empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("session ", ToInt(session), " of trainer ", trainer,
+                       " goes on: to replace it, these nodes have to be there, and are not: ",
+                       absl::StrJoin(away, ", "), "; start them, and ask again"));
+    }
+    EMBLA_RETURN_IF_ERROR(CloseNow({&session, 1}));
+  }
+  SettleSessions();  // Perhaps there is no node.
+  const std::uint64_t number = sessions_.NewsOf(session);
+  if (number == 0) return absl::OkStatus();
   std::vector<std::string> waiting_for;
   for (const NodeView& node : membership_.Views()) {
-    const bool refuses_all = node.sessions_refused >= sessions_.closed()->refused.size();
-    if (MayTakeUpdates(node) && !refuses_all) waiting_for.push_back(node.spec.name);
+    if (MayTakeUpdates(node) && HeardBy(node) < number) waiting_for.push_back(node.spec.name);
   }
   return absl::UnavailableError(
       absl::StrCat("session ", ToInt(session), " of trainer ", trainer,
@@ -69,18 +98,54 @@ absl::Status Coordinator::EndSession(SessionId session, const std::string& train
                    absl::StrJoin(waiting_for, ", "), "; ask again"));
 }
 
-absl::Status Coordinator::CloseSession(SessionId session) {
-  if (!records_.SessionWasGiven(session)) {
-    return absl::NotFoundError(absl::StrCat("session ", ToInt(session), " was never given out"));
+absl::Status Coordinator::CloseSession(SessionId session, const SessionProof& proof) {
+  if (!IsProofOf(*options_.key, session, proof)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "session ", ToInt(session),
+        " is closed by who shows its proof: send session_proof as OpenSession returned it"));
   }
-  if (sessions_.closed()->refused.Has(session)) return absl::OkStatus();
-  EMBLA_RETURN_IF_ERROR(sessions_.Close(session));
-  turns_.Give(session);
-  ++sessions_closed_;
-  LogInfo("coordinator", "session closed session=", ToInt(session));
-  effects_.emplace_back(PublishSessions{sessions_.closed()});
+  if (sessions_.IsClosed(session)) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(CloseNow({&session, 1}));
   SettleSessions();  // Perhaps there is no node.
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::CloseNow(std::span<const SessionId> sessions) {
+  EMBLA_RETURN_IF_ERROR(sessions_.Close(sessions));
+  for (const SessionId session : sessions) {
+    turns_.Give(session);
+    leases_.Drop(session);
+    ++sessions_closed_;
+    LogInfo("coordinator", "session closed session=", ToInt(session));
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::HearSession(SessionId session, int watches) {
+  if (sessions_.IsClosed(session)) return leases_.Drop(session);
+  leases_.Hear(session, watches);
+}
+
+void Coordinator::EndLeases(absl::Time now) {
+  leases_.Tick(now);
+  const std::vector<SessionId> over = leases_.Over(SessionRegistry::kBlocksAtOnceMax);
+  if (!over.empty() && CloseNow(over).ok()) {
+    sessions_expired_ += over.size();
+    LogWarning("coordinator",
+               "sessions ended, nothing was heard of their clients sessions=", over.size(),
+               " lease=", absl::FormatDuration(options_.session_lease));
+  }
+  if (leases_.has_run_once() && has_earlier_sessions_) {
+    const absl::StatusOr<bool> closed =
+        sessions_.CloseSomeEarlier([this](SessionId session) { return leases_.Has(session); });
+    if (closed.ok()) has_earlier_sessions_ = *closed;
+  }
+  // An error is the store's; what is to be deleted is tried again.
+  (void)sessions_.TidySome();
+}
+
+void Coordinator::PublishSessionNews() {
+  if (sessions_.has_news()) effects_.emplace_back(PublishSessions{sessions_.TakeNews()});
 }
 
 // A node that is away and has no slices gets some, or units on the move, from this coordinator
@@ -93,14 +158,18 @@ bool Coordinator::MayTakeUpdates(const NodeView& node) const {
   return false;
 }
 
+// Numbers of other processes' news say nothing.
+std::uint64_t Coordinator::HeardBy(const NodeView& node) const {
+  return sessions_.IsOwnNews(node.sessions_heard) ? node.sessions_heard : 0;
+}
+
 void Coordinator::SettleSessions() {
-  std::uint64_t refused = sessions_.closed()->refused.size();
+  std::optional<std::uint64_t> heard;
   for (const NodeView& node : membership_.Views()) {
-    if (MayTakeUpdates(node)) refused = std::min(refused, node.sessions_refused);
+    if (!MayTakeUpdates(node)) continue;
+    heard = std::min(heard.value_or(HeardBy(node)), HeardBy(node));
   }
-  bool has_more = false;
-  while (sessions_.Settle(refused)) has_more = true;
-  if (has_more) effects_.emplace_back(PublishSessions{sessions_.closed()});
+  sessions_.Settle(heard);
 }
 
 }  // namespace embla

@@ -47,7 +47,7 @@ TEST_F(CoordinatorOpen, RefusesAStoreWhoseRecordsDoNotReadOrDoNotHoldTogether) {
       {{"plan/head", "{\"version\":1,\"next_node_id\":0,\"next_table_id\":1}"}},
       {{"plan/nodes/0000000001", "not JSON"}},
       {{"plan/pending", "{\"table_id\":9,\"version\":1,\"deadline_unix_ms\":1}"}},
-      {{"sessions/next", "0"}},
+      {{"sessions/boots/0000000007", "0"}},
   };
   for (const std::vector<StateWrite>& writes : spoils) {
     CoordinatorHarness harness;
@@ -208,10 +208,11 @@ TEST_F(CoordinatorSessions, WriteTheStoreOncePerBlock) {
 }
 
 TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
-  const SessionId session = c_->OpenSession({.client_name = "a"})->session;
-  EXPECT_TRUE(c_->CloseSession(session).ok());
-  EXPECT_EQ(c_->CloseSession(SessionId{0}).code(), StatusCode::kNotFound);
-  EXPECT_EQ(c_->CloseSession(SessionId{ToInt(session) + 1}).code(), StatusCode::kNotFound);
+  const SessionGrant grant = *c_->OpenSession({.client_name = "a"});
+  EXPECT_TRUE(c_->CloseSession(grant.session, grant.proof).ok());
+  EXPECT_EQ(c_->CloseSession(SessionId{0}, grant.proof).code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(c_->CloseSession(SessionId{ToInt(grant.session) + 1}, grant.proof).code(),
+            StatusCode::kPermissionDenied);
   EXPECT_EQ(c_->Status().sessions_opened, 1u);
   EXPECT_EQ(c_->Status().sessions_closed, 1u);
 }
@@ -222,8 +223,8 @@ TEST_F(CoordinatorSessions, GetTheSmallestTurnThatNobodyHas) {
   EXPECT_EQ(first.turn, 0u);
   EXPECT_EQ(second.turn, 1u);
   EXPECT_EQ(c_->OpenSession({.client_name = "c"})->turn, 2u);
-  ASSERT_TRUE(c_->CloseSession(second.session).ok());
-  ASSERT_TRUE(c_->CloseSession(second.session).ok());  // Twice: once counts.
+  ASSERT_TRUE(c_->CloseSession(second.session, second.proof).ok());
+  ASSERT_TRUE(c_->CloseSession(second.session, second.proof).ok());  // Twice: once counts.
   EXPECT_EQ(c_->OpenSession({.client_name = "d"})->turn, 1u);
   EXPECT_EQ(c_->OpenSession({.client_name = "e"})->turn, 3u);
 }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/cluster_key.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
 #include "server/state_store/memory_state_store.h"
@@ -50,8 +51,11 @@ class CoordinatorHarness {
 
   // A new coordinator on the same store. Effects that nobody took are gone, as in a crash.
   void Restart() {
-    auto opened =
-        Coordinator::Open(store_, {.new_cluster_id = "cluster-" + std::to_string(++starts_)}, now_);
+    CoordinatorOptions options;
+    options.new_cluster_id = "cluster-" + std::to_string(++starts_);
+    options.key = key_;
+    options.boot = starts_;
+    auto opened = Coordinator::Open(store_, options, now_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     coordinator_ = *std::move(opened);
   }
@@ -121,7 +125,9 @@ class CoordinatorHarness {
  private:
   FailingStore store_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
-  int starts_ = 0;
+  const std::shared_ptr<const ClusterKey> key_ =
+      std::make_shared<const ClusterKey>(ClusterKey::Generate());
+  std::uint32_t starts_ = 0;
   std::unique_ptr<Coordinator> coordinator_;
   PlanPtr published_;
 };

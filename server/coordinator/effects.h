@@ -35,9 +35,9 @@ struct SendOrders {
   std::vector<UnitOrder> orders;
 };
 
-// Send to every linked node. A receiver may skip to the newest.
+// Send to every linked node: each needs all of it, in order.
 struct PublishSessions {
-  ClosedSessionsPtr closed;
+  SessionNews news;
 };
 
 using Effect = std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions>;

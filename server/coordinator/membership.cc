@@ -72,7 +72,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;
   view.device_stopped = info.device_stopped;
-  view.sessions_refused = info.sessions_refused;
+  view.sessions_heard = info.sessions_heard;
   view.last_heartbeat = now;
   it->second.heard = now;
   return absl::OkStatus();

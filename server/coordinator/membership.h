@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
 #include "server/coordinator/node_past.h"
+#include "server/migration/session_set.h"
 #include "server/migration/unit_standing.h"
 
 namespace embla {
@@ -24,6 +25,7 @@ struct NodeRegistration {
   bool accept_loss = false;     // The operator gives up rows that the node does not have any more.
   PlanPtr installed = nullptr;  // The newest plan that the node has installed, or null.
   std::vector<UnitStandings> units = {};  // Of all tables but those that are data_parallel.
+  SessionSet sessions_refused = {};       // Sessions that it knows to be closed.
 
   absl::Status Validate() const;
 };
@@ -34,7 +36,7 @@ struct HeartbeatInfo {
   absl::Status failure;               // and why.
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // Why it serves no rows any more; empty: it does.
-  std::uint64_t sessions_refused = 0;       // How many closed sessions the node refuses.
+  std::uint64_t sessions_heard = 0;         // The last SessionNews that the node has taken in.
   std::uint64_t log_position = 0;           // LSN up to which its log is durable.
 };
 
@@ -51,8 +53,8 @@ struct NodeView {
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
-  std::uint64_t sessions_refused = 0;
-  bool drained = false;  // Gets no new slices.
+  std::uint64_t sessions_heard = 0;         // As in HeartbeatInfo.
+  bool drained = false;                     // Gets no new slices.
 
   bool live() const { return state == NodeState::kLive; }
   // Why one of its devices serves no rows any more; empty: all do.

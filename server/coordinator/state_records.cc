@@ -21,9 +21,7 @@ constexpr std::string_view kHeadKey = "plan/head";
 constexpr std::string_view kNodesPrefix = "plan/nodes/";
 constexpr std::string_view kTablesPrefix = "plan/tables/";
 constexpr std::string_view kPendingKey = "plan/pending";
-constexpr std::string_view kSessionsKey = "sessions/next";
 constexpr std::uint64_t kFormat = 1;
-constexpr std::uint64_t kSessionBlock = 1024;
 
 template <typename Id>
 std::string KeyOf(std::string_view prefix, Id id) {
@@ -98,25 +96,13 @@ absl::StatusOr<std::vector<Value>> ParseAll(const StateStore& store, std::string
   return values;
 }
 
-absl::StatusOr<std::uint64_t> ParseSession(std::string_view text) {
-  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-  JsonFields fields(json, "sessions");
-  const std::uint64_t next = fields.Unsigned("next", 1, UINT64_MAX - kSessionBlock);
-  EMBLA_RETURN_IF_ERROR(fields.Finish());
-  return next;
-}
-
-std::string SessionToJson(std::uint64_t next) { return DumpJson({{"next", next}}); }
-
 absl::Status CreateCluster(StateStore& store, const std::string& cluster_id) {
   const PlanHead head{.version = PlanVersion{1}};
   const StateCompare compares[] = {{std::string(kClusterKey), kAbsent},
-                                   {std::string(kHeadKey), kAbsent},
-                                   {std::string(kSessionsKey), kAbsent}};
+                                   {std::string(kHeadKey), kAbsent}};
   const StateWrite writes[] = {
       {std::string(kClusterKey), DumpJson({{"cluster_id", cluster_id}, {"format", kFormat}})},
-      {std::string(kHeadKey), HeadToJson(head)},
-      {std::string(kSessionsKey), SessionToJson(1)}};
+      {std::string(kHeadKey), HeadToJson(head)}};
   return store.Commit(compares, writes).status();
 }
 
@@ -148,14 +134,10 @@ absl::StatusOr<StateRecords::Loaded> StateRecords::Load(StateStore& store,
   EMBLA_ASSIGN_OR_RETURN(const StateEntry cluster, GetRequired(store, kClusterKey));
   EMBLA_ASSIGN_OR_RETURN(std::string cluster_id, Parse(cluster, &ClusterIdFromJson));
   EMBLA_ASSIGN_OR_RETURN(const StateEntry head, GetRequired(store, kHeadKey));
-  EMBLA_ASSIGN_OR_RETURN(const StateEntry sessions, GetRequired(store, kSessionsKey));
   Loaded loaded;
   StateRecords& records = loaded.records;
   EMBLA_ASSIGN_OR_RETURN(records.head_, Parse(head, &HeadFromJson));
   records.head_revision_ = head.revision;
-  EMBLA_ASSIGN_OR_RETURN(records.next_session_, Parse(sessions, &ParseSession));
-  records.sessions_reserved_until_ = records.next_session_;
-  records.sessions_revision_ = sessions.revision;
   if (const auto pending = store.Get(kPendingKey); pending.ok()) {
     EMBLA_ASSIGN_OR_RETURN(records.pending_, Parse(*pending, &PendingFromJson));
   } else if (!absl::IsNotFound(pending.status())) {
@@ -246,21 +228,6 @@ absl::Status StateRecords::ClearPending(StateStore& store) {
   EMBLA_RETURN_IF_ERROR(store.Commit(compares, writes).status());
   pending_.reset();
   return absl::OkStatus();
-}
-
-absl::StatusOr<SessionId> StateRecords::NextSession(StateStore& store) {
-  if (next_session_ == sessions_reserved_until_) {
-    const std::uint64_t until = sessions_reserved_until_ + kSessionBlock;
-    const StateCompare compares[] = {{std::string(kSessionsKey), sessions_revision_}};
-    const StateWrite writes[] = {{std::string(kSessionsKey), SessionToJson(until)}};
-    EMBLA_ASSIGN_OR_RETURN(sessions_revision_, store.Commit(compares, writes));
-    sessions_reserved_until_ = until;
-  }
-  return SessionId{next_session_++};
-}
-
-bool StateRecords::SessionWasGiven(SessionId session) const {
-  return ToInt(session) >= 1 && ToInt(session) < next_session_;
 }
 
 }  // namespace embla

@@ -8,8 +8,7 @@
 //   units/          see unit_records.h
 //   jobs/           see move_job.h
 //   drained/        see drained_nodes.h
-//   sessions/next   {"next": s}: the first session id not yet reserved
-//   sessions/       otherwise: see session_registry.h
+//   sessions/       see session_records.h
 #pragma once
 
 #include <cstdint>
@@ -66,14 +65,10 @@ class StateRecords {
   absl::StatusOr<PlanPtr> Commit(StateStore& store, const Plan& plan, PlanEdit edit);
   // Clears the pending creation without a new plan.
   absl::Status ClearPending(StateStore& store);
-  // The next session id; reserves ids in blocks, so that few of them write the store.
-  absl::StatusOr<SessionId> NextSession(StateStore& store);
 
   const PlanHead& head() const { return head_; }
   Revision head_revision() const { return head_revision_; }  // Of the last Commit.
   const std::optional<PendingCreate>& pending() const { return pending_; }
-  // Whether `session` was ever given out.
-  bool SessionWasGiven(SessionId session) const;
 
  private:
   // Moves `head` to the next version and gives the ids that `edit` asks for.
@@ -84,9 +79,6 @@ class StateRecords {
   PlanHead head_;
   Revision head_revision_{};
   std::optional<PendingCreate> pending_;
-  std::uint64_t next_session_ = 1;
-  std::uint64_t sessions_reserved_until_ = 1;  // Exclusive.
-  Revision sessions_revision_{};
 };
 
 struct StateRecords::Loaded {

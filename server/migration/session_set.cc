@@ -37,40 +37,55 @@ bool SessionSet::Has(SessionId session) const {
   return it != ranges_.end() && it->first <= session;
 }
 
-void SessionSet::Insert(SessionId session) {
-  const auto next = std::lower_bound(ranges_.begin(), ranges_.end(), session, EndsBefore);
-  if (next != ranges_.end() && next->first <= session) return;
-  ++size_;
-  const bool joins_next = next != ranges_.end() && AreAdjacent(session, next->first);
-  const bool joins_last = next != ranges_.begin() && AreAdjacent(std::prev(next)->second, session);
-  if (joins_last && joins_next) {
-    std::prev(next)->second = next->second;
-    ranges_.erase(next);
-  } else if (joins_last) {
-    std::prev(next)->second = session;
-  } else if (joins_next) {
-    next->first = session;
+void SessionSet::Insert(const Range& range) {
+  // All that touch or overlap it become one with it.
+  auto first = std::lower_bound(ranges_.begin(), ranges_.end(), range.first, EndsBefore);
+  if (first != ranges_.begin() && AreAdjacent(std::prev(first)->second, range.first)) --first;
+  Range joined = range;
+  auto last = first;
+  for (; last != ranges_.end(); ++last) {
+    const bool joins = last->first <= joined.second || AreAdjacent(joined.second, last->first);
+    if (!joins) break;
+    joined = {std::min(joined.first, last->first), std::max(joined.second, last->second)};
+    size_ -= ToInt(last->second) - ToInt(last->first) + 1;
+  }
+  size_ += ToInt(joined.second) - ToInt(joined.first) + 1;
+  if (first == last) {
+    ranges_.insert(first, joined);
   } else {
-    ranges_.insert(next, {session, session});
+    *first = joined;
+    ranges_.erase(std::next(first), last);
   }
 }
 
 void SessionSet::Include(const SessionSet& other) {
-  std::vector<Range> all(ranges_);
-  all.insert(all.end(), other.ranges_.begin(), other.ranges_.end());
-  std::sort(all.begin(), all.end());
-  ranges_.clear();
-  size_ = 0;
-  for (const Range& range : all) {
-    const bool joins = !ranges_.empty() && (range.first <= ranges_.back().second ||
-                                            AreAdjacent(ranges_.back().second, range.first));
-    if (joins) {
-      ranges_.back().second = std::max(ranges_.back().second, range.second);
-    } else {
-      ranges_.push_back(range);
-    }
+  for (const Range& range : other.ranges_) Insert(range);
+}
+
+std::vector<SessionSet::Range> SessionSet::Within(const Range& range) const {
+  std::vector<Range> parts;
+  auto it = std::lower_bound(ranges_.begin(), ranges_.end(), range.first, EndsBefore);
+  for (; it != ranges_.end() && it->first <= range.second; ++it) {
+    parts.emplace_back(std::max(it->first, range.first), std::min(it->second, range.second));
   }
-  for (const auto& [begin, end] : ranges_) size_ += ToInt(end) - ToInt(begin) + 1;
+  return parts;
+}
+
+SessionSet SessionSet::Minus(const SessionSet& other) const {
+  SessionSet rest;
+  const auto add = [&rest](std::uint64_t first, std::uint64_t last) {
+    rest.ranges_.emplace_back(SessionId{first}, SessionId{last});
+    rest.size_ += last - first + 1;
+  };
+  for (const auto& [begin, end] : ranges_) {
+    std::uint64_t first = ToInt(begin);
+    for (const auto& [hole_begin, hole_end] : other.Within({begin, end})) {
+      if (ToInt(hole_begin) > first) add(first, ToInt(hole_begin) - 1);
+      first = ToInt(hole_end) + 1;
+    }
+    if (first <= ToInt(end)) add(first, ToInt(end));
+  }
+  return rest;
 }
 
 }  // namespace embla

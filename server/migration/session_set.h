@@ -25,9 +25,14 @@ class SessionSet {
   static absl::StatusOr<SessionSet> FromRanges(std::vector<Range> ranges);
 
   bool Has(SessionId session) const;
-  void Insert(SessionId session);
+  void Insert(SessionId session) { Insert({session, session}); }
+  void Insert(const Range& range);
   // All that `other` has.
   void Include(const SessionSet& other);
+  // What `other` does not have.
+  SessionSet Minus(const SessionSet& other) const;
+  // The parts of its ranges that lie in `range`.
+  std::vector<Range> Within(const Range& range) const;
 
   std::uint64_t size() const { return size_; }
   bool empty() const { return ranges_.empty(); }
@@ -43,6 +48,11 @@ struct ClosedSessions {
   SessionSet refused;  // Nobody takes their updates any more.
   // Of those, the ones that every node refuses: what is known of their updates can go.
   SessionSet settled;
+
+  void Include(const ClosedSessions& other) {
+    refused.Include(other.refused);
+    settled.Include(other.settled);
+  }
   bool operator==(const ClosedSessions&) const = default;
 };
 

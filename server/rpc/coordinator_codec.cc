@@ -37,18 +37,20 @@ absl::StatusOr<SessionSet> FromMessage(const SessionRanges& message) {
 
 }  // namespace
 
-v1::ClosedSessions ToMessage(const ClosedSessions& closed) {
+v1::ClosedSessions ToMessage(const SessionNews& news) {
   v1::ClosedSessions message;
-  ToMessage(closed.refused, *message.mutable_refused());
-  ToMessage(closed.settled, *message.mutable_settled());
+  message.set_number(news.number);
+  ToMessage(news.closed.refused, *message.mutable_refused());
+  ToMessage(news.closed.settled, *message.mutable_settled());
   return message;
 }
 
-absl::StatusOr<ClosedSessions> FromMessage(const v1::ClosedSessions& message) {
-  ClosedSessions closed;
-  EMBLA_ASSIGN_OR_RETURN(closed.refused, FromMessage(message.refused()));
-  EMBLA_ASSIGN_OR_RETURN(closed.settled, FromMessage(message.settled()));
-  return closed;
+absl::StatusOr<SessionNews> FromMessage(const v1::ClosedSessions& message) {
+  SessionNews news;
+  news.number = message.number();
+  EMBLA_ASSIGN_OR_RETURN(news.closed.refused, FromMessage(message.refused()));
+  EMBLA_ASSIGN_OR_RETURN(news.closed.settled, FromMessage(message.settled()));
+  return news;
 }
 
 namespace {
@@ -113,6 +115,7 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
   message.set_address(registration.address);
   message.set_incarnation(registration.incarnation);
   message.set_cluster_id(registration.cluster_id);
+  ToMessage(registration.sessions_refused, *message.mutable_sessions_refused());
   for (const DeviceSpec& device : registration.devices) {
     v1::Device& out = *message.add_devices();
     out.set_kind(static_cast<v1::Device::Kind>(device.kind));
@@ -135,6 +138,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
   registration.address = message.address();
   registration.incarnation = message.incarnation();
   registration.cluster_id = message.cluster_id();
+  EMBLA_ASSIGN_OR_RETURN(registration.sessions_refused, FromMessage(message.sessions_refused()));
   for (const v1::Device& device : message.devices()) {
     if (device.kind() != v1::Device::KIND_CPU && device.kind() != v1::Device::KIND_GPU) {
       return absl::InvalidArgumentError(absl::StrCat("device ", registration.devices.size(),
@@ -166,7 +170,7 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     message.set_failure_code(static_cast<std::int32_t>(info.failure.code()));
     message.set_failure_message(wire::StatusMessage(info.failure));
   }
-  message.set_sessions_refused(info.sessions_refused);
+  message.set_sessions_heard(info.sessions_heard);
   message.set_log_position(info.log_position);
   for (std::size_t d = 0; d < info.device_used_bytes.size(); ++d) {
     v1::DeviceUse& device = *message.add_devices();
@@ -180,7 +184,7 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   HeartbeatInfo info;
   info.plan_version = PlanVersion{message.plan_version()};
   info.failed_plan_version = PlanVersion{message.failed_plan_version()};
-  info.sessions_refused = message.sessions_refused();
+  info.sessions_heard = message.sessions_heard();
   info.log_position = message.log_position();
   info.failure = wire::StatusFromCode(message.failure_code(), message.failure_message());
   for (const v1::DeviceUse& device : message.devices()) {

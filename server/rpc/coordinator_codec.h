@@ -16,9 +16,9 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message);
 v1::Heartbeat ToMessage(const HeartbeatInfo& info);
 HeartbeatInfo FromMessage(const v1::Heartbeat& message);
 
-v1::ClosedSessions ToMessage(const ClosedSessions& closed);
+v1::ClosedSessions ToMessage(const SessionNews& news);
 // InvalidArgument: ranges that are none.
-absl::StatusOr<ClosedSessions> FromMessage(const v1::ClosedSessions& message);
+absl::StatusOr<SessionNews> FromMessage(const v1::ClosedSessions& message);
 
 v1::NodeStatus ToMessage(const NodeView& node);
 v1::ClusterStatus ToMessage(const ClusterView& view);

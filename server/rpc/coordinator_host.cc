@@ -22,7 +22,8 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
       clock_(clock),
       metrics_(metrics),
       coordinator_(std::move(coordinator)),
-      counters_(metrics) {
+      counters_(metrics),
+      key_(coordinator_->options().key) {
   SetPlan(coordinator_->GetPlan());
   UpdateMetrics();
   thread_ = std::thread([this] { Run(); });
@@ -127,7 +128,12 @@ void CoordinatorHost::Run() {
     }
     if (task) RunTask(task);
     if (clock_.Now() >= next_tick) {
-      RunTask([](Coordinator& coordinator, absl::Time now) { coordinator.Tick(now); });
+      RunTask([this](Coordinator& coordinator, absl::Time now) {
+        for (const auto& [session, watches] : watchers_.Take()) {
+          coordinator.HearSession(session, watches);
+        }
+        coordinator.Tick(now);
+      });
       UpdateMetrics();
       next_tick = clock_.Now() + options_.tick;
     }
@@ -162,7 +168,7 @@ void CoordinatorHost::Carry(const Effect& effect) {
   }
   if (const auto* sessions = std::get_if<PublishSessions>(&effect)) {
     MutexLock lock(listeners_mu_);
-    for (PlanListener* const listener : listeners_) listener->OnSessions(sessions->closed);
+    for (PlanListener* const listener : listeners_) listener->OnSessions(sessions->news);
     return;
   }
   const auto& complete = std::get<CompleteChange>(effect);
@@ -178,8 +184,14 @@ void CoordinatorHost::UpdateMetrics() {
   const ClusterView view = coordinator_->Status();
   counters_.plan_version.Set(static_cast<double>(ToInt(view.plan_version)));
   counters_.tables.Set(view.tables);
-  counters_.sessions_opened.Add(static_cast<double>(view.sessions_opened - sessions_counted_));
-  sessions_counted_ = view.sessions_opened;
+  const auto more = [](std::uint64_t now, std::uint64_t before) {
+    return static_cast<double>(now - before);
+  };
+  counters_.sessions_opened.Add(more(view.sessions_opened, counted_.sessions_opened));
+  counters_.sessions_closed.Add(more(view.sessions_closed, counted_.sessions_closed));
+  counters_.sessions_expired.Add(more(view.sessions_expired, counted_.sessions_expired));
+  counters_.sessions_open.Set(static_cast<double>(view.sessions_open));
+  counted_ = view;
   for (const NodeView& node : coordinator_->Nodes()) {
     auto [entry, inserted] = node_metrics_.try_emplace(node.spec.id);
     if (inserted) entry->second = NodeMetrics(metrics_, node.spec.name);

@@ -18,6 +18,7 @@
 #include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
 #include "server/coordinator/coordinator.h"
+#include "server/rpc/session_watchers.h"
 
 namespace embla::v1 {
 class Plan;
@@ -32,8 +33,8 @@ class PlanListener {
   virtual void OnPlan(const PlanPtr& plan) = 0;  // On the host's thread.
   // For the link of `node`; likewise.
   virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
-  virtual void OnSessions(const ClosedSessionsPtr&) {}  // Likewise.
-  virtual void OnStop() = 0;                            // The coordinator is stopping.
+  virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
+  virtual void OnStop() = 0;                      // The coordinator is stopping.
 };
 
 struct CoordinatorHostOptions {
@@ -76,6 +77,11 @@ class CoordinatorHost {
   // `plan` on the wire: made once for all who get the current one.
   std::shared_ptr<const v1::Plan> MessageOf(const Plan& plan) const;
 
+  // Whose clients are there.
+  SessionWatchers& watchers() { return watchers_; }
+  // Of the coordinator.
+  const ClusterKey& key() const { return *key_; }
+
   // When RemoveListener returns, `listener` is not running and will not run again.
   void AddListener(PlanListener* listener);
   void RemoveListener(PlanListener* listener);
@@ -99,7 +105,7 @@ class CoordinatorHost {
   std::map<ChangeId, ChangeDone> awaited_;
   CoordinatorMetrics counters_;
   std::map<NodeId, NodeMetrics> node_metrics_;
-  std::uint64_t sessions_counted_ = 0;
+  ClusterView counted_;  // The sessions in it are in counters_.
 
   Mutex queue_mu_;
   CondVar queue_changed_;
@@ -109,6 +115,9 @@ class CoordinatorHost {
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);
   std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(plan_mu_);  // Of plan_.
+
+  const std::shared_ptr<const ClusterKey> key_;
+  SessionWatchers watchers_;
 
   Mutex listeners_mu_;
   std::vector<PlanListener*> listeners_ ABSL_GUARDED_BY(listeners_mu_);

@@ -16,6 +16,7 @@
 #include "server/rpc/channel_arguments.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/move_codec.h"
+#include "server/shard/session_gate.h"
 
 namespace embla {
 namespace {
@@ -163,6 +164,8 @@ absl::Status CoordinatorLink::Register(Stream& stream, const LinkNonces& nonces,
   v1::Registration& registration = *report.mutable_registration();
   NodeRegistration described = options_.registration;
   if (options_.describe) options_.describe(described);
+  // A coordinator whose store has gone back in time has forgotten some.
+  described.sessions_refused = node_.sessions().closed().refused;
   registration = ToMessage(described);
   registration.set_key_proof(
       ProveNode(key, nonces, registration.incarnation(), registration.name()));
@@ -232,13 +235,18 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
 }
 
 void CoordinatorLink::HandleSessions(const v1::ClosedSessions& sessions) {
-  absl::StatusOr<ClosedSessions> closed = FromMessage(sessions);
-  if (!closed.ok()) {
-    LogError("shard", "closed sessions ignored reason=", Message(closed.status()));
+  absl::StatusOr<SessionNews> news = FromMessage(sessions);
+  if (!news.ok()) {
+    LogError("shard", "closed sessions ignored reason=", Message(news.status()));
     return;
   }
   MutexLock lock(mu_);
-  closed_ = *std::move(closed);
+  if (!closed_.has_value()) {
+    closed_ = *std::move(news);
+    return;
+  }
+  closed_->number = news->number;
+  closed_->closed.Include(news->closed);
 }
 
 void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
@@ -307,7 +315,7 @@ CoordinatorLink::Due CoordinatorLink::AwaitReport(absl::Time& beat_at, Heartbeat
       info.plan_version = installed_;
       info.failed_plan_version = failed_;
       info.failure = failure_;
-      info.sessions_refused = sessions_refused_;
+      info.sessions_heard = sessions_heard_;
       return Due::kHeartbeat;
     } else if (options_.reports != nullptr && !options_.reports->empty()) {
       return Due::kMoves;
@@ -320,7 +328,7 @@ CoordinatorLink::Due CoordinatorLink::AwaitReport(absl::Time& beat_at, Heartbeat
 
 void CoordinatorLink::Install() {
   while (true) {
-    std::optional<ClosedSessions> closed;
+    std::optional<SessionNews> closed;
     PlanPtr plan;
     NodeId self{};
     {
@@ -359,17 +367,22 @@ void CoordinatorLink::AwaitWork() {
   }
 }
 
-void CoordinatorLink::CloseSessions(const ClosedSessions& closed) {
-  const absl::Status status = node_.CloseSessions(closed);
+void CoordinatorLink::CloseSessions(const SessionNews& news) {
+  const absl::Status status = node_.CloseSessions(news.closed);
   MutexLock lock(mu_);
   if (status.ok()) {
     has_sessions_ = true;
-    sessions_refused_ = std::max(sessions_refused_, closed.refused.size());
+    sessions_heard_ = news.number;
     report_now_ = true;
     return;
   }
   LogWarning("shard", "closed sessions are not written down yet reason=", Message(status));
-  if (!closed_.has_value()) closed_ = closed;
+  SessionNews all = news;
+  if (closed_.has_value()) {
+    all.number = closed_->number;
+    all.closed.Include(closed_->closed);
+  }
+  closed_ = std::move(all);
   close_at_ = Clock::Real().Now() + heartbeat_;
 }
 

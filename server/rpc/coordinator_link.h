@@ -28,8 +28,8 @@
 #include "core/plan/plan.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/session_registry.h"
 #include "server/migration/move_orders.h"
-#include "server/migration/session_set.h"
 #include "server/rpc/key_proofs.h"
 #include "server/rpc/move_report_outbox.h"
 #include "server/rpc/node_key.h"
@@ -101,7 +101,7 @@ class CoordinatorLink {
   void Install();
   void AwaitWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsTimeToClose() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CloseSessions(const ClosedSessions& closed);
+  void CloseSessions(const SessionNews& news);
   void InstallPlan(const PlanPtr& plan, NodeId self);
 
   const CoordinatorLinkOptions options_;
@@ -127,13 +127,13 @@ class CoordinatorLink {
   NodeId self_ ABSL_GUARDED_BY(mu_){};
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Seconds(1);
-  std::optional<ClosedSessions> closed_ ABSL_GUARDED_BY(mu_);  // To be refused, before any plan.
+  std::optional<SessionNews> closed_ ABSL_GUARDED_BY(mu_);  // To be refused, before any plan.
   absl::Time close_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // Not before.
   // The node refuses those that it was told of first: it may take in units, whose records may have
   // forgotten these sessions.
   bool has_sessions_ ABSL_GUARDED_BY(mu_) = false;
-  std::uint64_t sessions_refused_ ABSL_GUARDED_BY(mu_) = 0;
-  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed.
+  std::uint64_t sessions_heard_ ABSL_GUARDED_BY(mu_) = 0;  // The number of the last.
+  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);                    // To be installed.
   PlanVersion installed_ ABSL_GUARDED_BY(mu_){};
   PlanVersion failed_ ABSL_GUARDED_BY(mu_){};
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

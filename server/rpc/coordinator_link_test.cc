@@ -232,12 +232,12 @@ class OneOrderCoordinator final : public v1::CoordinatorService::Service {
     command.mutable_registered()->set_heartbeat_ms(60'000);
     link->Write(command);
     command.Clear();
-    ClosedSessions closed;
-    closed.refused.Insert(SessionId{3});
-    *command.mutable_sessions() = ToMessage(closed);
+    SessionNews news{.number = 7, .closed = {}};
+    news.closed.refused.Insert(SessionId{3});
+    *command.mutable_sessions() = ToMessage(news);
     link->Write(command);
     // Orders before that are dropped.
-    while (report.heartbeat().sessions_refused() < 1) {
+    while (report.heartbeat().sessions_heard() < 7) {
       if (!link->Read(&report)) return grpc::Status::CANCELLED;
     }
     command.Clear();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/session_proof.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/node_link_call.h"
 #include "server/rpc/post_unary.h"
@@ -14,7 +15,27 @@ namespace {
 
 constexpr std::size_t kClientNameBytesMax = 256;
 
+// Of another length: one that is nobody's.
+SessionProof ProofFrom(const std::string& bytes) {
+  SessionProof proof{};
+  if (bytes.size() == proof.size()) std::copy(bytes.begin(), bytes.end(), proof.begin());
+  return proof;
+}
+
 }  // namespace
+
+absl::Status CoordinatorService::HearOf(const v1::GetPlanRequest& request, int watches) {
+  const SessionId session{request.session()};
+  if (session == SessionId{}) return absl::OkStatus();
+  if (!IsProofOf(host_.key(), session, ProofFrom(request.session_proof()))) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("session ", ToInt(session),
+                     " has no valid proof that this cluster granted it: send session and "
+                     "session_proof as OpenSession returned them, or connect again"));
+  }
+  host_.watchers().Hear(session, watches);
+  return absl::OkStatus();
+}
 
 grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::NodeLink(
     grpc::CallbackServerContext* call) {
@@ -25,6 +46,10 @@ grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContex
                                                       const v1::GetPlanRequest* request,
                                                       v1::Plan* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  if (const absl::Status known = HearOf(*request, 0); !known.ok()) {
+    reactor->Finish(wire::ToGrpc(known));
+    return reactor;
+  }
   const PlanPtr plan = host_.plan();
   reply->set_version(ToInt(plan->version()));
   if (ToInt(plan->version()) > request->newer_than()) *reply = *host_.MessageOf(*plan);
@@ -34,7 +59,9 @@ grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContex
 
 grpc::ServerWriteReactor<v1::Plan>* CoordinatorService::WatchPlan(
     grpc::CallbackServerContext*, const v1::GetPlanRequest* request) {
-  return new WatchPlanCall(host_, PlanVersion{request->newer_than()});
+  const absl::Status known = HearOf(*request, 1);
+  const SessionId session{known.ok() ? request->session() : 0};
+  return new WatchPlanCall(host_, PlanVersion{request->newer_than()}, session, known);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerContext* call,
@@ -55,6 +82,8 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
     reply->set_session(ToInt(grant->session));
     reply->set_latest(ToInt(grant->latest));
     reply->set_turn(grant->turn);
+    if (grant->session == SessionId{}) return absl::OkStatus();
+    reply->set_proof(grant->proof.data(), grant->proof.size());
     return absl::OkStatus();
   });
 }
@@ -63,7 +92,8 @@ grpc::ServerUnaryReactor* CoordinatorService::CloseSession(grpc::CallbackServerC
                                                            const v1::CloseSessionRequest* request,
                                                            v1::CloseSessionReply*) {
   return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time) {
-    return coordinator.CloseSession(SessionId{request->session()});
+    return coordinator.CloseSession(SessionId{request->session()},
+                                    ProofFrom(request->session_proof()));
   });
 }
 

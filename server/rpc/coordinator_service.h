@@ -29,6 +29,9 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService 
                                          v1::CloseSessionReply* reply) override;
 
  private:
+  // Keeps the lease of the session that the request names. PermissionDenied: its proof is wrong.
+  absl::Status HearOf(const v1::GetPlanRequest& request, int watches);
+
   CoordinatorHost& host_;  // Not owned; outlives this object.
 };
 

@@ -90,6 +90,7 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   ASSERT_TRUE(stub_->OpenSession(&opening, {}, &session).ok());
   v1::CloseSessionRequest close;
   close.set_session(session.session());
+  close.set_session_proof(session.proof());
   v1::CloseSessionReply closed;
   ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
   PlainNode node(*stub_, *key_, "n0", 1);
@@ -103,6 +104,7 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   ASSERT_EQ(command.sessions().refused_size(), 1);
   EXPECT_EQ(command.sessions().refused(0).first(), session.session());
   EXPECT_EQ(command.sessions().refused(0).last(), session.session());
+  EXPECT_EQ(command.sessions().number() >> 32, session.session() >> 32);
   ASSERT_TRUE(node.Read(command));
   const auto plan = wire::FromMessage(command.install_plan());
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -264,6 +266,7 @@ TEST_F(CoordinatorServiceTest, WatchersGetTheCurrentPlanAndNewerOnes) {
 
 TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
   std::set<std::uint64_t> sessions;
+  v1::OpenSessionReply first;
   for (int round = 0; round < 3; ++round) {
     Start();
     for (int i = 0; i < 5; ++i) {
@@ -272,15 +275,40 @@ TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
       ASSERT_TRUE(stub_->OpenSession(&context, {}, &reply).ok());
       EXPECT_NE(reply.session(), 0u);
       EXPECT_TRUE(sessions.insert(reply.session()).second);
+      if (sessions.size() == 1) first = reply;
     }
     Stop();
   }
   Start();
   v1::CloseSessionRequest close;
-  close.set_session(*sessions.begin());
+  close.set_session(first.session());
+  close.set_session_proof(first.proof());
   v1::CloseSessionReply closed;
   grpc::ClientContext context;
   EXPECT_TRUE(stub_->CloseSession(&context, close, &closed).ok());
+}
+
+TEST_F(CoordinatorServiceTest, WatchesOfASessionAreForThoseWhoHaveItsProof) {
+  Start();
+  v1::OpenSessionReply session;
+  grpc::ClientContext opening;
+  ASSERT_TRUE(stub_->OpenSession(&opening, {}, &session).ok());
+  v1::GetPlanRequest request;
+  request.set_session(session.session());
+  request.set_session_proof(session.proof());
+  v1::Plan plan;
+  {
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->WatchPlan(&context, request)->Read(&plan));
+    context.TryCancel();
+  }
+  for (const std::string& proof : {std::string(), std::string(16, 'x'), std::string("short")}) {
+    request.set_session_proof(proof);
+    grpc::ClientContext context;
+    const auto watch = stub_->WatchPlan(&context, request);
+    EXPECT_FALSE(watch->Read(&plan));
+    EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  }
 }
 
 TEST_F(CoordinatorServiceTest, ATrainersClientThatAsksAgainIsAnsweredWithItsSession) {

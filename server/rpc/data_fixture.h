@@ -10,6 +10,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "core/base/cluster_key.h"
+#include "core/base/session_proof.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/data_service.h"
@@ -23,6 +25,7 @@ class DataFixture : public ::testing::Test {
  protected:
   void Start(const DataServiceOptions& options = {}, const RpcServerOptions& server = {},
              MoveInbox moves = {}) {
+    node_.sessions().SetKey(cluster_key_);
     service_ = std::make_unique<DataService>(node_, pool_, &metrics_, options);
     service_->ServePeers(key_);
     service_->ServeMoves(std::move(moves));
@@ -66,9 +69,11 @@ class DataFixture : public ::testing::Test {
     return std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float));
   }
 
-  static v1::UpdateRequest UpdateOf(std::uint64_t seq, std::size_t rows) {
+  v1::UpdateRequest UpdateOf(std::uint64_t seq, std::size_t rows) const {
     v1::UpdateRequest request;
-    request.set_session(1);
+    const SessionProof proof = ProveSession(*cluster_key_, kSession);
+    request.set_session(ToInt(kSession));
+    request.set_session_proof(proof.data(), proof.size());
     request.set_seq(seq);
     v1::UpdatePart& part = *request.add_parts();
     part.set_table_id(1);
@@ -85,7 +90,10 @@ class DataFixture : public ::testing::Test {
     return stub_->Lookup(&context, request, &reply);
   }
 
-  NodeKey key_{"", std::make_shared<const ClusterKey>(ClusterKey::Generate())};
+  static constexpr SessionId kSession{(std::uint64_t{77} << 32) + 1};
+
+  const ClusterKeyPtr cluster_key_ = std::make_shared<const ClusterKey>(ClusterKey::Generate());
+  NodeKey key_{"", cluster_key_};
   FakeShardNode node_;
   BufferPool pool_;
   Metrics metrics_;

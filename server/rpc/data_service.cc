@@ -11,6 +11,7 @@
 #include "core/wire/status_codec.h"
 #include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
+#include "server/rpc/request_origin.h"
 
 namespace embla {
 namespace {
@@ -131,6 +132,13 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     unary.Fail(lookup.status());
     return reactor;
   }
+  const absl::StatusOr<SessionId> origin =
+      OriginOf(context_.node.sessions(), lookup->batch.session, lookup->batch.proof);
+  if (!origin.ok()) {
+    unary.Fail(origin.status());
+    return reactor;
+  }
+  lookup->batch.session = *origin;
   context_.node.Lookup(
       std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
@@ -150,6 +158,12 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
       wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
   if (!update.ok()) {
     unary.Fail(update.status());
+    return reactor;
+  }
+  const absl::Status granted =
+      context_.node.sessions().Verify(update->batch.session, update->batch.proof);
+  if (!granted.ok()) {
+    unary.Fail(granted);
     return reactor;
   }
   context_.node.Update(std::move(update->batch), std::move(update->memory), DeadlineOf(*call),

@@ -14,6 +14,7 @@
 #include "core/base/check.h"
 #include "core/base/mutex.h"
 #include "server/shard/journal.h"
+#include "server/shard/session_gate.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/table_inspector.h"
 
@@ -36,9 +37,11 @@ class FakeShardNode final : public ShardNode {
     changed_.NotifyAll();
     return install_status_;
   }
+  SessionGate& sessions() override { return sessions_; }
   absl::Status CloseSessions(const ClosedSessions& closed) override {
     MutexLock lock(mu_);
-    closed_ = closed;
+    closed_.Include(closed);
+    sessions_.Close(closed);
     changed_.NotifyAll();
     return absl::OkStatus();
   }
@@ -227,6 +230,7 @@ class FakeShardNode final : public ShardNode {
   }
 
   BufferPool pool_;
+  SessionGate sessions_;
   std::size_t block_bytes_ = 1000;
   std::function<void(const ReplicaMessage&, const ReplicaDone&)> on_replicated_;
 

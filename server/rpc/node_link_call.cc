@@ -98,7 +98,7 @@ absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registra
     MutexLock lock(mu_);
     registered_ = std::move(command);
     welcomed_ = true;
-    sessions_ = coordinator.closed_sessions();
+    sessions_ = coordinator.all_sessions();
     plan_ = coordinator.GetPlan();
     WriteMore();
   }
@@ -148,9 +148,11 @@ void NodeLinkCall::OnOrders(NodeId node, const std::vector<UnitOrder>& orders) {
   WriteMore();
 }
 
-void NodeLinkCall::OnSessions(const ClosedSessionsPtr& closed) {
+void NodeLinkCall::OnSessions(const SessionNews& news) {
   MutexLock lock(mu_);
-  sessions_ = closed;
+  if (!sessions_.has_value()) sessions_.emplace();
+  sessions_->number = news.number;
+  sessions_->closed.Include(news.closed);
   WriteMore();
 }
 
@@ -199,7 +201,7 @@ void NodeLinkCall::WriteMore() {
   } else if (registered_ != nullptr) {
     command_ = *std::move(registered_);
     registered_.reset();
-  } else if (sessions_ != nullptr) {
+  } else if (sessions_.has_value()) {
     command_.Clear();
     *command_.mutable_sessions() = ToMessage(*sessions_);
     sessions_.reset();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   void Handled(const absl::Status& status);
   void OnPlan(const PlanPtr& plan) override;
   void OnOrders(NodeId node, const std::vector<UnitOrder>& orders) override;
-  void OnSessions(const ClosedSessionsPtr& closed) override;
+  void OnSessions(const SessionNews& news) override;
   void OnStop() override;
 
   void WriteMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -72,8 +73,8 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   v1::NodeCommand command_ ABSL_GUARDED_BY(mu_);                      // Being written.
   std::unique_ptr<v1::NodeCommand> greeting_ ABSL_GUARDED_BY(mu_);    // To be written first,
   std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // and this after it.
-  ClosedSessionsPtr sessions_ ABSL_GUARDED_BY(mu_);  // To be written, before any plan.
-  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                // To be written.
+  std::optional<SessionNews> sessions_ ABSL_GUARDED_BY(mu_);  // To be written, before any plan.
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                         // To be written.
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};
   std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);  // To be written, oldest first.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;          // registered_ was given.

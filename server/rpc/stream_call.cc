@@ -5,8 +5,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/wire/reply_codec.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/request_origin.h"
 
 namespace embla {
 
@@ -87,6 +89,7 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;
   absl::Status status = Admit(in_flight.bytes);
   if (status.ok()) status = request.call.status();
+  if (status.ok()) status = CheckOrigin(*request.call);
   if (!status.ok()) {
     Reply(in_flight, request.is_update ? context_.update : context_.lookup, status,
           {wire::EncodeStreamError(in_flight.sequence, status)});
@@ -95,6 +98,16 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   } else {
     ExecuteUpdate(std::get<wire::UpdateCall>(*std::move(request.call)), in_flight, deadline);
   }
+}
+
+absl::Status StreamCall::CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call) {
+  SessionGate& gate = context_.node.sessions();
+  if (const auto* const update = std::get_if<wire::UpdateCall>(&call)) {
+    return gate.Verify(update->batch.session, update->batch.proof);
+  }
+  LookupBatch& batch = std::get<wire::LookupCall>(call).batch;
+  EMBLA_ASSIGN_OR_RETURN(batch.session, OriginOf(gate, batch.session, batch.proof));
+  return absl::OkStatus();
 }
 
 absl::Status StreamCall::Admit(std::size_t bytes) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <variant>
 #include <vector>
 
 #include <grpcpp/server_context.h>
@@ -74,6 +75,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void Execute(wire::StreamRequest request, std::size_t request_bytes);
   // Counts a request as in flight; RESOURCE_EXHAUSTED when all streams together hold too much.
   absl::Status Admit(std::size_t bytes);
+  // A lookup's session is 0 afterwards unless it is open (request_origin.h).
+  absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
   // Messages of a request that is still being executed.

@@ -1,9 +1,17 @@
 #include "server/rpc/watch_plan_call.h"
 
+#include "core/wire/status_codec.h"
+
 namespace embla {
 
-WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than)
-    : host_(host), written_(newer_than) {
+WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
+                             const absl::Status& admitted)
+    : host_(host), session_(session), written_(newer_than) {
+  {
+    MutexLock lock(mu_);
+    ended_ = !admitted.ok();
+    result_ = wire::ToGrpc(admitted);
+  }
   host_.AddListener(this);
   OnPlan(host_.plan());  // After adding: no plan falls between.
 }
@@ -37,6 +45,7 @@ void WatchPlanCall::OnCancel() {
 
 void WatchPlanCall::OnDone() {
   host_.RemoveListener(this);
+  if (session_ != SessionId{}) host_.watchers().Hear(session_, -1);
   delete this;
 }
 

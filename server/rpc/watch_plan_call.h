@@ -15,8 +15,10 @@ namespace embla {
 // gRPC never runs a reactor's callback inside Start* or Finish, so those are called under mu_.
 class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private PlanListener {
  public:
+  // `session`, if any, is watched until the call ends. An error of `admitted` ends the call.
   // `host` is not owned and outlives the call.
-  WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than);
+  WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
+                const absl::Status& admitted);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -30,6 +32,7 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private P
   void WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
+  const SessionId session_;
 
   Mutex mu_;
   std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(mu_);  // Being written.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,9 +15,11 @@ namespace embla {
 namespace {
 
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
+using ::embla::testing::StatusIs;
 using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -65,7 +68,7 @@ class ClosedSessionsTest : public ::testing::TestWithParam<std::uint32_t> {
     header.plan_version = cluster_->plan()->version();
     header.session = session;
     header.seq = UpdateSeq{seq};
-    header.first_incomplete = UpdateSeq{1};
+    header.first_incomplete = UpdateSeq{seq > 100 ? seq : 1};
     header.step = seq;
     return cluster_->Update(kNode, Pack(header, {data}));
   }
@@ -118,6 +121,33 @@ TEST_P(ClosedSessionsTest, AreForgottenByUnitsThatMovedToo) {
       EXPECT_EQ(windows.sessions()[0].session, kOpen);
     }
   });
+}
+
+TEST_P(ClosedSessionsTest, LeaveRoomForAsManyTrainersAsEverStart) {
+  // More starts than a table remembers sessions of, none of them an hour old.
+  constexpr std::uint64_t kFirst = 100;
+  for (std::uint64_t start = 0; start < 5000; ++start) {
+    const SessionId session{kFirst + start};
+    ASSERT_THAT(AddOne(session, 1), IsOk()) << start;
+    if (start % 500 != 499) continue;
+    ClosedSessions ended;
+    ended.refused.Insert({SessionId{kFirst}, session});
+    ended.settled = ended.refused;
+    ASSERT_THAT(cluster_->node(kNode).CloseSessions(ended), IsOk());
+  }
+  ExpectWeights(5000);
+}
+
+TEST_P(ClosedSessionsTest, ADamagedCounterDoesNotLoseTheUpdatesThatFollow) {
+  ASSERT_THAT(AddOne(kOpen, 1), IsOk());
+  EXPECT_THAT(AddOne(kOpen, 1'000'000'000'000),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the last seq here was 1")));
+  for (std::uint64_t seq = 2; seq <= 6; ++seq) {
+    const absl::StatusOr<UpdateResult> result = AddOne(kOpen, seq);
+    ASSERT_THAT(result, IsOk());
+    EXPECT_FALSE(result->duplicate);
+  }
+  ExpectWeights(6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, ClosedSessionsTest, ::testing::Values(1u, 2u));

@@ -1,11 +1,26 @@
-// Whose updates a node takes no more.
+// Whose updates a node takes: those of sessions that the cluster's coordinator granted, that are
+// not closed, and whose numbers are in reach of what the node has seen of them.
+//
+// A proof is verified by the cluster's key, once per session: afterwards its bytes are compared.
+//
+// Reach: a damaged counter must not raise the window of its session, since all updates below a
+// window count as applied. An honest client may update other nodes for long before it comes back,
+// so a jump is measured against the time since the session was last seen: kSeqPerSecond is above
+// what any client sends, kSeqSlack is for updates that overtake each other and for clocks that
+// step. Of a session that was never seen any number below kSeqMax is taken.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/base/cluster_key.h"
+#include "core/base/ids.h"
 #include "core/base/mutex.h"
+#include "core/base/session_proof.h"
 #include "server/migration/session_set.h"
 
 namespace embla {
@@ -13,28 +28,43 @@ namespace embla {
 // Thread safety: every method may be called from any thread.
 class SessionGate {
  public:
-  void Close(const ClosedSessions& closed) {
-    const MutexLock lock(mu_);
-    closed_.refused.Include(closed.refused);
-    closed_.settled.Include(closed.settled);
-  }
+  static constexpr std::uint64_t kSeqPerSecond = 1'000'000;
+  static constexpr std::uint64_t kSeqSlack = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kSeqMax = std::uint64_t{1} << 44;
+  // Sessions that are kept in mind; beyond them some are verified again, and have any reach.
+  static constexpr std::size_t kSessionsMax = std::size_t{1} << 18;
 
+  // Again: sessions whose proofs are of neither of its keys are refused from now on.
+  void SetKey(std::shared_ptr<const ClusterKey> key);
+  std::shared_ptr<const ClusterKey> key() const;
+
+  // PermissionDenied: `proof` does not show that `session` was granted by this cluster.
+  // Unavailable: this node does not have the cluster's key yet.
+  absl::Status Verify(SessionId session, const SessionProof& proof);
+
+  // Requires: Verify said OK, or the caller is to be trusted.
+  // InvalidArgument: the numbers are out of reach.
+  absl::Status Admit(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete, absl::Time now);
+  // An update that an earlier process of this node has taken.
+  void Recall(SessionId session, UpdateSeq seq, absl::Time now);
+
+  void Close(const ClosedSessions& closed);
+  bool IsClosed(SessionId session) const;
   // PermissionDenied: the session is closed.
-  absl::Status Check(SessionId session) const {
-    const MutexLock lock(mu_);
-    if (!closed_.refused.Has(session)) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        absl::StrCat("session ", ToInt(session),
-                     " is closed: its trainer ended, or another one took over; connect again"));
-  }
-
-  ClosedSessions closed() const {
-    const MutexLock lock(mu_);
-    return closed_;
-  }
+  absl::Status Check(SessionId session) const;
+  ClosedSessions closed() const;
 
  private:
+  struct Known {
+    SessionProof proof{};  // Verified, unless all zeros.
+    UpdateSeq seq{};       // The highest one that was taken; 0: none.
+    absl::Time seen;       // Then.
+  };
+  Known& Remember(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   mutable Mutex mu_;
+  std::shared_ptr<const ClusterKey> key_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::uint64_t, Known> known_ ABSL_GUARDED_BY(mu_);  // None that is closed.
   ClosedSessions closed_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -222,8 +222,11 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
 absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   const MutexLock lock(install_mu_);
   sessions_.Close(closed);
+  const ClosedSessions more = {.refused = closed.refused.Minus(sessions_written_.refused),
+                               .settled = closed.settled.Minus(sessions_written_.settled)};
+  if (more.refused.empty() && more.settled.empty()) return absl::OkStatus();
+  // All that have settled: rows that came since may have brought what others had forgotten.
   const ClosedSessions all = sessions_.closed();
-  if (all == sessions_written_) return absl::OkStatus();
   const NodeTablesPtr tables = this->tables();
   for (const auto& [id, table] : tables->tables) {
     if (table.group_copies != nullptr) table.group_copies->ForgetSessions(all.settled);
@@ -235,8 +238,8 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
       }
     }
   });
-  if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->WriteClosedSessions(all));
-  sessions_written_ = all;
+  if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->WriteClosedSessions(more));
+  sessions_written_.Include(more);
   return absl::OkStatus();
 }
 

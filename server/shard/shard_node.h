@@ -128,6 +128,7 @@ using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 
 class Journal;
+class SessionGate;
 struct ClosedSessions;
 struct DecidedUpdate;
 class UnitHost;
@@ -218,6 +219,10 @@ class ShardNode {
     bool leads = false;
   };
   virtual CopyView ViewCopy(TableId table) const = 0;
+
+  // Whose updates the node takes. Those who take in requests verify them there before they call
+  // Update; Lookup answers anybody. Lives as long as the node.
+  virtual SessionGate& sessions() = 0;
 
   // Takes no updates of `closed.refused` from now on, whenever they were sent: PermissionDenied.
   // What they had begun is over when it returns, and the process after this one will refuse them,

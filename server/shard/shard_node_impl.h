@@ -41,6 +41,7 @@ class ShardNodeImpl final : public ShardNode {
                        ReplicaDone done) override;
   void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) override;
   CopyView ViewCopy(TableId table) const override;
+  SessionGate& sessions() override { return sessions_; }
   absl::Status CloseSessions(const ClosedSessions& closed) override;
   void set_replica_transport(ReplicaTransport* transport) override;
   void set_journal(Journal* journal) override;

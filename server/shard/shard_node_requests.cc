@@ -45,6 +45,9 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
                            UpdateDone done) {
   NodeTablesPtr tables = this->tables();
   if (batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
+  const absl::Status admitted =
+      sessions_.Admit(batch.session, batch.seq, batch.first_incomplete, options_.clock->Now());
+  if (!admitted.ok()) return done(admitted);
   const auto update =
       std::make_shared<const SharedUpdate>(SharedUpdate{std::move(batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<UpdateTask>> task =
@@ -71,6 +74,7 @@ void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone d
     return tables->tables.find(ToInt(part.table)) == tables->tables.end();
   });
   if (update.batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
+  sessions_.Recall(update.batch.session, update.batch.seq, update.time);
   const auto shared = std::make_shared<const SharedUpdate>(
       SharedUpdate{std::move(update.batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeRepeated(

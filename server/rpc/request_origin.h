@@ -1,0 +1,22 @@
+// Who sends a request, as far as it has shown that.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/base/session_proof.h"
+#include "core/base/status_macros.h"
+#include "server/shard/session_gate.h"
+
+namespace embla {
+
+// The sender's session, if its proof is right and it is not closed; 0: a stranger, which may be
+// answered, but has no rights.
+// PermissionDenied: the proof is wrong. Unavailable: it cannot be verified yet.
+inline absl::StatusOr<SessionId> OriginOf(SessionGate& gate, SessionId session,
+                                          const SessionProof& proof) {
+  if (session == SessionId{}) return session;
+  EMBLA_RETURN_IF_ERROR(gate.Verify(session, proof));
+  return gate.IsClosed(session) ? SessionId{} : session;
+}
+
+}  // namespace embla
