@@ -140,6 +140,7 @@ bool UnitDriver::IsSentBy(NodeId node, const UnitReport& report, const UnitRecor
       return node == record.owner;
     case UnitReport::Kind::kReadRecord:
     case UnitReport::Kind::kProgress:
+    case UnitReport::Kind::kSettled:
       return true;
   }
   return false;
@@ -185,6 +186,7 @@ void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, ab
       open.progressed = now;
       return;
     case UnitReport::Kind::kReadRecord:
+    case UnitReport::Kind::kSettled:
       return;
   }
 }

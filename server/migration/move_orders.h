@@ -25,6 +25,11 @@ struct UnitOrder {
   std::string source_address = {};
   std::string target_address = {};
   std::uint64_t bytes_per_second = 0;  // Of all that the source sends; 0: no limit.
+  // The node has said that it owns the unit, and does not by the record: it keeps the rows aside
+  // and answers kSettled.
+  bool settles = false;
+  // The record's table only counts: the rows of its units that are kept aside are dropped.
+  bool drops_aside = false;
   bool operator==(const UnitOrder&) const = default;
 };
 
@@ -38,6 +43,7 @@ struct UnitReport {
     kReadRecord,  // Tell this node the unit's record, even if it is no end of the last move.
     kAbort,       // The source: the freeze lasts too long, put Aborted(record, move).
     kProgress,    // The counters only.
+    kSettled,     // An order that settles was carried out.
   };
 
   UnitId unit = {};

@@ -89,9 +89,10 @@ struct ChunkEvent {  // Its rows have arrived whole.
 struct FinalEvent {
   FinalCut cut;
 };
+struct DropAsideEvent {};  // An operator gives up rows that are kept aside.
 using NodeEvent =
     std::variant<UnitUpdate, WrittenEvent, RecordEvent, FreezeEvent, FreezeDeadline, ReservedEvent,
-                 CoveredEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent>;
+                 CoveredEvent, NodeTick, PullEvent, ChunkEvent, FinalEvent, DropAsideEvent>;
 
 // ---- Actions.
 struct LogAction {

@@ -194,6 +194,63 @@ TEST(NodeStepSource, RefusesATargetThatHoldsWhatTheSourceLost) {
   EXPECT_EQ(node.Find<SendReport>()->report.kind, ReportKind::kRefused);
 }
 
+// Its log is older than the move, or the store was.
+TEST(NodeStepSource, KeepsRowsThatItNeverHandedOverAsideUntilAnOperatorGivesThemUp) {
+  Node node = Node::Source();
+  ASSERT_EQ(node.Update(1), PartStatus::kApplied);
+  node.Written();
+  node.On(RecordEvent{kCleaned});
+  EXPECT_EQ(node.Update(2), PartStatus::kMoved);
+  EXPECT_EQ(node.state().durable.retained, kAside);
+  EXPECT_EQ(node.Find<TrimRows>(), nullptr);
+  const UnitRecord back = *Opened(kCleaned, kSource);
+  for (const UnitRecord& record : {kCommitted, kCleaned, back}) {
+    node.On(RecordEvent{record});
+    EXPECT_EQ(node.Find<TrimRows>(), nullptr);
+    EXPECT_EQ(node.Find<ReserveImport>(), nullptr);
+  }
+  ASSERT_NE(node.Find<SendReport>(), nullptr);
+  EXPECT_EQ(node.Find<SendReport>()->report.kind, ReportKind::kRefused);
+  node.Restart();
+  node.On(DropAsideEvent{});
+  EXPECT_NE(node.Find<TrimRows>(), nullptr);
+  node.On(RecordEvent{*Opened(*Aborted(back, MoveId{2}), kSource)});
+  EXPECT_NE(node.Find<ReserveImport>(), nullptr);
+}
+
+TEST(NodeStepSource, OfTwoOwnersOfOneEpochTheOneOfTheRecordStays) {
+  Node node = Node::Source();
+  node.On(RecordEvent{{.owner = kTarget}});
+  EXPECT_EQ(node.state().durable.retained, kAside);
+}
+
+TEST(NodeStepSource, GivesUpNothingThatIsNotAside) {
+  Node node = FrozenSource();
+  node.On(DropAsideEvent{});
+  EXPECT_FALSE(node.has_actions());
+  node.On(RecordEvent{kCommitted});
+  node.On(DropAsideEvent{});
+  EXPECT_FALSE(node.has_actions());
+}
+
+TEST(StandingOf, TellsWhatTheNodeKnowsOfTheUnitsLastMove) {
+  using State = UnitStanding::State;
+  const auto standing = [](const Node& node) { return StandingOf(node.state()); };
+  EXPECT_EQ(standing(Node::Source()), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{0}, {}}));
+  Node source = FrozenSource();
+  EXPECT_EQ(standing(source), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{1}, {}}));
+  Node other = source;
+  other.On(RecordEvent{kAborted});
+  EXPECT_EQ(standing(other), (UnitStanding{State::kOwned, UnitEpoch{1}, MoveId{1}, {}}));
+  source.On(RecordEvent{kCommitted});
+  EXPECT_EQ(standing(source).state, State::kHandedOver);
+  EXPECT_EQ(standing(source).last_move, MoveId{1});
+  Node target = SealedTarget();
+  EXPECT_EQ(standing(target), (UnitStanding{State::kSealed, UnitEpoch{1}, MoveId{1}, kSource}));
+  target.On(RecordEvent{kCommitted});
+  EXPECT_EQ(standing(target), (UnitStanding{State::kOwned, UnitEpoch{2}, MoveId{1}, {}}));
+}
+
 TEST(NodeStepTarget, ReservesThenImportsThenPulls) {
   Node node = Node::Target();
   node.On(RecordEvent{kOpen});

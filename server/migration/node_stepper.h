@@ -19,6 +19,7 @@ class NodeStepper {
   void On(const FreezeEvent& event);
   void On(const FreezeDeadline&);
   void On(const PullEvent& event);
+  void On(const DropAsideEvent&);
   // target_steps.cc
   void On(const ReservedEvent& event);
   void On(const CoveredEvent&);

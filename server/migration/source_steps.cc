@@ -125,18 +125,31 @@ void NodeStepper::EndFreezeIfMoveEnded(const UnitRecord& record) {
   if (frozen != MoveId{0} && SaysEndedWithoutCommit(record, frozen)) Log(UnfreezeRecord{frozen});
 }
 
+// A unit is handed over by a cut, which a source makes frozen, and stays so until a record says
+// otherwise. One that was never frozen comes from a log, or a coordinator's store, that was
+// restored from an older copy; so does one whose owner has the same epoch. Its rows wait for an
+// operator.
 void NodeStepper::ReleaseIfMoved(const UnitRecord& record) {
-  if (!Owns(unit()) || record.owner == context_.self || record.epoch <= durable().epoch) return;
+  if (!Owns(unit()) || record.owner == context_.self || record.epoch < durable().epoch) return;
+  const bool is_handed_over = durable().frozen != MoveId{0} && record.epoch > durable().epoch;
   unit().freezing = MoveId{0};
-  Log(ReleaseRecord{record.committed});
+  Log(ReleaseRecord{is_handed_over ? record.committed : kAside});
 }
 
 void NodeStepper::TrimIfCleaned(const UnitRecord& record) {
   const MoveId retained = durable().retained;
   if (retained == MoveId{0} || record.committed < retained) return;
+  if (retained == kAside) return;
   const bool is_uncleaned = record.phase == MovePhase::kCommitted && record.committed == retained;
   if (is_uncleaned && guards_.trim_waits_for_cleanup) return;
   Log(TrimRecord{retained});
+  unit().written = Lsn{0};
+  Do(TrimRows{});
+}
+
+void NodeStepper::On(const DropAsideEvent&) {
+  if (durable().retained != kAside) return;
+  Log(TrimRecord{kAside});
   unit().written = Lsn{0};
   Do(TrimRows{});
 }

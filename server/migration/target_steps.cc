@@ -10,6 +10,7 @@ void NodeStepper::ImportIfOpen(const UnitRecord& record) {
   if (record.phase != MovePhase::kOpen || record.target != context_.self) return;
   if (IsWithinNode(record) || Owns(unit())) return;
   if (record.move < durable().min_move && guards_.target_min_move) return;
+  if (durable().retained == kAside) return Report(ReportKind::kRefused, record.move);
   if (durable().retained != MoveId{0}) return;  // Rows of an earlier life are still kept.
   if (durable().import.has_value()) {
     if (durable().import->move != record.move) return;

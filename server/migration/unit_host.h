@@ -20,6 +20,7 @@
 #include "core/base/ids.h"
 #include "server/migration/move_ids.h"
 #include "server/migration/node_step.h"
+#include "server/migration/unit_standing.h"
 #include "server/migration/unit_windows.h"
 
 namespace embla {
@@ -61,6 +62,8 @@ class UnitGate {
   // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
   // same task.
   virtual void Averaged(bool all) = 0;
+  // For the coordinator.
+  virtual UnitStanding Standing() const = 0;
 };
 
 using HostDone = std::function<void(absl::Status)>;

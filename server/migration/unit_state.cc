@@ -45,7 +45,7 @@ void Apply(const ReleaseRecord& record, UnitDurable& unit) {
   unit.epoch = UnitEpoch{0};
   unit.frozen = MoveId{0};
   unit.retained = record.move;
-  RaiseMinMove(unit, Next(record.move));
+  if (record.move != kAside) RaiseMinMove(unit, Next(record.move));
 }
 
 void Apply(const TrimRecord&, UnitDurable& unit) {
@@ -78,7 +78,30 @@ void Apply(const RelocateRecord& record, UnitDurable& unit) {
   RaiseMinMove(unit, Next(record.move));
 }
 
+// A freeze and an import raise min_move to their move, what ends them to the one after it.
+MoveId LastMoveOf(const UnitDurable& unit) {
+  const bool is_open = unit.frozen != MoveId{0} || unit.import.has_value();
+  if (is_open || unit.min_move == MoveId{0}) return unit.min_move;
+  return MoveId{ToInt(unit.min_move) - 1};
+}
+
 }  // namespace
+
+UnitStanding StandingOf(const UnitState& unit) {
+  const UnitDurable& durable = unit.durable;
+  UnitStanding standing{.last_move = LastMoveOf(durable)};
+  if (Owns(unit)) {
+    standing.state = UnitStanding::State::kOwned;
+    standing.epoch = durable.epoch;
+  } else if (durable.import.has_value() && durable.import->is_sealed) {
+    standing.state = UnitStanding::State::kSealed;
+    standing.epoch = durable.import->source_epoch;
+    standing.source = durable.import->source;
+  } else if (durable.retained != MoveId{0} && durable.retained != kAside) {
+    standing.state = UnitStanding::State::kHandedOver;
+  }
+  return standing;
+}
 
 void Replay(const LogRecord& record, UnitDurable& durable) {
   std::visit([&durable](const auto& r) { Apply(r, durable); }, record);

@@ -12,6 +12,7 @@
 #include "server/migration/move_ids.h"
 #include "server/migration/move_messages.h"
 #include "server/migration/unit_record.h"
+#include "server/migration/unit_standing.h"
 #include "server/migration/unit_windows.h"
 
 namespace embla {
@@ -28,12 +29,19 @@ struct ImportState {
   bool operator==(const ImportState&) const = default;
 };
 
+// In place of a move: another node owns the unit, and this one never handed it over, since its log,
+// or the coordinator's store, was restored from an older copy. Updates that only this node has may
+// be among the rows.
+inline constexpr MoveId kAside{UINT64_MAX};
+
 struct UnitDurable {
   UnitEpoch epoch{0};  // Under which this node owns the unit; 0: it does not.
   MoveId frozen{0};    // The move the unit is write-frozen for; 0: none.
   MoveId min_move{0};  // Messages of earlier moves are dropped; kept when the unit has left.
-  MoveId retained{0};  // The move that took the unit away while the rows are kept; 0: none are.
-  Lsn lsn{0};          // The last update decided here. A node's log names it at freezes only.
+  // The move that took the unit away while the rows are kept; 0: none are. kAside: an operator has
+  // to give them up.
+  MoveId retained{0};
+  Lsn lsn{0};  // The last update decided here. A node's log names it at freezes only.
   UnitWindows windows = {};
   ChunkVersions
       touched;  // By chunk, the last update of any row in it. May be too high after a replay.
@@ -66,7 +74,7 @@ struct UnfreezeRecord {
 struct ReleaseRecord {  // Another node owns the unit; its rows are kept.
   MoveId move{};
 };
-struct TrimRecord {  // The kept rows are dropped.
+struct TrimRecord {  // The kept rows are dropped, by the protocol or (kAside) by an operator.
   MoveId move{};
 };
 struct ImportRecord {
@@ -127,6 +135,8 @@ struct UnitState {
 // After a restart: `durable` from the log, all of whose updates have been replayed into the rows,
 // and the chunks of an unsealed import found on disk (empty: none).
 UnitState Recovered(UnitDurable durable, ChunkVersions staged, std::uint32_t chunks);
+
+UnitStanding StandingOf(const UnitState& unit);
 
 inline bool Owns(const UnitState& unit) { return unit.durable.epoch != UnitEpoch{0}; }
 // Whether rows of `move` are taken in, or have been.

@@ -5,10 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 
 namespace embla {
 namespace {
 
+constexpr UnitEpoch kFirstEpoch{1};
 constexpr std::size_t kEarlyPullsMax = 1024;  // Beyond it, a pull is lost, and comes again.
 
 template <typename Kind>
@@ -61,6 +63,7 @@ MovingUnit* Mover::Find(const UnitId& id) {
 }
 
 void Mover::HandleOrder(const UnitOrder& order) {
+  if (order.drops_aside) return DropAside(order.unit.table);
   const UnitRecord& record = order.record;
   if (!order.source_address.empty()) addresses_[record.source] = order.source_address;
   if (!order.target_address.empty()) addresses_[record.target] = order.target_address;
@@ -78,6 +81,7 @@ void Mover::HandleOrder(const UnitOrder& order) {
     unit->run = order.run;
   }
   Deliver(*unit, RecordEvent{record});
+  if (order.settles) ReportIfSettled(*unit, record.move);
   if (order.freeze) Deliver(*unit, FreezeEvent{record});
   // One of a move that the order does not know is dropped: to ask again would bring this order
   // again.
@@ -101,7 +105,7 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   const UnitRecord& record = order.record;
   const bool is_open = record.phase == MovePhase::kOpen;
   const bool is_owned = record.owner == self_ && (is_open || record.phase == MovePhase::kCommitted);
-  if (!is_owned && !(is_open && record.target == self_)) return nullptr;
+  if (!is_owned && !(is_open && record.target == self_) && !order.settles) return nullptr;
   const absl::StatusOr<UnitShape> shape = parts_.host.ShapeOf(order.unit);
   if (shape.ok()) return Begin(order, shape->chunks());
   if (absl::IsNotFound(shape.status())) return nullptr;  // Its plan is on the way.
@@ -109,6 +113,70 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   refused.message = Message(shape.status());
   parts_.control.Report({std::move(refused)});
   return nullptr;
+}
+
+// Behind the record's step. An answer that is lost is asked for again.
+void Mover::ReportIfSettled(const MovingUnit& unit, MoveId move) {
+  parts_.host.RunInOrder(unit.id.table,
+                         [this, queue = queue_, id = unit.id, move, tracker = unit.tracker] {
+                           const bool owns = Owns(tracker->state());
+                           queue->Post([this, id, move, owns] {
+                             const MovingUnit& unit = *Find(id);
+                             if (unit.adopts.has_value() || owns) return;
+                             Report(unit, UnitReport::Kind::kSettled, move, "");
+                           });
+                         });
+}
+
+void Mover::DropAside(TableId table) {
+  for (const auto& [id, unit] : units_) {
+    const bool is_aside = unit->status.phase == UnitPhase::kRetained && unit->status.move == kAside;
+    if (id.table == table && is_aside) Deliver(*unit, DropAsideEvent{});
+  }
+}
+
+std::vector<UnitStandings> Mover::UnitsElsewhere() {
+  struct Found {
+    Mutex mu;
+    CondVar changed;
+    std::size_t tables ABSL_GUARDED_BY(mu) = 0;  // That are still to answer.
+    bool is_asked ABSL_GUARDED_BY(mu) = false;
+    std::vector<UnitStandings> units ABSL_GUARDED_BY(mu);
+  };
+  auto found = std::make_shared<Found>();
+  const bool is_open = queue_->Post([this, found] {
+    std::map<TableId, std::vector<std::pair<UnitStandings, std::shared_ptr<UnitTracker>>>> tables;
+    for (const auto& [id, unit] : units_) {
+      tables[id.table].emplace_back(UnitStandings{.table = id.table,
+                                                  .column_granule = id.column_granule,
+                                                  .granule_begin = id.row_granule,
+                                                  .granule_end = id.row_granule + 1,
+                                                  .standing = {},
+                                                  .device = unit->target_device},
+                                    unit->tracker);
+    }
+    {
+      const MutexLock lock(found->mu);
+      found->tables = tables.size();
+      found->is_asked = true;
+      found->changed.NotifyAll();
+    }
+    for (auto& [id, units] : tables) {
+      parts_.host.RunInOrder(id, [found, units = std::move(units)] {
+        const MutexLock lock(found->mu);
+        for (const auto& [place, tracker] : units) {
+          UnitStandings unit = place;
+          unit.standing = tracker->Standing();
+          if (unit.standing.state != UnitStanding::State::kOwned) found->units.push_back(unit);
+        }
+        --found->tables;
+        found->changed.NotifyAll();
+      });
+    }
+  });
+  const MutexLock lock(found->mu);
+  while (is_open && (!found->is_asked || found->tables > 0)) found->changed.Wait(found->mu);
+  return std::move(found->units);
 }
 
 std::shared_ptr<UnitTracker> Mover::MakeTracker(NodeId self, std::uint32_t chunks) const {
@@ -123,6 +191,7 @@ MovingUnit* Mover::Begin(const UnitOrder& order, std::uint32_t chunks) {
   auto& unit = units_[order.unit];
   unit = std::make_unique<MovingUnit>(order.unit, chunks, MakeTracker(self_, chunks));
   if (order.record.owner == self_) unit->adopts = order.record.epoch;
+  if (order.settles) unit->adopts = kFirstEpoch;  // It was never moved as far as this node knows.
   return unit.get();
 }
 
@@ -259,7 +328,7 @@ void Mover::TickUnit(MovingUnit& unit, absl::Time now) {
     Finish(unit);
     RunWork(unit);
   }
-  if (!IsActive(unit.status.phase)) return;
+  if (!IsActive(unit.status.phase) || unit.status.move == kAside) return;
   if (now - unit.progress_at >= options_.resend_after) {
     unit.progress_at = now;
     // The move may have ended, and who told this node may have told it once.

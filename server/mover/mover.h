@@ -77,6 +77,10 @@ class Mover {
   // What the other end says. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
 
+  // The units that the node knows of and does not own. Waits for the mover's thread, which runs,
+  // and for the devices.
+  std::vector<UnitStandings> UnitsElsewhere();
+
   // Repeats what may have been lost, if it is time to, and sends what the rate allows by now.
   // Returns how soon it is to be called again, at the latest.
   absl::Duration Tick();
@@ -91,6 +95,8 @@ class Mover {
   std::shared_ptr<UnitTracker> MakeTracker(NodeId self, std::uint32_t chunks) const;
   // Gives the unit windows of its own, where it is one of the table's rest so far.
   void Adopt(MovingUnit& unit);
+  void ReportIfSettled(const MovingUnit& unit, MoveId move);
+  void DropAside(TableId table);
   bool IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const;
 
   // The tracker takes `event` in its turn; OnStepped follows.

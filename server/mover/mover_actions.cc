@@ -25,6 +25,10 @@ UnitReport::Kind KindOf(ReportKind kind) {
   EMBLA_CHECK(false);
 }
 
+constexpr char kHasRowsAside[] =
+    "the node keeps rows of the unit aside, from a copy older than a move of it; see embla verify, "
+    "and give them up with embla table drop-leftovers";
+
 std::string NameOf(const UnitId& id) {
   return absl::StrCat(ToInt(id.table), "/", id.row_granule, "/", id.column_granule);
 }
@@ -179,6 +183,7 @@ void Mover::Report(const MovingUnit& unit, UnitReport::Kind kind, MoveId move,
 
 void Mover::Do(MovingUnit& unit, SendReport& action) {
   const MoveReport& report = action.report;
+  if (unit.status.move == kAside) unit.refusal = kHasRowsAside;
   Report(unit, KindOf(report.kind), report.move,
          report.kind == ReportKind::kRefused ? unit.refusal : "");
   Finish(unit);

@@ -123,6 +123,16 @@ TEST(UnitReplayControl, RefusesRecordsThatCannotFollow) {
   EXPECT_EQ(UnitReplay().Control(kUnit, UnfreezeRecord{MoveId{1}}).code(), kDataLoss);
 }
 
+TEST(UnitReplayControl, RowsThatAreKeptAsideStaySo) {
+  UnitReplay replay = AdoptedReplay();
+  ASSERT_TRUE(replay.Control(kUnit, ReleaseRecord{kAside}).ok());
+  replay.BeginProcess();
+  const RestoredUnit unit = Only(std::move(replay));
+  EXPECT_EQ(unit.durable.retained, kAside);
+  EXPECT_EQ(unit.durable.min_move, MoveId{0});
+  EXPECT_EQ(unit.durable.epoch, UnitEpoch{0});
+}
+
 TEST(UnitReplayDropTable, ForgetsItsUnits) {
   UnitReplay replay = AdoptedReplay();
   replay.DropTable(TableId{2});

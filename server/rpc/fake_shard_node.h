@@ -151,6 +151,7 @@ class FakeShardNode final : public ShardNode {
   absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId) override {
     return std::vector<UnitContent>();
   }
+  std::vector<UnitStandings> OwnedUnits() override { return {}; }
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
   std::vector<std::string> device_stopped() const override { return {"", stopped}; }
 

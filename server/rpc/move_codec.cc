@@ -110,6 +110,8 @@ absl::StatusOr<UnitOrder> FromMessage(const v1::MoveOrder& message) {
   order.source_address = message.source_address();
   order.target_address = message.target_address();
   order.bytes_per_second = message.bytes_per_second();
+  order.settles = message.settles();
+  order.drops_aside = message.drops_aside();
   return order;
 }
 
@@ -125,6 +127,7 @@ constexpr KindPair kKinds[] = {
     {UnitReport::Kind::kReadRecord, v1::MoveReport::KIND_READ_RECORD},
     {UnitReport::Kind::kAbort, v1::MoveReport::KIND_ABORT},
     {UnitReport::Kind::kProgress, v1::MoveReport::KIND_PROGRESS},
+    {UnitReport::Kind::kSettled, v1::MoveReport::KIND_SETTLED},
 };
 
 absl::StatusOr<UnitReport> FromMessage(const v1::MoveReport& message) {
@@ -279,6 +282,8 @@ v1::MoveOrders ToMessage(std::span<const UnitOrder> orders) {
     out.set_source_address(order.source_address);
     out.set_target_address(order.target_address);
     out.set_bytes_per_second(order.bytes_per_second);
+    out.set_settles(order.settles);
+    out.set_drops_aside(order.drops_aside);
   }
   return message;
 }

@@ -47,6 +47,10 @@ class GroupGate final : public UnitGate {
     MutexLock lock(mu_);
     gate_->Averaged(all);
   }
+  UnitStanding Standing() const override {
+    MutexLock lock(mu_);
+    return gate_->Standing();
+  }
 
  private:
   mutable Mutex mu_;

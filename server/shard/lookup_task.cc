@@ -74,7 +74,7 @@ absl::Status LookupTask::Plan() {
 
 absl::Status LookupTask::PlanPart(const LookupPart& part, PartWork& work) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part));
-  EMBLA_ASSIGN_OR_RETURN(work.table, tables_->Find(part.table, batch_.plan_version));
+  EMBLA_ASSIGN_OR_RETURN(work.table, tables_->FindServed(part.table, batch_.plan_version));
   const ColumnRange columns{part.column_begin, part.column_end};
   EMBLA_ASSIGN_OR_RETURN(work.shard, work.table->ShardOf(part.replica_group));
   EMBLA_RETURN_IF_ERROR(work.shard->CheckColumns(columns));

@@ -202,6 +202,17 @@ absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion sender
       absl::StrCat("no slice of table ", elsewhere->spec.name, " is on this node"));
 }
 
+absl::StatusOr<const NodeTable*> NodeTables::FindServed(TableId id,
+                                                        PlanVersion senders_plan) const {
+  EMBLA_ASSIGN_OR_RETURN(const NodeTable* table, Find(id, senders_plan));
+  if (!table->is_aside) return table;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table ", table->spec.name, " (id ", ToInt(id),
+      ") is kept aside: the coordinator's state was restored from a copy that did not know it; "
+      "embla table adopt ",
+      table->spec.name, " --id ", ToInt(id), " serves it again"));
+}
+
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
                                          const TableMaker& maker) {
   auto next = std::make_shared<NodeTables>();
@@ -216,6 +227,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
     if (groups.empty() && (existing == nullptr || has_copies)) continue;
     NodeTable node_table;
     node_table.spec = table.spec;
+    node_table.is_aside = table.aside;
     for (const std::vector<Slice>& slices : groups) {
       EMBLA_RETURN_IF_ERROR(CheckDevices(table, slices, maker.devices));
       EMBLA_RETURN_IF_ERROR(CheckSpecFits(table.spec, slices));

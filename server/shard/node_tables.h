@@ -24,7 +24,8 @@ struct NodeTable {
   // have the table; the shards themselves are guarded as they say.
   std::vector<std::shared_ptr<TableShard>> shards;
   std::shared_ptr<GroupCopies> group_copies;  // What the groups share; null without groups.
-  TableSpec spec;  // As in this plan; devices take it over in the order of their queues.
+  TableSpec spec;         // As in this plan; devices take it over in the order of their queues.
+  bool is_aside = false;  // Kept, and not served.
 
   // Of data_parallel tables, else null. Shared by the snapshots that have the table.
   std::shared_ptr<CopyState> copy;
@@ -52,6 +53,8 @@ struct NodeTables {
 
   // NotFound or Unavailable (the node is behind the sender's plan) with the table's id.
   absl::StatusOr<const NodeTable*> Find(TableId id, PlanVersion senders_plan) const;
+  // The same for requests; FailedPrecondition: the table is kept aside.
+  absl::StatusOr<const NodeTable*> FindServed(TableId id, PlanVersion senders_plan) const;
 };
 
 using NodeTablesPtr = std::shared_ptr<const NodeTables>;

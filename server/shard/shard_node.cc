@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
+#include "server/shard/unit_inventory.h"
 
 namespace embla {
 namespace {
@@ -19,7 +20,8 @@ bool SameTables(const Plan& a, const Plan& b) {
   return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
                     [](const TablePlan& x, const TablePlan& y) {
                       const bool has_copies = x.sharding == ShardingType::kDataParallel;
-                      return x.spec == y.spec && (!has_copies || x.replicas == y.replicas);
+                      return x.spec == y.spec && x.aside == y.aside &&
+                             (!has_copies || x.replicas == y.replicas);
                     });
 }
 
@@ -262,6 +264,10 @@ absl::Status ShardNodeImpl::Explain(const absl::Status& status) const {
                       absl::StrCat("node ", options_.name, " at plan ", ToInt(plan()->version()),
                                    ": ", status.message(),
                                    absl::IsFailedPrecondition(status) ? "; refresh the plan" : ""));
+}
+
+std::vector<UnitStandings> ShardNodeImpl::OwnedUnits() {
+  return embla::OwnedUnits(*tables(), *executors_);
 }
 
 std::vector<std::int64_t> ShardNodeImpl::device_used_bytes() const {

@@ -22,6 +22,7 @@
 #include "core/plan/plan.h"
 #include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
+#include "server/migration/unit_standing.h"
 #include "server/shard/averaged_rows.h"
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
@@ -271,6 +272,10 @@ class ShardNode {
   // What is here of a table, unit by unit (table_inspector.h). Takes as long as reading all of its
   // rows; must not be called on a device thread. NotFound.
   virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) = 0;
+
+  // The units that this node serves, of all tables but those that are data_parallel. Waits for the
+  // devices; must not be called on a device thread.
+  virtual std::vector<UnitStandings> OwnedUnits() = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
   // Of each device, why it serves no rows any more; empty: it does.

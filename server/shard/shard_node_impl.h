@@ -52,6 +52,7 @@ class ShardNodeImpl final : public ShardNode {
   void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
   absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) override;
   absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) override;
+  std::vector<UnitStandings> OwnedUnits() override;
   std::vector<std::int64_t> device_used_bytes() const override;
   std::vector<std::string> device_stopped() const override;
 

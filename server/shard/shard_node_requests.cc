@@ -89,7 +89,7 @@ void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone d
 absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
                                      const std::function<absl::Status(Buffer)>& sink) {
   const NodeTablesPtr tables = this->tables();
-  const absl::StatusOr<const NodeTable*> table = tables->Find(query.table, PlanVersion{});
+  const absl::StatusOr<const NodeTable*> table = tables->FindServed(query.table, PlanVersion{});
   if (!table.ok()) return Explain(table.status());
   if ((*table)->copy != nullptr) EMBLA_RETURN_IF_ERROR(Explain((*table)->copy->CheckServes()));
   EMBLA_ASSIGN_OR_RETURN(std::shared_ptr<TableShard> shard, (*table)->ShardOf(query.replica_group));

@@ -18,7 +18,10 @@ absl::StatusOr<std::unique_ptr<SyncTask>> SyncTask::Make(const NodeContext& node
   std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), deadline));
   task->decided_ = query.decided;
   for (const TableId id : query.tables) {
-    EMBLA_ASSIGN_OR_RETURN(const NodeTable* table, task->tables_->Find(id, query.plan_version));
+    EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
+                           query.decided != nullptr
+                               ? task->tables_->Find(id, query.plan_version)
+                               : task->tables_->FindServed(id, query.plan_version));
     task->Add(*table);
   }
   for (const TableWork& work : task->work_) {

@@ -27,6 +27,10 @@ class ScriptedGate final : public UnitGate {
   bool IsAtRest() const override { return !moved_ && !frozen_; }
   bool TakesAveraging() const override { return IsAtRest(); }
   void Averaged(bool) override {}
+  UnitStanding Standing() const override {
+    if (moved_) return {};
+    return {.state = UnitStanding::State::kOwned, .epoch = UnitEpoch{1}};
+  }
 
   void Freeze() { frozen_ = true; }
   void Unfreeze() { frozen_ = false; }

@@ -1,0 +1,19 @@
+// Which units a node serves, and under which epochs: what it tells the coordinator when it
+// registers (server/migration/unit_standing.h).
+#pragma once
+
+#include <vector>
+
+#include "server/migration/unit_standing.h"
+#include "server/shard/node_tables.h"
+#include "server/table/device_executor.h"
+
+namespace embla {
+
+// Runs on the devices' threads. Must not be called on one.
+std::vector<UnitStandings> OwnedUnits(const NodeTables& tables, DeviceExecutors& executors);
+
+// Appends `unit`, of one granule, or lengthens the last run if it goes on there.
+void AppendUnit(const UnitStandings& unit, std::vector<UnitStandings>* units);
+
+}  // namespace embla
