@@ -133,6 +133,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   plan_version = metrics->MakeGauge(metric::kPlanVersion);
   plan_changes = metrics->MakeCounter(metric::kPlanChanges);
   tables = metrics->MakeGauge(metric::kTables);
+  tables_aside = metrics->MakeGauge(metric::kTablesAside);
+  store_generation = metrics->MakeGauge(metric::kStoreGeneration);
   sessions_opened = metrics->MakeCounter(metric::kSessionsOpened);
   sessions_closed = metrics->MakeCounter(metric::kSessionsClosed);
   sessions_expired = metrics->MakeCounter(metric::kSessionsExpired);

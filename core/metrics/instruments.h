@@ -124,6 +124,8 @@ struct CoordinatorMetrics {
   Gauge plan_version;
   Counter plan_changes;
   Gauge tables;
+  Gauge tables_aside;
+  Gauge store_generation;
   Counter sessions_opened;
   Counter sessions_closed;
   Counter sessions_expired;

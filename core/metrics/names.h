@@ -192,6 +192,11 @@ inline constexpr MetricInfo kHeartbeats{
 inline constexpr MetricInfo kPlanChanges{"embla_plan_changes_total", kCounter,
                                          "Plan versions published since this process started."};
 inline constexpr MetricInfo kTables{"embla_tables", kGauge, "Tables in the plan."};
+inline constexpr MetricInfo kTablesAside{"embla_tables_aside", kGauge,
+                                         "Tables that are kept aside, not served."};
+inline constexpr MetricInfo kStoreGeneration{
+    "embla_store_generation", kGauge,
+    "1 and how often the state was found to have gone back in time."};
 inline constexpr MetricInfo kSessionsOpened{"embla_sessions_opened_total", kCounter,
                                             "Trainer sessions opened since this process started."};
 inline constexpr MetricInfo kSessionsClosed{

@@ -188,7 +188,12 @@ absl::Status ShardProcess::Join() {
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
   link.reports = &move_reports_;
-  link.describe = [this](NodeRegistration& registration) { DescribePast(registration); };
+  link.describe = [this](NodeRegistration& registration) {
+    DescribePast(registration);
+    if (ToInt(node_->plan()->version()) > 0) registration.installed = node_->plan();
+    registration.units = mover_->mover().UnitsElsewhere();
+    for (const UnitStandings& units : node_->OwnedUnits()) registration.units.push_back(units);
+  };
   link.on_registered = [this](const v1::Registered& registered) {
     return NoteRegistered(registered);
   };

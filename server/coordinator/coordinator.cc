@@ -86,7 +86,9 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       plan_(std::move(state.plan)),
       jobs_(std::make_unique<MoveJobs>(store, static_cast<MoveCluster&>(*this))),
       sessions_(std::move(sessions)),
-      leases_(options.session_lease, now) {}
+      leases_(options.session_lease, now),
+      settler_(store, static_cast<MoveCluster&>(*this)),
+      wait_for_nodes_until_(now + options.dead_after) {}
 
 Coordinator::~Coordinator() = default;
 
@@ -108,16 +110,23 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
     EMBLA_RETURN_IF_ERROR(
         membership_.CheckProcess(known->id, registration.incarnation, registration.address));
+  }
+  EMBLA_RETURN_IF_ERROR(HearOf(registration, now));
+  if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
+    heard_.insert(known->id);
     EMBLA_RETURN_IF_ERROR(UpdateNode(*known, std::move(reported), now));
   } else {
+    EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
     PlanEdit edit{.cause = absl::StrCat("node ", registration.name, " joined"), .at = now};
     edit.node = std::move(reported);
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   }
-  const NodeSpec& node = *plan_->FindNode(registration.name);
+  const NodeSpec node = *plan_->FindNode(registration.name);
+  heard_.insert(node.id);
   EMBLA_RETURN_IF_ERROR(TakeDirectory(node, registration, was_known));
   // This store may be older than what the node knows.
   EMBLA_RETURN_IF_ERROR(sessions_.Unite(registration.sessions_refused));
+  EMBLA_RETURN_IF_ERROR(HearUnits(node.id, registration, now));
   membership_.Link(node, registration.incarnation, now);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
@@ -135,6 +144,7 @@ absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported, a
         ", or of other kind or memory) than the ", known.devices.size(),
         " its slices were planned for, for instance those of table ", table->spec.name));
   }
+  EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
   PlanEdit edit{.cause = absl::StrCat("node ", known.name, " changed"), .at = now};
   edit.node = std::move(reported);
   return CommitPlan(std::move(edit));
@@ -167,13 +177,17 @@ void Coordinator::Tick(absl::Time now) {
   EndLeases(now);
   SettleSessions();
   PublishSessionNews();
-  jobs_->Tick(now);
+  settler_.Tick(now);
+  if (jobs_->running() != nullptr && MayGiveNumbers(now).ok()) jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);
   ForgetDroppedUnits();
 }
 
 std::vector<Effect> Coordinator::TakeEffects() {
   for (SendOrders& orders : jobs_->TakeOrders()) effects_.push_back(std::move(orders));
+  for (auto& [node, orders] : settler_.TakeOrders()) {
+    effects_.emplace_back(SendOrders{node, std::move(orders)});
+  }
   return std::exchange(effects_, {});
 }
 
@@ -184,17 +198,21 @@ std::vector<NodeView> Coordinator::Nodes() const {
 }
 
 ClusterView Coordinator::Status() const {
+  const auto aside =
+      static_cast<std::uint32_t>(std::ranges::count(plan_->tables(), true, &TablePlan::aside));
   return {.cluster_id = plan_->cluster_id(),
           .plan_version = plan_->version(),
           .nodes_live = membership_.live_count(),
           .nodes_total = static_cast<std::uint32_t>(plan_->nodes().size()),
-          .tables = static_cast<std::uint32_t>(plan_->tables().size()),
+          .tables = static_cast<std::uint32_t>(plan_->tables().size()) - aside,
           .sessions_opened = sessions_opened_,
           .sessions_closed = sessions_closed_,
-          .rows_lost = rows_lost_,
           .sessions_expired = sessions_expired_,
           .sessions_open = leases_.size(),
-          .started = started_};
+          .rows_lost = rows_lost_,
+          .started = started_,
+          .generation = records_.head().generation,
+          .tables_aside = aside};
 }
 
 absl::Status Coordinator::CommitPlan(PlanEdit edit) {

@@ -43,6 +43,7 @@
 #include "server/coordinator/solved_plans.h"
 #include "server/coordinator/state_records.h"
 #include "server/coordinator/unit_driver.h"
+#include "server/coordinator/unit_settler.h"
 #include "server/migration/move_orders.h"
 #include "server/state_store/state_store.h"
 
@@ -82,6 +83,8 @@ struct ClusterView {
   std::uint64_t sessions_open = 0;     // That were heard of since Open.
   std::uint64_t rows_lost = 0;         // That nodes came back without, since Open.
   absl::Time started;                  // When this coordinator opened the store.
+  std::uint64_t generation = 1;    // +1 each time that the store was found to have gone back in time.
+  std::uint32_t tables_aside = 0;  // Not among `tables`.
 };
 
 struct SessionRequest {
@@ -121,6 +124,8 @@ class Coordinator final : private MoveCluster {
   // InvalidArgument (name, address, devices), FailedPrecondition (another cluster's or another
   // node's directory, rows that are missing and not given up, or other devices than those its
   // slices were planned for).
+  // Unavailable: a new version is needed, and not all nodes were heard yet (MayGiveNumbers).
+  // DataLoss: the node's tables or ids cannot be what they are called here.
   // A new node or a new address is a new plan version. Send the node GetPlan() afterwards.
   absl::StatusOr<NodeId> RegisterNode(const NodeRegistration& registration, absl::Time now);
   // NotFound: this incarnation is not the registered one; its link should be closed.
@@ -150,6 +155,16 @@ class Coordinator final : private MoveCluster {
   // What StartCreateTable would do, on the live cluster or on stated CPU nodes; changes nothing.
   absl::StatusOr<TablePlan> PlanTable(const TableSpec& spec, const PlacementRequest& request,
                                       const StatedTopology& topology) const;
+
+  // --- What the store had forgotten (coordinator_restore.cc).
+  // The table that is kept aside is served again. `id` 0: any. NotFound; InvalidArgument: several
+  // are called so; AlreadyExists: a table of its name is served.
+  absl::StatusOr<TableChange> AdoptTable(std::string_view name, TableId id, absl::Time now);
+  // `name` empty: any. Errors as for AdoptTable.
+  absl::StatusOr<PlanVersion> DropAside(std::string_view name, TableId id, absl::Time now);
+  // The node gives up rows of units of the table that are another node's. It may do so a moment
+  // later. NotFound; Unavailable: the node is down.
+  absl::Status DropLeftovers(std::string_view table, const std::string& node);
 
   // --- Plans.
   // The newest changes of the plan first, at most `limit` (0: all that are kept).
@@ -203,6 +218,7 @@ class Coordinator final : private MoveCluster {
   std::vector<Effect> TakeEffects();
 
   PlanPtr GetPlan() const { return plan_; }
+  Revision store_revision() const { return store_.revision(); }
   ClusterView Status() const;
   std::vector<NodeView> Nodes() const;
   // Whether Tick should be called again within milliseconds.
@@ -256,6 +272,28 @@ class Coordinator final : private MoveCluster {
   void EndLeases(absl::Time now);
   void PublishSessionNews();
 
+  // What the node has seen and has; before it gets a plan. Errors of RegisterNode.
+  absl::Status HearOf(const NodeRegistration& registration, absl::Time now);
+  absl::Status HearUnits(NodeId node, const NodeRegistration& registration, absl::Time now);
+  bool IsBehind(const NodePast& seen) const;
+  absl::Status JumpBeyond(const NodePast& seen, const std::string& witness, absl::Time now);
+  // Makes `next` the head; what it leaves out is a gap.
+  absl::Status Jump(PlanHead next, std::string cause, absl::Time now);
+  absl::Status MergePlan(const Plan& plan, const std::string& name, absl::Time now);
+  absl::Status CheckSameTables(const Plan& plan, const std::string& name) const;
+  absl::Status MergeNodes(const Plan& plan, const std::string& name, absl::Time now);
+  absl::Status MergeForgotten(const Plan& plan, const NumberGap& gap, const std::string& name,
+                              absl::Time now);
+  absl::Status PutTablesAside(const Plan& plan, const std::string& name, absl::Time now);
+  bool HasHeardAll() const;
+  std::vector<std::string> NodesNotHeard() const;
+  // OK when no node can have seen a number that is given out next. Unavailable: nodes are waited
+  // for, and named.
+  absl::Status MayGiveNumbers(absl::Time now);
+  void BeginGrace(absl::Time now);
+  absl::StatusOr<TablePlan> FindAside(std::string_view name, TableId id) const;
+  absl::Status NoSuchTable(std::string_view name) const;
+
   MoveScope Scope() const;
   absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
   // FailedPrecondition: a job moves the table.
@@ -287,6 +325,13 @@ class Coordinator final : private MoveCluster {
   SessionTurns turns_;
   SessionLeases leases_;
   bool has_earlier_sessions_ = true;  // Of earlier processes, not closed, as far as is known.
+  UnitSettler settler_;
+  std::set<NodeId> heard_;  // Nodes that have registered since Open.
+  absl::Time wait_for_nodes_until_;
+  bool has_jumped_ = false;   // Since Open.
+  bool has_given_ = false;    // Somebody was allowed to make a change since Open.
+  bool has_skipped_ = false;  // Numbers that nodes not in heard_ may have seen.
+  absl::Time pending_grace_ = absl::InfinitePast();
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;
   std::uint64_t sessions_expired_ = 0;

@@ -74,7 +74,10 @@ absl::StatusOr<JobView> Coordinator::StartJob(const JobRequest& request, absl::T
   if (records_.pending() && !request.dry_run) {
     return absl::FailedPreconditionError("a table is being created; try again in a moment");
   }
-  if (!request.dry_run) EMBLA_RETURN_IF_ERROR(jobs_->CheckIdle());
+  if (!request.dry_run) {
+    EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
+    EMBLA_RETURN_IF_ERROR(jobs_->CheckIdle());
+  }
   const MoveScope scope = Scope();
   EMBLA_ASSIGN_OR_RETURN(PlannedJob planned, std::visit(GoalPlanner{scope}, request.goal));
   const std::uint64_t units = planned.moves.units();
@@ -131,7 +134,8 @@ std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_-
 bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }
 
 void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
-  jobs_->OnReports(node, reports, now);
+  for (const UnitReport& report : reports) settler_.OnReport(node, report);
+  if (has_skipped_ || HasHeardAll()) jobs_->OnReports(node, reports, now);
 }
 
 MoveScope Coordinator::Scope() const {
@@ -168,8 +172,7 @@ absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> Coordinator::ListUnit
   if (const TablePlan* const plan = plan_->FindTable(table)) {
     return embla::ListUnits(store_, plan->spec.id);
   }
-  return absl::NotFoundError(
-      absl::StrCat("there is no table \"", ToAbsl(table.substr(0, 128)), "\""));
+  return NoSuchTable(table);
 }
 
 void Coordinator::ForgetDroppedUnits() {

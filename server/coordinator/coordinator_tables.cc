@@ -20,11 +20,6 @@ namespace {
 constexpr std::uint32_t kStatedNodesMax = 4096;
 constexpr std::uint32_t kStatedDevicesMax = 65536;
 
-absl::Status NoSuchTable(std::string_view name) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no table \"", ToAbsl(name.substr(0, 128)), "\""));
-}
-
 absl::Status BeingCreated(const TablePlan& table) {
   return absl::FailedPreconditionError(
       absl::StrCat("table ", table.spec.name, " is still being created; try again"));
@@ -77,7 +72,7 @@ absl::StatusOr<ChangeId> Coordinator::StartCreateTable(const TableSpec& spec,
   create.deadline =
       absl::FromUnixMillis(absl::ToUnixMillis(now + std::min(wait, options_.create_wait_max)));
   create.id = ChangeId{last_change_ + 1};
-  if (!records_.pending()) {
+  if (!records_.pending() && MayGiveNumbers(now).ok()) {
     EMBLA_RETURN_IF_ERROR(BeginCreate(create, now));
   } else if (queue_.size() < options_.changes_queued_max) {
     queue_.push_back(create);
@@ -172,13 +167,16 @@ std::optional<absl::Status> Coordinator::JudgePending(absl::Time now) const {
     waiting_for.push_back(node.spec.name);
   }
   if (waiting_for.empty()) return absl::OkStatus();
-  if (now < pending.deadline) return std::nullopt;
+  if (now < std::max(pending.deadline, pending_grace_)) return std::nullopt;
   return absl::DeadlineExceededError(absl::StrCat("node ", absl::StrJoin(waiting_for, ", node "),
                                                   " did not install table ", table.spec.name,
                                                   " in time; nothing was created"));
 }
 
 void Coordinator::SettlePending(absl::Time now) {
+  if (records_.pending() || !queue_.empty()) {
+    if (!MayGiveNumbers(now).ok()) return;
+  }
   if (records_.pending()) {
     const std::optional<absl::Status> verdict = JudgePending(now);
     if (!verdict) return;
@@ -238,6 +236,7 @@ bool Coordinator::IsPending(const TablePlan& table) const {
 }
 
 absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name, absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
   const TablePlan* const table = plan_->FindTable(name);
   if (table == nullptr) return NoSuchTable(name);
   if (IsPending(*table)) return BeingCreated(*table);
@@ -254,6 +253,7 @@ absl::StatusOr<PlanVersion> Coordinator::DropTable(std::string_view name, absl::
 absl::StatusOr<TableChange> Coordinator::SetTable(std::string_view name,
                                                   const std::map<std::string, std::string>& values,
                                                   absl::Time now) {
+  EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
   const TablePlan* const table = plan_->FindTable(name);
   if (table == nullptr) return NoSuchTable(name);
   if (IsPending(*table)) return BeingCreated(*table);

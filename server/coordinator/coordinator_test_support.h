@@ -20,22 +20,30 @@ class FailingStore final : public StateStore {
  public:
   void FailCommits(bool fail) { fail_ = fail; }
 
-  absl::StatusOr<StateEntry> Get(std::string_view key) const override { return inner_.Get(key); }
+  absl::StatusOr<StateEntry> Get(std::string_view key) const override { return inner_->Get(key); }
   absl::StatusOr<std::vector<StateEntry>> List(std::string_view prefix) const override {
-    return inner_.List(prefix);
+    return inner_->List(prefix);
   }
   absl::StatusOr<Revision> Commit(std::span<const StateCompare> compares,
                                   std::span<const StateWrite> writes) override {
     if (fail_) return absl::UnavailableError("the disk is gone");
-    return inner_.Commit(compares, writes);
+    return inner_->Commit(compares, writes);
   }
   std::unique_ptr<StateWatch> Watch(std::string_view prefix) override {
-    return inner_.Watch(prefix);
+    return inner_->Watch(prefix);
   }
-  Revision revision() const override { return inner_.revision(); }
+  Revision revision() const override { return inner_->revision(); }
+  // As a directory that is put back from a copy.
+  void Restore(const std::vector<StateEntry>& copy) {
+    inner_ = std::make_unique<MemoryStateStore>();
+    for (const StateEntry& entry : copy) {
+      const StateWrite writes[] = {{entry.key, entry.value}};
+      ASSERT_TRUE(inner_->Commit({}, writes).ok());
+    }
+  }
 
  private:
-  MemoryStateStore inner_;
+  std::unique_ptr<MemoryStateStore> inner_ = std::make_unique<MemoryStateStore>();
   bool fail_ = false;
 };
 
@@ -45,6 +53,7 @@ class CoordinatorHarness {
 
   Coordinator& operator*() { return *coordinator_; }
   Coordinator* operator->() { return coordinator_.get(); }
+  const Coordinator& coordinator() const { return *coordinator_; }
   FailingStore& store() { return store_; }
   absl::Time now() const { return now_; }
   void Advance(absl::Duration step) { now_ += step; }
@@ -58,6 +67,12 @@ class CoordinatorHarness {
     auto opened = Coordinator::Open(store_, options, now_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     coordinator_ = *std::move(opened);
+  }
+
+  void RestoreStore(const std::vector<StateEntry>& copy) {
+    coordinator_.reset();
+    store_.Restore(copy);
+    Restart();
   }
 
   static NodeRegistration Registration(const std::string& name, std::uint64_t incarnation = 1,

@@ -367,6 +367,17 @@ void MoveJobs::PutOrWarn(const MoveJob& job) {
   if (!stored.ok()) LogWarning("coordinator", "cannot store a job: ", Message(stored));
 }
 
+void MoveJobs::Abandon(const std::string& reason, absl::Time now) {
+  if (!running_) return;
+  MoveJob& job = jobs_.at(running_->id);
+  job.state = JobState::kFailed;
+  job.error = reason;
+  job.ended = WholeMillis(now);
+  PutOrWarn(job);
+  LogWarning("coordinator", "job abandoned id=", job.id, " reason=\"", reason, "\"");
+  running_.reset();
+}
+
 std::vector<SendOrders> MoveJobs::TakeOrders() {
   const std::uint64_t rate = running_ ? running()->bytes_per_second : 0;
   std::vector<SendOrders> effects;

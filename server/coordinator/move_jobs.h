@@ -52,6 +52,8 @@ class MoveJobs {
   void OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
   void Tick(absl::Time now);
   std::vector<SendOrders> TakeOrders();
+  // Ends the job that runs, where its units are.
+  void Abandon(const std::string& reason, absl::Time now);
 
   // The job that is not over, or none.
   const MoveJob* running() const;

@@ -29,9 +29,12 @@ std::string KeyOf(std::string_view prefix, Id id) {
 }
 
 std::string HeadToJson(const PlanHead& head) {
-  return DumpJson({{"version", ToInt(head.version)},
-                   {"next_node_id", head.next_node_id},
-                   {"next_table_id", head.next_table_id}});
+  Json json = {{"version", ToInt(head.version)},
+               {"next_node_id", head.next_node_id},
+               {"next_table_id", head.next_table_id},
+               {"generation", head.generation}};
+  if (!head.gaps.empty()) json["gaps"] = GapsToJson(head.gaps);
+  return DumpJson(json);
 }
 
 absl::StatusOr<PlanHead> HeadFromJson(std::string_view text) {
@@ -41,6 +44,10 @@ absl::StatusOr<PlanHead> HeadFromJson(std::string_view text) {
   head.version = PlanVersion{fields.Unsigned("version", 1, UINT64_MAX)};
   head.next_node_id = static_cast<std::uint32_t>(fields.Unsigned("next_node_id", 1, UINT32_MAX));
   head.next_table_id = static_cast<std::uint32_t>(fields.Unsigned("next_table_id", 1, UINT32_MAX));
+  fields.MaybeUnsigned("generation", &head.generation);
+  if (fields.Has("gaps")) {
+    EMBLA_ASSIGN_OR_RETURN(head.gaps, GapsFromJson(fields.Array("gaps")));
+  }
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return head;
 }
@@ -172,7 +179,11 @@ PlanChange StateRecords::ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVe
 }
 
 void StateRecords::GiveIds(PlanEdit* edit, PlanHead* head) {
-  head->version = PlanVersion{ToInt(head->version) + 1};
+  if (edit->jump) {
+    *head = *edit->jump;
+  } else {
+    head->version = PlanVersion{ToInt(head->version) + 1};
+  }
   if (edit->node && edit->node->id == NodeId{}) edit->node->id = NodeId{head->next_node_id++};
   if (edit->table && edit->table->spec.id == TableId{}) {
     edit->table->spec.id = TableId{head->next_table_id++};

@@ -1,6 +1,7 @@
 // The coordinator's keys in the state store, and the one commit that changes the plan.
 //   cluster         {"cluster_id": ..., "format": 1}
-//   plan/head       {"version": v, "next_node_id": n, "next_table_id": t}
+//   plan/head       {"version": v, "next_node_id": n, "next_table_id": t, "generation": g,
+//                   "gaps": [...]}, see number_gap.h
 //   plan/nodes/ID   a node, docs/plan_format.md; ID is 10 decimal digits
 //   plan/tables/ID  a table plan, docs/plan_format.md
 //   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
@@ -20,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/number_gap.h"
 #include "server/coordinator/plan_history.h"
 #include "server/state_store/state_store.h"
 
@@ -37,6 +39,9 @@ struct PlanHead {
   PlanVersion version{};
   std::uint32_t next_node_id = 1;
   std::uint32_t next_table_id = 1;
+  // +1 each time that somebody was found to have seen a newer store than this one.
+  std::uint64_t generation = 1;
+  std::vector<NumberGap> gaps = {};  // Ascending.
   bool operator==(const PlanHead&) const = default;
 };
 
@@ -45,7 +50,8 @@ struct PlanEdit {
   std::optional<NodeSpec> node = {};    // A new node takes id 0: the next one is given.
   std::optional<TablePlan> table = {};  // Likewise.
   std::optional<TableId> drop_table = {};
-  bool pending_done = false;                     // Clears the pending creation.
+  std::optional<PlanHead> jump = {};  // The head that the change makes, but for ids that it gives.
+  bool pending_done = false;          // Clears the pending creation.
   std::optional<absl::Time> pending_until = {};  // Makes `table` the pending creation.
   std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();

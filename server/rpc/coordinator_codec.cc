@@ -215,6 +215,8 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_tables(view.tables);
   message.set_started_unix_ms(UnixMillisOrZero(view.started));
   message.set_version(EMBLA_VERSION);
+  message.set_generation(view.generation);
+  message.set_tables_aside(view.tables_aside);
   return message;
 }
 

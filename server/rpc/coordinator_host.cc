@@ -192,6 +192,8 @@ void CoordinatorHost::UpdateMetrics() {
   counters_.sessions_expired.Add(more(view.sessions_expired, counted_.sessions_expired));
   counters_.sessions_open.Set(static_cast<double>(view.sessions_open));
   counted_ = view;
+  counters_.tables_aside.Set(view.tables_aside);
+  counters_.store_generation.Set(static_cast<double>(view.generation));
   for (const NodeView& node : coordinator_->Nodes()) {
     auto [entry, inserted] = node_metrics_.try_emplace(node.spec.id);
     if (inserted) entry->second = NodeMetrics(metrics_, node.spec.name);

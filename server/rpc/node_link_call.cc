@@ -94,6 +94,8 @@ absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registra
   command->mutable_registered()->set_cluster_id(coordinator.GetPlan()->cluster_id());
   command->mutable_registered()->set_heartbeat_ms(static_cast<std::uint32_t>(
       absl::ToInt64Milliseconds(coordinator.options().heartbeat_interval)));
+  command->mutable_registered()->set_generation(coordinator.Status().generation);
+  command->mutable_registered()->set_store_revision(ToInt(coordinator.store_revision()));
   {
     MutexLock lock(mu_);
     registered_ = std::move(command);

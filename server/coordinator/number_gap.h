@@ -1,0 +1,37 @@
+// Numbers that the store never gave out and never will: nodes have seen them in a history of the
+// cluster that the store, restored from an older copy, does not know; or a node that was not heard
+// of might have. Whatever a node has from there is looked at before the node gets a plan
+// (coordinator_restore.cc).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/plan/json_fields.h"
+
+namespace embla {
+
+// All ranges without their ends; empty where both are the same.
+struct NumberGap {
+  PlanVersion version_begin{};
+  PlanVersion version_end{};
+  TableId table_begin{};
+  TableId table_end{};
+  NodeId node_begin{};
+  NodeId node_end{};
+  // The newest plan of the gap that is merged into the store: tables of the gap that it does not
+  // have are known to be dropped. 0: none.
+  PlanVersion merged{};
+  bool operator==(const NumberGap&) const = default;
+
+  bool Has(PlanVersion version) const { return version_begin <= version && version < version_end; }
+  bool Has(TableId table) const { return table_begin <= table && table < table_end; }
+  bool Has(NodeId node) const { return node_begin <= node && node < node_end; }
+};
+
+Json GapsToJson(const std::vector<NumberGap>& gaps);
+absl::StatusOr<std::vector<NumberGap>> GapsFromJson(const Json& json);
+
+}  // namespace embla
