@@ -186,8 +186,7 @@ absl::StatusOr<RoutesPtr> ClientImpl::RoutesWith(std::string_view table) {
     routes = plans_.routes();
   }
   if (routes->Find(table) != nullptr) return routes;
-  return absl::NotFoundError(
-      absl::StrCat("no table ", std::string(table), " in plan ", ToInt(routes->plan().version())));
+  return routes->NoSuchTable(table);
 }
 
 absl::Status ClientImpl::ReadWithRetries(
@@ -366,6 +365,7 @@ std::vector<TableInfo> ClientImpl::Tables() {
   const RoutesPtr routes = plans_.routes();
   std::vector<TableInfo> tables;
   for (const TablePlan& table : routes->plan().tables()) {
+    if (table.aside) continue;
     tables.push_back({.name = table.spec.name,
                       .rows = table.spec.rows,
                       .dim = table.spec.dim,

@@ -45,7 +45,7 @@ absl::Status GroupSync::Select(const Plan& plan, const std::vector<std::string>&
     tables.push_back(table);
   }
   for (const TablePlan& table : plan.tables()) {
-    if (names.empty() && table.grouped()) tables.push_back(&table);
+    if (names.empty() && table.grouped() && !table.aside) tables.push_back(&table);
   }
   for (const TablePlan* const table : tables) {
     Table& selected = tables_.emplace_back();

@@ -112,10 +112,7 @@ FeatureArguments ArgumentsOf(const FeatureGradient& feature) {
 absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArguments& arguments,
                                      std::size_t position, const GroupChoice& groups) {
   const TableRoute* table = routes.Find(arguments.table);
-  if (table == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no table ", std::string(arguments.table), " in plan ",
-                                            ToInt(routes.plan().version())));
-  }
+  if (table == nullptr) return routes.NoSuchTable(arguments.table);
   Feature feature;
   feature.table = table->spec().id;
   feature.dim = table->spec().dim;

@@ -1,8 +1,10 @@
 #include "client/route/table_route.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/text.h"
 #include "core/plan/slice_map.h"
@@ -108,6 +110,17 @@ Routes::Routes(PlanPtr plan) : plan_(std::move(plan)) {
 const TableRoute* Routes::Find(std::string_view table) const {
   const TablePlan* found = plan_->FindTable(table);
   return found == nullptr ? nullptr : &tables_[found - plan_->tables().data()];
+}
+
+absl::Status Routes::NoSuchTable(std::string_view table) const {
+  const std::string name(table);
+  const TablePlan* const aside = plan_->FindAside(table);
+  return absl::NotFoundError(absl::StrCat(
+      "no table ", name, " in plan ", ToInt(plan_->version()),
+      aside == nullptr
+          ? ""
+          : absl::StrCat("; one of id ", ToInt(aside->spec.id),
+                         " is kept aside: embla table adopt ", name, " serves it again")));
 }
 
 const TableRoute* Routes::Find(TableId table) const {

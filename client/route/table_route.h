@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/ids.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
@@ -81,6 +82,8 @@ class Routes {
   // Null when the plan has no such table.
   const TableRoute* Find(std::string_view table) const;
   const TableRoute* Find(TableId table) const;
+  // NotFound; says so when a table of the name is kept aside.
+  absl::Status NoSuchTable(std::string_view table) const;
 
  private:
   PlanPtr plan_;

@@ -56,7 +56,9 @@ class GrpcAdmin final : public Admin {
                          .nodes_total = reply.nodes_total(),
                          .tables = reply.tables(),
                          .started = absl::FromUnixMillis(reply.started_unix_ms()),
-                         .version = reply.version()};
+                         .version = reply.version(),
+                         .generation = reply.generation(),
+                         .tables_aside = reply.tables_aside()};
   }
 
   absl::StatusOr<std::vector<NodeStatus>> ListNodes() override {
@@ -99,6 +101,35 @@ class GrpcAdmin final : public Admin {
         [&](grpc::ClientContext& context) { return stub_->DropTable(&context, request, &reply); });
     if (!status.ok()) return status;
     return reply.plan_version();
+  }
+
+  absl::StatusOr<std::uint64_t> DropAsideTable(std::uint32_t id) override {
+    v1::DropTableRequest request;
+    request.set_aside_id(id);
+    v1::DropTableReply reply;
+    const absl::Status status = Call(
+        [&](grpc::ClientContext& context) { return stub_->DropTable(&context, request, &reply); });
+    if (!status.ok()) return status;
+    return reply.plan_version();
+  }
+
+  absl::StatusOr<TableChange> AdoptTable(const std::string& name, std::uint32_t id) override {
+    v1::AdoptTableRequest request;
+    request.set_name(name);
+    request.set_table_id(id);
+    return ChangeTable([&](grpc::ClientContext& context, v1::TableReply& reply) {
+      return stub_->AdoptTable(&context, request, &reply);
+    });
+  }
+
+  absl::Status DropLeftovers(const std::string& table, const std::string& node) override {
+    v1::DropLeftoversRequest request;
+    request.set_table(table);
+    request.set_node(node);
+    v1::DropLeftoversReply reply;
+    return Call([&](grpc::ClientContext& context) {
+      return stub_->DropLeftovers(&context, request, &reply);
+    });
   }
 
   absl::StatusOr<TableChange> SetTable(const std::string& name,

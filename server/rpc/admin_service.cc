@@ -87,13 +87,37 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* call,
                                                   const v1::DropTableRequest* request,
                                                   v1::DropTableReply* reply) {
-  return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
-                     EMBLA_ASSIGN_OR_RETURN(const PlanVersion version,
-                                            coordinator.DropTable(request->name(), now));
-                     reply->set_plan_version(ToInt(version));
-                     return absl::OkStatus();
-                   });
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        const TableId aside{request->aside_id()};
+        EMBLA_ASSIGN_OR_RETURN(const PlanVersion version,
+                               aside == TableId{}
+                                   ? coordinator.DropTable(request->name(), now)
+                                   : coordinator.DropAside(request->name(), aside, now));
+        reply->set_plan_version(ToInt(version));
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::AdoptTable(grpc::CallbackServerContext* call,
+                                                   const v1::AdoptTableRequest* request,
+                                                   v1::TableReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(
+            const TableChange change,
+            coordinator.AdoptTable(request->name(), TableId{request->table_id()}, now));
+        *reply = ToMessage(change.table, change.plan_version);
+        return absl::OkStatus();
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::DropLeftovers(grpc::CallbackServerContext* call,
+                                                      const v1::DropLeftoversRequest* request,
+                                                      v1::DropLeftoversReply*) {
+  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time) {
+    return coordinator.DropLeftovers(request->table(), request->node());
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* call,

@@ -27,6 +27,12 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* call,
                                       const v1::DropTableRequest* request,
                                       v1::DropTableReply* reply) override;
+  grpc::ServerUnaryReactor* AdoptTable(grpc::CallbackServerContext* call,
+                                       const v1::AdoptTableRequest* request,
+                                       v1::TableReply* reply) override;
+  grpc::ServerUnaryReactor* DropLeftovers(grpc::CallbackServerContext* call,
+                                          const v1::DropLeftoversRequest* request,
+                                          v1::DropLeftoversReply* reply) override;
   grpc::ServerUnaryReactor* SetTable(grpc::CallbackServerContext* call,
                                      const v1::SetTableRequest* request,
                                      v1::TableReply* reply) override;

@@ -73,6 +73,10 @@ class ProcessCluster {
   void KillNode(int node);
   // On the same port and state directory as before.
   absl::Status RestartCoordinator();
+  // The same, returns when it listens.
+  absl::Status StartCoordinator() {
+    return LaunchCoordinator(coordinator_address_, admin_address_);
+  }
   // On the same port as before; returns when the coordinator calls it live and it has the plan.
   absl::Status RestartNode(int node);
   // The same, returns when it listens. `more` are flags of this start.
@@ -90,6 +94,11 @@ class ProcessCluster {
   const std::string& admin_address() const { return admin_address_; }
   const std::string& node_address(int node) const { return nodes_[node].address; }
   std::string node_name(int node) const;
+  std::string state_directory() const { return directory_ + "/state"; }
+  // With journals.
+  std::string data_directory(int node) const {
+    return directory_ + "/" + node_name(node) + ".data";
+  }
   // The last lines of every log, for failure messages.
   std::string LogTails() const;
 

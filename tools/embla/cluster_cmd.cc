@@ -17,14 +17,24 @@ absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
                     {"plan_version", status.plan_version},
                     {"nodes_live", status.nodes_live},
                     {"nodes_total", status.nodes_total},
-                    {"tables", status.tables}});
+                    {"tables", status.tables},
+                    {"tables_aside", status.tables_aside},
+                    {"generation", status.generation}});
     return absl::OkStatus();
   }
   output.out << "cluster       " << status.cluster_id << "\n"
              << "coordinator   version " << status.version << ", started " << started << "\n"
              << "plan version  " << status.plan_version << "\n"
              << "nodes         " << status.nodes_live << " live of " << status.nodes_total << "\n"
-             << "tables        " << status.tables << "\n";
+             << "tables        " << status.tables;
+  if (status.tables_aside > 0) {
+    output.out << ", and " << status.tables_aside << " kept aside: embla table ls --aside";
+  }
+  output.out << "\n";
+  if (status.generation > 1) {
+    output.out << "generation    " << status.generation
+               << ": the state has gone back in time; see embla plan history\n";
+  }
   return absl::OkStatus();
 }
 

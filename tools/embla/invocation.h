@@ -51,6 +51,9 @@ struct Invocation {
   std::vector<std::string> table_names;
   std::vector<std::string> assignments;
   bool yes = false;
+  bool aside = false;
+  std::uint32_t table_id = 0;
+  std::string node_name;
 
   std::function<absl::Status()> run;
 

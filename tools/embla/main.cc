@@ -156,14 +156,35 @@ void AddZchVerbs(CLI::App& noun, Invocation& in) {
   evictions->add_option("--file", in.evictions_file, "append them to this file, as JSON lines");
 }
 
+// What a coordinator finds whose state was restored from an older copy.
+void AddAsideVerbs(CLI::App& noun, Invocation& in) {
+  CLI::App* adopt = AddAdminVerb(
+      noun, "adopt", "serve a table again that is kept aside", in, [&in](client::Admin& admin) {
+        return TableAdoptVerb(admin, in.table_name, in.table_id, in.output());
+      });
+  adopt->add_option("table", in.table_name, "table name")->required();
+  adopt->add_option("--id", in.table_id, "which, if several have the name");
+  CLI::App* leftovers =
+      AddAdminVerb(noun, "drop-leftovers", "give up rows of a table that a node keeps aside", in,
+                   [&in](client::Admin& admin) {
+                     return TableDropLeftoversVerb(admin, in.table_name, in.node_name, in.output());
+                   });
+  leftovers->add_option("--table", in.table_name, "table name")->required();
+  leftovers->add_option("--node", in.node_name, "node name")->required();
+}
+
 void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
   CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
                              [&in] { return in.CreateTable(); });
   AddTableFlags(*create, in.table, "--nodes");
 
-  AddAdminVerb(noun, "ls", "list the tables", in,
-               [&in](client::Admin& admin) { return TableListVerb(admin, in.output()); });
+  CLI::App* list = AddAdminVerb(noun, "ls", "list the tables", in, [&in](client::Admin& admin) {
+    return TableListVerb(admin, in.aside, in.output());
+  });
+  list->add_flag("--aside", in.aside,
+                 "those that are kept and not served: the coordinator's state was restored from\n"
+                 "a copy that did not know them");
   const auto add_name = [&in](CLI::App* verb) {
     verb->add_option("table", in.table_name, "table name")->required();
   };
@@ -173,10 +194,14 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
       }));
   CLI::App* drop =
       AddAdminVerb(noun, "drop", "drop a table with its rows", in, [&in](client::Admin& admin) {
+        if (in.table_id != 0) return TableDropAsideVerb(admin, in.table_id, in.output());
         return TableDropVerb(admin, in.table_name, in.yes, std::cin, in.output());
       });
-  add_name(drop);
+  CLI::Option* by_name = drop->add_option("table", in.table_name, "table name");
+  drop->add_option("--id", in.table_id, "of a table that is kept aside, instead of a name")
+      ->excludes(by_name);
   drop->add_flag("--yes", in.yes, "do not ask");
+  AddAsideVerbs(noun, in);
   CLI::App* set =
       AddAdminVerb(noun, "set", "change hyper-parameters while training goes on", in,
                    [&in](client::Admin& admin) {

@@ -64,23 +64,72 @@ absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest>
   return absl::OkStatus();
 }
 
-absl::Status TableListVerb(client::Admin& admin, const Output& output) {
+absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+  std::vector<TablePlan> tables = plan.tables();
+  std::erase_if(tables, [aside](const TablePlan& table) { return table.aside != aside; });
   if (output.json) {
     Json list = Json::array();
-    for (const TablePlan& table : plan.tables()) list.push_back(TableView(plan, table));
+    for (const TablePlan& table : tables) {
+      Json view = TableView(plan, table);
+      if (aside) view["id"] = ToInt(table.spec.id);
+      list.push_back(std::move(view));
+    }
     output.PutJson(list);
     return absl::OkStatus();
   }
-  TextTable text(
-      {"table", ">rows", ">dim", "dtype", "optimizer", "sharding", ">devices", ">bytes"});
-  for (const TablePlan& table : plan.tables()) {
-    text.Add({table.spec.name, FormatCount(table.spec.rows), absl::StrCat(table.spec.dim),
-              std::string(NameOf(table.spec.dtype)), std::string(NameOf(table.spec.optimizer.kind)),
-              std::string(NameOf(table.sharding)), absl::StrCat(DeviceCount(table)),
-              FormatBytes(TableBytes(table))});
+  TextTable text({aside ? "table (id)" : "table", ">rows", ">dim", "dtype", "optimizer", "sharding",
+                  ">devices", ">bytes"});
+  for (const TablePlan& table : tables) {
+    const std::string id = absl::StrCat(" (", ToInt(table.spec.id), ")");
+    text.Add({table.spec.name + (aside ? id : ""), FormatCount(table.spec.rows),
+              absl::StrCat(table.spec.dim), std::string(NameOf(table.spec.dtype)),
+              std::string(NameOf(table.spec.optimizer.kind)), std::string(NameOf(table.sharding)),
+              absl::StrCat(DeviceCount(table)), FormatBytes(TableBytes(table))});
   }
   output.out << text.Render();
+  if (!aside && tables.size() < plan.tables().size()) {
+    output.out << plan.tables().size() - tables.size()
+               << " more are kept aside: embla table ls --aside\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableDropAsideVerb(client::Admin& admin, std::uint32_t id, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const std::uint64_t version, admin.DropAsideTable(id));
+  if (output.json) {
+    output.PutJson({{"dropped_id", id}, {"plan_version", version}});
+  } else {
+    output.out << "dropped the table with id " << id << " that was kept aside, plan version "
+               << version << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableAdoptVerb(client::Admin& admin, const std::string& name, std::uint32_t id,
+                            const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const client::TableChange change, admin.AdoptTable(name, id));
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+  if (output.json) {
+    output.PutJson({{"adopted", table.spec.name},
+                    {"id", ToInt(table.spec.id)},
+                    {"plan_version", change.plan_version}});
+  } else {
+    output.out << "adopted " << table.spec.name << " (id " << ToInt(table.spec.id)
+               << "), plan version " << change.plan_version << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableDropLeftoversVerb(client::Admin& admin, const std::string& table,
+                                    const std::string& node, const Output& output) {
+  EMBLA_RETURN_IF_ERROR(admin.DropLeftovers(table, node));
+  if (output.json) {
+    output.PutJson({{"table", table}, {"node", node}});
+  } else {
+    output.out << "node " << node << " was told to give up rows of table " << table
+               << " that it keeps aside; embla verify --table " << table << " shows what is left\n";
+  }
   return absl::OkStatus();
 }
 

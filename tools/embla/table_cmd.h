@@ -1,6 +1,7 @@
 // embla table ...
 #pragma once
 
+#include <cstdint>
 #include <istream>
 #include <span>
 #include <string>
@@ -18,7 +19,8 @@ namespace embla::cli {
 absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
                              const Output& output);
 
-absl::Status TableListVerb(client::Admin& admin, const Output& output);
+// Those that are served, or (`aside`) those that are kept aside.
+absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output);
 
 // Everything that is known of one table. NotFound lists the tables there are.
 absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name, const Output& output);
@@ -27,6 +29,17 @@ absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name, co
 // Cancelled when it is not "yes".
 absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool yes,
                            std::istream& in, const Output& output);
+
+// Drops a table that is kept aside; asks nothing.
+absl::Status TableDropAsideVerb(client::Admin& admin, std::uint32_t id, const Output& output);
+
+// Serves a table again that is kept aside.
+absl::Status TableAdoptVerb(client::Admin& admin, const std::string& name, std::uint32_t id,
+                            const Output& output);
+
+// A node gives up rows of units of the table that it keeps aside, another node's by their records.
+absl::Status TableDropLeftoversVerb(client::Admin& admin, const std::string& table,
+                                    const std::string& node, const Output& output);
 
 // `assignments` are "key=value", keys as in docs/plan_format.md.
 absl::Status TableSetVerb(client::Admin& admin, const std::string& name,

@@ -221,8 +221,13 @@ class Checker {
             absl::StrCat(UnitText(unit.row_granule, unit.column_begin, unit.column_end),
                          is_staged ? " has memory reserved on " : " has rows that are kept on ",
                          NameOf(node), ", and no job runs"),
-            absl::StrCat("run verify again in some seconds; if it stays so, restart ",
-                         NameOf(node)));
+            is_staged
+                ? absl::StrCat("run verify again in some seconds; if it stays so, restart ",
+                               NameOf(node))
+                : absl::StrCat("run verify again in some seconds; if it stays so, the node "
+                               "was restored from a copy older than a move of the unit: "
+                               "embla table drop-leftovers --table ",
+                               table_.spec.name, " --", NameOf(node), " gives these rows up"));
       }
     }
   }

@@ -108,6 +108,8 @@ TEST_F(CheckUnitsTest, FindsKeptAndStagedRowsUnlessAJobRuns) {
   evidence_.units[NodeId{2}].push_back(staged);
   ASSERT_THAT(Check().findings, SizeIs(2));
   EXPECT_THAT(Check().findings[0].what, HasSubstr("has rows that are kept on node b"));
+  EXPECT_THAT(Check().findings[0].remedy,
+              HasSubstr("embla table drop-leftovers --table t --node b"));
   EXPECT_THAT(Check().findings[1].what, HasSubstr("has memory reserved on node b"));
   evidence_.job_runs = true;
   EXPECT_THAT(Check().findings, IsEmpty());

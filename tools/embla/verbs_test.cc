@@ -226,7 +226,7 @@ TEST_F(VerbsTest, CreateThatDoesNotFitIsRefused) {
 TEST_F(VerbsTest, ListAndDescribe) {
   Create();
   Printed();
-  ASSERT_TRUE(TableListVerb(admin_, text_).ok());
+  ASSERT_TRUE(TableListVerb(admin_, false, text_).ok());
   EXPECT_THAT(Printed(), HasSubstr("clicks  1,000    8  fp32   rowwise_adagrad  row_wise"));
   ASSERT_TRUE(TableDescribeVerb(admin_, "clicks", text_).ok());
   EXPECT_THAT(Printed(), HasSubstr("optimizer.learning_rate  "));
@@ -234,6 +234,18 @@ TEST_F(VerbsTest, ListAndDescribe) {
   const Json view = Json::parse(Printed());
   EXPECT_EQ(view["spec"]["dim"], 8);
   EXPECT_EQ(view["slices"].size(), 4u);
+}
+
+TEST_F(VerbsTest, TablesThatAreKeptAsideAreListedApart) {
+  Create();
+  Printed();
+  admin_.tables().front().aside = true;
+  ASSERT_TRUE(TableListVerb(admin_, false, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("1 more are kept aside: embla table ls --aside"));
+  ASSERT_TRUE(TableListVerb(admin_, true, text_).ok());
+  EXPECT_THAT(Printed(), HasSubstr("clicks (1)"));
+  ASSERT_TRUE(TableListVerb(admin_, true, json_).ok());
+  EXPECT_EQ(Json::parse(Printed())[0]["id"], 1);
 }
 
 TEST_F(VerbsTest, UnknownTableIsNotFoundAndListsTheOthers) {
@@ -278,7 +290,7 @@ TEST_F(VerbsTest, DropAsksUnlessYes) {
 TEST_F(VerbsTest, PlanTableOnTheLiveClusterCreatesNothing) {
   ASSERT_TRUE(PlanTableVerb(admin_, Clicks(), text_).ok());
   EXPECT_THAT(Printed(), HasSubstr("4 slices on 4 devices of 2 nodes"));
-  ASSERT_TRUE(TableListVerb(admin_, json_).ok());
+  ASSERT_TRUE(TableListVerb(admin_, false, json_).ok());
   EXPECT_EQ(Printed(), "[]\n");
 }
 

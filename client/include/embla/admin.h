@@ -21,6 +21,8 @@ struct ClusterStatus {
   std::uint32_t tables = 0;
   absl::Time started;
   std::string version;
+  std::uint64_t generation = 1;  // +1 each time that the state was found to have gone back in time.
+  std::uint32_t tables_aside = 0;  // Kept, not served; not among `tables`.
 };
 
 struct NodeStatus {
@@ -148,6 +150,12 @@ class Admin {
   virtual absl::StatusOr<TableChange> CreateTable(const std::string& table_json,
                                                   const std::string& placement_json) = 0;
   virtual absl::StatusOr<std::uint64_t> DropTable(const std::string& name) = 0;
+  // A table that is kept aside, by its id.
+  virtual absl::StatusOr<std::uint64_t> DropAsideTable(std::uint32_t id) = 0;
+  // A table that is kept aside is served again. `id` 0: the only one of the name.
+  virtual absl::StatusOr<TableChange> AdoptTable(const std::string& name, std::uint32_t id) = 0;
+  // The node gives up rows of units of the table that are another node's.
+  virtual absl::Status DropLeftovers(const std::string& table, const std::string& node) = 0;
   virtual absl::StatusOr<TableChange> SetTable(
       const std::string& name, const std::map<std::string, std::string>& values) = 0;
   virtual absl::StatusOr<TableChange> PlanTable(const std::string& table_json,

@@ -66,6 +66,11 @@ class UnimplementedAdmin : public Admin {
     return NotFaked();
   }
   absl::StatusOr<std::uint64_t> DropTable(const std::string&) override { return NotFaked(); }
+  absl::StatusOr<std::uint64_t> DropAsideTable(std::uint32_t) override { return NotFaked(); }
+  absl::StatusOr<TableChange> AdoptTable(const std::string&, std::uint32_t) override {
+    return NotFaked();
+  }
+  absl::Status DropLeftovers(const std::string&, const std::string&) override { return NotFaked(); }
   absl::StatusOr<TableChange> SetTable(const std::string&,
                                        const std::map<std::string, std::string>&) override {
     return NotFaked();
