@@ -224,6 +224,24 @@ class GrpcAdmin final : public Admin {
     });
   }
 
+  absl::StatusOr<ForgottenNode> ForgetNode(const std::string& node, bool lose_rows,
+                                           bool dry_run) override {
+    v1::ForgetNodeRequest request;
+    request.set_node(node);
+    request.set_lose_rows(lose_rows);
+    request.set_dry_run(dry_run);
+    v1::ForgetNodeReply reply;
+    const absl::Status status = Call(
+        [&](grpc::ClientContext& context) { return stub_->ForgetNode(&context, request, &reply); });
+    if (!status.ok()) return status;
+    ForgottenNode forgotten;
+    for (const v1::LostRows& lost : reply.lost()) {
+      forgotten.lost.push_back({lost.table(), lost.units(), lost.rows(), lost.bytes()});
+    }
+    forgotten.job = FromMessage(reply.job());
+    return forgotten;
+  }
+
   absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) override {
     v1::SolvedPlan request;
     *request.mutable_inputs() = ToMessage(inputs);
@@ -271,7 +289,8 @@ class GrpcAdmin final : public Admin {
         Call([&](grpc::ClientContext& context) { return rpc(context, reply); });
     if (!status.ok()) return status;
     return TableChange{.table_plan_json = reply.table_plan_json(),
-                       .plan_version = reply.plan_version()};
+                       .plan_version = reply.plan_version(),
+                       .left_out = {reply.left_out().begin(), reply.left_out().end()}};
   }
 
   const std::string address_;

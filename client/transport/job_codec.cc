@@ -25,7 +25,7 @@ DeviceRoom FromMessage(const v1::DeviceRoom& message) {
 }
 
 JobState StateOf(v1::JobState state) {
-  if (state < v1::JOB_STATE_RUNNING || state > v1::JOB_STATE_FAILED) return JobState::kRunning;
+  if (state < v1::JOB_STATE_RUNNING || state > v1::JOB_STATE_QUEUED) return JobState::kRunning;
   return static_cast<JobState>(state);
 }
 

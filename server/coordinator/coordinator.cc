@@ -180,6 +180,7 @@ void Coordinator::Tick(absl::Time now) {
   settler_.Tick(now);
   if (jobs_->running() != nullptr && MayGiveNumbers(now).ok()) jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);
+  BeginQueuedJob(now);
   ForgetDroppedUnits();
 }
 
@@ -225,7 +226,10 @@ void Coordinator::Complete(ChangeId id, absl::Status status, const TablePlan& ta
   if (id == ChangeId{}) return;
   CompleteChange change{
       .id = id, .status = std::move(status), .table = {}, .plan_version = plan_->version()};
-  if (change.status.ok()) change.table = table;
+  if (change.status.ok()) {
+    change.table = table;
+    change.left_out = pending_left_out_;
+  }
   effects_.push_back(std::move(change));
 }
 

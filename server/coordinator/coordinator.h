@@ -184,9 +184,9 @@ class Coordinator final : private MoveCluster {
     return FindSolvedPlan(store_, inputs);
   }
 
-  // --- Jobs that move units (move_jobs.h); one at a time.
-  // Errors: those of move_plan.h; FailedPrecondition: another job runs, or a table is being
-  // created.
+  // --- Jobs that move units (move_jobs.h); one runs at a time. While one does, or a table is being
+  // created, the job is queued, and planned when it begins.
+  // Errors: those of move_plan.h; ResourceExhausted: too many jobs are queued.
   absl::StatusOr<JobView> StartJob(const JobRequest& request, absl::Time now);
   absl::StatusOr<JobView> ControlJob(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> GetJob(std::uint64_t id, absl::Time now) const;
@@ -238,6 +238,8 @@ class Coordinator final : private MoveCluster {
               SessionRegistry sessions, absl::Time now);
 
   absl::Status CheckNewTable(const TableSpec& spec) const;
+  // Nodes that `request` allows and that get no slices now, and why.
+  std::vector<std::string> LeftOut(const PlacementRequest& request) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
   // FailedPrecondition says what is lost.
@@ -295,6 +297,7 @@ class Coordinator final : private MoveCluster {
   absl::Status NoSuchTable(std::string_view name) const;
 
   MoveScope Scope() const;
+  void BeginQueuedJob(absl::Time now);
   absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
   // FailedPrecondition: a job moves the table.
   absl::Status CheckNotMoving(const TablePlan& table) const;
@@ -317,6 +320,7 @@ class Coordinator final : private MoveCluster {
   std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.
   std::unique_ptr<MoveJobs> jobs_;
+  std::vector<std::string> pending_left_out_;  // As CompleteChange::left_out.
   ChangeId pending_change_{};  // Of the pending creation; 0 when nobody waits for it.
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;

@@ -22,41 +22,28 @@ absl::StatusOr<NodeId> FindNode(const Plan& plan, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no node \"", name.substr(0, 128), "\""));
 }
 
-// The moves of a goal, and the job's description.
-struct PlannedJob {
-  MovePlan moves;
-  std::string description;
-};
-
 struct GoalPlanner {
   const MoveScope& scope;
 
-  absl::StatusOr<PlannedJob> operator()(const ReshardGoal& goal) const {
-    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanReshard(scope, goal.table, goal.shards));
-    return PlannedJob{std::move(moves),
-                      absl::StrCat("reshard table ", goal.table, " to ", goal.shards, " shards")};
+  absl::StatusOr<MovePlan> operator()(const ReshardGoal& goal) const {
+    return PlanReshard(scope, goal.table, goal.shards);
   }
-  absl::StatusOr<PlannedJob> operator()(const MoveGoal& goal) const {
+  absl::StatusOr<MovePlan> operator()(const MoveGoal& goal) const {
     EMBLA_ASSIGN_OR_RETURN(const NodeId node, FindNode(scope.plan, goal.node));
-    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanMove(scope, goal.table, goal.granule_begin,
-                                                    goal.granule_end, {node, goal.device}));
-    return PlannedJob{std::move(moves),
-                      absl::StrCat("move granules ", goal.granule_begin, "-", goal.granule_end - 1,
-                                   " of table ", goal.table, " to ", goal.node, ":", goal.device)};
+    return PlanMove(scope, goal.table, goal.granule_begin, goal.granule_end, {node, goal.device});
   }
-  absl::StatusOr<PlannedJob> operator()(const DrainGoal& goal) const {
+  absl::StatusOr<MovePlan> operator()(const DrainGoal& goal) const {
     EMBLA_ASSIGN_OR_RETURN(const NodeId node, FindNode(scope.plan, goal.node));
-    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanDrain(scope, node));
-    return PlannedJob{std::move(moves), absl::StrCat("drain node ", goal.node)};
+    return PlanDrain(scope, node);
   }
-  absl::StatusOr<PlannedJob> operator()(const UndrainGoal& goal) const {
-    return PlannedJob{{}, absl::StrCat("undrain node ", goal.node)};
-  }
-  absl::StatusOr<PlannedJob> operator()(const RebalanceGoal&) const {
-    EMBLA_ASSIGN_OR_RETURN(MovePlan moves, PlanRebalance(scope));
-    return PlannedJob{std::move(moves), "rebalance the cluster"};
-  }
+  absl::StatusOr<MovePlan> operator()(const UndrainGoal&) const { return MovePlan(); }
+  absl::StatusOr<MovePlan> operator()(const RebalanceGoal&) const { return PlanRebalance(scope); }
 };
+
+// Whether a goal that cannot be planned now may be planned later.
+bool MayPassLater(const absl::Status& status) {
+  return !absl::IsNotFound(status) && !absl::IsInvalidArgument(status);
+}
 
 absl::Status CheckRequest(const JobRequest& request) {
   if (request.units_in_flight <= kUnitsInFlightMax) return absl::OkStatus();
@@ -71,38 +58,49 @@ absl::StatusOr<JobView> Coordinator::StartJob(const JobRequest& request, absl::T
   if (const auto* const undrain = std::get_if<UndrainGoal>(&request.goal)) {
     return Undrain(undrain->node, request.dry_run);
   }
-  if (records_.pending() && !request.dry_run) {
-    return absl::FailedPreconditionError("a table is being created; try again in a moment");
-  }
-  if (!request.dry_run) {
-    EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
-    EMBLA_RETURN_IF_ERROR(jobs_->CheckIdle());
-  }
+  if (!request.dry_run) EMBLA_RETURN_IF_ERROR(MayGiveNumbers(now));
   const MoveScope scope = Scope();
-  EMBLA_ASSIGN_OR_RETURN(PlannedJob planned, std::visit(GoalPlanner{scope}, request.goal));
-  const std::uint64_t units = planned.moves.units();
-  const std::int64_t bytes = planned.moves.bytes();
-  MoveJob job{.description = std::move(planned.description),
+  absl::StatusOr<MovePlan> moves = std::visit(GoalPlanner{scope}, request.goal);
+  const bool is_queued = !request.dry_run && (records_.pending() || !jobs_->is_idle());
+  if (!moves.ok() && !(is_queued && MayPassLater(moves.status()))) return moves.status();
+  MoveJob job{.description = DescriptionOf(request.goal),
               .error = "",
               .bytes_per_second = request.bytes_per_second,
               .units_in_flight = request.units_in_flight,
-              .runs = std::move(planned.moves.runs),
-              .copies = std::move(planned.moves.copies),
+              .runs = {},
               .pauses = {}};
+  if (!is_queued) {
+    job.runs = std::move(moves->runs);
+    job.copies = std::move(moves->copies);
+  }
   if (request.dry_run) {
+    const MovePlan planned{.runs = job.runs, .rooms = {}, .copies = job.copies};
     return JobView{.job = std::move(job),
                    .waits_for = "",
-                   .units_total = units,
-                   .bytes_total = bytes,
-                   .rooms = std::move(planned.moves.rooms)};
+                   .units_total = planned.units(),
+                   .bytes_total = planned.bytes(),
+                   .rooms = std::move(moves->rooms)};
   }
   std::vector<StateWrite> writes;
   const auto* const drain = std::get_if<DrainGoal>(&request.goal);
   const NodeId drained = drain == nullptr ? NodeId{} : plan_->FindNode(drain->node)->id;
   if (drain != nullptr) writes.push_back(DrainedWrite(drained, true));
-  EMBLA_ASSIGN_OR_RETURN(JobView view, jobs_->Start(std::move(job), std::move(writes), now));
-  if (drain != nullptr) drained_.insert(drained);
+  if (is_queued) job.goal = request.goal;
+  absl::StatusOr<JobView> view = is_queued ? jobs_->Enqueue(std::move(job), std::move(writes), now)
+                                           : jobs_->Start(std::move(job), std::move(writes), now);
+  if (view.ok() && drain != nullptr) drained_.insert(drained);
   return view;
+}
+
+void Coordinator::BeginQueuedJob(absl::Time now) {
+  const MoveJob* const next = jobs_->NextQueued();
+  if (next == nullptr || records_.pending() || !MayGiveNumbers(now).ok()) return;
+  const MoveScope scope = Scope();
+  const absl::Status begun =
+      jobs_->BeginQueued(next->id, std::visit(GoalPlanner{scope}, *next->goal), now);
+  if (!begun.ok()) {
+    LogWarning("coordinator", "cannot begin a queued job, tried again: ", Message(begun));
+  }
 }
 
 absl::StatusOr<JobView> Coordinator::Undrain(const std::string& name, bool dry_run) {

@@ -128,6 +128,18 @@ absl::StatusOr<std::vector<NodeSpec>> Coordinator::NodesForPlacement(
   return live;
 }
 
+std::vector<std::string> Coordinator::LeftOut(const PlacementRequest& request) const {
+  std::vector<std::string> left_out;
+  for (const NodeSpec& node : plan_->nodes()) {
+    const bool is_allowed =
+        request.nodes.empty() || std::ranges::count(request.nodes, node.name) > 0;
+    if (!is_allowed || drained_.contains(node.id)) continue;
+    const std::string why = IsLive(node.id) ? membership_.Find(node.id)->stopped() : "down";
+    if (!why.empty()) left_out.push_back(absl::StrCat("node ", node.name, ": ", why));
+  }
+  return left_out;
+}
+
 absl::StatusOr<TablePlan> Coordinator::Place(const TableSpec& spec,
                                              const PlacementRequest& request) const {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<NodeSpec> nodes, NodesForPlacement(request));
@@ -140,6 +152,7 @@ absl::Status Coordinator::BeginCreate(const QueuedCreate& create, absl::Time now
   edit.pending_until = create.deadline;
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   pending_change_ = create.id;
+  pending_left_out_ = LeftOut(create.request);
   LogInfo("coordinator", "creating table name=", create.spec.name,
           " sharding=", ToAbsl(NameOf(plan_->FindTable(create.spec.name)->sharding)),
           " plan_version=", ToInt(plan_->version()));

@@ -50,6 +50,17 @@ TEST_F(CoordinatorCreateTable, CompletesWhenEveryHolderHasInstalledIt) {
   EXPECT_EQ(c_->ChangeState(change).status().code(), StatusCode::kNotFound);
 }
 
+TEST_F(CoordinatorCreateTable, SaysWhomItLeftOut) {
+  c_.Advance(absl::Seconds(10));
+  ASSERT_TRUE(c_.Install(n0_).ok());
+  c_->Tick(c_.now());
+  const ChangeId change = *c_.Create("t");
+  ASSERT_TRUE(c_.Install(n0_).ok());
+  const CompleteChange outcome = c_.Outcomes().at(change);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.left_out, ElementsAre("node n1: down"));
+}
+
 TEST_F(CoordinatorCreateTable, WaitsForHoldersOnly) {
   ASSERT_TRUE(c_.Create("t", ShardingType::kTableWise).ok());
   ASSERT_TRUE(c_.Install(n0_).ok());

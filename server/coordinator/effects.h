@@ -27,6 +27,8 @@ struct CompleteChange {
   absl::Status status;
   TablePlan table;             // When OK: as created.
   PlanVersion plan_version{};  // Of the current plan.
+  // Nodes that got no slices since they are away, and why: "node n1: down".
+  std::vector<std::string> left_out = {};
 };
 
 // Tell a node about units; may be dropped.

@@ -15,8 +15,8 @@ namespace embla {
 namespace {
 
 constexpr std::string_view kPrefix = "jobs/";
-constexpr std::array<std::string_view, 6> kStates = {"running", "paused",    "cancelling",
-                                                     "done",    "cancelled", "failed"};
+constexpr std::array<std::string_view, 7> kStates = {"running",   "paused", "cancelling", "done",
+                                                     "cancelled", "failed", "queued"};
 constexpr std::size_t kRunNumbers = 9;
 
 std::string_view NameOf(JobState state) { return kStates[static_cast<std::size_t>(state) - 1]; }
@@ -118,6 +118,7 @@ std::string MoveJobToJson(const MoveJob& job) {
                {"pause_p99_us", absl::ToInt64Microseconds(job.pauses.p99)},
                {"pause_max_us", absl::ToInt64Microseconds(job.pauses.max)}};
   for (const CopyChange& change : job.copies) json["copies"].push_back(CopyToJson(change));
+  if (job.goal) json["goal"] = Json::parse(GoalToJson(*job.goal));
   return DumpJson(json);
 }
 
@@ -147,6 +148,9 @@ absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json) {
     for (const Json& change : fields.Array("copies")) {
       EMBLA_ASSIGN_OR_RETURN(job.copies.emplace_back(), CopyFromJson(change));
     }
+  }
+  if (fields.Has("goal")) {
+    EMBLA_ASSIGN_OR_RETURN(job.goal, GoalFromJson(DumpJson(fields.Object("goal"))));
   }
   job.units_moved = fields.Unsigned("units_moved", 0, UINT64_MAX);
   job.bytes_moved = fields.Unsigned("bytes_moved", 0, UINT64_MAX);

@@ -1,24 +1,25 @@
 // A job: moves of units that an operator asked for, as it is stored and as it is shown.
 //   jobs/ID  the fields of MoveJob; ID is 10 decimal digits, runs as arrays of 9 numbers, changes
-//   of
-//            copies, left out if there are none, as arrays of 5
+//            of copies, left out if there are none, as arrays of 5; "goal" of a queued job only
 // The newest kJobsMax are kept.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/coordinator/job_goal.h"
 #include "server/coordinator/move_plan.h"
 #include "server/state_store/state_store.h"
 
 namespace embla {
 
-inline constexpr std::size_t kJobsMax = 100;
+inline constexpr std::size_t kJobsMax = 100;  // That are over, queued or running.
+inline constexpr std::size_t kJobsQueuedMax = 64;
 
 enum class JobState : std::uint8_t {
   kRunning = 1,
@@ -27,8 +28,11 @@ enum class JobState : std::uint8_t {
   kDone = 4,
   kCancelled = 5,
   kFailed = 6,
+  kQueued = 7,  // Other jobs run first; nothing is planned yet.
 };
-inline bool IsOver(JobState state) { return state >= JobState::kDone; }
+inline bool IsOver(JobState state) {
+  return state >= JobState::kDone && state != JobState::kQueued;
+}
 
 // Write-frozen time per unit.
 struct PauseTimes {
@@ -50,8 +54,9 @@ struct MoveJob {
   std::vector<CopyChange> copies = {};  // Made before the runs.
   // Written when the job ends.
   std::uint64_t units_moved = 0;
-  std::uint64_t bytes_moved = 0;  // As sent, repeats included.
-  PauseTimes pauses;              // Whole microseconds.
+  std::uint64_t bytes_moved = 0;     // As sent, repeats included.
+  PauseTimes pauses;                 // Whole microseconds.
+  std::optional<JobGoal> goal = {};  // Of a queued job: what is to be planned when it begins.
   bool operator==(const MoveJob&) const = default;
 };
 
@@ -60,27 +65,6 @@ std::string MoveJobToJson(const MoveJob& job);
 absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json);
 // By id. DataLoss: unreadable.
 absl::StatusOr<std::vector<MoveJob>> LoadJobs(const StateStore& store);
-
-// What an operator asks for.
-struct ReshardGoal {
-  std::string table;
-  std::uint32_t shards = 0;
-};
-struct MoveGoal {
-  std::string table;
-  std::uint32_t granule_begin = 0;  // [granule_begin, granule_end)
-  std::uint32_t granule_end = 0;
-  std::string node;
-  std::uint32_t device = 0;
-};
-struct DrainGoal {
-  std::string node;
-};
-struct UndrainGoal {
-  std::string node;
-};
-struct RebalanceGoal {};
-using JobGoal = std::variant<ReshardGoal, MoveGoal, DrainGoal, UndrainGoal, RebalanceGoal>;
 
 struct JobRequest {
   JobGoal goal;

@@ -64,7 +64,7 @@ absl::Status MoveJobs::Load(absl::Time now) {
   EMBLA_ASSIGN_OR_RETURN(std::vector<MoveJob> jobs, LoadJobs(store_));
   for (MoveJob& job : jobs) jobs_.emplace(job.id, std::move(job));
   for (const auto& [id, job] : jobs_) {
-    if (!IsOver(job.state)) return Begin(job, now);
+    if (!IsOver(job.state) && job.state != JobState::kQueued) return Begin(job, now);
   }
   return absl::OkStatus();
 }
@@ -101,10 +101,17 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
 
 const MoveJob* MoveJobs::running() const { return running_ ? &jobs_.at(running_->id) : nullptr; }
 
-absl::Status MoveJobs::CheckIdle() const {
-  if (!running_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      NameOf(*running()), " (", running()->description, ") runs; wait for it, or cancel it"));
+std::size_t MoveJobs::queued_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      jobs_, [](const auto& entry) { return entry.second.state == JobState::kQueued; }));
+}
+
+const MoveJob* MoveJobs::NextQueued() const {
+  if (running_) return nullptr;
+  for (const auto& [id, job] : jobs_) {
+    if (job.state == JobState::kQueued) return &job;
+  }
+  return nullptr;
 }
 
 std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
@@ -129,34 +136,83 @@ std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
 
 absl::Status MoveJobs::Put(const MoveJob& job, std::vector<StateWrite> writes) {
   writes.push_back({KeyOfJob(job.id), MoveJobToJson(job)});
-  if (jobs_.size() >= kJobsMax && !jobs_.contains(job.id)) {
-    writes.push_back({KeyOfJob(jobs_.begin()->first), std::nullopt});
-  }
   CrashPoint("jobs.put");
   const absl::Status written = store_.Commit({}, writes).status();
   CrashPoint("jobs.put_done");
   return written;
 }
 
-absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> writes,
-                                        absl::Time now) {
-  EMBLA_RETURN_IF_ERROR(CheckIdle());
+absl::StatusOr<const MoveJob*> MoveJobs::Add(MoveJob job, std::vector<StateWrite> writes,
+                                             absl::Time now) {
   job.id = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
   job.started = WholeMillis(now);
   if (job.units_in_flight == 0) job.units_in_flight = kUnitsInFlightDefault;
-  if (job.runs.empty() && job.copies.empty()) {
-    job.state = JobState::kDone;
-    job.ended = job.started;
-  }
+  if (IsOver(job.state)) job.ended = job.started;
+  const auto oldest =
+      std::ranges::find_if(jobs_, [](const auto& entry) { return IsOver(entry.second.state); });
+  const bool is_full = jobs_.size() >= kJobsMax && oldest != jobs_.end();
+  if (is_full) writes.push_back({KeyOfJob(oldest->first), std::nullopt});
   EMBLA_RETURN_IF_ERROR(Put(job, std::move(writes)));
-  if (jobs_.size() >= kJobsMax) jobs_.erase(jobs_.begin());
-  const MoveJob& stored = jobs_.emplace(job.id, std::move(job)).first->second;
-  LogInfo("coordinator", "job started id=", stored.id, " what=", stored.description,
-          " units=", UnitsOf(stored));
-  if (!IsOver(stored.state)) {
-    EMBLA_RETURN_IF_ERROR(Begin(stored, now));
+  if (is_full) jobs_.erase(oldest);
+  return &jobs_.emplace(job.id, std::move(job)).first->second;
+}
+
+absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> writes,
+                                        absl::Time now) {
+  if (job.runs.empty() && job.copies.empty()) job.state = JobState::kDone;
+  EMBLA_ASSIGN_OR_RETURN(const MoveJob* const stored, Add(std::move(job), std::move(writes), now));
+  LogInfo("coordinator", "job started id=", stored->id, " what=", stored->description,
+          " units=", UnitsOf(*stored));
+  if (!IsOver(stored->state)) {
+    EMBLA_RETURN_IF_ERROR(Begin(*stored, now));
     Tick(now);
   }
+  return ViewOf(*stored, now);
+}
+
+absl::StatusOr<JobView> MoveJobs::Enqueue(MoveJob job, std::vector<StateWrite> writes,
+                                          absl::Time now) {
+  if (queued_count() >= kJobsQueuedMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kJobsQueuedMax, " jobs are queued; wait for some, or cancel them"));
+  }
+  job.state = JobState::kQueued;
+  EMBLA_ASSIGN_OR_RETURN(const MoveJob* const stored, Add(std::move(job), std::move(writes), now));
+  LogInfo("coordinator", "job queued id=", stored->id, " what=", stored->description);
+  return ViewOf(*stored, now);
+}
+
+absl::Status MoveJobs::BeginQueued(std::uint64_t id, const absl::StatusOr<MovePlan>& moves,
+                                   absl::Time now) {
+  MoveJob job = jobs_.at(id);
+  job.goal.reset();
+  job.state = JobState::kRunning;
+  if (moves.ok()) {
+    job.runs = moves->runs;
+    job.copies = moves->copies;
+  } else {
+    job.state = JobState::kFailed;
+    job.error = Message(moves.status());
+  }
+  if (moves.ok() && job.runs.empty() && job.copies.empty()) job.state = JobState::kDone;
+  if (IsOver(job.state)) job.ended = WholeMillis(now);
+  EMBLA_RETURN_IF_ERROR(Put(job));
+  MoveJob& stored = jobs_.at(id) = std::move(job);
+  LogInfo("coordinator", "queued job begins id=", id, " units=", UnitsOf(stored), " error=",
+          stored.error);
+  return IsOver(stored.state) ? absl::OkStatus() : Begin(stored, now);
+}
+
+absl::StatusOr<JobView> MoveJobs::ControlQueued(MoveJob job, JobControl control, absl::Time now) {
+  if (control != JobControl::kCancel) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(job), " is queued: it can be cancelled only"));
+  }
+  job.goal.reset();
+  job.state = JobState::kCancelled;
+  job.ended = WholeMillis(now);
+  EMBLA_RETURN_IF_ERROR(Put(job));
+  const MoveJob& stored = jobs_.at(job.id) = std::move(job);
   return ViewOf(stored, now);
 }
 
@@ -168,6 +224,7 @@ absl::StatusOr<JobView> MoveJobs::Control(std::uint64_t id, JobControl control, 
     return absl::FailedPreconditionError(absl::StrCat(
         NameOf(changed), " is ", IsOver(changed.state) ? "over" : "being cancelled already"));
   }
+  if (changed.state == JobState::kQueued) return ControlQueued(std::move(changed), control, now);
   switch (control) {
     case JobControl::kPause:
       changed.state = JobState::kPaused;
@@ -206,6 +263,11 @@ JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
                .units_total = UnitsOf(job),
                .bytes_total = MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.bytes(),
                .rooms = {}};
+  if (job.state == JobState::kQueued) {
+    const MoveJob* const first = running();
+    if (first != nullptr) view.waits_for = absl::StrCat("waits for ", NameOf(*first));
+    return view;
+  }
   if (!running_ || running_->id != job.id) {
     view.seconds_left = 0;
     return view;

@@ -1,6 +1,6 @@
-// The jobs of a cluster, one at a time: each a list of units that move, driven to its end whatever
-// dies meanwhile. Pure logic like Coordinator: a job and every record of a unit is in the store
-// before anything is told.
+// The jobs of a cluster: each a list of units that move, driven to its end whatever dies meanwhile.
+// One runs at a time; others are queued as goals, and planned when they begin. Pure logic like
+// Coordinator: a job and every record of a unit is in the store before anything is told.
 //
 // A unit whose move was aborted is tried again, at most kAttemptsMax times; then the job fails: its
 // open moves are aborted, and what has moved stays.
@@ -42,8 +42,14 @@ class MoveJobs {
   absl::Status Load(absl::Time now);
 
   // Stores the job together with `writes` and begins it; a job without moves is over at once. The
-  // id is given here. FailedPrecondition: another one runs; names it.
+  // id is given here. Requires: is_idle().
   absl::StatusOr<JobView> Start(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
+  // Stores the job, which has a goal and is not planned. ResourceExhausted: too many are queued.
+  absl::StatusOr<JobView> Enqueue(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
+  // The queued job that is to begin now; null: none is, or one runs.
+  const MoveJob* NextQueued() const;
+  // It begins with `moves`, or fails with their error.
+  absl::Status BeginQueued(std::uint64_t id, const absl::StatusOr<MovePlan>& moves, absl::Time now);
   // NotFound; FailedPrecondition: it is over.
   absl::StatusOr<JobView> Control(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> Get(std::uint64_t id, absl::Time now) const;  // NotFound.
@@ -57,8 +63,8 @@ class MoveJobs {
 
   // The job that is not over, or none.
   const MoveJob* running() const;
-  // FailedPrecondition names the job that runs.
-  absl::Status CheckIdle() const;
+  // No job runs and none is queued.
+  bool is_idle() const { return running() == nullptr && queued_count() == 0; }
   // Bytes that the running job still brings to each device.
   std::map<DeviceId, std::int64_t> Incoming() const;
   // Tick again within milliseconds: sealed units wait for their commit.
@@ -91,7 +97,11 @@ class MoveJobs {
     std::uint64_t moved_before = 0;  // with so many units moved already.
   };
 
+  std::size_t queued_count() const;
   absl::Status Begin(const MoveJob& job, absl::Time now);
+  // Stores a job that is new here.
+  absl::StatusOr<const MoveJob*> Add(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
+  absl::StatusOr<JobView> ControlQueued(MoveJob job, JobControl control, absl::Time now);
   void OpenMore(absl::Time now);
   void Advance(absl::Time now);
   void TakeEnded(absl::Time now);

@@ -3,6 +3,7 @@
 #include "server/coordinator/move_jobs.h"
 
 #include <random>
+#include <set>
 #include <string>
 
 #include "core/base/testing/seeds.h"
@@ -95,12 +96,73 @@ TEST(MoveJobsStart, ADryRunChangesNothing) {
   EXPECT_EQ(three.world.harness().store().revision(), before);
 }
 
-TEST(MoveJobsStart, OneJobAtATime) {
+TEST(MoveJobsQueue, TheNextJobIsPlannedWhenItBegins) {
   Three three(1);
   ASSERT_TRUE(three.Start(Reshard(6)).ok());
-  const auto second = three.Start(Reshard(5));
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(second.status()), HasSubstr("job 1 (reshard table t to 6 shards) runs"));
+  const auto second = three.Start(Reshard(2));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->job.state, JobState::kQueued);
+  EXPECT_EQ(second->waits_for, "waits for job 1");
+  EXPECT_EQ(second->units_total, 0u);
+  three.world.RestartCoordinator();
+  EXPECT_EQ(three.Get(2).job.state, JobState::kQueued);
+  ASSERT_TRUE(three.world.RunToEnd(2, 200000));
+  EXPECT_EQ(three.Get(1).job.state, JobState::kDone);
+  EXPECT_EQ(three.Get(2).job.state, JobState::kDone);
+  EXPECT_GT(three.Get(2).job.units_moved, 0u);
+  std::set<DeviceId> devices;
+  for (const Slice& slice : three.world.coordinator().GetPlan()->FindTable("t")->primary()) {
+    devices.insert(slice.device);
+  }
+  EXPECT_EQ(devices.size(), 2u);
+}
+
+TEST(MoveJobsQueue, AQueuedJobCanBeCancelledAndOneThatCannotBePlannedFails) {
+  Three three(1);
+  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  ASSERT_TRUE(three.Start(Reshard(2)).ok());
+  ASSERT_TRUE(three.Start({.goal = DrainGoal{"b"}}).ok());
+  Coordinator& coordinator = three.world.coordinator();
+  const absl::Time now = three.world.harness().now();
+  EXPECT_EQ(coordinator.ControlJob(2, JobControl::kPause, now).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(coordinator.ControlJob(2, JobControl::kCancel, now)->job.state, JobState::kCancelled);
+  three.world.Kill(*three.world.FindNode("c"));
+  for (int i = 0; i < 60; ++i) three.world.CoordinatorTick(absl::Milliseconds(200));
+  ASSERT_TRUE(coordinator.ControlJob(1, JobControl::kCancel, three.world.harness().now()).ok());
+  EXPECT_FALSE(IsOver(three.Get(3).job.state));
+  three.world.Revive(*three.world.FindNode("c"));
+  ASSERT_TRUE(three.world.RunToEnd(3, 200000));
+  EXPECT_TRUE(IsOver(three.Get(1).job.state));
+}
+
+TEST(MoveJobsQueue, IsBoundedAndRefusesWhatCanNeverBeDone) {
+  Three three(1);
+  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  EXPECT_EQ(three.Start({.goal = ReshardGoal{"nope", 2}}).status().code(),
+            absl::StatusCode::kNotFound);
+  for (std::size_t i = 0; i < kJobsQueuedMax; ++i) ASSERT_TRUE(three.Start(Reshard(2)).ok());
+  EXPECT_EQ(three.Start(Reshard(2)).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// The newest hundred jobs push the oldest out, but never one that runs or waits.
+TEST(MoveJobsQueue, AJobThatIsNotOverIsNeverDropped) {
+  Three three(1);
+  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  for (std::size_t i = 0; i < 2 * kJobsMax; ++i) {
+    const auto queued = three.Start(Reshard(2));
+    ASSERT_TRUE(queued.ok()) << queued.status();
+    ASSERT_TRUE(three.world.coordinator()
+                    .ControlJob(queued->job.id, JobControl::kCancel, three.world.harness().now())
+                    .ok());
+  }
+  EXPECT_EQ(three.Get(1).job.state, JobState::kRunning);
+  EXPECT_EQ(three.world.coordinator().ListJobs(three.world.harness().now()).size(), kJobsMax);
+}
+
+TEST(MoveJobsStart, ATableThatIsMovedIsNotDropped) {
+  Three three(1);
+  ASSERT_TRUE(three.Start(Reshard(6)).ok());
   const auto dropped = three.world.coordinator().DropTable("t", three.world.harness().now());
   EXPECT_EQ(dropped.status().code(), absl::StatusCode::kFailedPrecondition);
 }

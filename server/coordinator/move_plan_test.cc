@@ -435,5 +435,20 @@ TEST(MovePlanRebalance, WholeTablesLeaveTheFullestNode) {
   EXPECT_TRUE(PlanRebalance(drained)->runs.empty());
 }
 
+// Rows of a table with one copy looked like those of any table, and became the job's units.
+TEST(MovePlanRebalance, RowsOfADataParallelTableOfOneCopyStay) {
+  std::vector<NodeSpec> nodes = {Node(1, 1)};
+  std::vector<TablePlan> tables;
+  for (std::uint32_t t = 1; t <= 4; ++t) {
+    tables.push_back(Table(t, {.sharding = ShardingType::kDataParallel}, nodes, tables));
+  }
+  nodes.push_back(Node(2, 1));
+  const Plan plan(PlanVersion{1}, "c", nodes, tables);
+  const auto moves = PlanRebalance({.plan = plan, .live = AllOf(nodes), .drained = {}});
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_TRUE(moves->runs.empty());
+  EXPECT_EQ(moves->copies.size(), 4u);
+}
+
 }  // namespace
 }  // namespace embla

@@ -98,6 +98,12 @@ class MoveWorld {
     c_->Tick(c_.now());
     TakeEffects();
   }
+  const NodeId* FindNode(const std::string& name) const {
+    for (const auto& [id, known] : names_) {
+      if (known == name) return &id;
+    }
+    return nullptr;
+  }
   void Kill(NodeId node) { dead_.insert(node); }
   void Revive(NodeId node) {
     dead_.erase(node);

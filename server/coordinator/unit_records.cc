@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/json_fields.h"
+#include "server/coordinator/copy_change.h"
 
 namespace embla {
 namespace {
@@ -76,7 +77,7 @@ absl::StatusOr<UnitRecord> UnitRecordFromJson(std::string_view json) {
 
 absl::StatusOr<DeviceId> OwnerInPlan(const Plan& plan, const UnitId& unit) {
   const TablePlan* const table = plan.FindTable(unit.table);
-  if (table == nullptr || table->replicated() || unit.row_granule >= table->spec.row_granules ||
+  if (table == nullptr || HasCopies(*table) || unit.row_granule >= table->spec.row_granules ||
       unit.column_granule >= table->spec.column_granules()) {
     return NoSuchUnit(unit);
   }

@@ -76,7 +76,10 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
       return;
     }
     host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
-      if (complete.status.ok()) *reply = ToMessage(complete.table, complete.plan_version);
+      if (complete.status.ok()) {
+        *reply = ToMessage(complete.table, complete.plan_version);
+        for (const std::string& node : complete.left_out) reply->add_left_out(node);
+      }
       reactor->Finish(wire::ToGrpc(complete.status));
     });
   });

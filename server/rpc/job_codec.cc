@@ -42,7 +42,7 @@ absl::StatusOr<JobGoal> GoalOf(const v1::StartJobRequest& message) {
 // False: the plan does not have the run's units any more.
 bool Describe(const MoveRun& run, const Plan& plan, v1::PlannedMove* message) {
   const TablePlan* const table = plan.FindTable(run.table);
-  if (table == nullptr || table->replicated()) return false;
+  if (table == nullptr || HasCopies(*table)) return false;
   const std::uint32_t column = table->spec.ColumnGranuleBegin(run.column_granule);
   for (const Slice& slice : table->primary()) {
     if (slice.column_begin != column) continue;

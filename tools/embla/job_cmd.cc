@@ -40,6 +40,8 @@ std::string NameOf(client::JobState state) {
       return "cancelled";
     case client::JobState::kFailed:
       return "failed";
+    case client::JobState::kQueued:
+      return "queued";
   }
   return "unknown";
 }
@@ -244,8 +246,10 @@ absl::Status JobStartVerb(client::Admin& admin, const client::JobRequest& reques
   } else if (job.id == 0) {
     output.out << job.description << ": " << NameOf(job.state) << "\n";
   } else {
-    output.out << "job " << job.id << ": " << job.description << ", " << job.units_total
-               << " units; embla job watch " << job.id << "\n";
+    output.out << "job " << job.id << ": " << job.description << ", "
+               << (job.state == client::JobState::kQueued ? std::string("queued")
+                                                          : absl::StrCat(job.units_total, " units"))
+               << "; embla job watch " << job.id << "\n";
   }
   return absl::OkStatus();
 }

@@ -56,9 +56,13 @@ absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest>
     EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
     if (output.json) {
       views.push_back(TableView(plan, table));
-    } else {
-      output.out << "created " << TableText(plan, table);
+      views.back()["left_out"] = change.left_out;
+      continue;
     }
+    output.out << "created " << TableText(plan, table);
+    if (change.left_out.empty()) continue;
+    output.out << "warning: " << absl::StrJoin(change.left_out, ", ")
+               << "; it has nothing of this table: start it, then embla rebalance or reshard\n";
   }
   if (output.json) output.PutJson(views);
   return absl::OkStatus();

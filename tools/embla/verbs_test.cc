@@ -45,6 +45,8 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
     }
   }
 
+  // Of tables that are made from now on.
+  void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
   void Stop(std::vector<std::string> reasons) { stopped_ = std::move(reasons); }
 
@@ -68,6 +70,7 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
     if (!change.ok()) return change;
     tables_.push_back(*TablePlanFromJson(change->table_plan_json));
     change->plan_version = ++version_;
+    change->left_out = left_out_;
     return change;
   }
   absl::StatusOr<std::uint64_t> DropTable(const std::string& name) override {
@@ -133,6 +136,7 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
                                                        : client::JobState::kRunning;
     return job_;
   }
+  void BeginAs(client::JobState state) { job_.state = state; }
   void EndAs(client::JobState state, const std::string& error) {
     end_ = state;
     job_.error = error;
@@ -158,6 +162,7 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
   std::map<std::string, std::string> solved_;
   std::uint64_t version_ = 1;
   std::vector<std::string> stopped_;
+  std::vector<std::string> left_out_;
 };
 
 class VerbsTest : public ::testing::Test {
@@ -216,6 +221,12 @@ TEST_F(VerbsTest, CreateShowsHowTheTableWasCut) {
   const std::string printed = Printed();
   EXPECT_THAT(printed, HasSubstr("created clicks: 1,000 rows x 8 columns fp32"));
   EXPECT_THAT(printed, HasSubstr("row_wise: 4 slices on 4 devices of 2 nodes"));
+}
+
+TEST_F(VerbsTest, CreateSaysWhichNodesItLeftOut) {
+  admin_.LeaveOut({"node n2: down"});
+  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok());
+  EXPECT_THAT(out_.str(), HasSubstr("warning: node n2: down; it has nothing of this table"));
 }
 
 TEST_F(VerbsTest, CreateThatDoesNotFitIsRefused) {
@@ -428,6 +439,18 @@ TEST(JobVerbs, ADryRunShowsMovesAndMemory) {
   EXPECT_THAT(text.str(), HasSubstr("4 units, 4.00 KiB, about 4 s"));
   EXPECT_THAT(text.str(), HasSubstr("n0:0    n1:1    4.00 KiB"));
   EXPECT_THAT(text.str(), HasSubstr("512 KiB"));  // The peak.
+}
+
+TEST(JobVerbs, AQueuedJobIsNotOver) {
+  EXPECT_FALSE(client::IsOver(client::JobState::kQueued));
+  FakeAdmin admin;
+  admin.BeginAs(client::JobState::kQueued);
+  std::ostringstream out;
+  const Output text{.json = false, .out = out};
+  ASSERT_TRUE(JobStartVerb(
+                  admin, {}, /*wait=*/false, [] {}, text)
+                  .ok());
+  EXPECT_THAT(out.str(), HasSubstr("shards, queued; embla job watch 7"));
 }
 
 TEST(JobVerbs, WaitShowsProgressUntilTheEnd) {

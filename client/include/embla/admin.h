@@ -40,6 +40,7 @@ struct NodeStatus {
 struct TableChange {
   std::string table_plan_json;
   std::uint64_t plan_version = 0;
+  std::vector<std::string> left_out = {};  // Nodes that are away and get no slices, and why.
 };
 
 // Plan on nodes x devices of this size; nodes == 0 means the live cluster.
@@ -89,8 +90,11 @@ enum class JobState : std::uint8_t {
   kDone = 4,
   kCancelled = 5,
   kFailed = 6,
+  kQueued = 7,  // Other jobs run first.
 };
-inline bool IsOver(JobState state) { return state >= JobState::kDone; }
+inline bool IsOver(JobState state) {
+  return state >= JobState::kDone && state != JobState::kQueued;
+}
 
 enum class JobControl : std::uint8_t { kPause = 1, kResume = 2, kCancel = 3 };
 
@@ -137,6 +141,19 @@ struct Job {
   std::vector<DeviceRoom> rooms = {};   // In a dry run.
 };
 
+// What a table loses with a node.
+struct LostRows {
+  std::string table;
+  std::uint64_t units = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t bytes = 0;  // Weights and optimizer state.
+};
+
+struct ForgottenNode {
+  std::vector<LostRows> lost;
+  Job job;  // That takes the node out of the cluster; id 0 in a dry run.
+};
+
 // Thread safety: every method may be called from any thread. Errors are those of
 // proto/embla/v1/admin.proto, plus Unavailable when the coordinator does not answer.
 class Admin {
@@ -171,6 +188,10 @@ class Admin {
   virtual absl::StatusOr<std::vector<Job>> ListJobs() = 0;  // The newest first.
   virtual absl::StatusOr<Job> GetJob(std::uint64_t id) = 0;
   virtual absl::StatusOr<Job> ControlJob(std::uint64_t id, JobControl control) = 0;
+  // Takes a node that is down out of the cluster, for ever. FailedPrecondition: it is live, or rows
+  // would be lost without `lose_rows`.
+  virtual absl::StatusOr<ForgottenNode> ForgetNode(const std::string& node, bool lose_rows,
+                                                   bool dry_run) = 0;
 
   virtual absl::Status PutSolvedPlan(const PlanInputs& inputs, const std::string& plan_json) = 0;
   virtual absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs& inputs) = 0;

@@ -99,7 +99,10 @@ bool SharesEvenly(const TablePlan& table, std::size_t row_blocks) {
   });
 }
 
-bool IsExpressible(const TablePlan& table) { return !table.replicated() && !table.grouped(); }
+// Whole copies of data_parallel tables come and go, also where there is one.
+bool IsExpressible(const TablePlan& table) {
+  return table.sharding != ShardingType::kDataParallel && !table.replicated() && !table.grouped();
+}
 
 Cut CutOf(const std::vector<Block>& blocks) {
   Cut cut;

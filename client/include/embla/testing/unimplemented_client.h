@@ -88,6 +88,9 @@ class UnimplementedAdmin : public Admin {
   absl::StatusOr<std::vector<Job>> ListJobs() override { return NotFaked(); }
   absl::StatusOr<Job> GetJob(std::uint64_t) override { return NotFaked(); }
   absl::StatusOr<Job> ControlJob(std::uint64_t, JobControl) override { return NotFaked(); }
+  absl::StatusOr<ForgottenNode> ForgetNode(const std::string&, bool, bool) override {
+    return NotFaked();
+  }
   absl::Status PutSolvedPlan(const PlanInputs&, const std::string&) override { return NotFaked(); }
   absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs&) override { return NotFaked(); }
 };
