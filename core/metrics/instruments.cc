@@ -139,6 +139,7 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   sessions_closed = metrics->MakeCounter(metric::kSessionsClosed);
   sessions_expired = metrics->MakeCounter(metric::kSessionsExpired);
   sessions_open = metrics->MakeGauge(metric::kSessionsOpen);
+  rows_lost = metrics->MakeCounter(metric::kRowsLost);
 }
 
 NodeMetrics::NodeMetrics(Metrics* metrics, std::string_view node) {
@@ -146,6 +147,12 @@ NodeMetrics::NodeMetrics(Metrics* metrics, std::string_view node) {
   live = metrics->MakeGauge(metric::kNodeLive, {node});
   plan_version = metrics->MakeGauge(metric::kNodePlanVersion, {node});
   heartbeats = metrics->MakeCounter(metric::kHeartbeats, {node});
+}
+
+void NodeMetrics::Remove(Metrics& metrics, std::string_view node) {
+  metrics.RemoveGauge(metric::kNodeLive, {node});
+  metrics.RemoveGauge(metric::kNodePlanVersion, {node});
+  metrics.RemoveCounter(metric::kHeartbeats, {node});
 }
 
 ClientMetrics::ClientMetrics(Metrics* metrics) {

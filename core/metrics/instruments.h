@@ -130,10 +130,13 @@ struct CoordinatorMetrics {
   Counter sessions_closed;
   Counter sessions_expired;
   Gauge sessions_open;
+  Counter rows_lost;
 };
 struct NodeMetrics {
   NodeMetrics() = default;
   NodeMetrics(Metrics* metrics, std::string_view node);
+  // The node's series go.
+  static void Remove(Metrics& metrics, std::string_view node);
 
   Gauge live;  // 0 or 1.
   Gauge plan_version;

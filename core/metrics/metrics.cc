@@ -74,6 +74,16 @@ Histogram Metrics::MakeHistogram(const MetricInfo& info, LabelValues values) {
   return Histogram(&family.Add(labels, LatencyBuckets()));
 }
 
+void Metrics::RemoveCounter(const MetricInfo& info, LabelValues values) {
+  auto& family = FamilyOf(prometheus::BuildCounter(), info, *registry_);
+  family.Remove(&family.Add(LabelsOf(info, MetricKind::kCounter, values)));
+}
+
+void Metrics::RemoveGauge(const MetricInfo& info, LabelValues values) {
+  auto& family = FamilyOf(prometheus::BuildGauge(), info, *registry_);
+  family.Remove(&family.Add(LabelsOf(info, MetricKind::kGauge, values)));
+}
+
 std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(registry_->Collect());
 }

@@ -72,11 +72,14 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   // The series of `info` with these label values, in the order of info.labels. The same values give
-  // the same series. A series stays until the Metrics is destroyed.
+  // the same series. A series stays until it is removed.
   // Requires: info is one of AllMetrics() and of that kind; one value per label.
   Counter MakeCounter(const MetricInfo& info, LabelValues values = {});
   Gauge MakeGauge(const MetricInfo& info, LabelValues values = {});
   Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
+  // The series are gone; whoever has one of them must not use it any more.
+  void RemoveCounter(const MetricInfo& info, LabelValues values);
+  void RemoveGauge(const MetricInfo& info, LabelValues values);
 
   // Everything in Prometheus' text format.
   std::string Text() const;

@@ -68,6 +68,7 @@ constexpr MetricInfo kAll[] = {
     metric::kHeartbeats,
     metric::kPlanChanges,
     metric::kTables,
+    metric::kRowsLost,
     metric::kSessionsOpened,
     metric::kClientRequests,
     metric::kClientLatency,

@@ -197,6 +197,9 @@ inline constexpr MetricInfo kTablesAside{"embla_tables_aside", kGauge,
 inline constexpr MetricInfo kStoreGeneration{
     "embla_store_generation", kGauge,
     "1 and how often the state was found to have gone back in time."};
+inline constexpr MetricInfo kRowsLost{
+    "embla_rows_lost_total", kCounter,
+    "Rows that were lost with nodes, or with their directories, and began at initial values."};
 inline constexpr MetricInfo kSessionsOpened{"embla_sessions_opened_total", kCounter,
                                             "Trainer sessions opened since this process started."};
 inline constexpr MetricInfo kSessionsClosed{

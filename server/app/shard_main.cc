@@ -174,8 +174,6 @@ int main(int argc, char** argv) {
   embla::Flags flags;
   embla::Define(app, flags);
   embla::DefineLimits(app, flags);
-  CLI11_PARSE(app, argc, argv);
-  const absl::Status status = embla::Run(flags, stop_signal);
   if (status.ok()) return 0;
   std::fprintf(stderr, "embla-shard: %s\n", embla::Message(status).c_str());
   return 1;

@@ -142,7 +142,9 @@ void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
     if (!IsCopy(order.unit)) continue;
     const ShardNode::CopyView copy = node_->ViewCopy(order.unit.table);
     if (copy.plan_version < PlanOf(order)) continue;  // It is asked again.
-    UnitReport::Kind kind = copy.serves ? kCopyServes : kCopyOnItsWay;
+    if (order.freeze && copy.is_here) node_->LeadAsItIs(order.unit.table);
+    UnitReport::Kind kind = copy.has_all ? kCopyMayLead : kCopyOnItsWay;
+    if (copy.serves) kind = kCopyServes;
     if (copy.leads) kind = kCopyLeads;
     if (!copy.is_here) kind = kCopyGone;
     answers.push_back(AnswerAboutCopy(order.unit.table, PlanOf(order), kind));

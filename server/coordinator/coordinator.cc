@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   EMBLA_RETURN_IF_ERROR(options.Validate());
   EMBLA_ASSIGN_OR_RETURN(LoadedState state, StateRecords::Load(store, options.new_cluster_id));
   EMBLA_ASSIGN_OR_RETURN(std::set<NodeId> drained, LoadDrained(store));
+  EMBLA_ASSIGN_OR_RETURN(auto forgotten, LoadForgotten(store));
   EMBLA_ASSIGN_OR_RETURN(DirectoryRecords directories, DirectoryRecords::Load(store));
   CoordinatorOptions complete = options;
   if (complete.boot == 0) complete.boot = static_cast<std::uint32_t>(RandomId64() >> 32 | 1);
@@ -72,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
       new Coordinator(store, complete, std::move(state), std::move(sessions), now));
   coordinator->drained_ = std::move(drained);
   coordinator->directories_ = std::move(directories);
+  coordinator->forgotten_ = std::move(forgotten);
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
   return coordinator;
 }
@@ -100,6 +102,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
         "node ", registration.name, " belongs to cluster ", registration.cluster_id.substr(0, 64),
         ", this is cluster ", plan_->cluster_id()));
   }
+  EMBLA_RETURN_IF_ERROR(CheckNotForgotten(registration));
   Tick(now);  // A process that is dead by now must not keep its name from its successor.
   NodeSpec reported{.id = {},
                     .name = registration.name,
@@ -152,6 +155,9 @@ absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported, a
 
 absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
                                     const HeartbeatInfo& info, absl::Time now) {
+  if (forgotten_.contains(node)) {
+    return absl::NotFoundError(absl::StrCat("node ", ToInt(node), " was forgotten"));
+  }
   const NodeView* const before = membership_.Find(node);
   const bool was_live = before != nullptr && before->live();
   EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, incarnation, info, now));
@@ -181,6 +187,7 @@ void Coordinator::Tick(absl::Time now) {
   if (jobs_->running() != nullptr && MayGiveNumbers(now).ok()) jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);
   BeginQueuedJob(now);
+  SettleForgotten();
   ForgetDroppedUnits();
 }
 
@@ -217,8 +224,18 @@ ClusterView Coordinator::Status() const {
 }
 
 absl::Status Coordinator::CommitPlan(PlanEdit edit) {
+  const std::optional<NodeId> dropped = edit.drop_node;
+  if (dropped) {
+    edit.writes.push_back(DrainedWrite(*dropped, false));
+    edit.writes.push_back(DirectoryRecords::ForgetWrite(*dropped));
+  }
   EMBLA_ASSIGN_OR_RETURN(plan_, records_.Commit(store_, *plan_, std::move(edit)));
   effects_.emplace_back(PublishPlan{plan_});
+  if (dropped) {
+    membership_.Forget(*dropped);
+    directories_.Forget(*dropped);
+    drained_.erase(*dropped);
+  }
   return absl::OkStatus();
 }
 

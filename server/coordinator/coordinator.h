@@ -34,6 +34,7 @@
 #include "core/planner/placement.h"
 #include "server/coordinator/directory_records.h"
 #include "server/coordinator/effects.h"
+#include "server/coordinator/lost_rows.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/plan_history.h"
@@ -81,7 +82,7 @@ struct ClusterView {
   std::uint64_t sessions_closed = 0;
   std::uint64_t sessions_expired = 0;  // Of those, by their leases.
   std::uint64_t sessions_open = 0;     // That were heard of since Open.
-  std::uint64_t rows_lost = 0;         // That nodes came back without, since Open.
+  std::uint64_t rows_lost = 0;         // With nodes, or with their directories.
   absl::Time started;                  // When this coordinator opened the store.
   std::uint64_t generation = 1;    // +1 each time that the store was found to have gone back in time.
   std::uint32_t tables_aside = 0;  // Not among `tables`.
@@ -106,6 +107,17 @@ struct StatedTopology {
   std::uint32_t nodes = 0;
   std::uint32_t devices_per_node = 0;
   std::int64_t device_memory_bytes = 0;
+};
+
+struct ForgetRequest {
+  std::string node;
+  bool lose_rows = false;
+  bool dry_run = false;  // Only says what would be lost.
+};
+
+struct ForgottenNode {
+  std::vector<LostRows> lost;
+  std::optional<JobView> job;  // Not in a dry run.
 };
 
 class MoveJobs;
@@ -194,6 +206,12 @@ class Coordinator final : private MoveCluster {
   // The recorded units of a table. NotFound, DataLoss.
   absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(
       std::string_view table) const;
+  // Takes a node that is down out of the cluster, for ever, by a job. Rows of all tables that only
+  // it has begin at initial values on other nodes, data_parallel tables go on with their other
+  // copies, and a process with its directory is refused from now on.
+  // Errors: NotFound; FailedPrecondition: the node is not down, or rows would be lost without
+  // `lose_rows`: lists them.
+  absl::StatusOr<ForgottenNode> ForgetNode(const ForgetRequest& request, absl::Time now);
   // What a node says about units on the move. Reports may be lost, repeated and late.
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
@@ -299,6 +317,10 @@ class Coordinator final : private MoveCluster {
   MoveScope Scope() const;
   void BeginQueuedJob(absl::Time now);
   absl::StatusOr<JobView> Undrain(const std::string& name, bool dry_run);
+  // FailedPrecondition: the process has what was forgotten.
+  absl::Status CheckNotForgotten(const NodeRegistration& registration) const;
+  // A node that no job forgets any more, and of which nothing was forgotten, may come back.
+  void SettleForgotten();
   // FailedPrecondition: a job moves the table.
   absl::Status CheckNotMoving(const TablePlan& table) const;
   // Deletes records of units of tables that are gone, some at a time.
@@ -307,6 +329,7 @@ class Coordinator final : private MoveCluster {
   // MoveCluster:
   PlanPtr plan() const override { return plan_; }
   bool IsLive(NodeId node) const override;
+  bool IsForgotten(NodeId node) const override { return forgotten_.contains(node); }
   absl::StatusOr<Revision> PutPlan(PlanEdit edit) override;
 
   StateStore& store_;  // Not owned; outlives this object.
@@ -316,6 +339,7 @@ class Coordinator final : private MoveCluster {
   Membership membership_;
   PlanPtr plan_;
   std::set<NodeId> drained_;
+  std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
   std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.

@@ -38,6 +38,9 @@ struct GoalPlanner {
   }
   absl::StatusOr<MovePlan> operator()(const UndrainGoal&) const { return MovePlan(); }
   absl::StatusOr<MovePlan> operator()(const RebalanceGoal&) const { return PlanRebalance(scope); }
+  absl::StatusOr<MovePlan> operator()(const ForgetGoal& goal) const {
+    return PlanForget(scope, NodeId{goal.id}, goal.lose_rows);
+  }
 };
 
 // Whether a goal that cannot be planned now may be planned later.
@@ -96,10 +99,20 @@ void Coordinator::BeginQueuedJob(absl::Time now) {
   const MoveJob* const next = jobs_->NextQueued();
   if (next == nullptr || records_.pending() || !MayGiveNumbers(now).ok()) return;
   const MoveScope scope = Scope();
-  const absl::Status begun =
-      jobs_->BeginQueued(next->id, std::visit(GoalPlanner{scope}, *next->goal), now);
+  const JobGoal goal = *next->goal;
+  const absl::StatusOr<MovePlan> moves = std::visit(GoalPlanner{scope}, goal);
+  const auto* const forget = std::get_if<ForgetGoal>(&goal);
+  std::vector<LostRows> lost;
+  if (forget != nullptr && moves.ok()) lost = LostWith(*plan_, NodeId{forget->id});
+  const absl::Status begun = jobs_->BeginQueued(next->id, moves, now);
   if (!begun.ok()) {
     LogWarning("coordinator", "cannot begin a queued job, tried again: ", Message(begun));
+    return;
+  }
+  for (const LostRows& rows : lost) {
+    LogError("coordinator", "rows are lost and begin at initial values table=", rows.table,
+             " node=", forget->node, " rows=", rows.rows, " units=", rows.units);
+    rows_lost_ += rows.rows;
   }
 }
 
@@ -132,12 +145,14 @@ std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_-
 bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }
 
 void Coordinator::OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now) {
+  if (IsForgotten(node)) return;
   for (const UnitReport& report : reports) settler_.OnReport(node, report);
   if (has_skipped_ || HasHeardAll()) jobs_->OnReports(node, reports, now);
 }
 
 MoveScope Coordinator::Scope() const {
   MoveScope scope{.plan = *plan_, .live = {}, .drained = drained_};
+  for (const auto& [id, name] : forgotten_) scope.drained.insert(id);
   for (const NodeSpec& node : plan_->nodes()) {
     if (IsLive(node.id)) scope.live.insert(node.id);
   }

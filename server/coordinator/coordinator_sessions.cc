@@ -151,6 +151,7 @@ void Coordinator::PublishSessionNews() {
 // A node that is away and has no slices gets some, or units on the move, from this coordinator
 // only, and hears of the closed sessions first.
 bool Coordinator::MayTakeUpdates(const NodeView& node) const {
+  if (IsForgotten(node.spec.id)) return false;
   if (node.live()) return true;
   for (const TablePlan& table : plan_->tables()) {
     if (HoldersOf(table).contains(node.spec.id)) return true;

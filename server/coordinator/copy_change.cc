@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 
 namespace embla {
 namespace {
@@ -36,19 +37,33 @@ bool IsMade(const CopyChange& change, const TablePlan& table) {
   const bool is_there = HoldersOf(table).contains(node);
   switch (change.kind) {
     case CopyChange::Kind::kAdd:
+    case CopyChange::Kind::kAnew:
       return is_there;
     case CopyChange::Kind::kLead:
       return table.primary().front().device.node == node;
     case CopyChange::Kind::kRemove:
+    case CopyChange::Kind::kInherit:
       break;
   }
   return !is_there;
 }
 
+TablePlan Inherited(const TablePlan& table, NodeId lost, NodeId heir) {
+  TablePlan after = table;
+  if (const auto gone = FindCopy(after.replicas, lost); gone != after.replicas.end()) {
+    after.replicas.erase(gone);
+  }
+  const auto copy = FindCopy(after.replicas, heir);
+  EMBLA_CHECK(copy != after.replicas.end());
+  std::rotate(after.replicas.begin(), copy, copy + 1);
+  return after;
+}
+
 absl::StatusOr<TablePlan> After(const CopyChange& change, const TablePlan& table) {
   TablePlan after = table;
   if (IsMade(change, table)) return after;
-  if (change.kind == CopyChange::Kind::kAdd) {
+  if (change.kind == CopyChange::Kind::kAnew) after.replicas.clear();
+  if (change.kind == CopyChange::Kind::kAdd || change.kind == CopyChange::Kind::kAnew) {
     after.replicas.push_back({{.row_begin = 0,
                                .row_end = table.spec.rows,
                                .column_begin = 0,

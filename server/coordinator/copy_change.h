@@ -15,6 +15,9 @@ struct CopyChange {
     kAdd = 1,     // A copy on `device`.
     kLead = 2,    // The copy on the node of `device` becomes the primary.
     kRemove = 3,  // The copy on the node of `device`, which is not the primary.
+    // The node of `device` is lost with the primary: another copy leads, and the lost one goes.
+    kInherit = 4,
+    kAnew = 5,  // The only copy is lost: one on `device` begins at initial values.
   };
 
   Kind kind = Kind::kAdd;
@@ -38,8 +41,12 @@ std::int64_t CopyBytes(const TablePlan& table);
 // Whether `table` is as `change` wants it.
 bool IsMade(const CopyChange& change, const TablePlan& table);
 
-// `table` with `change` made. FailedPrecondition: it would lose its last copy or its primary, or
-// the copy that is to lead is not there.
+// `table` with the copy on `heir` as the primary, and without that on `lost`. Requires: `heir` has
+// a copy.
+TablePlan Inherited(const TablePlan& table, NodeId lost, NodeId heir);
+
+// `table` with `change` made, which is not kInherit. FailedPrecondition: it would lose its last
+// copy or its primary, or the copy that is to lead is not there.
 absl::StatusOr<TablePlan> After(const CopyChange& change, const TablePlan& table);
 
 }  // namespace embla

@@ -5,6 +5,16 @@
 //   kLead    the copy was there and served before the plan; it orders the updates now
 //   kRemove  the node has heard of it: the copy serves nothing any more; and the primary has heard
 //            of that, so that nobody waits for the node
+//   kInherit the copy that was chosen leads
+//   kAnew    likewise
+//
+// kInherit chooses among the copies that are left: all of them are asked, and the first one that
+// says that it has every acknowledged update becomes the primary by the next plan. One that does
+// not begin to lead (its process has lost the rows meanwhile) is replaced by another one that has
+// them. Where none has, the change fails, or, if the operator gives up what is lost, some live copy
+// leads as it is.
+//
+// A forgotten node is not waited for: it is in no plan soon, and then nobody waits for it.
 //
 // What a node was asked is asked again until it has answered, so nothing but the plan and the list
 // of changes has to be remembered.
@@ -16,6 +26,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +42,9 @@ class CopyDriver {
   // Not owned; outlives this object.
   explicit CopyDriver(MoveCluster& cluster) : cluster_(cluster) {}
 
-  // Those that are in the plan already are only waited for.
-  void Begin(std::vector<CopyChange> changes);
+  // Those that are in the plan already are only waited for. `may_lose`: a copy that is not known
+  // to have everything may inherit.
+  void Begin(std::vector<CopyChange> changes, bool may_lose = false);
   // Nothing more is committed; what is committed and must be heard of is waited for.
   void Cancel();
   void OnReport(NodeId node, const UnitReport& report);
@@ -53,6 +65,13 @@ class CopyDriver {
   // The node that is to say how the change that is carried out is.
   NodeId Asked() const;
   void Ask(absl::Time now);
+  void Done(NodeId node);
+  void OnHeirReport(NodeId node, const UnitReport& report);
+  void InheritIfLost();
+  void TickInherit(const std::string& cause, absl::Time now);
+  // Nobody is known to have every acknowledged update.
+  void DoWithout(const TablePlan& table);
+  void Put(TablePlan after, const std::string& what, const std::string& cause, absl::Time now);
   void Commit(const std::string& cause, absl::Time now);
   void Advance();
 
@@ -64,6 +83,12 @@ class CopyDriver {
   PlanVersion plan_{};
   bool may_lead_ = false;  // The copy that is to lead serves.
   bool is_gone_ = false;   // The copy that is removed is.
+  // Of kInherit: who said that it has everything, since when one is looked for, and whether the
+  // primary is to lead as it is.
+  std::optional<NodeId> heir_;
+  absl::Time since_ = absl::InfinitePast();
+  bool is_forced_ = false;
+  bool may_lose_ = false;
   absl::Time asked_ = absl::InfinitePast();
   std::string error_;
   std::map<NodeId, std::vector<UnitOrder>> orders_;

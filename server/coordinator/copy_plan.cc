@@ -1,5 +1,7 @@
 // Which copies of data_parallel tables come, go and lead. Copies go to the node's device with the
-// most room; of those that may lead, the first in the plan does. Tests: copy_plan_test.cc.
+// most room; of those that may lead, the first in the plan does. While the primary changes, the
+// table has no copies but the old and the new primary: the others go first, and come back
+// (docs/decisions/0012-copies-by-plan.md). Tests: copy_plan_test.cc.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -47,13 +49,56 @@ absl::Status RemoveCopy(const TablePlan& table, NodeId node, std::vector<DeviceI
   return absl::OkStatus();
 }
 
+// Another copy leads, and the primary's goes.
+absl::Status DrainPrimary(const MoveScope& scope, const TablePlan& table,
+                          std::vector<DeviceId>& copies, UnitMoves& moves) {
+  const DeviceId old = copies.front();
+  auto heir = std::find_if(copies.begin() + 1, copies.end(), [&scope](DeviceId copy) {
+    return scope.live.contains(copy.node) && !scope.drained.contains(copy.node);
+  });
+  if (heir == copies.end()) {
+    EMBLA_RETURN_IF_ERROR(AddCopy(table, copies, moves));
+    heir = copies.end() - 1;
+  }
+  const DeviceId next = *heir;
+  std::erase_if(copies, [&](DeviceId copy) { return copy == old || copy == next; });
+  for (const DeviceId other : copies) moves.ChangeCopy(table, Kind::kRemove, other);
+  moves.ChangeCopy(table, Kind::kLead, next);
+  moves.ChangeCopy(table, Kind::kRemove, old);
+  for (const DeviceId other : copies) {
+    if (!scope.drained.contains(other.node)) moves.ChangeCopy(table, Kind::kAdd, other);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status DrainCopies(const MoveScope& scope, NodeId node, UnitMoves& moves) {
   for (const TablePlan& table : scope.plan.tables()) {
     if (!HasCopies(table) || !HoldersOf(table).contains(node)) continue;
     std::vector<DeviceId> copies = CopiesOf(table);
-    EMBLA_RETURN_IF_ERROR(RemoveCopy(table, node, copies, moves));
+    if (copies.front().node == node) {
+      EMBLA_RETURN_IF_ERROR(DrainPrimary(scope, table, copies, moves));
+    } else {
+      EMBLA_RETURN_IF_ERROR(RemoveCopy(table, node, copies, moves));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForgetCopies(const MoveScope& scope, NodeId node, UnitMoves& moves) {
+  for (const TablePlan& table : scope.plan.tables()) {
+    if (!HasCopies(table) || !HoldersOf(table).contains(node)) continue;
+    const std::vector<DeviceId> copies = CopiesOf(table);
+    const DeviceId lost = *std::ranges::find(copies, node, &DeviceId::node);
+    if (copies.size() > 1) {
+      moves.ChangeCopy(table, lost == copies.front() ? Kind::kInherit : Kind::kRemove, lost);
+      continue;
+    }
+    const std::vector<DeviceId> among = Without(table, moves, copies);
+    const std::optional<DeviceId> to = moves.LeastFull(table, among, CopyBytes(table));
+    if (!to) return moves.NoRoom(table, CopyBytes(table), among);
+    moves.ChangeCopy(table, Kind::kAnew, *to);
   }
   return absl::OkStatus();
 }

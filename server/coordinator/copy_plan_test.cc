@@ -86,10 +86,21 @@ TEST_F(CopyPlan, ADrainRemovesAReplica) {
   EXPECT_EQ(moves->bytes(), 0);
 }
 
-TEST_F(CopyPlan, APrimaryCopyStays) {
+TEST_F(CopyPlan, APrimaryIsDrainedWhileTheTableHasTwoCopies) {
+  EXPECT_THAT(StepsOf(*PlanDrain(Scope(), NodeId{1})),
+              ElementsAre(Step{Kind::kRemove, 3}, Step{Kind::kLead, 2}, Step{Kind::kRemove, 1},
+                          Step{Kind::kAdd, 3}));
+  drained_ = {NodeId{2}};
+  EXPECT_THAT(StepsOf(*PlanDrain(Scope(), NodeId{1})),
+              ElementsAre(Step{Kind::kRemove, 2}, Step{Kind::kLead, 3}, Step{Kind::kRemove, 1}));
+}
+
+TEST_F(CopyPlan, TheOnlyCopyIsMadeElsewhereBeforeItGoes) {
+  plan_ = Plan(PlanVersion{1}, "c", {Node(1), Node(2), Node(3)}, {Copied({1})});
   const auto moves = PlanDrain(Scope(), NodeId{1});
-  EXPECT_EQ(moves.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(moves.status()), HasSubstr("has its primary copy on node n1"));
+  ASSERT_TRUE(moves.ok()) << moves.status();
+  EXPECT_THAT(StepsOf(*moves),
+              ElementsAre(Step{Kind::kAdd, 2}, Step{Kind::kLead, 2}, Step{Kind::kRemove, 1}));
 }
 
 TEST_F(CopyPlan, ReshardSetsTheNumberOfCopies) {
@@ -205,6 +216,18 @@ TEST_F(CopyJobs, ANodeThatIsBackGetsItsCopyByRebalance) {
   for (int i = 0; i < 10; ++i) Turn();
   EXPECT_EQ(Get().job.state, JobState::kDone);
   EXPECT_EQ(Copies().back(), away);
+}
+
+TEST_F(CopyJobs, APrimaryIsDrainedOverRestartsOfTheCoordinator) {
+  const NodeId away = Copies().front();
+  Start(DrainGoal{NameOf(away)});
+  for (int i = 0; i < 60; ++i) {
+    Turn();
+    if (i < 40 && i % 8 == 0) Restart();
+  }
+  EXPECT_EQ(Get().job.state, JobState::kDone) << Get().job.error;
+  EXPECT_EQ(Copies().size(), 2u);
+  EXPECT_THAT(Copies(), Not(::testing::Contains(away)));
 }
 
 TEST_F(CopyJobs, AJobIsReadAsItWasWritten) {

@@ -53,7 +53,7 @@ std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node) {
   for (const TablePlan& table : plan.tables()) {
     LostRows rows{.table = table.spec.name};
     for (const std::vector<Slice>& tiling : table.replicas) {
-      rows.rows += RowsOn(tiling, node);
+      rows.rows += static_cast<std::uint64_t>(RowsOn(tiling, node));
       if (table.replicated()) break;  // The primary alone: it brings the other copies up to date.
     }
     if (rows.rows > 0) lost.push_back(std::move(rows));
@@ -116,6 +116,15 @@ absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uin
   const absl::Status written = Commit(store, {node});
   if (!written.ok()) record = before;
   return written;
+}
+
+StateWrite DirectoryRecords::ForgetWrite(NodeId node) {
+  return {absl::StrFormat("directories/%010d", ToInt(node)), std::nullopt};
+}
+
+void DirectoryRecords::Forget(NodeId node) {
+  records_.erase(node);
+  unwritten_.erase(node);
 }
 
 void DirectoryRecords::Hear(NodeId node, PlanVersion plan, std::uint64_t log_position) {

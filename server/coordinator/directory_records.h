@@ -26,6 +26,7 @@
 #include "absl/time/time.h"
 #include "core/base/ids.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/lost_rows.h"
 #include "server/coordinator/node_past.h"
 #include "server/state_store/state_store.h"
 
@@ -38,12 +39,6 @@ struct DirectoryRecord {
   PlanVersion plan{};              // The newest that was installed, as heartbeats said.
   std::uint64_t log_position = 0;  // Up to which the log was durable, as heartbeats said.
   bool operator==(const DirectoryRecord&) const = default;
-};
-
-// Rows of one table that are nowhere else.
-struct LostRows {
-  std::string table;
-  std::int64_t rows = 0;
 };
 
 // The rows that are lost with what `node` keeps: slices of tables, but for copies of data_parallel
@@ -62,6 +57,9 @@ class DirectoryRecords {
   // The process was let in. Writes it down, if it is a new one.
   absl::Status Register(StateStore& store, NodeId node, std::uint64_t incarnation,
                         const NodePast& past);
+  // The node is in no plan any more: what to write, and what to do when it is written.
+  static StateWrite ForgetWrite(NodeId node);
+  void Forget(NodeId node);
   void Hear(NodeId node, PlanVersion plan, std::uint64_t log_position);
   // Writes what has grown: that of `node`; or of all nodes, if that was done some time ago.
   void Write(StateStore& store, NodeId node);

@@ -1,8 +1,13 @@
-// Nodes that get no new slices, because an operator drains them:
-//   drained/ID  {"node": id}; ID is 10 decimal digits
+// What operators have said of nodes, by 10 decimal digits of their id:
+//   drained/ID    {"node": id}                  it gets no new slices
+//   forgotten/ID  {"node": id, "name": "..."}   it is lost with its directory, and never comes
+//   back;
+//                                               kept when the plan has it no more
 #pragma once
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
@@ -15,5 +20,10 @@ absl::StatusOr<std::set<NodeId>> LoadDrained(const StateStore& store);
 
 // Marks the node, or takes the mark away.
 StateWrite DrainedWrite(NodeId node, bool is_drained);
+
+// Names by id. DataLoss: unreadable.
+absl::StatusOr<std::map<NodeId, std::string>> LoadForgotten(const StateStore& store);
+// Likewise.
+StateWrite ForgottenWrite(NodeId node, const std::string& name, bool is_forgotten);
 
 }  // namespace embla

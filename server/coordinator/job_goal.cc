@@ -22,6 +22,9 @@ struct Describer {
     return absl::StrCat("undrain node ", goal.node);
   }
   std::string operator()(const RebalanceGoal&) const { return "rebalance the cluster"; }
+  std::string operator()(const ForgetGoal& goal) const {
+    return absl::StrCat("forget node ", goal.node, goal.lose_rows ? " with its rows" : "");
+  }
 };
 
 struct Writer {
@@ -41,6 +44,12 @@ struct Writer {
     return {{"kind", "undrain"}, {"node", goal.node}};
   }
   Json operator()(const RebalanceGoal&) const { return {{"kind", "rebalance"}}; }
+  Json operator()(const ForgetGoal& goal) const {
+    return {{"kind", "forget"},
+            {"node", goal.node},
+            {"id", goal.id},
+            {"lose_rows", goal.lose_rows ? 1 : 0}};
+  }
 };
 
 absl::StatusOr<JobGoal> Read(JsonFields& fields) {
@@ -61,6 +70,11 @@ absl::StatusOr<JobGoal> Read(JsonFields& fields) {
   if (kind == "drain") return DrainGoal{fields.Text("node")};
   if (kind == "undrain") return UndrainGoal{fields.Text("node")};
   if (kind == "rebalance") return RebalanceGoal{};
+  if (kind == "forget") {
+    return ForgetGoal{.node = fields.Text("node"),
+                      .id = number("id"),
+                      .lose_rows = fields.Unsigned("lose_rows", 0, 1) == 1};
+  }
   return absl::InvalidArgumentError(absl::StrCat("\"", kind, "\" is no goal of a job"));
 }
 

@@ -34,7 +34,15 @@ struct UndrainGoal {
 struct RebalanceGoal {
   bool operator==(const RebalanceGoal&) const = default;
 };
-using JobGoal = std::variant<ReshardGoal, MoveGoal, DrainGoal, UndrainGoal, RebalanceGoal>;
+// The node is lost: its rows begin anew elsewhere, its copies go, and then it goes itself.
+struct ForgetGoal {
+  std::string node;
+  std::uint32_t id = 0;  // Names are given again.
+  bool lose_rows = false;
+  bool operator==(const ForgetGoal&) const = default;
+};
+using JobGoal =
+    std::variant<ReshardGoal, MoveGoal, DrainGoal, UndrainGoal, RebalanceGoal, ForgetGoal>;
 
 // "reshard table clicks to 4 shards".
 std::string DescriptionOf(const JobGoal& goal);

@@ -77,6 +77,8 @@ class Membership {
   absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
                          absl::Time now);
   void Unlink(NodeId node, std::uint64_t incarnation);
+  // The node is in no plan any more.
+  void Forget(NodeId node) { members_.erase(node); }
   // Nodes that died since the last call.
   std::vector<NodeId> Tick(absl::Time now);
 

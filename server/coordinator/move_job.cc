@@ -73,7 +73,7 @@ absl::StatusOr<CopyChange> CopyFromJson(const Json& json) {
     return absl::InvalidArgumentError("a change of a copy is not an array of 5 numbers");
   }
   const auto kind = json[0].get<std::int64_t>();
-  if (kind < 1 || kind > 3) {
+  if (kind < 1 || kind > 5) {
     return absl::InvalidArgumentError(absl::StrCat(kind, " is no kind of a change of a copy"));
   }
   return CopyChange{.kind = static_cast<CopyChange::Kind>(kind),

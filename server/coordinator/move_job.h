@@ -1,6 +1,7 @@
 // A job: moves of units that an operator asked for, as it is stored and as it is shown.
 //   jobs/ID  the fields of MoveJob; ID is 10 decimal digits, runs as arrays of 9 numbers, changes
-//            of copies, left out if there are none, as arrays of 5; "goal" of a queued job only
+//            of copies, left out if there are none, as arrays of 5; "goal" as in job_goal.h, if
+//            there is one
 // The newest kJobsMax are kept.
 #pragma once
 
@@ -54,11 +55,17 @@ struct MoveJob {
   std::vector<CopyChange> copies = {};  // Made before the runs.
   // Written when the job ends.
   std::uint64_t units_moved = 0;
-  std::uint64_t bytes_moved = 0;     // As sent, repeats included.
-  PauseTimes pauses;                 // Whole microseconds.
-  std::optional<JobGoal> goal = {};  // Of a queued job: what is to be planned when it begins.
+  std::uint64_t bytes_moved = 0;  // As sent, repeats included.
+  PauseTimes pauses;              // Whole microseconds.
+  // Of a queued job: what is to be planned when it begins. Of one that forgets a node: always.
+  std::optional<JobGoal> goal = {};
   bool operator==(const MoveJob&) const = default;
 };
+
+// The node that the job forgets; null: it is another job.
+inline const ForgetGoal* ForgetOf(const MoveJob& job) {
+  return job.goal ? std::get_if<ForgetGoal>(&*job.goal) : nullptr;
+}
 
 std::string KeyOfJob(std::uint64_t id);
 std::string MoveJobToJson(const MoveJob& job);

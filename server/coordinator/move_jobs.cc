@@ -26,8 +26,26 @@ std::uint64_t UnitsOf(const MoveJob& job) {
 
 std::string NameOf(const MoveJob& job) { return absl::StrCat("job ", job.id); }
 
-UnitDriver::Way WayOf(const MoveRun& run, const RowRun& final_rows) {
-  return {.from = run.from, .to = run.to, .run = final_rows, .bytes = run.bytes / run.units()};
+UnitDriver::Way WayOf(const MoveJob& job, std::size_t r, const RowRun& final_rows) {
+  const MoveRun& run = job.runs[r];
+  return {.from = run.from,
+          .to = run.to,
+          .run = final_rows,
+          .bytes = run.bytes / run.units(),
+          .is_anew = ForgetOf(job) != nullptr};
+}
+
+bool Needs(const MoveJob& job, NodeId node) {
+  return std::ranges::any_of(
+             job.runs,
+             [node](const MoveRun& run) { return run.from.node == node || run.to.node == node; }) ||
+         std::ranges::any_of(
+             job.copies, [node](const CopyChange& change) { return change.device.node == node; });
+}
+
+bool Forgets(const MoveJob& job, NodeId node) {
+  const ForgetGoal* const goal = ForgetOf(job);
+  return goal != nullptr && NodeId{goal->id} == node;
 }
 
 // By run: the rows around the run in the tiling that the job ends with.
@@ -75,7 +93,7 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
   running.since = now;
   EMBLA_ASSIGN_OR_RETURN(running.final_rows, FinalRows(*cluster_.plan(), job.runs));
   running_ = std::move(running);
-  copies_.Begin(job.copies);
+  copies_.Begin(job.copies, ForgetOf(job) != nullptr && ForgetOf(job)->lose_rows);
   for (std::size_t r = 0; r < job.runs.size(); ++r) {
     const MoveRun& run = job.runs[r];
     running_->bytes_left.push_back(run.bytes);
@@ -86,7 +104,8 @@ absl::Status MoveJobs::Begin(const MoveJob& job, absl::Time now) {
       const MovePhase phase = stored.record.phase;
       if (phase == MovePhase::kOpen || phase == MovePhase::kCommitted) {
         running_->open.emplace(waiting.unit, waiting);
-        EMBLA_RETURN_IF_ERROR(driver_.Open(waiting.unit, WayOf(run, running_->final_rows[r]), now));
+        EMBLA_RETURN_IF_ERROR(
+            driver_.Open(waiting.unit, WayOf(job, r, running_->final_rows[r]), now));
       } else if (IsOn(*cluster_.plan(), waiting.unit, run.to)) {
         ++running_->moved;
         running_->bytes_left[r] -= run.bytes / run.units();
@@ -108,10 +127,32 @@ std::size_t MoveJobs::queued_count() const {
 
 const MoveJob* MoveJobs::NextQueued() const {
   if (running_) return nullptr;
+  const MoveJob* next = nullptr;
   for (const auto& [id, job] : jobs_) {
-    if (job.state == JobState::kQueued) return &job;
+    if (job.state != JobState::kQueued) continue;
+    if (ForgetOf(job) != nullptr) return &job;
+    if (next == nullptr) next = &job;
+  }
+  return next;
+}
+
+const MoveJob* MoveJobs::Forgetting(NodeId node) const {
+  for (const auto& [id, job] : jobs_) {
+    if (!IsOver(job.state) && Forgets(job, node)) return &job;
   }
   return nullptr;
+}
+
+bool MoveJobs::HasForgottenSome(NodeId node) const {
+  return std::ranges::any_of(jobs_, [node](const auto& entry) {
+    return Forgets(entry.second, node) && entry.second.units_moved > 0;
+  });
+}
+
+void MoveJobs::EndIfItNeeds(NodeId node, const std::string& reason, absl::Time now) {
+  if (!running_ || !Needs(*running(), node)) return;
+  if (running()->state != JobState::kCancelling) GiveUp(reason);
+  Tick(now);
 }
 
 std::map<DeviceId, std::int64_t> MoveJobs::Incoming() const {
@@ -172,7 +213,7 @@ absl::StatusOr<JobView> MoveJobs::Start(MoveJob job, std::vector<StateWrite> wri
 
 absl::StatusOr<JobView> MoveJobs::Enqueue(MoveJob job, std::vector<StateWrite> writes,
                                           absl::Time now) {
-  if (queued_count() >= kJobsQueuedMax) {
+  if (queued_count() >= kJobsQueuedMax && ForgetOf(job) == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kJobsQueuedMax, " jobs are queued; wait for some, or cancel them"));
   }
@@ -185,7 +226,8 @@ absl::StatusOr<JobView> MoveJobs::Enqueue(MoveJob job, std::vector<StateWrite> w
 absl::Status MoveJobs::BeginQueued(std::uint64_t id, const absl::StatusOr<MovePlan>& moves,
                                    absl::Time now) {
   MoveJob job = jobs_.at(id);
-  job.goal.reset();
+  const bool forgets = ForgetOf(job) != nullptr;
+  if (!forgets) job.goal.reset();
   job.state = JobState::kRunning;
   if (moves.ok()) {
     job.runs = moves->runs;
@@ -194,13 +236,16 @@ absl::Status MoveJobs::BeginQueued(std::uint64_t id, const absl::StatusOr<MovePl
     job.state = JobState::kFailed;
     job.error = Message(moves.status());
   }
-  if (moves.ok() && job.runs.empty() && job.copies.empty()) job.state = JobState::kDone;
+  if (moves.ok() && !forgets && job.runs.empty() && job.copies.empty()) job.state = JobState::kDone;
   if (IsOver(job.state)) job.ended = WholeMillis(now);
   EMBLA_RETURN_IF_ERROR(Put(job));
   MoveJob& stored = jobs_.at(id) = std::move(job);
   LogInfo("coordinator", "queued job begins id=", id, " units=", UnitsOf(stored), " error=",
           stored.error);
-  return IsOver(stored.state) ? absl::OkStatus() : Begin(stored, now);
+  if (IsOver(stored.state)) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(Begin(stored, now));
+  Tick(now);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<JobView> MoveJobs::ControlQueued(MoveJob job, JobControl control, absl::Time now) {
@@ -225,6 +270,10 @@ absl::StatusOr<JobView> MoveJobs::Control(std::uint64_t id, JobControl control, 
         NameOf(changed), " is ", IsOver(changed.state) ? "over" : "being cancelled already"));
   }
   if (changed.state == JobState::kQueued) return ControlQueued(std::move(changed), control, now);
+  if (control == JobControl::kCancel && ForgetOf(changed) != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(changed), " forgets a node, which cannot come back: it cannot be cancelled"));
+  }
   switch (control) {
     case JobControl::kPause:
       changed.state = JobState::kPaused;
@@ -388,10 +437,9 @@ void MoveJobs::OpenMore(absl::Time now) {
       later.push_back(next);
       continue;
     }
-    const MoveRun& run = job.runs[next.run];
     running_->open.emplace(next.unit, next);
     const absl::Status opened =
-        driver_.Open(next.unit, WayOf(run, running_->final_rows[next.run]), now);
+        driver_.Open(next.unit, WayOf(job, next.run, running_->final_rows[next.run]), now);
     if (opened.ok()) {
       ++copying;
       continue;
@@ -414,7 +462,7 @@ void MoveJobs::FinishIfOver(absl::Time now) {
   job.units_moved = running_->moved + copies_.done_count();
   job.bytes_moved = running_->bytes_sent;
   job.pauses = PausesOf(running_->pauses);
-  if (const absl::Status stored = Put(job); !stored.ok()) {  // Tried again at the next event.
+  if (const absl::Status stored = PutEnd(job); !stored.ok()) {  // Tried again at the next event.
     LogError("coordinator", "cannot record the end of a job: ", Message(stored));
     return;
   }
@@ -422,6 +470,20 @@ void MoveJobs::FinishIfOver(absl::Time now) {
           " error=", job.error);
   running_.reset();
   jobs_.at(job.id) = std::move(job);
+}
+
+absl::Status MoveJobs::PutEnd(const MoveJob& job) {
+  const ForgetGoal* const goal = ForgetOf(job);
+  const bool is_there = goal != nullptr && cluster_.plan()->FindNode(NodeId{goal->id}) != nullptr;
+  if (job.state != JobState::kDone || !is_there) return Put(job);
+  PlanEdit edit{.drop_node = NodeId{goal->id},
+                .cause = absl::StrCat("node ", goal->node, " forgotten by ", NameOf(job)),
+                .at = job.ended};
+  edit.writes.push_back({KeyOfJob(job.id), MoveJobToJson(job)});
+  CrashPoint("jobs.forget");
+  const absl::Status written = cluster_.PutPlan(std::move(edit)).status();
+  CrashPoint("jobs.forget_done");
+  return written;
 }
 
 void MoveJobs::PutOrWarn(const MoveJob& job) {

@@ -4,7 +4,7 @@
 //
 // A unit whose move was aborted is tried again, at most kAttemptsMax times; then the job fails: its
 // open moves are aborted, and what has moved stays.
-// Failpoints (core/base/failpoint.h): jobs.put, jobs.put_done.
+// Failpoints (core/base/failpoint.h): jobs.put, jobs.put_done, jobs.forget, jobs.forget_done.
 //
 // Thread safety: none.
 #pragma once
@@ -44,7 +44,8 @@ class MoveJobs {
   // Stores the job together with `writes` and begins it; a job without moves is over at once. The
   // id is given here. Requires: is_idle().
   absl::StatusOr<JobView> Start(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
-  // Stores the job, which has a goal and is not planned. ResourceExhausted: too many are queued.
+  // Stores the job, which has a goal and is not planned. One that forgets a node is never too much,
+  // and comes first. ResourceExhausted: too many are queued.
   absl::StatusOr<JobView> Enqueue(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
   // The queued job that is to begin now; null: none is, or one runs.
   const MoveJob* NextQueued() const;
@@ -63,6 +64,12 @@ class MoveJobs {
 
   // The job that is not over, or none.
   const MoveJob* running() const;
+  // The job that runs fails with `reason` if it needs the node.
+  void EndIfItNeeds(NodeId node, const std::string& reason, absl::Time now);
+  // The job that forgets the node and is not over; null: none.
+  const MoveJob* Forgetting(NodeId node) const;
+  // Whether a job that forgets the node is over and has moved something.
+  bool HasForgottenSome(NodeId node) const;
   // No job runs and none is queued.
   bool is_idle() const { return running() == nullptr && queued_count() == 0; }
   // Bytes that the running job still brings to each device.
@@ -109,6 +116,8 @@ class MoveJobs {
   void FinishIfOver(absl::Time now);
   void Count(const UnitReport& report);
   absl::Status Put(const MoveJob& job, std::vector<StateWrite> writes = {});
+  // Together with the node that it forgets, if it does.
+  absl::Status PutEnd(const MoveJob& job);
   void PutOrWarn(const MoveJob& job);
   JobView ViewOf(const MoveJob& job, absl::Time now) const;
 

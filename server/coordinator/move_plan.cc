@@ -12,6 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/replica_groups.h"
+#include "server/coordinator/lost_rows.h"
 #include "server/coordinator/unit_moves.h"
 #include "server/coordinator/unit_tiling.h"
 
@@ -90,6 +91,17 @@ absl::StatusOr<std::map<DeviceId, std::uint32_t>> Share(const Leaving& leaving, 
     }
   }
   return shares;
+}
+
+absl::Status GiveAllOf(const MoveScope& scope, const NodeSpec& node, UnitMoves& moves) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<Leaving> all, LeavingFrom(scope, node, moves));
+  for (const Leaving& leaving : all) {
+    EMBLA_ASSIGN_OR_RETURN(const auto shares, Share(leaving, moves));
+    for (const auto& [to, count] : shares) {
+      moves.Give(*leaving.table, leaving.cut, leaving.from, to, count);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckTaker(const MoveScope& scope, const TableSpec& table, DeviceId to) {
@@ -176,13 +188,24 @@ absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId id) {
   without.drained.insert(id);
   UnitMoves moves(without);
   EMBLA_RETURN_IF_ERROR(DrainCopies(without, id, moves));
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<Leaving> all, LeavingFrom(scope, *node, moves));
-  for (const Leaving& leaving : all) {
-    EMBLA_ASSIGN_OR_RETURN(const auto shares, Share(leaving, moves));
-    for (const auto& [to, count] : shares) {
-      moves.Give(*leaving.table, leaving.cut, leaving.from, to, count);
-    }
+  EMBLA_RETURN_IF_ERROR(GiveAllOf(scope, *node, moves));
+  return moves.Finish();
+}
+
+absl::StatusOr<MovePlan> PlanForget(const MoveScope& scope, NodeId id, bool lose_rows) {
+  const NodeSpec* const node = scope.plan.FindNode(id);
+  if (node == nullptr) return absl::NotFoundError(absl::StrCat("there is no node ", ToInt(id)));
+  if (scope.live.contains(id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", node->name, " is live: drain it, stop its process, then forget it"));
   }
+  EMBLA_RETURN_IF_ERROR(CheckLoss(scope.plan, *node, lose_rows));
+  MoveScope without{.plan = scope.plan, .live = scope.live, .drained = scope.drained};
+  without.drained.insert(id);
+  without.forgotten = id;
+  UnitMoves moves(without);
+  EMBLA_RETURN_IF_ERROR(ForgetCopies(without, id, moves));
+  EMBLA_RETURN_IF_ERROR(GiveAllOf(scope, *node, moves));
   return moves.Finish();
 }
 

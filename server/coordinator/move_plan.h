@@ -62,6 +62,7 @@ struct MoveScope {
   const Plan& plan;          // Not owned; outlives this object.
   std::set<NodeId> live;     // Only these give or take.
   std::set<NodeId> drained;  // These take nothing.
+  NodeId forgotten{};        // Gives what it has, though it is down; 0: none.
 };
 
 // Errors of all: NotFound (table, node), InvalidArgument (a number out of range),
@@ -83,6 +84,10 @@ absl::StatusOr<MovePlan> PlanMove(const MoveScope& scope, std::string_view table
 // of data_parallel tables go: if one is the primary, another copy is so first, and if it is the
 // only one, another is made first.
 absl::StatusOr<MovePlan> PlanDrain(const MoveScope& scope, NodeId node);
+
+// Everything off `node`, which is lost: its rows are to begin anew elsewhere, its copies go.
+// FailedPrecondition: rows would be lost, and `lose_rows` is not said.
+absl::StatusOr<MovePlan> PlanForget(const MoveScope& scope, NodeId node, bool lose_rows);
 
 // Every table balanced over its devices, and whole cuts of columns off the fullest devices, as far
 // as the planner's bound (core/planner/solver/replan.h) says that it is worth its bytes. Tables

@@ -105,6 +105,16 @@ class MoveWorld {
     return nullptr;
   }
   void Kill(NodeId node) { dead_.insert(node); }
+  // The node is lost with its directory, and the operator says so.
+  absl::StatusOr<ForgottenNode> Forget(const std::string& name, bool lose_rows) {
+    const NodeId node = *FindNode(name);
+    auto forgotten = c_->ForgetNode({.node = name, .lose_rows = lose_rows}, c_.now());
+    TakeEffects();
+    if (!forgotten.ok()) return forgotten;
+    names_.erase(node);
+    std::erase_if(units_, [node](const auto& entry) { return entry.first.first == node; });
+    return forgotten;
+  }
   void Revive(NodeId node) {
     dead_.erase(node);
     ++incarnation_;

@@ -173,6 +173,7 @@ PlanChange StateRecords::ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVe
   if (edit.node) change.node = edit.node->id;
   if (edit.table) change.table = edit.table->spec.id;
   if (edit.drop_table) change.table = *edit.drop_table;
+  if (edit.drop_node) change.node = *edit.drop_node;
   if (const NodeSpec* const node = plan.FindNode(change.node)) change.node_before = *node;
   if (const TablePlan* const table = plan.FindTable(change.table)) change.table_before = *table;
   return change;
@@ -212,6 +213,10 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
     std::erase_if(tables,
                   [&](const TablePlan& table) { return table.spec.id == *edit.drop_table; });
     writes.push_back({KeyOf(kTablesPrefix, *edit.drop_table), std::nullopt});
+  }
+  if (edit.drop_node) {
+    std::erase_if(nodes, [&](const NodeSpec& node) { return node.id == *edit.drop_node; });
+    writes.push_back({KeyOf(kNodesPrefix, *edit.drop_node), std::nullopt});
   }
   if (edit.pending_until) {
     EMBLA_CHECK(edit.table.has_value() && !pending);

@@ -9,6 +9,7 @@
 //   units/          see unit_records.h
 //   jobs/           see move_job.h
 //   drained/        see drained_nodes.h
+//   forgotten/      see drained_nodes.h
 //   sessions/       see session_records.h
 #pragma once
 
@@ -50,6 +51,7 @@ struct PlanEdit {
   std::optional<NodeSpec> node = {};    // A new node takes id 0: the next one is given.
   std::optional<TablePlan> table = {};  // Likewise.
   std::optional<TableId> drop_table = {};
+  std::optional<NodeId> drop_node = {};  // That has no slices any more.
   std::optional<PlanHead> jump = {};  // The head that the change makes, but for ids that it gives.
   bool pending_done = false;          // Clears the pending creation.
   std::optional<absl::Time> pending_until = {};  // Makes `table` the pending creation.

@@ -52,7 +52,7 @@ absl::Status UnitDriver::Open(const UnitId& unit, const Way& way, absl::Time now
     open.move = stored.record.move;
     Step(unit, open, CoordinatorTick{});
   } else {
-    Step(unit, open, StartMove{way.to.node});
+    Step(unit, open, StartMove{way.to.node, way.is_anew});
   }
   return absl::OkStatus();
 }
@@ -99,6 +99,7 @@ void UnitDriver::AddPut(const UnitId& unit, const PutToStore& put, absl::Time no
 
 void UnitDriver::Tell(NodeId node, const UnitId& unit, const UnitRecord& record, const Way& way,
                       bool freeze) {
+  if (node == NodeId{0}) return;  // A source that nobody is: the unit begins anew.
   const auto address = [this](NodeId id) {
     const NodeSpec* const spec = cluster_.plan()->FindNode(id);
     return spec == nullptr ? std::string() : spec->address;
@@ -210,7 +211,13 @@ void UnitDriver::TellEnds(const UnitId& unit) {
 void UnitDriver::Tick(absl::Time now) {
   now_ = now;
   for (auto& [unit, open] : open_) {
-    const bool both_live = cluster_.IsLive(open.way.from.node) && cluster_.IsLive(open.way.to.node);
+    const bool both_live = (open.way.is_anew || cluster_.IsLive(open.way.from.node)) &&
+                           cluster_.IsLive(open.way.to.node);
+    // A forgotten node never says that it has what it took over, and nobody waits for its rows.
+    if (open.state.record.phase == MovePhase::kCommitted &&
+        cluster_.IsForgotten(open.way.to.node)) {
+      Step(unit, open, ReportEvent{{.kind = ReportKind::kCovered, .move = open.state.record.move}});
+    }
     // A dead node is waited for, and what waits for its batch need not get on.
     if (!both_live || open.WaitsForBatch()) open.progressed = now;
     if (now - open.progressed > options_.stall_after) {
@@ -220,7 +227,7 @@ void UnitDriver::Tick(absl::Time now) {
     if (now - open.told < options_.repeat_after) continue;
     open.told = now;
     if (open.move == MoveId{0}) {
-      Step(unit, open, StartMove{open.way.to.node});
+      Step(unit, open, StartMove{open.way.to.node, open.way.is_anew});
     } else {
       Step(unit, open, CoordinatorTick{});
     }
@@ -359,11 +366,12 @@ std::uint64_t UnitDriver::frozen_count() const {
       open_, [](const auto& entry) { return entry.second.is_frozen && entry.second.IsOpen(); }));
 }
 
-// A move within a node has nothing to copy first.
+// A move within a node, or from nobody, has nothing to copy first.
 std::uint64_t UnitDriver::closing_count() const {
   return static_cast<std::uint64_t>(std::ranges::count_if(open_, [](const auto& entry) {
     const UnitRecord& record = entry.second.state.record;
-    return record.phase == MovePhase::kOpen && (entry.second.is_frozen || IsWithinNode(record));
+    return record.phase == MovePhase::kOpen &&
+           (entry.second.is_frozen || IsWithinNode(record) || IsAnew(record));
   }));
 }
 
@@ -371,7 +379,7 @@ std::string UnitDriver::WaitsFor(absl::Time now) const {
   for (const auto& [unit, open] : open_) {
     for (const NodeId id : {open.way.from.node, open.way.to.node}) {
       const NodeSpec* const node = cluster_.plan()->FindNode(id);
-      if (node == nullptr) continue;
+      if (node == nullptr || cluster_.IsForgotten(id)) continue;
       if (!cluster_.IsLive(id)) {
         return absl::StrCat("waits for node ", node->name, " at ", node->address,
                             ", which is down");

@@ -36,6 +36,8 @@ class MoveCluster {
   virtual ~MoveCluster() = default;
   virtual PlanPtr plan() const = 0;
   virtual bool IsLive(NodeId node) const = 0;
+  // The operator has said that the node is lost: nothing is waited for that it would say.
+  virtual bool IsForgotten(NodeId node) const = 0;
   // Makes `edit` the next plan. The revision is that of everything written. Errors as
   // StateStore::Commit.
   virtual absl::StatusOr<Revision> PutPlan(PlanEdit edit) = 0;
@@ -56,6 +58,7 @@ class UnitDriver {
     DeviceId to;
     RowRun run;
     std::int64_t bytes = 0;  // Of the unit, about.
+    bool is_anew = false;    // `from` is lost with its rows: they begin at initial values.
   };
   struct Ended {
     UnitId unit;

@@ -164,7 +164,7 @@ std::vector<MoveRun> UnitMoves::Runs() const {
 }
 
 absl::Status UnitMoves::CheckNode(const TablePlan& table, NodeId id) const {
-  if (scope_->live.contains(id)) return absl::OkStatus();
+  if (scope_->live.contains(id) || id == scope_->forgotten) return absl::OkStatus();
   const NodeSpec& node = *scope_->plan.FindNode(id);
   return absl::UnavailableError(absl::StrCat("node ", node.name, " at ", node.address,
                                              " is down and takes part in the move of table ",
@@ -189,9 +189,12 @@ absl::Status UnitMoves::Check(const MoveRun& run) const {
 
 void UnitMoves::ChangeCopy(const TablePlan& table, CopyChange::Kind kind, DeviceId device) {
   CopyChange change{.kind = kind, .table = table.spec.id, .device = device};
-  if (kind == CopyChange::Kind::kAdd) {
+  if (kind == CopyChange::Kind::kAdd || kind == CopyChange::Kind::kAnew) {
     change.bytes = CopyBytes(table);
-    rooms_[device].given_bytes += change.bytes;
+    // One that went before, in the same plan, leaves its room.
+    const CopyChange gone{
+        .kind = CopyChange::Kind::kRemove, .table = table.spec.id, .device = device};
+    if (std::ranges::count(copies_, gone) == 0) rooms_[device].given_bytes += change.bytes;
   }
   copies_.push_back(change);
 }

@@ -75,6 +75,8 @@ class UnitMoves {
 
 // Copies of data_parallel tables (copy_plan.cc). Errors as in move_plan.h.
 absl::Status DrainCopies(const MoveScope& scope, NodeId node, UnitMoves& moves);
+// `node` is lost: its copies go, and where it has the primary another copy inherits, or a new one.
+absl::Status ForgetCopies(const MoveScope& scope, NodeId node, UnitMoves& moves);
 absl::Status ChangeCopyCount(const MoveScope& scope, const TablePlan& table, std::uint32_t copies,
                              UnitMoves& moves);
 void AddMissingCopies(const MoveScope& scope, UnitMoves& moves);

@@ -259,6 +259,9 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
   if (!HasTable(unit.table)) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(units_.Control(unit, control.record));
   UnitHost& host = node_.units();
+  if (std::holds_alternative<SealRecord>(control.record) && units_.IsAnew(unit)) {
+    return Await([&](HostDone done) { host.Reset(unit, std::move(done)); });
+  }
   if (std::holds_alternative<OwnRecord>(control.record)) {
     // The mover sets the gate when it begins.
     return Await([&](HostDone done) { host.Install(unit, nullptr, std::move(done)); });

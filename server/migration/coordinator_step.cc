@@ -17,7 +17,8 @@ class CoordinatorStepper {
 
   void On(const StartMove& event) {
     if (IsUnknown()) return Do(ReadFromStore{});
-    Put(Opened(record(), event.target, guards_));
+    Put(event.is_anew ? OpenedAnew(record(), event.target)
+                      : Opened(record(), event.target, guards_));
   }
 
   void On(const CancelMove&) {
@@ -66,7 +67,7 @@ class CoordinatorStepper {
 
   void TellBothEnds() {
     if (record().move == MoveId{0}) return;
-    Do(TellRecord{record().source, record()});
+    if (!IsAnew(record())) Do(TellRecord{record().source, record()});
     if (!IsWithinNode(record())) Do(TellRecord{record().target, record()});
   }
 

@@ -28,6 +28,7 @@ struct StoredRecord {  // What the store holds: after a read, and after a put, h
 };
 struct StartMove {
   NodeId target{};
+  bool is_anew = false;  // The owner is lost: the unit begins at initial values.
 };
 struct CancelMove {};       // By an operator, or because the move takes too long.
 struct CoordinatorTick {};  // Now and then, while a move is not over.

@@ -14,7 +14,8 @@ inline constexpr std::uint32_t kCopyGranule = UINT32_MAX;
 inline UnitId CopyOf(TableId table) { return {table, kCopyGranule, 0}; }
 inline bool IsCopy(const UnitId& unit) { return unit.row_granule == kCopyGranule; }
 
-// How is the copy of `table` on `node`, once the node has plan `plan`?
+// How is the copy of `table` on `node`, once the node has plan `plan`? With `freeze` set, a copy
+// that is to lead by that plan does so as it is: no other one has more.
 inline UnitOrder AskAboutCopy(TableId table, NodeId node, PlanVersion plan) {
   return {.unit = CopyOf(table), .record = {.owner = node, .epoch = UnitEpoch{ToInt(plan)}}};
 }
@@ -25,6 +26,8 @@ inline PlanVersion PlanOf(const UnitOrder& question) {
 // What the kinds of a report say of a copy.
 inline constexpr UnitReport::Kind kCopyOnItsWay = UnitReport::Kind::kProgress;
 inline constexpr UnitReport::Kind kCopyServes = UnitReport::Kind::kCaughtUp;
+// It has every acknowledged update, and its primary has not said since its process began.
+inline constexpr UnitReport::Kind kCopyMayLead = UnitReport::Kind::kAbort;
 inline constexpr UnitReport::Kind kCopyLeads = UnitReport::Kind::kSealed;
 inline constexpr UnitReport::Kind kCopyGone = UnitReport::Kind::kCovered;
 

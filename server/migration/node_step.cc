@@ -31,7 +31,7 @@ void NodeStepper::On(const NodeTick&) {
   if (import->is_sealed || Owns(unit())) {
     Report(ReportKind::kSealed, import->move);
   } else {
-    SendPullNow(/*resend=*/true);
+    FetchImport();
   }
 }
 

@@ -127,6 +127,7 @@ struct ReserveImport {
 struct StageChunk {  // Overlay the chunk's rows on the staged copy.
   Chunk chunk;
 };
+struct ResetStaged {};    // The staged rows take their initial values.
 struct InstallStaged {};  // The staged rows become the unit's.
 struct RelocateRows {     // The unit's rows change to the device where room is reserved.
   MoveId move{};
@@ -134,8 +135,8 @@ struct RelocateRows {     // The unit's rows change to the device where room is 
 struct DiscardStaged {};
 struct TrimRows {};
 using NodeAction = std::variant<LogAction, WriteRows, SendPull, SendChunk, SendFinal, SendReport,
-                                PutRecord, ReadRecord, ReserveImport, StageChunk, InstallStaged,
-                                RelocateRows, DiscardStaged, TrimRows>;
+                                PutRecord, ReadRecord, ReserveImport, StageChunk, ResetStaged,
+                                InstallStaged, RelocateRows, DiscardStaged, TrimRows>;
 
 struct NodeStep {
   UnitState state;

@@ -65,6 +65,9 @@ class NodeStepper {
   void InstallIfCommitted(const UnitRecord& record);
   void DiscardIfEnded(const UnitRecord& record);
   void ImportIfOpen(const UnitRecord& record);
+  // Asks the source of the import for its rows, or does without where there is none.
+  void FetchImport();
+  void SealInitial();
   void SendPullNow(bool resend);
 
   // device_steps.cc

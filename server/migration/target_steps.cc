@@ -15,7 +15,7 @@ void NodeStepper::ImportIfOpen(const UnitRecord& record) {
   if (durable().import.has_value()) {
     if (durable().import->move != record.move) return;
     if (durable().import->is_sealed) return Report(ReportKind::kSealed, record.move);
-    return SendPullNow(/*resend=*/true);
+    return FetchImport();
   }
   unit().reserving = record.move;
   Do(ReserveImport{record.move});
@@ -28,7 +28,20 @@ void NodeStepper::On(const ReservedEvent& event) {
   Log(ImportRecord{event.move, unit().seen.source, unit().seen.epoch});
   std::fill(unit().staged.begin(), unit().staged.end(), Lsn{0});
   if (Owns(unit())) return ChangeDevice(unit().seen);
+  FetchImport();
+}
+
+void NodeStepper::FetchImport() {
+  if (durable().import->source == NodeId{0}) return SealInitial();
   SendPullNow(/*resend=*/true);
+}
+
+// Nobody has the rows any more: the unit begins as a table does, and knows of no update.
+void NodeStepper::SealInitial() {
+  const MoveId move = durable().import->move;
+  Do(ResetStaged{});
+  Log(SealRecord{move, Lsn{1}, UnitWindows()});
+  Report(ReportKind::kSealed, move);
 }
 
 void NodeStepper::SendPullNow(bool resend) {

@@ -111,6 +111,8 @@ class UnitHost {
   // nothing was changed.
   virtual void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block,
                      HostDone done) = 0;
+  // Staged rows, all of them, take their initial values.
+  virtual void Reset(const UnitId& unit, HostDone done) = 0;
   // The staged rows become the unit's: `gate` (which knows the windows) is asked from now on.
   virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
   virtual void Discard(const UnitId& unit, HostDone done) = 0;

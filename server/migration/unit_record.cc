@@ -43,6 +43,12 @@ absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target, const
   return opened;
 }
 
+absl::StatusOr<UnitRecord> OpenedAnew(const UnitRecord& record, NodeId target) {
+  absl::StatusOr<UnitRecord> opened = Opened(record, target);
+  if (opened.ok()) opened->source = NodeId{0};
+  return opened;
+}
+
 absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move) {
   if (record.phase != MovePhase::kOpen || record.move != move) {
     return Refused("abort", move, record);

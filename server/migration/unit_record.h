@@ -23,7 +23,7 @@ struct UnitRecord {
   MoveId committed{0};  // The move that made `owner` the owner.
   MoveId move{0};       // The last move.
   MovePhase phase = MovePhase::kNone;
-  NodeId source{};  // Of the last move.
+  NodeId source{};  // Of the last move. 0: nobody had the rows any more, the unit began anew.
   NodeId target{};  // The source: it is a move between devices of that node.
   bool operator==(const UnitRecord&) const = default;
 };
@@ -31,6 +31,8 @@ struct UnitRecord {
 // FailedPrecondition: the last move has not ended.
 absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target,
                                   const Guards& guards = kAllGuards);
+// As Opened, of a unit whose owner is lost with its rows: they begin at initial values.
+absl::StatusOr<UnitRecord> OpenedAnew(const UnitRecord& record, NodeId target);
 // FailedPrecondition, all three: the record is not about `move` in the phase the change needs.
 absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move);
 absl::StatusOr<UnitRecord> Committed(const UnitRecord& record, MoveId move,
@@ -39,6 +41,11 @@ absl::StatusOr<UnitRecord> Cleaned(const UnitRecord& record, MoveId move);
 
 // Whether the last move is one between devices of a node: its owner and epoch do not change.
 inline bool IsWithinNode(const UnitRecord& record) { return record.source == record.target; }
+
+// Whether the last move brings the unit's initial values instead of its rows.
+inline bool IsAnew(const UnitRecord& record) {
+  return record.move != MoveId{0} && record.source == NodeId{0};
+}
 
 // Whether `move` can no longer commit: aborted, or a later move has been opened or committed.
 // False says nothing: the record may be old.

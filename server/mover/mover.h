@@ -122,6 +122,7 @@ class Mover {
   void Do(MovingUnit& unit, ReadRecord&);
   void Do(MovingUnit& unit, ReserveImport& action);
   void Do(MovingUnit& unit, StageChunk&) { Finish(unit); }  // StageRows was before it.
+  void Do(MovingUnit& unit, ResetStaged& action);
   void Do(MovingUnit& unit, InstallStaged&);
   void Do(MovingUnit& unit, RelocateRows& action);
   void Do(MovingUnit& unit, DiscardStaged&);

@@ -213,6 +213,22 @@ void Mover::Do(MovingUnit& unit, ReserveImport& action) {
                       WhenDone(unit, "reserve memory", then));
 }
 
+// What follows says that the rows are there: so it waits until they are.
+void Mover::Do(MovingUnit& unit, ResetStaged& action) {
+  parts_.host.Reset(unit.id, [this, queue = queue_, id = unit.id, action](const absl::Status& s) {
+    queue->Post([this, id, action, status = s] {
+      MovingUnit& unit = *Find(id);
+      if (!status.ok()) {
+        LogWarning("mover", "cannot reset rows, trying again unit=", NameOf(id),
+                   " reason=", Message(status));
+        return TryAgain(unit, action);
+      }
+      Finish(unit);
+      RunWork(unit);
+    });
+  });
+}
+
 void Mover::Do(MovingUnit& unit, InstallStaged&) {
   // Nothing but this node's memory holds rows: the copy is as safe as it will ever be.
   const auto then = [this](MovingUnit& done, const absl::Status& status) {

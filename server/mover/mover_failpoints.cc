@@ -29,6 +29,7 @@ struct NameOf {
   std::string_view operator()(const PutRecord&) const { return "mover.abort"; }
   std::string_view operator()(const ReadRecord&) const { return "mover.read"; }
   std::string_view operator()(const ReserveImport&) const { return "mover.reserve"; }
+  std::string_view operator()(const ResetStaged&) const { return "mover.reset"; }
   std::string_view operator()(const InstallStaged&) const { return "mover.install"; }
   std::string_view operator()(const RelocateRows&) const { return "mover.relocate"; }
   std::string_view operator()(const DiscardStaged&) const { return "mover.discard"; }

@@ -1,5 +1,6 @@
 #include "server/mover/unit_replay.h"
 
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -145,6 +146,13 @@ void UnitReplay::ForgetSessions(const SessionSet& sessions) {
 bool UnitReplay::Owns(const UnitId& id) const {
   const auto it = units_.find(id);
   return it != units_.end() && it->second.durable.epoch != UnitEpoch{0};
+}
+
+bool UnitReplay::IsAnew(const UnitId& id) const {
+  const auto it = units_.find(id);
+  if (it == units_.end()) return false;
+  const std::optional<ImportState>& import = it->second.durable.import;
+  return import.has_value() && import->source == NodeId{0};
 }
 
 std::vector<RestoredUnit> UnitReplay::Take() && {

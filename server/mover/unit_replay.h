@@ -50,6 +50,8 @@ class UnitReplay {
 
   // Whether the unit goes by windows of its own. Of a unit that is not here: no.
   bool Owns(const UnitId& unit) const;
+  // Whether the unit's import brings initial values: nobody had its rows any more.
+  bool IsAnew(const UnitId& unit) const;
 
   std::vector<RestoredUnit> Take() &&;
 

@@ -55,6 +55,30 @@ grpc::ServerUnaryReactor* AdminService::ControlJob(grpc::CallbackServerContext* 
       });
 }
 
+grpc::ServerUnaryReactor* AdminService::ForgetNode(grpc::CallbackServerContext* call,
+                                                   const v1::ForgetNodeRequest* request,
+                                                   v1::ForgetNodeReply* reply) {
+  return PostUnary(
+      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        EMBLA_ASSIGN_OR_RETURN(const ForgottenNode forgotten,
+                               coordinator.ForgetNode({.node = request->node(),
+                                                       .lose_rows = request->lose_rows(),
+                                                       .dry_run = request->dry_run()},
+                                                      now));
+        for (const LostRows& rows : forgotten.lost) {
+          v1::LostRows& lost = *reply->add_lost();
+          lost.set_table(rows.table);
+          lost.set_units(rows.units);
+          lost.set_rows(rows.rows);
+          lost.set_bytes(rows.bytes);
+        }
+        if (forgotten.job) {
+          *reply->mutable_job() = ToMessage(*forgotten.job, *coordinator.GetPlan());
+        }
+        return absl::OkStatus();
+      });
+}
+
 grpc::ServerUnaryReactor* AdminService::ListUnitOwners(grpc::CallbackServerContext* call,
                                                        const v1::ListUnitOwnersRequest* request,
                                                        v1::ListUnitOwnersReply* reply) {

@@ -68,6 +68,9 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ControlJob(grpc::CallbackServerContext* call,
                                        const v1::ControlJobRequest* request,
                                        v1::JobReply* reply) override;
+  grpc::ServerUnaryReactor* ForgetNode(grpc::CallbackServerContext* call,
+                                       const v1::ForgetNodeRequest* request,
+                                       v1::ForgetNodeReply* reply) override;
 
  private:
   CoordinatorHost& host_;  // Not owned; outlives this object.

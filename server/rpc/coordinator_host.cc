@@ -70,7 +70,7 @@ void CoordinatorHost::AwaitChange(ChangeId change, ChangeDone done) {
 void CoordinatorHost::CountHeartbeat(NodeId node) {
   // Nodes have metrics from the plan that brought them.
   const auto entry = node_metrics_.find(node);
-  if (entry != node_metrics_.end()) entry->second.heartbeats.Add();
+  if (entry != node_metrics_.end()) entry->second.metrics.heartbeats.Add();
 }
 
 PlanPtr CoordinatorHost::plan() const {
@@ -191,14 +191,23 @@ void CoordinatorHost::UpdateMetrics() {
   counters_.sessions_closed.Add(more(view.sessions_closed, counted_.sessions_closed));
   counters_.sessions_expired.Add(more(view.sessions_expired, counted_.sessions_expired));
   counters_.sessions_open.Set(static_cast<double>(view.sessions_open));
+  counters_.rows_lost.Add(more(view.rows_lost, counted_.rows_lost));
   counted_ = view;
   counters_.tables_aside.Set(view.tables_aside);
   counters_.store_generation.Set(static_cast<double>(view.generation));
-  for (const NodeView& node : coordinator_->Nodes()) {
+  const std::vector<NodeView> nodes = coordinator_->Nodes();
+  // First those that were forgotten: a node of another id may have the name.
+  std::erase_if(node_metrics_, [&](const auto& entry) {
+    const bool is_gone =
+        std::ranges::none_of(nodes, [&](const NodeView& n) { return n.spec.id == entry.first; });
+    if (is_gone) NodeMetrics::Remove(*metrics_, entry.second.name);
+    return is_gone;
+  });
+  for (const NodeView& node : nodes) {
     auto [entry, inserted] = node_metrics_.try_emplace(node.spec.id);
-    if (inserted) entry->second = NodeMetrics(metrics_, node.spec.name);
-    entry->second.live.Set(node.live() ? 1 : 0);
-    entry->second.plan_version.Set(static_cast<double>(ToInt(node.plan_version)));
+    if (inserted) entry->second = {node.spec.name, NodeMetrics(metrics_, node.spec.name)};
+    entry->second.metrics.live.Set(node.live() ? 1 : 0);
+    entry->second.metrics.plan_version.Set(static_cast<double>(ToInt(node.plan_version)));
   }
 }
 

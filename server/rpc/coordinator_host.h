@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -104,8 +105,12 @@ class CoordinatorHost {
   const std::unique_ptr<Coordinator> coordinator_;
   std::map<ChangeId, ChangeDone> awaited_;
   CoordinatorMetrics counters_;
-  std::map<NodeId, NodeMetrics> node_metrics_;
-  ClusterView counted_;  // The sessions in it are in counters_.
+  struct MeteredNode {
+    std::string name;
+    NodeMetrics metrics;
+  };
+  std::map<NodeId, MeteredNode> node_metrics_;
+  ClusterView counted_;  // What counters_ have of it.
 
   Mutex queue_mu_;
   CondVar queue_changed_;

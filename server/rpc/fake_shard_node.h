@@ -124,6 +124,7 @@ class FakeShardNode final : public ShardNode {
   }
   void RepeatCopied(ReplicaMessage, Buffer, ReplicaDone) override { EMBLA_CHECK(false); }
   CopyView ViewCopy(TableId) const override { return {}; }
+  void LeadAsItIs(TableId) override {}
   void set_replica_transport(ReplicaTransport*) override {}
   void set_journal(Journal*) override {}
   void Repeat(DecidedUpdate, Buffer, UpdateDone) override { EMBLA_CHECK(false); }

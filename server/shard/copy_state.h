@@ -21,7 +21,7 @@ enum class CopyRole : std::uint8_t {
 };
 
 // Shared by the snapshots of a node's tables.
-// Thread safety: role, leads, serves, CheckServes and life may be called from any thread,
+// Thread safety: role, leads, serves, has_all, CheckServes and life may be called from any thread,
 // everything else on the table's lead device.
 class CopyState {
  public:
@@ -37,6 +37,9 @@ class CopyState {
   // Whether lookups are answered: the primary waits for this copy before it acknowledges anything,
   // and has said so to the process that has these rows.
   bool serves() const { return confirmed_ == life_; }
+  // Whether it has every acknowledged update, and may lead: also where the process has begun since
+  // its primary said so.
+  bool has_all() const { return is_counted_; }
   // Unavailable: other copies do.
   absl::Status CheckServes() const {
     if (serves()) return absl::OkStatus();
@@ -95,7 +98,7 @@ class CopyState {
   std::atomic<CopyRole> role_;
   std::atomic<std::uint64_t> life_{RandomId64()};
   std::atomic<std::uint64_t> confirmed_{0};  // The life that serves.
-  bool is_counted_;                          // It has every acknowledged update.
+  std::atomic<bool> is_counted_;             // It has every acknowledged update.
   PlanVersion primary_since_{};
   PlanVersion term_{};  // Of the newest primary it has heard of, itself included.
 };

@@ -58,7 +58,11 @@ void LeadIfItMay(const NodeTable& table, Replicator& replicator) {
 }
 
 void ConfirmTask::Run(std::uint32_t) {
-  if (life_ == 0) return table_.copy->RepeatConfirmed();
+  if (life_ == 0) {
+    // It was complete when it was confirmed, or is to be taken as it is.
+    table_.shard()->replica_position().complete = true;
+    return table_.copy->RepeatConfirmed();
+  }
   const bool is_complete = table_.shard()->replica_position().complete;
   if (is_complete && table_.copy->Confirm(life_)) confirmed_();
 }

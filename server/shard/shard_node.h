@@ -215,11 +215,15 @@ class ShardNode {
   struct CopyView {
     PlanVersion plan_version{};  // What follows is by this plan.
     bool is_here = false;
-    bool serves = false;  // Lookups: it has every acknowledged update.
+    bool serves = false;   // Lookups: it has every acknowledged update.
+    bool has_all = false;  // Likewise, as far as this node's journal knows.
     // It orders the updates, and waits for no copy that it does not have by the plan.
     bool leads = false;
   };
   virtual CopyView ViewCopy(TableId table) const = 0;
+  // The copy, which is to lead by the plan and waits for updates that nobody has any more, leads as
+  // it is. Nothing if it leads, or is not to.
+  virtual void LeadAsItIs(TableId table) = 0;
 
   // Whose updates the node takes. Those who take in requests verify them there before they call
   // Update; Lookup answers anybody. Lives as long as the node.

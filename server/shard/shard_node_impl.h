@@ -42,6 +42,7 @@ class ShardNodeImpl final : public ShardNode {
   void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) override;
   CopyView ViewCopy(TableId table) const override;
   SessionGate& sessions() override { return sessions_; }
+  void LeadAsItIs(TableId table) override;
   absl::Status CloseSessions(const ClosedSessions& closed) override;
   void set_replica_transport(ReplicaTransport* transport) override;
   void set_journal(Journal* journal) override;

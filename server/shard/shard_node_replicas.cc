@@ -141,6 +141,17 @@ void ShardNodeImpl::TakeSpecs(TableId id) {
                              it->second.shard()->devices());
 }
 
+// As if its primary had confirmed it, and written down like that.
+void ShardNodeImpl::LeadAsItIs(TableId id) {
+  const NodeTablesPtr tables = this->tables();
+  const auto it = tables->tables.find(ToInt(id));
+  if (it == tables->tables.end() || it->second.copy == nullptr) return;
+  if (it->second.copy->role() != CopyRole::kIncoming) return;
+  LogWarning("shard", "this node leads a table that may lack updates table=", it->second.spec.name);
+  Confirm(it->second, 0);
+  Confirmed(id);
+}
+
 ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
   const NodeTablesPtr tables = this->tables();
   CopyView view{.plan_version = tables->plan->version()};
@@ -148,6 +159,7 @@ ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
   if (it == tables->tables.end() || it->second.copy == nullptr) return view;
   view.is_here = true;
   view.serves = it->second.copy->serves();
+  view.has_all = it->second.copy->has_all();
   view.leads = it->second.copy->leads() && !replicator_.HasLeaving(id);
   return view;
 }

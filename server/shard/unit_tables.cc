@@ -320,6 +320,26 @@ void UnitTables::Relocate(const UnitId& unit, HostDone done) {
   RelocateUnit(node_.executors, found->copies, found->shape, std::move(done));
 }
 
+void UnitTables::Reset(const UnitId& unit, HostDone done) {
+  const absl::StatusOr<Unit> found = FindHere(unit);
+  if (!found.ok()) return Answer(found.status(), std::move(done));
+  RunOnTable(
+      *found, Turn::kWhenIdle,
+      [found = *found](std::uint32_t device) -> absl::Status {
+        for (OwnSlice& own : found.CopyOn(device).slices(device)) {
+          if (!own.Covers(found.columns(), found.rows()) || !own.staged.ContainsAll(found.rows())) {
+            continue;
+          }
+          const RowInterval rows = found.rows();
+          EMBLA_RETURN_IF_ERROR(
+              own.store->ResetRows(static_cast<std::uint32_t>(rows.begin - own.slice.row_begin),
+                                   static_cast<std::uint32_t>(rows.end - rows.begin)));
+        }
+        return absl::OkStatus();
+      },
+      std::move(done));
+}
+
 void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return Answer(found.status(), std::move(done));

@@ -52,6 +52,7 @@ class UnitTables final : public UnitHost {
   // On a thread of its own, as a store may take long to make.
   void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
   void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
+  void Reset(const UnitId& unit, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
   void Relocate(const UnitId& unit, HostDone done) override;

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "client/include/embla/inspector.h"
 #include "core/base/status_macros.h"
+#include "tools/embla/node_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/verify_cmd.h"
 
@@ -71,6 +72,12 @@ absl::Status Invocation::WithClient(
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
                          client::Client::Connect(options));
   return verb(*client);
+}
+
+absl::Status Invocation::ForgetNode() const {
+  return WithAdmin([&](client::Admin& admin) {
+    return NodeForgetVerb(admin, job.node, lose_rows, wait, LookAgain, output());
+  });
 }
 
 absl::Status Invocation::WatchJob() const {

@@ -54,6 +54,7 @@ struct Invocation {
   bool aside = false;
   std::uint32_t table_id = 0;
   std::string node_name;
+  bool lose_rows = false;
 
   std::function<absl::Status()> run;
 
@@ -67,6 +68,7 @@ struct Invocation {
   absl::Status PlanTable() const;
   using MakeRequest = std::function<absl::StatusOr<client::JobRequest>(const JobFlags&)>;
   absl::Status StartJob(const MakeRequest& make) const;
+  absl::Status ForgetNode() const;
   absl::Status WatchJob() const;
   absl::Status VerifyTable() const;
 };

@@ -327,6 +327,13 @@ void AddNodeVerbs(CLI::App& app, Invocation& in) {
               request(Goal::kDrain))
       ->add_option("node", in.job.node, "node name")
       ->required();
+  CLI::App* forget =
+      AddVerb(noun, "forget", "take a node that is down out of the cluster, for ever", in,
+              [&in] { return in.ForgetNode(); });
+  forget->add_option("node", in.job.node, "node name")->required();
+  forget->add_flag("--lose-rows", in.lose_rows,
+                   "give up rows that only this node has: they begin at initial values elsewhere");
+  forget->add_flag("--wait", in.wait, "show progress until it is over");
   AddJobStart(noun, "undrain", "let a node have new slices again", in, request(Goal::kUndrain))
       ->add_option("node", in.job.node, "node name")
       ->required();

@@ -87,6 +87,26 @@ Json View(const Node& node) {
           {"devices", devices}};
 }
 
+Json LostView(const std::vector<client::LostRows>& lost) {
+  Json list = Json::array();
+  for (const client::LostRows& rows : lost) {
+    list.push_back(
+        {{"table", rows.table}, {"units", rows.units}, {"rows", rows.rows}, {"bytes", rows.bytes}});
+  }
+  return list;
+}
+
+void ShowLost(const std::vector<client::LostRows>& lost, std::ostream& out) {
+  if (lost.empty()) return;
+  TextTable text({"lost of table", ">units", ">rows", ">bytes"});
+  for (const client::LostRows& rows : lost) {
+    text.Add({rows.table, absl::StrCat(rows.units),
+              FormatCount(static_cast<std::int64_t>(rows.rows)),
+              FormatBytes(static_cast<std::int64_t>(rows.bytes))});
+  }
+  out << text.Render();
+}
+
 }  // namespace
 
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output) {
@@ -105,6 +125,29 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
   }
   output.out << text.Render();
   return absl::OkStatus();
+}
+
+absl::Status NodeForgetVerb(client::Admin& admin, const std::string& node, bool lose_rows,
+                            bool wait, const Pause& pause, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(client::ForgottenNode forgotten,
+                         admin.ForgetNode(node, lose_rows, /*dry_run=*/true));
+  const bool is_refused = !forgotten.lost.empty() && !lose_rows;
+  if (!output.json) ShowLost(forgotten.lost, output.out);
+  if (is_refused) {
+    if (output.json) output.PutJson({{"node", node}, {"lost", LostView(forgotten.lost)}});
+    return absl::FailedPreconditionError(
+        absl::StrCat("rows would be lost with node ", node,
+                     ": bring it back, or pass --lose-rows: they begin at initial values"));
+  }
+  EMBLA_ASSIGN_OR_RETURN(forgotten, admin.ForgetNode(node, lose_rows, /*dry_run=*/false));
+  if (output.json && !wait) {
+    output.PutJson({{"node", node}, {"lost", LostView(forgotten.lost)}, {"job", forgotten.job.id}});
+    return absl::OkStatus();
+  }
+  if (!output.json) {
+    output.out << "job " << forgotten.job.id << ": " << forgotten.job.description << "\n";
+  }
+  return wait ? JobWatchVerb(admin, forgotten.job.id, pause, output) : absl::OkStatus();
 }
 
 }  // namespace embla::cli

@@ -1,14 +1,22 @@
 // embla node ...
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
+#include "tools/embla/job_cmd.h"
 #include "tools/embla/output.h"
 
 namespace embla::cli {
 
 // `now` is what heartbeats are measured against.
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output);
+
+// Takes a node that is down out of the cluster. What is lost with it is shown first; without
+// `lose_rows` that has to be nothing. With `wait`, until the job is over.
+absl::Status NodeForgetVerb(client::Admin& admin, const std::string& node, bool lose_rows,
+                            bool wait, const Pause& pause, const Output& output);
 
 }  // namespace embla::cli

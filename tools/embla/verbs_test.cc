@@ -45,6 +45,13 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
     }
   }
 
+  absl::StatusOr<client::ForgottenNode> ForgetNode(const std::string&, bool lose_rows,
+                                                   bool dry_run) override {
+    client::ForgottenNode forgotten{.lost = {{"clicks", 12, 500, 4096}}, .job = {}};
+    if (!dry_run) EXPECT_TRUE(lose_rows);
+    if (!dry_run) forgotten.job = {.id = 8, .description = "forget node n1 with its rows"};
+    return forgotten;
+  }
   // Of tables that are made from now on.
   void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
@@ -425,6 +432,26 @@ TEST(ExitCode, TellsWhatToDo) {
   EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), ExitCode::kNotFound);
   EXPECT_EQ(ExitCodeOf(absl::AlreadyExistsError("")), ExitCode::kRefused);
   EXPECT_EQ(ExitCodeOf(absl::ResourceExhaustedError("")), ExitCode::kRefused);
+}
+
+TEST(NodeForgetVerb, ShowsWhatIsLostAndNeedsTheWord) {
+  FakeAdmin admin;
+  std::ostringstream out;
+  const Output text{.json = false, .out = out};
+  const absl::Status refused = NodeForgetVerb(
+      admin, "n1", false, false, [] {}, text);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(out.str(), HasSubstr("clicks"));
+  EXPECT_THAT(out.str(), HasSubstr("500"));
+  ASSERT_TRUE(NodeForgetVerb(
+                  admin, "n1", true, false, [] {}, text)
+                  .ok());
+  EXPECT_THAT(out.str(), HasSubstr("job 8: forget node n1 with its rows"));
+  std::ostringstream json;
+  ASSERT_TRUE(NodeForgetVerb(
+                  admin, "n1", true, false, [] {}, Output{.json = true, .out = json})
+                  .ok());
+  EXPECT_EQ(Json::parse(json.str())["lost"][0]["rows"], 500);
 }
 
 TEST(JobVerbs, ADryRunShowsMovesAndMemory) {

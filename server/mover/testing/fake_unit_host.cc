@@ -165,6 +165,14 @@ void FakeUnitHost::Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer b
   });
 }
 
+void FakeUnitHost::Reset(const UnitId& unit, HostDone done) {
+  device_.emplace_back([this, unit, done] {
+    EMBLA_CHECK(units_[unit].staged.has_value());
+    for (auto& rows : *units_[unit].staged) rows = {};
+    done(absl::OkStatus());
+  });
+}
+
 void FakeUnitHost::Install(const UnitId& id, std::shared_ptr<UnitGate> gate, HostDone done) {
   device_.emplace_back([this, id, gate, done] {
     Unit& unit = units_[id];

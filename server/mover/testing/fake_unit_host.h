@@ -71,6 +71,7 @@ class FakeUnitHost final : public UnitHost {
   void Trim(const UnitId& unit, HostDone done) override;
   void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run, HostDone done) override;
   void Stage(const UnitId& unit, std::uint32_t chunk, SharedBuffer block, HostDone done) override;
+  void Reset(const UnitId& unit, HostDone done) override;
   void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) override;
   void Discard(const UnitId& unit, HostDone done) override;
   void Relocate(const UnitId& unit, HostDone done) override;
