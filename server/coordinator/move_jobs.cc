@@ -240,8 +240,8 @@ absl::Status MoveJobs::BeginQueued(std::uint64_t id, const absl::StatusOr<MovePl
   if (IsOver(job.state)) job.ended = WholeMillis(now);
   EMBLA_RETURN_IF_ERROR(Put(job));
   MoveJob& stored = jobs_.at(id) = std::move(job);
-  LogInfo("coordinator", "queued job begins id=", id, " units=", UnitsOf(stored), " error=",
-          stored.error);
+  LogInfo("coordinator", "queued job begins id=", id, " units=", UnitsOf(stored),
+          " error=", stored.error);
   if (IsOver(stored.state)) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(Begin(stored, now));
   Tick(now);

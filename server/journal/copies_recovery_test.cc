@@ -1,10 +1,11 @@
-// The copies of a data_parallel table while plans add and remove them:
+// The copies of a data_parallel table while plans add and remove them and change the primary:
 // messages are lost, repeated and delayed, plans reach nodes at any time, and any node is killed at
 // any moment and begins again from its journal. No acknowledged update is lost, none is applied
 // twice, and a copy that serves lookups has every acknowledged update, always.
 //
 // What the coordinator waits for before the next plan is what server/coordinator/copy_driver.h
 // waits for.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -67,8 +68,13 @@ class Answer {
 
 class CopiesTrial {
  public:
-  explicit CopiesTrial(std::uint32_t seed)
-      : random_(seed), spec_(Spec()), acked_(spec_), ahead_(spec_), transport_(seed) {
+  explicit CopiesTrial(std::uint32_t seed, bool loses = false)
+      : random_(seed),
+        spec_(Spec()),
+        acked_(spec_),
+        ahead_(spec_),
+        transport_(seed),
+        loses_(loses) {
     for (std::uint32_t n = 0; n < kNodes; ++n) {
       NodeSpec& node = specs_.emplace_back();
       node.id = NodeId{n + 1};
@@ -114,9 +120,11 @@ class CopiesTrial {
 
   std::uint64_t acknowledged() const { return acknowledged_; }
   int changes() const { return changes_; }
+  int leads() const { return leads_; }
+  bool has_lost() const { return lost_.has_value(); }
 
  private:
-  enum class Change : std::uint8_t { kNone, kAdd, kRemove };
+  enum class Change : std::uint8_t { kNone, kAdd, kRemove, kLead, kLose };
 
   void Step() {
     switch (random_() % 16) {
@@ -127,6 +135,8 @@ class CopiesTrial {
         return ChangeCopies();
       case 3:
         if (random_() % 8 == 0) Kill(random_() % kNodes);
+        if (loses_ && !lost_ && random_() % 500 == 0) Lose(random_() % kNodes);
+        if (lost_) Inherit();
         return;
       case 4:
         return CheckCopies();
@@ -149,7 +159,9 @@ class CopiesTrial {
                                  .device = {node, last}}});
     }
     const PlanVersion version{plan_ == nullptr ? 1 : ToInt(plan_->version()) + 1};
-    plan_ = std::make_shared<const Plan>(version, "test", specs_, std::vector{table});
+    std::vector<NodeSpec> nodes = specs_;
+    std::erase_if(nodes, [this](const NodeSpec& node) { return lost_ == node.id; });
+    plan_ = std::make_shared<const Plan>(version, "test", nodes, std::vector{table});
     ASSERT_TRUE(plan_->Validate().ok()) << plan_->Validate();
   }
 
@@ -159,6 +171,7 @@ class CopiesTrial {
 
   // Whether the last change has come into effect.
   bool IsMade() {
+    if (lost_ == changed_) return change_ != Change::kLose;
     const ShardNode::CopyView view = ViewOf(changed_);
     if (view.plan_version < plan_->version()) return false;
     switch (change_) {
@@ -166,16 +179,20 @@ class CopiesTrial {
         return true;
       case Change::kAdd:
         return view.serves;
+      case Change::kLead:
+      case Change::kLose:
+        return view.leads;
       case Change::kRemove:
         break;
     }
-    return !view.is_here;
+    return !view.is_here && ViewOf(copies_.front()).leads;
   }
 
   void ChangeCopies() {
     if (change_ != Change::kNone && !IsMade()) return;
     change_ = Change::kNone;
     const NodeId node{static_cast<std::uint32_t>(1 + random_() % kNodes)};
+    if (lost_ == node) return;
     const auto copy = std::find(copies_.begin(), copies_.end(), node);
     changed_ = node;
     if (copy == copies_.end()) {
@@ -183,6 +200,12 @@ class CopiesTrial {
       change_ = Change::kAdd;
     } else if (copy == copies_.begin()) {
       return;
+    } else if (copies_.size() == 2 && random_() % 2 == 0) {
+      const ShardNode::CopyView view = ViewOf(node);
+      if (view.plan_version < plan_->version() || !view.serves) return;
+      std::swap(copies_[0], copies_[1]);
+      change_ = Change::kLead;
+      ++leads_;
     } else {
       copies_.erase(copy);
       change_ = Change::kRemove;
@@ -191,7 +214,42 @@ class CopiesTrial {
     Commit();
   }
 
+  // The node is lost with its disk.
+  void Lose(std::uint32_t n) {
+    const NodeId node = specs_[n].id;
+    if (copies_.size() == 1 && copies_.front() == node) return;
+    lost_ = node;
+    transport_.SetNode(node, nullptr);
+    nodes_[n]->Stop();
+    answer_ = nullptr;
+    change_ = Change::kLose;
+    changed_ = node;
+    Inherit();
+  }
+  // The lost copy goes, and a copy that has everything leads, as kInherit of copy_driver.h.
+  void Inherit() {
+    const bool is_there = std::ranges::count(copies_, *lost_) > 0;
+    const bool waits = change_ == Change::kLose || change_ == Change::kLead;
+    if (!is_there && (!waits || ViewOf(copies_.front()).leads)) {
+      if (change_ == Change::kLose) change_ = Change::kNone;
+      return;
+    }
+    for (const NodeId heir : copies_) {
+      if (heir == *lost_) continue;
+      const ShardNode::CopyView view = ViewOf(heir);
+      if (view.plan_version < plan_->version() || !view.has_all) continue;
+      if (!is_there && heir == copies_.front()) return;
+      std::erase(copies_, *lost_);
+      std::rotate(copies_.begin(), std::ranges::find(copies_, heir),
+                  std::ranges::find(copies_, heir) + 1);
+      change_ = Change::kLose;
+      changed_ = heir;
+      return Commit();
+    }
+  }
+
   void InstallNewest(std::uint32_t n) {
+    if (lost_ == specs_[n].id) return;
     const absl::Status status = nodes_[n]->node().InstallPlan(plan_, specs_[n].id);
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -201,6 +259,7 @@ class CopiesTrial {
     transport_.SetNode(specs_[n].id, &nodes_[n]->node());
   }
   void Kill(std::uint32_t n) {
+    if (lost_ == specs_[n].id) return;
     transport_.SetNode(specs_[n].id, nullptr);
     nodes_[n]->Kill();
     nodes_[n]->Start();
@@ -252,6 +311,7 @@ class CopiesTrial {
     header.first_incomplete = UpdateSeq{seq_};
     header.step = seq_;
     const std::uint32_t to = random_() % 4 == 0 ? random_() % kNodes : ToInt(copies_.front()) - 1;
+    if (lost_ == specs_[to].id) return;
     Packed<UpdateBatch> request = Pack(header, {*part_});
     answer_ = std::make_shared<Answer>();
     nodes_[to]->node().Update(std::move(request.batch), std::move(request.memory),
@@ -269,6 +329,7 @@ class CopiesTrial {
 
   // ---- What must be true.
   bool IsAtRest() {
+    if (lost_) Inherit();
     if (part_.has_value() || !IsMade()) return false;
     for (const NodeId node : copies_) {
       if (!ViewOf(node).serves) return false;
@@ -281,6 +342,7 @@ class CopiesTrial {
     for (const NodeId node : copies_) absl::StrAppend(&text, " n", ToInt(node) - 1);
     absl::StrAppend(&text, ", update ", seq_, part_.has_value() ? " under way" : "");
     for (const NodeSpec& node : specs_) {
+      if (lost_ == node.id) continue;
       const ShardNode::CopyView view = ViewOf(node.id);
       absl::StrAppend(&text, "; ", node.name, " plan ", ToInt(view.plan_version),
                       view.is_here ? " here" : "", view.serves ? " serves" : "",
@@ -295,6 +357,7 @@ class CopiesTrial {
 
   // Every row is the one after the last acknowledged update, or the one under way.
   void CheckCopy(std::uint32_t n) {
+    if (lost_ == specs_[n].id) return;
     const absl::Status status =
         nodes_[n]->node().ReadRows({kTable, 0, spec_.rows, {}, true}, [&](Buffer encoded) {
           const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
@@ -334,6 +397,9 @@ class CopiesTrial {
   Change change_ = Change::kNone;
   NodeId changed_{1};
   int changes_ = 0;
+  int leads_ = 0;
+  const bool loses_;  // A node is lost for ever.
+  std::optional<NodeId> lost_;
 
   std::uint64_t seq_ = 0;
   std::optional<UpdatePartData> part_;  // Of the update under way.
@@ -344,17 +410,33 @@ class CopiesTrial {
 TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
   std::uint64_t acknowledged = 0;
   int changes = 0;
+  int leads = 0;
   for (const std::uint32_t seed : TestSeeds(6)) {
     SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
     CopiesTrial trial(seed);
     trial.Run(6000);
     acknowledged += trial.acknowledged();
     changes += trial.changes();
+    leads += trial.leads();
     if (HasFailure()) return;
   }
   RecordProperty("acknowledged", std::to_string(acknowledged));
   RecordProperty("changes", changes);
+  RecordProperty("changes_of_primary", leads);
   EXPECT_GT(changes, 0);
+}
+
+// The primary among them; its last copies have everything, and go on.
+TEST(Copies, NothingIsLostWithANodeThatNeverComesBack) {
+  int lost = 0;
+  for (const std::uint32_t seed : TestSeeds(6)) {
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
+    CopiesTrial trial(seed, /*loses=*/true);
+    trial.Run(6000);
+    lost += trial.has_lost() ? 1 : 0;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(lost, 0);
 }
 
 }  // namespace

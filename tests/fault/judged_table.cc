@@ -32,6 +32,7 @@ const Kind& Of(TableKind kind) {
       {"brain", R"("grid_shard", "min_partition": 8)", "bf16", 4},
       {"adagrad", R"("row_wise")", "fp32", 12},
       {"groups", R"("row_wise")", "fp32", 12},
+      {"copied", R"("data_parallel")", "fp32", 12},
   };
   return kKinds[static_cast<int>(kind)];
 }

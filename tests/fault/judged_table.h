@@ -25,10 +25,12 @@ enum class TableKind : std::uint8_t {
   kBrain,    // grid_shard, bf16
   kAdagrad,  // row_wise with row-wise Adagrad: judged by its sums of squares
   kGroups,   // row_wise in replica groups that are never averaged, if devices can be divided
+  kCopied,   // data_parallel: copies come, go and change their primary
 };
 inline constexpr TableKind kTableKinds[] = {
-    TableKind::kPlain, TableKind::kZch,   TableKind::kWhole,   TableKind::kColumns,
-    TableKind::kHalf,  TableKind::kBrain, TableKind::kAdagrad, TableKind::kGroups};
+    TableKind::kPlain,   TableKind::kZch,    TableKind::kWhole,
+    TableKind::kColumns, TableKind::kHalf,   TableKind::kBrain,
+    TableKind::kAdagrad, TableKind::kGroups, TableKind::kCopied};
 
 // Trainers update and read the copy of one group for life.
 inline constexpr int kReplicaGroups = 2;
@@ -49,6 +51,9 @@ class JudgedTable {
   Base4Ledger& ledger() const { return *ledger_; }
   // Whether lookups show the ledger's cells.
   bool shows_cells() const { return kind_ != TableKind::kAdagrad; }
+  // Whether every lookup shows what became of an update whose session is closed. A copy may still
+  // get one that its primary has, and that nobody acknowledged.
+  bool settles() const { return kind_ != TableKind::kCopied; }
 
   // On nodes of so many devices.
   absl::Status Create(client::Admin& admin, int devices) const;

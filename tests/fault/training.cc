@@ -151,6 +151,7 @@ void Trainer::NoteClosedSession(const absl::Status& status) {
 void Trainer::SettleOpen(const JudgedTables& tables) {
   Say("looks at what is open");
   for (const auto& table : tables) {
+    if (!table->settles()) continue;
     for (const Digit& digit : table->ledger().Open(options_.index)) {
       const auto cells = table->ReadBlock(*client_, digit.block);
       if (!cells.ok()) break;
