@@ -84,7 +84,7 @@ struct ClusterView {
   std::uint64_t sessions_open = 0;     // That were heard of since Open.
   std::uint64_t rows_lost = 0;         // With nodes, or with their directories.
   absl::Time started;                  // When this coordinator opened the store.
-  std::uint64_t generation = 1;    // +1 each time that the store was found to have gone back in time.
+  std::uint64_t generation = 1;  // +1 each time that the store was found to have gone back in time.
   std::uint32_t tables_aside = 0;  // Not among `tables`.
 };
 

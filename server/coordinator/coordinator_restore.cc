@@ -235,14 +235,15 @@ absl::Status Coordinator::PutTablesAside(const Plan& plan, const std::string& na
 std::vector<std::string> Coordinator::NodesNotHeard() const {
   std::vector<std::string> names;
   for (const NodeSpec& node : plan_->nodes()) {
-    if (!heard_.contains(node.id)) names.push_back(node.name);
+    if (!heard_.contains(node.id) && !IsForgotten(node.id)) names.push_back(node.name);
   }
   return names;
 }
 
 bool Coordinator::HasHeardAll() const {
-  return std::ranges::all_of(plan_->nodes(),
-                             [this](const NodeSpec& node) { return heard_.contains(node.id); });
+  return std::ranges::all_of(plan_->nodes(), [this](const NodeSpec& node) {
+    return heard_.contains(node.id) || IsForgotten(node.id);
+  });
 }
 
 absl::Status Coordinator::MayGiveNumbers(absl::Time now) {

@@ -255,7 +255,7 @@ TEST_F(ForgetCopiesTest, OfThePrimaryACopyThatHasEverythingInherits) {
   for (const NodeId node : nodes_) {
     if (!dead_.contains(node)) c_.Register(c_->GetPlan()->FindNode(node)->name);
   }
-  for (int i = 0; i < 5; ++i) Turn();
+  for (int i = 0; i < 30; ++i) Turn();
   EXPECT_EQ(Job().job.state, JobState::kDone) << Job().job.error;
   EXPECT_EQ(Copies().front(), heir);
   EXPECT_EQ(Copies().size(), 2u);
