@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -33,7 +34,7 @@ constexpr std::uint32_t kMinPartitionDefault = 128;
 
 struct Device {
   DeviceId id;
-  std::string node_name;
+  std::string_view node_name;  // The node's, which outlives the placement: devices are tried often.
   std::int64_t memory_bytes = 0;
   std::int64_t load_bytes = 0;
   std::uint32_t fullest = 0;  // The index to name when there is no room: its own, or a copy's.
@@ -57,8 +58,8 @@ std::int64_t Peak(const NodeDevices& devices) {
 absl::Status NoRoom(const TableSpec& spec, std::int64_t bytes, const Device& device) {
   return absl::ResourceExhaustedError(
       absl::StrCat("table ", spec.name, " needs ", bytes, " bytes on device ", device.fullest,
-                   " of node ", device.node_name, ", which has ", device.free_bytes(), " of ",
-                   device.memory_bytes, " bytes free"));
+                   " of node ", ToAbsl(device.node_name), ", which has ", device.free_bytes(),
+                   " of ", device.memory_bytes, " bytes free"));
 }
 
 // Puts `slice` on `device`, or says that there is no room.
@@ -149,14 +150,17 @@ absl::Status SpreadColumns(const TableSpec& spec, const std::vector<Columns>& bl
 // up with the least. When none has room: the error of the node with the least load.
 template <typename Place>
 absl::Status OnBestNode(std::vector<NodeDevices>& nodes, std::vector<Slice>* slices,
-                        const Place& place) {
+                        const GivenUp& given_up, const Place& place) {
   absl::Status error;
   std::int64_t error_peak = std::numeric_limits<std::int64_t>::max();
   std::int64_t best_peak = std::numeric_limits<std::int64_t>::max();
   NodeDevices* best = nullptr;
+  NodeDevices trial;
+  std::vector<Slice> trial_slices;
   for (NodeDevices& node : nodes) {
-    NodeDevices trial = node;
-    std::vector<Slice> trial_slices;
+    if (IsGivenUp(given_up)) return absl::CancelledError("nobody waits for the placement");
+    trial = node;
+    trial_slices.clear();
     const absl::Status status = place(trial, &trial_slices);
     if (status.ok() && Peak(trial) < best_peak) {
       best_peak = Peak(trial);
@@ -191,10 +195,11 @@ absl::StatusOr<std::vector<std::vector<Slice>>> Replicate(const TableSpec& spec,
 
 // Column blocks over nodes, each row-split over its node's devices.
 absl::Status Grid(const TableSpec& spec, const std::vector<Columns>& blocks,
-                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices,
+                  const GivenUp& given_up) {
   for (const Columns& block : blocks) {
     EMBLA_RETURN_IF_ERROR(
-        OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+        OnBestNode(nodes, slices, given_up, [&](NodeDevices& node, std::vector<Slice>* out) {
           return SplitRows(spec, block, PointersTo(node), out);
         }));
   }
@@ -202,7 +207,8 @@ absl::Status Grid(const TableSpec& spec, const std::vector<Columns>& blocks,
 }
 
 absl::Status Tile(const TableSpec& spec, const PlacementRequest& request,
-                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
+                  std::vector<NodeDevices>& nodes, std::vector<Slice>* slices,
+                  const GivenUp& given_up) {
   const Columns all{0, spec.dim};
   const std::vector<Columns> blocks = CutIntoBlocks(spec, request.min_partition);
   switch (request.sharding) {
@@ -211,17 +217,17 @@ absl::Status Tile(const TableSpec& spec, const PlacementRequest& request,
     case ShardingType::kColumnWise:
       return SpreadColumns(spec, blocks, PointersTo(nodes), slices);
     case ShardingType::kTableColumnWise:
-      return OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+      return OnBestNode(nodes, slices, given_up, [&](NodeDevices& node, std::vector<Slice>* out) {
         return SpreadColumns(spec, blocks, PointersTo(node), out);
       });
     case ShardingType::kRowWise:
       return SplitRows(spec, all, PointersTo(nodes), slices);
     case ShardingType::kTableRowWise:
-      return OnBestNode(nodes, slices, [&](NodeDevices& node, std::vector<Slice>* out) {
+      return OnBestNode(nodes, slices, given_up, [&](NodeDevices& node, std::vector<Slice>* out) {
         return SplitRows(spec, all, PointersTo(node), out);
       });
     case ShardingType::kGridShard:
-      return Grid(spec, blocks, nodes, slices);
+      return Grid(spec, blocks, nodes, slices, given_up);
     case ShardingType::kDataParallel:
       break;
   }
@@ -237,7 +243,7 @@ absl::Status NoTarget(const TableSpec& spec, const std::string& name, const char
 absl::Status PutOnDevice(const TableSpec& spec, Columns columns, const std::string& name,
                          std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
   for (Device* const device : PointersTo(nodes)) {
-    if (absl::StrCat(device->node_name, ":", device->id.index) != name) continue;
+    if (absl::StrCat(ToAbsl(device->node_name), ":", device->id.index) != name) continue;
     return SpreadColumns(spec, {columns}, {device}, slices);
   }
   return NoTarget(spec, name, "device (they are called node:number)");
@@ -399,7 +405,8 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
                                      const std::vector<NodeSpec>& nodes,
-                                     const std::vector<TablePlan>& existing) {
+                                     const std::vector<TablePlan>& existing,
+                                     const GivenUp& given_up) {
   TablePlan table;
   table.spec = spec;
   table.spec.SetDefaults();
@@ -428,7 +435,7 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   } else {
     std::vector<Slice> slices;
     EMBLA_RETURN_IF_ERROR(request.targets.empty()
-                              ? Tile(table.spec, request, candidates, &slices)
+                              ? Tile(table.spec, request, candidates, &slices, given_up)
                               : TileAtTargets(table.spec, request, candidates, &slices));
     std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/given_up.h"
 #include "core/plan/plan.h"
 
 namespace embla {
@@ -41,10 +42,12 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 // Errors: InvalidArgument (unknown node, no such device, a cut the type does not allow, an
 // optimizer that needs whole rows under a column cut across nodes with L2 decay, devices that
 // replica groups cannot share evenly),
-// ResourceExhausted (a slice does not fit: names the device, bytes needed and free).
+// ResourceExhausted (a slice does not fit: names the device, bytes needed and free), Cancelled (was
+// given up).
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
                                      const std::vector<NodeSpec>& nodes,
-                                     const std::vector<TablePlan>& existing);
+                                     const std::vector<TablePlan>& existing,
+                                     const GivenUp& given_up = nullptr);
 
 // Weight and state bytes of `table` on each device, sorted by device. Replicas count everywhere.
 struct DeviceLoad {

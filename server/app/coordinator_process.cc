@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_clock.h"
 #include "core/metrics/instruments.h"
 #include "server/rpc/listen_address.h"
 #include "server/state_store/file_state_store.h"
@@ -45,9 +46,9 @@ absl::Status CoordinatorProcess::OpenState() {
   EMBLA_RETURN_IF_ERROR(FindKey(coordinator));
   EMBLA_RETURN_IF_ERROR(coordinator.Validate());
   EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> opened,
-                         Coordinator::Open(*store_, coordinator, Clock::Real().Now()));
+                         Coordinator::Open(*store_, coordinator, SteadyClock().Now()));
   host_ = std::make_unique<CoordinatorHost>(std::move(opened), CoordinatorHostOptions(),
-                                            Clock::Real(), &metrics_);
+                                            SteadyClock(), &metrics_);
   return absl::OkStatus();
 }
 
@@ -93,6 +94,7 @@ absl::Status CoordinatorProcess::Listen() {
 
 CoordinatorProcess::~CoordinatorProcess() {
   // Ends what calls wait for, so that the servers can finish them.
+  if (admin_service_ != nullptr) admin_service_->BeginStop();
   if (host_ != nullptr) {
     host_->StopListeners();
     host_->Stop();

@@ -2,9 +2,9 @@
 // event and the time go in, the state changes in the store first, then effects come out for
 // server/rpc to carry out. No threads, sockets or clocks.
 //
-// Every fact that must survive is in the store before a method returns: opening a Coordinator on
-// the same store goes on where the last one stopped. Liveness and installed versions are not
-// facts: nodes report them again.
+// Every fact that must survive is in the store before a method returns (but see BeginWrites):
+// opening a Coordinator on the same store goes on where the last one stopped. Liveness and
+// installed versions are not facts: nodes report them again.
 //
 // Failpoints (core/base/failpoint.h): coordinator.registered; those of unit_driver.h and
 // move_jobs.h.
@@ -120,6 +120,16 @@ struct ForgottenNode {
   std::optional<JobView> job;  // Not in a dry run.
 };
 
+// All that decides where a table is placed.
+struct PlacementQuestion {
+  TableSpec spec;
+  PlacementRequest request;
+  std::vector<NodeSpec> nodes;  // With the memory that is not promised to moves.
+  PlanPtr plan;                 // Its tables have memory there. Null: none has.
+};
+// Changes nothing. Errors: those of PlaceOrChoose.
+absl::StatusOr<TablePlan> PlanTable(const PlacementQuestion& question, const GivenUp& given_up);
+
 class MoveJobs;
 
 class Coordinator final : private MoveCluster {
@@ -164,9 +174,11 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<TableChange> SetTable(std::string_view name,
                                        const std::map<std::string, std::string>& values,
                                        absl::Time now);
-  // What StartCreateTable would do, on the live cluster or on stated CPU nodes; changes nothing.
-  absl::StatusOr<TablePlan> PlanTable(const TableSpec& spec, const PlacementRequest& request,
-                                      const StatedTopology& topology) const;
+  // Where StartCreateTable would place the table: on the live cluster, as it is now, or on stated
+  // CPU nodes. For PlanTable, which takes time, on any thread; this call is short.
+  absl::StatusOr<PlacementQuestion> AskPlacement(const TableSpec& spec,
+                                                 const PlacementRequest& request,
+                                                 const StatedTopology& topology) const;
 
   // --- What the store had forgotten (coordinator_restore.cc).
   // The table that is kept aside is served again. `id` 0: any. NotFound; InvalidArgument: several
@@ -179,21 +191,12 @@ class Coordinator final : private MoveCluster {
   absl::Status DropLeftovers(std::string_view table, const std::string& node);
 
   // --- Plans.
-  // The newest changes of the plan first, at most `limit` (0: all that are kept).
-  absl::StatusOr<std::vector<PlanChange>> History(std::size_t limit) const {
-    return ReadHistory(store_, limit);
-  }
-  // NotFound says which versions there are.
-  absl::StatusOr<Plan> GetPlanAt(PlanVersion version) const {
-    return PlanAt(store_, *plan_, version);
-  }
+  // Where plans of old and solved ones are read, on any thread (plan_history.h, solved_plans.h).
+  const StateStore& store() const { return store_; }
   // As in solved_plans.h.
   absl::Status PutSolved(const planner::ProblemDigest& inputs, const std::string& plan_json,
                          absl::Time now) {
     return PutSolvedPlan(store_, inputs, plan_json, now);
-  }
-  absl::StatusOr<std::string> FindSolved(const planner::ProblemDigest& inputs) const {
-    return FindSolvedPlan(store_, inputs);
   }
 
   // --- Jobs that move units (move_jobs.h); one runs at a time. While one does, or a table is being
@@ -231,6 +234,12 @@ class Coordinator final : private MoveCluster {
   SessionNews all_sessions() const { return sessions_.all(); }
   const ClosedSessions& closed_sessions() const { return sessions_.closed(); }
   const ClusterKey& key() const { return *options_.key; }
+
+  // What calls between these two write becomes durable by EndWrites, all at once: until it is OK
+  // carry out no effect and answer nobody. Unavailable: the store is broken, and what is here is
+  // ahead of it: make no more calls.
+  void BeginWrites() { store_.BeginBatch(); }
+  absl::Status EndWrites() { return store_.EndBatch(); }
 
   // What to carry out now, oldest first.
   std::vector<Effect> TakeEffects();

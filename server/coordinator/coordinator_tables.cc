@@ -283,12 +283,24 @@ absl::StatusOr<TableChange> Coordinator::SetTable(std::string_view name,
   return TableChange{std::move(changed), plan_->version()};
 }
 
-absl::StatusOr<TablePlan> Coordinator::PlanTable(const TableSpec& spec,
-                                                 const PlacementRequest& request,
-                                                 const StatedTopology& topology) const {
-  if (topology.nodes == 0) return Place(spec, request);
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<NodeSpec> nodes, StatedNodes(topology));
-  return planner::PlaceOrChoose(spec, request, nodes, {});
+absl::StatusOr<PlacementQuestion> Coordinator::AskPlacement(const TableSpec& spec,
+                                                            const PlacementRequest& request,
+                                                            const StatedTopology& topology) const {
+  PlacementQuestion question{.spec = spec, .request = request, .nodes = {}, .plan = nullptr};
+  if (topology.nodes == 0) {
+    EMBLA_ASSIGN_OR_RETURN(question.nodes, NodesForPlacement(request));
+    question.plan = plan_;
+  } else {
+    EMBLA_ASSIGN_OR_RETURN(question.nodes, StatedNodes(topology));
+  }
+  return question;
+}
+
+absl::StatusOr<TablePlan> PlanTable(const PlacementQuestion& question, const GivenUp& given_up) {
+  const std::vector<TablePlan> none;
+  return planner::PlaceOrChoose(question.spec, question.request, question.nodes,
+                                question.plan == nullptr ? none : question.plan->tables(),
+                                given_up);
 }
 
 }  // namespace embla

@@ -292,8 +292,8 @@ TEST_F(CoordinatorSetTable, RefusesUnknownTablesKeysAndWhatTheTilingDoesNotAllow
 using CoordinatorPlanTable = CoordinatorTablesTest;
 
 TEST_F(CoordinatorPlanTable, PlansOnAStatedTopologyAndChangesNothing) {
-  const auto table = c_->PlanTable(
-      CoordinatorHarness::Spec("big", 1'600'000'000), {.sharding = ShardingType::kRowWise},
+  const auto table = PlanTableOf(
+      *c_, CoordinatorHarness::Spec("big", 1'600'000'000), {.sharding = ShardingType::kRowWise},
       {.nodes = 2, .devices_per_node = 8, .device_memory_bytes = std::int64_t{80} << 30});
   ASSERT_TRUE(table.ok()) << table.status();
   ASSERT_EQ(table->primary().size(), 16u);
@@ -303,7 +303,7 @@ TEST_F(CoordinatorPlanTable, PlansOnAStatedTopologyAndChangesNothing) {
 
 TEST_F(CoordinatorPlanTable, PlansOnTheLiveClusterAsCreateWould) {
   const PlacementRequest request{.sharding = ShardingType::kRowWise};
-  const auto planned = c_->PlanTable(CoordinatorHarness::Spec("t"), request, {});
+  const auto planned = PlanTableOf(*c_, CoordinatorHarness::Spec("t"), request, {});
   ASSERT_TRUE(planned.ok()) << planned.status();
   ASSERT_TRUE(c_.Create("t").ok());
   EXPECT_EQ(planned->replicas, c_->GetPlan()->FindTable("t")->replicas);
@@ -315,18 +315,18 @@ TEST_F(CoordinatorPlanTable, RefusesTopologiesThatCannotBe) {
                                 {.nodes = 4096, .devices_per_node = 17, .device_memory_bytes = 1},
                                 {.nodes = 2, .devices_per_node = 2, .device_memory_bytes = 0}};
   for (const StatedTopology& topology : bad) {
-    EXPECT_EQ(c_->PlanTable(CoordinatorHarness::Spec("t"), {}, topology).status().code(),
+    EXPECT_EQ(PlanTableOf(*c_, CoordinatorHarness::Spec("t"), {}, topology).status().code(),
               StatusCode::kInvalidArgument);
   }
 }
 
 TEST_F(CoordinatorTablesTest, AutoChoosesATypeBesideTheTablesThatAreThere) {
-  const auto planned = c_->PlanTable(CoordinatorHarness::Spec("t"), {.automatic = true}, {});
+  const auto planned = PlanTableOf(*c_, CoordinatorHarness::Spec("t"), {.automatic = true}, {});
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_TRUE(planned->Validate().ok());
   const auto stated =
-      c_->PlanTable(CoordinatorHarness::Spec("t"), {.automatic = true},
-                    {.nodes = 2, .devices_per_node = 2, .device_memory_bytes = 1 << 30});
+      PlanTableOf(*c_, CoordinatorHarness::Spec("t"), {.automatic = true},
+                  {.nodes = 2, .devices_per_node = 2, .device_memory_bytes = 1 << 30});
   ASSERT_TRUE(stated.ok()) << stated.status();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/cluster_key.h"
+#include "core/base/status_macros.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
 #include "server/state_store/memory_state_store.h"
@@ -46,6 +47,15 @@ class FailingStore final : public StateStore {
   std::unique_ptr<MemoryStateStore> inner_ = std::make_unique<MemoryStateStore>();
   bool fail_ = false;
 };
+
+// As an operator asks it.
+inline absl::StatusOr<TablePlan> PlanTableOf(const Coordinator& coordinator, const TableSpec& spec,
+                                             const PlacementRequest& request,
+                                             const StatedTopology& topology) {
+  EMBLA_ASSIGN_OR_RETURN(const PlacementQuestion question,
+                         coordinator.AskPlacement(spec, request, topology));
+  return PlanTable(question, nullptr);
+}
 
 class CoordinatorHarness {
  public:

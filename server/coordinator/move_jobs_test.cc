@@ -183,7 +183,7 @@ TEST(MoveJobsStart, ManyUnitsAreCommittedAtOnce) {
   ASSERT_TRUE(three.world.RunToEnd(view->job.id, 100000));
   const auto versions = ToInt(three.world.coordinator().GetPlan()->version()) - ToInt(before);
   EXPECT_LT(versions, 8u);  // Fewer than units.
-  const auto history = three.world.coordinator().History(1);
+  const auto history = ReadHistory(three.world.coordinator().store(), 1);
   EXPECT_THAT((*history)[0].cause, HasSubstr("of table t moved by job 1"));
 }
 
@@ -276,7 +276,7 @@ TEST(MoveJobsDrain, TheNodeGetsNothingNewUntilItIsUndrained) {
   Coordinator& c = three.world.coordinator();
   EXPECT_TRUE(c.Nodes()[2].drained);
   EXPECT_EQ(three.Start(Reshard(6)).status().code(), absl::StatusCode::kFailedPrecondition);
-  const auto placed = c.PlanTable(CoordinatorHarness::Spec("u"),
+  const auto placed = PlanTableOf(c, CoordinatorHarness::Spec("u"),
                                   {.sharding = ShardingType::kRowWise, .nodes = {"c"}}, {});
   EXPECT_THAT(Message(placed.status()), HasSubstr("node c is drained"));
   ASSERT_TRUE(three.Start({.goal = UndrainGoal{"c"}}).ok());

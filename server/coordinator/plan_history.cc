@@ -94,7 +94,11 @@ absl::StatusOr<std::vector<PlanChange>> ReadHistory(const StateStore& store, std
 
 absl::StatusOr<Plan> PlanAt(const StateStore& store, const Plan& current, PlanVersion version) {
   if (version == current.version()) return current;
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<PlanChange> changes, ReadHistory(store, 0));
+  EMBLA_ASSIGN_OR_RETURN(std::vector<PlanChange> changes, ReadHistory(store, 0));
+  // The store may be ahead: it is read while it is written.
+  std::erase_if(changes, [&](const PlanChange& change) {
+    return ToInt(change.version) > ToInt(current.version());
+  });
   const std::uint64_t oldest =
       changes.empty() ? ToInt(current.version()) : ToInt(changes.back().version) - 1;
   if (ToInt(version) < oldest || ToInt(version) > ToInt(current.version())) {

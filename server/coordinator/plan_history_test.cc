@@ -44,7 +44,7 @@ TEST_F(PlanHistoryTest, EveryPlanCanBeHadAgainAlsoAfterARestart) {
   c_.Restart();
   ASSERT_GE(plans_.size(), 7u);
   for (const auto& [version, plan] : plans_) {
-    const absl::StatusOr<Plan> again = c_->GetPlanAt(PlanVersion{version});
+    const absl::StatusOr<Plan> again = PlanAt(c_->store(), *c_->GetPlan(), PlanVersion{version});
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(*again, plan) << "version " << version;
   }
@@ -63,7 +63,7 @@ TEST_F(PlanHistoryTest, ListsCausesNewestFirst) {
 
 TEST_F(PlanHistoryTest, UnknownVersionsAreNotFound) {
   Join("a");
-  const absl::Status status = c_->GetPlanAt(PlanVersion{99}).status();
+  const absl::Status status = PlanAt(c_->store(), *c_->GetPlan(), PlanVersion{99}).status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("kept are 1 to 2"));
 }

@@ -1,6 +1,7 @@
 #include "server/rpc/admin_service.h"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,23 +68,26 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
     return reactor;
   }
   const absl::Duration wait = absl::Milliseconds(request->wait_ms());
-  const absl::Status posted = host_.Post([this, reactor, reply, wait, table = *std::move(table)](
-                                             Coordinator& coordinator, absl::Time now) {
-    const absl::StatusOr<ChangeId> change =
-        coordinator.StartCreateTable(table.spec, table.placement, wait, now);
-    if (!change.ok()) {
-      reactor->Finish(wire::ToGrpc(change.status()));
-      return;
-    }
-    host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
-      if (complete.status.ok()) {
-        *reply = ToMessage(complete.table, complete.plan_version);
-        for (const std::string& node : complete.left_out) reply->add_left_out(node);
-      }
-      reactor->Finish(wire::ToGrpc(complete.status));
-    });
-  });
-  if (!posted.ok()) reactor->Finish(wire::ToGrpc(posted));
+  // Not OK, or the change is awaited, and answers.
+  const auto started = std::make_shared<absl::Status>(absl::UnknownError("not run"));
+  host_.Post(
+      [this, reactor, reply, started, wait, table = *std::move(table)](Coordinator& coordinator,
+                                                                       absl::Time now) {
+        const absl::StatusOr<ChangeId> change =
+            coordinator.StartCreateTable(table.spec, table.placement, wait, now);
+        *started = change.status();
+        if (!change.ok()) return;
+        host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
+          if (complete.status.ok()) {
+            *reply = ToMessage(complete.table, complete.plan_version);
+            for (const std::string& node : complete.left_out) reply->add_left_out(node);
+          }
+          reactor->Finish(wire::ToGrpc(complete.status));
+        });
+      },
+      [reactor, started](const absl::Status& durable) {
+        if (!started->ok()) reactor->Finish(wire::ToGrpc(durable.ok() ? *started : durable));
+      });
   return reactor;
 }
 
@@ -137,20 +141,43 @@ grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* ca
                    });
 }
 
+void AdminService::Read(grpc::CallbackServerContext& call, grpc::ServerUnaryReactor* reactor,
+                        std::function<absl::Status(const GivenUp& given_up)> read) {
+  const GivenUp given_up = [this, &call] { return is_stopping_ || call.IsCancelled(); };
+  const absl::Status accepted = readers_.Post([reactor, given_up, read = std::move(read)] {
+    reactor->Finish(wire::ToGrpc(given_up() ? absl::CancelledError("nobody waits for the answer")
+                                            : read(given_up)));
+  });
+  if (!accepted.ok()) reactor->Finish(wire::ToGrpc(accepted));
+}
+
+// The host only says what the cluster is like.
 grpc::ServerUnaryReactor* AdminService::PlanTable(grpc::CallbackServerContext* call,
                                                   const v1::PlanTableRequest* request,
                                                   v1::TableReply* reply) {
-  return PostUnary(
-      host_, *call, [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
-        EMBLA_ASSIGN_OR_RETURN(const TableRequest table, Decode(*request));
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  const auto question = std::make_shared<absl::StatusOr<PlacementQuestion>>();
+  const auto version = std::make_shared<PlanVersion>();
+  host_.Post(
+      [request, question, version](Coordinator& coordinator, absl::Time) {
+        const absl::StatusOr<TableRequest> table = Decode(*request);
         const StatedTopology topology{.nodes = request->nodes(),
                                       .devices_per_node = request->devices_per_node(),
                                       .device_memory_bytes = request->device_memory_bytes()};
-        EMBLA_ASSIGN_OR_RETURN(const TablePlan plan,
-                               coordinator.PlanTable(table.spec, table.placement, topology));
-        *reply = ToMessage(plan, coordinator.GetPlan()->version());
-        return absl::OkStatus();
+        *version = coordinator.GetPlan()->version();
+        *question = table.ok() ? coordinator.AskPlacement(table->spec, table->placement, topology)
+                               : table.status();
+      },
+      [this, call, reactor, reply, question, version](const absl::Status& status) {
+        const absl::Status asked = status.ok() ? question->status() : status;
+        if (!asked.ok()) return reactor->Finish(wire::ToGrpc(asked));
+        Read(*call, reactor, [reply, question, version](const GivenUp& given_up) -> absl::Status {
+          EMBLA_ASSIGN_OR_RETURN(const TablePlan plan, embla::PlanTable(**question, given_up));
+          *reply = ToMessage(plan, *version);
+          return absl::OkStatus();
+        });
       });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* call,
@@ -164,26 +191,27 @@ grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* cal
 grpc::ServerUnaryReactor* AdminService::GetPlanHistory(grpc::CallbackServerContext* call,
                                                        const v1::GetPlanHistoryRequest* request,
                                                        v1::PlanHistory* reply) {
-  return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
-                     EMBLA_ASSIGN_OR_RETURN(const std::vector<PlanChange> changes,
-                                            coordinator.History(request->limit()));
-                     for (const PlanChange& change : changes)
-                       *reply->add_changes() = ToMessage(change);
-                     return absl::OkStatus();
-                   });
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  Read(*call, reactor, [this, request, reply](const GivenUp&) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(const std::vector<PlanChange> changes,
+                           ReadHistory(host_.store(), request->limit()));
+    for (const PlanChange& change : changes) *reply->add_changes() = ToMessage(change);
+    return absl::OkStatus();
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::GetPlanAt(grpc::CallbackServerContext* call,
                                                   const v1::GetPlanAtRequest* request,
                                                   v1::Plan* reply) {
-  return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
-                     EMBLA_ASSIGN_OR_RETURN(const Plan plan,
-                                            coordinator.GetPlanAt(PlanVersion{request->version()}));
-                     *reply = wire::ToMessage(plan);
-                     return absl::OkStatus();
-                   });
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  Read(*call, reactor, [this, request, reply](const GivenUp&) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(const Plan plan,
+                           PlanAt(host_.store(), *host_.plan(), PlanVersion{request->version()}));
+    *reply = wire::ToMessage(plan);
+    return absl::OkStatus();
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::PutSolvedPlan(grpc::CallbackServerContext* call,
@@ -197,13 +225,14 @@ grpc::ServerUnaryReactor* AdminService::PutSolvedPlan(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* AdminService::FindSolvedPlan(grpc::CallbackServerContext* call,
                                                        const v1::PlanInputs* request,
                                                        v1::SolvedPlan* reply) {
-  return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time) -> absl::Status {
-                     EMBLA_ASSIGN_OR_RETURN(*reply->mutable_plan_json(),
-                                            coordinator.FindSolved(FromMessage(*request)));
-                     *reply->mutable_inputs() = *request;
-                     return absl::OkStatus();
-                   });
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  Read(*call, reactor, [this, request, reply](const GivenUp&) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(*reply->mutable_plan_json(),
+                           FindSolvedPlan(host_.store(), FromMessage(*request)));
+    *reply->mutable_inputs() = *request;
+    return absl::OkStatus();
+  });
+  return reactor;
 }
 
 }  // namespace embla

@@ -1,11 +1,18 @@
 // AdminService over a CoordinatorHost: tables, plans, nodes and jobs, for operators.
+//
+// What takes time and changes nothing (planning, plans of old, solved ones) runs on threads of its
+// own against a plan that does not change, and ends when its caller does not wait any more.
 #pragma once
+
+#include <atomic>
+#include <functional>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "embla/v1/admin.grpc.pb.h"
 #include "server/rpc/coordinator_host.h"
+#include "server/rpc/task_threads.h"
 
 namespace embla {
 
@@ -14,6 +21,9 @@ class AdminService final : public v1::AdminService::CallbackService {
  public:
   // `host` is not owned and outlives the service, and the service outlives its RpcServer.
   explicit AdminService(CoordinatorHost& host) : host_(host) {}
+
+  // What takes time ends, now and later, with CANCELLED.
+  void BeginStop() { is_stopping_ = true; }
 
   grpc::ServerUnaryReactor* GetClusterStatus(grpc::CallbackServerContext* call,
                                              const v1::GetClusterStatusRequest* request,
@@ -73,7 +83,13 @@ class AdminService final : public v1::AdminService::CallbackService {
                                        v1::ForgetNodeReply* reply) override;
 
  private:
+  // Runs `read`, which fills the call's reply, and ends the call with its status.
+  void Read(grpc::CallbackServerContext& call, grpc::ServerUnaryReactor* reactor,
+            std::function<absl::Status(const GivenUp& given_up)> read);
+
   CoordinatorHost& host_;  // Not owned; outlives this object.
+  std::atomic<bool> is_stopping_ = false;
+  TaskThreads readers_{2, 32};
 };
 
 }  // namespace embla

@@ -1,10 +1,12 @@
 #include "server/rpc/coordinator_host.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/log.h"
 #include "core/wire/plan_codec.h"
 
 namespace embla {
@@ -32,45 +34,74 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
 CoordinatorHost::~CoordinatorHost() { Stop(); }
 
 void CoordinatorHost::Stop() {
+  const absl::Status status = absl::UnavailableError("the coordinator is stopping");
   {
     MutexLock lock(queue_mu_);
     if (stopping_) return;
     stopping_ = true;
+    if (refusal_.ok()) refusal_ = status;
   }
   queue_changed_.NotifyAll();
   thread_.join();
-  for (const auto& [change, done] : awaited_) {
+  Refuse(status);
+}
+
+void CoordinatorHost::Refuse(const absl::Status& status) {
+  std::deque<Work> waiting;
+  {
+    MutexLock lock(queue_mu_);
+    if (refusal_.ok()) refusal_ = status;
+    waiting.swap(of_nodes_);
+    std::ranges::move(queue_, std::back_inserter(waiting));
+    queue_.clear();
+  }
+  for (const Work& work : waiting) work.answer(status);
+  for (const auto& [change, done] : std::exchange(awaited_, {})) {
     done({.id = change,
           .status = absl::UnavailableError(
-              "the coordinator is stopping; look at the plan for the outcome"),
+              absl::StrCat(status.message(), "; look at the plan for the outcome")),
           .table = {},
           .plan_version = {}});
   }
-  awaited_.clear();
 }
 
-absl::Status CoordinatorHost::Post(Task task) {
+void CoordinatorHost::Post(Task task, Answer answer) {
+  absl::Status refused;
   {
     MutexLock lock(queue_mu_);
-    if (stopping_) return absl::UnavailableError("the coordinator is stopping");
-    if (queue_.size() >= options_.tasks_queued_max) {
-      return absl::ResourceExhaustedError(
+    refused = refusal_;
+    if (refused.ok() && queue_.size() >= options_.tasks_queued_max) {
+      refused = absl::ResourceExhaustedError(
           absl::StrCat("the coordinator has ", queue_.size(), " requests to do: try later"));
     }
-    queue_.push_back(std::move(task));
+    if (refused.ok()) queue_.push_back({std::move(task), std::move(answer)});
+  }
+  if (!refused.ok()) return answer(refused);
+  queue_changed_.NotifyOne();
+}
+
+void CoordinatorHost::PostOfNode(Task task, Answer answer) {
+  absl::Status refused;
+  {
+    MutexLock lock(queue_mu_);
+    refused = refusal_;
+    if (refused.ok()) of_nodes_.push_back({std::move(task), std::move(answer)});
+  }
+  if (!refused.ok()) return answer(refused);
+  queue_changed_.NotifyOne();
+}
+
+void CoordinatorHost::PostHeartbeat(const NodeProcess& process, HeartbeatInfo info) {
+  const absl::Time now = clock_.Now();
+  {
+    MutexLock lock(queue_mu_);
+    heartbeats_[process] = {std::move(info), now};
   }
   queue_changed_.NotifyOne();
-  return absl::OkStatus();
 }
 
 void CoordinatorHost::AwaitChange(ChangeId change, ChangeDone done) {
   awaited_[change] = std::move(done);
-}
-
-void CoordinatorHost::CountHeartbeat(NodeId node) {
-  // Nodes have metrics from the plan that brought them.
-  const auto entry = node_metrics_.find(node);
-  if (entry != node_metrics_.end()) entry->second.metrics.heartbeats.Add();
 }
 
 PlanPtr CoordinatorHost::plan() const {
@@ -111,45 +142,100 @@ void CoordinatorHost::StopListeners() {
 }
 
 void CoordinatorHost::Run() {
-  absl::Time next_tick = clock_.Now() + options_.tick;
-  while (true) {
-    Task task;
-    {
-      MutexLock lock(queue_mu_);
-      while (queue_.empty() && !stopping_) {
-        const absl::Duration left = next_tick - clock_.Now();
-        if (left <= absl::ZeroDuration() || !queue_changed_.WaitFor(queue_mu_, left)) break;
-      }
-      if (queue_.empty() && stopping_) return;
-      if (!queue_.empty()) {
-        task = std::move(queue_.front());
-        queue_.pop_front();
-      }
-    }
-    if (task) RunTask(task);
-    if (clock_.Now() >= next_tick) {
-      RunTask([this](Coordinator& coordinator, absl::Time now) {
-        for (const auto& [session, watches] : watchers_.Take()) {
-          coordinator.HearSession(session, watches);
-        }
-        coordinator.Tick(now);
-      });
-      UpdateMetrics();
-      next_tick = clock_.Now() + options_.tick;
-    }
+  looked_ = clock_.Now();
+  absl::Time next_tick = looked_ + options_.tick;
+  while (AwaitWork(next_tick)) {
+    if (!RunBatch(next_tick)) return;
     if (coordinator_->wants_tick()) next_tick = std::min(next_tick, clock_.Now() + kSoon);
   }
 }
 
+bool CoordinatorHost::AwaitWork(absl::Time next_tick) {
+  MutexLock lock(queue_mu_);
+  while (!stopping_ && queue_.empty() && of_nodes_.empty() && heartbeats_.empty()) {
+    const absl::Duration left = next_tick - clock_.Now();
+    if (left <= absl::ZeroDuration() || !queue_changed_.WaitFor(queue_mu_, left)) break;
+  }
+  return !stopping_;
+}
+
+bool CoordinatorHost::TakeWork(Work& work) {
+  MutexLock lock(queue_mu_);
+  if (stopping_ || (queue_.empty() && of_nodes_.empty())) return false;
+  nodes_turn_ = queue_.empty() || (nodes_turn_ && !of_nodes_.empty());
+  std::deque<Work>& from = nodes_turn_ ? of_nodes_ : queue_;
+  work = std::move(from.front());
+  from.pop_front();
+  nodes_turn_ = !nodes_turn_;
+  return true;
+}
+
+bool CoordinatorHost::RunBatch(absl::Time& next_tick) {
+  const absl::Time began = clock_.Now();
+  // Who did not look for long, for instance a process that was stopped, has heartbeats that nobody
+  // has read yet: those come first.
+  if (began - std::exchange(looked_, began) > coordinator_->options().dead_after / 2) {
+    next_tick = began + options_.tick;
+  }
+  std::vector<Outcome> outcomes;
+  coordinator_->BeginWrites();
+  HearHeartbeats(outcomes);
+  Work work;
+  while (outcomes.size() < options_.batch_tasks_max &&
+         clock_.Now() - began <= options_.batch_time_max && TakeWork(work)) {
+    work.task(*coordinator_, clock_.Now());
+    outcomes.push_back({std::move(work.answer), TakeEffects()});
+  }
+  if (clock_.Now() >= next_tick) {
+    HearHeartbeats(outcomes);
+    for (const auto& [session, watches] : watchers_.Take()) {
+      coordinator_->HearSession(session, watches);
+    }
+    coordinator_->Tick(clock_.Now());
+    outcomes.push_back({nullptr, TakeEffects()});
+    next_tick = clock_.Now() + options_.tick;
+    UpdateMetrics();
+  }
+  const absl::Status durable = coordinator_->EndWrites();
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.answer) outcome.answer(durable);
+    if (!durable.ok()) continue;
+    for (const Effect& effect : outcome.effects) Carry(effect);
+  }
+  if (durable.ok()) return true;
+  LogError("coordinator", "no more requests are taken: ", durable.message());
+  Refuse(durable);
+  return false;
+}
+
+void CoordinatorHost::HearHeartbeats(std::vector<Outcome>& outcomes) {
+  std::map<NodeProcess, Heartbeat> heard;
+  {
+    MutexLock lock(queue_mu_);
+    heard.swap(heartbeats_);
+  }
+  for (const auto& [process, heartbeat] : heard) {
+    const absl::Status status =
+        coordinator_->Heartbeat(process.node, process.incarnation, heartbeat.info, heartbeat.came);
+    if (!status.ok()) {
+      MutexLock lock(listeners_mu_);
+      for (PlanListener* const listener : listeners_) listener->OnRefusedHeartbeat(process, status);
+    }
+    // Nodes have metrics from the plan that brought them.
+    const auto metrics = node_metrics_.find(process.node);
+    if (metrics != node_metrics_.end()) metrics->second.metrics.heartbeats.Add();
+  }
+  if (!heard.empty()) outcomes.push_back({nullptr, TakeEffects()});
+}
+
 // Orders go first: the sooner both ends of a move hear of its commit, the fewer lookups of trainers
 // with the new plan come to a node that does not serve the unit yet.
-void CoordinatorHost::RunTask(const Task& task) {
-  task(*coordinator_, clock_.Now());
+std::vector<Effect> CoordinatorHost::TakeEffects() {
   std::vector<Effect> effects = coordinator_->TakeEffects();
   std::stable_partition(effects.begin(), effects.end(), [](const Effect& effect) {
     return std::holds_alternative<SendOrders>(effect);
   });
-  for (const Effect& effect : effects) Carry(effect);
+  return effects;
 }
 
 void CoordinatorHost::Carry(const Effect& effect) {

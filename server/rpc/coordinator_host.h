@@ -1,14 +1,26 @@
-// Gives the pure Coordinator a thread: runs one task at a time on it, ticks it, and carries out its
-// effects. The store may wait for a disk, so none of this happens on gRPC's threads.
+// Gives the pure Coordinator a thread: runs tasks on it, ticks it, and carries out its effects. The
+// store may wait for a disk, so none of this happens on gRPC's threads.
+//
+// Tasks that wait are run as one batch: what all of them wrote becomes durable by one sync, and
+// only then are they answered and their effects carried out. So the number of syncs does not grow
+// with the number of those who wait, and a slow disk makes batches larger instead of the queue
+// longer.
+//
+// What nodes say never waits for others: heartbeats lie in no queue (of each process the latest is
+// kept, with the time at which it came) and are heard before anything else is done, above all
+// before a node could be declared dead; the other reports of nodes take turns with the tasks of
+// clients and operators, and are refused by no limit.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +39,13 @@ class Plan;
 
 namespace embla {
 
+// One process of one node.
+struct NodeProcess {
+  NodeId node{};
+  std::uint64_t incarnation = 0;
+  auto operator<=>(const NodeProcess&) const = default;
+};
+
 // Hears of every newer plan. Must not block or call the host.
 class PlanListener {
  public:
@@ -35,11 +54,15 @@ class PlanListener {
   // For the link of `node`; likewise.
   virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
   virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
-  virtual void OnStop() = 0;                      // The coordinator is stopping.
+  // A heartbeat of `process` was refused: it is not the registered one. Likewise.
+  virtual void OnRefusedHeartbeat(const NodeProcess&, const absl::Status&) {}
+  virtual void OnStop() = 0;  // The coordinator is stopping.
 };
 
 struct CoordinatorHostOptions {
-  std::size_t tasks_queued_max = 4096;
+  std::size_t tasks_queued_max = 16384;  // Of clients and operators.
+  std::size_t batch_tasks_max = 512;
+  absl::Duration batch_time_max = absl::Milliseconds(50);  // No task begins later than that.
   absl::Duration tick = absl::Milliseconds(200);
 };
 
@@ -48,27 +71,35 @@ struct CoordinatorHostOptions {
 class CoordinatorHost {
  public:
   using Task = std::function<void(Coordinator& coordinator, absl::Time now)>;
+  using Answer = std::function<void(const absl::Status& status)>;
   using ChangeDone = std::function<void(const CompleteChange&)>;
 
-  // `clock` and `metrics` (may be null) are not owned and outlive the host.
+  // `clock` and `metrics` (may be null) are not owned and outlive the host. Liveness of nodes goes
+  // by `clock`, so it should be a steady one.
   CoordinatorHost(std::unique_ptr<Coordinator> coordinator, const CoordinatorHostOptions& options,
                   const Clock& clock, Metrics* metrics);
   // Calls Stop.
   ~CoordinatorHost();
 
-  // Runs what was posted, fails every change that is awaited with UNAVAILABLE, and ends the thread.
+  // Finishes the task that runs, answers those that wait, and fails every change that is awaited,
+  // with UNAVAILABLE; ends the thread.
   void Stop();
 
-  // Runs `task` on the host's thread, in the order of the calls, and carries out the effects.
-  // Errors: ResourceExhausted (the queue is full), Unavailable (stopped); `task` is not run.
-  absl::Status Post(Task task);
+  // Runs `task` on the host's thread, in the order of the calls, then calls `answer` once: with OK
+  // when all that the task wrote is durable; then the effects are carried out. With an error the
+  // task has not run, or what it wrote may be lost: ResourceExhausted (the queue is full; `answer`
+  // runs inside this call), Unavailable (stopping, or the store failed).
+  // `answer` does not call the host, but AddListener.
+  void Post(Task task, Answer answer);
+  // The same for what a node says, without a limit: a link has one such task at a time.
+  void PostOfNode(Task task, Answer answer);
+  // Never waits, and is never refused: the latest heartbeat of a process takes the place of the one
+  // before that nobody has heard yet. What counts is the time of this call.
+  void PostHeartbeat(const NodeProcess& process, HeartbeatInfo info);
 
   // `done` runs on the host's thread when the change completes. Call within a task, in the one that
   // started the change.
   void AwaitChange(ChangeId change, ChangeDone done);
-
-  // Call within a task.
-  void CountHeartbeat(NodeId node);
 
   // They never change.
   const CoordinatorOptions& coordinator_options() const { return coordinator_->options(); }
@@ -77,6 +108,9 @@ class CoordinatorHost {
   PlanPtr plan() const;
   // `plan` on the wire: made once for all who get the current one.
   std::shared_ptr<const v1::Plan> MessageOf(const Plan& plan) const;
+
+  // For readers on any thread: it may be ahead of plan().
+  const StateStore& store() const { return coordinator_->store(); }
 
   // Whose clients are there.
   SessionWatchers& watchers() { return watchers_; }
@@ -91,8 +125,30 @@ class CoordinatorHost {
   void StopListeners();
 
  private:
+  struct Work {
+    Task task;
+    Answer answer;
+  };
+  struct Heartbeat {
+    HeartbeatInfo info;
+    absl::Time came;
+  };
+  // What is to be said when a batch is durable.
+  struct Outcome {
+    Answer answer;  // May be null.
+    std::vector<Effect> effects;
+  };
+
   void Run();
-  void RunTask(const Task& task);
+  // Until there is something to do; false: stop.
+  bool AwaitWork(absl::Time next_tick) ABSL_LOCKS_EXCLUDED(queue_mu_);
+  // False: the store is broken, and everybody was told.
+  bool RunBatch(absl::Time& next_tick);
+  void HearHeartbeats(std::vector<Outcome>& outcomes);
+  bool TakeWork(Work& work) ABSL_LOCKS_EXCLUDED(queue_mu_);
+  std::vector<Effect> TakeEffects();
+  // No task is taken any more; answers those that wait, and whoever awaits a change.
+  void Refuse(const absl::Status& status);
   void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
   void UpdateMetrics();
@@ -111,11 +167,16 @@ class CoordinatorHost {
   };
   std::map<NodeId, MeteredNode> node_metrics_;
   ClusterView counted_;  // What counters_ have of it.
+  absl::Time looked_;    // When this thread last began a batch.
 
   Mutex queue_mu_;
   CondVar queue_changed_;
-  std::deque<Task> queue_ ABSL_GUARDED_BY(queue_mu_);
+  std::deque<Work> queue_ ABSL_GUARDED_BY(queue_mu_);
+  std::deque<Work> of_nodes_ ABSL_GUARDED_BY(queue_mu_);
+  bool nodes_turn_ ABSL_GUARDED_BY(queue_mu_) = true;
+  std::map<NodeProcess, Heartbeat> heartbeats_ ABSL_GUARDED_BY(queue_mu_);
   bool stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
+  absl::Status refusal_ ABSL_GUARDED_BY(queue_mu_);  // Not OK: no task is taken any more.
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);

@@ -65,73 +65,95 @@ absl::Status NodeLinkCall::CheckKey(const v1::Registration& registration) const 
                    " does not have this cluster's key: give it --cluster-key FILE"));
 }
 
+void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
+  if (process_.incarnation == 0) return Handled(absl::FailedPreconditionError("register first"));
+  host_.PostHeartbeat(process_, FromMessage(heartbeat));
+  Handled(absl::OkStatus());
+}
+
 void NodeLinkCall::Handle(v1::NodeReport report) {
   if (report.has_greeting()) return Handled(Greet(report.greeting()));
+  if (report.has_heartbeat()) return HandOverHeartbeat(report.heartbeat());
   if (report.has_registration()) {
     const absl::Status proved = CheckKey(report.registration());
     if (!proved.ok()) return Handled(proved);
   }
-  const absl::Status posted =
-      host_.Post([this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
-        absl::Status status =
-            absl::InvalidArgumentError("neither registration nor heartbeat nor moves are set");
-        if (report.has_registration()) status = Register(coordinator, report.registration(), now);
-        if (report.has_heartbeat()) status = Beat(coordinator, report.heartbeat(), now);
-        if (report.has_moves()) status = HearMoves(coordinator, report.moves(), now);
-        Handled(status);
-      });
-  if (!posted.ok()) Handled(posted);
+  host_.PostOfNode(
+      [this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
+        executed_ = Execute(coordinator, report, now);
+      },
+      [this](const absl::Status& durable) { Handled(durable.ok() ? executed_ : durable); });
+}
+
+absl::Status NodeLinkCall::Execute(Coordinator& coordinator, const v1::NodeReport& report,
+                                   absl::Time now) {
+  if (report.has_registration()) return Register(coordinator, report.registration(), now);
+  if (report.has_moves()) return HearMoves(coordinator, report.moves(), now);
+  return absl::InvalidArgumentError("neither registration nor heartbeat nor moves are set");
 }
 
 absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registration& message,
                                     absl::Time now) {
-  if (incarnation_ != 0) return absl::InvalidArgumentError("this link is registered already");
-  EMBLA_ASSIGN_OR_RETURN(const NodeRegistration registration, FromMessage(message));
-  EMBLA_ASSIGN_OR_RETURN(node_, coordinator.RegisterNode(registration, now));
-  incarnation_ = registration.incarnation;
-  auto command = std::make_unique<v1::NodeCommand>();
-  command->mutable_registered()->set_node_id(ToInt(node_));
-  command->mutable_registered()->set_cluster_id(coordinator.GetPlan()->cluster_id());
-  command->mutable_registered()->set_heartbeat_ms(static_cast<std::uint32_t>(
-      absl::ToInt64Milliseconds(coordinator.options().heartbeat_interval)));
-  command->mutable_registered()->set_generation(coordinator.Status().generation);
-  command->mutable_registered()->set_store_revision(ToInt(coordinator.store_revision()));
-  {
-    MutexLock lock(mu_);
-    registered_ = std::move(command);
-    welcomed_ = true;
-    sessions_ = coordinator.all_sessions();
-    plan_ = coordinator.GetPlan();
-    WriteMore();
+  if (process_.incarnation != 0) {
+    return absl::InvalidArgumentError("this link is registered already");
   }
-  host_.AddListener(this);
+  EMBLA_ASSIGN_OR_RETURN(const NodeRegistration registration, FromMessage(message));
+  EMBLA_ASSIGN_OR_RETURN(process_.node, coordinator.RegisterNode(registration, now));
+  process_.incarnation = registration.incarnation;
+  welcome_ = std::make_unique<Welcome>();
+  welcome_->registered = std::make_unique<v1::NodeCommand>();
+  v1::Registered& registered = *welcome_->registered->mutable_registered();
+  registered.set_node_id(ToInt(process_.node));
+  registered.set_cluster_id(coordinator.GetPlan()->cluster_id());
+  registered.set_heartbeat_ms(static_cast<std::uint32_t>(
+      absl::ToInt64Milliseconds(coordinator.options().heartbeat_interval)));
+  registered.set_generation(coordinator.Status().generation);
+  registered.set_store_revision(ToInt(coordinator.store_revision()));
+  welcome_->sessions = coordinator.all_sessions();
+  welcome_->plan = coordinator.GetPlan();
   return absl::OkStatus();
-}
-
-absl::Status NodeLinkCall::Beat(Coordinator& coordinator, const v1::Heartbeat& message,
-                                absl::Time now) {
-  if (incarnation_ == 0) return absl::FailedPreconditionError("register first");
-  host_.CountHeartbeat(node_);
-  return coordinator.Heartbeat(node_, incarnation_, FromMessage(message), now);
 }
 
 absl::Status NodeLinkCall::HearMoves(Coordinator& coordinator, const v1::MoveReports& message,
                                      absl::Time now) {
-  if (incarnation_ == 0) return absl::FailedPreconditionError("register first");
+  if (process_.incarnation == 0) return absl::FailedPreconditionError("register first");
   EMBLA_ASSIGN_OR_RETURN(const std::vector<UnitReport> reports, FromMessage(message));
-  coordinator.OnMoveReports(node_, reports, now);
+  coordinator.OnMoveReports(process_.node, reports, now);
   return absl::OkStatus();
 }
 
+// A newer plan than the welcome's comes to listeners, of which this is one before it is published.
 void NodeLinkCall::Handled(const absl::Status& status) {
+  const std::unique_ptr<Welcome> welcome = std::move(welcome_);
+  if (status.ok() && welcome != nullptr) {
+    {
+      MutexLock lock(mu_);
+      registered_ = std::move(welcome->registered);
+      welcomed_ = true;
+      sessions_ = welcome->sessions;
+      plan_ = welcome->plan;
+      WriteMore();
+    }
+    host_.AddListener(this);
+  }
   MutexLock lock(mu_);
   handling_ = false;
-  if (!status.ok()) {
-    LogWarning("coordinator", "link refused peer=", peer_, " reason=", Message(status));
-    ended_ = true;
-    result_ = wire::ToGrpc(status);
-  }
+  if (!status.ok()) End(status);
   if (!ended_) StartRead(&received_);
+  FinishIfIdle();
+}
+
+void NodeLinkCall::End(const absl::Status& status) {
+  LogWarning("coordinator", "link refused peer=", peer_, " reason=", Message(status));
+  ended_ = true;
+  result_ = wire::ToGrpc(status);
+}
+
+void NodeLinkCall::OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) {
+  if (process != process_) return;
+  MutexLock lock(mu_);
+  if (ended_) return;
+  End(status);
   FinishIfIdle();
 }
 
@@ -142,7 +164,7 @@ void NodeLinkCall::OnPlan(const PlanPtr& plan) {
 }
 
 void NodeLinkCall::OnOrders(NodeId node, const std::vector<UnitOrder>& orders) {
-  if (node != node_) return;
+  if (node != process_.node) return;
   MutexLock lock(mu_);
   const std::size_t room = kOrdersMax - std::min(orders_.size(), kOrdersMax);
   const auto end = orders.begin() + static_cast<std::ptrdiff_t>(std::min(room, orders.size()));
@@ -183,12 +205,14 @@ void NodeLinkCall::OnCancel() {
 // Nothing of this call runs any more, except OnPlan until the listener is removed.
 void NodeLinkCall::OnDone() {
   host_.RemoveListener(this);
-  if (incarnation_ != 0) {
-    (void)host_.Post(
-        [node = node_, incarnation = incarnation_](Coordinator& coordinator, absl::Time now) {
-          coordinator.NodeDisconnected(node, incarnation, now);
-        });
+  if (process_.incarnation != 0) {
+    host_.PostOfNode(
+        [process = process_](Coordinator& coordinator, absl::Time now) {
+          coordinator.NodeDisconnected(process.node, process.incarnation, now);
+        },
+        [](const absl::Status&) {});  // A coordinator that stops judges nobody.
   }
+  { MutexLock lock(mu_); }  // Who called Finish may still hold it.
   delete this;
 }
 

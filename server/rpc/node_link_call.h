@@ -37,19 +37,31 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
  private:
   ~NodeLinkCall() override = default;
 
+  // What a registered node is told first.
+  struct Welcome {
+    std::unique_ptr<v1::NodeCommand> registered;
+    SessionNews sessions;
+    PlanPtr plan;
+  };
+
   // On gRPC's thread: hand the report to the host. The next is read when it is done.
   void Handle(v1::NodeReport report);
+  // The same, but nobody waits for it to be done: the next may be the one that counts.
+  void HandOverHeartbeat(const v1::Heartbeat& heartbeat);
   // On gRPC's thread, before the host hears of the link.
   absl::Status Greet(const v1::NodeGreeting& greeting);
   absl::Status CheckKey(const v1::Registration& registration) const;
   // On the host's thread.
+  absl::Status Execute(Coordinator& coordinator, const v1::NodeReport& report, absl::Time now);
   absl::Status Register(Coordinator& coordinator, const v1::Registration& message, absl::Time now);
-  absl::Status Beat(Coordinator& coordinator, const v1::Heartbeat& message, absl::Time now);
   absl::Status HearMoves(Coordinator& coordinator, const v1::MoveReports& message, absl::Time now);
+  // On the host's thread, or on gRPC's when the host takes nothing any more.
   void Handled(const absl::Status& status);
+  void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnPlan(const PlanPtr& plan) override;
   void OnOrders(NodeId node, const std::vector<UnitOrder>& orders) override;
   void OnSessions(const SessionNews& news) override;
+  void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override;
   void OnStop() override;
 
   void WriteMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -64,9 +76,10 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   v1::NodeReport received_;
   LinkNonces nonces_;  // Of gRPC's thread, which reads one report after the other.
 
-  // Owned by the host's thread, and by whoever runs when it cannot any more.
-  NodeId node_{};
-  std::uint64_t incarnation_ = 0;  // 0: not registered.
+  // Written by the host's thread while a report is handled, read by gRPC's between reports.
+  NodeProcess process_;  // Incarnation 0: not registered.
+  absl::Status executed_;
+  std::unique_ptr<Welcome> welcome_;  // Of the report that is handled.
 
   Mutex mu_;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);

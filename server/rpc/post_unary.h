@@ -1,6 +1,7 @@
 // A unary call that is one task of the coordinator's thread.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include <grpcpp/server_context.h>
@@ -12,17 +13,21 @@
 
 namespace embla {
 
-// `task` (Coordinator&, absl::Time) fills the reply, which like the request lives until then, and
-// returns the call's status.
+// `task` (Coordinator&, absl::Time) fills the reply, which like the request lives until the call is
+// answered, and returns the call's status. It is not run for a caller that is gone by then.
 template <typename Task>
 grpc::ServerUnaryReactor* PostUnary(CoordinatorHost& host, grpc::CallbackServerContext& call,
                                     Task task) {
   grpc::ServerUnaryReactor* const reactor = call.DefaultReactor();
-  const absl::Status posted =
-      host.Post([reactor, task = std::move(task)](Coordinator& coordinator, absl::Time now) {
-        reactor->Finish(wire::ToGrpc(task(coordinator, now)));
+  const auto outcome = std::make_shared<absl::Status>();
+  host.Post(
+      [&call, outcome, task = std::move(task)](Coordinator& coordinator, absl::Time now) {
+        *outcome = call.IsCancelled() ? absl::CancelledError("nobody waits for the answer")
+                                      : absl::Status(task(coordinator, now));
+      },
+      [reactor, outcome](const absl::Status& durable) {
+        reactor->Finish(wire::ToGrpc(durable.ok() ? *outcome : durable));
       });
-  if (!posted.ok()) reactor->Finish(wire::ToGrpc(posted));
   return reactor;
 }
 

@@ -154,6 +154,33 @@ absl::StatusOr<Revision> FileStateStore::Commit(std::span<const StateCompare> co
   return revision;
 }
 
+void FileStateStore::BeginBatch() {
+  TakeTurn();
+  is_batch_ = true;
+  PassTurn();
+}
+
+absl::Status FileStateStore::EndBatch() {
+  TakeTurn();
+  is_batch_ = false;
+  absl::Status status;
+  if (!is_synced_) {
+    {
+      const MutexLock lock(mu_);
+      status = broken_;
+    }
+    if (status.ok()) status = SyncLog();
+  }
+  PassTurn();
+  return status;
+}
+
+void FileStateStore::TakeTurn() {
+  const MutexLock lock(mu_);
+  while (turn_taken_) turn_over_.Wait(mu_);
+  turn_taken_ = true;
+}
+
 absl::Status FileStateStore::TakeTurn(std::span<const StateCompare> compares, std::string* frame,
                                       std::span<const StateWrite> writes) {
   const MutexLock lock(mu_);
@@ -175,14 +202,20 @@ absl::Status FileStateStore::WriteFrame(const std::string& frame) {
   const std::uint64_t end = log_.size();
   const absl::Status written = log_.Append(frame);
   if (written.ok()) {
-    const absl::Status synced = log_.Sync();
-    return synced.ok() ? synced : Break(synced);
+    is_synced_ = false;
+    return is_batch_ ? absl::OkStatus() : SyncLog();
   }
   // A full disk heals; the frame's beginning must be gone before the next one is written.
   if (!absl::IsResourceExhausted(written)) return Break(written);
-  absl::Status cleaned = log_.Truncate(end);
-  if (cleaned.ok()) cleaned = log_.Sync();
-  return cleaned.ok() ? written : Break(cleaned);
+  if (const absl::Status cut = log_.Truncate(end); !cut.ok()) return Break(cut);
+  const absl::Status synced = SyncLog();
+  return synced.ok() ? written : synced;
+}
+
+absl::Status FileStateStore::SyncLog() {
+  const absl::Status synced = log_.Sync();
+  is_synced_ = synced.ok();
+  return synced.ok() ? synced : Break(synced);
 }
 
 void FileStateStore::CompactIfLarge() {

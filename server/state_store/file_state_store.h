@@ -41,6 +41,8 @@ class FileStateStore final : public StateStore {
   absl::StatusOr<std::vector<StateEntry>> List(std::string_view prefix) const override;
   absl::StatusOr<Revision> Commit(std::span<const StateCompare> compares,
                                   std::span<const StateWrite> writes) override;
+  void BeginBatch() override;
+  absl::Status EndBatch() override;
   std::unique_ptr<StateWatch> Watch(std::string_view prefix) override;
   Revision revision() const override;
 
@@ -50,12 +52,14 @@ class FileStateStore final : public StateStore {
   FileStateStore(std::string directory, const FileStateStoreOptions& options, FileLock lock,
                  Recovered recovered);
 
-  // Waits for the writer's turn and takes it; every taker passes it on.
+  // Each waits for the writer's turn and takes it; every taker passes it on.
+  void TakeTurn() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeTurn(std::span<const StateCompare> compares, std::string* frame,
                         std::span<const StateWrite> writes) ABSL_LOCKS_EXCLUDED(mu_);
   void PassTurn() ABSL_LOCKS_EXCLUDED(mu_);
-  // The next two are for the thread whose turn it is.
+  // The next ones are for the thread whose turn it is.
   absl::Status WriteFrame(const std::string& frame) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SyncLog() ABSL_LOCKS_EXCLUDED(mu_);
   void CompactIfLarge() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Break(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -65,6 +69,8 @@ class FileStateStore final : public StateStore {
 
   // Of the thread whose turn it is.
   AppendFile log_;
+  bool is_batch_ = false;  // Between BeginBatch and EndBatch.
+  bool is_synced_ = true;  // Nothing was appended since the last sync.
   std::uint64_t snapshot_bytes_;
 
   mutable Mutex mu_;

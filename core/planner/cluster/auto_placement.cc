@@ -94,7 +94,8 @@ std::string ReasonOf(const std::vector<Candidate>& candidates, const Candidate& 
 absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const PlacementRequest& request,
                                               const std::vector<NodeSpec>& nodes,
-                                              const std::vector<TablePlan>& existing) {
+                                              const std::vector<TablePlan>& existing,
+                                              const GivenUp& given_up) {
   if (spec.replica_groups > 1 || !request.targets.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name, ": sharding auto is for tables without ",
@@ -109,6 +110,7 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
   for (const ShardingType type : kTypes) {
     const auto& allowed = table.rules.types;
     if (std::find(allowed.begin(), allowed.end(), type) == allowed.end()) continue;
+    if (IsGivenUp(given_up)) return absl::CancelledError("nobody waits for the placement");
     absl::StatusOr<std::optional<Candidate>> candidate = Try(cluster, table, type);
     if (!candidate.ok()) {
       error = candidate.status();
@@ -133,15 +135,16 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
 
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
-                                        const std::vector<TablePlan>& existing) {
-  if (!request.automatic) return PlaceTable(spec, request, nodes, existing);
+                                        const std::vector<TablePlan>& existing,
+                                        const GivenUp& given_up) {
+  if (!request.automatic) return PlaceTable(spec, request, nodes, existing, given_up);
   TableSpec whole = spec;
   whole.SetDefaults();
   EMBLA_RETURN_IF_ERROR(whole.Validate());
   EMBLA_ASSIGN_OR_RETURN(const AutoPlacement chosen,
-                         ChoosePlacement(whole, request, nodes, existing));
+                         ChoosePlacement(whole, request, nodes, existing, given_up));
   LogInfo("planner", "placement chosen table=", spec.name, " reason=", chosen.reason);
-  return PlaceTable(whole, chosen.request, nodes, existing);
+  return PlaceTable(whole, chosen.request, nodes, existing, given_up);
 }
 
 }  // namespace embla::planner

@@ -20,15 +20,17 @@ struct AutoPlacement {
 // simplest. `request` restricts nodes, devices and column blocks. Deterministic.
 //
 // Errors: InvalidArgument (unknown node or device, replica groups), ResourceExhausted (no cut of
-// the table fits; names what is short).
+// the table fits; names what is short), Cancelled (was given up).
 absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const PlacementRequest& request,
                                               const std::vector<NodeSpec>& nodes,
-                                              const std::vector<TablePlan>& existing);
+                                              const std::vector<TablePlan>& existing,
+                                              const GivenUp& given_up = nullptr);
 
 // PlaceTable of the request, or of what ChoosePlacement makes of an automatic one. Errors of both.
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
-                                        const std::vector<TablePlan>& existing);
+                                        const std::vector<TablePlan>& existing,
+                                        const GivenUp& given_up = nullptr);
 
 }  // namespace embla::planner

@@ -1,0 +1,333 @@
+#include "server/rpc/coordinator_host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/steady_clock.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
+#include "server/state_store/memory_state_store.h"
+
+namespace embla {
+namespace {
+
+using embla::testing::AwaitFor;
+using embla::testing::IsOk;
+using embla::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLimit = absl::Seconds(30);
+
+// Moves only when told, by any thread.
+class SharedClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    return absl::FromUnixMillis(1'000'000) + absl::Milliseconds(ms_.load());
+  }
+  void Advance(absl::Duration step) { ms_ += absl::ToInt64Milliseconds(step); }
+
+ private:
+  std::atomic<std::int64_t> ms_ = 0;
+};
+
+// A store on a disk whose sync takes `sync_time`, or fails.
+class SlowStore final : public StateStore {
+ public:
+  explicit SlowStore(absl::Duration sync_time = absl::ZeroDuration()) : sync_time_(sync_time) {}
+
+  absl::StatusOr<StateEntry> Get(std::string_view key) const override { return inner_.Get(key); }
+  absl::StatusOr<std::vector<StateEntry>> List(std::string_view prefix) const override {
+    return inner_.List(prefix);
+  }
+  absl::StatusOr<Revision> Commit(std::span<const StateCompare> compares,
+                                  std::span<const StateWrite> writes) override {
+    absl::StatusOr<Revision> revision = inner_.Commit(compares, writes);
+    if (!revision.ok()) return revision;
+    is_synced_ = false;
+    const absl::Status synced = is_batch_ ? absl::OkStatus() : Sync();
+    if (!synced.ok()) return synced;
+    return revision;
+  }
+  void BeginBatch() override { is_batch_ = true; }
+  absl::Status EndBatch() override {
+    is_batch_ = false;
+    return is_synced_ ? absl::OkStatus() : Sync();
+  }
+  std::unique_ptr<StateWatch> Watch(std::string_view prefix) override {
+    return inner_.Watch(prefix);
+  }
+  Revision revision() const override { return inner_.revision(); }
+
+  int syncs() const { return syncs_; }
+  void FailSyncs() { fails_ = true; }
+
+ private:
+  absl::Status Sync() {
+    ++syncs_;
+    if (fails_) return absl::UnavailableError("the disk is gone");
+    absl::SleepFor(sync_time_);  // The disk's own time.
+    is_synced_ = true;
+    return absl::OkStatus();
+  }
+
+  const absl::Duration sync_time_;
+  MemoryStateStore inner_;
+  std::atomic<int> syncs_ = 0;
+  std::atomic<bool> fails_ = false;
+  bool is_batch_ = false;
+  bool is_synced_ = true;
+};
+
+class CoordinatorHostTest : public ::testing::Test {
+ protected:
+  void Start(SlowStore& store, const Clock& clock, CoordinatorHostOptions options = {}) {
+    auto coordinator = Coordinator::Open(store, {.new_cluster_id = "c"}, clock.Now());
+    ASSERT_THAT(coordinator, IsOk());
+    host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), options, clock, nullptr);
+  }
+
+  // Runs `task` and waits for its answer.
+  absl::Status Do(CoordinatorHost::Task task) {
+    std::atomic<bool> answered = false;
+    absl::Status status;
+    host_->Post(std::move(task), [&](const absl::Status& result) {
+      status = result;
+      answered = true;
+    });
+    AwaitFor([&] { return answered.load(); }, kLimit, "the task is answered");
+    return status;
+  }
+
+  NodeProcess Register(const std::string& name) {
+    NodeProcess process{.node = {}, .incarnation = 7};
+    EXPECT_THAT(Do([&](Coordinator& coordinator, absl::Time now) {
+                  const auto id = coordinator.RegisterNode(
+                      {.name = name,
+                       .address = "127.0.0.1:9",
+                       .devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}},
+                       .incarnation = process.incarnation},
+                      now);
+                  EXPECT_THAT(id, IsOk());
+                  if (id.ok()) process.node = *id;
+                }),
+                IsOk());
+    return process;
+  }
+
+  std::vector<NodeState> States() {
+    std::vector<NodeState> states;
+    EXPECT_THAT(Do([&](Coordinator& coordinator, absl::Time) {
+                  for (const NodeView& node : coordinator.Nodes()) states.push_back(node.state);
+                }),
+                IsOk());
+    return states;
+  }
+
+  // A task that keeps the host's thread busy until Release.
+  void Block() {
+    std::atomic<bool> runs = false;
+    host_->Post(
+        [&runs, this](Coordinator&, absl::Time) {
+          runs = true;
+          AwaitFor([this] { return released_.load(); }, kLimit, "the test releases the thread");
+        },
+        [](const absl::Status&) {});
+    AwaitFor([&] { return runs.load(); }, kLimit, "the thread is busy");
+  }
+  void Release() { released_ = true; }
+
+  std::atomic<bool> released_ = false;
+  SlowStore store_;
+  SharedClock clock_;
+  std::unique_ptr<CoordinatorHost> host_;
+};
+
+using CoordinatorHostHeartbeats = CoordinatorHostTest;
+
+TEST_F(CoordinatorHostHeartbeats, KeepNodesAliveWhileTheThreadIsBusyAndTheQueueIsFull) {
+  Start(store_, clock_, {.tasks_queued_max = 1});
+  const NodeProcess node = Register("n1");
+  Block();
+  host_->Post([](Coordinator&, absl::Time) {}, [](const absl::Status&) {});
+  absl::Status refused;
+  host_->Post([](Coordinator&, absl::Time) {}, [&](const absl::Status& s) { refused = s; });
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted));
+  for (int i = 0; i < 60; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    host_->PostHeartbeat(node, {});
+  }
+  Release();
+  // The next tick comes at once, as far as this clock goes.
+  EXPECT_TRUE(AwaitFor([&] { return States() == std::vector{NodeState::kLive}; }, kLimit, "live"));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_THAT(States(), ElementsAre(NodeState::kLive));
+}
+
+TEST_F(CoordinatorHostHeartbeats, CountFromTheirArrival) {
+  Start(store_, clock_);
+  const NodeProcess node = Register("n1");
+  Block();
+  host_->PostHeartbeat(node, {});
+  clock_.Advance(absl::Seconds(60));
+  Release();
+  // One that came a minute ago is no sign of life now.
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        clock_.Advance(absl::Milliseconds(200));
+        return States() == std::vector{NodeState::kDead};
+      },
+      kLimit, "dead"));
+}
+
+TEST_F(CoordinatorHostHeartbeats, OfAnotherProcessAreRefusedAtItsLink) {
+  class Listener final : public PlanListener {
+   public:
+    void OnPlan(const PlanPtr&) override {}
+    void OnStop() override {}
+    void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override {
+      EXPECT_EQ(process.incarnation, 8u);
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
+      refused = true;
+    }
+    std::atomic<bool> refused = false;
+  };
+  Start(store_, clock_);
+  Listener listener;
+  host_->AddListener(&listener);
+  const NodeProcess node = Register("n1");
+  host_->PostHeartbeat({node.node, 8}, {});
+  EXPECT_TRUE(AwaitFor([&] { return listener.refused.load(); }, kLimit, "refused"));
+  host_->RemoveListener(&listener);
+}
+
+using CoordinatorHostPost = CoordinatorHostTest;
+
+TEST_F(CoordinatorHostPost, OfNodesIsNeverRefusedAndTakesTurns) {
+  Start(store_, clock_, {.tasks_queued_max = 3});
+  std::vector<std::string> order;
+  const auto note = [&order](const std::string& what) {
+    return [&order, what](Coordinator&, absl::Time) { order.push_back(what); };
+  };
+  const auto ignore = [](const absl::Status&) {};
+  Block();
+  for (int i = 0; i < 3; ++i) host_->Post(note("client"), ignore);
+  for (int i = 0; i < 5; ++i) host_->PostOfNode(note("node"), ignore);
+  Release();
+  AwaitFor([&] { return Do(note("last")).ok(); }, kLimit, "the queue has room again");
+  EXPECT_THAT(order, ElementsAre("node", "client", "node", "client", "node", "client", "node",
+                                 "last", "node"));
+}
+
+TEST_F(CoordinatorHostPost, StopAnswersWhatWaitsWithoutRunningIt) {
+  Start(store_, clock_);
+  Block();
+  std::vector<absl::Status> answers;
+  for (int i = 0; i < 3; ++i) {
+    host_->Post([](Coordinator&, absl::Time) { FAIL() << "was run"; },
+                [&](const absl::Status& status) { answers.push_back(status); });
+  }
+  std::thread stopping([this] { host_->Stop(); });
+  EXPECT_TRUE(AwaitFor(
+      [&] {
+        absl::Status status;
+        host_->PostOfNode([](Coordinator&, absl::Time) {},
+                          [&](const absl::Status& answer) { status = answer; });
+        return absl::IsUnavailable(status);
+      },
+      kLimit, "the host takes nothing any more"));
+  Release();
+  stopping.join();
+  const auto is_stopping = StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is stopping"));
+  EXPECT_THAT(answers, ElementsAre(is_stopping, is_stopping, is_stopping));
+}
+
+TEST_F(CoordinatorHostPost, NobodyIsToldOfWhatIsNotDurable) {
+  Start(store_, clock_);
+  const PlanVersion before = host_->plan()->version();
+  store_.FailSyncs();
+  const absl::Status status = Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_THAT(
+        coordinator.RegisterNode({.name = "n1",
+                                  .address = "127.0.0.1:9",
+                                  .devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}},
+                                  .incarnation = 7},
+                                 now),
+        IsOk());
+  });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the disk is gone")));
+  EXPECT_EQ(host_->plan()->version(), before);
+  EXPECT_THAT(Do([](Coordinator&, absl::Time) { FAIL() << "was run"; }),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoNode) {
+  constexpr int kTrainers = 6000;
+  constexpr int kNodes = 3;
+  SlowStore store(absl::Milliseconds(8));
+  const Clock& clock = SteadyClock();
+  auto coordinator = Coordinator::Open(store, {.new_cluster_id = "c"}, clock.Now());
+  ASSERT_THAT(coordinator, IsOk());
+  CoordinatorHost host(*std::move(coordinator), {}, clock, nullptr);
+  std::atomic<int> registered = 0;
+  std::vector<NodeProcess> nodes;
+  for (std::uint64_t i = 1; i <= kNodes; ++i) {
+    host.PostOfNode(
+        [&, i](Coordinator& the_coordinator, absl::Time now) {
+          const auto id = the_coordinator.RegisterNode(
+              {.name = absl::StrCat("n", i),
+               .address = absl::StrCat("127.0.0.1:", i),
+               .devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}},
+               .incarnation = i},
+              now);
+          ASSERT_THAT(id, IsOk());
+          nodes.push_back({*id, i});
+        },
+        [&](const absl::Status& status) {
+          EXPECT_THAT(status, IsOk());
+          ++registered;
+        });
+  }
+  ASSERT_TRUE(AwaitFor([&] { return registered == kNodes; }, kLimit, "the nodes are registered"));
+  const int syncs_before = store.syncs();
+  const absl::Time began = absl::Now();
+  std::atomic<int> opened = 0;
+  for (int i = 0; i < kTrainers; ++i) {
+    host.Post(
+        [i](Coordinator& the_coordinator, absl::Time) {
+          EXPECT_THAT(the_coordinator.OpenSession(
+                          {.trainer = absl::StrCat("trainer", i), .incarnation = 1}),
+                      IsOk());
+        },
+        [&](const absl::Status& status) {
+          EXPECT_THAT(status, IsOk());
+          ++opened;
+        });
+  }
+  ASSERT_TRUE(AwaitFor(
+      [&] {
+        for (const NodeProcess& node : nodes) host.PostHeartbeat(node, {});
+        return opened == kTrainers;
+      },
+      kLimit, "everybody has a session"));
+  const absl::Duration took = absl::Now() - began;
+  RecordProperty("seconds", absl::StrCat(absl::ToDoubleSeconds(took)));
+  // One sync for each would be 48 s.
+  EXPECT_LT(store.syncs() - syncs_before, 200);
+  EXPECT_LT(took, absl::Seconds(12));
+  std::atomic<int> live = 0;
+  host.Post([&](Coordinator& the_coordinator,
+                absl::Time) { live = static_cast<int>(the_coordinator.Status().nodes_live); },
+            [](const absl::Status&) {});
+  EXPECT_TRUE(AwaitFor([&] { return live == kNodes; }, kLimit, "all nodes are live"));
+}
+
+}  // namespace
+}  // namespace embla
