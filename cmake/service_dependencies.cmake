@@ -7,6 +7,7 @@ if(NOT Protobuf_FOUND)
 endif()
 find_package(gRPC CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
+find_library(CIVETWEB_LIBRARY civetweb REQUIRED)  # It comes with prometheus-cpp.
 find_package(CLI11 CONFIG REQUIRED)
 find_package(zstd CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <grpcpp/client_context.h>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
@@ -30,6 +32,15 @@ v1::PlanInputs ToMessage(const PlanInputs& inputs) {
   return message;
 }
 
+bool IsAddress(std::string_view address) {
+  if (address.starts_with("unix:")) return true;
+  const std::size_t colon = address.rfind(':');
+  std::uint32_t port = 0;
+  return colon != std::string_view::npos && colon > 0 &&
+         address.find('/') == std::string_view::npos &&
+         absl::SimpleAtoi(ToAbsl(address.substr(colon + 1)), &port) && port >= 1 && port <= 65535;
+}
+
 class GrpcAdmin final : public Admin {
  public:
   GrpcAdmin(const std::string& address, absl::Duration timeout)
@@ -37,6 +48,12 @@ class GrpcAdmin final : public Admin {
         timeout_(timeout),
         channel_(MakeChannel(address)),
         stub_(v1::AdminService::NewStub(channel_)) {}
+
+  // A call that does not wait for the channel fails with the reason why there is none.
+  absl::Status Probe() {
+    const absl::Status status = GetClusterStatus().status();
+    return absl::IsUnavailable(status) || absl::IsUnimplemented(status) ? status : absl::OkStatus();
+  }
 
   absl::Status WaitUntilConnected() const {
     if (channel_->WaitForConnected(DeadlineOf(absl::Now() + timeout_))) return absl::OkStatus();
@@ -267,6 +284,12 @@ class GrpcAdmin final : public Admin {
     grpc::ClientContext context;
     context.set_deadline(DeadlineOf(absl::Now() + timeout_));
     const absl::Status status = wire::FromGrpc(rpc(context));
+    if (absl::IsUnimplemented(status) && status.message().empty()) {
+      return absl::UnimplementedError(absl::StrCat(
+          address_,
+          " is no admin port of a coordinator: a coordinator has one port for trainers and "
+          "shard servers (--listen) and one for operators (--admin-listen)"));
+    }
     // The server's own words need no address in front of them.
     const bool unreachable = status.code() == absl::StatusCode::kUnavailable ||
                              status.code() == absl::StatusCode::kDeadlineExceeded;
@@ -302,13 +325,18 @@ class GrpcAdmin final : public Admin {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& admin_address,
-                                                      absl::Duration timeout) {
+                                                      absl::Duration timeout, IfAbsent if_absent) {
+  if (!IsAddress(admin_address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("coordinator address \"", admin_address, "\" is not host:port"));
+  }
   if (timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout ", absl::FormatDuration(timeout), " must be positive"));
   }
   auto admin = std::make_unique<GrpcAdmin>(admin_address, timeout);
-  const absl::Status status = admin->WaitUntilConnected();
+  const absl::Status status =
+      if_absent == IfAbsent::kFail ? admin->Probe() : admin->WaitUntilConnected();
   if (!status.ok()) return status;
   return admin;
 }

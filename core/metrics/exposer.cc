@@ -1,19 +1,21 @@
 #include "core/metrics/exposer.h"
 
-#include <exception>
+#include <civetweb.h>
+
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
-#include "prometheus/exposer.h"
 #include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
 
 namespace embla {
 namespace {
 
-constexpr std::size_t kScrapeThreads = 2;
+// So many may be slow at once, each for so long.
+constexpr char kThreads[] = "8";
+constexpr char kRequestTimeoutMs[] = "2000";
 
 // The host of "host:port", or an error.
 absl::StatusOr<std::string> HostOf(std::string_view listen) {
@@ -29,31 +31,67 @@ absl::StatusOr<std::string> HostOf(std::string_view listen) {
   return std::string(host == "localhost" ? "127.0.0.1" : host);
 }
 
+int Answer(mg_connection* connection, const char* status, const std::string& text) {
+  mg_printf(connection,
+            "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+            "Content-Length: %zu\r\nCache-Control: no-cache\r\n\r\n",
+            status, text.size());
+  mg_write(connection, text.data(), text.size());
+  return 200;  // Handled.
+}
+
+// Its own messages go nowhere: they are about clients.
+int LogNothing(const mg_connection*, const char*) { return 1; }
+
 }  // namespace
 
-MetricsExposer::MetricsExposer(std::unique_ptr<prometheus::Exposer> exposer, std::string address)
-    : exposer_(std::move(exposer)), address_(std::move(address)) {}
-MetricsExposer::~MetricsExposer() = default;
+MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready)
+    : metrics_(metrics), ready_(std::move(ready)) {}
+
+MetricsExposer::~MetricsExposer() {
+  if (server_ != nullptr) mg_stop(server_);
+}
 
 absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::string_view listen,
-                                                                      const Metrics& metrics) {
-  absl::StatusOr<std::string> host = HostOf(listen);
+                                                                      const Metrics& metrics,
+                                                                      Ready ready) {
+  const absl::StatusOr<std::string> host = HostOf(listen);
   if (!host.ok()) return host.status();
-  try {
-    auto exposer = std::make_unique<prometheus::Exposer>(
-        absl::StrCat(*host, ToAbsl(listen.substr(listen.rfind(':')))), kScrapeThreads);
-    const std::vector<int> ports = exposer->GetListeningPorts();
-    if (ports.empty()) {
-      return absl::UnavailableError(absl::StrCat("no port open on ", ToAbsl(listen)));
-    }
-    exposer->RegisterCollectable(metrics.registry());
-    std::string address = absl::StrCat(*host, ":", ports.front());
-    return std::unique_ptr<MetricsExposer>(
-        new MetricsExposer(std::move(exposer), std::move(address)));
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", ToAbsl(listen), ": ",
-                                               error.what(), "; is the port in use?"));
+  std::unique_ptr<MetricsExposer> exposer(new MetricsExposer(metrics, std::move(ready)));
+  const std::string address = absl::StrCat(*host, ToAbsl(listen.substr(listen.rfind(':'))));
+  const char* options[] = {"listening_ports",    address.c_str(),   "num_threads", kThreads,
+                           "request_timeout_ms", kRequestTimeoutMs, nullptr};
+  mg_callbacks callbacks = {};
+  callbacks.log_message = &LogNothing;
+  exposer->server_ = mg_start(&callbacks, exposer.get(), options);
+  mg_server_port port = {};
+  if (exposer->server_ == nullptr || mg_get_server_ports(exposer->server_, 1, &port) != 1) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", ToAbsl(listen), "; is the port in use?"));
   }
+  exposer->address_ = absl::StrCat(*host, ":", port.port);
+  mg_set_request_handler(exposer->server_, "/metrics$", &OnMetrics, exposer.get());
+  mg_set_request_handler(exposer->server_, "/healthz$", &OnHealth, exposer.get());
+  mg_set_request_handler(exposer->server_, "/readyz$", &OnReady, exposer.get());
+  return exposer;
+}
+
+int MetricsExposer::OnMetrics(mg_connection* connection, void* self) {
+  const Metrics& metrics = static_cast<MetricsExposer*>(self)->metrics_;
+  return Answer(connection, "200 OK",
+                prometheus::TextSerializer().Serialize(metrics.registry()->Collect()));
+}
+
+int MetricsExposer::OnHealth(mg_connection* connection, void*) {
+  return Answer(connection, "200 OK", "ok\n");
+}
+
+int MetricsExposer::OnReady(mg_connection* connection, void* self) {
+  const Ready& ready = static_cast<MetricsExposer*>(self)->ready_;
+  const absl::Status status = ready == nullptr ? absl::OkStatus() : ready();
+  if (status.ok()) return Answer(connection, "200 OK", "ready\n");
+  return Answer(connection, "503 Service Unavailable",
+                absl::StrCat("not ready: ", status.message(), "\n"));
 }
 
 }  // namespace embla

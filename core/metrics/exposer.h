@@ -1,35 +1,49 @@
-// GET /metrics over HTTP.
+// GET /metrics, /healthz and /readyz over HTTP.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/metrics/metrics.h"
 
-namespace prometheus {
-class Exposer;
-}  // namespace prometheus
+struct mg_connection;
+struct mg_context;
 
 namespace embla {
 
 class MetricsExposer {
  public:
-  // Serves `metrics` on `listen`, "host:port"; port 0 takes a free one. The text has no secrets but
-  // also no authentication: keep it on loopback or on a network of your own.
-  // Errors: InvalidArgument (not host:port), Unavailable (cannot listen there).
+  // OK: the program can do what it is there for; else what is missing. Asked at every GET /readyz,
+  // on any thread.
+  using Ready = std::function<absl::Status()>;
+
+  // Serves `metrics`, which outlives this object, on `listen`, "host:port"; port 0 takes a free
+  // one. /healthz answers 200 as long as the process does anything; /readyz 200 or, with the
+  // reason, 503. The texts have no secrets but also no authentication: keep them on loopback or on
+  // a network of your own. A client that is slow is cut off. Errors: InvalidArgument (not
+  // host:port), Unavailable (cannot listen there).
   static absl::StatusOr<std::unique_ptr<MetricsExposer>> Start(std::string_view listen,
-                                                               const Metrics& metrics);
+                                                               const Metrics& metrics,
+                                                               Ready ready = nullptr);
   ~MetricsExposer();
 
   // "host:port" with the port in use.
   const std::string& address() const { return address_; }
 
  private:
-  explicit MetricsExposer(std::unique_ptr<prometheus::Exposer> exposer, std::string address);
+  MetricsExposer(const Metrics& metrics, Ready ready);
 
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  static int OnMetrics(mg_connection* connection, void* self);
+  static int OnHealth(mg_connection* connection, void* self);
+  static int OnReady(mg_connection* connection, void* self);
+
+  const Metrics& metrics_;  // Not owned; outlives this object.
+  const Ready ready_;       // Null: always.
+  mg_context* server_ = nullptr;
   std::string address_;
 };
 

@@ -47,6 +47,20 @@ TEST(MetricsExposer, ServesTheTextOnAFreePort) {
   EXPECT_THAT(answer, HasSubstr("embla_plan_version 42"));
 }
 
+TEST(MetricsExposer, SaysWhetherTheProgramIsReadyAndWhatIsMissing) {
+  Metrics metrics;
+  absl::Status ready = absl::UnavailableError("no coordinator yet");
+  const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, [&ready] { return ready; });
+  ASSERT_TRUE(exposer.ok()) << exposer.status();
+  const std::string missing = HttpGet((*exposer)->address(), "/readyz");
+  EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(missing, HasSubstr("no coordinator yet"));
+  EXPECT_THAT(HttpGet((*exposer)->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+  ready = absl::OkStatus();
+  EXPECT_THAT(HttpGet((*exposer)->address(), "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(HttpGet((*exposer)->address(), "/other"), HasSubstr("404 Not Found"));
+}
+
 TEST(MetricsExposer, StopsListeningWhenDestroyed) {
   Metrics metrics;
   std::string address;

@@ -1,6 +1,7 @@
 #include "core/metrics/names.h"
 
 #include "core/metrics/gpu_names.h"
+#include "core/metrics/turn_names.h"
 
 namespace embla {
 namespace {
@@ -25,6 +26,7 @@ constexpr MetricInfo kAll[] = {
     metric::kUpdatesReplayed,
     metric::kQueueDepth,
     metric::kQueueDelay,
+    metric::kRequestWait,
     metric::kDeviceBusy,
     metric::kDeviceMemory,
     metric::kGpuTime,

@@ -222,6 +222,8 @@ ShardProcess::~ShardProcess() {
   link_.reset();
   if (server_ != nullptr) {
     service_->Drain();
+    // A peer that is silent must keep no call here from its end.
+    node_->BeginStop();
     server_->Shutdown(options_.stop_grace);
   }
   mover_.reset();

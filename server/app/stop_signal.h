@@ -1,7 +1,9 @@
-// Waits for SIGTERM or SIGINT in the main thread, so that no code runs in a signal handler.
+// Waits for SIGTERM or SIGINT outside of signal handlers. The first one asks the program to stop; a
+// second one, at any time from the program's start on, ends the process at once.
 #pragma once
 
 #include <csignal>
+#include <memory>
 
 namespace embla {
 
@@ -15,7 +17,9 @@ class StopSignal {
   int Wait() const;
 
  private:
-  sigset_t signals_;
+  struct First;
+
+  const std::shared_ptr<First> first_;  // Shared with the thread that takes the signals.
 };
 
 }  // namespace embla

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/wire/plan_codec.h"
 
 namespace embla {
@@ -203,7 +204,7 @@ bool CoordinatorHost::RunBatch(absl::Time& next_tick) {
     for (const Effect& effect : outcome.effects) Carry(effect);
   }
   if (durable.ok()) return true;
-  LogError("coordinator", "no more requests are taken: ", durable.message());
+  LogError("coordinator", "no more requests are taken reason=", Message(durable));
   Refuse(durable);
   return false;
 }

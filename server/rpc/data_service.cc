@@ -1,5 +1,6 @@
 #include "server/rpc/data_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -117,7 +118,7 @@ absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) cons
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return context_.clock.Now() + context_.options.deadline_default;
   }
-  return absl::FromChrono(deadline);
+  return std::min(absl::FromChrono(deadline), context_.clock.Now() + context_.options.deadline_max);
 }
 
 grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,

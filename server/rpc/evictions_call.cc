@@ -45,8 +45,8 @@ class EvictionsCall::Wakeup final : public EvictionLog::Listener {
 };
 
 EvictionsCall* EvictionsCall::Start(absl::StatusOr<std::shared_ptr<EvictionLog>> log,
-                                    const Query& query) {
-  auto* const call = new EvictionsCall(log.ok() ? *log : nullptr, query);
+                                    const Query& query, std::shared_ptr<void> slot) {
+  auto* const call = new EvictionsCall(log.ok() ? *log : nullptr, query, std::move(slot));
   if (!log.ok()) {
     MutexLock lock(call->mu_);
     call->FinishLocked(log.status());
@@ -60,9 +60,11 @@ EvictionsCall* EvictionsCall::Start(absl::StatusOr<std::shared_ptr<EvictionLog>>
   return call;
 }
 
-EvictionsCall::EvictionsCall(std::shared_ptr<EvictionLog> log, const Query& query)
+EvictionsCall::EvictionsCall(std::shared_ptr<EvictionLog> log, const Query& query,
+                             std::shared_ptr<void> slot)
     : log_(std::move(log)),
       follow_(query.follow),
+      slot_(std::move(slot)),
       position_(log_ != nullptr && log_->id() == query.log ? query.from : 0) {}
 
 void EvictionsCall::WriteMore() {

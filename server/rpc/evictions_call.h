@@ -24,8 +24,9 @@ class EvictionsCall final : public grpc::ServerWriteReactor<v1::EvictedRows> {
     std::uint64_t log = 0;  // Whose position `from` is.
     std::uint64_t from = 0;
   };
-  // An error ends the call with it.
-  static EvictionsCall* Start(absl::StatusOr<std::shared_ptr<EvictionLog>> log, const Query& query);
+  // An error ends the call with it. The call keeps `slot` as long as it lives.
+  static EvictionsCall* Start(absl::StatusOr<std::shared_ptr<EvictionLog>> log, const Query& query,
+                              std::shared_ptr<void> slot);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -35,7 +36,7 @@ class EvictionsCall final : public grpc::ServerWriteReactor<v1::EvictedRows> {
   // What the log knows of the call; it may live longer.
   class Wakeup;
 
-  EvictionsCall(std::shared_ptr<EvictionLog> log, const Query& query);
+  EvictionsCall(std::shared_ptr<EvictionLog> log, const Query& query, std::shared_ptr<void> slot);
   ~EvictionsCall() override = default;
 
   void WriteMore();
@@ -44,6 +45,7 @@ class EvictionsCall final : public grpc::ServerWriteReactor<v1::EvictedRows> {
 
   const std::shared_ptr<EvictionLog> log_;  // Null: the call has failed.
   const bool follow_;
+  const std::shared_ptr<void> slot_;
   std::shared_ptr<Wakeup> wakeup_;
 
   // Lock order: Wakeup's, then mu_, then the log's.

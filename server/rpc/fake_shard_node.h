@@ -126,6 +126,7 @@ class FakeShardNode final : public ShardNode {
   CopyView ViewCopy(TableId) const override { return {}; }
   void LeadAsItIs(TableId) override {}
   void set_replica_transport(ReplicaTransport*) override {}
+  void BeginStop() override {}
   void set_journal(Journal*) override {}
   void Repeat(DecidedUpdate, Buffer, UpdateDone) override { EMBLA_CHECK(false); }
   UnitHost& units() override { EMBLA_CHECK(false); }
@@ -149,7 +150,7 @@ class FakeShardNode final : public ShardNode {
     return absl::InvalidArgumentError("no zch table");
   }
 
-  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId) override {
+  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId, const GivenUp&) override {
     return std::vector<UnitContent>();
   }
   std::vector<UnitStandings> OwnedUnits() override { return {}; }

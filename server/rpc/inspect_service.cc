@@ -1,8 +1,12 @@
 #include "server/rpc/inspect_service.h"
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/mutex.h"
+#include "core/base/status_macros.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/evictions_call.h"
 #include "server/shard/table_inspector.h"
@@ -103,54 +107,109 @@ class Answer {
   Reply* const reply_;
 };
 
+// Waits for an answer that is given by callback.
+template <typename Result>
+class Awaited {
+ public:
+  void Set(absl::StatusOr<Result> result) {
+    MutexLock lock(mu_);
+    result_ = std::move(result);
+    changed_.NotifyAll();
+  }
+  absl::StatusOr<Result> Wait() {
+    MutexLock lock(mu_);
+    while (!result_.has_value()) changed_.Wait(mu_);
+    return *std::move(result_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::optional<absl::StatusOr<Result>> result_ ABSL_GUARDED_BY(mu_);
+};
+
+// Runs `ask` (const GivenUp&) -> absl::StatusOr<Result> on one of `threads`, unless the caller has
+// left by then, and ends the call with what it returns.
+template <typename Reply, typename Ask>
+grpc::ServerUnaryReactor* AskOn(TaskThreads& threads, grpc::CallbackServerContext& call,
+                                Reply* reply, Ask ask) {
+  grpc::ServerUnaryReactor* const reactor = call.DefaultReactor();
+  const Answer answer(reactor, reply);
+  const GivenUp given_up = [&call] { return call.IsCancelled(); };
+  const absl::Status accepted = threads.Post([answer, given_up, ask = std::move(ask)] {
+    if (given_up()) return answer(absl::CancelledError("nobody waits for the answer"));
+    answer(ask(given_up));
+  });
+  if (!accepted.ok()) answer(accepted);
+  return reactor;
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext* call,
                                                     const v1::ExplainIdRequest* request,
                                                     v1::ExplainIdReply* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  node_.ExplainId(TableId{request->table_id()}, RowId{request->id()}, Answer(reactor, reply));
-  return reactor;
+  return AskOn(questions_, *call, reply, [this, request](const GivenUp&) {
+    Awaited<IdExplanation> explanation;
+    node_.ExplainId(
+        TableId{request->table_id()}, RowId{request->id()},
+        [&](absl::StatusOr<IdExplanation> result) { explanation.Set(std::move(result)); });
+    return explanation.Wait();
+  });
 }
 
 grpc::ServerUnaryReactor* InspectService::SurveyTable(grpc::CallbackServerContext* call,
                                                       const v1::SurveyTableRequest* request,
                                                       v1::TableSurvey* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  node_.SurveyTable(TableId{request->table_id()}, request->step(), Answer(reactor, reply));
-  return reactor;
+  return AskOn(questions_, *call, reply, [this, request](const GivenUp&) {
+    Awaited<zch::Survey> survey;
+    node_.SurveyTable(TableId{request->table_id()}, request->step(),
+                      [&](absl::StatusOr<zch::Survey> result) { survey.Set(std::move(result)); });
+    return survey.Wait();
+  });
 }
 
 grpc::ServerUnaryReactor* InspectService::SweepTable(grpc::CallbackServerContext* call,
                                                      const v1::SweepTableRequest* request,
                                                      v1::SweepTableReply* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const Answer answer(reactor, reply);
-  const absl::StatusOr<ShardNode::SweepQuery> query = FromMessage(*request);
-  if (query.ok()) {
-    node_.SweepTable(*query, absl::FromChrono(call->deadline()), answer);
-  } else {
-    answer(query.status());
+  const absl::Time deadline = absl::FromChrono(call->deadline());
+  return AskOn(questions_, *call, reply,
+               [this, request, deadline](const GivenUp&) -> absl::StatusOr<SweepResult> {
+                 EMBLA_ASSIGN_OR_RETURN(const ShardNode::SweepQuery query, FromMessage(*request));
+                 Awaited<SweepResult> sweep;
+                 node_.SweepTable(query, deadline, [&](absl::StatusOr<SweepResult> result) {
+                   sweep.Set(std::move(result));
+                 });
+                 return sweep.Wait();
+               });
+}
+
+std::shared_ptr<void> InspectService::TakeReaderSlot() {
+  if (++eviction_readers_ <= kEvictionReadersMax) {
+    return {this, [this](void*) { --eviction_readers_; }};
   }
-  return reactor;
+  --eviction_readers_;
+  return nullptr;
 }
 
 grpc::ServerWriteReactor<v1::EvictedRows>* InspectService::ReadEvictions(
     grpc::CallbackServerContext*, const v1::ReadEvictionsRequest* request) {
+  std::shared_ptr<void> slot = TakeReaderSlot();
+  absl::StatusOr<std::shared_ptr<EvictionLog>> log =
+      slot == nullptr ? absl::ResourceExhaustedError(absl::StrCat(
+                            kEvictionReadersMax, " others read evicted rows here: try later"))
+                      : node_.Evictions(TableId{request->table_id()});
   return EvictionsCall::Start(
-      node_.Evictions(TableId{request->table_id()}),
-      {.follow = request->follow(), .log = request->log(), .from = request->from()});
+      std::move(log), {.follow = request->follow(), .log = request->log(), .from = request->from()},
+      std::move(slot));
 }
 
 grpc::ServerUnaryReactor* InspectService::InspectTable(grpc::CallbackServerContext* call,
                                                        const v1::InspectTableRequest* request,
                                                        v1::InspectTableReply* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const Answer answer(reactor, reply);
-  const absl::Status accepted = threads_.Post(
-      [this, request, answer] { answer(node_.InspectTable(TableId{request->table_id()})); });
-  if (!accepted.ok()) answer(accepted);
-  return reactor;
+  return AskOn(readers_, *call, reply, [this, request](const GivenUp& given_up) {
+    return node_.InspectTable(TableId{request->table_id()}, given_up);
+  });
 }
 
 }  // namespace embla

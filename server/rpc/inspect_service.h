@@ -1,5 +1,11 @@
 // InspectService over a ShardNode.
+//
+// Questions about a node wait here, a bounded number of them, and few are asked of the node at a
+// time: whatever operators ask, trainers hardly notice. Nobody is asked when the caller has left.
 #pragma once
+
+#include <atomic>
+#include <memory>
 
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
@@ -32,8 +38,15 @@ class InspectService final : public v1::InspectService::CallbackService {
                                          v1::InspectTableReply* reply) override;
 
  private:
+  // Who follows evictions, until it is destroyed; null: too many do.
+  std::shared_ptr<void> TakeReaderSlot();
+
+  static constexpr int kEvictionReadersMax = 64;
+
   ShardNode& node_;
-  TaskThreads threads_{1, 16};  // Whoever reads all rows of a table.
+  std::atomic<int> eviction_readers_ = 0;
+  TaskThreads questions_{1, 64};  // Each waits for the node's answer.
+  TaskThreads readers_{1, 16};    // Whoever reads all rows of a table.
 };
 
 }  // namespace embla

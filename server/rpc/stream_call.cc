@@ -82,8 +82,9 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
                      .request_bytes = request_bytes,
                      .start = context_.clock.Now()};
   const absl::Time deadline =
-      in_flight.start + (request.deadline_ms == 0 ? context_.options.deadline_default
-                                                  : absl::Milliseconds(request.deadline_ms));
+      in_flight.start + std::min(request.deadline_ms == 0 ? context_.options.deadline_default
+                                                          : absl::Milliseconds(request.deadline_ms),
+                                 context_.options.deadline_max);
   wire::LookupCall* lookup = nullptr;
   if (request.call.ok()) lookup = std::get_if<wire::LookupCall>(&*request.call);
   if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;

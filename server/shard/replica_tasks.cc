@@ -10,28 +10,6 @@
 #include "server/table/row_io.h"
 
 namespace embla {
-namespace {
-
-// The record of updates becomes that of the rows that have come.
-void Import(const UnitWindows& windows, absl::Time now, ReplayWindows& to) {
-  SessionSet all;
-  const UnitWindows before = to.Export();
-  for (const SessionWindow& window : before.sessions()) all.Insert(window.session);
-  to.Forget(all);
-  for (const SessionWindow& window : windows.sessions()) {
-    // Below the floor everything was applied.
-    static_cast<void>(to.IsApplied(window.session, window.floor, window.floor, now));
-    for (std::uint64_t i = 0; i < SessionWindow::kSize; ++i) {
-      const UpdateSeq seq{ToInt(window.floor) + i};
-      if (window.Classify(seq) != SessionWindow::Verdict::kApplied) continue;
-      const absl::StatusOr<bool> applied = to.IsApplied(window.session, seq, window.floor, now);
-      if (applied.ok() && !*applied) to.Record(window.session, seq);
-    }
-  }
-}
-
-}  // namespace
-
 void ProbeTask::Run(std::uint32_t) {
   if (const absl::Status follows = copy_->Follow(term_); !follows.ok()) {
     ack_ = follows;
@@ -99,7 +77,7 @@ absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
   EMBLA_RETURN_IF_ERROR(
       Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus()));
   if (!leads || !message_.last) return absl::OkStatus();
-  Import(message_.windows, node_.options.clock->Now(), shard_->replay_windows());
+  shard_->replay_windows().Import(message_.windows, node_.options.clock->Now());
   shard_->replica_position().complete = true;
   return absl::OkStatus();
 }

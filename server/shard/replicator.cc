@@ -32,21 +32,22 @@ Replicator::Replicator(Options options, TakeSnapshot take_snapshot, WriteGone wr
 
 Replicator::~Replicator() { Stop(); }
 
-void Replicator::Stop() {
-  {
-    MutexLock lock(mu_);
-    if (stopping_) return;
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  thread_.join();
+void Replicator::BeginStop() {
   std::list<Waiter> waiters;
   {
     MutexLock lock(mu_);
-    while (in_flight_ != 0) changed_.Wait(mu_);
+    stopping_ = true;
     waiters.swap(waiters_);
+    changed_.NotifyAll();
   }
   for (const Waiter& waiter : waiters) waiter.done(StoppedStatus());
+}
+
+void Replicator::Stop() {
+  BeginStop();
+  if (thread_.joinable()) thread_.join();
+  MutexLock lock(mu_);
+  while (in_flight_ != 0) changed_.Wait(mu_);
 }
 
 void Replicator::SetTransport(ReplicaTransport* transport) {

@@ -68,8 +68,10 @@ class Replicator {
              OnConfirmed on_confirmed);
   ~Replicator();
 
-  // Sends nothing more, waits for what is in flight, and fails whoever waits, now and later, with
-  // Unavailable. The destructor does it otherwise.
+  // Sends nothing more and fails whoever waits, now and later, with Unavailable: a replica that is
+  // silent keeps nobody from stopping.
+  void BeginStop();
+  // The same, and waits for what is in flight. The destructor does it otherwise.
   void Stop();
 
   // Not owned; outlives this object. Behind what is repeated from a log, before anything else.

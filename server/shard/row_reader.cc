@@ -87,8 +87,8 @@ RowIntervals RowReader::ClosedRows(const SliceRows& slice) {
   RowIntervals closed;
   if (!shard_->units().any_gates()) return closed;
   const ColumnRange columns = shard_->slices(slice.device)[slice.slice].columns();
-  RunOnDevices(executors_, DeviceSet::Of(shard_->lead_device()),
-               [&](std::uint32_t) { closed = shard_->units().ClosedRows(columns); });
+  ReadOnDevices(executors_, DeviceSet::Of(shard_->lead_device()),
+                [&](std::uint32_t) { closed = shard_->units().ClosedRows(columns); });
   return closed;
 }
 
@@ -115,7 +115,7 @@ absl::StatusOr<std::optional<Buffer>> RowReader::Next() {
     }
     const RowIntervals closed = ClosedRows(slices_[current_]);
     absl::StatusOr<std::optional<Buffer>> block = std::nullopt;
-    RunOnDevices(executors_, DeviceSet::Of(slices_[current_].device), [&](std::uint32_t device) {
+    ReadOnDevices(executors_, DeviceSet::Of(slices_[current_].device), [&](std::uint32_t device) {
       block = Encode(shard_->slices(device)[slices_[current_].slice], closed, std::move(rows));
     });
     if (!block.ok() || block->has_value()) return block;

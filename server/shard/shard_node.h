@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
+#include "core/base/given_up.h"
 #include "core/base/ids.h"
 #include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
@@ -241,6 +242,9 @@ class ShardNode {
   // InstallPlan take from an earlier journal of this node, and before anything else.
   virtual void set_replica_transport(ReplicaTransport* transport) = 0;
 
+  // The node is about to end: updates that wait for replicas, now or later, fail with Unavailable.
+  virtual void BeginStop() = 0;
+
   // Updates are answered when `journal` has them, and plans installed. Not owned; outlives the
   // node. Call it once, before requests and after all that Repeat and InstallPlan take from an
   // earlier journal of this node.
@@ -254,6 +258,8 @@ class ShardNode {
   // Where live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
 
+  // The next two are done when the devices have nothing else to do; whoever asks bounds how many
+  // there are.
   // What is known of `id`, whose table is a ZCH table. `done` as for Update. Errors: NotFound,
   // InvalidArgument (not a ZCH table), FailedPrecondition (the id's bucket is elsewhere).
   virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;
@@ -274,8 +280,9 @@ class ShardNode {
   virtual absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) = 0;
 
   // What is here of a table, unit by unit (table_inspector.h). Takes as long as reading all of its
-  // rows; must not be called on a device thread. NotFound.
-  virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) = 0;
+  // rows; must not be called on a device thread. NotFound; Cancelled: was given up.
+  virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table,
+                                                                const GivenUp& given_up) = 0;
 
   // The units that this node serves, of all tables but those that are data_parallel. Waits for the
   // devices; must not be called on a device thread.

@@ -45,6 +45,7 @@ class ShardNodeImpl final : public ShardNode {
   void LeadAsItIs(TableId table) override;
   absl::Status CloseSessions(const ClosedSessions& closed) override;
   void set_replica_transport(ReplicaTransport* transport) override;
+  void BeginStop() override { replicator_.BeginStop(); }
   void set_journal(Journal* journal) override;
   void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
   UnitHost& units() override { return *units_; }
@@ -52,7 +53,8 @@ class ShardNodeImpl final : public ShardNode {
   void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
   void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
   absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) override;
-  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table) override;
+  absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table,
+                                                        const GivenUp& given_up) override;
   std::vector<UnitStandings> OwnedUnits() override;
   std::vector<std::int64_t> device_used_bytes() const override;
   std::vector<std::string> device_stopped() const override;
@@ -77,7 +79,8 @@ class ShardNodeImpl final : public ShardNode {
   absl::Status Explain(const absl::Status& status) const;
   // Submits a task that has a `done`, and answers when it is refused.
   template <typename Task, typename TakeDone>
-  void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done);
+  void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done,
+              SessionId origin = SessionId{});
   // NotFound, InvalidArgument: not a ZCH table.
   absl::StatusOr<NodeTable> FindZch(TableId table) const;
   void TakeSnapshot(TableId table, SnapshotDone done);
@@ -118,10 +121,11 @@ class ShardNodeImpl final : public ShardNode {
 
 template <typename Task, typename TakeDone>
 void ShardNodeImpl::Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes,
-                           TakeDone take_done) {
+                           TakeDone take_done, SessionId origin) {
   Task* const typed = task.get();
   std::unique_ptr<DeviceTask> queued = std::move(task);
-  const absl::Status status = executors_->Submit(queued, devices, bytes);
+  const absl::Status status =
+      executors_->Submit(queued, devices, bytes, RequestOrigin{ToInt(origin)});
   if (!status.ok()) take_done (*typed)(status);
 }
 

@@ -27,6 +27,7 @@ class FunctionSink final : public RowSink {
 void ShardNodeImpl::Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
                            LookupFrames frames, LookupDone done) {
   NodeTablesPtr tables = this->tables();
+  const SessionId session = batch.session;
   if (batch.parts.empty()) return done(LookupResult{tables->plan->version(), Buffer()});
   absl::StatusOr<std::unique_ptr<LookupTask>> task =
       LookupTask::Make(Context(), std::move(tables), std::move(batch), deadline, std::move(frames));
@@ -38,12 +39,14 @@ void ShardNodeImpl::Lookup(LookupBatch batch, Buffer keep_alive, absl::Time dead
                      });
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](LookupTask& task) { return task.TakeDone(); });
+  Submit(
+      *std::move(task), devices, bytes, [](LookupTask& task) { return task.TakeDone(); }, session);
 }
 
 void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                            UpdateDone done) {
   NodeTablesPtr tables = this->tables();
+  const SessionId session = batch.session;
   if (batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
   const absl::Status admitted =
       sessions_.Admit(batch.session, batch.seq, batch.first_incomplete, options_.clock->Now());
@@ -64,7 +67,8 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
                      });
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); });
+  Submit(
+      *std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); }, session);
 }
 
 void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) {
@@ -114,8 +118,8 @@ void ShardNodeImpl::Sync(const SyncQuery& query, absl::Time deadline, SyncDone d
 void ShardNodeImpl::ExplainId(TableId table_id, RowId id, ExplainDone done) {
   const absl::StatusOr<NodeTable> table = FindZch(table_id);
   if (!table.ok()) return done(table.status());
-  executors_->SubmitControl(std::make_unique<ExplainTask>(table->shard(), id, std::move(done)),
-                            table->shard()->devices());
+  executors_->SubmitBackground(std::make_unique<ExplainTask>(table->shard(), id, std::move(done)),
+                               table->shard()->devices());
 }
 
 absl::StatusOr<NodeTable> ShardNodeImpl::FindZch(TableId id) const {
@@ -130,7 +134,7 @@ absl::StatusOr<NodeTable> ShardNodeImpl::FindZch(TableId id) const {
 void ShardNodeImpl::SurveyTable(TableId table_id, std::uint64_t step, SurveyDone done) {
   const absl::StatusOr<NodeTable> table = FindZch(table_id);
   if (!table.ok()) return done(table.status());
-  executors_->SubmitControl(
+  executors_->SubmitBackground(
       std::make_unique<SurveyTask>(table->shard(), executors_->devices(), step, std::move(done)),
       table->shard()->devices());
 }
@@ -157,12 +161,13 @@ absl::StatusOr<std::shared_ptr<EvictionLog>> ShardNodeImpl::Evictions(TableId ta
                    " keeps no evicted rows: it was made with eviction_buffer_bytes 0"));
 }
 
-absl::StatusOr<std::vector<UnitContent>> ShardNodeImpl::InspectTable(TableId table_id) {
+absl::StatusOr<std::vector<UnitContent>> ShardNodeImpl::InspectTable(TableId table_id,
+                                                                     const GivenUp& given_up) {
   const NodeTablesPtr tables = this->tables();
   const absl::StatusOr<const NodeTable*> table = tables->Find(table_id, PlanVersion{});
   if (absl::IsFailedPrecondition(table.status())) return std::vector<UnitContent>();  // Elsewhere.
   if (!table.ok()) return Explain(table.status());
-  return embla::InspectTable(**table, *executors_, pool_);
+  return embla::InspectTable(**table, *executors_, pool_, given_up);
 }
 
 }  // namespace embla

@@ -493,14 +493,14 @@ TEST_F(ShardNodeTest, InspectTableSaysWhatIsHereAndNothingOfATableThatIsElsewher
                                    {cluster_->specs()[0].name})})
                   .ok());
   std::int64_t rows = 0;
-  const auto here = cluster_->node(0).InspectTable(TableId{1});
+  const auto here = cluster_->node(0).InspectTable(TableId{1}, nullptr);
   ASSERT_TRUE(here.ok()) << here.status();
   for (const UnitContent& unit : *here) rows += unit.rows;
   EXPECT_EQ(rows, 100);
-  const auto elsewhere = cluster_->node(1).InspectTable(TableId{1});
+  const auto elsewhere = cluster_->node(1).InspectTable(TableId{1}, nullptr);
   ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
   EXPECT_TRUE(elsewhere->empty());
-  EXPECT_EQ(cluster_->node(0).InspectTable(TableId{9}).status().code(), Code::kNotFound);
+  EXPECT_EQ(cluster_->node(0).InspectTable(TableId{9}, nullptr).status().code(), Code::kNotFound);
 }
 
 TEST(ShardNodeCreate, OptionsAreChecked) {

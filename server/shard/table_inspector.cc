@@ -24,7 +24,7 @@ class Inspection {
   // Which units are here.
   void ListUnits() {
     std::vector<std::vector<UnitContent>> by_device(executors_.devices());
-    RunOnDevices(executors_, shard_->devices(), [&](std::uint32_t device) {
+    ReadOnDevices(executors_, shard_->devices(), [&](std::uint32_t device) {
       for (const OwnSlice& own : shard_->slices(device)) {
         for (const RowInterval& rows : own.present.intervals()) {
           AddUnits(device, own, rows, UnitContent::State::kServed, by_device[device]);
@@ -45,7 +45,7 @@ class Inspection {
     }
   }
 
-  absl::Status ReadRows(BufferPool& pool) {
+  absl::Status ReadRows(BufferPool& pool, const GivenUp& given_up) {
     ShardNode::RowsQuery query;
     query.table = shard_->id();
     query.row_end = shard_->rows();
@@ -54,6 +54,7 @@ class Inspection {
     EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
                            RowReader::Create(shard_, spec_, query, executors_, pool));
     while (true) {
+      if (IsGivenUp(given_up)) return absl::CancelledError("nobody waits for the content");
       EMBLA_ASSIGN_OR_RETURN(const std::optional<Buffer> block, reader->Next());
       if (!block.has_value()) return absl::OkStatus();
       EMBLA_ASSIGN_OR_RETURN(const RowBlock rows, DecodeRowBlock(block->bytes()));
@@ -82,7 +83,7 @@ class Inspection {
   // The lead device knows whose gates send requests elsewhere.
   void MarkRetained() {
     if (!shard_->units().any_gates()) return;
-    RunOnDevices(executors_, DeviceSet::Of(shard_->lead_device()), [this](std::uint32_t) {
+    ReadOnDevices(executors_, DeviceSet::Of(shard_->lead_device()), [this](std::uint32_t) {
       for (UnitContent& unit : units_) {
         if (unit.state != UnitContent::State::kServed) continue;
         const RowIntervals& closed =
@@ -122,13 +123,13 @@ class Inspection {
 }  // namespace
 
 absl::StatusOr<std::vector<UnitContent>> InspectTable(const NodeTable& table,
-                                                      DeviceExecutors& executors,
-                                                      BufferPool& pool) {
+                                                      DeviceExecutors& executors, BufferPool& pool,
+                                                      const GivenUp& given_up) {
   std::vector<UnitContent> units;
   for (std::uint32_t group = 0; group < table.shards.size(); ++group) {
     Inspection inspection(table.spec, table.shards[group], group, executors);
     inspection.ListUnits();
-    EMBLA_RETURN_IF_ERROR(inspection.ReadRows(pool));
+    EMBLA_RETURN_IF_ERROR(inspection.ReadRows(pool, given_up));
     units.insert(units.end(), inspection.units().begin(), inspection.units().end());
   }
   return units;

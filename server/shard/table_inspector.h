@@ -27,7 +27,9 @@ struct UnitContent {
 
 // Reads all rows of the table on the devices' threads, so requests go on in between: a unit that
 // is updated meanwhile has a digest of no moment. Must not be called on a device thread.
+// Cancelled: was given up.
 absl::StatusOr<std::vector<UnitContent>> InspectTable(const NodeTable& table,
-                                                      DeviceExecutors& executors, BufferPool& pool);
+                                                      DeviceExecutors& executors, BufferPool& pool,
+                                                      const GivenUp& given_up);
 
 }  // namespace embla

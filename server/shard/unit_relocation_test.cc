@@ -49,7 +49,7 @@ class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32
   }
   std::vector<std::uint32_t> DevicesOfServedUnits() {
     std::vector<std::uint32_t> devices;
-    const auto units = cluster_.node(kNode).InspectTable(kTable);
+    const auto units = cluster_.node(kNode).InspectTable(kTable, nullptr);
     EXPECT_TRUE(units.ok()) << units.status();
     for (const UnitContent& unit : units.value_or(std::vector<UnitContent>())) {
       EXPECT_EQ(unit.rows, kUnitRows);
@@ -202,7 +202,7 @@ TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
   ASSERT_GT(moves.shape(0).chunks(), 1u);
   const auto devices_of = [&](std::uint32_t granule) {
     std::vector<std::uint32_t> devices;
-    const auto units = cluster.node(kNode).InspectTable(kTable);
+    const auto units = cluster.node(kNode).InspectTable(kTable, nullptr);
     EXPECT_TRUE(units.ok()) << units.status();
     for (const UnitContent& unit : *units) {
       const bool is_served = unit.state == UnitContent::State::kServed;

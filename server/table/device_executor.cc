@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/metrics/turn_names.h"
 
 namespace embla {
 namespace {
@@ -33,10 +34,25 @@ class WaitedTask final : public DeviceTask {
   Latch& latch_;
 };
 
+void Await(WaitedTask::Latch& latch) {
+  MutexLock lock(latch.mu);
+  while (!latch.finished) latch.changed.Wait(latch.mu);
+}
+
+// Requests that wait on a device beside the one that runs: enough that devices need not wait for
+// one another, and too few to be waited for.
+constexpr std::size_t kReadyMax = 2;
+// What a request costs beside its bytes, in bytes.
+constexpr double kCostOfRequest = 4096;
+
 }  // namespace
 
 DeviceExecutors::DeviceExecutors(Options options)
-    : options_(std::move(options)), queues_(options_.devices) {
+    : options_(std::move(options)),
+      queues_(options_.devices),
+      request_wait_(options_.metrics == nullptr
+                        ? Histogram()
+                        : options_.metrics->MakeHistogram(metric::kRequestWait)) {
   EMBLA_CHECK(options_.devices >= 1 && options_.devices <= kDevicesPerNodeMax);
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     const DeviceMetrics metrics(options_.metrics, d);
@@ -60,7 +76,7 @@ DeviceExecutors::~DeviceExecutors() {
 }
 
 absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices,
-                                     std::size_t bytes) {
+                                     std::size_t bytes, RequestOrigin origin) {
   MutexLock lock(mu_);
   if (bytes > options_.bytes_max - std::min(bytes_, options_.bytes_max)) {
     return absl::ResourceExhaustedError(
@@ -68,29 +84,43 @@ absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSe
                      bytes, " more would exceed the limit of ", options_.bytes_max, "; slow down"));
   }
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
-    if (!devices.Has(d) || queues_[d].tasks.size() < options_.tasks_max_per_device) continue;
+    if (!devices.Has(d) || queues_[d].requests < options_.tasks_max_per_device) continue;
     return absl::ResourceExhaustedError(absl::StrCat("device ", d, " of node ", options_.node_name,
-                                                     " has ", queues_[d].tasks.size(),
+                                                     " has ", queues_[d].requests,
                                                      " requests queued, the limit; slow down"));
   }
   task->is_request_ = true;
-  Enqueue(std::move(task), devices, bytes);
+  DeviceTask* const request = Number(std::move(task), devices, bytes);
+  for (std::uint32_t d = 0; d < options_.devices; ++d) {
+    if (devices.Has(d))
+      queues_[d].metrics.queue_depth.Set(static_cast<double>(++queues_[d].requests));
+  }
+  turns_.Add(origin, {.task = request,
+                      .devices = devices,
+                      .number = request->number_,
+                      .cost = kCostOfRequest + static_cast<double>(bytes)});
+  Wake(devices);
   return absl::OkStatus();
 }
 
 void DeviceExecutors::SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
   MutexLock lock(mu_);
-  Enqueue(std::move(task), devices, 0);
+  Control(std::move(task), devices);
+}
+
+void DeviceExecutors::SubmitRead(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
+  MutexLock lock(mu_);
+  Enqueue(Number(std::move(task), devices, 0));
 }
 
 void DeviceExecutors::SubmitBackground(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
   MutexLock lock(mu_);
-  Enqueue(std::move(task), devices, 0, &Queue::background);
+  Enqueue(Number(std::move(task), devices, 0), &Queue::background);
 }
 
 void DeviceExecutors::SubmitFollowUp(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
   MutexLock lock(mu_);
-  if (!stopping_) Enqueue(std::move(task), devices, 0);
+  if (!stopping_) Control(std::move(task), devices);
 }
 
 std::size_t DeviceExecutors::queued_bytes() const {
@@ -106,29 +136,83 @@ absl::Duration DeviceExecutors::request_delay() const {
   return longest;
 }
 
-void DeviceExecutors::Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet devices,
-                              std::size_t bytes, std::deque<DeviceTask*> Queue::*into) {
+DeviceTask* DeviceExecutors::Number(std::unique_ptr<DeviceTask> task, DeviceSet devices,
+                                    std::size_t bytes) {
   EMBLA_CHECK(!devices.empty() &&
               (devices | DeviceSet::First(options_.devices)).size() == options_.devices);
   task->devices_left_.store(devices.size(), std::memory_order_relaxed);  // The lock publishes it.
+  task->devices_ = devices;
   task->bytes_ = bytes;
-  task->number_ = ++tasks_queued_;
-  task->queued_at_ = std::chrono::steady_clock::now();
+  task->number_ = ++tasks_submitted_;
+  task->submitted_at_ = std::chrono::steady_clock::now();
   bytes_ += bytes;
-  DeviceTask* const queued = task.release();
+  return task.release();
+}
+
+void DeviceExecutors::Enqueue(DeviceTask* task, std::deque<DeviceTask*> Queue::*into) {
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
-    if (!devices.Has(d)) continue;
-    (queues_[d].*into).push_back(queued);
-    queues_[d].metrics.queue_depth.Set(static_cast<double>(queues_[d].tasks.size()));
-    queues_[d].changed.NotifyOne();
+    if (!task->devices_.Has(d)) continue;
+    (queues_[d].*into).push_back(task);
+    if (task->is_request_) ++queues_[d].ready;
   }
+  Wake(task->devices_);
+}
+
+void DeviceExecutors::Control(std::unique_ptr<DeviceTask> task, DeviceSet devices) {
+  DeviceTask* const control = Number(std::move(task), devices, 0);
+  if (turns_.empty() && borders_.empty()) {
+    Enqueue(control);
+  } else {
+    borders_.push_back(control);
+  }
+}
+
+void DeviceExecutors::Wake(DeviceSet devices) {
+  for (std::uint32_t d = 0; d < options_.devices; ++d) {
+    if (devices.Has(d) && queues_[d].is_idle) queues_[d].changed.NotifyOne();
+  }
+}
+
+void DeviceExecutors::TakeTurn(std::uint32_t device) {
+  DeviceSet full;
+  for (std::uint32_t d = 0; d < options_.devices; ++d) {
+    if (queues_[d].ready >= kReadyMax) full |= DeviceSet::Of(d);
+  }
+  const bool had_border = !borders_.empty();
+  const std::uint64_t before = borders_.empty() ? UINT64_MAX : borders_.front()->number_;
+  const auto request = turns_.Take(device, before, full);
+  if (!request.has_value()) return;
+  Enqueue(request->task);
+  while (!borders_.empty() && ComesNext(*borders_.front())) {
+    DeviceTask* const control = borders_.front();
+    borders_.pop_front();
+    Enqueue(control);
+  }
+  // Whoever has something that was behind this request, or only waits for the end, has to look.
+  for (std::uint32_t d = 0; d < options_.devices; ++d) {
+    if (stopping_ || !queues_[d].background.empty()) Wake(DeviceSet::Of(d));
+  }
+  if (had_border && !turns_.empty()) Wake(DeviceSet::First(options_.devices));
+}
+
+bool DeviceExecutors::ComesNext(const DeviceTask& task) const {
+  if (!turns_.empty() && turns_.first_number() < task.number_) return false;
+  return borders_.empty() || borders_.front()->number_ >= task.number_;
+}
+
+bool DeviceExecutors::HasWork(const Queue& queue) const {
+  return !queue.tasks.empty() ||
+         (!queue.background.empty() && ComesNext(*queue.background.front()));
 }
 
 void DeviceExecutors::Work(std::uint32_t device) {
   while (DeviceTask* const task = Next(device)) {
     const auto start = std::chrono::steady_clock::now();
     if (task->is_request_) {
-      queue_delays_[device].Observe(absl::FromChrono(start - task->queued_at_));
+      const absl::Duration waited = absl::FromChrono(start - task->submitted_at_);
+      queue_delays_[device].Observe(waited);
+      if (!task->has_begun_.exchange(true, std::memory_order_relaxed))
+        request_wait_.Observe(waited);
     }
     Execute(task, device);
     const std::chrono::duration<double> busy = std::chrono::steady_clock::now() - start;
@@ -139,14 +223,25 @@ void DeviceExecutors::Work(std::uint32_t device) {
 DeviceTask* DeviceExecutors::Next(std::uint32_t device) {
   MutexLock lock(mu_);
   Queue& queue = queues_[device];
-  while (queue.tasks.empty() && queue.background.empty()) {
-    if (stopping_) return nullptr;
+  while (true) {
+    if (queue.ready == 0) TakeTurn(device);
+    if (HasWork(queue)) break;
+    const bool is_all = queue.background.empty() && turns_.empty() && borders_.empty();
+    if (stopping_ && is_all) return nullptr;
+    queue.is_idle = true;
     queue.changed.Wait(mu_);
+    queue.is_idle = false;
   }
   const TimePoint now = std::chrono::steady_clock::now();
+  const bool was_full = queue.ready >= kReadyMax;
   DeviceTask* const task = TakeNext(queue, now);
-  queue.metrics.queue_depth.Set(static_cast<double>(queue.tasks.size()));
-  if (task->is_request_) queue.delay.Add(absl::FromChrono(now - task->queued_at_), now);
+  if (task->is_request_) {
+    --queue.ready;
+    queue.metrics.queue_depth.Set(static_cast<double>(--queue.requests));
+    queue.delay.Add(absl::FromChrono(now - task->submitted_at_), now);
+  }
+  // There is room here again: others may take a request that needs this device, too.
+  if (was_full && !turns_.empty()) Wake(DeviceSet::First(options_.devices));
   return task;
 }
 
@@ -154,8 +249,11 @@ DeviceTask* DeviceExecutors::TakeNext(Queue& queue, TimePoint now) {
   bool is_background = queue.tasks.empty();
   if (!is_background && !queue.background.empty()) {
     const DeviceTask& waiting = *queue.background.front();
-    is_background = waiting.number_ < queue.tasks.front()->number_ &&
-                    now - std::max(waiting.queued_at_, queue.background_ran) >= kBackgroundWaitMax;
+    is_background =
+        now - std::max(waiting.submitted_at_, queue.background_ran) >= kBackgroundWaitMax &&
+        ComesNext(waiting) && std::ranges::all_of(queue.tasks, [&](const DeviceTask* task) {
+          return waiting.number_ < task->number_;
+        });
   }
   if (is_background) queue.background_ran = now;
   std::deque<DeviceTask*>& tasks = is_background ? queue.background : queue.tasks;
@@ -179,8 +277,14 @@ void RunOnDevices(DeviceExecutors& executors, DeviceSet devices,
                   const std::function<void(std::uint32_t device)>& on_device) {
   WaitedTask::Latch latch;
   executors.SubmitControl(std::make_unique<WaitedTask>(on_device, latch), devices);
-  MutexLock lock(latch.mu);
-  while (!latch.finished) latch.changed.Wait(latch.mu);
+  Await(latch);
+}
+
+void ReadOnDevices(DeviceExecutors& executors, DeviceSet devices,
+                   const std::function<void(std::uint32_t device)>& on_device) {
+  WaitedTask::Latch latch;
+  executors.SubmitRead(std::make_unique<WaitedTask>(on_device, latch), devices);
+  Await(latch);
 }
 
 }  // namespace embla

@@ -4,6 +4,11 @@
 // same order on every device that has both. That order is what collectives between devices, the
 // replay windows and replicated tables rely on.
 //
+// Requests wait for their turn before they are queued (request_turns.h): a device that has nothing
+// to do takes the next one, for all of its devices, so queues hold little more than what runs.
+// Requests of one origin keep their order. A control task is a border for all of them: what was
+// submitted before it runs before it, and the rest behind it.
+//
 // Background tasks are the exception: each device runs them, in their order, when it has nothing
 // else to do, so they fall behind tasks that were queued after them, but never run before one that
 // was queued earlier. They do not starve: a device that always has something else to do runs one of
@@ -11,7 +16,6 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,45 +29,13 @@
 #include "absl/status/status.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
+#include "server/table/device_set.h"
 #include "server/table/queue_delay.h"
+#include "server/table/request_turns.h"
 
 namespace embla {
 
-inline constexpr std::uint32_t kDevicesPerNodeMax = 64;
 inline constexpr std::chrono::milliseconds kBackgroundWaitMax(20);
-
-// Devices of one node.
-class DeviceSet {
- public:
-  constexpr DeviceSet() = default;
-  static constexpr DeviceSet Of(std::uint32_t device) {
-    return DeviceSet(std::uint64_t{1} << device);
-  }
-  // Devices 0..count-1.
-  static constexpr DeviceSet First(std::uint32_t count) {
-    return DeviceSet(count == kDevicesPerNodeMax ? ~std::uint64_t{0}
-                                                 : (std::uint64_t{1} << count) - 1);
-  }
-
-  constexpr bool Has(std::uint32_t device) const { return (bits_ >> device & 1) != 0; }
-  constexpr std::uint32_t size() const { return static_cast<std::uint32_t>(std::popcount(bits_)); }
-  constexpr bool empty() const { return bits_ == 0; }
-  // The lowest device. Requires: not empty.
-  constexpr std::uint32_t lowest() const {
-    return static_cast<std::uint32_t>(std::countr_zero(bits_));
-  }
-  // How many devices of the set are below `device`.
-  constexpr std::uint32_t RankOf(std::uint32_t device) const {
-    return static_cast<std::uint32_t>(std::popcount(bits_ & ((std::uint64_t{1} << device) - 1)));
-  }
-  constexpr DeviceSet operator|(DeviceSet other) const { return DeviceSet(bits_ | other.bits_); }
-  constexpr DeviceSet& operator|=(DeviceSet other) { return *this = *this | other; }
-  constexpr bool operator==(const DeviceSet&) const = default;
-
- private:
-  explicit constexpr DeviceSet(std::uint64_t bits) : bits_(bits) {}
-  std::uint64_t bits_ = 0;
-};
 
 // Work for one or several devices.
 class DeviceTask {
@@ -80,19 +52,21 @@ class DeviceTask {
   friend class DeviceExecutors;
   std::atomic<std::uint32_t> devices_left_ = 0;  // Release by each device, acquire by the last.
   std::size_t bytes_ = 0;
-  // Constant once it is queued.
+  std::atomic<bool> has_begun_ = false;  // On some device. Relaxed: nothing else hangs on it.
+  // Constant once it is submitted.
   bool is_request_ = false;
+  DeviceSet devices_;
   std::uint64_t number_ = 0;  // In the order of all tasks.
-  std::chrono::steady_clock::time_point queued_at_;
+  std::chrono::steady_clock::time_point submitted_at_;
 };
 
 // Thread safety: every method may be called from any thread, but none from inside a task's Run or
-// Finish except Submit, SubmitControl, SubmitBackground, SubmitFollowUp and the accessors.
+// Finish except Submit*, and the accessors.
 class DeviceExecutors {
  public:
   struct Options {
-    std::uint32_t devices = 1;  // 1..kDevicesPerNodeMax
-    std::size_t tasks_max_per_device = 1024;
+    std::uint32_t devices = 1;                       // 1..kDevicesPerNodeMax
+    std::size_t tasks_max_per_device = 1024;         // Requests that have not begun.
     std::size_t bytes_max = std::size_t{512} << 20;  // Of all tasks that are not finished.
     std::string node_name = {};                      // For messages.
     Metrics* metrics = nullptr;                      // Not owned; may be null.
@@ -101,15 +75,23 @@ class DeviceExecutors {
   // Executes what is queued, then joins the threads.
   ~DeviceExecutors();
 
-  // Queues `task` on `devices`, on all or none; takes it only when that succeeds. `bytes` is the
-  // memory that it holds. ResourceExhausted says which limit is reached.
-  absl::Status Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes);
+  // Takes `task`, a request of `origin`, which is queued on all of `devices` when its turn has
+  // come; nothing is taken with an error. `bytes` is the memory that it holds, and what it counts
+  // in turns. ResourceExhausted says which limit is reached.
+  absl::Status Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices, std::size_t bytes,
+                      RequestOrigin origin = RequestOrigin{});
 
-  // The same without limits: for changes of the node itself, of which few are ever queued.
+  // Without limits and turns, behind all requests that came before: for changes of the node itself,
+  // of which few are ever queued.
   void SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
-  // The same, for work that can wait and needs no order with what is queued later: each device runs
-  // it when it has nothing else to do (see above). It must not meet other devices in a collective.
+  // The same, but it does not wait for requests whose turn has not come: for reads, of which
+  // whoever submits them bounds the number.
+  void SubmitRead(std::unique_ptr<DeviceTask> task, DeviceSet devices);
+
+  // As SubmitControl, for work that can wait and needs no order with what is queued later: each
+  // device runs it when it has nothing else to do (see above). It must not meet other devices in a
+  // collective.
   void SubmitBackground(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   // The same as SubmitControl, from inside a task's Finish. Once the executors are being destroyed
@@ -128,37 +110,57 @@ class DeviceExecutors {
     // Owned by whichever device finishes the task.
     std::deque<DeviceTask*> tasks;
     std::deque<DeviceTask*> background;
+    std::size_t requests = 0;  // Submitted, and not begun here,
+    std::size_t ready = 0;     // of which so many are in `tasks`.
+    bool is_idle = false;      // Its thread waits for `changed`.
     TimePoint background_ran;  // When the last one began.
     CondVar changed;
     DeviceMetrics metrics;
     QueueDelay delay;
   };
 
-  void Enqueue(std::unique_ptr<DeviceTask> task, DeviceSet devices, std::size_t bytes,
-               std::deque<DeviceTask*> Queue::*into = &Queue::tasks)
+  // Gives the task its number. The executors own what is returned.
+  DeviceTask* Number(std::unique_ptr<DeviceTask> task, DeviceSet devices, std::size_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Enqueue(DeviceTask* task, std::deque<DeviceTask*> Queue::*into = &Queue::tasks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Control(std::unique_ptr<DeviceTask> task, DeviceSet devices)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Queues the next request for the device, and control tasks that need not wait any more.
+  void TakeTurn(std::uint32_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Wake(DeviceSet devices) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether everything that was submitted before `task` has been queued.
+  bool ComesNext(const DeviceTask& task) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasWork(const Queue& queue) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work(std::uint32_t device);
   DeviceTask* Next(std::uint32_t device);
-  static DeviceTask* TakeNext(Queue& queue, TimePoint now);
+  DeviceTask* TakeNext(Queue& queue, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Execute(DeviceTask* task, std::uint32_t device);
 
   const Options options_;
 
   mutable Mutex mu_;
   std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);
+  RequestTurns turns_ ABSL_GUARDED_BY(mu_);
+  std::deque<DeviceTask*> borders_
+      ABSL_GUARDED_BY(mu_);  // Control tasks behind requests in turns_.
   std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::uint64_t tasks_queued_ ABSL_GUARDED_BY(mu_) = 0;  // Ever.
+  std::uint64_t tasks_submitted_ ABSL_GUARDED_BY(mu_) = 0;  // Ever.
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // By device; constant after construction.
   std::vector<Counter> busy_seconds_;
   std::vector<Histogram> queue_delays_;
+  Histogram request_wait_;
   std::vector<std::thread> threads_;
 };
 
-// Runs `on_device(device)` on each of `devices` in queue order and waits for all of them.
+// Runs `on_device(device)` on each of `devices` as a control task and waits for all of them.
 // Must not be called on a device thread.
 void RunOnDevices(DeviceExecutors& executors, DeviceSet devices,
                   const std::function<void(std::uint32_t device)>& on_device);
+// The same by SubmitRead.
+void ReadOnDevices(DeviceExecutors& executors, DeviceSet devices,
+                   const std::function<void(std::uint32_t device)>& on_device);
 
 }  // namespace embla

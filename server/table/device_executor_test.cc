@@ -165,6 +165,48 @@ class Trace {
   std::string names_;  // Of the device's thread.
 };
 
+TEST(DeviceExecutorsTurns, ALightOriginGoesBeforeTheBacklogOfOthersAndControlTasksBehindIt) {
+  Gate gate;
+  Trace trace;
+  {
+    DeviceExecutors executors({.devices = 1});
+    executors.SubmitControl(gate.Task(), DeviceSet::Of(0));
+    gate.AwaitArrivals(1);
+    const auto submit = [&](char name, std::uint64_t origin, std::size_t bytes) {
+      std::unique_ptr<DeviceTask> request = trace.Task(name);
+      ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), bytes, RequestOrigin{origin}).ok());
+    };
+    submit('1', 1, 1 << 20);
+    submit('2', 1, 1 << 20);
+    submit('3', 2, 1 << 20);
+    submit('l', 3, 64);
+    executors.SubmitControl(trace.Task('|'), DeviceSet::Of(0));
+    submit('m', 3, 64);
+    gate.Open();
+  }
+  EXPECT_THAT(trace.names(), ::testing::AnyOf("l132|m", "l312|m"));
+}
+
+TEST(DeviceExecutorsTurns, ReadsDoNotWaitForRequestsAndDoNotKeepThemFromRunning) {
+  std::atomic<bool> has_run = false;
+  DeviceExecutors executors({.devices = 1});
+  // Two reads that queue each other's next: the queue is never empty.
+  std::function<void()> again = [&] {
+    if (has_run) return;
+    executors.SubmitRead(std::make_unique<FunctionTask>([](std::uint32_t) {}, [&] { again(); }),
+                         DeviceSet::Of(0));
+  };
+  for (int i = 0; i < 2; ++i) {
+    executors.SubmitRead(std::make_unique<FunctionTask>([](std::uint32_t) {}, [&] { again(); }),
+                         DeviceSet::Of(0));
+  }
+  std::unique_ptr<DeviceTask> request =
+      std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; });
+  ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), 0).ok());
+  while (!has_run) std::this_thread::yield();
+  ReadOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
+}
+
 TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {
   Gate gate;
   Trace trace;

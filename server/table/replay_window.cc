@@ -49,6 +49,14 @@ void ReplayWindows::Forget(const SessionSet& sessions) {
                  [&](const auto& entry) { return sessions.Has(SessionId{entry.first}); });
 }
 
+void ReplayWindows::Import(const UnitWindows& windows, absl::Time now) {
+  MutexLock lock(mu_);
+  sessions_.clear();
+  for (const SessionWindow& window : windows.sessions()) {
+    sessions_[ToInt(window.session)] = {.window = window, .last_used = now};
+  }
+}
+
 UnitWindows ReplayWindows::Export() const {
   std::vector<SessionWindow> windows;
   {

@@ -42,6 +42,9 @@ class ReplayWindows {
   // Forgets sessions. Requires: every node refuses their updates from now on, however late.
   void Forget(const SessionSet& sessions);
 
+  // Becomes what was exported elsewhere: whatever was known here is forgotten. Takes all of it,
+  // also more sessions than the limit, each as used `now`.
+  void Import(const UnitWindows& windows, absl::Time now);
   // All of it, to travel with a unit.
   UnitWindows Export() const;
 

@@ -51,6 +51,20 @@ TEST(ReplayWindowsForget, MakesRoomForOtherSessions) {
   EXPECT_TRUE(*windows.IsApplied(SessionId{2}, UpdateSeq{1}, UpdateSeq{1}, kStart));
 }
 
+TEST(ReplayWindowsImport, TakesEverySessionAlsoBeyondTheLimit) {
+  constexpr std::uint64_t kSessions = 10'000;
+  ReplayWindows windows({.sessions_max = 4096});
+  ASSERT_FALSE(*windows.IsApplied(SessionId{kSessions + 1}, UpdateSeq{1}, UpdateSeq{1}, kStart));
+  UnitWindows sent;
+  for (std::uint64_t session = 1; session <= kSessions; ++session) {
+    sent.Record(SessionId{session}, UpdateSeq{session + 7}, UpdateSeq{session});
+  }
+  windows.Import(sent, kStart);
+  EXPECT_EQ(windows.Export(), sent);
+  EXPECT_TRUE(*windows.IsApplied(SessionId{5000}, UpdateSeq{5007}, UpdateSeq{5000}, kStart));
+  EXPECT_FALSE(*windows.IsApplied(SessionId{5000}, UpdateSeq{5008}, UpdateSeq{5000}, kStart));
+}
+
 TEST(ReplayWindowsExport, IsWhatWasRecorded) {
   ReplayWindows windows;
   for (const std::uint64_t session : {9, 2}) {

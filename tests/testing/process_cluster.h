@@ -88,6 +88,9 @@ class ProcessCluster {
   // SIGTERM; returns the exit code.
   int StopCoordinator();
   int StopNode(int node);
+  // For tests that do not wait for the end, or that send other signals.
+  const ChildProcess& coordinator() const { return coordinator_; }
+  const ChildProcess& node(int node) const { return nodes_[node].process; }
 
   std::string data_dir(int node) const;
   const std::string& coordinator_address() const { return coordinator_address_; }

@@ -33,6 +33,10 @@ expect 2 "" cluster status --bogus
 expect 2 "" cluster status -o yaml
 expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
+# At once, whatever the timeout.
+expect 3 "Connection refused" cluster status --admin 127.0.0.1:1 --timeout 600
+expect 2 "is not host:port" cluster status --admin 127.0.0.1
+expect 2 "is not host:port" cluster status --admin http://127.0.0.1:1
 expect 3 "127.0.0.1:1" lookup --table t --ids 1,2 "${nobody[@]}"
 expect 4 "cannot read" plan table --nodes 1 --file /nonexistent.yaml
 expect 5 "" plan table "${shape[@]}" --nodes 2 --devices-per-node 8 --memory-per-device 1GiB

@@ -21,7 +21,8 @@ void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
 
 absl::Status Invocation::WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const {
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
-                         client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds)));
+                         client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds),
+                                                client::Admin::IfAbsent::kFail));
   return verb(*admin);
 }
 

@@ -158,8 +158,13 @@ struct ForgottenNode {
 // proto/embla/v1/admin.proto, plus Unavailable when the coordinator does not answer.
 class Admin {
  public:
+  // Waits for a coordinator that does not answer, for `timeout`, which is also that of each call,
+  // or fails at once if nobody listens there or the name has no address. Errors: InvalidArgument
+  // (not host:port), Unavailable, Unimplemented (no coordinator's admin port).
+  enum class IfAbsent : std::uint8_t { kWait, kFail };
   static absl::StatusOr<std::unique_ptr<Admin>> Connect(const std::string& admin_address,
-                                                        absl::Duration timeout);
+                                                        absl::Duration timeout,
+                                                        IfAbsent if_absent = IfAbsent::kWait);
   virtual ~Admin() = default;
 
   virtual absl::StatusOr<ClusterStatus> GetClusterStatus() = 0;
