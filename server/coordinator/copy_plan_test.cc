@@ -196,7 +196,7 @@ TEST_F(CopyJobs, ADrainEndsWithTheCopyGoneOverRestartsOfTheCoordinator) {
   EXPECT_EQ(Get().job.state, JobState::kCancelling);  // It is committed, and must be heard of.
   for (int i = 0; i < 10; ++i) Turn();
   EXPECT_EQ(Get().job.state, JobState::kCancelled);
-  EXPECT_THAT(c_->History(1)->front().cause, HasSubstr("removed by job 1"));
+  EXPECT_THAT(ReadHistory(c_->store(), 1)->front().cause, HasSubstr("removed by job 1"));
 }
 
 TEST_F(CopyJobs, ANodeThatIsBackGetsItsCopyByRebalance) {

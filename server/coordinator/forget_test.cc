@@ -90,7 +90,8 @@ TEST_F(ForgetNodeTest, RowsAreCountedAndTheNodeIsNowhereAnyMore) {
   EXPECT_EQ(coordinator().Status().nodes_total, 2u);
   EXPECT_EQ(coordinator().Status().nodes_live, 2u);
   EXPECT_EQ(coordinator().Nodes().size(), 2u);
-  EXPECT_THAT(coordinator().GetPlanAt(PlanVersion{2}), IsOk());  // The history knows it.
+  EXPECT_THAT(PlanAt(coordinator().store(), *coordinator().GetPlan(), PlanVersion{2}),
+              IsOk());  // The history knows it.
 }
 
 TEST_F(ForgetNodeTest, ItsDirectoryIsRefusedAndItsNameIsFree) {

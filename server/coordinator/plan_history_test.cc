@@ -53,7 +53,7 @@ TEST_F(PlanHistoryTest, EveryPlanCanBeHadAgainAlsoAfterARestart) {
 TEST_F(PlanHistoryTest, ListsCausesNewestFirst) {
   Join("a");
   Create("t");
-  const absl::StatusOr<std::vector<PlanChange>> changes = c_->History(2);
+  const absl::StatusOr<std::vector<PlanChange>> changes = ReadHistory(c_->store(), 2);
   ASSERT_TRUE(changes.ok()) << changes.status();
   ASSERT_EQ(changes->size(), 2u);
   EXPECT_EQ((*changes)[0].cause, "table t created");
