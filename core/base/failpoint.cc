@@ -83,6 +83,12 @@ absl::StatusOr<Setting> ParseSetting(std::string_view text) {
 
 }  // namespace
 
+void WarnOfFailpoints() {
+  const char* const text = std::getenv("EMBLA_FAILPOINTS");
+  if (text == nullptr || *text == '\0') return;
+  LogWarning("failpoint", "EMBLA_FAILPOINTS is set: this process fails on purpose points=", text);
+}
+
 absl::Status Failpoint(std::string_view name) {
   const int now = state.load(std::memory_order_relaxed);  // Only a hint: the mutex decides.
   if (now == kOff) return absl::OkStatus();

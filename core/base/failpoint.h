@@ -19,6 +19,10 @@ enum class FailpointAction : std::uint8_t {
   kCrash = 2,  // The process ends at once, as if killed.
 };
 
+// Says in the log, at the start of a program, that the environment sets points: a forgotten one
+// fails calls for no other reason.
+void WarnOfFailpoints();
+
 // OK, unless the point is set and this is the hit it waits for.
 absl::Status Failpoint(std::string_view name);
 // A place where tests may end the process, and nothing else can go wrong.

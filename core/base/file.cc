@@ -142,6 +142,16 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
       absl::StrCat(path, " is locked: another process uses this directory"));
 }
 
+absl::Status CheckWritable(const std::string& path) {
+  struct stat info = {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return FileError("write", path, EISDIR);
+  // AtomicWriteFile puts a new file into the directory, also in place of an old one.
+  if (exists && ::access(path.c_str(), W_OK) != 0) return FileError("write", path, errno);
+  if (::access(DirectoryOf(path).c_str(), W_OK | X_OK) != 0) return FileError("write", path, errno);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const int descriptor = OpenDescriptor(path, O_RDONLY);
   if (descriptor < 0) return FileError("open", path, errno);

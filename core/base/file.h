@@ -60,6 +60,10 @@ class FileLock {
   int descriptor_ = -1;
 };
 
+// The error that writing `path` would end with now: for files that are written much later. Makes
+// nothing.
+absl::Status CheckWritable(const std::string& path);
+
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // Replaces `path` by `content` durably: a crash leaves the old file or the new one, never a mix.

@@ -78,5 +78,15 @@ TEST_F(FileTest, LockKeepsASecondHolderOutUntilItIsGone) {
   EXPECT_TRUE(FileLock::Acquire(Path("LOCK")).ok());
 }
 
+TEST(CheckWritable, SaysAtOnceWhatWritingWouldMeetLater) {
+  const std::string path = ::testing::TempDir() + "embla_check_writable.json";
+  EXPECT_TRUE(CheckWritable(path).ok());
+  EXPECT_TRUE(absl::IsNotFound(ReadFile(path).status())) << "nothing was made";
+  const absl::Status missing = CheckWritable("/nowhere/report.json");
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
+  EXPECT_NE(std::string(missing.message()).find("/nowhere/report.json"), std::string::npos);
+  EXPECT_FALSE(CheckWritable(::testing::TempDir()).ok()) << "a directory";
+}
+
 }  // namespace
 }  // namespace embla

@@ -5,7 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "core/base/failpoint.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "server/app/coordinator_process.h"
 #include "server/app/port_file.h"
@@ -14,6 +17,10 @@
 
 namespace embla {
 namespace {
+
+// Exit codes: 0 stopped by a signal, 1 it failed, 2 the flags are wrong.
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
 
 struct Flags {
   CoordinatorProcessOptions process;
@@ -60,14 +67,16 @@ void Define(CLI::App& app, Flags& flags) {
                  "to the hard one");
   app.add_option("--port-file", flags.port_file,
                  "Written when ready: {\"listen\": ..., \"admin\": ..., \"metrics\": ...}");
-  app.add_option("--log-level", flags.log_level, "Least level that is logged")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
-          {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}}))
+  AddNamedOption(
+      app, "--log-level", flags.log_level,
+      {{"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}},
+      "Least level that is logged")
       ->default_str("info");
 }
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
+  WarnOfFailpoints();
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
     return enough;
   }
@@ -99,9 +108,18 @@ int main(int argc, char** argv) {
   CLI::App app("The coordinator of an Embla cluster", "embla-coordinator");
   embla::Flags flags;
   embla::Define(app, flags);
-  CLI11_PARSE(app, argc, argv);
-  const absl::Status status = embla::Run(flags, stop_signal);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : embla::kWrongUsage;
+  }
+  absl::Status status;
+  if (!flags.port_file.empty()) {
+    status = embla::Annotate(embla::CheckWritable(flags.port_file), "--port-file");
+  }
+  const bool is_valid = status.ok();
+  if (is_valid) status = embla::Run(flags, stop_signal);
   if (status.ok()) return 0;
   std::fprintf(stderr, "embla-coordinator: %s\n", embla::Message(status).c_str());
-  return 1;
+  return is_valid ? embla::kFailed : embla::kWrongUsage;
 }

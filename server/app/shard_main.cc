@@ -8,7 +8,10 @@
 #include <memory>
 #include <string>
 
+#include "core/base/failpoint.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "server/app/device_list.h"
 #include "server/app/port_file.h"
@@ -18,6 +21,10 @@
 
 namespace embla {
 namespace {
+
+// Exit codes: 0 stopped by a signal, 1 it failed, 2 the flags are wrong.
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
 
 struct Flags {
   ShardProcessOptions process;
@@ -72,13 +79,11 @@ void Define(CLI::App& app, Flags& flags) {
                "Allow listening on addresses that other machines can reach, without encryption");
   app.add_option("--devices", flags.devices,
                  "cpu:N: N CPU devices; gpu:I, gpu:I-J, gpu:all: GPUs; lists: gpu:0,cpu:2");
-  app.add_option("--collectives", process.collectives,
-                 "How the devices of this node add up partial sums: host (any devices), peer (GPUs "
-                 "that read one another's memory), nccl")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, Collectives>{{"host", Collectives::kHost},
-                                                                     {"peer", Collectives::kPeer},
-                                                                     {"nccl", Collectives::kNccl}}))
+  AddNamedOption(
+      app, "--collectives", process.collectives,
+      {{"host", Collectives::kHost}, {"peer", Collectives::kPeer}, {"nccl", Collectives::kNccl}},
+      "How the devices of this node add up partial sums: host (any devices), peer (GPUs "
+      "that read one another's memory), nccl")
       ->default_str("host");
   app.add_option("--memory-per-device", flags.memory_per_device,
                  "Bytes for rows per device, such as 8GiB; 0: 80 % of the memory / CPU devices, "
@@ -86,11 +91,10 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--gpu-cache", flags.gpu_cache,
                  "Bytes per GPU device for rows in use; all rows are in host memory then, of which "
                  "--memory-per-device is stated. 0: all rows are on the GPU");
-  app.add_option("--gpu-cache-policy", process.gpu_cache_policy,
+  AddNamedOption(app, "--gpu-cache-policy", process.gpu_cache_policy,
+                 {{"lru", RowCache::Policy::kLru}, {"lfu", RowCache::Policy::kLfu}},
                  "With --gpu-cache, which row goes when another one needs its place: lru (used "
                  "longest ago) or lfu (used by the fewest batches since it came)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, RowCache::Policy>{
-          {"lru", RowCache::Policy::kLru}, {"lfu", RowCache::Policy::kLfu}}))
       ->default_str("lru");
   app.add_option("--threads-per-device", process.threads_per_device,
                  "Threads that gather and update rows, per device; 0: cores / devices")
@@ -98,24 +102,34 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--data-dir", process.data_dir,
                  "Directory of this node's journal, from which it recovers; empty: rows live as "
                  "long as the process");
-  app.add_option("--durability", process.durability,
+  AddNamedOption(app, "--durability", process.durability,
+                 {{"none", Durability::kNone},
+                  {"queued", Durability::kQueued},
+                  {"written", Durability::kWritten},
+                  {"synced", Durability::kSynced}},
                  "With --data-dir, what an acknowledged update has reached: none, queued (survives "
                  "a clean stop), written (survives the death of the process), synced (survives "
                  "the loss of power)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Durability>{{"none", Durability::kNone},
-                                            {"queued", Durability::kQueued},
-                                            {"written", Durability::kWritten},
-                                            {"synced", Durability::kSynced}}))
       ->default_str("written");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,
                  "Written when ready: {\"listen\": ..., \"metrics\": ...}");
-  app.add_option("--log-level", flags.log_level, "Least level that is logged")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
-          {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}}))
+  AddNamedOption(
+      app, "--log-level", flags.log_level,
+      {{"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}},
+      "Least level that is logged")
       ->default_str("info");
+}
+
+// What only the flags together tell.
+absl::Status Validate(const CLI::App& app, const Flags& flags) {
+  if (app.count("--durability") > 0 && flags.process.data_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--durability needs --data-dir: without a journal, updates live as long as the process");
+  }
+  return flags.port_file.empty() ? absl::OkStatus()
+                                 : Annotate(CheckWritable(flags.port_file), "--port-file");
 }
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
@@ -123,6 +137,7 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
     return enough;
   }
+  WarnOfFailpoints();
   absl::StatusOr<std::int64_t> memory = ParseBytes(flags.memory_per_device);
   if (!memory.ok()) return Annotate(memory.status(), "--memory-per-device");
   const absl::StatusOr<std::int64_t> gpu_cache = ParseBytes(flags.gpu_cache);
@@ -174,7 +189,15 @@ int main(int argc, char** argv) {
   embla::Flags flags;
   embla::Define(app, flags);
   embla::DefineLimits(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : embla::kWrongUsage;
+  }
+  absl::Status status = embla::Validate(app, flags);
+  const bool is_valid = status.ok();
+  if (is_valid) status = embla::Run(flags, stop_signal);
   if (status.ok()) return 0;
   std::fprintf(stderr, "embla-shard: %s\n", embla::Message(status).c_str());
-  return 1;
+  return is_valid ? embla::kFailed : embla::kWrongUsage;
 }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/failpoint.h"
+#include "core/base/planted_damage.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/replica_groups.h"
@@ -288,7 +288,7 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
 
 void UnitTables::Trim(const UnitId& unit, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
-  if (!Failpoint("units.keep").ok()) return Answer(absl::OkStatus(), std::move(done));
+  if (PlantedDamage("units.keep")) return Answer(absl::OkStatus(), std::move(done));
   if (!found.ok()) return Answer(found.status(), std::move(done));
   RunOnTable(
       *found, Turn::kInOrder,
@@ -343,7 +343,7 @@ void UnitTables::Reset(const UnitId& unit, HostDone done) {
 void UnitTables::Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) {
   const absl::StatusOr<Unit> found = FindHere(unit);
   if (!found.ok()) return Answer(found.status(), std::move(done));
-  const bool is_lost = !Failpoint("units.lose").ok();
+  const bool is_lost = PlantedDamage("units.lose");
   RunOnTable(
       *found, Turn::kInOrder,
       [this, found = *found, gate = GateOfCopies(*found, std::move(gate)),

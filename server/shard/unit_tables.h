@@ -1,9 +1,8 @@
 // The units of a node's tables, as live moves see them: finds a unit's rows, makes room for new
 // ones, and changes what is present at one place in the order of the table's devices.
 //
-// Failpoints (core/base/failpoint.h) that do what must never happen, for tests of tests: units.lose
-// (rows that are installed are not found), units.keep (rows that have moved away are kept, and
-// found).
+// Planted damage (core/base/planted_damage.h): units.lose (rows that are installed are not found),
+// units.keep (rows that have moved away are kept, and found).
 //
 // A unit's rows lie in a slice (server/table/own_slice.h) on one device; the table's lead device
 // knows of all units (server/table/table_units.h). Both change in one task. Of a table with replica

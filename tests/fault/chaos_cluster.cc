@@ -148,7 +148,10 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
          "--state-dir", FileOf(victim, ".state"), "--heartbeat-ms", "200", "--dead-after-ms",
          "1500"});
   } else {
-    add({Program("embla-shard"), "--name", NameOf(victim), "--coordinator",
+    // What plants damage names it.
+    const char* const shard =
+        options_.first_failpoints.empty() ? "embla-shard" : "embla-shard-damaged";
+    add({Program(shard), "--name", NameOf(victim), "--coordinator",
          link_proxies_[victim]->address(), "--listen", process.listen, "--advertise",
          data_proxies_[victim]->address(), "--devices",
          absl::StrCat("cpu:", options_.devices_per_shard), "--memory-per-device", "256MiB",

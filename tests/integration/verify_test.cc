@@ -81,7 +81,11 @@ TEST_F(VerifyTest, FindsNothingWhereUnitsMovedAndChangedDevices) {
 }
 
 TEST_F(VerifyTest, NamesAUnitThatIsLost) {
-  Start({.nodes = 2, .devices_per_node = 1, .failpoints = {{1, "units.lose=error"}}}, "row_wise");
+  Start({.nodes = 2,
+         .devices_per_node = 1,
+         .failpoints = {{1, "units.lose=error"}},
+         .plants_damage = true},
+        "row_wise");
   MoveFirstUnit();
   EXPECT_THAT(Verify(), Pair(HasSubstr(absl::StrCat("unit 0 of table t (rows 0-9, columns 0-7) is "
                                                     "served by nobody; the plan says ",
@@ -90,7 +94,11 @@ TEST_F(VerifyTest, NamesAUnitThatIsLost) {
 }
 
 TEST_F(VerifyTest, NamesBothOwnersOfAUnit) {
-  Start({.nodes = 2, .devices_per_node = 1, .failpoints = {{0, "units.keep=error"}}}, "row_wise");
+  Start({.nodes = 2,
+         .devices_per_node = 1,
+         .failpoints = {{0, "units.keep=error"}},
+         .plants_damage = true},
+        "row_wise");
   MoveFirstUnit();
   EXPECT_THAT(Verify(), Pair(HasSubstr(absl::StrCat("unit 0 of table t (rows 0-9, columns 0-7) is "
                                                     "served by ",
@@ -99,7 +107,10 @@ TEST_F(VerifyTest, NamesBothOwnersOfAUnit) {
 }
 
 TEST_F(VerifyTest, NamesACopyThatDiffers) {
-  Start({.nodes = 2, .devices_per_node = 1, .failpoints = {{1, "update.double=error"}}},
+  Start({.nodes = 2,
+         .devices_per_node = 1,
+         .failpoints = {{1, "update.double=error"}},
+         .plants_damage = true},
         "data_parallel");
   EXPECT_THAT(Verify(), Pair(HasSubstr("all well"), 0));
   Train(*Connect());

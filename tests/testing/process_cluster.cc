@@ -194,12 +194,13 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
   const std::string ports = absl::StrCat(directory_, "/", name, ".json");
   fs::remove(ports);
   const auto failpoints = options_.failpoints.find(node);
-  const std::string environment = failpoints == options_.failpoints.end()
-                                      ? "EMBLA_FAILPOINTS="
-                                      : absl::StrCat("EMBLA_FAILPOINTS=", failpoints->second);
+  const bool has_failpoints = failpoints != options_.failpoints.end();
+  const std::string environment =
+      absl::StrCat("EMBLA_FAILPOINTS=", has_failpoints ? failpoints->second : "");
+  const bool is_damaged = has_failpoints && options_.plants_damage;
   std::vector<std::string> argv = {"/usr/bin/env",
                                    environment,
-                                   BinaryPath("embla-shard"),
+                                   BinaryPath(is_damaged ? "embla-shard-damaged" : "embla-shard"),
                                    "--name",
                                    name,
                                    "--coordinator",

@@ -56,6 +56,8 @@ class ProcessCluster {
     bool journals = false;  // Every node has a data directory, which outlives its process.
     // By node: EMBLA_FAILPOINTS (core/base/failpoint.h) of each of its processes.
     std::map<int, std::string> failpoints = {};
+    // Nodes with failpoints are embla-shard-damaged (core/base/planted_damage.h).
+    bool plants_damage = false;
   };
 
   // Returns when every node is live. Errors: DeadlineExceeded with the tail of the logs.

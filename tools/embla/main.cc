@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/named_option.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
@@ -70,7 +71,9 @@ void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
   verb.add_option("--reserved-lanes", zch.reserved_lanes,
                   "of 64 rows, those shared by ids without one; with --unseen default");
   verb.add_option("--eviction-buffer", zch.eviction_buffer_bytes,
-                  "bytes of evicted rows that each node keeps for `table evictions`; 0: none");
+                  "of evicted rows that each node keeps for `table evictions`: bytes, or 256MiB; "
+                  "0: none")
+      ->transform(CLI::AsSizeValue(false));
 }
 
 void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
@@ -431,9 +434,7 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
   app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")
       ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
-  const std::map<std::string, bool> forms = {{"table", false}, {"json", true}};
-  app.add_option("-o,--output", in.json, "table or json")
-      ->transform(CLI::CheckedTransformer(forms))
+  AddNamedOption(app, "-o,--output", in.json, {{"table", false}, {"json", true}}, "form of output")
       ->default_str("table");
   app.footer(
       "Exit codes: 0 ok, 1 error, 2 usage, 3 nobody answers, 4 not found, 5 refused (no room,\n"

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "tools/load/bench_report.h"
@@ -57,9 +57,9 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
       ->capture_default_str();
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
-  group->add_option("--transport", settings.transport, "stream or unary")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, client::Transport>{
-          {"stream", client::Transport::kStream}, {"unary", client::Transport::kUnary}}));
+  AddNamedOption(*group, "--transport", settings.transport,
+                 {{"stream", client::Transport::kStream}, {"unary", client::Transport::kUnary}},
+                 "How requests travel");
 }
 
 void AddTableOptions(CLI::App& app, Settings& settings) {
@@ -90,12 +90,12 @@ void AddLoadOptions(CLI::App& app, Settings& settings) {
       ->capture_default_str();
   group->add_option("--update-share", load.update_share, "Of the requests, 0..1")
       ->capture_default_str();
-  group->add_option("--wire", load.wire, "fp32, fp16, bf16 or int8")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, client::WireFormat>{{"fp32", client::WireFormat::kFp32},
-                                                    {"fp16", client::WireFormat::kFp16},
-                                                    {"bf16", client::WireFormat::kBf16},
-                                                    {"int8", client::WireFormat::kInt8}}));
+  AddNamedOption(*group, "--wire", load.wire,
+                 {{"fp32", client::WireFormat::kFp32},
+                  {"fp16", client::WireFormat::kFp16},
+                  {"bf16", client::WireFormat::kBf16},
+                  {"int8", client::WireFormat::kInt8}},
+                 "Of rows and gradients");
   group->add_flag("--no-combine", settings.no_combine, "Send duplicate ids as they are");
   group->add_option("--clients", load.clients)->capture_default_str();
   group->add_option("--in-flight", load.in_flight, "Per client")->capture_default_str();

@@ -4,13 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/file.h"
+#include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "tools/train/job.h"
@@ -33,31 +34,6 @@ struct Settings {
   std::int64_t zch_capacity = 1 << 20;
   bool quiet = false;
 };
-
-CLI::CheckedTransformer FormatNames() {
-  return CLI::CheckedTransformer(std::map<std::string, Format>{{"auto", Format::kAuto},
-                                                               {"csv", Format::kCsv},
-                                                               {"criteo", Format::kCriteo},
-                                                               {"ratings", Format::kRatings}});
-}
-
-CLI::CheckedTransformer ModelNames() {
-  return CLI::CheckedTransformer(
-      std::map<std::string, ModelKind>{{"fm", ModelKind::kFm}, {"mf", ModelKind::kMf}});
-}
-
-CLI::CheckedTransformer LossNames() {
-  return CLI::CheckedTransformer(
-      std::map<std::string, Loss>{{"logistic", Loss::kLogistic}, {"squared", Loss::kSquared}});
-}
-
-CLI::CheckedTransformer WireNames() {
-  return CLI::CheckedTransformer(
-      std::map<std::string, client::WireFormat>{{"fp32", client::WireFormat::kFp32},
-                                                {"fp16", client::WireFormat::kFp16},
-                                                {"bf16", client::WireFormat::kBf16},
-                                                {"int8", client::WireFormat::kInt8}});
-}
 
 void AddClusterOptions(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("Cluster");
@@ -86,8 +62,12 @@ void AddInputOptions(CLI::App& app, InputOptions& input) {
   group->add_option("--generate-columns", input.generate_columns)->capture_default_str();
   group->add_option("--generate-rows", input.generate_rows,
                     "Per column; 0: one for every 2,000 examples");
-  group->add_option("--format", input.format, "auto, csv, criteo or ratings")
-      ->transform(FormatNames());
+  AddNamedOption(*group, "--format", input.format,
+                 {{"auto", Format::kAuto},
+                  {"csv", Format::kCsv},
+                  {"criteo", Format::kCriteo},
+                  {"ratings", Format::kRatings}},
+                 "Of the files (default: auto)");
   group->add_option("--label", input.csv.label, "CSV label column")->capture_default_str();
   group->add_option("--drop", input.csv.dropped, "CSV columns to leave out")->delimiter(',');
   group
@@ -107,12 +87,12 @@ void AddInputOptions(CLI::App& app, InputOptions& input) {
 void AddModelOptions(CLI::App& app, Settings& settings) {
   auto* group = app.add_option_group("Model and tables");
   TableOptions& tables = settings.run.tables;
-  group
-      ->add_option("--model", settings.input.model,
-                   "fm, or mf for user and item (default: mf for ratings)")
-      ->transform(ModelNames());
-  group->add_option("--loss", settings.input.loss, "logistic, or squared (default for mf)")
-      ->transform(LossNames());
+  AddNamedOption(*group, "--model", settings.input.model,
+                 {{"fm", ModelKind::kFm}, {"mf", ModelKind::kMf}},
+                 "mf: for user and item (default: mf for ratings)");
+  AddNamedOption(*group, "--loss", settings.input.loss,
+                 {{"logistic", Loss::kLogistic}, {"squared", Loss::kSquared}},
+                 "(default for mf: squared)");
   group->add_option("--dim", settings.run.dim, "Factors per row")->capture_default_str();
   group->add_option("--prefix", settings.run.prefix, "Table names start with it")
       ->capture_default_str();
@@ -145,7 +125,12 @@ void AddTrainingOptions(CLI::App& app, Settings& settings) {
   group->add_option("--world", run.world, "Processes that share the input")->capture_default_str();
   group->add_option("--epochs", run.epochs)->capture_default_str();
   group->add_option("--batch", run.trainer.batch, "Examples per step")->capture_default_str();
-  group->add_option("--wire", run.trainer.wire, "fp32, fp16, bf16 or int8")->transform(WireNames());
+  AddNamedOption(*group, "--wire", run.trainer.wire,
+                 {{"fp32", client::WireFormat::kFp32},
+                  {"fp16", client::WireFormat::kFp16},
+                  {"bf16", client::WireFormat::kBf16},
+                  {"int8", client::WireFormat::kInt8}},
+                 "Of rows and gradients");
   group->add_flag("--synchronous", run.trainer.synchronous,
                   "Each step waits for the update of the step before");
   group->add_option("--updates-in-flight", run.trainer.updates_in_flight)->capture_default_str();
@@ -210,6 +195,10 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongInput;
+  }
+  if (!settings.run.report_path.empty()) {
+    const absl::Status writable = Annotate(CheckWritable(settings.run.report_path), "--report");
+    if (!writable.ok()) return Fail(writable, kWrongInput);
   }
   settings.run.trainer.patience = absl::Seconds(settings.patience_seconds);
   settings.input.rule.raw_ids = settings.zch;

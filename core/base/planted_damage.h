@@ -1,0 +1,16 @@
+// Places where a test of tests lets a server do what must never happen, as losing an update: the
+// test then has to find it.
+//
+// Which of two definitions a program is linked with decides: that of embla::base says no, always;
+// that of core/base/testing/planted_damage.cc asks the failpoint of the same name. Only the program
+// embla-shard-damaged, which is never installed, has the second one.
+#pragma once
+
+#include <string_view>
+
+namespace embla {
+
+// Whether the damage `name` is to be done now.
+bool PlantedDamage(std::string_view name);
+
+}  // namespace embla
