@@ -1,6 +1,8 @@
 #include "client/zch_table.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -8,15 +10,17 @@
 namespace embla::client {
 namespace {
 
-absl::StatusOr<NodeChannel*> ChannelOf(NodeId node, NodeDirectory& nodes) {
-  NodeChannel* const channel = nodes.Find(node);
+absl::StatusOr<std::shared_ptr<NodeChannel>> ChannelOf(NodeId node, NodeDirectory& nodes) {
+  std::shared_ptr<NodeChannel> channel = nodes.Find(node);
   if (channel != nullptr) return channel;
   return absl::UnavailableError("a node of the table is in no plan any more");
 }
 
 // Of ids that were last touched `older_than` steps ago, or longer.
 std::uint64_t BeforeStep(std::uint64_t at_step, std::uint64_t older_than) {
-  return at_step < older_than ? 0 : at_step - older_than + 1;
+  if (at_step < older_than) return 0;
+  const std::uint64_t last = at_step - older_than;
+  return last + (last < std::numeric_limits<std::uint64_t>::max() ? 1 : 0);
 }
 
 }  // namespace
@@ -31,7 +35,7 @@ absl::StatusOr<TableSurvey> SurveyNodes(const TablePlan& table, NodeDirectory& n
                                         std::uint64_t step, absl::Time deadline) {
   TableSurvey all;
   for (const NodeId node : HoldersOf(table)) {
-    EMBLA_ASSIGN_OR_RETURN(NodeChannel* const channel, ChannelOf(node, nodes));
+    EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<NodeChannel> channel, ChannelOf(node, nodes));
     EMBLA_ASSIGN_OR_RETURN(const TableSurvey part,
                            channel->SurveyTable(table.spec.id, step, deadline));
     all.slots += part.slots;
@@ -71,7 +75,7 @@ std::vector<NodeChannel::RowRange> TableSweep::RowsLeft() const {
 absl::Status TableSweep::AskNodes(const TablePlan& table, NodeDirectory& nodes,
                                   absl::Time deadline) {
   for (const NodeId node : HoldersOf(table)) {
-    EMBLA_ASSIGN_OR_RETURN(NodeChannel* const channel, ChannelOf(node, nodes));
+    EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<NodeChannel> channel, ChannelOf(node, nodes));
     query_.rows = RowsLeft();
     if (query_.rows.empty()) return absl::OkStatus();
     EMBLA_ASSIGN_OR_RETURN(const NodeChannel::SweepReply reply,

@@ -1,5 +1,6 @@
 #include "server/shard/sweep_task.h"
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace embla {
 namespace {
+
+// A sweep of what was touched before it takes everything: no update states such a step.
+constexpr std::uint64_t kAllSteps = std::numeric_limits<std::uint64_t>::max();
 
 RowIntervals IntervalsOf(const std::vector<RowInterval>& rows) {
   RowIntervals intervals;
@@ -41,6 +45,8 @@ void SweepTask::Run(std::uint32_t device) {
   const absl::Status health = has_rows ? this->device(device).health() : absl::OkStatus();
   if (!Agree(device, health) || !WriteDown(device)) return;
   if (has_rows) SetError(device, SweepOn(device));
+  const bool takes_all = sweep_.rule == ZchSweep::Rule::kIdle && sweep_.before_step == kAllSteps;
+  if (takes_all && shard_->lead_device() == device) shard_->step_bound().Reset();
 }
 
 // All devices have done what is before the sweep, and none begins what is behind it.

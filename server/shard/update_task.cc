@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/failpoint.h"
+#include "core/base/planted_damage.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "kernels/convert.h"
@@ -220,6 +221,10 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   if (from_primary_.has_value()) return LeadReplica(work);
   if (repeated_.has_value()) return LeadRepeated(work);
   EMBLA_RETURN_IF_ERROR(CheckRole(*work.table));
+  if (work.shard().id_rows().hashed()) {
+    EMBLA_RETURN_IF_ERROR(Annotate(work.shard().step_bound().Check(update_->batch.step, now_),
+                                   absl::StrCat("table ", work.shard().name())));
+  }
   if (work.shard().units().any_gates()) return LeadUnits(work);
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
   work.order = work.shard().replica_position().order;
@@ -399,8 +404,8 @@ absl::Status UpdateTask::Apply(std::uint32_t device, const std::vector<SliceWork
     if (work->shard().lead_device() == device && !work->applied_before) Record(*work, device);
   }
   CrashPoint("update.recorded");
-  if (!Failpoint("update.lose").ok()) return absl::OkStatus();
-  const bool is_doubled = !Failpoint("update.double").ok();
+  if (PlantedDamage("update.lose")) return absl::OkStatus();
+  const bool is_doubled = PlantedDamage("update.double");
   for (const SliceWork& slice : slices) {
     if (slice.work->applied_before) continue;
     EMBLA_RETURN_IF_ERROR(StepRows(slice, device));
@@ -428,6 +433,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   TableShard& shard = work.shard();
   // What is repeated was counted by the process that was asked for it.
   if (!repeated_.has_value()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
+  if (shard.id_rows().hashed()) shard.step_bound().Note(batch.step, now_);
   ReplicaPosition& position = shard.replica_position();
   if (from_primary_.has_value()) {
     position.order = work.order = from_primary_->order;

@@ -13,8 +13,8 @@
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
 //
-// Failpoints (core/base/failpoint.h): update.recorded; update.lose and update.double do to one
-// update on one device what must never happen, for tests of tests.
+// Failpoint (core/base/failpoint.h): update.recorded. Planted damage (core/base/planted_damage.h),
+// to one update on one device: update.lose, update.double.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,10 @@
 // Sweeps, TTLs of features and errors of ZCH tables, each by its example. That what they hold is
 // right is zch_tables_oracle_test.cc's business.
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
@@ -14,6 +16,7 @@
 namespace embla::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // One node with a ZCH table of four buckets, on a CPU device or on a GPU.
@@ -116,6 +119,23 @@ TEST_P(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
   EXPECT_EQ(survey.latest_step, 1u);
   EXPECT_EQ(survey.oldest_age, 3u);
   EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 11, 0})->evicted, 20u);
+}
+
+// A trainer with a broken counter must not keep ids for ever.
+TEST_P(ZchTableTest, AStepFarBeyondTheTablesIsRefusedAndASweepOfAllBeginsAnew) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  Install({});
+  EXPECT_THAT(Touch(0, 10, kMost), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("table users: step 18446744073709551615")));
+  EXPECT_THAT(Touch(0, 10, 5'000'000'000), IsOk()) << "the first one begins anywhere";
+  EXPECT_THAT(Touch(0, 10, 1), IsOk());
+  EXPECT_THAT(Touch(0, 10, 6'000'000'000),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("step 6000000000"), HasSubstr("5000000000"))));
+  EXPECT_THAT(Sweep({ZchSweep::Rule::kIdle, kMost, kMost}), IsOk());
+  EXPECT_EQ(Survey(1).residents, 0u);
+  EXPECT_THAT(Touch(0, 10, 7), IsOk());
+  EXPECT_THAT(Touch(0, 10, 5'000'000'000), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 INSTANTIATE_TEST_SUITE_P(OnGpu, ZchTableTest, ::testing::Bool(),

@@ -28,6 +28,7 @@
 #include "server/table/own_slices.h"
 #include "server/table/replay_window.h"
 #include "server/table/row_intervals.h"
+#include "server/table/step_bound.h"
 #include "server/table/table_units.h"
 
 namespace embla {
@@ -122,6 +123,8 @@ class TableShard {
 
   // On the lead device only.
   ReplicaPosition& replica_position() { return table_->replica_position; }
+  // Of ZCH tables.
+  StepBound& step_bound() { return table_->step_bound; }
 
   // Of the whole table on this node.
   // On the lead device: of closed sessions, which every node refuses.
@@ -158,6 +161,7 @@ class TableShard {
     Metrics* const all_metrics;  // Not owned; may be null.
     const TableMetrics metrics;
     ReplicaPosition replica_position;
+    StepBound step_bound;
     ReplayWindows replay_windows;
     TableUnits units;
     const std::shared_ptr<EvictionLog> evictions;  // Its readers may outlive the table.

@@ -12,10 +12,34 @@ namespace embla {
 TableUnits::Cut& TableUnits::CutOf(ColumnRange columns) {
   const auto it = std::find_if(cuts_.begin(), cuts_.end(),
                                [&](const Cut& cut) { return cut.columns == columns; });
-  if (it != cuts_.end()) return *it;
+  if (it != cuts_.end()) {
+    it->rest_is_known = false;
+    return *it;
+  }
   cuts_.emplace_back();
   cuts_.back().columns = columns;
   return cuts_.back();
+}
+
+void TableUnits::FindRest() {
+  for (Cut& cut : cuts_) {
+    if (cut.rest_is_known) continue;
+    std::vector<RowInterval> gated;
+    for (const Cut::Gated& unit : cut.gates) {
+      gated.push_back({unit.shape.row_begin, unit.shape.row_end});
+    }
+    std::sort(gated.begin(), gated.end(),
+              [](const RowInterval& a, const RowInterval& b) { return a.begin < b.begin; });
+    RowIntervals others;
+    std::int64_t begin = 0;
+    for (const RowInterval& rows : gated) {
+      if (begin < rows.begin) others.Insert({begin, rows.begin});
+      begin = rows.end;
+    }
+    if (begin < spec_.rows) others.Insert({begin, spec_.rows});
+    cut.rest = cut.present.CommonWith(others);
+    cut.rest_is_known = true;
+  }
 }
 
 void TableUnits::SetGate(std::uint32_t row_granule, const UnitShape& shape,

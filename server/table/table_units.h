@@ -1,7 +1,10 @@
 // Which units of a table are on this node, and who is asked before one that may be on the move is
 // touched (server/migration/unit_host.h).
 //
-// Only units that take or took part in a move have a gate. Without gates a table pays nothing.
+// Only units that take or took part in a move have a gate, and they keep it: the unit's record of
+// updates and that of the other units, "the rest", never become one again (docs/consistency.md,
+// "Units that came to rest"). Without gates a table pays nothing; with gates, rows of the rest are
+// told from others by a few intervals.
 //
 // Thread safety: any_gates() may be called from any thread, the rest is for the table's lead
 // device.
@@ -38,6 +41,8 @@ class TableUnits {
     std::vector<Gated> gates;
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
     RowIntervals closed;                 // Whose gates do not serve lookups; CheckServed's.
+    RowIntervals rest;                   // Present, and of units without a gate; FindRest's.
+    bool rest_is_known = false;
 
     // Of a unit without a gate: kNoGate.
     static constexpr std::uint32_t kNoGate = 0xffffffff;
@@ -51,8 +56,10 @@ class TableUnits {
 
   explicit TableUnits(const TableSpec& spec) : spec_(spec) {}
 
-  // The cut of exactly these columns, made if need be.
+  // The cut of exactly these columns, made if need be: to be changed, so that `rest` is not known.
   Cut& CutOf(ColumnRange columns);
+  // Brings `rest` of every cut up to date.
+  void FindRest();
   std::span<const Cut> cuts() const { return cuts_; }
 
   // Null: the unit is no longer tracked.

@@ -1,12 +1,22 @@
 #include "server/table/update_units.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
 namespace {
+
+// The interval that has `row`, or an empty one.
+RowInterval IntervalWith(const RowIntervals& intervals, std::int64_t row) {
+  const auto all = intervals.intervals();
+  const auto next = std::upper_bound(
+      all.begin(), all.end(), row,
+      [](std::int64_t value, const RowInterval& interval) { return value < interval.begin; });
+  return next != all.begin() && std::prev(next)->Contains(row) ? *std::prev(next) : RowInterval();
+}
 
 std::pair<std::uint32_t, std::int64_t> PlaceOf(const UnitShape& shape) {
   return {shape.column_begin, shape.row_begin};
@@ -17,9 +27,11 @@ std::pair<std::uint32_t, std::int64_t> PlaceOf(const UnitShape& shape) {
 absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
                                  BoundsMode bounds) {
   rows_ = table.rows();
+  table.units().FindRest();
   for (const TableUnits::Cut& cut : table.units().cuts()) {
     number_of_.emplace_back(cut.gates.size(), 0);
   }
+  last_.resize(number_of_.size());
   for (std::size_t number = 0; number < parts.size(); ++number) {
     EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
   }
@@ -47,26 +59,37 @@ absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::s
       continue;
     }
     const std::int64_t row = table.id_rows().RowOf(id);
-    const std::uint32_t granule = units.GranuleOf(row);
     std::uint32_t found = 0;
     for (std::size_t c = 0; c < units.cuts().size(); ++c) {
       const TableUnits::Cut& cut = units.cuts()[c];
-      if (!cut.Meets(columns)) continue;
-      const bool present = cut.present.Contains(row);
-      const std::uint32_t gate = cut.GateOf(granule);
-      if (gate != TableUnits::Cut::kNoGate) {
-        Touch(number_of_[c][gate], cut.gates[gate], present).Add(row, number);
-      } else if (present) {
-        has_rest_ = true;
-      } else {
-        continue;
-      }
-      found += cut.columns.size();
-      if (present) present_ += cut.columns.size();
+      if (cut.Meets(columns) && SortRow(units, c, row, number)) found += cut.columns.size();
     }
     if (found < columns.size()) return table.RowsAreMoving();
   }
   return absl::OkStatus();
+}
+
+bool UpdateUnits::SortRow(const TableUnits& units, std::size_t cut_number, std::int64_t row,
+                          std::size_t number) {
+  const TableUnits::Cut& cut = units.cuts()[cut_number];
+  Last& last = last_[cut_number];
+  if (!last.rest.Contains(row)) last.rest = IntervalWith(cut.rest, row);
+  if (last.rest.Contains(row)) {
+    has_rest_ = true;
+    present_ += cut.columns.size();
+    return true;
+  }
+  if (last.touched == 0 || !touched_[last.touched - 1].HasRow(row)) {
+    const std::uint32_t gate = cut.GateOf(units.GranuleOf(row));
+    if (gate == TableUnits::Cut::kNoGate) return false;
+    std::uint32_t& place = number_of_[cut_number][gate];
+    Touch(place, cut.gates[gate], cut.present.Contains(row));
+    last.touched = place;
+  }
+  Touched& touched = touched_[last.touched - 1];
+  touched.Add(row, number);
+  if (touched.present) present_ += cut.columns.size();
+  return true;
 }
 
 absl::Status UpdateUnits::Repeat(TableShard& table, TableParts parts,
@@ -117,22 +140,22 @@ absl::Status UpdateUnits::RepeatRow(TableShard& table, std::int64_t row, ColumnR
 }
 
 void UpdateUnits::Touched::Add(std::int64_t row, std::size_t part) {
-  const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
-  if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
+  if (counts_chunks) {
+    const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
+    if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
+  }
   if (parts.empty() || parts.back() != part) parts.push_back(part);
 }
 
-UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated,
-                                         bool present) {
-  if (number == 0) {
-    Touched& touched = touched_.emplace_back();
-    touched.row_granule = gated.row_granule;
-    touched.shape = gated.shape;
-    touched.gate = gated.gate;
-    touched.present = present;
-    number = static_cast<std::uint32_t>(touched_.size());
-  }
-  return touched_[number - 1];
+void UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present) {
+  if (number != 0) return;
+  Touched& touched = touched_.emplace_back();
+  touched.row_granule = gated.row_granule;
+  touched.shape = gated.shape;
+  touched.gate = gated.gate;
+  touched.present = present;
+  touched.counts_chunks = !gated.gate->IsAtRest();
+  number = static_cast<std::uint32_t>(touched_.size());
 }
 
 void UpdateUnits::Record() const {

@@ -37,9 +37,11 @@ class UpdateUnits {
     UnitUpdate update;
     std::vector<std::size_t> parts;  // That have rows of it, ascending.
     bool present = false;            // Its rows are on this node.
+    bool counts_chunks = false;      // A move looks at the unit, and at which chunks change.
     PartAnswer answer;
 
     void Add(std::int64_t row, std::size_t part);
+    bool HasRow(std::int64_t row) const { return shape.row_begin <= row && row < shape.row_end; }
     bool Has(std::int64_t row, ColumnRange columns) const {
       return shape.row_begin <= row && row < shape.row_end && shape.column_begin == columns.begin &&
              shape.column_end == columns.end;
@@ -81,13 +83,21 @@ class UpdateUnits {
  private:
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);
+  // Notes that part `number` has `row`: whether the row's unit is here, or has a gate.
+  bool SortRow(const TableUnits& units, std::size_t cut, std::int64_t row, std::size_t number);
   absl::Status RepeatRow(TableShard& table, std::int64_t row, ColumnRange columns);
   // The unit of a gate; `number`, 1 + its place in touched_ or 0, is where it is kept.
-  Touched& Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
+  void Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
 
   std::vector<Touched> touched_;
   // By cut and gate: 1 + the place in touched_, or 0.
   std::vector<std::vector<std::uint32_t>> number_of_;
+  // By cut, where the last row was found: ids come sorted, as a rule.
+  struct Last {
+    RowInterval rest;
+    std::uint32_t touched = 0;  // 1 + the place in touched_; 0: none.
+  };
+  std::vector<Last> last_;
   bool has_rest_ = false;
   bool applies_rest_ = true;
   std::size_t present_ = 0;
