@@ -181,7 +181,11 @@ absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
 absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device) const {
   TableShard& shard = *work.shard;
   if (work.table->copy != nullptr) EMBLA_RETURN_IF_ERROR(work.table->copy->CheckServes());
-  if (device != shard.lead_device() || !shard.units().any_gates()) return absl::OkStatus();
+  if (!shard.units().any_gates()) return absl::OkStatus();
+  // The first gate came while the task was on its way to its queues: the lead device, which could
+  // say whether the rows are still this node's, is not asked.
+  if (!devices_.Has(shard.lead_device())) return shard.RowsAreMoving();
+  if (device != shard.lead_device()) return absl::OkStatus();
   return shard.units().CheckServed(work.part->ids,
                                    {work.part->column_begin, work.part->column_end});
 }

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/metrics/metrics.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -43,6 +45,7 @@ class ReplicationTest : public ::testing::Test {
     options.nodes = nodes;
     options.devices_per_node = 2;
     options.seed = seed;
+    options.metrics = &metrics_;
     cluster_ = std::make_unique<LocalCluster>(options);
     spec_ = Spec();
     model_ = std::make_unique<TableModel>(spec_);
@@ -143,6 +146,7 @@ class ReplicationTest : public ::testing::Test {
 
   TableSpec spec_;
   std::unique_ptr<TableModel> model_;
+  Metrics metrics_;  // Outlives the cluster.
   std::unique_ptr<LocalCluster> cluster_;
   NodeId primary_{};
   std::mt19937 random_;
@@ -195,6 +199,24 @@ TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
   EXPECT_TRUE(result->duplicate);
   model_->Step(2);
   ExpectAllCurrent();
+}
+
+TEST_F(ReplicationTest, LagIsShownWhileUpdatesWaitForAReplica) {
+  Start(2);
+  const Gauge lag = metrics_.MakeGauge(metric::kReplicationLag, {"shared"});
+  UpdateOnce(1);
+  EXPECT_EQ(lag.value(), 0.0);
+  cluster_->TakeDown(ReplicaIndex());
+  std::atomic<bool> is_acknowledged = false;
+  Packed<UpdateBatch> request = Pack(Header(2), {RandomPart()});
+  cluster_->node(primary_).Update(
+      std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+      [&](const absl::StatusOr<UpdateResult>&) { is_acknowledged = true; });
+  AwaitFor([&] { return lag.value() == 1.0; }, absl::Seconds(30), "the update counts as behind");
+  EXPECT_FALSE(is_acknowledged);
+  cluster_->Restart(ReplicaIndex());
+  AwaitFor([&] { return is_acknowledged && lag.value() == 0.0; }, absl::Seconds(30),
+           "the replica is up to date");
 }
 
 TEST_F(ReplicationTest, ARestartedReplicaIsBroughtUpToDateByItself) {

@@ -175,6 +175,7 @@ void Replicator::Forget(TableId table_id, NodeId node) {
     stream->removed = stream->removed || is_over;
     return is_over;
   });
+  ShowLag(it->second);
   work_ = true;
   changed_.NotifyAll();
 }
@@ -206,6 +207,7 @@ void Replicator::Append(TableId table_id, std::uint64_t order, const SharedUpdat
     stream->backlog.push_back({order, update, parts, plan_version});
     stream->backlog_bytes += bytes;
   }
+  ShowLag(table);
   work_ = true;
   changed_.NotifyAll();
 }
@@ -423,9 +425,13 @@ void Replicator::Accept(Table& table, Stream& stream, const ReplicaAck& ack) {
     DropBacklog(stream, ack.order);
     Count(table, stream);
   }
+  ShowLag(table);
+}
+
+void Replicator::ShowLag(const Table& table) {
   std::uint64_t least = table.order;
-  for (const StreamPtr& other : table.streams) {
-    if (other->is_counted && !other->is_gone) least = std::min(least, other->acked);
+  for (const StreamPtr& stream : table.streams) {
+    if (stream->is_counted && !stream->is_gone) least = std::min(least, stream->acked);
   }
   table.metrics.replication_lag_updates.Set(static_cast<double>(table.order - least));
 }

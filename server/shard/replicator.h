@@ -206,6 +206,8 @@ class Replicator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Begins to count a stream that has caught up.
   void Count(const Table& table, Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // In the metrics: while updates wait for an answer, too.
+  static void ShowLag(const Table& table);
   void HandleSnapshot(const StreamPtr& stream, absl::StatusOr<TableSnapshot> snapshot);
   // Begins again with a probe, later.
   void BackOff(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

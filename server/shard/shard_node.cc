@@ -259,10 +259,14 @@ void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
 }
 
 absl::Status ShardNodeImpl::Explain(const absl::Status& status) const {
+  return ExplainAs(options_.name, plan()->version(), status);
+}
+
+absl::Status ShardNodeImpl::ExplainAs(const std::string& node, PlanVersion plan,
+                                      const absl::Status& status) {
   if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) return status;
   return absl::Status(status.code(),
-                      absl::StrCat("node ", options_.name, " at plan ", ToInt(plan()->version()),
-                                   ": ", status.message(),
+                      absl::StrCat("node ", node, " at plan ", ToInt(plan), ": ", status.message(),
                                    absl::IsFailedPrecondition(status) ? "; refresh the plan" : ""));
 }
 

@@ -142,8 +142,9 @@ class ShardNode {
   // FailedPrecondition: the devices cannot meet by `collectives`; says why. Errors of gpu::Device.
   static absl::StatusOr<std::unique_ptr<ShardNode>> Create(ShardNodeOptions options,
                                                            BufferPool& pool);
-  // Finishes what is queued; every `done` has run when it returns, but for those that wait for the
-  // journal. The replica transport and the journal must still be there.
+  // Finishes what is queued. Every `done` has run when it returns, except those of updates that
+  // wait for the journal: these run when the journal closes, and need no node any more. The
+  // replica transport and the journal must still be there.
   virtual ~ShardNode() = default;
 
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and

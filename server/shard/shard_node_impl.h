@@ -77,6 +77,9 @@ class ShardNodeImpl final : public ShardNode {
 
   // `status` with the node and its plan in front, where the sender's view of the plan matters.
   absl::Status Explain(const absl::Status& status) const;
+  // The same for callbacks that may run when the node is no more: those that wait for the journal.
+  static absl::Status ExplainAs(const std::string& node, PlanVersion plan,
+                                const absl::Status& status);
   // Submits a task that has a `done`, and answers when it is refused.
   template <typename Task, typename TakeDone>
   void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done,

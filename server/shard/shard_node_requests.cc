@@ -51,6 +51,7 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
   const absl::Status admitted =
       sessions_.Admit(batch.session, batch.seq, batch.first_incomplete, options_.clock->Now());
   if (!admitted.ok()) return done(admitted);
+  const PlanVersion plan = tables->plan->version();
   const auto update =
       std::make_shared<const SharedUpdate>(SharedUpdate{std::move(batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<UpdateTask>> task =
@@ -60,9 +61,10 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
     return done(Explain(absl::UnavailableError("this node cannot reach the replicas yet")));
   }
   (*task)->SetCaller(replicator_,
-                     [this, done = std::move(done)](const absl::StatusOr<UpdateResult>& result) {
-                       if (!result.ok()) return done(Explain(result.status()));
-                       if (result->duplicate) metrics_.updates_replayed.Add();
+                     [name = options_.name, plan, replayed = metrics_.updates_replayed,
+                      done = std::move(done)](const absl::StatusOr<UpdateResult>& result) {
+                       if (!result.ok()) return done(ExplainAs(name, plan, result.status()));
+                       if (result->duplicate) replayed.Add();
                        done(result);
                      });
   const DeviceSet devices = (*task)->devices();

@@ -2,9 +2,11 @@
 // trainers update them is unit_moves_test's business.
 #include "server/shard/unit_tables.h"
 
+#include <future>
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,7 +21,9 @@ using ::embla::testing::EncodeRows;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
+using ::embla::testing::Packed;
 using ::embla::testing::ScriptedGate;
+using ::embla::testing::StatusIs;
 using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -550,6 +554,46 @@ TEST_F(UnitsOfGroupsTest, TheWindowsThatTravelAreThoseOfAllGroups) {
   expected.Record(SessionId{1}, UpdateSeq{1}, UpdateSeq{1});
   expected.Record(SessionId{2}, UpdateSeq{3}, UpdateSeq{1});
   EXPECT_EQ(windows, expected);
+}
+
+// Columns 0-3 lie on device 0, which leads the table, and columns 4-7 on device 1.
+TEST(UnitTablesLookup, AGateThatComesWhileALookupIsOnItsWayIsNotPassedBy) {
+  LocalCluster::Options options;
+  options.devices_per_node = 2;
+  LocalCluster cluster(options);
+  TablePlan table = embla::testing::TableOfFourUnits(kRows, 8, {kSource, 0});
+  Slice left = table.primary()[0];
+  Slice right = left;
+  left.column_end = right.column_begin = 4;
+  right.device.index = 1;
+  table.replicas = {{left, right}};
+  ASSERT_TRUE(cluster.Install({table}).ok());
+  const auto look_up = [&](LookupDone done) {
+    LookupPartData data;
+    data.part.table = kTable;
+    data.part.column_begin = 4;
+    data.part.column_end = 8;
+    data.ids = {RowId{0}};
+    Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
+    cluster.node(kSource).Lookup(std::move(request.batch), std::move(request.memory),
+                                 absl::InfiniteFuture(), {}, std::move(done));
+  };
+  // Device 1 stands still, as a thread between Make and Submit would.
+  std::promise<void> blocked, go_on;
+  look_up([&](const absl::StatusOr<LookupResult>&) {
+    blocked.set_value();
+    go_on.get_future().wait();
+  });
+  blocked.get_future().wait();
+  std::promise<absl::Status> late;
+  look_up([&](const absl::StatusOr<LookupResult>& result) { late.set_value(result.status()); });
+  UnitHost& host = cluster.node(kSource).units();
+  auto gate = std::make_shared<ScriptedGate>(UnitWindows());
+  gate->Release();  // The unit belongs to another node; its rows are still here.
+  embla::testing::RunInOrder(host, kTable, [&] { host.SetGate({kTable, 0, 1}, gate); });
+  go_on.set_value();
+  EXPECT_THAT(late.get_future().get(),
+              StatusIs(Code::kFailedPrecondition, HasSubstr("on their way")));
 }
 
 }  // namespace
