@@ -43,7 +43,13 @@ absl::Status Call::Run() {
 
 void Call::RunAsync(std::function<void(const absl::Status&)> done) {
   done_ = std::move(done);
-  Post([this] { Start(/*may_refresh=*/true); });
+  const bool is_full = services_.executor.IsFull();
+  Post([this, is_full] {
+    if (!is_full) return Start(/*may_refresh=*/true);
+    status_ = absl::ResourceExhaustedError(
+        "too many calls and callbacks wait for the client's threads; let some end first");
+    FinishCall();
+  });
 }
 
 void Call::Post(std::function<void()> step) {
@@ -110,11 +116,12 @@ void Call::OnAdmitted(const absl::Status& status) {
 }
 
 void Call::Send(const Attempt& attempt) {
-  NodeChannel* channel = services_.nodes.Find(attempt.target.node);
+  const std::shared_ptr<NodeChannel> channel = services_.nodes.Find(attempt.target.node);
   if (channel == nullptr) {
     return OnFailure(attempt, absl::UnavailableError("the node is in no plan any more"));
   }
-  work_->Send(attempt.target, *channel, deadline_, [this, attempt](NodeReply reply) {
+  // The reply keeps the channel, whatever the next plan says.
+  work_->Send(attempt.target, *channel, deadline_, [this, attempt, channel](NodeReply reply) {
     Post([this, attempt, reply = std::move(reply)] { OnReply(attempt, reply); });
   });
 }

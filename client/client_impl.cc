@@ -302,7 +302,7 @@ absl::StatusOr<IdExplanation> ClientImpl::ExplainId(std::string_view table, std:
         }
         const RouteBlock& block = route.primary().front();
         const NodeId owner = block.nodes()[block.OwnerOf(id)];
-        NodeChannel* const channel = nodes_.Find(owner);
+        const std::shared_ptr<NodeChannel> channel = nodes_.Find(owner);
         if (channel == nullptr) return absl::UnavailableError("the node is in no plan any more");
         EMBLA_ASSIGN_OR_RETURN(explanation, channel->ExplainId(spec.id, id, deadline));
         const NodeSpec* const node = plans_.routes()->plan().FindNode(owner);

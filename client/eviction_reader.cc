@@ -59,7 +59,7 @@ absl::Status EvictionReader::Take(const NodeChannel::Evictions& evictions) {
 }
 
 absl::Status EvictionReader::ReadNode(NodeId node, bool follow, absl::Time deadline) {
-  NodeChannel* const channel = nodes_.Find(node);
+  const std::shared_ptr<NodeChannel> channel = nodes_.Find(node);
   if (channel == nullptr) return absl::UnavailableError("the node is in no plan any more");
   NodeChannel::EvictionsPosition position;
   {

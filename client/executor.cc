@@ -4,7 +4,7 @@
 
 namespace embla::client {
 
-Executor::Executor(int threads) {
+Executor::Executor(int threads, std::size_t queued_max) : queued_max_(queued_max) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -18,15 +18,14 @@ Executor::~Executor() {
 }
 
 void Executor::Post(std::function<void()> task) {
-  {
-    MutexLock lock(mu_);
-    if (tasks_.size() < kQueuedMax) {
-      tasks_.push_back(std::move(task));
-      changed_.NotifyOne();
-      return;
-    }
-  }
-  task();
+  MutexLock lock(mu_);
+  tasks_.push_back(std::move(task));
+  changed_.NotifyOne();
+}
+
+bool Executor::IsFull() const {
+  MutexLock lock(mu_);
+  return tasks_.size() >= queued_max_;
 }
 
 void Executor::Run() {

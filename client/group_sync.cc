@@ -107,7 +107,7 @@ absl::StatusOr<std::map<NodeId, std::vector<TableId>>> GroupSync::OpenNodes(
 
 GroupSync::NodeResult GroupSync::AskNode(NodeId node, const NodeChannel::SyncQuery& query,
                                          absl::Time deadline) const {
-  NodeChannel* const channel = nodes_.Find(node);
+  const std::shared_ptr<NodeChannel> channel = nodes_.Find(node);
   if (channel == nullptr) return absl::UnavailableError("the node is in no plan any more");
   return channel->Sync(query, deadline);
 }

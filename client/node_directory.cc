@@ -1,5 +1,8 @@
 #include "client/node_directory.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "client/route/table_route.h"
 
 namespace embla::client {
@@ -10,17 +13,22 @@ constexpr absl::Duration kAvoidFor = absl::Seconds(1);
 }  // namespace
 
 void NodeDirectory::Install(const Plan& plan) {
-  std::vector<NodeChannel*> to_close;
+  std::vector<std::shared_ptr<NodeChannel>> to_close, unused;
   {
     MutexLock lock(mu_);
     if (plan.version() < version_) return;
     version_ = plan.version();
+    // Find gives none of them out, so who holds one alone keeps it alone.
+    const auto first_unused =
+        std::partition(closed_.begin(), closed_.end(),
+                       [](const auto& channel) { return channel.use_count() > 1; });
+    unused.assign(std::make_move_iterator(first_unused), std::make_move_iterator(closed_.end()));
+    closed_.erase(first_unused, closed_.end());
     for (auto it = nodes_.begin(); it != nodes_.end();) {
       const auto entry = it++;
       const NodeSpec* spec = plan.FindNode(NodeId{entry->first});
       if (spec != nullptr && spec->address == entry->second.address) continue;
-      to_close.push_back(entry->second.channel.get());
-      closed_.push_back(std::move(entry->second.channel));
+      to_close.push_back(std::move(entry->second.channel));
       nodes_.erase(entry);
     }
     for (const NodeSpec& spec : plan.nodes()) {
@@ -30,13 +38,20 @@ void NodeDirectory::Install(const Plan& plan) {
       node.channel = make_channel_(spec.address);
     }
   }
-  for (NodeChannel* channel : to_close) channel->Close();
+  for (const std::shared_ptr<NodeChannel>& channel : to_close) channel->Close();
+  MutexLock lock(mu_);
+  for (std::shared_ptr<NodeChannel>& channel : to_close) closed_.push_back(std::move(channel));
 }
 
-NodeChannel* NodeDirectory::Find(NodeId node) {
+std::size_t NodeDirectory::closed_count() {
+  MutexLock lock(mu_);
+  return closed_.size();
+}
+
+std::shared_ptr<NodeChannel> NodeDirectory::Find(NodeId node) {
   MutexLock lock(mu_);
   const auto found = nodes_.find(ToInt(node));
-  return found == nodes_.end() ? nullptr : found->second.channel.get();
+  return found == nodes_.end() ? nullptr : found->second.channel;
 }
 
 void NodeDirectory::NoteFailure(NodeId node, absl::Time now) {

@@ -28,9 +28,12 @@ class NodeDirectory {
   // than the newest one given are ignored.
   void Install(const Plan& plan);
 
-  // Null when the plan has no such node. Valid until this object is destroyed: a closed channel
-  // stays, as a shell, for the calls that still hold it.
-  NodeChannel* Find(NodeId node);
+  // Null when the plan has no such node. Whoever uses the channel holds the pointer until all that
+  // was asked of it is answered; a channel that is closed goes when nobody holds it any more, with
+  // a later plan.
+  std::shared_ptr<NodeChannel> Find(NodeId node);
+  // Closed ones that somebody may still hold.
+  std::size_t closed_count();
 
   // Lookups of replicated tables stay away from a node for a second after it failed.
   void NoteFailure(NodeId node, absl::Time now);
@@ -40,7 +43,7 @@ class NodeDirectory {
  private:
   struct Node {
     std::string address;
-    std::unique_ptr<NodeChannel> channel;
+    std::shared_ptr<NodeChannel> channel;
   };
 
   const MakeChannel make_channel_;
@@ -48,7 +51,8 @@ class NodeDirectory {
   Mutex mu_;
   PlanVersion version_ ABSL_GUARDED_BY(mu_){};
   absl::flat_hash_map<std::uint32_t, Node> nodes_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<NodeChannel>> closed_ ABSL_GUARDED_BY(mu_);
+  // Kept here so that the last owner is never a thread of the channel itself.
+  std::vector<std::shared_ptr<NodeChannel>> closed_ ABSL_GUARDED_BY(mu_);
   NodeId failed_ ABSL_GUARDED_BY(mu_){};
   absl::Time failed_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };

@@ -75,7 +75,7 @@ RowReader::NodeRead& RowReader::ReadOf(NodeId node, std::vector<NodeRead>& reads
 }
 
 absl::Status RowReader::ReadNode(NodeRead& read, absl::Time deadline) const {
-  NodeChannel* channel = nodes_.Find(read.node);
+  const std::shared_ptr<NodeChannel> channel = nodes_.Find(read.node);
   if (channel == nullptr) return absl::UnavailableError("the node is in no plan any more");
   const absl::Status status =
       channel->ReadRows(read.query, deadline, [&](std::span<const std::byte> bytes) {

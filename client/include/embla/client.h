@@ -197,7 +197,7 @@ class PendingLookup {
 //   OutOfRange         an id is outside the table and its bounds mode is error
 //   Unavailable        a node cannot be reached, or the retry budget is used up; names the node.
 //                      Lookups may be repeated; an update's outcome is unknown
-//   ResourceExhausted  the node is overloaded
+//   ResourceExhausted  the node is overloaded, or too many calls wait for the client's threads
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
 //   PermissionDenied   the session is closed: another client has connected as the same trainer.
 //                      A process that was replaced ends; one that was not, connects again
