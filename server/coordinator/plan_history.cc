@@ -39,7 +39,32 @@ void PutBack(const std::optional<Item>& before, Id id, IdOf id_of, std::vector<I
   if (before) items->push_back(*before);
 }
 
+// `tables` as they were before `change`.
+absl::Status PutTableBack(const PlanChange& change, std::vector<TablePlan>* tables) {
+  if (!change.table_delta) {
+    PutBack(
+        change.table_before, change.table, [](const TablePlan& table) { return table.spec.id; },
+        tables);
+    return absl::OkStatus();
+  }
+  const auto table = std::find_if(tables->begin(), tables->end(),
+                                  [&](const TablePlan& t) { return t.spec.id == change.table; });
+  absl::StatusOr<TablePlan> before = absl::InvalidArgumentError("the table is not in the plan");
+  if (table != tables->end()) before = Undo(*change.table_delta, *table);
+  if (!before.ok()) {
+    return absl::DataLossError(absl::StrCat("the history of plan ", ToInt(change.version),
+                                            " is not what happened: ", before.status().message()));
+  }
+  *table = *std::move(before);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+void PlanChange::SetTableBefore(const TablePlan& before, const TablePlan* after) {
+  if (after != nullptr) table_delta = DeltaOf(before, *after);
+  if (!table_delta) table_before = before;
+}
 
 std::string PlanChangeToJson(const PlanChange& change) {
   Json json = {{"version", ToInt(change.version)},
@@ -51,6 +76,7 @@ std::string PlanChangeToJson(const PlanChange& change) {
   if (change.table_before) {
     json["table_before"] = Json::parse(TablePlanToJson(*change.table_before));
   }
+  if (change.table_delta) json["table_delta"] = ToJson(*change.table_delta);
   return DumpJson(json);
 }
 
@@ -67,6 +93,9 @@ absl::StatusOr<PlanChange> PlanChangeFromJson(std::string_view json) {
       ReadBefore(fields, document, "node_before", &NodeSpecFromJson, &change.node_before));
   EMBLA_RETURN_IF_ERROR(
       ReadBefore(fields, document, "table_before", &TablePlanFromJson, &change.table_before));
+  if (fields.Has("table_delta")) {
+    EMBLA_ASSIGN_OR_RETURN(change.table_delta, TableDeltaFromJson(fields.Object("table_delta")));
+  }
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return change;
 }
@@ -111,9 +140,7 @@ absl::StatusOr<Plan> PlanAt(const StateStore& store, const Plan& current, PlanVe
     if (ToInt(change.version) <= ToInt(version)) break;
     PutBack(
         change.node_before, change.node, [](const NodeSpec& node) { return node.id; }, &nodes);
-    PutBack(
-        change.table_before, change.table, [](const TablePlan& table) { return table.spec.id; },
-        &tables);
+    EMBLA_RETURN_IF_ERROR(PutTableBack(change, &tables));
   }
   return Plan(version, current.cluster_id(), std::move(nodes), std::move(tables));
 }

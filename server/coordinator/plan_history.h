@@ -1,7 +1,9 @@
 // What became of the plan: one record per version, with what stood there before, so that older
-// plans can be had again.
+// plans can be had again. That is what differs (server/coordinator/table_delta.h), so a record is
+// small however many slices the table has.
 //   plan/history/VERSION  {"version", "unix_ms", "cause", "node": id, "node_before": node or null,
-//                          "table": id, "table_before": table plan or null}; 20 decimal digits
+//                          "table": id, "table_before": table plan or null, "table_delta": what
+//                          leads back to the table before, instead}; 20 decimal digits
 // Records are written in the commit of their version. The newest kHistoryMax are kept.
 #pragma once
 
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
+#include "server/coordinator/table_delta.h"
 #include "server/state_store/state_store.h"
 
 namespace embla {
@@ -22,13 +25,16 @@ inline constexpr std::uint64_t kHistoryMax = 1000;
 // The change that made a version of the plan.
 struct PlanChange {
   PlanVersion version{};
-  absl::Time at;                        // Whole milliseconds.
-  std::string cause;                    // "table clicks created".
-  NodeId node{};                        // The node that changed; 0: none.
-  std::optional<NodeSpec> node_before;  // None: it is new.
-  TableId table{};                      // Likewise.
-  std::optional<TablePlan> table_before;
+  absl::Time at;                          // Whole milliseconds.
+  std::string cause;                      // "table clicks created".
+  NodeId node{};                          // The node that changed; 0: none.
+  std::optional<NodeSpec> node_before;    // None: it is new.
+  TableId table{};                        // Likewise.
+  std::optional<TablePlan> table_before;  // None: it is new, or:
+  std::optional<TableDelta> table_delta;  // From this version's table to the one before.
 
+  // `before` became `after` (null: nothing of it is left).
+  void SetTableBefore(const TablePlan& before, const TablePlan* after);
   bool operator==(const PlanChange&) const = default;
 };
 

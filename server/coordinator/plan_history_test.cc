@@ -78,7 +78,8 @@ TEST(PlanHistory, KeepsTheNewestRecordsOnly) {
                          .node = {},
                          .node_before = {},
                          .table = {},
-                         .table_before = {}},
+                         .table_before = {},
+                         .table_delta = {}},
                         &writes);
     ASSERT_TRUE(store.Commit({}, writes).ok());
   }
@@ -86,6 +87,56 @@ TEST(PlanHistory, KeepsTheNewestRecordsOnly) {
   ASSERT_TRUE(changes.ok());
   EXPECT_EQ(changes->size(), kHistoryMax);
   EXPECT_EQ(changes->front().version, PlanVersion{kHistoryMax + 9});
+}
+
+TablePlan TableOfSlices(std::int64_t slices) {
+  TablePlan table;
+  table.spec.id = TableId{1};
+  table.spec.name = "t";
+  table.spec.rows = slices * 10;
+  table.spec.dim = 8;
+  table.spec.SetDefaults();
+  table.replicas.emplace_back();
+  for (std::int64_t i = 0; i < slices; ++i) {
+    table.replicas[0].push_back({i * 10, i * 10 + 10, 0, 8, {NodeId{1}, 0}});
+  }
+  return table;
+}
+
+// A hand-over of 48 units of a table that has as many slices as can be.
+TEST(PlanHistory, AThousandChangesOfALargeTableAreSmall) {
+  const TablePlan before = TableOfSlices(4096);
+  TablePlan after = before;
+  for (int i = 100; i < 148; ++i) after.replicas[0][i].device.node = NodeId{2};
+  PlanChange change;
+  change.version = PlanVersion{7};
+  change.table = TableId{1};
+  change.SetTableBefore(before, &after);
+  const std::string record = PlanChangeToJson(change);
+  EXPECT_LT(record.size(), 4000u) << "3 KB, and not the table's 300";
+  const absl::StatusOr<PlanChange> again = PlanChangeFromJson(record);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, change);
+  const absl::StatusOr<TablePlan> undone = Undo(*again->table_delta, after);
+  ASSERT_TRUE(undone.ok()) << undone.status();
+  EXPECT_EQ(*undone, before);
+  EXPECT_FALSE(Undo(*again->table_delta, before).ok()) << "of another plan";
+}
+
+// Slices that were cut or joined, and another spec.
+TEST(PlanHistory, ADifferenceLeadsBackToAnyTiling) {
+  TablePlan before = TableOfSlices(8);
+  TablePlan after = before;
+  after.spec.optimizer.learning_rate = 0.5f;
+  after.replicas[0][0].row_end = 20;
+  after.replicas[0].erase(after.replicas[0].begin() + 1);
+  const std::optional<TableDelta> delta = DeltaOf(before, after);
+  ASSERT_TRUE(delta.has_value());
+  const absl::StatusOr<TablePlan> undone = Undo(*delta, after);
+  ASSERT_TRUE(undone.ok()) << undone.status();
+  EXPECT_EQ(*undone, before);
+  after.replicas.push_back(after.replicas[0]);
+  EXPECT_FALSE(DeltaOf(before, after).has_value()) << "a copy came";
 }
 
 TEST(PlanHistory, ADamagedRecordIsDataLoss) {

@@ -169,13 +169,16 @@ PlanChange StateRecords::ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVe
                     .node = {},
                     .node_before = {},
                     .table = {},
-                    .table_before = {}};
+                    .table_before = {},
+                    .table_delta = {}};
   if (edit.node) change.node = edit.node->id;
   if (edit.table) change.table = edit.table->spec.id;
   if (edit.drop_table) change.table = *edit.drop_table;
   if (edit.drop_node) change.node = *edit.drop_node;
   if (const NodeSpec* const node = plan.FindNode(change.node)) change.node_before = *node;
-  if (const TablePlan* const table = plan.FindTable(change.table)) change.table_before = *table;
+  if (const TablePlan* const before = plan.FindTable(change.table)) {
+    change.SetTableBefore(*before, edit.table ? &*edit.table : nullptr);
+  }
   return change;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -234,6 +235,12 @@ void UnitDriver::Tick(absl::Time now) {
   }
 }
 
+UnitDriver::OpenUnit& UnitDriver::At(const UnitId& unit) {
+  const auto found = open_.find(unit);
+  EMBLA_CHECK(found != open_.end());  // A unit stays open as long as something of it is to be put.
+  return found->second;
+}
+
 void UnitDriver::Flush(const std::string& cause, absl::Time now) {
   now_ = now;
   while (!puts_.empty()) WritePuts(TakeBatch(puts_));
@@ -258,7 +265,7 @@ void UnitDriver::FreezeBatch(absl::Time now) {
   }
   const std::vector<UnitId> batch = batches_.Next(waiting, frozen, copying_count() > 0, now);
   for (const UnitId& unit : batch) {
-    OpenUnit& open = open_.at(unit);
+    OpenUnit& open = At(unit);
     open.progressed = now;
     const MoveId move = open.state.record.move;
     Step(unit, open, ReportEvent{{.kind = ReportKind::kCaughtUp, .move = move}});
@@ -270,7 +277,7 @@ void UnitDriver::WritePuts(const Puts& puts) {
   std::vector<StateCompare> compares;
   std::vector<StateWrite> writes;
   for (const auto& [unit, put] : puts) {
-    compares.push_back({KeyOf(unit), open_.at(unit).revision});
+    compares.push_back({KeyOf(unit), At(unit).revision});
     writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
   }
   CrashPoint("units.put");
@@ -289,7 +296,7 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
                 .at = now};
   std::vector<MoveRun> runs;
   for (const auto& [unit, put] : commits) {
-    const OpenUnit& open = open_.at(unit);
+    const OpenUnit& open = At(unit);
     edit.compares.push_back({KeyOf(unit), open.revision});
     edit.writes.push_back({KeyOf(unit), UnitRecordToJson(put.desired)});
     runs.push_back({.table = id,
@@ -312,7 +319,7 @@ void UnitDriver::AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& wr
                "cannot write records of units, tried again: ", Message(written.status()));
   }
   for (const auto& [unit, put] : puts) {
-    OpenUnit& open = open_.at(unit);
+    OpenUnit& open = At(unit);
     if (written.ok()) {
       open.revision = *written;
       open.progressed = now_;

@@ -124,6 +124,8 @@ class UnitDriver {
   void Carry(NodeId node, OpenUnit& open, const UnitReport& report, absl::Time now);
   void AnswerReader(NodeId node, const UnitId& unit);
   void TellEnds(const UnitId& unit);
+  // Requires: the unit is open.
+  OpenUnit& At(const UnitId& unit);
   void WritePuts(const Puts& puts);
   void WriteCommits(const Puts& commits, const std::string& cause, absl::Time now);
   void AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written);
