@@ -93,7 +93,10 @@ class GrpcAdmin final : public Admin {
            .last_heartbeat = absl::FromUnixMillis(node.last_heartbeat_unix_ms()),
            .device_used_bytes = {node.device_used_bytes().begin(), node.device_used_bytes().end()},
            .drained = node.drained(),
-           .device_stopped = {node.device_stopped().begin(), node.device_stopped().end()}});
+           .device_stopped = {node.device_stopped().begin(), node.device_stopped().end()},
+           .failed_plan_version = node.failed_plan_version(),
+           .failure = node.failure(),
+           .failing_since = absl::FromUnixMillis(node.failing_since_unix_ms())});
     }
     return nodes;
   }

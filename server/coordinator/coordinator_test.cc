@@ -185,6 +185,24 @@ TEST_F(CoordinatorHeartbeat, IsShownToOperators) {
   EXPECT_EQ(view.stopped(), "device 1: GPU 1 has stopped");
 }
 
+TEST_F(CoordinatorHeartbeat, TellsSinceWhenNoPlanCouldBeInstalled) {
+  const NodeId node = c_.Register("n0");
+  const auto beat = [&](std::uint64_t failed) {
+    c_.Advance(absl::Seconds(1));
+    HeartbeatInfo info;
+    info.failed_plan_version = PlanVersion{failed};
+    EXPECT_TRUE(c_->Heartbeat(node, 1, info, c_.now()).ok());
+  };
+  beat(3);
+  const absl::Time first = c_.now();
+  beat(3);
+  beat(4);
+  EXPECT_EQ(c_->Nodes()[0].failing_since, first);
+  beat(0);
+  beat(5);
+  EXPECT_EQ(c_->Nodes()[0].failing_since, c_.now());
+}
+
 using CoordinatorSessions = CoordinatorTest;
 
 TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {

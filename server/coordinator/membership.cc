@@ -68,6 +68,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   NodeView& view = it->second.view;
   view.state = NodeState::kLive;
   view.plan_version = info.plan_version;
+  if (view.failed_plan_version == PlanVersion{}) view.failing_since = now;
   view.failed_plan_version = info.failed_plan_version;
   view.failure = info.failure;
   view.device_used_bytes = info.device_used_bytes;

@@ -50,6 +50,7 @@ struct NodeView {
   PlanVersion plan_version{};
   PlanVersion failed_plan_version{};
   absl::Status failure;
+  absl::Time failing_since;   // Of the first of the plans in a row that it could not install.
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // As in HeartbeatInfo.

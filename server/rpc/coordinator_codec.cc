@@ -203,6 +203,11 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   message.set_drained(node.drained);
   for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
   for (const std::string& stopped : node.device_stopped) message.add_device_stopped(stopped);
+  if (node.failed_plan_version != PlanVersion{}) {
+    message.set_failed_plan_version(ToInt(node.failed_plan_version));
+    message.set_failure(wire::StatusMessage(node.failure));
+    message.set_failing_since_unix_ms(UnixMillisOrZero(node.failing_since));
+  }
   return message;
 }
 

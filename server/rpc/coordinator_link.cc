@@ -33,7 +33,8 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardNode& node
           grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
                                     PeerChannelArguments(options_.backoff_max)))),
       jitter_(options_.jitter_seed),
-      backoff_(options_.backoff_min) {
+      backoff_(options_.backoff_min),
+      install_backoff_(options_.backoff_min) {
   if (options_.reports != nullptr) {
     options_.reports->SetWake([this] {
       // With the lock, so that a thread about to wait hears of it.
@@ -218,7 +219,10 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     absl::StatusOr<PlanPtr> plan = wire::FromMessage(command.install_plan());
     MutexLock lock(mu_);
     if (plan.ok()) {
-      if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) wanted_ = *plan;
+      if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) {
+        wanted_ = *plan;
+        install_at_ = absl::InfinitePast();  // It may be what the last one was not: possible.
+      }
     } else {
       LogError("shard", "plan refused version=", command.install_plan().version(),
                " reason=", Message(plan.status()));
@@ -355,14 +359,22 @@ bool CoordinatorLink::IsTimeToClose() const {
   return closed_.has_value() && Clock::Real().Now() >= close_at_;
 }
 
+bool CoordinatorLink::IsTimeToInstall() const {
+  return wanted_ != nullptr && (has_sessions_ || !closed_.has_value()) &&
+         Clock::Real().Now() >= install_at_;
+}
+
 // A node that cannot write sessions down goes on with plans: others may read from it.
 void CoordinatorLink::AwaitWork() {
-  while (!stopping_ && !IsTimeToClose()) {
-    if (wanted_ != nullptr && (has_sessions_ || !closed_.has_value())) return;
-    if (closed_.has_value()) {
-      changed_.WaitFor(mu_, close_at_ - Clock::Real().Now());
-    } else {
+  while (!stopping_ && !IsTimeToClose() && !IsTimeToInstall()) {
+    const absl::Time now = Clock::Real().Now();
+    absl::Time until = closed_.has_value() ? close_at_ : absl::InfiniteFuture();
+    // A plan whose time has come waits for the sessions.
+    if (wanted_ != nullptr && install_at_ > now) until = std::min(until, install_at_);
+    if (until == absl::InfiniteFuture()) {
       changed_.Wait(mu_);
+    } else {
+      changed_.WaitFor(mu_, until - now);
     }
   }
 }
@@ -398,9 +410,15 @@ void CoordinatorLink::InstallPlan(const PlanPtr& plan, NodeId self) {
   MutexLock lock(mu_);
   if (status.ok()) {
     installed_ = std::max(installed_, plan->version());
+    failed_ = PlanVersion{};
+    failure_ = absl::OkStatus();
+    install_backoff_ = options_.backoff_min;
   } else {
     failed_ = plan->version();
     failure_ = status;
+    if (wanted_ == nullptr) wanted_ = plan;
+    install_at_ = Clock::Real().Now() + install_backoff_;
+    install_backoff_ = std::min(2 * install_backoff_, options_.backoff_max);
   }
   report_now_ = true;
 }

@@ -97,10 +97,12 @@ class CoordinatorLink {
   enum class Due : std::uint8_t { kNothing, kHeartbeat, kMoves };
   Due AwaitReport(absl::Time& beat_at, HeartbeatInfo& info);
 
-  // Install thread: sessions that are closed, and always the newest plan.
+  // Install thread: sessions that are closed, and always the newest plan. A plan that cannot be
+  // installed is tried again with back-off: the coordinator sends it once.
   void Install();
   void AwaitWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsTimeToClose() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsTimeToInstall() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseSessions(const SessionNews& news);
   void InstallPlan(const PlanPtr& plan, NodeId self);
 
@@ -133,9 +135,11 @@ class CoordinatorLink {
   // forgotten these sessions.
   bool has_sessions_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t sessions_heard_ ABSL_GUARDED_BY(mu_) = 0;  // The number of the last.
-  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);                    // To be installed.
+  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed; tried again until it is.
+  absl::Time install_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // Not before.
+  absl::Duration install_backoff_ ABSL_GUARDED_BY(mu_);
   PlanVersion installed_ ABSL_GUARDED_BY(mu_){};
-  PlanVersion failed_ ABSL_GUARDED_BY(mu_){};
+  PlanVersion failed_ ABSL_GUARDED_BY(mu_){};  // 0: the last plan was installed.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 
   std::thread install_thread_;

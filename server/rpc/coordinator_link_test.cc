@@ -127,6 +127,33 @@ TEST_F(CoordinatorLinkTest, ReportsAPlanThatItCannotInstall) {
   EXPECT_TRUE(host_->plan()->tables().empty());
 }
 
+TEST_F(CoordinatorLinkTest, TriesAPlanAgainUntilItIsInstalledAndSaysWhy) {
+  Start();
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  ASSERT_TRUE(Create("t").ok());
+  node_.FailInstalls(absl::ResourceExhaustedError("the log is full"));
+  grpc::ClientContext context;
+  v1::SetTableRequest request;
+  request.set_name("t");
+  (*request.mutable_values())["learning_rate"] = "0.5";
+  v1::TableReply changed;
+  const grpc::Status status = admin_->SetTable(&context, request, &changed);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(AwaitNodes([&](const v1::ListNodesReply& reply) {
+    return reply.nodes(0).failed_plan_version() == changed.plan_version() &&
+           reply.nodes(0).failure() == "the log is full" &&
+           reply.nodes(0).failing_since_unix_ms() > 0;
+  }));
+  EXPECT_LT(ToInt(node_.version()), changed.plan_version());
+  node_.FailInstalls(absl::OkStatus());
+  EXPECT_TRUE(AwaitNodes([&](const v1::ListNodesReply& reply) {
+    return reply.nodes(0).plan_version() == changed.plan_version() &&
+           reply.nodes(0).failed_plan_version() == 0;
+  }));
+  EXPECT_EQ(ToInt(node_.version()), changed.plan_version());
+}
+
 TEST_F(CoordinatorLinkTest, ComesBackWhenTheCoordinatorDoes) {
   Start();
   const std::string address = server_->address();

@@ -84,6 +84,9 @@ Json View(const Node& node) {
           {"drained", node.status.drained},
           {"plan_version", node.status.plan_version},
           {"last_heartbeat_unix_ms", absl::ToUnixMillis(node.status.last_heartbeat)},
+          {"failed_plan_version", node.status.failed_plan_version},
+          {"failure", node.status.failure},
+          {"failing_since_unix_ms", absl::ToUnixMillis(node.status.failing_since)},
           {"devices", devices}};
 }
 
@@ -107,6 +110,20 @@ void ShowLost(const std::vector<client::LostRows>& lost, std::ostream& out) {
   out << text.Render();
 }
 
+// A sentence for each node that could not install its plan.
+std::string FailureWords(const std::vector<Node>& nodes, absl::Time now) {
+  std::string words;
+  for (const Node& node : nodes) {
+    if (node.status.failed_plan_version == 0) continue;
+    absl::StrAppend(
+        &words, node.spec.name, " tries to install plan ", node.status.failed_plan_version,
+        ", in vain since ",
+        absl::FormatDuration(absl::Trunc(now - node.status.failing_since, absl::Seconds(1))), ": ",
+        node.status.failure, "\n");
+  }
+  return words;
+}
+
 }  // namespace
 
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output) {
@@ -123,7 +140,7 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
               FormatBytes(node.used_bytes()), FormatBytes(node.memory_bytes()),
               absl::StrCat(node.status.plan_version), Age(node.status.last_heartbeat, now)});
   }
-  output.out << text.Render();
+  output.out << text.Render() << FailureWords(nodes, now);
   return absl::OkStatus();
 }
 

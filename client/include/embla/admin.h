@@ -34,6 +34,10 @@ struct NodeStatus {
   bool drained = false;  // Gets no new slices.
   // Of each device, why it serves no rows any more; empty: it does.
   std::vector<std::string> device_stopped = {};
+  // The plan that the node tries to install and could not so far (0: none), why, and since when.
+  std::uint64_t failed_plan_version = 0;
+  std::string failure = {};
+  absl::Time failing_since = {};
 };
 
 // Documents are JSON as in docs/plan_format.md.
