@@ -16,8 +16,8 @@ absl::Status StepBound::Check(std::uint64_t step, absl::Time now) const {
       std::clamp<std::int64_t>(absl::ToInt64Seconds(now - raised_at_), 0, std::int64_t{1} << 32);
   const std::uint64_t ahead = kAheadMax + kPerSecond * static_cast<std::uint64_t>(seconds);
   if (step - highest_ <= ahead) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("step ", step, " is more than ", ahead,
-                                                 " beyond ", highest_,
+  return absl::InvalidArgumentError(absl::StrCat("step ", step, " is more than ", ahead, " beyond ",
+                                                 highest_,
                                                  ", the highest of the table on this node so far"));
 }
 
