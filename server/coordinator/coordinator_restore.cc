@@ -111,15 +111,17 @@ absl::Status Coordinator::JumpBeyond(const NodePast& seen, const std::string& wi
 
 absl::Status Coordinator::Jump(PlanHead next, std::string cause, absl::Time now) {
   const PlanHead& head = records_.head();
-  next.gaps.push_back({.version_begin = Next(head.version),
-                       .version_end = next.version,
-                       .table_begin = TableId{head.next_table_id},
-                       .table_end = TableId{next.next_table_id},
-                       .node_begin = NodeId{head.next_node_id},
-                       .node_end = NodeId{next.next_node_id}});
+  AddGap({.version_begin = Next(head.version),
+          .version_end = next.version,
+          .table_begin = TableId{head.next_table_id},
+          .table_end = TableId{next.next_table_id},
+          .node_begin = NodeId{head.next_node_id},
+          .node_end = NodeId{next.next_node_id}},
+         &next.gaps);
   PlanEdit edit{.cause = std::move(cause), .at = now};
   edit.jump = std::move(next);
-  return CommitPlan(std::move(edit));
+  EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
+  return TrimHistory(store_);
 }
 
 absl::Status Coordinator::MergePlan(const Plan& plan, const std::string& name, absl::Time now) {
@@ -132,7 +134,7 @@ absl::Status Coordinator::MergePlan(const Plan& plan, const std::string& name, a
   const NumberGap gap = *found;
   EMBLA_RETURN_IF_ERROR(MergeNodes(plan, name, now));
   // Whatever an operator has changed since the start is newer.
-  const bool is_newest = plan.version() > gap.merged && !has_given_;
+  const bool is_newest = plan.version() > gap.merged && !gap.is_joined && !has_given_;
   if (is_newest) EMBLA_RETURN_IF_ERROR(MergeForgotten(plan, gap, name, now));
   EMBLA_RETURN_IF_ERROR(PutTablesAside(plan, name, now));
   if (!is_newest) return absl::OkStatus();

@@ -274,6 +274,29 @@ TEST_F(CoordinatorRestore, ACreationThatWasPendingInTheCopyIsNotRolledBack) {
   EXPECT_NE(c_->GetPlan()->FindTable("young"), nullptr);
 }
 
+TEST_F(CoordinatorRestore, GapsAndHistoryDoNotGrowForEver) {
+  TakeCopy();
+  c_.CreateOn("young", {a_, b_});
+  const TableId young = c_->GetPlan()->FindTable("young")->spec.id;
+  Restore();
+  const PlanPtr newest = seen_;
+  for (std::size_t start = 0; start < 2 * kGapsMax; ++start) {
+    c_.Restart();
+    seen_ = c_->GetPlan();
+    ASSERT_THAT(Back("a"), IsOk());
+    c_.Advance(absl::Seconds(6));
+    ASSERT_THAT(c_->Heartbeat(a_, 1, {}, c_.now()), IsOk());
+    ASSERT_THAT(c_->SetTable("old", {{"learning_rate", "0.5"}}, c_.now()), IsOk());
+  }
+  const StateEntry head = *c_.store().Get("plan/head");
+  EXPECT_LT(head.value.size(), 200 * kGapsMax);
+  EXPECT_LE(c_->History(0)->size(), 2 * kHistoryMax);
+  seen_ = newest;
+  ASSERT_THAT(Back("b"), IsOk());
+  ASSERT_NE(c_->GetPlan()->FindTable(young), nullptr);
+  EXPECT_TRUE(c_->GetPlan()->FindTable(young)->aside);
+}
+
 using CoordinatorUnits = CoordinatorRestore;
 
 // Rows 0-499 are node a's and rows 500-999 node b's, on two devices each.

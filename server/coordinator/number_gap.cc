@@ -35,6 +35,19 @@ absl::Status ReadRange(JsonFields& fields, std::string_view name, Id* begin, Id*
 
 }  // namespace
 
+void AddGap(const NumberGap& gap, std::vector<NumberGap>* gaps) {
+  gaps->push_back(gap);
+  if (gaps->size() <= kGapsMax) return;
+  NumberGap& second = (*gaps)[1];
+  const NumberGap& first = gaps->front();
+  second.version_begin = first.version_begin;
+  second.table_begin = first.table_begin;
+  second.node_begin = first.node_begin;
+  second.merged = {};
+  second.is_joined = true;
+  gaps->erase(gaps->begin());
+}
+
 Json GapsToJson(const std::vector<NumberGap>& gaps) {
   Json json = Json::array();
   for (const NumberGap& gap : gaps) {
@@ -42,6 +55,7 @@ Json GapsToJson(const std::vector<NumberGap>& gaps) {
                     {"tables", RangeToJson(gap.table_begin, gap.table_end)},
                     {"nodes", RangeToJson(gap.node_begin, gap.node_end)},
                     {"merged", ToInt(gap.merged)}});
+    if (gap.is_joined) json.back()["joined"] = true;
   }
   return json;
 }
@@ -55,6 +69,7 @@ absl::StatusOr<std::vector<NumberGap>> GapsFromJson(const Json& json) {
     EMBLA_RETURN_IF_ERROR(ReadRange(fields, "tables", &gap.table_begin, &gap.table_end));
     EMBLA_RETURN_IF_ERROR(ReadRange(fields, "nodes", &gap.node_begin, &gap.node_end));
     gap.merged = PlanVersion{fields.Unsigned("merged", 0, UINT64_MAX)};
+    fields.MaybeFlag("joined", &gap.is_joined);
     EMBLA_RETURN_IF_ERROR(fields.Finish());
   }
   return gaps;

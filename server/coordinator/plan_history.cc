@@ -106,6 +106,18 @@ void AppendHistoryWrites(const PlanChange& change, std::vector<StateWrite>* writ
   if (version > kHistoryMax) writes->push_back({KeyOf(version - kHistoryMax), std::nullopt});
 }
 
+absl::Status TrimHistory(StateStore& store) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  for (std::size_t i = 0; i + kHistoryMax < entries.size();) {
+    std::vector<StateWrite> writes;
+    for (; i + kHistoryMax < entries.size() && writes.size() < kStateCommitOpsMax; ++i) {
+      writes.push_back({entries[i].key, std::nullopt});
+    }
+    EMBLA_RETURN_IF_ERROR(store.Commit({}, writes).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<PlanChange>> ReadHistory(const StateStore& store, std::size_t limit) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
   std::vector<PlanChange> changes;

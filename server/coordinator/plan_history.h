@@ -44,6 +44,9 @@ absl::StatusOr<PlanChange> PlanChangeFromJson(std::string_view json);
 // Puts `change`, and deletes the record that is too old then.
 void AppendHistoryWrites(const PlanChange& change, std::vector<StateWrite>* writes);
 
+// Deletes the oldest records beyond kHistoryMax; after versions were skipped.
+absl::Status TrimHistory(StateStore& store);
+
 // The newest changes first, at most `limit` (0: all that are kept). DataLoss: unreadable.
 absl::StatusOr<std::vector<PlanChange>> ReadHistory(const StateStore& store, std::size_t limit);
 
