@@ -69,7 +69,8 @@ absl::Status CoordinatorProcess::FindKey(CoordinatorOptions& coordinator) const 
 absl::Status CoordinatorProcess::Listen() {
   if (!options_.metrics_listen.empty()) {
     EMBLA_RETURN_IF_ERROR(CheckListenAddress(options_.metrics_listen, options_.insecure).status());
-    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
+    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_,
+                                                           [this] { return host_->status(); }));
   }
   service_ = std::make_unique<CoordinatorService>(*host_);
   admin_service_ = std::make_unique<AdminService>(*host_);

@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Start(
   ShardProcessOptions named = options;
   if (named.name.empty()) named.name = HostName();
   std::unique_ptr<ShardProcess> process(new ShardProcess(named));
+  EMBLA_RETURN_IF_ERROR(process->Expose());
   EMBLA_RETURN_IF_ERROR(process->MakeNode());
   EMBLA_RETURN_IF_ERROR(process->Listen());
   EMBLA_RETURN_IF_ERROR(process->Join());
@@ -106,6 +107,7 @@ absl::Status ShardProcess::Recover() {
   NodeJournalOptions journal;
   journal.level = options_.durability;
   journal.metrics = &metrics_;
+  SetReady(absl::UnavailableError("recovering the journal"));
   LogInfo("shard", "recovering directory=", options_.data_dir);
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();
@@ -117,6 +119,21 @@ absl::Status ShardProcess::Recover() {
   return absl::OkStatus();
 }
 
+// Before the journal is repeated, which may take long.
+absl::Status ShardProcess::Expose() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(
+      CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
+  EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_,
+                                                         [this] { return readiness_.Get(); }));
+  return absl::OkStatus();
+}
+
+void ShardProcess::SetReady(absl::Status status) {
+  if (server_ != nullptr) server_->SetServing(status.ok());
+  readiness_.Set(std::move(status));
+}
+
 absl::Status ShardProcess::Listen() {
   service_ = std::make_unique<DataService>(*node_, pool_, &metrics_, options_.data);
   service_->ServePeers(key_);
@@ -124,14 +141,10 @@ absl::Status ShardProcess::Listen() {
     return mover.OnMessage(std::move(message));
   });
   inspect_ = std::make_unique<InspectService>(*node_);
-  if (!options_.metrics_listen.empty()) {
-    EMBLA_RETURN_IF_ERROR(
-        CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
-    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_));
-  }
   grpc::Service* const services[] = {service_.get(), inspect_.get()};
   RpcServerOptions server = options_.server;
   server.metrics = &metrics_;
+  server.is_serving = false;
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
   return absl::OkStatus();
 }
@@ -186,7 +199,11 @@ absl::Status ShardProcess::Join() {
   CoordinatorLinkOptions link;
   link.coordinator = options_.coordinator;
   link.key = &key_;
-  link.on_refused = options_.on_refused;
+  SetReady(absl::UnavailableError("no coordinator yet"));
+  link.on_refused = [this](const absl::Status& status) {
+    SetReady(Annotate(status, "the coordinator refuses this node"));
+    if (options_.on_refused) options_.on_refused(status);
+  };
   link.heartbeat = options_.heartbeat;
   link.jitter_seed = RandomId64();
   link.reports = &move_reports_;
@@ -197,9 +214,14 @@ absl::Status ShardProcess::Join() {
     for (const UnitStandings& units : node_->OwnedUnits()) registration.units.push_back(units);
   };
   link.on_registered = [this](const v1::Registered& registered) {
+    const bool has_plan = ToInt(node_->plan()->version()) > 0;
+    SetReady(has_plan ? absl::OkStatus() : absl::UnavailableError("no plan yet"));
     return NoteRegistered(registered);
   };
-  link.on_installed = [this](const Plan& plan) { return NotePlan(plan); };
+  link.on_installed = [this](const Plan& plan) {
+    SetReady(absl::OkStatus());
+    return NotePlan(plan);
+  };
   if (journal_ != nullptr) link.log_position = [this] { return journal_->durable_end(); };
   link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {
     AnswerAboutCopies(orders);
@@ -220,10 +242,12 @@ absl::Status ShardProcess::Join() {
 
 ShardProcess::~ShardProcess() {
   link_.reset();
+  SetReady(absl::UnavailableError("the node stops"));
   if (server_ != nullptr) {
     service_->Drain();
     // A peer that is silent must keep no call here from its end.
     node_->BeginStop();
+    peers_.CancelCalls();
     server_->Shutdown(options_.stop_grace);
   }
   mover_.reset();

@@ -15,6 +15,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/app/readiness.h"
 #include "server/journal/node_directory.h"
 #include "server/journal/node_journal.h"
 #include "server/log/log_storage.h"
@@ -85,7 +86,10 @@ class ShardProcess {
   explicit ShardProcess(const ShardProcessOptions& options);
   absl::Status MakeNode();
   absl::Status Recover();
+  absl::Status Expose();
   absl::Status Listen();
+  // OK, or what is missing until this node serves.
+  void SetReady(absl::Status status);
   absl::Status Join();
   // What the link tells of the data directory, and what it writes there.
   void DescribePast(NodeRegistration& registration) const;
@@ -95,6 +99,7 @@ class ShardProcess {
   void AnswerAboutCopies(std::span<const UnitOrder> orders);
 
   const ShardProcessOptions options_;
+  Readiness readiness_;
   Metrics metrics_;
   BufferPool pool_;  // Pinned, where the node has a GPU.
   NodeKey key_;

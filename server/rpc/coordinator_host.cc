@@ -105,6 +105,11 @@ void CoordinatorHost::AwaitChange(ChangeId change, ChangeDone done) {
   awaited_[change] = std::move(done);
 }
 
+absl::Status CoordinatorHost::status() const {
+  MutexLock lock(queue_mu_);
+  return refusal_;
+}
+
 PlanPtr CoordinatorHost::plan() const {
   MutexLock lock(plan_mu_);
   return plan_;

@@ -104,6 +104,8 @@ class CoordinatorHost {
   // They never change.
   const CoordinatorOptions& coordinator_options() const { return coordinator_->options(); }
 
+  // OK, or why no task is taken any more.
+  absl::Status status() const;
   // The current plan; never null.
   PlanPtr plan() const;
   // `plan` on the wire: made once for all who get the current one.
@@ -169,7 +171,7 @@ class CoordinatorHost {
   ClusterView counted_;  // What counters_ have of it.
   absl::Time looked_;    // When this thread last began a batch.
 
-  Mutex queue_mu_;
+  mutable Mutex queue_mu_;
   CondVar queue_changed_;
   std::deque<Work> queue_ ABSL_GUARDED_BY(queue_mu_);
   std::deque<Work> of_nodes_ ABSL_GUARDED_BY(queue_mu_);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -97,16 +98,32 @@ struct Call {
   grpc::ByteBuffer reply;
 };
 
+// What is sent and not answered, until nothing is to be sent any more.
+struct Calls {
+  Mutex mu;
+  std::set<grpc::ClientContext*> contexts ABSL_GUARDED_BY(mu);
+  bool is_over ABSL_GUARDED_BY(mu) = false;
+};
+
 // `done` (const grpc::Status&, grpc::ByteBuffer& reply) runs on gRPC's thread, never inside this.
 template <typename Stub, typename Done>
-void Start(std::shared_ptr<Stub> stub, const char* method, const grpc::ByteBuffer& request,
-           absl::Duration timeout, Done done) {
+void Start(std::shared_ptr<Calls> calls, std::shared_ptr<Stub> stub, const char* method,
+           const grpc::ByteBuffer& request, absl::Duration timeout, Done done) {
   auto* const call = new Call;
   call->request = request;
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  {
+    MutexLock lock(calls->mu);
+    calls->contexts.insert(&call->context);
+    if (calls->is_over) call->context.TryCancel();  // The call begins cancelled.
+  }
   stub->UnaryCall(&call->context, method, grpc::StubOptions(), &call->request, &call->reply,
-                  [call, stub, done = std::move(done)](const grpc::Status& status) {
+                  [call, stub, calls, done = std::move(done)](const grpc::Status& status) {
                     const std::unique_ptr<Call> owned(call);
+                    {
+                      MutexLock lock(calls->mu);
+                      calls->contexts.erase(&call->context);
+                    }
                     done(status, owned->reply);
                   });
 }
@@ -126,6 +143,8 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
   using Ready = absl::AnyInvocable<void(const absl::StatusOr<wire::PeerProof>&)>;
 
   Peers(const NodeKey& key, std::string name) : key_(key), name_(std::move(name)) {}
+
+  const std::shared_ptr<Calls>& calls() const { return calls_; }
 
   std::shared_ptr<Stub> StubFor(const std::string& address) {
     MutexLock lock(mu_);
@@ -203,7 +222,7 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     greeting.set_nonce(RandomNonce());
     greeting.set_node(name_);
     greeting.set_proof(ProveGreeting(*key, greeting.nonce(), name_));
-    Start(StubFor(address), kGreet, wire::EncodeMessage(greeting, {}),
+    Start(calls_, StubFor(address), kGreet, wire::EncodeMessage(greeting, {}),
           std::min(timeout, kGreetTimeout),
           [self = shared_from_this(), address, key, greeting](const grpc::Status& status,
                                                               grpc::ByteBuffer& reply) {
@@ -262,6 +281,7 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
 
   const NodeKey& key_;  // Not owned; outlives the channel, whose calls alone read it.
   const std::string name_;
+  const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 
   Mutex mu_;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);
@@ -270,13 +290,21 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
 PeerChannel::PeerChannel(const NodeKey& key, std::string name)
     : peers_(std::make_shared<Peers>(key, std::move(name))) {}
 
+void PeerChannel::CancelCalls() {
+  Calls& calls = *peers_->calls();
+  MutexLock lock(calls.mu);
+  calls.is_over = true;
+  for (grpc::ClientContext* const context : calls.contexts) context->TryCancel();
+}
+
 void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
                        ReplicaDone done) {
   peers_->WithProof(node.address, timeout,
                     [peers = peers_, address = node.address, &message, timeout,
                      done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) {
                       if (!proof.ok()) return done(proof.status());
-                      Start(peers->StubFor(address), kReplicate, Encode(message, *proof), timeout,
+                      Start(peers->calls(), peers->StubFor(address), kReplicate,
+                            Encode(message, *proof), timeout,
                             [peers, address, proof = *proof, done](const grpc::Status& status,
                                                                    grpc::ByteBuffer& reply) {
                               done(Decode(peers->Judge(status, address, proof), reply));
@@ -285,17 +313,17 @@ void PeerChannel::Send(const NodeSpec& node, const ReplicaMessage& message, absl
 }
 
 void PeerChannel::Send(const std::string& address, PeerMessage message, MoveTransport::Done done) {
-  peers_->WithProof(
-      address, kMoveTimeout,
-      [peers = peers_, address, message = std::move(message),
-       done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) mutable {
-        if (!proof.ok()) return done(proof.status());
-        Start(
-            peers->StubFor(address), kMove, EncodeMove(std::move(message), *proof), kMoveTimeout,
-            [peers, address, proof = *proof, done](const grpc::Status& status, grpc::ByteBuffer&) {
-              done(peers->Judge(status, address, proof));
-            });
-      });
+  peers_->WithProof(address, kMoveTimeout,
+                    [peers = peers_, address, message = std::move(message),
+                     done = std::move(done)](const absl::StatusOr<wire::PeerProof>& proof) mutable {
+                      if (!proof.ok()) return done(proof.status());
+                      Start(peers->calls(), peers->StubFor(address), kMove,
+                            EncodeMove(std::move(message), *proof), kMoveTimeout,
+                            [peers, address, proof = *proof, done](const grpc::Status& status,
+                                                                   grpc::ByteBuffer&) {
+                              done(peers->Judge(status, address, proof));
+                            });
+                    });
 }
 
 }  // namespace embla

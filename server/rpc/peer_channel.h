@@ -26,6 +26,9 @@ class PeerChannel final : public ReplicaTransport, public MoveTransport {
             ReplicaDone done) override;
   void Send(const std::string& address, PeerMessage message, MoveTransport::Done done) override;
 
+  // Ends every call, now and later, at once with an error: this process is about to end.
+  void CancelCalls();
+
  private:
   class Peers;
 

@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   for (grpc::Service* const service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
   if (started == nullptr) return absl::InternalError("gRPC does not start a server");
-  started->GetHealthCheckService()->SetServingStatus(true);
+  started->GetHealthCheckService()->SetServingStatus(options.is_serving);
   std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address));
   EMBLA_ASSIGN_OR_RETURN(
       server->acceptor_,
@@ -76,6 +76,10 @@ RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address)
     : server_(std::move(server)), address_(std::move(address)) {}
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
+
+void RpcServer::SetServing(bool is_serving) {
+  server_->GetHealthCheckService()->SetServingStatus(is_serving);
+}
 
 void RpcServer::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;

@@ -25,6 +25,7 @@ struct RpcServerOptions {
   // 0: a quarter of the machine's memory, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
+  bool is_serving = true;      // What it says of itself at first; see SetServing.
 };
 
 class RpcServer {
@@ -36,6 +37,9 @@ class RpcServer {
                                                           std::span<grpc::Service* const> services);
   // Shuts down at once if Shutdown was not called.
   ~RpcServer();
+
+  // What the health service says: SERVING or NOT_SERVING. Not beside or after Shutdown.
+  void SetServing(bool is_serving);
 
   // Stops accepting, reports NOT_SERVING, and waits for calls in flight; cancels those left after
   // `grace`. When it returns, no handler runs.
