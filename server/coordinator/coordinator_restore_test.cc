@@ -57,9 +57,9 @@ class CoordinatorRestore : public ::testing::Test {
   absl::Status Back(const std::string& name, std::vector<UnitStandings> units = {}) {
     return c_->RegisterNode(Seen(name, std::move(units)), c_.now()).status();
   }
-  std::vector<std::string> Causes() const {
+  std::vector<std::string> Causes() {
     std::vector<std::string> causes;
-    for (const PlanChange& change : *c_.coordinator().History(0)) causes.push_back(change.cause);
+    for (const PlanChange& change : *ReadHistory(c_.store(), 0)) causes.push_back(change.cause);
     return causes;
   }
   UnitRecord RecordOf(const std::string& table, std::uint32_t granule) {
@@ -290,7 +290,7 @@ TEST_F(CoordinatorRestore, GapsAndHistoryDoNotGrowForEver) {
   }
   const StateEntry head = *c_.store().Get("plan/head");
   EXPECT_LT(head.value.size(), 200 * kGapsMax);
-  EXPECT_LE(c_->History(0)->size(), 2 * kHistoryMax);
+  EXPECT_LE(ReadHistory(c_.store(), 0)->size(), 2 * kHistoryMax);
   seen_ = newest;
   ASSERT_THAT(Back("b"), IsOk());
   ASSERT_NE(c_->GetPlan()->FindTable(young), nullptr);

@@ -63,7 +63,6 @@ class CoordinatorHarness {
 
   Coordinator& operator*() { return *coordinator_; }
   Coordinator* operator->() { return coordinator_.get(); }
-  const Coordinator& coordinator() const { return *coordinator_; }
   FailingStore& store() { return store_; }
   absl::Time now() const { return now_; }
   void Advance(absl::Duration step) { now_ += step; }
