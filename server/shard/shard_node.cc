@@ -205,18 +205,26 @@ absl::Status ShardNodeImpl::CheckSameNode(const NodeTables& old, const Plan& pla
 absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& next) {
   const bool is_same = SameTables(*old.plan, *next.plan) && SameTerms(old, next);
   const bool writes = journal_ != nullptr && !is_same;
-  absl::Status written;
-  RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
+  absl::Status written;  // By device 0, between two barriers.
+  const auto take_over = [&](std::uint32_t device) -> absl::Status {
+    Communicator& all = *devices_[device]->communicator;
     if (writes) {
-      EMBLA_CHECK(devices_[device]->communicator->Barrier().ok());
+      EMBLA_RETURN_IF_ERROR(all.Barrier());
       if (device == 0) written = journal_->WritePlan(*next.plan, next.self);
-      EMBLA_CHECK(devices_[device]->communicator->Barrier().ok());
+      EMBLA_RETURN_IF_ERROR(all.Barrier());
     }
-    if (!written.ok()) return;
+    EMBLA_RETURN_IF_ERROR(written);
     TakeRoles(next, device);
     SetSpecs(next, device);
-  });
-  return written;
+    return absl::OkStatus();
+  };
+  // A device that cannot meet the others leaves the plan uninstalled. Those that could have taken
+  // over, which the next try does once more: it changes nothing.
+  std::vector<absl::Status> statuses(executors_->devices());
+  RunOnDevices(*executors_, DeviceSet::First(executors_->devices()),
+               [&](std::uint32_t device) { statuses[device] = take_over(device); });
+  for (const absl::Status& status : statuses) EMBLA_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
 }
 
 // What passed the gate before it closed is in the queues by now, on all of its devices: behind it

@@ -42,11 +42,18 @@ void SweepTask::Run(std::uint32_t device) {
   const bool has_rows = shard_->devices().Has(device);
   if (shard_->lead_device() == device) chosen_ = ChooseBuckets();
   // A record of what cannot be done would be done at the next start.
-  const absl::Status health = has_rows ? this->device(device).health() : absl::OkStatus();
-  if (!Agree(device, health) || !WriteDown(device)) return;
+  const absl::Status ready = has_rows ? ReadyOn(device) : absl::OkStatus();
+  if (!Agree(device, ready) || !WriteDown(device)) return;
   if (has_rows) SetError(device, SweepOn(device));
   const bool takes_all = sweep_.rule == ZchSweep::Rule::kIdle && sweep_.before_step == kAllSteps;
   if (takes_all && shard_->lead_device() == device) shard_->step_bound().Reset();
+}
+
+absl::Status SweepTask::ReadyOn(std::uint32_t device) {
+  for (OwnSlice& own : shard_->slices(device)) {
+    if (own.ids != nullptr) EMBLA_RETURN_IF_ERROR(own.ids->ReserveSweep());
+  }
+  return this->device(device).health();
 }
 
 // All devices have done what is before the sweep, and none begins what is behind it.

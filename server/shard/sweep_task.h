@@ -34,6 +34,8 @@ class SweepTask final : public RequestTask {
   // On the lead device.
   RowIntervals ChooseBuckets();
   bool WriteDown(std::uint32_t device);
+  // Whether the device can do the sweep: behind its record nothing may fail.
+  absl::Status ReadyOn(std::uint32_t device);
   absl::Status SweepOn(std::uint32_t device);
 
   const std::shared_ptr<TableShard> shard_;

@@ -1,5 +1,7 @@
 #include "server/storage/device_lanes.h"
 
+#include <bit>
+
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 
@@ -55,6 +57,19 @@ absl::StatusOr<std::unique_ptr<DeviceLanes>> DeviceLanes::Create(gpu::Device& de
     EMBLA_RETURN_IF_ERROR(lane.out.Reset(device, piece_bytes));
   }
   return lanes;
+}
+
+absl::Status DeviceLanes::Reserve(const Room& room) {
+  EMBLA_RETURN_IF_ERROR(device_.health());
+  EMBLA_RETURN_IF_ERROR(lanes_[0].in.Reset(device_, room.in_bytes));
+  EMBLA_RETURN_IF_ERROR(lanes_[0].out.Reset(device_, room.out_bytes));
+  if (room.scratch_bytes <= scratch_.size()) return absl::OkStatus();
+  scratch_ = gpu::DeviceMemory();  // First, so that the two never need room together.
+  absl::StatusOr<gpu::DeviceMemory> grown = device_.Allocate(std::bit_ceil(room.scratch_bytes));
+  if (absl::IsResourceExhausted(grown.status())) grown = device_.Allocate(room.scratch_bytes);
+  if (!grown.ok()) return grown.status();
+  scratch_ = *std::move(grown);
+  return absl::OkStatus();
 }
 
 // A piece that sends nothing begins with its kernels, one that fetches nothing ends with them.

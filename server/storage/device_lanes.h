@@ -112,6 +112,21 @@ class DeviceLanes {
                                                              std::size_t piece_bytes = kPieceBytes);
   gpu::Device& device() const { return device_; }
   std::size_t piece_bytes() const { return piece_bytes_; }
+  // For questions; nothing is queued on it between two calls of Run.
+  gpu::Stream& stream() const { return *lanes_[0].stream; }
+
+  // What one trip of one piece needs: of cargo, padding excluded, and of scratch memory.
+  struct Room {
+    std::size_t in_bytes = 0;
+    std::size_t out_bytes = 0;
+    std::size_t scratch_bytes = 0;
+  };
+  // Makes room before anything is queued, so that what changes memory of the GPU does not fail
+  // halfway for want of some. ResourceExhausted: nothing has changed, but scratch() may be smaller.
+  absl::Status Reserve(const Room& room);
+  // Memory of the GPU for one batch after the other, whichever table's: as large as the largest
+  // Reserve has asked for.
+  std::byte* scratch() const { return scratch_.data(); }
 
   // Where the piece ends that begins at `begin`; above `begin`.
   using Cut = absl::FunctionRef<std::size_t(std::size_t begin)>;
@@ -143,6 +158,7 @@ class DeviceLanes {
   gpu::Device& device_;           // Not owned; outlives this object.
   LaneObserver* const observer_;  // Not owned; may be null.
   const std::size_t piece_bytes_;
+  gpu::DeviceMemory scratch_;  // Before the lanes: their streams are waited for first.
   std::array<Lane, 2> lanes_;
   std::array<Piece, 2> pieces_;
   LaneObserver::Trip trip_;  // In progress.

@@ -364,8 +364,12 @@ absl::Status DeviceRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
   EMBLA_CHECK(slots.size() == ids.size());
   std::vector<float> state(StateFloats(columns_.size()));
   optimizer_.FillInitialState(state);
+  // Beside the state that all begin with: a lane has room for a piece, and asks for no more.
+  const std::size_t at_once = std::max<std::size_t>(
+      1, (lanes_.piece_bytes() - std::min(lanes_.piece_bytes(), state.size() * sizeof(float))) /
+             (kSlotBytes + sizeof(RowId)));
   return StopOnError(lanes_.Run(
-      slots.size(), kSlotBytes + sizeof(RowId),
+      slots.size(), [&](std::size_t begin) { return begin + at_once; },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
         return QueueReset(lane, slots.subspan(begin, end - begin), ids.subspan(begin, end - begin),
                           state);

@@ -101,6 +101,7 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   if (!whole_rows || compute_row_sum_squares_) row_sum_squares_.clear();
   if (!row_sum_squares_.empty()) EMBLA_RETURN_IF_ERROR(CheckUnique(slice));
 
+  if (own.ids != nullptr) EMBLA_RETURN_IF_ERROR(own.ids->ReserveSettle(grouping_.ids.size()));
   DescribeGradients(slice, first, wire_dtype);
   gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
   return absl::OkStatus();

@@ -85,6 +85,9 @@ class ZchIds {
     std::span<const std::uint32_t>
         ttls;  // By position in the grouping, 0 the table's; may be empty.
   };
+  // Makes room for a Settle of so many ids, or a Sweep (zch::IdMap::ReserveApply).
+  absl::Status ReserveSettle(std::size_t ids) { return map_->ReserveApply(ids); }
+  absl::Status ReserveSweep() { return map_->ReserveSweep(); }
   absl::Status Settle(const Touch& touch, const RowIntervals& skipped, RowStore& store,
                       ThreadPool& pool, kernels::Grouping& grouping);
 

@@ -43,6 +43,10 @@ class IdMap {
                             std::span<Outcome> outcomes) const = 0;
   // The slots that the ids own, kNoSlot where they own none; no statistics count it.
   virtual absl::Status Locate(std::span<const RowId> ids, std::span<ZchSlot> slots) const = 0;
+  // Makes room for an Apply of so many ids, or for a sweep, so that neither fails for want of
+  // memory after it was decided and written down. ResourceExhausted: nothing has changed.
+  virtual absl::Status ReserveApply(std::size_t) { return absl::OkStatus(); }
+  virtual absl::Status ReserveSweep() { return absl::OkStatus(); }
   // `loop` is what the host's threads do of it.
   virtual absl::Status Apply(const Batch& batch, Answer& answer, ParallelFor loop) = 0;
 

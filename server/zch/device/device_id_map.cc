@@ -1,7 +1,6 @@
 #include "server/zch/device/device_id_map.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +14,15 @@ namespace {
 
 // Of a sweep at once, unless a bucket has more: bounds its scratch memory to about 40 MB.
 constexpr std::uint32_t kSlotsSweptAtOnce = std::uint32_t{1} << 20;
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+// Of a batch of `count` ids there and back.
+constexpr std::size_t BatchInBytes(std::size_t count) {
+  return count * (sizeof(RowId) + 2 * sizeof(std::uint32_t));
+}
+constexpr std::size_t BatchOutBytes(std::size_t count) {
+  return count * (sizeof(ZchSlot) + sizeof(Outcome)) + 2 * sizeof(std::uint64_t);
+}
 
 absl::Status CheckRange(const SlotMapOptions& options, BucketRange buckets) {
   if (buckets.begin < buckets.end && buckets.end <= options.buckets) return absl::OkStatus();
@@ -141,12 +149,34 @@ absl::Status DeviceIdMap::RunOnce(absl::FunctionRef<absl::Status(Lane&)> queue) 
       [](Lane&, std::size_t, std::size_t) {});
 }
 
-absl::Status DeviceIdMap::Reserve(gpu::Device& device, gpu::DeviceMemory& memory,
-                                  std::size_t bytes) {
-  if (bytes <= memory.size()) return absl::OkStatus();
-  memory = gpu::DeviceMemory();  // First, so that the two never need room together.
-  EMBLA_ASSIGN_OR_RETURN(memory, device.Allocate(std::bit_ceil(bytes)));
-  return absl::OkStatus();
+std::size_t DeviceIdMap::ScratchBytes(std::size_t evictions, std::size_t workspace_bytes) {
+  const std::size_t bytes = evictions * sizeof(cuda::DeviceEviction);
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment +
+         workspace_bytes;
+}
+
+DeviceIdMap::Scratch DeviceIdMap::ScratchOf(std::size_t evictions,
+                                            std::size_t workspace_bytes) const {
+  std::byte* const memory = lanes_.scratch();
+  return {reinterpret_cast<cuda::DeviceEviction*>(memory),
+          {memory + ScratchBytes(evictions, 0), workspace_bytes}};
+}
+
+absl::Status DeviceIdMap::ReserveApply(std::size_t ids) {
+  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lanes_.stream().ApplyIdsBytes(ids));
+  return lanes_.Reserve({std::max<std::size_t>(BatchInBytes(ids), options_.buckets),
+                         BatchOutBytes(ids), ScratchBytes(ids, bytes)});
+}
+
+std::uint32_t DeviceIdMap::BucketsSweptAtOnce(BucketRange range) const {
+  return std::min(std::max(1u, kSlotsSweptAtOnce / slots_per_bucket_), range.end - range.begin);
+}
+
+absl::Status DeviceIdMap::ReserveSweep() {
+  const std::uint32_t buckets = BucketsSweptAtOnce(buckets_here_);
+  EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lanes_.stream().SweepIdsBytes(groups(), buckets));
+  return lanes_.Reserve({options_.buckets, sizeof(std::uint32_t),
+                         ScratchBytes(std::size_t{buckets} * slots_per_bucket_, bytes)});
 }
 
 absl::Status DeviceIdMap::SendBuckets() const {
@@ -225,6 +255,7 @@ absl::Status DeviceIdMap::Apply(const Batch& batch, Answer& answer, ParallelFor)
   answer.slots.resize(batch.ids.size());
   answer.outcomes.resize(batch.ids.size());
   answer.evictions.clear();
+  EMBLA_RETURN_IF_ERROR(ReserveApply(batch.ids.size()));
   return StopOnError(ApplyOnDevice(batch, answer));
 }
 
@@ -239,13 +270,9 @@ absl::Status DeviceIdMap::ApplyOnDevice(const Batch& batch, Answer& answer) {
   LaneCargo::Part<std::uint64_t> collisions;
   EMBLA_RETURN_IF_ERROR(RunOnce([&](Lane& lane) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lane.stream->ApplyIdsBytes(count));
-    EMBLA_RETURN_IF_ERROR(Reserve(device(), scratch_.workspace, bytes));
-    EMBLA_RETURN_IF_ERROR(
-        Reserve(device(), scratch_.evictions, count * sizeof(cuda::DeviceEviction)));
-    EMBLA_RETURN_IF_ERROR(
-        lane.in.Reset(device(), count * (sizeof(RowId) + 2 * sizeof(std::uint32_t))));
-    EMBLA_RETURN_IF_ERROR(lane.out.Reset(
-        device(), count * (sizeof(ZchSlot) + sizeof(Outcome)) + 2 * sizeof(std::uint64_t)));
+    const Scratch scratch = ScratchOf(count, bytes);
+    EMBLA_RETURN_IF_ERROR(lane.in.Reset(device(), BatchInBytes(count)));
+    EMBLA_RETURN_IF_ERROR(lane.out.Reset(device(), BatchOutBytes(count)));
     cuda::DeviceBatch there;
     there.ids = PutIds(lane.in, batch.ids);
     if (!batch.counts.empty()) there.counts = lane.in.Put(batch.counts);
@@ -256,11 +283,11 @@ absl::Status DeviceIdMap::ApplyOnDevice(const Batch& batch, Answer& answer) {
     outcomes = lane.out.Take<std::uint8_t>(count);
     evicted = lane.out.Take<std::uint32_t>(1);
     EMBLA_RETURN_IF_ERROR(lane.Send());
-    EMBLA_RETURN_IF_ERROR(lane.stream->ApplyIds(
-        options_, groups(), there,
-        {slots.device, outcomes.device, scratch_.evictions.As<cuda::DeviceEviction>(),
-         evicted.device, memory_.collisions_avoided.As<std::uint64_t>()},
-        {scratch_.workspace.data(), scratch_.workspace.size()}));
+    EMBLA_RETURN_IF_ERROR(
+        lane.stream->ApplyIds(options_, groups(), there,
+                              {slots.device, outcomes.device, scratch.evictions, evicted.device,
+                               memory_.collisions_avoided.As<std::uint64_t>()},
+                              scratch.workspace));
     EMBLA_RETURN_IF_ERROR(lane.Fetch());
     collisions = lane.out.Take<std::uint64_t>(1);
     return lane.stream->CopyToHost(collisions.host, memory_.collisions_avoided.data(),
@@ -298,7 +325,7 @@ absl::Status DeviceIdMap::TakeEvictions(std::size_t count, std::uint64_t step,
         const std::size_t bytes = (end - begin) * kBytes;
         EMBLA_RETURN_IF_ERROR(lane.out.Reset(device(), bytes));
         std::byte* const host = lane.out.Take<std::byte>(bytes).host;
-        return lane.stream->CopyToHost(host, scratch_.evictions.data() + begin * kBytes, bytes);
+        return lane.stream->CopyToHost(host, lanes_.scratch() + begin * kBytes, bytes);
       },
       [&](Lane& lane, std::size_t begin, std::size_t end) {
         const auto* const taken = reinterpret_cast<const cuda::DeviceEviction*>(lane.out.host());
@@ -327,7 +354,8 @@ absl::Status DeviceIdMap::EvictIdle(std::uint64_t before_step, std::uint64_t ste
 absl::Status DeviceIdMap::Sweep(const cuda::DeviceSweep& sweep, std::uint64_t step,
                                 std::vector<Eviction>& evictions) {
   const BucketRange range = Clamp({sweep.bucket_begin, sweep.bucket_end});
-  const std::uint32_t at_once = std::max(1u, kSlotsSweptAtOnce / slots_per_bucket_);
+  const std::uint32_t at_once = BucketsSweptAtOnce(buckets_here_);
+  EMBLA_RETURN_IF_ERROR(ReserveSweep());
   absl::Status status = SendBuckets();
   for (std::uint32_t begin = range.begin; status.ok() && begin < range.end;) {
     cuda::DeviceSweep part = sweep;
@@ -345,15 +373,11 @@ absl::Status DeviceIdMap::SweepPart(const cuda::DeviceSweep& sweep, std::uint64_
   LaneCargo::Part<std::uint32_t> swept;
   EMBLA_RETURN_IF_ERROR(RunOnce([&](Lane& lane) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(const std::size_t bytes, lane.stream->SweepIdsBytes(groups(), buckets));
-    EMBLA_RETURN_IF_ERROR(Reserve(device(), scratch_.workspace, bytes));
-    EMBLA_RETURN_IF_ERROR(
-        Reserve(device(), scratch_.evictions,
-                std::size_t{buckets} * slots_per_bucket_ * sizeof(cuda::DeviceEviction)));
+    const Scratch scratch = ScratchOf(std::size_t{buckets} * slots_per_bucket_, bytes);
     EMBLA_RETURN_IF_ERROR(lane.out.Reset(device(), sizeof(std::uint32_t)));
     swept = lane.out.Take<std::uint32_t>(1);
     EMBLA_RETURN_IF_ERROR(lane.stream->SweepIds(
-        options_, groups(), sweep, {scratch_.evictions.As<cuda::DeviceEviction>(), swept.device},
-        {scratch_.workspace.data(), scratch_.workspace.size()}));
+        options_, groups(), sweep, {scratch.evictions, swept.device}, scratch.workspace));
     return lane.Fetch();
   }));
   return TakeEvictions(*swept.host, step, evictions);

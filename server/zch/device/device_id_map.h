@@ -7,7 +7,8 @@
 // decided among all of its ids. Single ids (Remove, Explain) cost a trip each.
 //
 // Every verb returns when its results are there. A device that has stopped answers Unavailable; a
-// verb that changes slots and fails stops its device.
+// verb that changes slots and fails stops its device, unless it found no memory: all of that is
+// reserved before anything is queued.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +56,8 @@ class DeviceIdMap final : public IdMap {
   absl::Status Find(std::span<const RowId> ids, std::span<ZchSlot> slots,
                     std::span<Outcome> outcomes) const override;
   absl::Status Locate(std::span<const RowId> ids, std::span<ZchSlot> slots) const override;
+  absl::Status ReserveApply(std::size_t ids) override;
+  absl::Status ReserveSweep() override;
   absl::Status Apply(const Batch& batch, Answer& answer, ParallelFor loop) override;
 
   absl::Status Remove(std::span<const RowId> ids, std::uint64_t step,
@@ -87,10 +90,10 @@ class DeviceIdMap final : public IdMap {
     gpu::DeviceMemory held;                // By bucket of the table.
     gpu::DeviceMemory collisions_avoided;  // Since the map was made.
   };
-  // What one batch after the other uses of the device; made as large as the largest needed it.
+  // How the lanes' scratch memory is shared out: evictions first.
   struct Scratch {
-    gpu::DeviceMemory workspace;
-    gpu::DeviceMemory evictions;
+    cuda::DeviceEviction* evictions = nullptr;
+    kernels::cuda::Workspace workspace;
   };
 
   DeviceIdMap(const SlotMapOptions& options, BucketRange buckets, Arenas memory,
@@ -109,7 +112,9 @@ class DeviceIdMap final : public IdMap {
 
   // One trip of one piece.
   absl::Status RunOnce(absl::FunctionRef<absl::Status(Lane&)> queue) const;
-  static absl::Status Reserve(gpu::Device& device, gpu::DeviceMemory& memory, std::size_t bytes);
+  Scratch ScratchOf(std::size_t evictions, std::size_t workspace_bytes) const;
+  static std::size_t ScratchBytes(std::size_t evictions, std::size_t workspace_bytes);
+  std::uint32_t BucketsSweptAtOnce(BucketRange range) const;
   // Tells the device which buckets are here, and empties those that came anew.
   absl::Status SendBuckets() const;
   absl::Status FindUncounted(std::span<const RowId> ids, std::span<ZchSlot> slots,
@@ -140,7 +145,6 @@ class DeviceIdMap final : public IdMap {
   const BucketRange buckets_here_;
   DeviceLanes& lanes_;  // Not owned; outlives this object.
   const Arenas memory_;
-  mutable Scratch scratch_;
 
   // By bucket, without candidates; null: not here.
   std::vector<std::unique_ptr<BucketState>> buckets_;

@@ -133,7 +133,7 @@ TEST(DeviceIdMapFind, ThatIsRefusedChangesNothingAndStopsNobody) {
 }
 
 TEST(DeviceIdMapApply, ThatFailsStopsTheDevice) {
-  for (const auto at : {Fault::At::kQueue, Fault::At::kSynchronize, Fault::At::kAllocate}) {
+  for (const auto at : {Fault::At::kQueue, Fault::At::kSynchronize}) {
     SmallPieces factory;
     const auto map = factory.Make(SmallOptions(), {});
     ASSERT_TRUE(map->AddBucket(0).ok());
@@ -143,6 +143,49 @@ TEST(DeviceIdMapApply, ThatFailsStopsTheDevice) {
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_EQ(Find(*map, Ids(1)), status);
   }
+}
+
+// The room of a GPU, less what its maps have: for batches of a few thousand ids.
+TEST(DeviceIdMapApply, WithoutScratchMemoryIsRefusedAndStopsNobody) {
+  SmallPieces factory;
+  const auto map = factory.Make(SmallOptions(), {});
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  const Statistics before = map->statistics();
+  const auto others =
+      factory.device.Allocate((std::size_t{1} << 30) - factory.device.used_bytes() - (1 << 20));
+  ASSERT_TRUE(others.ok()) << others.status();
+  EXPECT_EQ(map->ReserveApply(1 << 20).code(), Code::kResourceExhausted);
+  EXPECT_EQ(Touch(*map, Ids(1 << 20), 2).code(), Code::kResourceExhausted);
+  EXPECT_EQ(map->statistics(), before);
+  EXPECT_TRUE(factory.device.health().ok());
+  EXPECT_TRUE(Find(*map, Ids(50)).ok());
+  EXPECT_TRUE(Touch(*map, Ids(50), 2).ok());
+  EXPECT_EQ(map->statistics().hits, before.hits + before.inserts);
+}
+
+TEST(DeviceIdMapApply, UsesTheScratchMemoryOfItsGpuWhichAllMapsShare) {
+  SmallPieces factory;
+  const auto one = factory.Make(SmallOptions(), {});
+  const auto other = factory.Make(SmallOptions(), {});
+  for (const auto& map : {one.get(), other.get()}) ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_TRUE(Touch(*one, Ids(4000), 1).ok());
+  const std::size_t used = factory.device.used_bytes();
+  ASSERT_TRUE(Touch(*other, Ids(4000), 1).ok());
+  EXPECT_EQ(factory.device.used_bytes(), used);
+}
+
+TEST(DeviceIdMapApply, OfWhatWasReservedAllocatesNothing) {
+  SmallPieces factory;
+  const auto map = factory.Make(SmallOptions(), {});
+  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_TRUE(map->ReserveApply(4000).ok());
+  ASSERT_TRUE(map->ReserveSweep().ok());
+  factory.device.Inject({Fault::At::kAllocate, Fault::Kind::kOutOfMemory, 0});
+  EXPECT_TRUE(Touch(*map, Ids(4000), 1).ok());
+  std::vector<Eviction> evictions;
+  EXPECT_TRUE(map->EvictIdle(2, 3, evictions, {}).ok());
+  EXPECT_TRUE(factory.device.health().ok());
 }
 
 // A sweep of many ids takes several trips.
