@@ -198,6 +198,6 @@ int main(int argc, char** argv) {
   const bool is_valid = status.ok();
   if (is_valid) status = embla::Run(flags, stop_signal);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "embla-shard: %s\n", embla::Message(status).c_str());
+  std::fprintf(stderr, "embla-shard: %s\n", status.ToString().c_str());
   return is_valid ? embla::kFailed : embla::kWrongUsage;
 }

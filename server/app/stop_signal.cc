@@ -34,6 +34,7 @@ StopSignal::StopSignal() : first_(std::make_shared<First>()) {
   sigaddset(&signals, SIGINT);
   EMBLA_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   // Until the process ends: while it stops, too.
   std::thread([signals, first = first_] {
     const int signal = TakeSignal(signals);

@@ -9,8 +9,8 @@ namespace embla {
 
 class StopSignal {
  public:
-  // Blocks both signals, and ignores SIGPIPE, in this thread and in those it starts later: make
-  // this before any thread.
+  // Blocks both signals in this thread and in those it starts later: make this before any thread.
+  // Ignores SIGPIPE, and SIGXFSZ: a file at its size limit is a full disk, as the write says.
   StopSignal();
 
   // Returns the number of the signal that came.
