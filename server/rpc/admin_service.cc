@@ -228,7 +228,7 @@ grpc::ServerUnaryReactor* AdminService::FindSolvedPlan(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
   Read(*call, reactor, [this, request, reply](const GivenUp&) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(*reply->mutable_plan_json(),
-                           FindSolvedPlan(host_.store(), FromMessage(*request)));
+                           embla::FindSolvedPlan(host_.store(), FromMessage(*request)));
     *reply->mutable_inputs() = *request;
     return absl::OkStatus();
   });
