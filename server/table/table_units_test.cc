@@ -20,6 +20,7 @@ class AnyGate final : public UnitGate {
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
   void Averaged(bool) override {}
+  UnitStanding Standing() const override { return {}; }
 };
 
 // 40 rows in 4 units of 10.
