@@ -16,6 +16,7 @@ class AnyGate final : public UnitGate {
   PartAnswer Check(const UnitUpdate&) const override { return {}; }
   void Apply(const UnitUpdate&) override {}
   void ForgetSessions(const SessionSet&) override {}
+  UnitEpoch epoch() const override { return UnitEpoch{1}; }
   bool ServesLookups() const override { return true; }
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
