@@ -17,7 +17,8 @@ shard=("$bin/embla-shard" --name n0 --listen 127.0.0.1:0 --metrics-listen ""
 says() {
   local code=$1 words=$2 status=0
   shift 2
-  timeout 60 "$@" >"$folder/out" 2>&1 || status=$?
+  # By a pipe: the limit would hold for the output, too.
+  timeout 60 "$@" 2>&1 | cat >"$folder/out" || status=$?
   if ((status == 0 || status >= 124)) || ! grep -q "$code.*$words" "$folder/out"; then
     echo "expected $code and '$words' (status $status) of: $*"
     cat "$folder/out"
