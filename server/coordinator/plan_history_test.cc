@@ -135,6 +135,9 @@ TEST(PlanHistory, ADifferenceLeadsBackToAnyTiling) {
   const absl::StatusOr<TablePlan> undone = Undo(*delta, after);
   ASSERT_TRUE(undone.ok()) << undone.status();
   EXPECT_EQ(*undone, before);
+  TablePlan aside = after;
+  aside.aside = true;
+  EXPECT_FALSE(DeltaOf(before, aside).has_value()) << "it was adopted, or put aside";
   after.replicas.push_back(after.replicas[0]);
   EXPECT_FALSE(DeltaOf(before, after).has_value()) << "a copy came";
 }

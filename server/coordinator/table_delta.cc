@@ -59,7 +59,8 @@ absl::StatusOr<std::vector<Slice>> SlicesFromJson(const Json& json) {
 }  // namespace
 
 std::optional<TableDelta> DeltaOf(const TablePlan& before, const TablePlan& after) {
-  if (before.sharding != after.sharding || before.replicas.size() != after.replicas.size()) {
+  if (before.sharding != after.sharding || before.aside != after.aside ||
+      before.replicas.size() != after.replicas.size()) {
     return std::nullopt;
   }
   TableDelta delta;
