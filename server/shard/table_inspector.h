@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/buffer.h"
+#include "core/base/given_up.h"
 #include "server/shard/node_tables.h"
 #include "server/table/device_executor.h"
 
