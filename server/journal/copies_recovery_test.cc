@@ -214,10 +214,13 @@ class CopiesTrial {
     Commit();
   }
 
-  // The node is lost with its disk.
+  // The node is lost with its disk, unless nobody else has everything.
   void Lose(std::uint32_t n) {
     const NodeId node = specs_[n].id;
-    if (copies_.size() == 1 && copies_.front() == node) return;
+    const bool has_heir = std::ranges::any_of(copies_, [&](NodeId copy) {
+      return copy != node && ViewOf(copy).plan_version == plan_->version() && ViewOf(copy).has_all;
+    });
+    if (copies_.front() == node && !has_heir) return;
     lost_ = node;
     transport_.SetNode(node, nullptr);
     nodes_[n]->Stop();
