@@ -16,7 +16,7 @@ class AnyGate final : public UnitGate {
   PartAnswer Check(const UnitUpdate&) const override { return {}; }
   void Apply(const UnitUpdate&) override {}
   void ForgetSessions(const SessionSet&) override {}
-  UnitEpoch epoch() const override { return UnitEpoch{1}; }
+  UnitStanding Standing() const override { return {}; }
   bool ServesLookups() const override { return true; }
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
