@@ -16,7 +16,6 @@ class AnyGate final : public UnitGate {
   PartAnswer Check(const UnitUpdate&) const override { return {}; }
   void Apply(const UnitUpdate&) override {}
   void ForgetSessions(const SessionSet&) override {}
-  UnitStanding Standing() const override { return {}; }
   bool ServesLookups() const override { return true; }
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
