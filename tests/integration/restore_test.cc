@@ -2,7 +2,8 @@
 // gone on: no acknowledged update is lost silently, no unit has two owners, `embla verify` finds
 // nothing or names what is kept aside.
 //
-// RestoreLoop does so EMBLA_RESTORES times (2 unless it is set) and prints what came of it.
+// RestoreTest.Loop does so EMBLA_RESTORES times (2 unless it is set), drawn from EMBLA_RESTORE_SEED,
+// and prints what came of it.
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -223,7 +224,8 @@ TEST_F(RestoreTest, Loop) {
   const int restores = wanted == nullptr ? 2 : std::atoi(wanted);
   Start(3);
   Create("a");
-  std::mt19937 random(7);
+  const char* const seed = std::getenv("EMBLA_RESTORE_SEED");
+  std::mt19937 random(seed == nullptr ? 7 : std::strtoul(seed, nullptr, 10));
   int lost = 0;
   int two_owners = 0;
   int aside = 0;

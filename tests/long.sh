@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What takes hours: chaos and restores from older copies, in pieces. Each piece that ends well adds
+# a row to the table at the end of docs/correctness.md: part, protocol, commit, seed, counts. The
+# first one that does not ends the run.
+#
+#   tests/long.sh            both parts from their first seeds, until the counts below are reached
+#   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol
+#
+# Counts of one protocol add up. Raise `protocol` when servers and clients of before can no longer
+# talk to today's: what they have shown counts no more.
+#
+# Needs a build: cmake --build --preset release. EMBLA_BUILD: another build directory.
+set -euo pipefail
+export LC_ALL=C
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build="${EMBLA_BUILD:-build/release}"
+page=docs/correctness.md
+protocol=2
+faults_wanted=3000
+faults_piece=300
+restores_wanted=20
+restores_piece=5
+
+case "${1:-}" in
+  "") resume=0 ;;
+  --resume) resume=1 ;;
+  *)
+    echo "usage: $0 [--resume]" >&2
+    exit 2
+    ;;
+esac
+
+# rows PART: how many rows of today's protocol the table has.
+rows() {
+  ((resume)) || { echo 0 && return; }
+  grep -c "^| $1 | $protocol | " "$page" || true
+}
+
+# append PART SEED COUNTS
+append() {
+  printf '| %s | %s | %s | %s | %s |\n' "$1" "$protocol" "$(git describe --always --dirty)" "$2" "$3" \
+    >>"$page"
+}
+
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+
+done_pieces="$(rows chaos)"
+for ((piece = done_pieces; piece * faults_piece < faults_wanted; piece++)); do
+  seed=$((12001 + piece))
+  tests/fault/chaos.sh --faults "$faults_piece" --seed "$seed" --shards 6 --lanes 4 --devices 2 | tee "$log"
+  append chaos "$seed" "$(tail -n 1 "$log")"
+done
+
+done_pieces="$(rows restore)"
+for ((piece = done_pieces; piece * restores_piece < restores_wanted; piece++)); do
+  seed=$((1 + piece))
+  EMBLA_RESTORES="$restores_piece" EMBLA_RESTORE_SEED="$seed" EMBLA_BIN_DIR="$PWD/$build/bin" \
+    "$build/tests/restore_test" --gtest_filter='RestoreTest.Loop' | tee "$log"
+  append restore "$seed" "$(grep '^restores ' "$log")"
+done
