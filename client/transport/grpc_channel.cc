@@ -20,6 +20,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   wire::KeepCallbackQueue();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   // Retries are decided above, with the plan in hand.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);

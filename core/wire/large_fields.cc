@@ -148,6 +148,10 @@ class FieldReader {
       return absl::InvalidArgumentError(absl::StrCat(
           "message has more than ", limits_.small_bytes_max, " bytes beside its payloads"));
     }
+    if (++small_fields_ > limits_.small_fields_max) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "message has more than ", limits_.small_fields_max, " fields beside its payloads"));
+    }
     AppendVarint(small, field.tag);
     if (!field.delimited()) return CopyScalar(field, end, small);
     AppendVarint(small, field.size);
@@ -204,6 +208,7 @@ class FieldReader {
   const PlaceField& place_;
   const DecodeLimits& limits_;
   std::size_t large_bytes_ = 0;
+  std::size_t small_fields_ = 0;
 };
 
 absl::Status CheckReadable(const grpc::ByteBuffer& bytes) {

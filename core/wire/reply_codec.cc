@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kRows[] = {v1::LookupReply::kRowsFieldNumber};
 // The caller knows what it asked for; `place` refuses what it did not.
-constexpr DecodeLimits kReplyLimits{.large_bytes_max = std::size_t{1} << 31};
+constexpr DecodeLimits kReplyLimits{.large_bytes_max = std::size_t{1} << 31,
+                                    .small_fields_max = std::size_t{1} << 22};
 
 v1::LookupReply SmallPart(PlanVersion plan_version) {
   v1::LookupReply small;

@@ -153,6 +153,9 @@ absl::StatusOr<LookupCall> ToCall(const v1::LookupRequest& small, RequestMemory 
     EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, part));
     // No overflow: CheckCounts bounds the rows, kDimMax the bytes of each.
     call.reply_bytes += part.output_rows() * RowBytes(call.batch.wire_dtype, part.columns());
+    if (call.batch.wire_dtype == DType::kInt8Rowwise) {
+      call.staged_bytes += part.output_rows() * RowBytes(DType::kFloat32, part.columns());
+    }
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
   if (call.reply_bytes > limits.reply_bytes_max) {

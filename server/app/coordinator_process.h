@@ -10,6 +10,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/app/memory_return.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/coordinator_host.h"
@@ -55,6 +56,7 @@ class CoordinatorProcess {
 
   const CoordinatorProcessOptions options_;
   Metrics metrics_;
+  MemoryReturn memory_return_;
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<CoordinatorService> service_;

@@ -15,6 +15,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "server/app/memory_return.h"
 #include "server/app/readiness.h"
 #include "server/journal/node_directory.h"
 #include "server/journal/node_journal.h"
@@ -103,6 +104,7 @@ class ShardProcess {
   Metrics metrics_;
   BufferPool pool_;  // Pinned, where the node has a GPU.
   NodeKey key_;
+  MemoryReturn memory_return_;
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;

@@ -2,16 +2,13 @@
 // it ends those that reset streams without end.
 #include "server/rpc/connection_acceptor.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,13 +16,13 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include "absl/strings/numbers.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/descriptor_limit.h"
+#include "server/rpc/http2_fixture.h"
 #include "server/rpc/rpc_server.h"
 
 namespace embla {
@@ -37,47 +34,6 @@ using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(30);
-
-FileDescriptor Connect(const std::string& address) {
-  if (address.starts_with("unix:")) {
-    FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    std::strncpy(name.sun_path, address.c_str() + 5, sizeof(name.sun_path) - 1);
-    if (::connect(socket.number(), reinterpret_cast<sockaddr*>(&name), sizeof(name)) != 0) {
-      socket.Close();
-    }
-    return socket;
-  }
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-  name.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (socket.is_open() &&
-      ::connect(socket.number(), reinterpret_cast<sockaddr*>(&name), sizeof(name)) != 0) {
-    socket.Close();
-  }
-  return socket;
-}
-
-// Whether the server has closed the connection. What it sends is thrown away.
-bool IsClosed(const FileDescriptor& socket) {
-  char bytes[4096];
-  while (true) {
-    const ssize_t count = ::recv(socket.number(), bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (count > 0) continue;
-    return count == 0 || errno != EAGAIN;
-  }
-}
-
-// gRPC servers speak first, so a connection that was taken has something to read.
-bool IsServed(const FileDescriptor& socket) {
-  char byte = 0;
-  return ::recv(socket.number(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
-}
 
 bool IsAnswered(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -125,12 +81,13 @@ using ConnectionAcceptorAccept = ConnectionAcceptorTest;
 TEST_F(ConnectionAcceptorAccept, AddressOverItsBoundIsRefusedUntilOneOfItsConnectionsEnds) {
   Start({.connections = {.per_address_max = 3}});
   std::vector<FileDescriptor> taken;
-  for (int i = 0; i < 3; ++i) taken.push_back(Connect(server_->address()));
+  for (int i = 0; i < 3; ++i) taken.push_back(http2::Connect(server_->address()));
   for (const FileDescriptor& socket : taken) {
-    AwaitFor([&] { return IsServed(socket); }, kLimit, "a connection within the bound is served");
+    AwaitFor([&] { return http2::IsServed(socket); }, kLimit,
+             "a connection within the bound is served");
   }
-  const FileDescriptor fourth = Connect(server_->address());
-  AwaitFor([&] { return IsClosed(fourth); }, kLimit, "the fourth connection is closed");
+  const FileDescriptor fourth = http2::Connect(server_->address());
+  AwaitFor([&] { return http2::IsClosed(fourth); }, kLimit, "the fourth connection is closed");
   EXPECT_EQ(refused("address"), 1);
   EXPECT_EQ(open(), 3);
   taken.pop_back();
@@ -143,10 +100,10 @@ TEST_F(ConnectionAcceptorAccept, UnixSocketIsBoundedByUserAndRemovedAtTheEnd) {
   const std::string address = "unix:" + directory.path() + "/socket";
   Start({.listen = address, .connections = {.per_address_max = 1}});
   {
-    const FileDescriptor taken = Connect(address);
-    AwaitFor([&] { return IsServed(taken); }, kLimit, "the first connection is served");
-    const FileDescriptor second = Connect(address);
-    AwaitFor([&] { return IsClosed(second); }, kLimit, "the second connection is closed");
+    const FileDescriptor taken = http2::Connect(address);
+    AwaitFor([&] { return http2::IsServed(taken); }, kLimit, "the first connection is served");
+    const FileDescriptor second = http2::Connect(address);
+    AwaitFor([&] { return http2::IsClosed(second); }, kLimit, "the second connection is closed");
   }
   AwaitFor([&] { return open() == 0; }, kLimit, "the end of a connection is noticed");
   EXPECT_TRUE(AwaitFor([&] { return IsAnswered(address); }, kLimit, "the user has room again"));
@@ -199,7 +156,7 @@ TEST_F(ConnectionAcceptorAccept, ServerThatRanOutOfDescriptorsTakesConnectionsAg
   Start();
   std::vector<FileDescriptor> sockets;
   for (int i = 0; i < 400; ++i) {
-    FileDescriptor socket = Connect(server_->address());
+    FileDescriptor socket = http2::Connect(server_->address());
     if (!socket.is_open()) break;  // The client is this process, too.
     sockets.push_back(std::move(socket));
   }
@@ -216,48 +173,20 @@ TEST(RaiseDescriptorLimit, RefusesAHardLimitThatIsTooLow) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("LimitNOFILE")));
 }
 
-std::string Frame(std::uint8_t type, std::uint8_t flags, std::uint32_t stream,
-                  const std::string& payload) {
-  const std::size_t size = payload.size();
-  std::string frame;
-  for (const std::size_t byte : {size >> 16, size >> 8, size}) {
-    frame.push_back(static_cast<char>(byte));
-  }
-  frame.push_back(static_cast<char>(type));
-  frame.push_back(static_cast<char>(flags));
-  for (const int shift : {24, 16, 8, 0}) frame.push_back(static_cast<char>(stream >> shift));
-  return frame + payload;
-}
-
-// The start of a call, in HPACK without any table: POST, http, and three literal fields.
-std::string Headers() {
-  const auto literal = [](const std::string& name, const std::string& value) {
-    return std::string(1, '\0') + static_cast<char>(name.size()) + name +
-           static_cast<char>(value.size()) + value;
-  };
-  return "\x83\x86" + literal(":path", "/grpc.health.v1.Health/Watch") +
-         literal(":authority", "x") + literal("content-type", "application/grpc") +
-         literal("te", "trailers");
-}
-
 using ConnectionAcceptorEnd = ConnectionAcceptorTest;
 
 TEST_F(ConnectionAcceptorEnd, PeerThatResetsStreamsByTheThousandIsCutOff) {
   Start({.connections = {.open_calls_max = 100, .resets_max = 2'000, .resets_per_second = 0}});
-  const FileDescriptor socket = Connect(server_->address());
-  std::string hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(4, 0, 0, "");
-  ASSERT_EQ(::send(socket.number(), hello.data(), hello.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(hello.size()));
-  const std::string headers = Headers();
-  const std::string cancel("\0\0\0\x08", 4);
+  const FileDescriptor socket = http2::Connect(server_->address());
+  ASSERT_TRUE(http2::Send(socket, http2::Hello()));
   std::uint32_t stream = 1;
   const auto reset_some = [&] {
     std::string frames;
     for (int i = 0; i < 50; ++i, stream += 2) {
-      frames += Frame(1, 4, stream, headers) + Frame(3, 0, stream, cancel);
+      frames += http2::Headers(stream, "/grpc.health.v1.Health/Watch") + http2::Reset(stream);
     }
-    (void)::send(socket.number(), frames.data(), frames.size(), MSG_NOSIGNAL);
-    return IsClosed(socket);
+    (void)http2::Send(socket, frames);
+    return http2::IsClosed(socket);
   };
   AwaitFor(reset_some, kLimit, "the connection is ended");
   EXPECT_EQ(ended(), 1) << "after " << stream / 2 << " streams";

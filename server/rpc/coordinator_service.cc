@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/session_proof.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/bounded_method.h"
 #include "server/rpc/node_link_call.h"
 #include "server/rpc/post_unary.h"
 #include "server/rpc/watch_plan_call.h"
@@ -23,6 +25,14 @@ SessionProof ProofFrom(const std::string& bytes) {
 }
 
 }  // namespace
+
+CoordinatorService::CoordinatorService(CoordinatorHost& host) : host_(host) {
+  // In the order of proto/embla/v1/coordinator.proto; NodeLink looks at its messages itself.
+  MarkMethodCallback(1, BoundedUnary(this, &CoordinatorService::GetPlan));
+  MarkMethodCallback(2, BoundedServerStream(this, &CoordinatorService::WatchPlan));
+  MarkMethodCallback(3, BoundedUnary(this, &CoordinatorService::OpenSession));
+  MarkMethodCallback(4, BoundedUnary(this, &CoordinatorService::CloseSession));
+}
 
 absl::Status CoordinatorService::HearOf(const v1::GetPlanRequest& request, int watches) {
   const SessionId session{request.session()};
@@ -58,10 +68,13 @@ grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContex
 }
 
 grpc::ServerWriteReactor<v1::Plan>* CoordinatorService::WatchPlan(
-    grpc::CallbackServerContext*, const v1::GetPlanRequest* request) {
+    grpc::CallbackServerContext* call, const v1::GetPlanRequest* request) {
+  absl::StatusOr<OpenCalls::Ticket> ticket = watches_.Enter(call->peer());
+  if (!ticket.ok()) return new RefusedStream<v1::Plan>(ticket.status());
   const absl::Status known = HearOf(*request, 1);
   const SessionId session{known.ok() ? request->session() : 0};
-  return new WatchPlanCall(host_, PlanVersion{request->newer_than()}, session, known);
+  return new WatchPlanCall(host_, PlanVersion{request->newer_than()}, session, known,
+                           *std::move(ticket));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerContext* call,

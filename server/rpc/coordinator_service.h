@@ -6,6 +6,7 @@
 
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/rpc/coordinator_host.h"
+#include "server/rpc/open_calls.h"
 
 namespace embla {
 
@@ -13,7 +14,7 @@ namespace embla {
 class CoordinatorService final : public v1::CoordinatorService::CallbackService {
  public:
   // `host` is not owned and outlives the service, and the service outlives its RpcServer.
-  explicit CoordinatorService(CoordinatorHost& host) : host_(host) {}
+  explicit CoordinatorService(CoordinatorHost& host);
 
   grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* NodeLink(
       grpc::CallbackServerContext* call) override;
@@ -33,6 +34,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService 
   absl::Status HearOf(const v1::GetPlanRequest& request, int watches);
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
+  OpenCalls watches_{256, 16'384};
 };
 
 }  // namespace embla

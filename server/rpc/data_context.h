@@ -1,7 +1,6 @@
 // What the handlers of the data service share.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +11,7 @@
 #include "core/metrics/instruments.h"
 #include "core/metrics/metrics.h"
 #include "core/wire/request_codec.h"
+#include "server/rpc/in_flight_budget.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
@@ -24,11 +24,13 @@ struct DataServiceOptions {
   // always taken.
   std::uint32_t stream_requests_max = 1024;
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
-  // Of all streams together; a request beyond it is refused with RESOURCE_EXHAUSTED.
-  std::size_t in_flight_bytes_max = std::size_t{2} << 30;
-  std::uint32_t read_threads = 2;  // ReadRows calls that run at once.
+  // Of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
+  InFlightLimits in_flight = {};
+  std::uint32_t read_threads = 8;  // ReadRows calls that run at once.
   std::size_t reads_queued_max = 64;
+  std::size_t read_ids_max = std::size_t{4} << 20;
   absl::Duration read_stall_max = absl::Seconds(60);  // A reader that takes nothing is cut off.
+  absl::Duration read_stall_beside_others_max = absl::Seconds(2);  // The same, while others wait.
 
   absl::Status Validate() const;
 };
@@ -47,7 +49,7 @@ struct DataContext {
   const DataServiceOptions options;
   const Clock& clock;
   const ShardMetrics shard;
-  std::atomic<std::size_t> in_flight_bytes = 0;  // Of all streams. Nothing else hangs on it.
+  InFlightBudget in_flight;
   MethodMetrics lookup;
   MethodMetrics update;
   MethodMetrics read_rows;

@@ -10,6 +10,7 @@
 #include "core/wire/reply_codec.h"
 #include "core/wire/request_codec.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/bounded_method.h"
 #include "server/rpc/move_codec.h"
 #include "server/rpc/read_rows_call.h"
 #include "server/rpc/request_origin.h"
@@ -17,36 +18,56 @@
 namespace embla {
 namespace {
 
-// One unary call, from its arrival until its answer.
-class UnaryCall {
+// One unary call, from its arrival until gRPC has written its answer, or has nobody to write it to.
+// Holds the memory of both until then, and deletes itself.
+class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  UnaryCall(const DataContext& context, MethodMetrics& method, grpc::ServerUnaryReactor* reactor,
+  UnaryCall(DataContext& context, MethodMetrics& method, const grpc::CallbackServerContext& call,
             const grpc::ByteBuffer& request, grpc::ByteBuffer* reply)
-      : context_(&context),
-        method_(&method),
-        reactor_(reactor),
+      : context_(context),
+        method_(method),
+        connection_(HolderOf(call)),
         reply_(reply),
         request_bytes_(request.Length()),
         start_(context.clock.Now()) {}
 
-  void Answer(const grpc::ByteBuffer& reply) const {
-    context_->Count(*method_, absl::OkStatus(), start_, request_bytes_, reply.Length());
-    *reply_ = reply;
-    reactor_->Finish(grpc::Status::OK);
-  }
-  void Fail(const absl::Status& status) const {
-    context_->Count(*method_, status, start_, request_bytes_, 0);
-    reactor_->Finish(wire::ToGrpc(status));
+  // Takes memory for the request and `more_bytes`; session 0 is none. False: has answered so.
+  bool Admit(SessionId session, std::size_t more_bytes) {
+    absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(
+        session == SessionId{} ? connection_ : HolderOf(session), request_bytes_ + more_bytes);
+    if (!hold.ok()) {
+      Fail(hold.status());
+      return false;
+    }
+    hold_ = *std::move(hold);
+    return true;
   }
 
+  // Either ends the call. This may be gone when they return.
+  void Answer(const grpc::ByteBuffer& reply) {
+    context_.Count(method_, absl::OkStatus(), start_, request_bytes_, reply.Length());
+    *reply_ = reply;
+    Finish(grpc::Status::OK);
+  }
+  void Fail(const absl::Status& status) {
+    context_.Count(method_, status, start_, request_bytes_, 0);
+    Finish(wire::ToGrpc(status));
+  }
+
+  void OnDone() override { delete this; }
+  // OnDone is so short that it needs no thread of gRPC's executor.
+  bool InternalInlineable() override { return true; }
+
  private:
-  // Not owned; gRPC keeps reactor and reply until Finish.
-  const DataContext* context_;
-  MethodMetrics* method_;
-  grpc::ServerUnaryReactor* reactor_;
-  grpc::ByteBuffer* reply_;
-  std::size_t request_bytes_;
-  absl::Time start_;
+  ~UnaryCall() override = default;
+
+  DataContext& context_;   // Not owned; outlives this object.
+  MethodMetrics& method_;  // Likewise.
+  const InFlightHolder connection_;
+  grpc::ByteBuffer* const reply_;  // gRPC's, until Finish.
+  const std::size_t request_bytes_;
+  const absl::Time start_;
+  InFlightBudget::Hold hold_;
 };
 
 absl::StatusOr<UnitWindows> ToWindows(const std::vector<wire::ReplicateWindow>& windows) {
@@ -111,7 +132,11 @@ void FillReply(const SyncResult& result, v1::SyncReply& reply) {
 DataService::DataService(ShardNode& node, BufferPool& pool, Metrics* metrics,
                          const DataServiceOptions& options)
     : context_(node, pool, metrics, options),
-      read_threads_(options.read_threads, options.reads_queued_max) {}
+      read_threads_(options.read_threads, options.reads_queued_max) {
+  // In the order of proto/embla/v1/data.proto.
+  MarkMethodCallback(4, BoundedUnary(this, &DataService::Sync));
+  MarkMethodCallback(5, BoundedUnary(this, &DataService::Greet));
+}
 
 absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) const {
   const std::chrono::system_clock::time_point deadline = call.deadline();
@@ -124,67 +149,68 @@ absl::Time DataService::DeadlineOf(const grpc::CallbackServerContext& call) cons
 grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const UnaryCall unary(context_, context_.lookup, reactor, *request, reply);
+  auto* const unary = new UnaryCall(context_, context_.lookup, *call, *request, reply);
   grpc::ByteBuffer bytes = *request;
   absl::StatusOr<wire::LookupCall> lookup =
       wire::DecodeLookupRequest(bytes, context_.pool, context_.options.limits);
   if (!lookup.ok()) {
-    unary.Fail(lookup.status());
-    return reactor;
+    unary->Fail(lookup.status());
+    return unary;
   }
   const absl::StatusOr<SessionId> origin =
       OriginOf(context_.node.sessions(), lookup->batch.session, lookup->batch.proof);
   if (!origin.ok()) {
-    unary.Fail(origin.status());
-    return reactor;
+    unary->Fail(origin.status());
+    return unary;
   }
   lookup->batch.session = *origin;
+  if (!unary->Admit(*origin, lookup->reply_bytes + lookup->staged_bytes)) return unary;
   context_.node.Lookup(
       std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
-        if (!result.ok()) return unary.Fail(result.status());
-        unary.Answer(wire::EncodeLookupReply(result->plan_version, std::move(result->rows)));
+        if (!result.ok()) return unary->Fail(result.status());
+        unary->Answer(wire::EncodeLookupReply(result->plan_version, std::move(result->rows)));
       });
-  return reactor;
+  return unary;
 }
 
 grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const UnaryCall unary(context_, context_.update, reactor, *request, reply);
+  auto* const unary = new UnaryCall(context_, context_.update, *call, *request, reply);
   grpc::ByteBuffer bytes = *request;
   absl::StatusOr<wire::UpdateCall> update =
       wire::DecodeUpdateRequest(bytes, context_.pool, context_.options.limits);
   if (!update.ok()) {
-    unary.Fail(update.status());
-    return reactor;
+    unary->Fail(update.status());
+    return unary;
   }
   const absl::Status granted =
       context_.node.sessions().Verify(update->batch.session, update->batch.proof);
   if (!granted.ok()) {
-    unary.Fail(granted);
-    return reactor;
+    unary->Fail(granted);
+    return unary;
   }
-  context_.node.Update(std::move(update->batch), std::move(update->memory), DeadlineOf(*call),
-                       [unary](absl::StatusOr<UpdateResult> result) {
-                         if (!result.ok()) return unary.Fail(result.status());
-                         unary.Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
-                                                               .duplicate = result->duplicate,
-                                                               .refused = result->refused}));
-                       });
-  return reactor;
+  if (!unary->Admit(update->batch.session, 0)) return unary;
+  context_.node.Update(
+      std::move(update->batch), std::move(update->memory), DeadlineOf(*call),
+      [unary](absl::StatusOr<UpdateResult> result) {
+        if (!result.ok()) return unary->Fail(result.status());
+        unary->Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
+                                               .duplicate = result->duplicate,
+                                               .refused = result->refused}));
+      });
+  return unary;
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream(
-    grpc::CallbackServerContext*) {
-  return new StreamCall(context_, streams_);
+    grpc::CallbackServerContext* call) {
+  return new StreamCall(context_, streams_, *call);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,
                                                                   const grpc::ByteBuffer* request) {
-  return ReadRowsCall::Start(context_, read_threads_, *request, DeadlineOf(*call));
+  return ReadRowsCall::Start(context_, read_threads_, *request, HolderOf(*call), DeadlineOf(*call));
 }
 
 grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
@@ -232,55 +258,53 @@ grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
 grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* call,
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const UnaryCall unary(context_, context_.replicate, reactor, *request, reply);
+  auto* const unary = new UnaryCall(context_, context_.replicate, *call, *request, reply);
   grpc::ByteBuffer bytes = *request;
   absl::StatusOr<wire::ReplicateCall> replicate =
       wire::DecodeReplicateRequest(bytes, context_.pool, context_.options.limits);
   if (!replicate.ok()) {
-    unary.Fail(replicate.status());
-    return reactor;
+    unary->Fail(replicate.status());
+    return unary;
   }
   if (const absl::Status known = CheckPeer(replicate->head.peer); !known.ok()) {
-    unary.Fail(known);
-    return reactor;
+    unary->Fail(known);
+    return unary;
   }
   absl::StatusOr<ReplicaMessage> message = ToMessage(*replicate);
   if (!message.ok()) {
-    unary.Fail(message.status());
-    return reactor;
+    unary->Fail(message.status());
+    return unary;
   }
   context_.node.ApplyReplicated(
       *std::move(message), std::move(replicate->memory), DeadlineOf(*call),
       [unary](absl::StatusOr<ReplicaAck> ack) {
-        if (!ack.ok()) return unary.Fail(ack.status());
-        unary.Answer(wire::EncodeReplicateReply({.order = ack->order,
-                                                 .need_snapshot = ack->need_snapshot,
-                                                 .life = ack->life,
-                                                 .gone = ack->gone}));
+        if (!ack.ok()) return unary->Fail(ack.status());
+        unary->Answer(wire::EncodeReplicateReply({.order = ack->order,
+                                                  .need_snapshot = ack->need_snapshot,
+                                                  .life = ack->life,
+                                                  .gone = ack->gone}));
       });
-  return reactor;
+  return unary;
 }
 
 grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  const UnaryCall unary(context_, context_.move, reactor, *request, reply);
+  auto* const unary = new UnaryCall(context_, context_.move, *call, *request, reply);
   if (!move_inbox_) {
-    unary.Fail(absl::UnimplementedError("this node takes no part in moves"));
-    return reactor;
+    unary->Fail(absl::UnimplementedError("this node takes no part in moves"));
+    return unary;
   }
   grpc::ByteBuffer bytes = *request;
   absl::StatusOr<MoveCall> move = DecodeMove(bytes, context_.pool, context_.options.limits);
   absl::Status taken = move.ok() ? CheckPeer(move->peer) : move.status();
   if (taken.ok()) taken = move_inbox_(std::move(move->message));
   if (taken.ok()) {
-    unary.Answer(grpc::ByteBuffer(nullptr, 0));
+    unary->Answer(grpc::ByteBuffer(nullptr, 0));
   } else {
-    unary.Fail(taken);
+    unary->Fail(taken);
   }
-  return reactor;
+  return unary;
 }
 
 }  // namespace embla

@@ -8,6 +8,7 @@
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/bounded_method.h"
 #include "server/rpc/evictions_call.h"
 #include "server/shard/table_inspector.h"
 
@@ -145,6 +146,15 @@ grpc::ServerUnaryReactor* AskOn(TaskThreads& threads, grpc::CallbackServerContex
 }
 
 }  // namespace
+
+InspectService::InspectService(ShardNode& node) : node_(node) {
+  // In the order of proto/embla/v1/inspect.proto.
+  MarkMethodCallback(0, BoundedUnary(this, &InspectService::ExplainId));
+  MarkMethodCallback(1, BoundedUnary(this, &InspectService::SurveyTable));
+  MarkMethodCallback(2, BoundedUnary(this, &InspectService::SweepTable));
+  MarkMethodCallback(3, BoundedServerStream(this, &InspectService::ReadEvictions));
+  MarkMethodCallback(4, BoundedUnary(this, &InspectService::InspectTable));
+}
 
 grpc::ServerUnaryReactor* InspectService::ExplainId(grpc::CallbackServerContext* call,
                                                     const v1::ExplainIdRequest* request,

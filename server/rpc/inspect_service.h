@@ -20,7 +20,7 @@ namespace embla {
 class InspectService final : public v1::InspectService::CallbackService {
  public:
   // `node` is not owned and outlives the service, and the service outlives its RpcServer.
-  explicit InspectService(ShardNode& node) : node_(node) {}
+  explicit InspectService(ShardNode& node);
 
   grpc::ServerUnaryReactor* ExplainId(grpc::CallbackServerContext* call,
                                       const v1::ExplainIdRequest* request,

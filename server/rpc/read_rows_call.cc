@@ -12,6 +12,9 @@
 namespace embla {
 namespace {
 
+// How often a stalled call looks whether others wait.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
+
 absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request,
                                                  std::uint64_t ids_max) {
   grpc::ByteBuffer bytes = request;
@@ -19,7 +22,8 @@ absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request
   const wire::PlaceField no_large = [](int, std::size_t) -> absl::StatusOr<std::byte*> {
     return absl::InternalError("no large fields");
   };
-  const wire::DecodeLimits limits{.small_bytes_max = ids_max * 10 + 4096};
+  const wire::DecodeLimits limits{.small_bytes_max = ids_max * 10 + 4096,
+                                  .small_fields_max = ids_max + 64};
   EMBLA_RETURN_IF_ERROR(wire::DecodeMessage(bytes, {}, no_large, limits, message));
   if (static_cast<std::uint64_t>(message.row_ids_size()) > ids_max) {
     return absl::InvalidArgumentError(
@@ -42,10 +46,17 @@ absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request
 }  // namespace
 
 ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
-                                  const grpc::ByteBuffer& request, absl::Time deadline) {
-  auto* const call = new ReadRowsCall(context, request.Length(), deadline);
-  absl::StatusOr<ShardNode::RowsQuery> query = DecodeQuery(request, context.options.limits.ids_max);
+                                  const grpc::ByteBuffer& request, const InFlightHolder& holder,
+                                  absl::Time deadline) {
+  auto* const call = new ReadRowsCall(context, threads, request.Length(), deadline);
+  absl::StatusOr<ShardNode::RowsQuery> query = DecodeQuery(request, context.options.read_ids_max);
   absl::Status status = query.status();
+  if (status.ok()) {
+    absl::StatusOr<InFlightBudget::Hold> hold =
+        context.in_flight.Take(holder, request.Length() + query->row_ids.size() * sizeof(RowId));
+    status = hold.status();
+    if (hold.ok()) call->hold_ = *std::move(hold);
+  }
   if (status.ok()) {
     status = threads.Post([call, query = *std::move(query)] { call->Read(query); });
   }
@@ -56,8 +67,10 @@ ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
   return call;
 }
 
-ReadRowsCall::ReadRowsCall(DataContext& context, std::size_t request_bytes, absl::Time deadline)
+ReadRowsCall::ReadRowsCall(DataContext& context, const TaskThreads& threads,
+                           std::size_t request_bytes, absl::Time deadline)
     : context_(context),
+      threads_(threads),
       request_bytes_(request_bytes),
       start_(context.clock.Now()),
       deadline_(deadline) {}
@@ -70,15 +83,17 @@ void ReadRowsCall::Read(const ShardNode::RowsQuery& query) {
 absl::Status ReadRowsCall::Send(Buffer row_block) {
   grpc::ByteBuffer message = wire::EncodeMessage(
       v1::ReadRowsReply(), {{v1::ReadRowsReply::kRowBlockFieldNumber, std::move(row_block)}});
-  const absl::Time stalled_at =
-      std::min(deadline_, context_.clock.Now() + context_.options.read_stall_max);
+  const DataServiceOptions& options = context_.options;
+  const absl::Time since = context_.clock.Now();
   MutexLock lock(mu_);
   while (writes_.size() >= kAhead && !broken_) {
-    const absl::Duration left = stalled_at - context_.clock.Now();
+    const absl::Duration stall_max =
+        threads_.HasWaiting() ? options.read_stall_beside_others_max : options.read_stall_max;
+    const absl::Duration left = std::min(deadline_, since + stall_max) - context_.clock.Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError("the reader did not take the rows in time");
     }
-    changed_.WaitFor(mu_, left);
+    changed_.WaitFor(mu_, std::min(left, kLook));
   }
   if (broken_) return absl::CancelledError("the reader is gone");
   reply_bytes_ += message.Length();

@@ -23,7 +23,8 @@ class ReadRowsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `context` is not owned and outlives the call.
   static ReadRowsCall* Start(DataContext& context, TaskThreads& threads,
-                             const grpc::ByteBuffer& request, absl::Time deadline);
+                             const grpc::ByteBuffer& request, const InFlightHolder& holder,
+                             absl::Time deadline);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -32,19 +33,23 @@ class ReadRowsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  private:
   static constexpr std::size_t kAhead = 2;
 
-  ReadRowsCall(DataContext& context, std::size_t request_bytes, absl::Time deadline);
+  ReadRowsCall(DataContext& context, const TaskThreads& threads, std::size_t request_bytes,
+               absl::Time deadline);
   ~ReadRowsCall() override = default;
 
   void Read(const ShardNode::RowsQuery& query);
-  // Queues a block; waits while kAhead are queued.
+  // Queues a block; waits while kAhead are queued. A reader that takes nothing is cut off: soon
+  // when others wait for its thread.
   absl::Status Send(Buffer row_block);
   void End(const absl::Status& status);
   void WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // gRPC or the task is done with this. The second deletes it.
   void Unref();
 
-  DataContext& context_;  // Not owned; outlives this object.
+  DataContext& context_;        // Not owned; outlives this object.
+  const TaskThreads& threads_;  // Likewise.
   const std::size_t request_bytes_;
+  InFlightBudget::Hold hold_;  // Set before the task begins.
   const absl::Time start_;
   const absl::Time deadline_;
 

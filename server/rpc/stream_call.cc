@@ -29,7 +29,9 @@ void OpenStreams::DrainAll() {
   for (StreamCall* const stream : streams_) stream->Drain();
 }
 
-StreamCall::StreamCall(DataContext& context, OpenStreams& open) : context_(context), open_(open) {
+StreamCall::StreamCall(DataContext& context, OpenStreams& open,
+                       const grpc::CallbackServerContext& call)
+    : context_(context), open_(open), connection_(HolderOf(call)) {
   context_.shard.streams.Add(1);
   open_.Add(this);
   MutexLock lock(mu_);
@@ -79,6 +81,7 @@ void StreamCall::OnReadDone(bool ok) {
 void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes) {
   InFlight in_flight{.sequence = request.sequence,
                      .bytes = request_bytes,
+                     .hold = nullptr,
                      .request_bytes = request_bytes,
                      .start = context_.clock.Now()};
   const absl::Time deadline =
@@ -88,9 +91,16 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   wire::LookupCall* lookup = nullptr;
   if (request.call.ok()) lookup = std::get_if<wire::LookupCall>(&*request.call);
   if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;
-  absl::Status status = Admit(in_flight.bytes);
-  if (status.ok()) status = request.call.status();
+  absl::Status status = request.call.status();
   if (status.ok()) status = CheckOrigin(*request.call);
+  SessionId session{};
+  if (status.ok()) {
+    session = lookup != nullptr ? lookup->batch.session
+                                : std::get<wire::UpdateCall>(*request.call).batch.session;
+  }
+  const absl::Status admitted =
+      Admit(in_flight, session, lookup == nullptr ? 0 : lookup->staged_bytes);
+  if (status.ok()) status = admitted;
   if (!status.ok()) {
     Reply(in_flight, request.is_update ? context_.update : context_.lookup, status,
           {wire::EncodeStreamError(in_flight.sequence, status)});
@@ -111,18 +121,15 @@ absl::Status StreamCall::CheckOrigin(std::variant<wire::LookupCall, wire::Update
   return absl::OkStatus();
 }
 
-absl::Status StreamCall::Admit(std::size_t bytes) {
-  const std::size_t held = context_.in_flight_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  {
-    MutexLock lock(mu_);
-    ++executing_;
-    ++in_flight_;
-    in_flight_bytes_ += bytes;
-  }
-  if (held + bytes <= context_.options.in_flight_bytes_max || held == 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("streams have ", held, " bytes of requests and replies in flight, at most ",
-                   context_.options.in_flight_bytes_max, ": read replies, or slow down"));
+absl::Status StreamCall::Admit(InFlight& request, SessionId session, std::size_t bytes_beside) {
+  absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(
+      session == SessionId{} ? connection_ : HolderOf(session), request.bytes + bytes_beside);
+  if (hold.ok()) request.hold = std::make_shared<InFlightBudget::Hold>(*std::move(hold));
+  MutexLock lock(mu_);
+  ++executing_;
+  ++in_flight_;
+  in_flight_bytes_ += request.bytes;
+  return hold.status();
 }
 
 void StreamCall::ExecuteLookup(wire::LookupCall call, const InFlight& request,
@@ -187,8 +194,10 @@ void StreamCall::Reply(const InFlight& request, MethodMetrics& method, const abs
     --executing_;
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const bool last = i + 1 == messages.size();
-      writes_.push_back(
-          {.message = messages[i], .released_bytes = last ? request.bytes : 0, .last = last});
+      writes_.push_back({.message = messages[i],
+                         .released_bytes = last ? request.bytes : 0,
+                         .hold = request.hold,
+                         .last = last});
     }
     if (broken_) Abandon();
     WriteMore();
@@ -262,7 +271,6 @@ void StreamCall::Abandon() {
 }
 
 void StreamCall::Release(const Write& write) {
-  context_.in_flight_bytes.fetch_sub(write.released_bytes, std::memory_order_relaxed);
   in_flight_bytes_ -= write.released_bytes;
   if (write.last) --in_flight_;
 }

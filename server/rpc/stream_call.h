@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -46,7 +47,7 @@ class OpenStreams {
 class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // `context` and `open` are not owned and outlive the call.
-  StreamCall(DataContext& context, OpenStreams& open);
+  StreamCall(DataContext& context, OpenStreams& open, const grpc::CallbackServerContext& call);
 
   void Drain();
 
@@ -60,6 +61,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   struct InFlight {
     std::uint64_t sequence = 0;
     std::size_t bytes = 0;  // Counted against stream_bytes_max.
+    // Shared by the copies of this; released with the reply.
+    std::shared_ptr<InFlightBudget::Hold> hold;
     std::size_t request_bytes = 0;
     absl::Time start;
     std::size_t sent_bytes = 0;  // Rows that went before the end of the request.
@@ -67,14 +70,16 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   struct Write {
     grpc::ByteBuffer message;
     std::size_t released_bytes = 0;  // Once written.
-    bool last = false;               // Of its request.
+    std::shared_ptr<InFlightBudget::Hold> hold = nullptr;
+    bool last = false;  // Of its request.
   };
 
   ~StreamCall() override = default;
 
   void Execute(wire::StreamRequest request, std::size_t request_bytes);
-  // Counts a request as in flight; RESOURCE_EXHAUSTED when all streams together hold too much.
-  absl::Status Admit(std::size_t bytes);
+  // Counts a request as in flight; RESOURCE_EXHAUSTED when there is no memory for it. Session 0 is
+  // none.
+  absl::Status Admit(InFlight& request, SessionId session, std::size_t bytes_beside);
   // A lookup's session is 0 afterwards unless it is open (request_origin.h).
   absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
@@ -91,8 +96,9 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   void Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Release(const Write& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  DataContext& context_;       // Not owned; outlives this object.
-  OpenStreams& open_;          // Not owned; outlives this object.
+  DataContext& context_;  // Not owned; outlives this object.
+  OpenStreams& open_;     // Not owned; outlives this object.
+  const InFlightHolder connection_;
   grpc::ByteBuffer received_;  // Of the read in progress.
 
   Mutex mu_;

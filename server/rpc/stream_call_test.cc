@@ -165,7 +165,7 @@ TEST_F(StreamCallTest, TakesNoMoreRequestsThanTheLimit) {
 }
 
 TEST_F(StreamCallTest, StreamsTogetherHoldNoMoreThanTheLimit) {
-  Start({.in_flight_bytes_max = 10'000});
+  Start({.in_flight = {.strangers_bytes_max = 10'000}});
   node_.Hold();
   const std::unique_ptr<Stream> first = stub_->Stream(&context_);
   // 9000 bytes of reply, and its request.

@@ -32,6 +32,11 @@ absl::Status TaskThreads::Post(std::function<void()> task) {
   return absl::OkStatus();
 }
 
+bool TaskThreads::HasWaiting() const {
+  MutexLock lock(mu_);
+  return !queue_.empty();
+}
+
 void TaskThreads::Run() {
   while (true) {
     std::function<void()> task;

@@ -22,12 +22,14 @@ class TaskThreads {
 
   // Errors: ResourceExhausted (the queue is full).
   absl::Status Post(std::function<void()> task);
+  // Whether a task waits for a thread.
+  bool HasWaiting() const;
 
  private:
   void Run();
 
   const std::size_t queued_max_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mu_);

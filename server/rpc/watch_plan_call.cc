@@ -1,12 +1,14 @@
 #include "server/rpc/watch_plan_call.h"
 
+#include <utility>
+
 #include "core/wire/status_codec.h"
 
 namespace embla {
 
 WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
-                             const absl::Status& admitted)
-    : host_(host), session_(session), written_(newer_than) {
+                             const absl::Status& admitted, OpenCalls::Ticket ticket)
+    : host_(host), session_(session), ticket_(std::move(ticket)), written_(newer_than) {
   {
     MutexLock lock(mu_);
     ended_ = !admitted.ok();

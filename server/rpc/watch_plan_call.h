@@ -9,6 +9,7 @@
 #include "core/base/mutex.h"
 #include "embla/v1/types.pb.h"
 #include "server/rpc/coordinator_host.h"
+#include "server/rpc/open_calls.h"
 
 namespace embla {
 
@@ -18,7 +19,7 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private P
   // `session`, if any, is watched until the call ends. An error of `admitted` ends the call.
   // `host` is not owned and outlives the call.
   WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
-                const absl::Status& admitted);
+                const absl::Status& admitted, OpenCalls::Ticket ticket);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -33,6 +34,7 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private P
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
   const SessionId session_;
+  const OpenCalls::Ticket ticket_;
 
   Mutex mu_;
   std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(mu_);  // Being written.

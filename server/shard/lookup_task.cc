@@ -57,7 +57,7 @@ void LookupTask::SetCaller(Buffer keep_alive, LookupDone done) {
   done_ = std::move(done);
 }
 
-std::size_t LookupTask::bytes() const { return keep_alive_.size() + reply_bytes_; }
+std::size_t LookupTask::bytes() const { return keep_alive_.size() + reply_bytes_ + staged_bytes_; }
 
 absl::Status LookupTask::Plan() {
   if (ElementBytes(batch_.wire_dtype) == 0) {
@@ -106,6 +106,7 @@ void LookupTask::PlaceReply() {
     if (batch_.wire_dtype != DType::kInt8Rowwise || work->segments.size() == 1) continue;
     const std::size_t stride = columns * sizeof(float);
     work->staged = node_.pool.Take(work->part->output_rows() * stride);
+    staged_bytes_ += work->staged.size();
     work->out = {work->staged.data(), stride, kernels::Element::kFloat32};
     frames_.Disable();  // Finish converts.
   }

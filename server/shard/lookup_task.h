@@ -33,7 +33,7 @@ class LookupTask final : public RequestTask {
   void SetCaller(Buffer keep_alive, LookupDone done);
   LookupDone TakeDone() { return std::move(done_); }
 
-  // Request and reply.
+  // Request, reply and what is staged.
   std::size_t bytes() const;
 
   void Run(std::uint32_t device) override;
@@ -109,6 +109,7 @@ class LookupTask final : public RequestTask {
   std::vector<std::unique_ptr<PartWork>> parts_;
   bool reduces_ = false;
   std::size_t reply_bytes_ = 0;
+  std::size_t staged_bytes_ = 0;
   SharedBuffer reply_;
   std::byte* reply_data_ = nullptr;  // Of reply_: devices write, each its own bytes.
   ReplyFrames frames_;

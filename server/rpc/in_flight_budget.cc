@@ -1,0 +1,70 @@
+#include "server/rpc/in_flight_budget.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace embla {
+
+InFlightHolder HolderOf(SessionId session) { return {.has_session = true, .id = ToInt(session)}; }
+
+InFlightHolder HolderOf(const grpc::CallbackServerContext& call) {
+  return {.has_session = false, .id = std::hash<std::string>()(call.peer())};
+}
+
+absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& holder,
+                                                          std::size_t bytes) {
+  Hold hold;
+  {
+    MutexLock lock(mu_);
+    EMBLA_RETURN_IF_ERROR(Check(holder, bytes));
+    held_ += bytes;
+    if (!holder.has_session) held_by_strangers_ += bytes;
+    by_holder_[holder] += bytes;
+  }
+  held_bytes_.Add(static_cast<double>(bytes));
+  hold.budget_ = this;
+  hold.holder_ = holder;
+  hold.bytes_ = bytes;
+  return hold;
+}
+
+absl::Status InFlightBudget::Check(const InFlightHolder& holder, std::size_t bytes) const {
+  const auto found = by_holder_.find(holder);
+  const std::size_t own = found == by_holder_.end() ? 0 : found->second;
+  const std::size_t all = holder.has_session ? held_ - held_by_strangers_ : held_by_strangers_;
+  const std::size_t all_max = holder.has_session ? limits_.bytes_max : limits_.strangers_bytes_max;
+  const std::size_t one_max = holder.has_session ? limits_.bytes_max : limits_.stranger_bytes_max;
+  // One request with a session is always taken.
+  if (holder.has_session && all == 0) return absl::OkStatus();
+  if (own + bytes <= one_max && own + bytes <= all_max - std::min(all, all_max)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "requests and replies in flight ", holder.has_session ? "" : "of those without a session ",
+      "have ", all, " bytes of ", all_max, ", ", own, " of them this client's; ", bytes,
+      " more are too many: read replies, ",
+      holder.has_session ? "or slow down"
+                         : absl::StrCat("ask for less than ", one_max, ", or open a session")));
+}
+
+void InFlightBudget::GiveBack(const InFlightHolder& holder, std::size_t bytes) {
+  {
+    MutexLock lock(mu_);
+    held_ -= bytes;
+    if (!holder.has_session) held_by_strangers_ -= bytes;
+    const auto found = by_holder_.find(holder);
+    found->second -= bytes;
+    if (found->second == 0) by_holder_.erase(found);
+  }
+  held_bytes_.Add(-static_cast<double>(bytes));
+}
+
+std::size_t InFlightBudget::held() const {
+  MutexLock lock(mu_);
+  return held_;
+}
+
+}  // namespace embla

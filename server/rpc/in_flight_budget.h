@@ -1,0 +1,95 @@
+// What requests in flight, and replies that nobody has read yet, may take of a node's memory.
+//
+// Every request is held under its session, or under its connection where it has no session, from
+// its arrival until its reply is written. Two rules keep the many safe from the few:
+//   - whoever holds memory may have as much as there is left: one alone gets half of the whole, two
+//     a third each, and who holds nothing finds room beside 40 that never read a reply;
+//   - strangers, connections without a session, have a small part of their own, and a bound each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <grpcpp/server_context.h>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "core/base/ids.h"
+#include "core/base/mutex.h"
+#include "core/metrics/metrics.h"
+
+namespace embla {
+
+struct InFlightLimits {
+  std::size_t bytes_max = std::size_t{2} << 30;
+  std::size_t stranger_bytes_max = std::size_t{16} << 20;
+  std::size_t strangers_bytes_max = std::size_t{64} << 20;  // All of them together.
+};
+
+// Whose memory it is.
+struct InFlightHolder {
+  bool has_session = false;
+  std::uint64_t id = 0;  // Of the session or the connection.
+
+  friend bool operator==(const InFlightHolder&, const InFlightHolder&) = default;
+  template <typename H>
+  friend H AbslHashValue(H state, const InFlightHolder& holder) {
+    return H::combine(std::move(state), holder.has_session, holder.id);
+  }
+};
+
+// Of a session that is proved and open.
+InFlightHolder HolderOf(SessionId session);
+// Of a connection, for requests that have no session.
+InFlightHolder HolderOf(const grpc::CallbackServerContext& call);
+
+// Thread safety: every public method may be called from any thread.
+class InFlightBudget {
+ public:
+  // Bytes that are given back when this is destroyed. The budget outlives it.
+  class Hold {
+   public:
+    Hold() = default;  // Nothing.
+    Hold(Hold&& other) noexcept { *this = std::move(other); }
+    Hold& operator=(Hold&& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(holder_, other.holder_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Hold() {
+      if (budget_ != nullptr) budget_->GiveBack(holder_, bytes_);
+    }
+
+   private:
+    friend class InFlightBudget;
+    InFlightBudget* budget_ = nullptr;  // Not owned.
+    InFlightHolder holder_;
+    std::size_t bytes_ = 0;
+  };
+
+  InFlightBudget(const InFlightLimits& limits, Gauge held_bytes)
+      : limits_(limits), held_bytes_(held_bytes) {}
+
+  // Errors: ResourceExhausted (says which bound, and what to do).
+  absl::StatusOr<Hold> Take(const InFlightHolder& holder, std::size_t bytes);
+
+  std::size_t held() const;
+
+ private:
+  absl::Status Check(const InFlightHolder& holder, std::size_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveBack(const InFlightHolder& holder, std::size_t bytes);
+
+  const InFlightLimits limits_;
+  const Gauge held_bytes_;
+
+  mutable Mutex mu_;
+  std::size_t held_ ABSL_GUARDED_BY(mu_) = 0;
+  std::size_t held_by_strangers_ ABSL_GUARDED_BY(mu_) = 0;  // Part of held_.
+  absl::flat_hash_map<InFlightHolder, std::size_t> by_holder_ ABSL_GUARDED_BY(mu_);  // Not 0.
+};
+
+}  // namespace embla

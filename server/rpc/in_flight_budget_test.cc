@@ -1,0 +1,73 @@
+#include "server/rpc/in_flight_budget.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/base/testing/status_matchers.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
+
+constexpr InFlightLimits kLimits{
+    .bytes_max = 1000, .stranger_bytes_max = 20, .strangers_bytes_max = 50};
+
+InFlightHolder Session(std::uint64_t id) { return {.has_session = true, .id = id}; }
+InFlightHolder Stranger(std::uint64_t id) { return {.has_session = false, .id = id}; }
+
+TEST(InFlightBudgetTake, SessionsThatNeverLetGoLeaveRoomForAnother) {
+  InFlightBudget budget(kLimits, Gauge());
+  std::vector<InFlightBudget::Hold> holds;
+  for (std::uint64_t session = 1; session <= 40; ++session) {
+    for (;;) {
+      absl::StatusOr<InFlightBudget::Hold> hold = budget.Take(Session(session), 1);
+      if (!hold.ok()) break;
+      holds.push_back(*std::move(hold));
+    }
+  }
+  EXPECT_LT(budget.held(), 1000u);
+  EXPECT_THAT(budget.Take(Session(1), 1),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("read replies")));
+}
+
+TEST(InFlightBudgetTake, OneSessionAloneGetsHalf) {
+  InFlightBudget budget(kLimits, Gauge());
+  const auto first = budget.Take(Session(1), 500);
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(budget.Take(Session(1), 1), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(budget.Take(Session(2), 500), IsOk());
+}
+
+TEST(InFlightBudgetTake, OneRequestIsAlwaysTaken) {
+  InFlightBudget budget(kLimits, Gauge());
+  EXPECT_THAT(budget.Take(Session(1), 5000), IsOk());
+}
+
+TEST(InFlightBudgetTake, WhatIsDestroyedIsGivenBack) {
+  InFlightBudget budget(kLimits, Gauge());
+  { const auto hold = budget.Take(Session(1), 500); }
+  EXPECT_EQ(budget.held(), 0u);
+  EXPECT_THAT(budget.Take(Session(1), 900), IsOk());
+}
+
+TEST(InFlightBudgetTake, StrangersHaveABoundEachAndOneForAll) {
+  InFlightBudget budget(kLimits, Gauge());
+  EXPECT_THAT(budget.Take(Stranger(1), 21),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("open a session")));
+  const auto first = budget.Take(Stranger(1), 20);
+  const auto second = budget.Take(Stranger(2), 20);
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(second, IsOk());
+  EXPECT_THAT(budget.Take(Stranger(3), 11), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(budget.Take(Stranger(3), 10), IsOk());
+  // They take nothing from those who have sessions.
+  EXPECT_THAT(budget.Take(Session(1), 5000), IsOk());
+}
+
+}  // namespace
+}  // namespace embla
