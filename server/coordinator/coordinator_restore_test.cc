@@ -59,7 +59,9 @@ class CoordinatorRestore : public ::testing::Test {
   }
   std::vector<std::string> Causes() {
     std::vector<std::string> causes;
-    for (const PlanChange& change : *ReadHistory(c_.store(), 0)) causes.push_back(change.cause);
+    const absl::StatusOr<std::vector<PlanChange>> changes = ReadHistory(c_.store(), 0);
+    EXPECT_TRUE(changes.ok()) << changes.status();
+    for (const PlanChange& change : *changes) causes.push_back(change.cause);
     return causes;
   }
   UnitRecord RecordOf(const std::string& table, std::uint32_t granule) {
