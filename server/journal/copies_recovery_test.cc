@@ -232,6 +232,10 @@ class CopiesTrial {
   // The lost copy goes, and a copy that has everything leads, as kInherit of copy_driver.h.
   void Inherit() {
     const bool is_there = std::ranges::count(copies_, *lost_) > 0;
+    if (!is_there && !is_dropped_) {  // Who waited for the node does so no more.
+      is_dropped_ = true;
+      return Commit();
+    }
     const bool waits = change_ == Change::kLose || change_ == Change::kLead;
     if (!is_there && (!waits || ViewOf(copies_.front()).leads)) {
       if (change_ == Change::kLose) change_ = Change::kNone;
@@ -247,6 +251,7 @@ class CopiesTrial {
                   std::ranges::find(copies_, heir) + 1);
       change_ = Change::kLose;
       changed_ = heir;
+      is_dropped_ = true;
       return Commit();
     }
   }
@@ -403,6 +408,7 @@ class CopiesTrial {
   int leads_ = 0;
   const bool loses_;  // A node is lost for ever.
   std::optional<NodeId> lost_;
+  bool is_dropped_ = false;  // It is in no plan any more.
 
   std::uint64_t seq_ = 0;
   std::optional<UpdatePartData> part_;  // Of the update under way.
