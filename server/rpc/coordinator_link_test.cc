@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 class CoordinatorLinkTest : public CoordinatorFixture {
  protected:
-  CoordinatorLinkOptions Options(const std::string& name) const {
+  CoordinatorLinkOptions Options(const std::string& name) {
     CoordinatorLinkOptions options;
     options.coordinator = server_->address();
     options.key = &node_key_;
