@@ -39,8 +39,8 @@ rows() {
 
 # append PART SEED COUNTS
 append() {
-  printf '| %s | %s | %s | %s | %s |\n' "$1" "$protocol" "$(git describe --always --dirty)" "$2" "$3" \
-    >>"$page"
+  printf '| %s | %s | %s | %s | %s |\n' \
+    "$1" "$protocol" "$(git describe --always --dirty)" "$2" "$3" >>"$page"
 }
 
 log="$(mktemp)"
@@ -49,7 +49,8 @@ trap 'rm -f "$log"' EXIT
 done_pieces="$(rows chaos)"
 for ((piece = done_pieces; piece * faults_piece < faults_wanted; piece++)); do
   seed=$((12001 + piece))
-  tests/fault/chaos.sh --faults "$faults_piece" --seed "$seed" --shards 6 --lanes 4 --devices 2 | tee "$log"
+  tests/fault/chaos.sh --faults "$faults_piece" --seed "$seed" --shards 6 --lanes 4 --devices 2 |
+    tee "$log"
   append chaos "$seed" "$(tail -n 1 "$log")"
 done
 

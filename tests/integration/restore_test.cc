@@ -2,8 +2,8 @@
 // gone on: no acknowledged update is lost silently, no unit has two owners, `embla verify` finds
 // nothing or names what is kept aside.
 //
-// RestoreTest.Loop does so EMBLA_RESTORES times (2 unless it is set), drawn from EMBLA_RESTORE_SEED,
-// and prints what came of it.
+// RestoreTest.Loop does so EMBLA_RESTORES times (2 unless it is set), drawn from
+// EMBLA_RESTORE_SEED, and prints what came of it.
 #include <cstdlib>
 #include <filesystem>
 #include <map>
