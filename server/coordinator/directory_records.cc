@@ -38,6 +38,11 @@ std::string ToJson(const DirectoryRecord& record) {
                    {"log_position", record.log_position}});
 }
 
+// Whether the process that comes is the one that the record is of.
+bool IsOf(const DirectoryRecord& record, std::uint64_t incarnation, const NodePast& past) {
+  return record.incarnation == incarnation && record.directory == past.directory_id;
+}
+
 std::int64_t RowsOn(const std::vector<Slice>& tiling, NodeId node) {
   std::int64_t rows = 0;
   for (const Slice& slice : tiling) {
@@ -79,7 +84,7 @@ absl::StatusOr<DirectoryRecords> DirectoryRecords::Load(const StateStore& store)
 std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnation,
                                             const NodePast& past) const {
   const auto found = records_.find(node);
-  if (found == records_.end() || found->second.incarnation == incarnation) return "";
+  if (found == records_.end() || IsOf(found->second, incarnation, past)) return "";
   const DirectoryRecord& record = found->second;
   if (record.directory.empty()) {
     return "its rows were in the memory of a process that has ended (there was no --data-dir)";
@@ -107,7 +112,7 @@ std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnati
 absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t incarnation,
                                         const NodePast& past) {
   DirectoryRecord& record = records_[node];
-  if (record.incarnation == incarnation) return absl::OkStatus();
+  if (IsOf(record, incarnation, past)) return absl::OkStatus();
   const DirectoryRecord before = std::exchange(record, {.directory = past.directory_id,
                                                         .process = past.process,
                                                         .incarnation = incarnation,
