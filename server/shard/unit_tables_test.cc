@@ -2,7 +2,9 @@
 // trainers update them is unit_moves_test's business.
 #include "server/shard/unit_tables.h"
 
-#include <future>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -18,6 +20,7 @@ namespace {
 using ::embla::testing::Await;
 using ::embla::testing::AwaitStatus;
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
@@ -556,44 +559,59 @@ TEST_F(UnitsOfGroupsTest, TheWindowsThatTravelAreThoseOfAllGroups) {
   EXPECT_EQ(windows, expected);
 }
 
-// Columns 0-3 lie on device 0, which leads the table, and columns 4-7 on device 1.
+// Calls `hook` once, when memory is asked for.
+class HookedMemory final : public BufferMemory {
+ public:
+  std::byte* Allocate(std::size_t capacity) override {
+    if (const auto now = std::exchange(hook, nullptr)) now();
+    return Heap()->Allocate(capacity);
+  }
+  void Free(std::byte* data, std::size_t capacity) override { Heap()->Free(data, capacity); }
+
+  std::function<void()> hook;
+};
+
+// Columns 0-3 lie on device 0, which leads the table, and columns 4-7 on device 1. A lookup asks
+// for the memory of its reply when it has looked for gates and is not queued yet.
 TEST(UnitTablesLookup, AGateThatComesWhileALookupIsOnItsWayIsNotPassedBy) {
-  LocalCluster::Options options;
-  options.devices_per_node = 2;
-  LocalCluster cluster(options);
+  const NodeSpec spec{.id = kSource,
+                      .name = "n0",
+                      .address = "n0:1",
+                      .devices = {{.memory_bytes = 1 << 20}, {.memory_bytes = 1 << 20}}};
   TablePlan table = embla::testing::TableOfFourUnits(kRows, 8, {kSource, 0});
   Slice left = table.primary()[0];
   Slice right = left;
   left.column_end = right.column_begin = 4;
   right.device.index = 1;
   table.replicas = {{left, right}};
-  ASSERT_TRUE(cluster.Install({table}).ok());
-  const auto look_up = [&](LookupDone done) {
-    LookupPartData data;
-    data.part.table = kTable;
-    data.part.column_begin = 4;
-    data.part.column_end = 8;
-    data.ids = {RowId{0}};
-    Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
-    cluster.node(kSource).Lookup(std::move(request.batch), std::move(request.memory),
-                                 absl::InfiniteFuture(), {}, std::move(done));
-  };
-  // Device 1 stands still, as a thread between Make and Submit would.
-  std::promise<void> blocked, go_on;
-  look_up([&](const absl::StatusOr<LookupResult>&) {
-    blocked.set_value();
-    go_on.get_future().wait();
-  });
-  blocked.get_future().wait();
-  std::promise<absl::Status> late;
-  look_up([&](const absl::StatusOr<LookupResult>& result) { late.set_value(result.status()); });
-  UnitHost& host = cluster.node(kSource).units();
-  auto gate = std::make_shared<ScriptedGate>(UnitWindows());
+  const auto memory = std::make_shared<HookedMemory>();
+  BufferPool pool(BufferPool::kRetainedBytesMax, memory);
+  ShardNodeOptions options;
+  options.name = spec.name;
+  options.devices = spec.devices;
+  const auto node = ShardNode::Create(options, pool);
+  ASSERT_THAT(node, IsOk());
+  const auto plan =
+      std::make_shared<const Plan>(PlanVersion{1}, "test", std::vector{spec}, std::vector{table});
+  ASSERT_THAT((*node)->InstallPlan(plan, kSource), IsOk());
+  UnitHost& host = (*node)->units();
+  const auto gate = std::make_shared<ScriptedGate>(UnitWindows());
   gate->Release();  // The unit belongs to another node; its rows are still here.
-  embla::testing::RunInOrder(host, kTable, [&] { host.SetGate({kTable, 0, 1}, gate); });
-  go_on.set_value();
-  EXPECT_THAT(late.get_future().get(),
-              StatusIs(Code::kFailedPrecondition, HasSubstr("on their way")));
+  memory->hook = [&] {
+    embla::testing::RunInOrder(host, kTable, [&] { host.SetGate({kTable, 0, 1}, gate); });
+  };
+  LookupPartData data;
+  data.part.table = kTable;
+  data.part.column_begin = 4;
+  data.part.column_end = 8;
+  data.ids = {RowId{0}};
+  Packed<LookupBatch> request = Pack(LookupBatch{}, {data});
+  const auto result = Await<LookupResult>([&](LookupDone done) {
+    (*node)->Lookup(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(), {},
+                    std::move(done));
+  });
+  EXPECT_EQ(memory->hook, nullptr) << "it was called";
+  EXPECT_THAT(result.status(), StatusIs(Code::kFailedPrecondition, HasSubstr("on their way")));
 }
 
 }  // namespace
