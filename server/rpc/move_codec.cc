@@ -76,7 +76,7 @@ absl::Status Check(const UnitRecord& record) {
   const bool is_committed = record.phase == MovePhase::kCommitted;
   if (record.epoch == UnitEpoch{0} || record.owner == NodeId{0} || record.committed > record.move ||
       (record.move == MoveId{0} && (is_open || is_committed)) ||
-      (is_open && record.source != record.owner) ||
+      (is_open && record.source != record.owner && !IsAnew(record)) ||
       (is_committed && (record.target != record.owner || record.committed != record.move))) {
     return absl::InvalidArgumentError(
         absl::StrCat("no unit can be at the record ", ToString(record)));

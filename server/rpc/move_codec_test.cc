@@ -72,10 +72,11 @@ v1::MoveMessage ValidMessage() {
 }
 
 TEST(MoveCodecOrders, ComeBackAsTheyWere) {
-  std::vector<UnitOrder> orders = {SomeOrder(), SomeOrder(), SomeOrder()};
+  std::vector<UnitOrder> orders = {SomeOrder(), SomeOrder(), SomeOrder(), SomeOrder()};
   orders[1].freeze = false;
   orders[1].record = {.owner = NodeId{2}, .epoch = UnitEpoch{5}};
   orders[2].record.target = orders[2].record.owner;  // To another device of its node.
+  orders[3].record.source = NodeId{0};               // From a node that is lost.
   const auto decoded = FromMessage(ToMessage(orders));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, orders);
