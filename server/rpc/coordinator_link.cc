@@ -119,9 +119,11 @@ absl::Status CoordinatorLink::RunOnce() {
   }
   const std::unique_ptr<Stream> stream = stub_->NodeLink(&context);
   const absl::Status introduced = Introduce(*stream);
+  // A stream that the other end has closed says why only if it is not cancelled.
+  const bool was_closed = absl::IsAborted(introduced);
   if (introduced.ok()) {
     Carry(*stream);
-  } else {
+  } else if (!was_closed) {
     context.TryCancel();
   }
   const absl::Status finished = wire::FromGrpc(stream->Finish());
@@ -129,7 +131,7 @@ absl::Status CoordinatorLink::RunOnce() {
     MutexLock lock(mu_);
     context_ = nullptr;
   }
-  if (!introduced.ok() && !absl::IsAborted(introduced)) return introduced;
+  if (!introduced.ok() && !was_closed) return introduced;
   if (!absl::IsUnimplemented(finished)) return finished;
   return absl::UnimplementedError(
       absl::StrCat(options_.coordinator,
