@@ -254,8 +254,9 @@ class Trial {
     return data;
   }
 
-  Operation RandomOperation(std::map<SessionId, UpdateSeq>& first) {
-    const SessionId session{closed_ + 1 + random_() % 3};
+  SessionId AnySession() { return SessionId{closed_ + 1 + random_() % 3}; }
+
+  Operation RandomOperation(SessionId session, std::map<SessionId, UpdateSeq>& first) {
     Operation operation;
     UpdateBatch& header = operation.header;
     header.plan_version = version_;
@@ -272,11 +273,13 @@ class Trial {
     return operation;
   }
 
-  // Updates that overlap, some of them twice, until the disk dies, or not.
+  // Updates of one session, since a node takes those of several in turns, which the model does not
+  // know. They overlap, and some come twice, until the disk dies, or not.
   void Train() {
     std::vector<Operation> operations;
     std::map<SessionId, UpdateSeq> first;
-    for (int i = 0; i < 30; ++i) operations.push_back(RandomOperation(first));
+    const SessionId session = AnySession();
+    for (int i = 0; i < 30; ++i) operations.push_back(RandomOperation(session, first));
     const bool dies = random_() % 4 != 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 20, DiskFault::kDeath);
     std::vector<std::unique_ptr<Sent>> sent, repeated;
@@ -321,7 +324,7 @@ class Trial {
     ASSERT_TRUE(subject_->node().CloseSessions(closed).ok());
     if (random_() % 2 == 0) Restart();
     std::map<SessionId, UpdateSeq> first;
-    Operation late = RandomOperation(first);
+    Operation late = RandomOperation(AnySession(), first);
     late.header.session = SessionId{closed_};
     const absl::Status refused = SendAndWait(subject_->node(), late).status();
     ASSERT_TRUE(absl::IsPermissionDenied(refused)) << refused;
