@@ -90,7 +90,8 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       sessions_(std::move(sessions)),
       leases_(options.session_lease, now),
       settler_(store, static_cast<MoveCluster&>(*this)),
-      wait_for_nodes_until_(now + options.dead_after) {}
+      wait_for_nodes_until_(now + options.dead_after),
+      opened_at_(plan_->version()) {}
 
 Coordinator::~Coordinator() = default;
 

@@ -305,6 +305,7 @@ class Coordinator final : private MoveCluster {
   absl::Status HearOf(const NodeRegistration& registration, absl::Time now);
   absl::Status HearUnits(NodeId node, const NodeRegistration& registration, absl::Time now);
   bool IsBehind(const NodePast& seen) const;
+  // The store has gone back in time, as `witness` shows.
   absl::Status JumpBeyond(const NodePast& seen, const std::string& witness, absl::Time now);
   // Makes `next` the head; what it leaves out is a gap.
   absl::Status Jump(PlanHead next, std::string cause, absl::Time now);
@@ -368,6 +369,7 @@ class Coordinator final : private MoveCluster {
   bool has_jumped_ = false;   // Since Open.
   bool has_given_ = false;    // Somebody was allowed to make a change since Open.
   bool has_skipped_ = false;  // Numbers that nodes not in heard_ may have seen.
+  PlanVersion opened_at_{};   // The plan's, at Open.
   absl::Time pending_grace_ = absl::InfinitePast();
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;

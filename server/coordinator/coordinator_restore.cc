@@ -72,7 +72,9 @@ absl::Status Coordinator::HearOf(const NodeRegistration& registration, absl::Tim
         "node ", registration.name, " has seen plan ", ToInt(seen.plan_version), ", table id ",
         ToInt(seen.table), " and node id ", ToInt(seen.node), ", which no cluster reaches"));
   }
-  EMBLA_RETURN_IF_ERROR(JumpBeyond(seen, absl::StrCat("node ", registration.name), now));
+  if (IsBehind(seen)) {
+    EMBLA_RETURN_IF_ERROR(JumpBeyond(seen, absl::StrCat("node ", registration.name), now));
+  }
   if (registration.installed == nullptr) return absl::OkStatus();
   return MergePlan(*registration.installed, registration.name, now);
 }
@@ -86,7 +88,6 @@ bool Coordinator::IsBehind(const NodePast& seen) const {
 
 absl::Status Coordinator::JumpBeyond(const NodePast& seen, const std::string& witness,
                                      absl::Time now) {
-  if (!IsBehind(seen)) return absl::OkStatus();
   const PlanHead& head = records_.head();
   PlanHead next = head;
   next.generation = std::max(head.generation, seen.generation) + 1;
@@ -294,10 +295,8 @@ absl::Status Coordinator::HearUnits(NodeId node, const NodeRegistration& registr
   if (settler_.raised_count() == raised) return absl::OkStatus();
   // Clients may have seen the plans of these moves, though no node has kept one.
   if (!has_jumped_) {
-    NodePast seen;
-    seen.generation = records_.head().generation + 1;
     EMBLA_RETURN_IF_ERROR(
-        JumpBeyond(seen, absl::StrCat("node ", registration.name, ", by its units,"), now));
+        JumpBeyond({}, absl::StrCat("node ", registration.name, ", by its units,"), now));
   }
   if (jobs_->running() == nullptr) return absl::OkStatus();
   // The job goes on from the records as they are now.

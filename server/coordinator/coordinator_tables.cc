@@ -180,7 +180,10 @@ std::optional<absl::Status> Coordinator::JudgePending(absl::Time now) const {
     waiting_for.push_back(node.spec.name);
   }
   if (waiting_for.empty()) return absl::OkStatus();
-  if (now < std::max(pending.deadline, pending_grace_)) return std::nullopt;
+  const bool is_old = pending.version <= opened_at_;
+  if (now < (is_old ? std::max(pending.deadline, pending_grace_) : pending.deadline)) {
+    return std::nullopt;
+  }
   return absl::DeadlineExceededError(absl::StrCat("node ", absl::StrJoin(waiting_for, ", node "),
                                                   " did not install table ", table.spec.name,
                                                   " in time; nothing was created"));

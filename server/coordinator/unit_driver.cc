@@ -156,7 +156,8 @@ void UnitDriver::OnReport(NodeId node, const UnitReport& report, absl::Time now)
   const bool is_of_open = entry != open_.end() && report.move == entry->second.state.record.move;
   if (is_of_open && IsSentBy(node, report, entry->second.state.record)) {
     Carry(node, entry->second, report, now);
-  } else if (report.kind != UnitReport::Kind::kProgress) {
+  } else if (report.kind != UnitReport::Kind::kProgress &&
+             report.kind != UnitReport::Kind::kSettled) {
     TellEnds(report.unit);
   }
 }
