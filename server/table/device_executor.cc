@@ -178,7 +178,6 @@ void DeviceExecutors::TakeTurn(std::uint32_t device) {
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     if (queues_[d].ready >= kReadyMax) full |= DeviceSet::Of(d);
   }
-  const bool had_border = !borders_.empty();
   const std::uint64_t before = borders_.empty() ? UINT64_MAX : borders_.front()->number_;
   const auto request = turns_.Take(device, before, full);
   if (!request.has_value()) return;
@@ -192,7 +191,8 @@ void DeviceExecutors::TakeTurn(std::uint32_t device) {
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     if (stopping_ || !queues_[d].background.empty()) Wake(DeviceSet::Of(d));
   }
-  if (had_border && !turns_.empty()) Wake(DeviceSet::First(options_.devices));
+  // The requests that come first now may be others' to take.
+  if (!turns_.empty()) Wake(DeviceSet::First(options_.devices));
 }
 
 bool DeviceExecutors::ComesNext(const DeviceTask& task) const {

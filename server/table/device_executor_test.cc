@@ -187,6 +187,22 @@ TEST(DeviceExecutorsTurns, ALightOriginGoesBeforeTheBacklogOfOthersAndControlTas
   EXPECT_THAT(trace.names(), ::testing::AnyOf("l132|m", "l312|m"));
 }
 
+TEST(DeviceExecutorsTurns, ADeviceTakesWhatAnotherOneHasMadeFirst) {
+  Gate gate;
+  std::atomic<bool> has_run = false;
+  DeviceExecutors executors({.devices = 2});
+  executors.SubmitControl(gate.Task(), DeviceSet::Of(0));
+  gate.AwaitArrivals(1);
+  // Of one origin, so the second one waits for the first, and its device is idle.
+  std::unique_ptr<DeviceTask> first = std::make_unique<FunctionTask>([](std::uint32_t) {});
+  std::unique_ptr<DeviceTask> second =
+      std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; });
+  ASSERT_TRUE(executors.Submit(first, DeviceSet::Of(0), 0).ok());
+  ASSERT_TRUE(executors.Submit(second, DeviceSet::Of(1), 0).ok());
+  gate.Open();
+  while (!has_run) std::this_thread::yield();
+}
+
 TEST(DeviceExecutorsTurns, ReadsDoNotWaitForRequestsAndDoNotKeepThemFromRunning) {
   std::atomic<bool> has_run = false;
   DeviceExecutors executors({.devices = 1});
