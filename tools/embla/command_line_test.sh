@@ -32,7 +32,7 @@ expect 2 "" table describe
 expect 2 "" cluster status --bogus
 expect 2 "'yaml' is not one of table, json" cluster status -o yaml
 expect 3 "127.0.0.1:1" table create --name t --dim 4 --zch --capacity 10 --eviction-buffer 256MiB \
-  "${nobody[@]}"
+  --sharding row_wise "${nobody[@]}"
 expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sharding rowwise
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
 # At once, whatever the timeout.
