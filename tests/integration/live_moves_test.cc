@@ -6,6 +6,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -100,10 +101,13 @@ class LiveMovesTest : public CoordinatorFixture {
   template <typename Answer>
   Answer Ask(std::function<Answer(Coordinator&, absl::Time)> question) {
     std::promise<Answer> answer;
-    const absl::Status posted = host_->Post([&](Coordinator& coordinator, absl::Time now) {
-      answer.set_value(question(coordinator, now));
-    });
-    EXPECT_TRUE(posted.ok()) << posted;
+    std::optional<Answer> found;
+    host_->Post([&](Coordinator& coordinator,
+                    absl::Time now) { found.emplace(question(coordinator, now)); },
+                [&](const absl::Status& durable) {
+                  EXPECT_TRUE(durable.ok()) << durable;
+                  answer.set_value(*std::move(found));
+                });
     return answer.get_future().get();
   }
 
