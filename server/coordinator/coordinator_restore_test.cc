@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_test_support.h"
 #include "server/coordinator/unit_records.h"
+#include "server/migration/copy_orders.h"
 
 namespace embla {
 namespace {
@@ -355,6 +356,18 @@ TEST_F(CoordinatorUnits, ANodeWhoseClaimIsOlderThanTheRecordIsTold) {
   const std::vector<UnitOrder> orders = OrdersTo(a_);
   ASSERT_THAT(orders, SizeIs(1));
   EXPECT_TRUE(orders[0].settles);
+}
+
+// Not as a question about a copy: nodes answer those elsewhere.
+TEST_F(CoordinatorUnits, ANodeIsToldToGiveUpWhatItKeepsAside) {
+  static_cast<void>(c_->TakeEffects());
+  ASSERT_THAT(c_->DropLeftovers("old", "a"), IsOk());
+  const std::vector<UnitOrder> orders = OrdersTo(a_);
+  ASSERT_THAT(orders, SizeIs(1));
+  EXPECT_TRUE(orders[0].drops_aside);
+  EXPECT_FALSE(IsCopy(orders[0].unit));
+  EXPECT_THAT(c_->DropLeftovers("new", "a"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(c_->DropLeftovers("old", "c"), StatusIs(Code::kNotFound));
 }
 
 TEST_F(CoordinatorUnits, AForgottenMoveThatWasFrozenIsAborted) {

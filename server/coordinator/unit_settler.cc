@@ -8,7 +8,6 @@
 #include "core/base/status_macros.h"
 #include "server/coordinator/move_plan.h"
 #include "server/coordinator/unit_tiling.h"
-#include "server/migration/copy_orders.h"
 
 namespace embla {
 namespace {
@@ -214,8 +213,8 @@ void UnitSettler::OnReport(NodeId node, const UnitReport& report) {
 }
 
 void UnitSettler::DropAside(NodeId node, TableId table) {
-  // Its record says nothing; it only must be one.
-  orders_[node].push_back({.unit = CopyOf(table),
+  // Granule and record say nothing; they only must be some.
+  orders_[node].push_back({.unit = {.table = table},
                            .record = {.owner = node, .epoch = UnitEpoch{1}},
                            .drops_aside = true});
 }
