@@ -135,7 +135,7 @@ class CopiesTrial {
         return ChangeCopies();
       case 3:
         if (random_() % 8 == 0) Kill(random_() % kNodes);
-        if (loses_ && !lost_ && random_() % 500 == 0) Lose(random_() % kNodes);
+        if (loses_ && !lost_ && random_() % 50 == 0) Lose(random_() % kNodes);
         if (lost_) Inherit();
         return;
       case 4:
