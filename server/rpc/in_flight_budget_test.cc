@@ -23,16 +23,16 @@ InFlightHolder Stranger(std::uint64_t id) { return {.has_session = false, .id = 
 TEST(InFlightBudgetTake, SessionsThatNeverLetGoLeaveRoomForAnother) {
   InFlightBudget budget(kLimits, Gauge());
   std::vector<InFlightBudget::Hold> holds;
-  for (std::uint64_t session = 1; session <= 40; ++session) {
+  for (std::uint64_t session = 1; session <= 8; ++session) {
     for (;;) {
       absl::StatusOr<InFlightBudget::Hold> hold = budget.Take(Session(session), 1);
       if (!hold.ok()) break;
       holds.push_back(*std::move(hold));
     }
   }
-  EXPECT_LT(budget.held(), 1000u);
   EXPECT_THAT(budget.Take(Session(1), 1),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("read replies")));
+  EXPECT_THAT(budget.Take(Session(9), 1), IsOk());
 }
 
 TEST(InFlightBudgetTake, OneSessionAloneGetsHalf) {
