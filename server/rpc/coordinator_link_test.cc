@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "server/rpc/coordinator_codec.h"
@@ -20,6 +21,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -82,7 +84,7 @@ TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
   ASSERT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
     return OneLive(reply) && reply.nodes(0).device_used_bytes_size() == 2;
   }));
-  EXPECT_TRUE(link.registered());
+  AwaitFor([&] { return link.registered(); }, kTestWaitMax, "the link says that it is registered");
   const grpc::Status created = Create("t");
   ASSERT_TRUE(created.ok()) << created.error_message();
   EXPECT_EQ(node_.plan()->tables().size(), 1u);
@@ -180,7 +182,7 @@ TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
   options.registration.incarnation = 78;
   CoordinatorLink link(options, node_);
   ASSERT_TRUE(AwaitNodes(OneLive));
-  EXPECT_TRUE(link.registered());
+  AwaitFor([&] { return link.registered(); }, kTestWaitMax, "the link says that it is registered");
 }
 
 TEST_F(CoordinatorLinkTest, GivesUpWithAnotherKeyThanTheCoordinators) {
