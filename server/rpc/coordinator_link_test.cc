@@ -84,7 +84,8 @@ TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
   ASSERT_TRUE(AwaitNodes([](const v1::ListNodesReply& reply) {
     return OneLive(reply) && reply.nodes(0).device_used_bytes_size() == 2;
   }));
-  AwaitFor([&] { return link.registered(); }, kTestWaitMax, "the link says that it is registered");
+  EXPECT_TRUE(AwaitFor([&] { return link.registered(); }, kTestWaitMax,
+                       "the link says that it is registered"));
   const grpc::Status created = Create("t");
   ASSERT_TRUE(created.ok()) << created.error_message();
   EXPECT_EQ(node_.plan()->tables().size(), 1u);
@@ -182,7 +183,8 @@ TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
   options.registration.incarnation = 78;
   CoordinatorLink link(options, node_);
   ASSERT_TRUE(AwaitNodes(OneLive));
-  AwaitFor([&] { return link.registered(); }, kTestWaitMax, "the link says that it is registered");
+  EXPECT_TRUE(AwaitFor([&] { return link.registered(); }, kTestWaitMax,
+                       "the link says that it is registered"));
 }
 
 TEST_F(CoordinatorLinkTest, GivesUpWithAnotherKeyThanTheCoordinators) {
