@@ -192,7 +192,13 @@ void Coordinator::Tick(absl::Time now) {
   ForgetDroppedUnits();
 }
 
+// One call may make several plans, for instance of what a node has and the store does not: a node
+// that got one from the middle would free the tables that the next one brings. So the last counts.
 std::vector<Effect> Coordinator::TakeEffects() {
+  std::erase_if(effects_, [this](const Effect& effect) {
+    const auto* const publish = std::get_if<PublishPlan>(&effect);
+    return publish != nullptr && publish->plan != plan_;
+  });
   for (SendOrders& orders : jobs_->TakeOrders()) effects_.push_back(std::move(orders));
   for (auto& [node, orders] : settler_.TakeOrders()) {
     effects_.emplace_back(SendOrders{node, std::move(orders)});

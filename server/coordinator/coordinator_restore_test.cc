@@ -134,6 +134,23 @@ TEST_F(CoordinatorRestore, ATableMadeAfterTheCopyIsKeptAsideAndItsIdIsNeverGiven
               StatusIs(Code::kFailedPrecondition, HasSubstr("embla table adopt young")));
 }
 
+// A plan from before the table was looked at would make its node free it.
+TEST_F(CoordinatorRestore, ARegistrationPublishesOnePlanWhichHasAllThatTheNodeHas) {
+  TakeCopy();
+  c_.CreateOn("young", {a_, b_});
+  c_.CreateOn("younger", {a_, b_});
+  Restore();
+  ASSERT_THAT(Back("a"), IsOk());
+  std::vector<PlanPtr> published;
+  for (const Effect& effect : c_->TakeEffects()) {
+    if (const auto* publish = std::get_if<PublishPlan>(&effect)) published.push_back(publish->plan);
+  }
+  ASSERT_THAT(published, SizeIs(1));
+  EXPECT_EQ(published.front(), c_->GetPlan());
+  EXPECT_NE(published.front()->FindAside("young"), nullptr);
+  EXPECT_NE(published.front()->FindAside("younger"), nullptr);
+}
+
 TEST_F(CoordinatorRestore, ATableThatIsKeptAsideIsAdoptedByItsName) {
   TakeCopy();
   c_.CreateOn("young", {a_, b_});

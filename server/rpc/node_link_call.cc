@@ -159,7 +159,7 @@ void NodeLinkCall::OnRefusedHeartbeat(const NodeProcess& process, const absl::St
 
 void NodeLinkCall::OnPlan(const PlanPtr& plan) {
   MutexLock lock(mu_);
-  plan_ = plan;
+  if (plan_ == nullptr || plan->version() > plan_->version()) plan_ = plan;
   WriteMore();
 }
 

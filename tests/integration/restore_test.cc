@@ -89,7 +89,10 @@ class RestoreTest : public ::testing::Test {
     int wrong = 0;
     for (std::size_t row = 0; row < kRows; ++row) {
       const auto want = static_cast<float>(first_[table] - acknowledged_[table][row]);
-      wrong += rows[row * kDim] == want ? 0 : 1;
+      if (rows[row * kDim] == want) continue;
+      ++wrong;
+      std::printf("row %zu of table %s is %g, and should be %g\n", row, table.c_str(),
+                  static_cast<double>(rows[row * kDim]), static_cast<double>(want));
     }
     return wrong;
   }
