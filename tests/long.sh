@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes hours: chaos and restores from older copies, in pieces. Each piece that ends well adds
+# What takes hours: chaos and restores of the coordinator from older copies, in pieces. Each piece that ends well adds
 # a row to the table at the end of docs/correctness.md: part, protocol, commit, seed, counts. The
 # first one that does not ends the run.
 #
