@@ -102,6 +102,7 @@ class FakeShardNode final : public ShardNode {
         return status;
       }
       ++blocks_read_;
+      changed_.NotifyAll();
     }
     return absl::OkStatus();
   }
