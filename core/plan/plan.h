@@ -33,7 +33,7 @@ struct NodeSpec {
   NodeId id{};
   std::string name;     // Stable across restarts; what operators type.
   std::string address;  // host:port or unix:/path of its data listener.
-  std::vector<DeviceSpec> devices;
+  std::vector<DeviceSpec> devices = {};
   bool operator==(const NodeSpec&) const = default;
 };
 

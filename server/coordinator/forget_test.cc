@@ -75,7 +75,9 @@ TEST_F(ForgetNodeTest, ItsUnitsBeginAnewWithNewEpochsWhateverDiesMeanwhile) {
   world_.CheckAtRest();
   EXPECT_EQ(coordinator().GetPlan()->FindNode("b"), nullptr);
   int anew = 0;
-  for (const auto& [unit, record] : *coordinator().ListUnits("t")) {
+  const auto units = coordinator().ListUnits("t");
+  ASSERT_THAT(units, IsOk());
+  for (const auto& [unit, record] : *units) {
     EXPECT_NE(record.owner, lost);
     anew += record.epoch > UnitEpoch{1} ? 1 : 0;
   }

@@ -20,8 +20,8 @@ struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
-  ConnectionLimits connections;
-  // What gRPC may take for messages on their way in, and for calls. Beyond it, it ends connections.
+  ConnectionLimits connections = {};
+  // Memory that gRPC may take for incoming messages and for calls. Beyond it, it ends connections.
   // 0: a quarter of the machine's memory, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
@@ -38,7 +38,7 @@ class RpcServer {
   // Shuts down at once if Shutdown was not called.
   ~RpcServer();
 
-  // What the health service says: SERVING or NOT_SERVING. Not beside or after Shutdown.
+  // Sets the answer of the health service: SERVING or NOT_SERVING. Not beside or after Shutdown.
   void SetServing(bool is_serving);
 
   // Stops accepting, reports NOT_SERVING, and waits for calls in flight; cancels those left after

@@ -278,6 +278,7 @@ void MoveSimulation::OnReport(NodeId from, const UnitReport& report) {
     case UnitReport::Kind::kReadRecord:
       return Tell(from, row, row.stored, /*freeze=*/false);
     case UnitReport::Kind::kProgress:
+    case UnitReport::Kind::kSettled:
       return;
   }
 }
