@@ -18,7 +18,7 @@
 
 namespace embla::client {
 
-// Of session 77, the only one that is granted.
+// The proof of session 77, the only one that is granted.
 inline constexpr SessionProof kFakeProof{'p', 'r', 'o', 'o', 'f'};
 
 // Thread safety: every method may be called from any thread.

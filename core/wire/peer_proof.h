@@ -1,4 +1,4 @@
-// What a message from one node to another carries to show whose it is: v1.PeerProof.
+// v1.PeerProof: shows which node a message between nodes comes from.
 #pragma once
 
 #include <string>

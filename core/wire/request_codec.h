@@ -68,7 +68,7 @@ struct LookupCall {
   Buffer memory;
   std::uint32_t frame_bytes_max = 0;  // 0, or kFrameBytesMin and more.
   std::size_t reply_bytes = 0;        // Of the rows asked for.
-  // Of the fp32 rows that a node may have to gather before it can convert them.
+  // Bytes of the fp32 rows that a node may have to gather before it converts them.
   std::size_t staged_bytes = 0;
 };
 struct UpdateCall {

@@ -122,7 +122,7 @@ void Define(CLI::App& app, Flags& flags) {
       ->default_str("info");
 }
 
-// What only the flags together tell.
+// Errors that only several flags together show.
 absl::Status Validate(const CLI::App& app, const Flags& flags) {
   if (app.count("--durability") > 0 && flags.process.data_dir.empty()) {
     return absl::InvalidArgumentError(

@@ -92,7 +92,7 @@ class ShardProcess {
   // OK, or what is missing until this node serves.
   void SetReady(absl::Status status);
   absl::Status Join();
-  // What the link tells of the data directory, and what it writes there.
+  // Fills in the data directory's past for the link, and writes what it learns there.
   void DescribePast(NodeRegistration& registration) const;
   absl::Status NoteRegistered(const v1::Registered& registered);
   absl::Status NotePlan(const Plan& plan);

@@ -230,12 +230,12 @@ class Coordinator final : private MoveCluster {
   // Its client keeps it, by `watches` more calls; negative: some have ended. Sessions that are
   // closed are ignored. Requires: its proof was verified.
   void HearSession(SessionId session, int watches);
-  // What every node is to be told when its link opens.
+  // News for a node whose link opens.
   SessionNews all_sessions() const { return sessions_.all(); }
   const ClosedSessions& closed_sessions() const { return sessions_.closed(); }
   const ClusterKey& key() const { return *options_.key; }
 
-  // What calls between these two write becomes durable by EndWrites, all at once: until it is OK
+  // Writes of calls between these two become durable by EndWrites, all at once: until it is OK
   // carry out no effect and answer nobody. Unavailable: the store is broken, and what is here is
   // ahead of it: make no more calls.
   void BeginWrites() { store_.BeginBatch(); }
@@ -295,13 +295,13 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<SessionGrant> GrantAgain(SessionId session, const SessionRequest& request);
   // OK: every node refuses `session`, or it is none.
   absl::Status EndSession(SessionId session, const std::string& trainer);
-  // Those that may take updates and are not there, by name.
+  // Names of nodes that may take updates and are away.
   std::vector<std::string> NodesAway() const;
   absl::Status CloseNow(std::span<const SessionId> sessions);
   void EndLeases(absl::Time now);
   void PublishSessionNews();
 
-  // What the node has seen and has; before it gets a plan. Errors of RegisterNode.
+  // Takes in what the node has seen and has, before it gets a plan. Errors of RegisterNode.
   absl::Status HearOf(const NodeRegistration& registration, absl::Time now);
   absl::Status HearUnits(NodeId node, const NodeRegistration& registration, absl::Time now);
   bool IsBehind(const NodePast& seen) const;

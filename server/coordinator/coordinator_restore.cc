@@ -162,7 +162,7 @@ absl::Status Coordinator::CheckSameTables(const Plan& plan, const std::string& n
   return absl::OkStatus();
 }
 
-// Of the gaps only: others were known here, and are gone.
+// Only numbers in gaps count: the others were known here, and are gone.
 absl::Status Coordinator::MergeNodes(const Plan& plan, const std::string& name, absl::Time now) {
   for (const NodeSpec& node : plan.nodes()) {
     const bool is_forgotten = std::ranges::any_of(

@@ -118,7 +118,7 @@ TEST_F(CoordinatorRestore, ATableMadeAfterTheCopyIsKeptAsideAndItsIdIsNeverGiven
   c_.CreateOn("young", {a_, b_});
   const TableId young = c_->GetPlan()->FindTable("young")->spec.id;
   Restore();
-  // As soon as the operator can: no node has come back.
+  // The operator asks at once: no node has come back.
   ASSERT_THAT(c_.Create("other"), IsOk());
   EXPECT_EQ(c_->GetPlan()->FindTable("other"), nullptr);
   ASSERT_THAT(Back("a"), IsOk());

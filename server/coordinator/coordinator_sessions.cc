@@ -31,7 +31,7 @@ absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionReques
   }
   const TrainerSession latest = sessions_.LatestOf(request.trainer);
   if (latest.incarnation == request.incarnation) return GrantAgain(latest.session, request);
-  // What has settled may have been forgotten since it was asked for.
+  // A settled session may have been forgotten since it was asked for.
   const bool is_over = latest.session == SessionId{} && sessions_.IsSettled(request.replaces);
   if (latest.session != request.replaces && !is_over) {
     return SessionGrant{.latest = latest.session};

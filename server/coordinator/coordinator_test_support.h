@@ -34,7 +34,7 @@ class FailingStore final : public StateStore {
     return inner_->Watch(prefix);
   }
   Revision revision() const override { return inner_->revision(); }
-  // As a directory that is put back from a copy.
+  // The store becomes what a copy of it had, as if its directory had been put back.
   void Restore(const std::vector<StateEntry>& copy) {
     inner_ = std::make_unique<MemoryStateStore>();
     for (const StateEntry& entry : copy) {
@@ -48,7 +48,7 @@ class FailingStore final : public StateStore {
   bool fail_ = false;
 };
 
-// As an operator asks it.
+// Plans a table as the call of an operator does.
 inline absl::StatusOr<TablePlan> PlanTableOf(const Coordinator& coordinator, const TableSpec& spec,
                                              const PlacementRequest& request,
                                              const StatedTopology& topology) {

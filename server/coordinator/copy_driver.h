@@ -42,7 +42,7 @@ class CopyDriver {
   // Not owned; outlives this object.
   explicit CopyDriver(MoveCluster& cluster) : cluster_(cluster) {}
 
-  // Those that are in the plan already are only waited for. `may_lose`: a copy that is not known
+  // Copies that are in the plan already are only waited for. `may_lose`: a copy that is not known
   // to have everything may inherit.
   void Begin(std::vector<CopyChange> changes, bool may_lose = false);
   // Nothing more is committed; what is committed and must be heard of is waited for.
@@ -83,7 +83,7 @@ class CopyDriver {
   PlanVersion plan_{};
   bool may_lead_ = false;  // The copy that is to lead serves.
   bool is_gone_ = false;   // The copy that is removed is.
-  // Of kInherit: who said that it has everything, since when one is looked for, and whether the
+  // For kInherit: who said that it has everything, since when one is looked for, and whether the
   // primary is to lead as it is.
   std::optional<NodeId> heir_;
   absl::Time since_ = absl::InfinitePast();

@@ -1,4 +1,4 @@
-// What the cluster knows of the rows that each node keeps, so that a node which lost some of them
+// The cluster's knowledge of the rows that each node keeps, so that a node which lost some of them
 // is found out before it serves: a directory that is empty, or another one, or an older copy, and a
 // process without a directory that is not the one that had the rows.
 //

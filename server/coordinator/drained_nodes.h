@@ -1,8 +1,7 @@
-// What operators have said of nodes, by 10 decimal digits of their id:
+// Orders of operators about nodes, by 10 decimal digits of their id:
 //   drained/ID    {"node": id}                  it gets no new slices
-//   forgotten/ID  {"node": id, "name": "..."}   it is lost with its directory, and never comes
-//   back;
-//                                               kept when the plan has it no more
+//   forgotten/ID  {"node": id, "name": "..."}   it is lost with its directory, never comes back,
+//                                               and is kept when the plan has it no more
 #pragma once
 
 #include <map>

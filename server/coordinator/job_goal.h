@@ -1,4 +1,4 @@
-// What an operator asks a job for, in words and as a queued job is stored.
+// The goal of a job, in words and as a queued job is stored.
 #pragma once
 
 #include <cstdint>

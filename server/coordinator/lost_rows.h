@@ -1,4 +1,4 @@
-// What is lost with a node: the rows that no other node has.
+// The rows that are lost with a node: those that no other node has.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ struct MoveJob {
   std::uint64_t units_moved = 0;
   std::uint64_t bytes_moved = 0;  // As sent, repeats included.
   PauseTimes pauses;              // Whole microseconds.
-  // Of a queued job: what is to be planned when it begins. Of one that forgets a node: always.
+  // A queued job's goal, planned when it begins; kept by jobs that forget a node.
   std::optional<JobGoal> goal = {};
   bool operator==(const MoveJob&) const = default;
 };

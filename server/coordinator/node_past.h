@@ -1,4 +1,4 @@
-// What a node's process and its data directory have seen: who is behind it has gone back in time.
+// A node's past: the highest numbers seen. A store that is behind it has gone back in time.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ class SessionLeases {
     leases_.erase(known);
   }
 
-  // Of those whose leases are over, at most `count`.
+  // Sessions whose leases are over, at most `count`.
   std::vector<SessionId> Over(std::size_t count) const {
     std::vector<SessionId> over;
     for (const auto& [until, session] : waiting_) {

@@ -9,7 +9,7 @@
 namespace embla {
 namespace {
 
-// Of trainers, and of blocks, in one commit.
+// Keys of trainers and of blocks that one commit may have.
 constexpr std::size_t kDeletedAtOnce = 48;
 // That one node may know beyond everybody else: it bounds the time.
 constexpr std::uint64_t kUnitedMax = std::uint64_t{1} << 24;
@@ -153,7 +153,7 @@ SessionRegistry::Closing SessionRegistry::ClosingOf(std::span<const SessionId> s
   return closing;
 }
 
-// What has ended is one record, instead of its blocks.
+// A process without open sessions is one record, instead of its blocks.
 std::vector<StateWrite> SessionRegistry::WritesOf(const Closing& closing) const {
   std::vector<StateWrite> writes;
   for (const auto& [block, bits] : closing.blocks) {

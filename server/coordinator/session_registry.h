@@ -28,7 +28,7 @@
 
 namespace embla {
 
-// What nodes are told, in order.
+// News for nodes, in order.
 struct SessionNews {
   std::uint64_t number = 0;
   ClosedSessions closed;  // More of both, or all of them for a node that has just come.
@@ -43,14 +43,15 @@ class SessionRegistry {
 
   // A session that was never given before. Errors: those of the store.
   absl::StatusOr<SessionId> Next();
-  // As far as the store knows: it may have gone back in time.
+  // The answer is the store's, which may have gone back in time.
   bool WasGiven(SessionId session) const;
 
   // Closes those that are not closed yet, in one commit. Errors: those of the store; nothing has
   // changed. Requires: they lie in at most kBlocksAtOnceMax blocks.
   static constexpr std::size_t kBlocksAtOnceMax = 64;
   absl::Status Close(std::span<const SessionId> sessions);
-  // What others know to be closed. Errors: those of the store; some may be closed then.
+  // Takes in sessions that others know to be closed. Errors: those of the store; some may be closed
+  // then.
   absl::Status Unite(const SessionSet& closed);
   // Closes some sessions of earlier processes that are not closed, but for those that `is_kept`
   // says. False: there were none.
@@ -65,7 +66,7 @@ class SessionRegistry {
   // blocks of processes whose sessions are all closed. Errors: those of the store.
   absl::Status TidySome();
 
-  // What nodes have not been told yet.
+  // News that nodes have not been told yet.
   bool has_news() const { return !fresh_.refused.empty() || !fresh_.settled.empty(); }
   SessionNews TakeNews();
   // For a node that has just come, and hears of all later news.
@@ -98,7 +99,8 @@ class SessionRegistry {
   absl::Status LoadBoots(std::vector<SessionSet::Range>& closed);
   absl::Status LoadBlocks(std::vector<SessionSet::Range>& closed);
   absl::Status LoadTrainers();
-  // What a commit closes: blocks as they will be, and how many more of each process.
+  // The effect of one commit of closings: blocks as they will be, and how many more of each
+  // process.
   struct Closing {
     std::vector<SessionId> sessions;
     std::map<SessionBlock, SessionBits> blocks;

@@ -1,4 +1,4 @@
-// What sessions cost in the store, and what it takes to give a number twice.
+// Sessions' cost in the store, and that no copy of it gives a number twice.
 #include "server/coordinator/session_registry.h"
 
 #include <set>
@@ -101,7 +101,7 @@ TEST(SessionRegistryClose, WritesAsMuchForOneSessionHoweverManyAreClosed) {
       ASSERT_THAT(registry.Close({&sessions[static_cast<std::size_t>(2 * i)], 1}), IsOk());
     }
     EXPECT_LT((store.written() - before) / static_cast<std::size_t>(closes), 400u) << closes;
-    // What nodes are told does not grow either.
+    // News for nodes do not grow either.
     std::size_t told = 0;
     while (registry.has_news()) told += registry.TakeNews().closed.refused.size();
     EXPECT_EQ(told, static_cast<std::size_t>(closes));

@@ -25,7 +25,7 @@ class CoordinatorClosing : public ::testing::Test {
     info.sessions_heard = number_;
     return c_->Heartbeat(node, 1, info, c_.now());
   }
-  // What is told at the next tick.
+  // News of the next tick.
   ClosedSessions TakeNews() {
     c_->Tick(c_.now());
     ClosedSessions closed;

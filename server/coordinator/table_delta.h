@@ -1,8 +1,8 @@
-// What turns a table's plan back into the one before: the slices that went and those that came,
-// and the spec if it changed. A hand-over of a few units of a table of 4,096 slices is a hundred
-// bytes so, and not the table.
+// The difference that turns a table's plan back into the one before: the slices that went and those
+// that came, and the spec if it changed. A hand-over of a few units of a table of 4,096 slices is a
+// hundred bytes so, and not the table.
 //
-// As JSON: {"spec_before": spec or missing, "tilings": [{"gone": [slice*], "came": [slice*]}*]},
+// JSON: {"spec_before": spec or missing, "tilings": [{"gone": [slice*], "came": [slice*]}*]},
 // where slice = [row begin, row end, column begin, column end, node, device].
 #pragma once
 

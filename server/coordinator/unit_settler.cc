@@ -88,7 +88,7 @@ void UnitSettler::Compare(NodeId node, const UnitStandings& units, const Units& 
   }
 }
 
-// Of a unit whose last move the record may not know of.
+// Settles a unit whose last move may be unknown to the record.
 std::optional<UnitSettler::Raise> UnitSettler::EndOf(const UnitRecord& record,
                                                      const std::vector<Standing>& told) {
   const Standing* owner = nullptr;

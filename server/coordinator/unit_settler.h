@@ -34,7 +34,8 @@ class UnitSettler {
   // Both are not owned and outlive this object.
   UnitSettler(StateStore& store, MoveCluster& cluster) : store_(store), cluster_(cluster) {}
 
-  // What `node` has, as of now. Errors of StateStore::Commit; DataLoss: a record is not readable.
+  // Takes in the units that `node` has now. Errors of StateStore::Commit; DataLoss: a record is not
+  // readable.
   absl::Status Hear(NodeId node, std::vector<UnitStandings> units, absl::Time now);
   bool HasHeard(NodeId node) const { return heard_.contains(node); }
   // All nodes of the plan were heard since the coordinator started. Errors as for Hear.

@@ -1,4 +1,4 @@
-// What closing sessions costs in a node's journal, and that a restart knows them.
+// Closed sessions cost a journal little, and a restart knows them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

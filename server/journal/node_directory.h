@@ -1,5 +1,5 @@
-// Whose data directory this is, and the newest that its node has seen of the coordinator's store:
-// the file `identity` of the directory. docs/node_directory.md.
+// The identity of a data directory: its node, and the newest that its node has seen of the
+// coordinator's store: the file `identity` of the directory. docs/node_directory.md.
 #pragma once
 
 #include <cstdint>

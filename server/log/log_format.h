@@ -82,7 +82,7 @@ std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record);
 
 std::string EncodeMark(LogLsn keep_from);
 
-// What a damaged file of a log is: DataLoss with its name, the offset and what to do.
+// The error for a damaged file of a log: DataLoss with its name, the offset and what to do.
 absl::Status LogLoss(std::string_view file, std::uint64_t offset, std::string_view problem);
 
 // The payload lives as long as the call.

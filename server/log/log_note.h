@@ -1,4 +1,4 @@
-// What a log notes of itself beside its segments: how far it has come. A log whose newest segment
+// A log's note of itself beside its segments: how far it has come. A log whose newest segment
 // is missing, or shorter than it was, reads like a younger one; the note tells it from that.
 //
 // A note is written when a segment begins, at each start and at a clean stop, and only of what is

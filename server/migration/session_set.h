@@ -29,7 +29,7 @@ class SessionSet {
   void Insert(const Range& range);
   // All that `other` has.
   void Include(const SessionSet& other);
-  // What `other` does not have.
+  // The sessions that `other` does not have.
   SessionSet Minus(const SessionSet& other) const;
   // The parts of its ranges that lie in `range`.
   std::vector<Range> Within(const Range& range) const;

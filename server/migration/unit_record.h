@@ -31,7 +31,7 @@ struct UnitRecord {
 // FailedPrecondition: the last move has not ended.
 absl::StatusOr<UnitRecord> Opened(const UnitRecord& record, NodeId target,
                                   const Guards& guards = kAllGuards);
-// As Opened, of a unit whose owner is lost with its rows: they begin at initial values.
+// Opens a unit whose owner is lost with its rows: they begin at initial values.
 absl::StatusOr<UnitRecord> OpenedAnew(const UnitRecord& record, NodeId target);
 // FailedPrecondition, all three: the record is not about `move` in the phase the change needs.
 absl::StatusOr<UnitRecord> Aborted(const UnitRecord& record, MoveId move);

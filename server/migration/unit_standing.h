@@ -1,5 +1,5 @@
-// What a node knows of its units, told to the coordinator at each registration: a coordinator whose
-// store was restored from an older copy learns from it who owns what.
+// A node's knowledge of its units, told to the coordinator at each registration: a coordinator
+// whose store was restored from an older copy learns from it who owns what.
 #pragma once
 
 #include <cstdint>

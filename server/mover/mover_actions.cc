@@ -213,7 +213,7 @@ void Mover::Do(MovingUnit& unit, ReserveImport& action) {
                       WhenDone(unit, "reserve memory", then));
 }
 
-// What follows says that the rows are there: so it waits until they are.
+// The next report says that the rows are there, so it waits until they are.
 void Mover::Do(MovingUnit& unit, ResetStaged& action) {
   parts_.host.Reset(unit.id, [this, queue = queue_, id = unit.id, action](const absl::Status& s) {
     queue->Post([this, id, action, status = s] {

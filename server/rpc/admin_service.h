@@ -1,7 +1,7 @@
 // AdminService over a CoordinatorHost: tables, plans, nodes and jobs, for operators.
 //
-// What takes time and changes nothing (planning, plans of old, solved ones) runs on threads of its
-// own against a plan that does not change, and ends when its caller does not wait any more.
+// Work that takes time and changes nothing (planning, plans of old, solved ones) runs on threads of
+// its own against a plan that does not change, and ends when its caller does not wait any more.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class AdminService final : public v1::AdminService::CallbackService {
   // `host` is not owned and outlives the service, and the service outlives its RpcServer.
   explicit AdminService(CoordinatorHost& host) : host_(host) {}
 
-  // What takes time ends, now and later, with CANCELLED.
+  // Ends slow calls, now and later, with CANCELLED.
   void BeginStop() { is_stopping_ = true; }
 
   grpc::ServerUnaryReactor* GetClusterStatus(grpc::CallbackServerContext* call,

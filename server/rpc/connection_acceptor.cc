@@ -41,7 +41,7 @@ bool IsShortage(int error) {
 
 FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// What connections are counted by: the address without its port, or the user.
+// The key by which connections are counted: address without port, or user.
 std::string AddressOf(const FileDescriptor& socket) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof(name);

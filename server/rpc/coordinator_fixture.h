@@ -22,7 +22,7 @@
 
 namespace embla {
 
-// What a node says first on `link`: a greeting, and an answer to the coordinator's.
+// Sends a node's first messages on `link`: a greeting, and an answer to the coordinator's.
 inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::NodeCommand>& link,
                           v1::Registration registration, const ClusterKey& key) {
   v1::NodeReport report;

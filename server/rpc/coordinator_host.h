@@ -6,7 +6,7 @@
 // with the number of those who wait, and a slow disk makes batches larger instead of the queue
 // longer.
 //
-// What nodes say never waits for others: heartbeats lie in no queue (of each process the latest is
+// Reports of nodes never wait for others: heartbeats lie in no queue (of each process the latest is
 // kept, with the time at which it came) and are heard before anything else is done, above all
 // before a node could be declared dead; the other reports of nodes take turns with the tasks of
 // clients and operators, and are refused by no limit.
@@ -114,9 +114,9 @@ class CoordinatorHost {
   // For readers on any thread: it may be ahead of plan().
   const StateStore& store() const { return coordinator_->store(); }
 
-  // Whose clients are there.
+  // Sessions whose clients are there.
   SessionWatchers& watchers() { return watchers_; }
-  // Of the coordinator.
+  // The cluster key that the coordinator proves itself by.
   const ClusterKey& key() const { return *key_; }
 
   // When RemoveListener returns, `listener` is not running and will not run again.
@@ -135,7 +135,7 @@ class CoordinatorHost {
     HeartbeatInfo info;
     absl::Time came;
   };
-  // What is to be said when a batch is durable.
+  // Answers to give when a batch is durable.
   struct Outcome {
     Answer answer;  // May be null.
     std::vector<Effect> effects;

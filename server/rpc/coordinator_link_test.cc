@@ -61,7 +61,7 @@ class CoordinatorLinkTest : public CoordinatorFixture {
     return admin_->CreateTable(&context, TableRequest(name), &reply);
   }
 
-  // What a link says that gave up; OK: it has not within the time of a test.
+  // The reason of a link that gave up; OK: it has not within the time of a test.
   absl::Status AwaitRefusal(CoordinatorLinkOptions options) {
     std::promise<absl::Status> refused;
     options.on_refused = [&refused](const absl::Status& status) { refused.set_value(status); };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kClientNameBytesMax = 256;
 
-// Of another length: one that is nobody's.
+// A proof of another length is nobody's.
 SessionProof ProofFrom(const std::string& bytes) {
   SessionProof proof{};
   if (bytes.size() == proof.size()) std::copy(bytes.begin(), bytes.end(), proof.begin());

@@ -155,7 +155,7 @@ TEST_F(CoordinatorServiceTest, ARegistrationWithoutAGreetingIsRefused) {
   EXPECT_TRUE(host_->plan()->nodes().empty());
 }
 
-// What one link has shown is of no use on another one.
+// The proof of one link is of no use on another one.
 TEST_F(CoordinatorServiceTest, ARepeatedProofIsRefused) {
   Start();
   const LinkNonces overheard{.node = RandomNonce(), .coordinator = RandomNonce()};

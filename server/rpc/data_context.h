@@ -24,7 +24,7 @@ struct DataServiceOptions {
   // always taken.
   std::uint32_t stream_requests_max = 1024;
   std::size_t stream_bytes_max = std::size_t{64} << 20;  // Requests and their replies.
-  // Of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
+  // The bound of all requests and replies; a request beyond it is refused with RESOURCE_EXHAUSTED.
   InFlightLimits in_flight = {};
   std::uint32_t read_threads = 8;  // ReadRows calls that run at once.
   std::size_t reads_queued_max = 64;

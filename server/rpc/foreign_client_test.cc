@@ -1,4 +1,4 @@
-// What somebody without a session of its own can do to the updates of others: nothing. Raw
+// A client without a session can do nothing to the updates of others. Raw
 // protobuf against a node with rows, as a client in any language would send it.
 #include <cstring>
 #include <memory>

@@ -73,7 +73,7 @@ inline std::string Frame(FrameType type, std::uint8_t flags, std::uint32_t strea
          static_cast<char>(flags) + BigEndian(stream, 4) + payload;
 }
 
-// What a client says first. `settings` are pairs of a number (2 bytes) and a value (4 bytes).
+// The first bytes of a client. `settings` are pairs of a number (2 bytes) and a value (4 bytes).
 inline std::string Hello(const std::string& settings = "") {
   return "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, settings);
 }

@@ -1,4 +1,4 @@
-// What requests in flight, and replies that nobody has read yet, may take of a node's memory.
+// Bounds the memory of requests in flight and of replies that nobody has read yet.
 //
 // Every request is held under its session, or under its connection where it has no session, from
 // its arrival until its reply is written. Two rules keep the many safe from the few:
@@ -28,7 +28,7 @@ struct InFlightLimits {
   std::size_t strangers_bytes_max = std::size_t{64} << 20;  // All of them together.
 };
 
-// Whose memory it is.
+// The client to whom the memory is charged.
 struct InFlightHolder {
   bool has_session = false;
   std::uint64_t id = 0;  // Of the session or the connection.
@@ -40,9 +40,9 @@ struct InFlightHolder {
   }
 };
 
-// Of a session that is proved and open.
+// A holder with a session that is proved and open.
 InFlightHolder HolderOf(SessionId session);
-// Of a connection, for requests that have no session.
+// A holder for requests without a session: their connection.
 InFlightHolder HolderOf(const grpc::CallbackServerContext& call);
 
 // Thread safety: every public method may be called from any thread.

@@ -1,5 +1,5 @@
-// What the parties of a cluster prove to each other by the cluster's key. Each function returns the
-// proof, or says whether one is right; the input of each HMAC is in docs/protocol.md.
+// Proofs that the parties of a cluster give each other by the cluster's key. Each function returns
+// the proof, or says whether one is right; the input of each HMAC is in docs/protocol.md.
 //
 // Nonces have ClusterKey::kNonceBytes bytes; a nonce of another size makes every proof wrong.
 #pragma once

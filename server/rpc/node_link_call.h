@@ -37,7 +37,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
  private:
   ~NodeLinkCall() override = default;
 
-  // What a registered node is told first.
+  // The first commands for a registered node.
   struct Welcome {
     std::unique_ptr<v1::NodeCommand> registered;
     SessionNews sessions;

@@ -98,7 +98,7 @@ struct Call {
   grpc::ByteBuffer reply;
 };
 
-// What is sent and not answered, until nothing is to be sent any more.
+// Calls without an answer yet; ended when nothing is to be sent any more.
 struct Calls {
   Mutex mu;
   std::set<grpc::ClientContext*> contexts ABSL_GUARDED_BY(mu);
@@ -135,7 +135,7 @@ absl::Status CannotGreet(const std::string& address, const absl::Status& why) {
 
 }  // namespace
 
-// What is known of the process at each address.
+// Knowledge of the process at each address.
 class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peers> {
  public:
   using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;

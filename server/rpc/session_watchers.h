@@ -20,7 +20,7 @@ class SessionWatchers {
     heard_[ToInt(session)] += watches;
   }
 
-  // What was heard since the last time.
+  // Sessions heard of since the last time.
   std::vector<std::pair<SessionId, int>> Take() {
     const MutexLock lock(mu_);
     std::vector<std::pair<SessionId, int>> all;

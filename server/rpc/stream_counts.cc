@@ -15,7 +15,7 @@ struct Free {
   void operator()(char* text) const { gpr_free(text); }
 };
 
-// What channelz knows of a socket, in JSON with integers as strings; null: no such socket.
+// channelz's view of a socket, in JSON with integers as strings; null: no such socket.
 std::unique_ptr<char, Free> Describe(std::int64_t channelz_socket) {
   return std::unique_ptr<char, Free>(grpc_channelz_get_socket(channelz_socket));
 }

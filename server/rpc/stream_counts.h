@@ -12,7 +12,7 @@ struct StreamCounts {
   std::int64_t answered = 0;    // The server has ended them.
   std::int64_t unanswered = 0;  // Over, and the server had not ended them: reset, or cut off.
 
-  // Those that are not over, as far as gRPC has got.
+  // Streams that are not over, as far as gRPC has got.
   std::int64_t open() const { return started - answered - unanswered; }
 };
 

@@ -1,5 +1,5 @@
-// Whose updates a node takes: those of sessions that the cluster's coordinator granted, that are
-// not closed, and whose numbers are in reach of what the node has seen of them.
+// Decides which updates a node takes: those of sessions that the cluster's coordinator granted,
+// that are not closed, and whose numbers are in reach of what the node has seen of them.
 //
 // A proof is verified by the cluster's key, once per session: afterwards its bytes are compared.
 //

@@ -227,7 +227,7 @@ class ShardNode {
   // it is. Nothing if it leads, or is not to.
   virtual void LeadAsItIs(TableId table) = 0;
 
-  // Whose updates the node takes. Those who take in requests verify them there before they call
+  // The gate of sessions. Callers that take in requests verify them there before they call
   // Update; Lookup answers anybody. Lives as long as the node.
   virtual SessionGate& sessions() = 0;
 

@@ -141,7 +141,7 @@ void ShardNodeImpl::TakeSpecs(TableId id) {
                              it->second.shard()->devices());
 }
 
-// As if its primary had confirmed it, and written down like that.
+// Confirms the copy as its primary would, and writes that down.
 void ShardNodeImpl::LeadAsItIs(TableId id) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(id));

@@ -7,7 +7,7 @@
 namespace embla {
 namespace {
 
-// Of the first replica group: the others lie alike.
+// The first replica group stands for all: the others lie alike.
 class TableInventory {
  public:
   TableInventory(const NodeTable& table, DeviceExecutors& executors)

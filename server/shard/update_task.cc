@@ -128,7 +128,7 @@ absl::Status UpdateTask::Plan() {
 absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   const UpdatePart& part = update_->batch.parts[index];
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
-  // What is decided already, by a primary or an earlier process, is applied.
+  // A decision of a primary or of an earlier process is applied.
   const bool is_decided = from_primary_.has_value() || repeated_.has_value();
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          is_decided ? tables_->Find(part.table, update_->batch.plan_version)

@@ -165,7 +165,7 @@ TEST_F(FileStateStoreTest, AMissingFileOfAStoreThatWasNeverCompactedIsDataLossAn
   EXPECT_EQ(OpenOrDie(directory_)->Get("a")->value, "1");
 }
 
-// As a copy of the two files is, or a store of an older version.
+// The directory looks like a copy of two files, or an older version's store.
 TEST_F(FileStateStoreTest, AStoreWithoutTheWordThatItWasBegunGetsIt) {
   { CommitOne(*OpenOrDie(directory_), PutOf("a", "1")); }
   std::filesystem::remove(directory_.path() + "/begun");

@@ -115,7 +115,7 @@ class DeviceLanes {
   // For questions; nothing is queued on it between two calls of Run.
   gpu::Stream& stream() const { return *lanes_[0].stream; }
 
-  // What one trip of one piece needs: of cargo, padding excluded, and of scratch memory.
+  // The needs of one trip of one piece: of cargo, padding excluded, and of scratch memory.
   struct Room {
     std::size_t in_bytes = 0;
     std::size_t out_bytes = 0;

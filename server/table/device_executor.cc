@@ -42,7 +42,7 @@ void Await(WaitedTask::Latch& latch) {
 // Requests that wait on a device beside the one that runs: enough that devices need not wait for
 // one another, and too few to be waited for.
 constexpr std::size_t kReadyMax = 2;
-// What a request costs beside its bytes, in bytes.
+// Cost of a request beside its bytes, in bytes.
 constexpr double kCostOfRequest = 4096;
 
 }  // namespace
@@ -187,7 +187,7 @@ void DeviceExecutors::TakeTurn(std::uint32_t device) {
     borders_.pop_front();
     Enqueue(control);
   }
-  // Whoever has something that was behind this request, or only waits for the end, has to look.
+  // A device with work behind this request, or one that waits for the end, has to look.
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     if (stopping_ || !queues_[d].background.empty()) Wake(DeviceSet::Of(d));
   }

@@ -89,7 +89,7 @@ class DeviceExecutors {
   // whoever submits them bounds the number.
   void SubmitRead(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
-  // As SubmitControl, for work that can wait and needs no order with what is queued later: each
+  // Like SubmitControl, for work that can wait and needs no order with what is queued later: each
   // device runs it when it has nothing else to do (see above). It must not meet other devices in a
   // collective.
   void SubmitBackground(std::unique_ptr<DeviceTask> task, DeviceSet devices);

@@ -193,7 +193,7 @@ TEST(DeviceExecutorsTurns, ADeviceTakesWhatAnotherOneHasMadeFirst) {
   DeviceExecutors executors({.devices = 2});
   executors.SubmitControl(gate.Task(), DeviceSet::Of(0));
   gate.AwaitArrivals(1);
-  // Of one origin, so the second one waits for the first, and its device is idle.
+  // Both are of one origin, so the second one waits for the first, and its device is idle.
   std::unique_ptr<DeviceTask> first = std::make_unique<FunctionTask>([](std::uint32_t) {});
   std::unique_ptr<DeviceTask> second =
       std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; });

@@ -1,4 +1,4 @@
-// Whose request is next on a node: requests wait here, by origin, and the devices' queues stay
+// Chooses the next request on a node: requests wait here, by origin, and the devices' queues stay
 // short, so that who asks for little waits for little, whatever others ask for.
 //
 // The idea is that of weighted fair queueing. `now_` is a virtual time: how much each origin would

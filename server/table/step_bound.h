@@ -7,7 +7,7 @@
 // somebody who began elsewhere, is never shut. The first step may be any up to 2^48, as trainers go
 // on from checkpoints.
 //
-// What was decided is never asked again, so a repetition from the journal needs no clock.
+// A decided step is never checked again, so a repetition from the journal needs no clock.
 #pragma once
 
 #include <cstdint>

@@ -123,7 +123,7 @@ class TableShard {
 
   // On the lead device only.
   ReplicaPosition& replica_position() { return table_->replica_position; }
-  // Of ZCH tables.
+  // For ZCH tables only.
   StepBound& step_bound() { return table_->step_bound; }
 
   // Of the whole table on this node.

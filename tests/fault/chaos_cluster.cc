@@ -148,7 +148,7 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
          "--state-dir", FileOf(victim, ".state"), "--heartbeat-ms", "200", "--dead-after-ms",
          "1500"});
   } else {
-    // What plants damage names it.
+    // Only the program with planted damage names it.
     const char* const shard =
         options_.first_failpoints.empty() ? "embla-shard" : "embla-shard-damaged";
     add({Program(shard), "--name", NameOf(victim), "--coordinator",

@@ -132,7 +132,7 @@ TEST_F(ForgottenNodesTest, WhatOnlyItHadBeginsAnewAndNothingElseIsLost) {
   }
   EXPECT_THAT(cluster_->Embla("node ls").first, Not(HasSubstr(cluster_->node_name(lost))));
   EXPECT_THAT(cluster_->Embla("cluster status").first, HasSubstr("2 live of 2"));
-  // What began anew is in the journals, too.
+  // The rows that began anew are in the journals, too.
   for (int node = 0; node < kNodes; ++node) {
     if (node != lost) cluster_->KillNode(node);
   }

@@ -191,7 +191,7 @@ TEST_F(RestoreTest, UnitsThatMovedAfterTheCopyAreWhereTheyWent) {
   EXPECT_THAT(Verify("a"), Pair(HasSubstr("all well"), 0));
 }
 
-// What it has of units that moved away later is kept aside until the operator gives it up.
+// Its rows of units that moved away later are kept aside until the operator gives them up.
 TEST_F(RestoreTest, ANodeOlderThanAMoveDoesNotServeWhatItHasNotAnyMore) {
   Start();
   Create("a");

@@ -159,7 +159,7 @@ void AddZchVerbs(CLI::App& noun, Invocation& in) {
   evictions->add_option("--file", in.evictions_file, "append them to this file, as JSON lines");
 }
 
-// What a coordinator finds whose state was restored from an older copy.
+// Verbs for tables and rows that a restore from an older copy leaves aside.
 void AddAsideVerbs(CLI::App& noun, Invocation& in) {
   CLI::App* adopt = AddAdminVerb(
       noun, "adopt", "serve a table again that is kept aside", in, [&in](client::Admin& admin) {

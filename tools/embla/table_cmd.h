@@ -19,7 +19,7 @@ namespace embla::cli {
 absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
                              const Output& output);
 
-// Those that are served, or (`aside`) those that are kept aside.
+// Lists the tables that are served, or (`aside`) those that are kept aside.
 absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output);
 
 // Everything that is known of one table. NotFound lists the tables there are.

@@ -52,7 +52,7 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
     if (!dry_run) forgotten.job = {.id = 8, .description = "forget node n1 with its rows"};
     return forgotten;
   }
-  // Of tables that are made from now on.
+  // Applies to tables that are made from now on.
   void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
   void Stop(std::vector<std::string> reasons) { stopped_ = std::move(reasons); }

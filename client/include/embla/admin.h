@@ -145,7 +145,7 @@ struct Job {
   std::vector<DeviceRoom> rooms = {};   // In a dry run.
 };
 
-// What a table loses with a node.
+// Rows that a table loses with a node.
 struct LostRows {
   std::string table;
   std::uint64_t units = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t kSlotsSweptAtOnce = std::uint32_t{1} << 20;
 constexpr std::size_t kWorkspaceAlignment = 256;
 
-// Of a batch of `count` ids there and back.
+// Bytes of a batch of `count` ids on the way to the device.
 constexpr std::size_t BatchInBytes(std::size_t count) {
   return count * (sizeof(RowId) + 2 * sizeof(std::uint32_t));
 }
