@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Chaos and restores of the coordinator from older copies, in pieces: hours in all. Each piece that
-# ends well adds a row to the table at the end of docs/correctness.md: part, protocol, commit, seed,
-# counts. The first one that does not ends the run.
+# Chaos and restores of coordinator and nodes from older copies, in pieces: hours in all. Each
+# piece that ends well adds a row to the table at the end of docs/correctness.md: part, protocol,
+# commit, seed, counts. The first one that does not ends the run.
 #
 #   tests/long.sh            both parts from their first seeds, until the counts below are reached
 #   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol

@@ -176,10 +176,13 @@ absl::Status AtomicWriteFile(const std::string& path, std::string_view content) 
   EMBLA_RETURN_IF_ERROR(file.Truncate(0));
   EMBLA_RETURN_IF_ERROR(file.Append(content));
   EMBLA_RETURN_IF_ERROR(file.Sync());
+  return RenameDurably(temporary, path);
+}
+
+absl::Status RenameDurably(const std::string& from, const std::string& to) {
   EMBLA_RETURN_IF_ERROR(Failpoint("file.rename"));
-  if (std::rename(temporary.c_str(), path.c_str()) != 0)
-    return FileError("rename", temporary, errno);
-  return SyncDirectory(DirectoryOf(path));
+  if (std::rename(from.c_str(), to.c_str()) != 0) return FileError("rename", from, errno);
+  return SyncDirectory(DirectoryOf(to));
 }
 
 absl::Status SyncDirectory(const std::string& directory) {

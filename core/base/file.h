@@ -70,6 +70,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 // `path`.tmp is used on the way.
 absl::Status AtomicWriteFile(const std::string& path, std::string_view content);
 
+// Gives the file or directory `from` the name `to`, in place of the file or the empty directory
+// that has it, durably.
+absl::Status RenameDurably(const std::string& from, const std::string& to);
+
 // Makes created, renamed and removed names in `directory` durable.
 absl::Status SyncDirectory(const std::string& directory);
 

@@ -59,7 +59,8 @@ TEST_F(DataServiceOverload, RepliesThatNobodyReadsAreHeldToTheBoundAndGivenBack)
     const FileDescriptor socket = http2::Connect(server_->address());
     ASSERT_TRUE(http2::Send(socket, http2::Hello(http2::NoWindow())));
     // Each asks for 1 MiB. All of them fit into the 65,535 bytes that a new connection may carry.
-    const std::string lookup = LookupOf(std::vector<std::int64_t>(64, 3), 4096).SerializeAsString();
+    const std::vector<std::int64_t> ids(128, 3);
+    const std::string lookup = LookupOf(ids, 2048).SerializeAsString();
     for (std::uint32_t stream = 1; stream <= 79; stream += 2) {
       ASSERT_TRUE(http2::Send(socket, http2::Headers(stream, "/embla.v1.DataService/Lookup") +
                                           http2::Message(stream, lookup)));

@@ -1,58 +1,15 @@
 #include "server/state_store/file_state_store.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
-#include "core/base/text.h"
+#include "server/state_store/state_directory.h"
 #include "server/state_store/state_format.h"
 
 namespace embla {
-namespace {
-
-std::string LogPath(const std::string& directory) { return directory + "/log"; }
-std::string SnapshotPath(const std::string& directory) { return directory + "/snapshot"; }
-std::string BegunPath(const std::string& directory) { return directory + "/begun"; }
-
-constexpr std::string_view kBegun =
-    "A state store of Embla was begun here: without its files `snapshot` and `log` it is "
-    "damaged.\n";
-
-// The file's content, or none when it does not exist.
-absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
-  absl::StatusOr<std::string> content = ReadFile(path);
-  if (absl::IsNotFound(content.status())) return std::optional<std::string>();
-  if (!content.ok()) return content.status();
-  return std::optional<std::string>(*std::move(content));
-}
-
-absl::Status Missing(const std::string& path) {
-  return absl::DataLossError(
-      absl::StrCat(path,
-                   " is missing, at offset 0; restore the directory from a backup, or remove "
-                   "it to begin a new cluster (docs/runbook.md)"));
-}
-
-// Brings `map` from its snapshot's revision to the log's last; frames that the snapshot already
-// holds are left by a crash between compacting and cutting the log.
-absl::Status Replay(const StateLogContent& log, const std::string& path, StateMap* map) {
-  for (const StateFrame& frame : log.frames) {
-    if (frame.revision <= map->revision()) continue;
-    if (frame.revision != map->next_revision()) {
-      return absl::DataLossError(absl::StrCat(path, " is corrupt before offset ", log.valid_bytes,
-                                              ": revision ", ToInt(frame.revision), " follows ",
-                                              ToInt(map->revision())));
-    }
-    map->Apply(frame.writes);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 struct FileStateStore::Recovered {
   StateMap map;
@@ -61,39 +18,21 @@ struct FileStateStore::Recovered {
 };
 
 absl::StatusOr<FileStateStore::Recovered> FileStateStore::Recover(const std::string& directory) {
-  const std::string log_path = LogPath(directory);
-  const std::string snapshot_path = SnapshotPath(directory);
-  EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> snapshot, ReadIfThere(snapshot_path));
-  EMBLA_ASSIGN_OR_RETURN(std::optional<std::string> log, ReadIfThere(log_path));
-  EMBLA_ASSIGN_OR_RETURN(const std::optional<std::string> begun, ReadIfThere(BegunPath(directory)));
-  // The snapshot is created first, then the log, then the word that both were there: what is
-  // missing before another is a loss, not a new store.
-  if (!snapshot && (log || begun)) return Missing(snapshot_path);
-  if (!log && begun) return Missing(log_path);
-  if (!snapshot) {
-    snapshot = EncodeStateSnapshot({});
-    EMBLA_RETURN_IF_ERROR(AtomicWriteFile(snapshot_path, *snapshot));
-  }
-  EMBLA_ASSIGN_OR_RETURN(StateSnapshot base, DecodeStateSnapshot(*snapshot, snapshot_path));
-  if (!log) {
-    if (base.revision != Revision{}) return Missing(log_path);
-    log = EncodeStateLogHeader();
-    EMBLA_RETURN_IF_ERROR(AtomicWriteFile(log_path, *log));
-  }
-  EMBLA_ASSIGN_OR_RETURN(const StateLogContent content, DecodeStateLog(*log, log_path));
+  EMBLA_RETURN_IF_ERROR(BeginStateDirectory(directory));
+  EMBLA_ASSIGN_OR_RETURN(StateFiles files, ReadStateFiles(directory));
+  const std::string log_path = StateLogPath(directory);
   Recovered recovered;
-  recovered.map = StateMap(base.revision, std::move(base.entries));
-  recovered.snapshot_bytes = snapshot->size();
-  EMBLA_RETURN_IF_ERROR(Replay(content, log_path, &recovered.map));
+  recovered.map = std::move(files.map);
+  recovered.snapshot_bytes = files.snapshot_bytes;
   EMBLA_ASSIGN_OR_RETURN(recovered.log, AppendFile::Open(log_path));
-  if (content.valid_bytes < log->size()) {
-    LogWarning("state_store", "dropped a torn commit file=", log_path,
-               " offset=", content.valid_bytes, " bytes=", log->size() - content.valid_bytes);
-    EMBLA_RETURN_IF_ERROR(recovered.log.Truncate(content.valid_bytes));
+  if (files.log_torn_bytes > 0) {
+    LogWarning("state_store", "dropped a torn commit file=", log_path, " offset=", files.log_bytes,
+               " bytes=", files.log_torn_bytes);
+    EMBLA_RETURN_IF_ERROR(recovered.log.Truncate(files.log_bytes));
   }
   // A frame may have been written, and its sync never answered: make it last before it is read.
   EMBLA_RETURN_IF_ERROR(recovered.log.Sync());
-  if (!begun) EMBLA_RETURN_IF_ERROR(AtomicWriteFile(BegunPath(directory), kBegun));
+  EMBLA_RETURN_IF_ERROR(MarkStateDirectoryBegun(directory));
   return recovered;
 }
 
@@ -226,7 +165,7 @@ void FileStateStore::CompactIfLarge() {
     snapshot = {map_.revision(), map_.List("")};
   }
   const std::string encoded = EncodeStateSnapshot(snapshot);
-  absl::Status status = AtomicWriteFile(SnapshotPath(directory_), encoded);
+  absl::Status status = AtomicWriteFile(StateSnapshotPath(directory_), encoded);
   if (status.ok()) {
     snapshot_bytes_ = encoded.size();
     status = log_.Truncate(EncodeStateLogHeader().size());

@@ -1,10 +1,32 @@
 #include "tools/embla/cluster_cmd.h"
 
 #include "absl/time/time.h"
+#include "core/base/ids.h"
 #include "core/base/status_macros.h"
+#include "server/state_store/state_directory.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {
+namespace {
+
+void Put(const StateCopy& copy, const std::string& to, const std::string& what,
+         const Output& output) {
+  if (output.json) {
+    output.PutJson({{"directory", to},
+                    {"revision", ToInt(copy.revision)},
+                    {"keys", copy.keys},
+                    {"cluster_key", copy.has_cluster_key}});
+    return;
+  }
+  output.out << what << " " << to << ": revision " << ToInt(copy.revision) << ", " << copy.keys
+             << " keys, "
+             << (copy.has_cluster_key ? "the cluster's key"
+                                      : "without a key: keep the "
+                                        "file of --cluster-key with it")
+             << "\n";
+}
+
+}  // namespace
 
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const client::ClusterStatus status, admin.GetClusterStatus());
@@ -35,6 +57,20 @@ absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
     output.out << "generation    " << status.generation
                << ": the state has gone back in time; see embla plan history\n";
   }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterBackupVerb(const std::string& state_directory, const std::string& to,
+                               const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const StateCopy copy, CopyStateDirectory(state_directory, to));
+  Put(copy, to, "backed up to", output);
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRestoreVerb(const std::string& from, const std::string& state_directory,
+                                const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const StateCopy copy, CopyStateDirectory(from, state_directory));
+  Put(copy, state_directory, "restored to", output);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,8 @@
 // embla cluster ...
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "client/include/embla/admin.h"
 #include "tools/embla/output.h"
@@ -8,5 +10,12 @@
 namespace embla::cli {
 
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output);
+
+// On the coordinator's machine, whether it runs or not. Errors of CopyStateDirectory.
+absl::Status ClusterBackupVerb(const std::string& state_directory, const std::string& to,
+                               const Output& output);
+// Before the coordinator is started. The same errors.
+absl::Status ClusterRestoreVerb(const std::string& from, const std::string& state_directory,
+                                const Output& output);
 
 }  // namespace embla::cli

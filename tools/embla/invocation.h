@@ -55,6 +55,8 @@ struct Invocation {
   std::uint32_t table_id = 0;
   std::string node_name;
   bool lose_rows = false;
+  std::string state_directory;
+  std::string backup;
 
   std::function<absl::Status()> run;
 

@@ -384,9 +384,20 @@ void AddJobVerbs(CLI::App& app, Invocation& in) {
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
-  AddAdminVerb(AddNoun(app, "cluster", "the cluster as a whole"), "status",
-               "plan version, live nodes, tables", in,
+  CLI::App& cluster = AddNoun(app, "cluster", "the cluster as a whole");
+  AddAdminVerb(cluster, "status", "plan version, live nodes, tables", in,
                [&in](client::Admin& admin) { return ClusterStatusVerb(admin, in.output()); });
+  CLI::App* backup =
+      AddVerb(cluster, "backup", "copy the coordinator's state directory, also while it runs", in,
+              [&in] { return ClusterBackupVerb(in.state_directory, in.backup, in.output()); });
+  backup->add_option("--state-dir", in.state_directory, "the coordinator's")->required();
+  backup->add_option("--to", in.backup, "a directory that is missing or empty")->required();
+  CLI::App* restore =
+      AddVerb(cluster, "restore", "make a state directory from a backup", in,
+              [&in] { return ClusterRestoreVerb(in.backup, in.state_directory, in.output()); });
+  restore->add_option("--from", in.backup, "what cluster backup wrote")->required();
+  restore->add_option("--state-dir", in.state_directory, "a directory that is missing or empty")
+      ->required();
   CLI::App* explain =
       AddVerb(AddNoun(app, "id", "ids of ZCH tables"), "explain",
               "whether an id has a row, where, since when, and why not", in, [&in] {
