@@ -39,8 +39,10 @@ rows() {
 
 # append PART SEED COUNTS
 append() {
-  printf '| %s | %s | %s | %s | %s |\n' \
-    "$1" "$protocol" "$(git describe --always --dirty)" "$2" "$3" >>"$page"
+  local commit
+  commit="$(git rev-parse --short HEAD)"
+  git diff --quiet HEAD -- . ":!$page" || commit+="-dirty"
+  printf '| %s | %s | %s | %s | %s |\n' "$1" "$protocol" "$commit" "$2" "$3" >>"$page"
 }
 
 log="$(mktemp)"
