@@ -27,7 +27,7 @@ PROGRAMS = [
     ["bench/kernel_update_bench", "-o", "json", "--rounds", "1"],
     ["bench/zch_bench", "-o", "json", "--rounds", "1"],
     ["bench/move_bench", "-o", "json", "--rounds", "1"],
-    ["bench/planner_bench", "--benchmark_format=json"],
+    ["bench/planner_bench", "--runs", "1"],
     ["bin/embla-bench", "--suite", "service", "--no-combine", "--no-ceilings", "--rounds", "1",
      "-o", "json"],
 ]
@@ -55,15 +55,17 @@ class Series:
         return min(len(self.old), len(self.new), len(self.again))
 
 
-def figures_of(program, document):
-    """{(benchmark, "rate" or "cpu"): value} of a program's JSON; higher rates are better."""
-    figures = {}
-    for result in document.get("results", []):
-        name = f"{program}/{result['setting']}/{result['name']}"
-        figures[name, "rate"] = result["rows_per_second"]
-    for result in document.get("benchmarks", []):
-        if result.get("run_type", "iteration") == "iteration":
-            figures[f"{program}/{result['name']}", "rate"] = 1.0 / result["real_time"]
+def figures_of(program, text):
+    """{(benchmark, "rate", "ratio" or "cpu"): value} of a program's output. Higher is better but
+    for "cpu". A "ratio" is to a ceiling that the program measures in the same run; the ceilings
+    themselves ("..., prefetch 16"), which say how the machine is, are left out."""
+    if program == "planner_bench":
+        return times_of(program, text)
+    document = json.loads(text)
+    figures = {(f"{program}/{result['setting']}/{result['what']}", "ratio"): result["ratio"]
+               for result in document.get("results", []) if "prefetch" not in result["what"]}
+    if "of_grpc_unary" in document:
+        figures[f"{program}/bytes", "ratio"] = document["of_grpc_unary"]
     for case in document.get("cases", []):
         name = f"{program}/{case['name']}"
         figures[name, "rate"] = case["rows_per_second"]
@@ -72,13 +74,24 @@ def figures_of(program, document):
     return {key: value for key, value in figures.items() if value > 0}
 
 
+def times_of(program, text):
+    """The same of a table with a column "time ms"."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in text.splitlines() if line.startswith("|")]
+    if not rows or "time ms" not in rows[0]:
+        return {}
+    column = rows[0].index("time ms")
+    times = {row[0]: float(row[column]) for row in rows[2:] if len(row) == len(rows[0])}
+    return {(f"{program}/{name}", "rate"): 1e3 / ms for name, ms in times.items() if ms > 0}
+
+
 def run(build, command):
     program = Path(build, command[0])
     done = subprocess.run([str(program), *command[1:]], capture_output=True, text=True,
                           check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join([str(program), *command[1:]])}: {done.stderr.strip()}")
-    return figures_of(program.name, json.loads(done.stdout))
+    return figures_of(program.name, done.stdout)
 
 
 def measure(old, new, rounds, programs, wanted):

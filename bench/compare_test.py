@@ -37,15 +37,20 @@ class Arithmetic(unittest.TestCase):
         self.assertFalse(compare.is_worse("cpu", series([1.0] * 3, [1.02] * 3, [1] * 3)))
 
     def test_every_program_has_its_figures(self):
-        rounds = {"results": [{"setting": "dim:64", "name": "pool", "rows_per_second": 5.0}]}
-        google = {"benchmarks": [{"name": "Plan/8", "real_time": 4.0},
-                                 {"name": "Plan/8_mean", "run_type": "aggregate",
-                                  "real_time": 4.0}]}
-        service = {"cases": [{"name": "lookup", "rows_per_second": 7.0,
-                              "server_cpu_seconds_per_million_rows": 0.3},
-                             {"name": "idle", "rows_per_second": 0.0}]}
-        self.assertEqual(compare.figures_of("p", rounds), {("p/dim:64/pool", "rate"): 5.0})
-        self.assertEqual(compare.figures_of("p", google), {("p/Plan/8", "rate"): 0.25})
+        rounds = json.dumps({"question": "?", "results": [
+            {"setting": "dim:64", "what": "read, prefetch 8", "ratio": 1.0},
+            {"setting": "dim:64", "what": "pool", "rows_per_second": 5.0, "ratio": 0.9}]})
+        moves = json.dumps({"move_bytes_per_second": 9.0, "of_grpc_unary": 0.8, "updates": 0})
+        planner = ("\n| scenario | gap % | time ms | plan / TorchRec |\n|---|---|---|---|\n"
+                   "| seed | 0.1 | 250.0 | 0.9 |\n| broken | why |\n\npeak memory: 1 MiB\n")
+        service = json.dumps({"cases": [
+            {"name": "lookup", "rows_per_second": 7.0,
+             "server_cpu_seconds_per_million_rows": 0.3},
+            {"name": "idle", "rows_per_second": 0.0}]})
+        self.assertEqual(compare.figures_of("p", rounds), {("p/dim:64/pool", "ratio"): 0.9})
+        self.assertEqual(compare.figures_of("p", moves), {("p/bytes", "ratio"): 0.8})
+        self.assertEqual(compare.figures_of("planner_bench", planner),
+                         {("planner_bench/seed", "rate"): 4.0})
         self.assertEqual(compare.figures_of("p", service),
                          {("p/lookup", "rate"): 7.0, ("p/lookup", "cpu"): 0.3})
 

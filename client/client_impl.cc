@@ -96,6 +96,7 @@ absl::Status ClientImpl::OpenSession() {
     if (session_ == SessionId{}) status = AskForSession(request, attempt_deadline);
     if (status.ok()) status = plans_.Refresh(attempt_deadline);
     if (status.ok()) break;
+    if (!options_.waits_for_coordinator && absl::IsUnavailable(status)) return status;
     if (!WorthRepeating(status) || timer_->Now() + kConnectBackoff >= deadline) return status;
     absl::SleepFor(kConnectBackoff);
   }

@@ -1,5 +1,6 @@
 #include "core/base/buffer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <map>
@@ -33,16 +34,21 @@ struct Buffer::PoolState {
   PoolState(std::size_t bytes_max, std::shared_ptr<BufferMemory> from)
       : retained_bytes_max(bytes_max), memory(std::move(from)) {}
   ~PoolState() {
-    for (auto& [capacity, buffers] : free) {
-      for (std::byte* data : buffers) memory->Free(data, capacity);
+    for (auto& [capacity, list] : free) {
+      for (std::byte* data : list.buffers) memory->Free(data, capacity);
     }
   }
+
+  struct FreeList {
+    std::vector<std::byte*> buffers;  // The last one is used first.
+    std::size_t fewest = 0;           // That there were since the last ReturnIdle.
+  };
 
   const std::size_t retained_bytes_max;
   const std::shared_ptr<BufferMemory> memory;
   Mutex mu;
   std::size_t retained_bytes ABSL_GUARDED_BY(mu) = 0;
-  std::map<std::size_t, std::vector<std::byte*>> free ABSL_GUARDED_BY(mu);  // By capacity.
+  std::map<std::size_t, FreeList> free ABSL_GUARDED_BY(mu);  // By capacity.
 };
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
@@ -75,7 +81,7 @@ void Buffer::Reset() {
     MutexLock lock(pool_->mu);
     if (pool_->retained_bytes + capacity_ <= pool_->retained_bytes_max) {
       pool_->retained_bytes += capacity_;
-      pool_->free[capacity_].push_back(data_);
+      pool_->free[capacity_].buffers.push_back(data_);
       retained = true;
     }
   }
@@ -95,16 +101,32 @@ Buffer BufferPool::Take(std::size_t size) {
   buffer.pool_ = state_;
   {
     MutexLock lock(state_->mu);
-    std::vector<std::byte*>& free = state_->free[buffer.capacity_];
-    if (!free.empty()) {
-      buffer.data_ = free.back();
-      free.pop_back();
+    Buffer::PoolState::FreeList& free = state_->free[buffer.capacity_];
+    if (!free.buffers.empty()) {
+      buffer.data_ = free.buffers.back();
+      free.buffers.pop_back();
+      free.fewest = std::min(free.fewest, free.buffers.size());
       state_->retained_bytes -= buffer.capacity_;
       return buffer;
     }
   }
   buffer.data_ = state_->memory->Allocate(buffer.capacity_);
   return buffer;
+}
+
+void BufferPool::ReturnIdle() {
+  std::vector<std::pair<std::byte*, std::size_t>> idle;
+  {
+    MutexLock lock(state_->mu);
+    for (auto& [capacity, list] : state_->free) {
+      const auto end = list.buffers.begin() + static_cast<std::ptrdiff_t>(list.fewest);
+      for (auto it = list.buffers.begin(); it != end; ++it) idle.emplace_back(*it, capacity);
+      list.buffers.erase(list.buffers.begin(), end);
+      state_->retained_bytes -= list.fewest * capacity;
+      list.fewest = list.buffers.size();
+    }
+  }
+  for (const auto& [data, capacity] : idle) state_->memory->Free(data, capacity);
 }
 
 std::size_t BufferPool::retained_bytes() const {

@@ -108,7 +108,8 @@ class SharedBuffer {
 };
 
 // Keeps freed buffers of up to `retained_bytes_max` for reuse: large replies then cost no page
-// faults. Thread safety: every method may be called from any thread.
+// faults. Who calls ReturnIdle now and then keeps only as many as are used in between.
+// Thread safety: every method may be called from any thread.
 class BufferPool {
  public:
   static constexpr std::size_t kRetainedBytesMax = std::size_t{256} << 20;
@@ -116,6 +117,9 @@ class BufferPool {
                       std::shared_ptr<BufferMemory> memory = BufferMemory::Heap());
 
   Buffer Take(std::size_t size);
+
+  // Frees the buffers that nobody has needed since the last call.
+  void ReturnIdle();
 
   std::size_t retained_bytes() const;
 

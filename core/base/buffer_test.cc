@@ -26,6 +26,18 @@ TEST(BufferPoolTake, KeepsNoMoreThanItsLimit) {
   EXPECT_LE(pool.retained_bytes(), 8192u);
 }
 
+TEST(BufferPoolReturnIdle, KeepsWhatIsUsedBetweenTwoCalls) {
+  BufferPool pool;
+  { const Buffer first = pool.Take(4096), second = pool.Take(4096), large = pool.Take(65536); }
+  pool.ReturnIdle();  // They were all used.
+  EXPECT_EQ(pool.retained_bytes(), 2 * 4096u + 65536u);
+  { const Buffer one = pool.Take(4096); }
+  pool.ReturnIdle();
+  EXPECT_EQ(pool.retained_bytes(), 4096u);
+  pool.ReturnIdle();
+  EXPECT_EQ(pool.retained_bytes(), 0u);
+}
+
 TEST(BufferPoolTake, BuffersAreAlignedAndOutliveTheirPool) {
   Buffer survivor;
   {

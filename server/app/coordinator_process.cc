@@ -85,6 +85,10 @@ absl::Status CoordinatorProcess::Listen() {
   server.message_bytes_max = kCoordinatorMessageBytesMax;
   grpc::Service* const services[] = {service_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
+  host_->OnRefusal([this] {
+    admin_server_->SetServing(false);
+    server_->SetServing(false);
+  });
   const PlanPtr plan = host_->plan();
   LogInfo("coordinator", "serving address=", address(), " admin=", admin_address(),
           " metrics=", metrics_address(), " cluster=", plan->cluster_id(),

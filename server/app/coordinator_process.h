@@ -56,7 +56,7 @@ class CoordinatorProcess {
 
   const CoordinatorProcessOptions options_;
   Metrics metrics_;
-  MemoryReturn memory_return_;
+  MemoryReturn memory_return_{nullptr};
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<CoordinatorService> service_;

@@ -1,9 +1,8 @@
 #include "server/app/device_list.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -12,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/base/file.h"
+#include "core/base/host_memory.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/gpu/gpus.h"
@@ -23,17 +22,6 @@ namespace {
 
 // What a PCIe link of 16 lanes brings (generation 4): what rows wait for that are not on the GPU.
 constexpr std::int64_t kLinkBytesPerSecond = std::int64_t{32} << 30;
-
-// The machine's memory, or the container's when that is less.
-std::int64_t MemoryBytes() {
-  std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  const absl::StatusOr<std::string> limit = ReadFile("/sys/fs/cgroup/memory.max");
-  if (!limit.ok()) return bytes;
-  std::int64_t limit_bytes = 0;
-  const auto parsed = std::from_chars(limit->data(), limit->data() + limit->size(), limit_bytes);
-  if (parsed.ec == std::errc() && limit_bytes > 0) bytes = std::min(bytes, limit_bytes);
-  return bytes;
-}
 
 // The whole of `text`; no sign.
 bool ParseNumber(std::string_view text, std::uint32_t& number) {
@@ -108,6 +96,15 @@ absl::Status CheckFree(const gpu::Device& device, std::string_view flag, std::in
       shares == 1 ? " device" : " devices", "; state fewer, or end what else uses the GPU"));
 }
 
+// `devices` have their rows in host memory.
+absl::Status CheckHost(std::int64_t wanted, std::int64_t host_bytes, std::int64_t devices) {
+  if (devices == 0 || wanted <= host_bytes / devices) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--memory-per-device ", wanted, ": this machine (or its container) has ", host_bytes,
+      " bytes in all, for ", devices, devices == 1 ? " device" : " devices",
+      "; state fewer, and leave some for all that is not rows"));
+}
+
 // By default the same at every start: a node that has tables must come back with the memory that
 // they were planned for, whoever else uses the GPU.
 absl::StatusOr<DeviceSpec> GpuSpec(const gpu::Device& device, const DeviceListOptions& options,
@@ -160,6 +157,7 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
   const auto shares_of = [&](int ordinal) {
     return static_cast<std::int64_t>(std::count(ordinals.begin(), ordinals.end(), ordinal));
   };
+  const std::int64_t host_bytes = FindHostMemory().bytes;
   DeviceList devices;
   std::map<int, gpu::Device*> opened;
   for (const int ordinal : ordinals) {
@@ -167,7 +165,7 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
     gpu::Device*& gpu = devices.gpus.emplace_back(nullptr);
     if (ordinal < 0) {
       spec.memory_bytes = options.memory_per_device > 0 ? options.memory_per_device
-                                                        : MemoryBytes() / 10 * 8 / shares_of(-1);
+                                                        : host_bytes / 10 * 8 / shares_of(-1);
       continue;
     }
     if (opened[ordinal] == nullptr) {
@@ -178,6 +176,8 @@ absl::StatusOr<DeviceList> OpenDevices(const std::vector<DeviceItem>& items,
     gpu = opened[ordinal];
     EMBLA_ASSIGN_OR_RETURN(spec, GpuSpec(*gpu, options, shares_of(ordinal)));
   }
+  const std::int64_t in_host = options.gpu_cache_bytes > 0 ? std::ssize(ordinals) : shares_of(-1);
+  EMBLA_RETURN_IF_ERROR(CheckHost(options.memory_per_device, host_bytes, in_host));
   const bool have_access = options.collectives != Collectives::kHost && HaveAccess(devices.owned);
   for (DeviceSpec& spec : devices.specs) {
     spec.peer_access = have_access && spec.kind == DeviceKind::kGpu;

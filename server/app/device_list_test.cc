@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/host_memory.h"
 #include "core/base/text.h"
 #include "server/gpu/testing/simulated_device.h"
 
@@ -83,6 +84,18 @@ TEST(OpenDevices, CpuDevicesShareTheMemoryByDefault) {
   const std::int64_t four = Open("cpu:3,cpu:1", 0, Simulated({}))->specs.front().memory_bytes;
   EXPECT_GT(one, 0);
   EXPECT_EQ(one / 4, four);
+}
+
+TEST(OpenDevices, MemoryThatTheMachineHasNotIsNotPromised) {
+  const std::int64_t host = FindHostMemory().bytes;
+  EXPECT_EQ(Open("cpu:2", host / 2, Simulated({})).status(), absl::OkStatus());
+  const auto devices = Open("cpu:2", host / 2 + 1, Simulated({}));
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(devices.status()), HasSubstr("bytes in all, for 2 devices; state fewer"));
+  const auto cached =
+      OpenDevices(*ParseDevices("gpu:0"), {.memory_per_device = host + 1, .gpu_cache_bytes = 500},
+                  Simulated({1000}));
+  EXPECT_EQ(cached.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfTheirMemory) {

@@ -8,7 +8,7 @@ namespace embla {
 namespace {
 
 // Less is not worth the work.
-constexpr std::size_t kWorthReturning = std::size_t{16} << 20;
+constexpr std::size_t kWorthReturning = std::size_t{2} << 20;
 
 std::size_t KeptBytes() {
   const struct mallinfo2 info = ::mallinfo2();
@@ -17,7 +17,7 @@ std::size_t KeptBytes() {
 
 }  // namespace
 
-MemoryReturn::MemoryReturn(absl::Duration look) : look_(look) {
+MemoryReturn::MemoryReturn(BufferPool* pool, absl::Duration look) : pool_(pool), look_(look) {
   kept_least_ = kept_before_ = KeptBytes();
   thread_ = std::thread([this] { Run(); });
 }
@@ -43,6 +43,7 @@ void MemoryReturn::Run() {
 }
 
 void MemoryReturn::Look() {
+  if (pool_ != nullptr) pool_->ReturnIdle();
   const std::size_t kept = KeptBytes();
   const std::size_t idle = std::min(kept, kept_before_);
   kept_before_ = kept;

@@ -1,14 +1,15 @@
 // Gives memory that is free back to the kernel once a load is over.
 //
-// malloc keeps what was freed, for whoever asks next: after a flood of connections or requests a
-// process would stay as large as it ever was. A thread looks now and then how much is kept; what is
-// still kept at the next look is given back. (What a BufferPool retains, at most 256 MiB, stays.)
+// malloc and buffer pools keep what was freed, for whoever asks next: after a flood of connections
+// or requests a process would stay as large as it ever was. A thread looks now and then how much is
+// kept; what nobody has needed by the next look is given back.
 #pragma once
 
 #include <cstddef>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "core/base/buffer.h"
 #include "core/base/mutex.h"
 
 namespace embla {
@@ -18,13 +19,15 @@ class MemoryReturn {
   // Everything is given back within two looks.
   static constexpr absl::Duration kLook = absl::Seconds(4);
 
-  explicit MemoryReturn(absl::Duration look = kLook);
+  // `pool` may be null; otherwise it is not owned and outlives this object.
+  explicit MemoryReturn(BufferPool* pool, absl::Duration look = kLook);
   ~MemoryReturn();
 
  private:
   void Run();
   void Look();
 
+  BufferPool* const pool_;
   const absl::Duration look_;
 
   // Owned by the thread. In bytes.

@@ -2,33 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/base/testing/await.h"
+#include "core/base/testing/used_memory.h"
 
 namespace embla {
 namespace {
 
 using ::embla::testing::AwaitFor;
-
-// Memory that is this process's alone and that the kernel may not simply take.
-std::size_t UsedBytes() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  std::size_t anonymous = 0;
-  std::size_t lazy = 0;
-  for (std::string key; rollup >> key;) {
-    if (key == "Anonymous:") rollup >> anonymous;
-    if (key == "LazyFree:") rollup >> lazy;
-  }
-  return (anonymous - lazy) << 10;
-}
+using ::embla::testing::UsedBytes;
 
 TEST(MemoryReturnLook, SmallBlocksOfAFloodAreGivenBack) {
   const std::size_t before = UsedBytes();
-  const MemoryReturn memory(absl::Milliseconds(100));
+  const MemoryReturn memory(nullptr, absl::Milliseconds(100));
   std::vector<std::unique_ptr<char[]>> blocks;
   std::vector<std::unique_ptr<char[]>> survivors;  // Keep the heap's end where it is.
   for (int i = 0; i < 40'000; ++i) {

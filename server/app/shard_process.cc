@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
@@ -230,6 +231,7 @@ absl::Status ShardProcess::Join() {
   };
   link.registration.name = options_.name;
   link.registration.devices = options_.devices;
+  link.registration.host_memory = FindHostMemory();
   link.registration.incarnation = RandomId64();
   EMBLA_ASSIGN_OR_RETURN(link.registration.address, AdvertisedAddress(options_, address()));
   LogInfo("shard", "serving name=", options_.name, " address=", link.registration.address,

@@ -104,7 +104,7 @@ class ShardProcess {
   Metrics metrics_;
   BufferPool pool_;  // Pinned, where the node has a GPU.
   NodeKey key_;
-  MemoryReturn memory_return_;
+  MemoryReturn memory_return_{&pool_};
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;

@@ -131,10 +131,16 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   // This store may be older than what the node knows.
   EMBLA_RETURN_IF_ERROR(sessions_.Unite(registration.sessions_refused));
   EMBLA_RETURN_IF_ERROR(HearUnits(node.id, registration, now));
-  membership_.Link(node, registration.incarnation, now);
+  membership_.Link(node, registration.incarnation, registration.host_memory, now);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
           " address=", node.address, " devices=", node.devices.size());
+  const std::int64_t promised = membership_.PromisedBytes(registration.host_memory);
+  if (promised > registration.host_memory.bytes) {
+    LogWarning("coordinator", "nodes on one machine promise more memory than it has: state ",
+               "--memory-per-device node=", node.name, " promised_bytes=", promised,
+               " machine_bytes=", registration.host_memory.bytes);
+  }
   return node.id;
 }
 

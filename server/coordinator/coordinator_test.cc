@@ -284,5 +284,28 @@ TEST_F(CoordinatorStoreFailure, ACreationThatCannotBeRolledBackIsAnsweredOnceAnd
   EXPECT_EQ(c_->GetPlan()->FindTable("t"), nullptr);
 }
 
+TEST(MembershipPromisedBytes, AreThoseOfLiveNodesWhoseCpuDevicesShareAMemory) {
+  const absl::Time now = absl::UnixEpoch();
+  const HostMemory here{.id = "here", .bytes = 100};
+  Membership nodes({}, absl::Seconds(10), now);
+  const auto link = [&](std::uint32_t id, DeviceKind kind, const HostMemory& memory) {
+    NodeSpec node;
+    node.id = NodeId{id};
+    node.devices.assign(2, {.kind = kind, .memory_bytes = 30});
+    nodes.Link(node, id, memory, now);
+  };
+  link(1, DeviceKind::kCpu, here);
+  EXPECT_EQ(nodes.PromisedBytes(here), 60);
+  link(2, DeviceKind::kCpu, {.id = "there", .bytes = 100});
+  link(3, DeviceKind::kGpu, here);
+  link(4, DeviceKind::kCpu, {});
+  EXPECT_EQ(nodes.PromisedBytes(here), 60);
+  EXPECT_EQ(nodes.PromisedBytes({}), 0);
+  link(5, DeviceKind::kCpu, here);
+  EXPECT_EQ(nodes.PromisedBytes(here), 120);
+  nodes.Unlink(NodeId{1}, 1);
+  EXPECT_EQ(nodes.PromisedBytes(here), 60);
+}
+
 }  // namespace
 }  // namespace embla

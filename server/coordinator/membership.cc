@@ -1,5 +1,8 @@
 #include "server/coordinator/membership.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
@@ -41,10 +44,12 @@ absl::Status Membership::CheckProcess(NodeId node, std::uint64_t incarnation,
                                                view->spec.name, ", at ", view->spec.address));
 }
 
-void Membership::Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now) {
+void Membership::Link(const NodeSpec& spec, std::uint64_t incarnation, const HostMemory& memory,
+                      absl::Time now) {
   Member& member = members_[spec.id];
   if (member.view.incarnation != incarnation) member.view = {};  // A new process has nothing yet.
   member.view.spec = spec;
+  member.view.host_memory = memory;
   member.view.state = NodeState::kLive;
   member.view.incarnation = incarnation;
   member.view.last_heartbeat = now;
@@ -104,6 +109,19 @@ std::vector<NodeView> Membership::Views() const {
   std::vector<NodeView> views;
   for (const auto& [id, member] : members_) views.push_back(member.view);
   return views;
+}
+
+std::int64_t Membership::PromisedBytes(const HostMemory& memory) const {
+  std::int64_t bytes = 0;
+  for (const auto& [id, member] : members_) {
+    const NodeView& view = member.view;
+    if (!view.live() || memory.id.empty() || view.host_memory.id != memory.id) continue;
+    for (const DeviceSpec& device : view.spec.devices) {
+      if (device.kind != DeviceKind::kCpu) continue;
+      bytes += std::min(device.memory_bytes, std::numeric_limits<std::int64_t>::max() - bytes);
+    }
+  }
+  return bytes;
 }
 
 std::uint32_t Membership::live_count() const {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/base/host_memory.h"
 #include "core/plan/plan.h"
 #include "server/coordinator/node_past.h"
 #include "server/migration/session_set.h"
@@ -19,6 +20,7 @@ struct NodeRegistration {
   std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
   std::string address;  // host:port or unix:/path of the data listener.
   std::vector<DeviceSpec> devices;
+  HostMemory host_memory = {};    // That rows of its CPU devices lie in.
   std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
   std::string cluster_id;         // Empty, or the cluster the node belonged to.
   NodePast past = {};
@@ -56,6 +58,7 @@ struct NodeView {
   std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
   std::uint64_t sessions_heard = 0;         // As in HeartbeatInfo.
   bool drained = false;                     // Gets no new slices.
+  HostMemory host_memory;
 
   bool live() const { return state == NodeState::kLive; }
   // Why one of its devices serves no rows any more; empty: all do.
@@ -73,7 +76,8 @@ class Membership {
                             const std::string& address) const;
   // A node of the plan that was not known before: kUnlinked, as those of the constructor.
   void Expect(const NodeSpec& node, absl::Time now);
-  void Link(const NodeSpec& spec, std::uint64_t incarnation, absl::Time now);
+  void Link(const NodeSpec& spec, std::uint64_t incarnation, const HostMemory& memory,
+            absl::Time now);
   // NotFound when `incarnation` is not the linked one.
   absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
                          absl::Time now);
@@ -86,6 +90,9 @@ class Membership {
   const NodeView* Find(NodeId node) const;
   std::vector<NodeView> Views() const;  // By id.
   std::uint32_t live_count() const;
+  // Bytes that the CPU devices of all live nodes in that memory were said to have; 0 if its id is
+  // empty.
+  std::int64_t PromisedBytes(const HostMemory& memory) const;
 
  private:
   struct Member {

@@ -49,13 +49,16 @@ void CoordinatorHost::Stop() {
 
 void CoordinatorHost::Refuse(const absl::Status& status) {
   std::deque<Work> waiting;
+  std::function<void()> tell;
   {
     MutexLock lock(queue_mu_);
     if (refusal_.ok()) refusal_ = status;
+    tell.swap(tell_refusal_);
     waiting.swap(of_nodes_);
     std::ranges::move(queue_, std::back_inserter(waiting));
     queue_.clear();
   }
+  if (tell) tell();
   for (const Work& work : waiting) work.answer(status);
   for (const auto& [change, done] : std::exchange(awaited_, {})) {
     done({.id = change,
@@ -108,6 +111,14 @@ void CoordinatorHost::AwaitChange(ChangeId change, ChangeDone done) {
 absl::Status CoordinatorHost::status() const {
   MutexLock lock(queue_mu_);
   return refusal_;
+}
+
+void CoordinatorHost::OnRefusal(std::function<void()> tell) {
+  {
+    MutexLock lock(queue_mu_);
+    if (refusal_.ok()) tell.swap(tell_refusal_);
+  }
+  if (tell) tell();
 }
 
 PlanPtr CoordinatorHost::plan() const {

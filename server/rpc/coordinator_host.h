@@ -106,6 +106,9 @@ class CoordinatorHost {
 
   // OK, or why no task is taken any more.
   absl::Status status() const;
+  // `tell` runs once, when that is no longer OK: on the host's thread, in Stop, or in this call. It
+  // does not call the host.
+  void OnRefusal(std::function<void()> tell);
   // The current plan; never null.
   PlanPtr plan() const;
   // `plan` on the wire: made once for all who get the current one.
@@ -179,6 +182,7 @@ class CoordinatorHost {
   std::map<NodeProcess, Heartbeat> heartbeats_ ABSL_GUARDED_BY(queue_mu_);
   bool stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
   absl::Status refusal_ ABSL_GUARDED_BY(queue_mu_);  // Not OK: no task is taken any more.
+  std::function<void()> tell_refusal_ ABSL_GUARDED_BY(queue_mu_);  // Null: told, or nobody asked.
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);

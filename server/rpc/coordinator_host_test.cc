@@ -261,6 +261,8 @@ TEST_F(CoordinatorHostPost, StopAnswersWhatWaitsWithoutRunningIt) {
 TEST_F(CoordinatorHostPost, NobodyIsToldOfWhatIsNotDurable) {
   Start(store_, clock_);
   const PlanVersion before = host_->plan()->version();
+  bool is_told = false;
+  host_->OnRefusal([&] { is_told = true; });
   store_.FailSyncs();
   const absl::Status status = Do([](Coordinator& coordinator, absl::Time now) {
     EXPECT_THAT(coordinator.RegisterNode(RegistrationOf("n1", 7), now), IsOk());
@@ -269,6 +271,11 @@ TEST_F(CoordinatorHostPost, NobodyIsToldOfWhatIsNotDurable) {
   EXPECT_EQ(host_->plan()->version(), before);
   EXPECT_THAT(Do([](Coordinator&, absl::Time) { FAIL() << "was run"; }),
               StatusIs(absl::StatusCode::kUnavailable));
+  host_->Stop();
+  EXPECT_TRUE(is_told);
+  bool is_told_later = false;
+  host_->OnRefusal([&] { is_told_later = true; });
+  EXPECT_TRUE(is_told_later);
 }
 
 TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoNode) {

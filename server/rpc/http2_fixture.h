@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -101,6 +102,29 @@ inline std::string Reset(std::uint32_t stream) { return Frame(kReset, 0, stream,
 inline bool Send(const FileDescriptor& socket, const std::string& bytes) {
   return ::send(socket.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
+}
+
+// Reads until the server has begun to answer on `streams` streams. False: it closed the connection.
+inline bool AwaitAnswers(const FileDescriptor& socket, std::size_t streams) {
+  std::set<std::string> answered;
+  const auto read = [&](std::size_t bytes) {
+    std::string text(bytes, '\0');
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t count = ::recv(socket.number(), text.data() + done, bytes - done, 0);
+      if (count <= 0) return std::string();
+      done += static_cast<std::size_t>(count);
+    }
+    return text;
+  };
+  while (answered.size() < streams) {
+    const std::string head = read(9);  // Length (3), type, flags, stream (4).
+    if (head.empty()) return false;
+    std::size_t length = 0;
+    for (int i = 0; i < 3; ++i) length = length << 8 | static_cast<unsigned char>(head[i]);
+    if (length > 0 && read(length).empty()) return false;
+    if (head[3] == kHeaders) answered.insert(head.substr(5));
+  }
+  return true;
 }
 
 }  // namespace embla::http2

@@ -25,7 +25,9 @@ namespace embla {
 struct InFlightLimits {
   std::size_t bytes_max = std::size_t{2} << 30;
   std::size_t stranger_bytes_max = std::size_t{16} << 20;
-  std::size_t strangers_bytes_max = std::size_t{64} << 20;  // All of them together.
+  // All strangers together. With what gRPC takes for each connection, about 24 KiB, a thousand of
+  // them have 64 MiB.
+  std::size_t strangers_bytes_max = std::size_t{40} << 20;
 };
 
 // The client to whom the memory is charged.

@@ -1,7 +1,5 @@
 #include "server/rpc/rpc_server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/host_memory.h"
 #include "core/base/status_macros.h"
 #include "core/wire/callback_queue.h"
 #include "server/rpc/listen_address.h"
@@ -22,9 +21,7 @@ namespace embla {
 namespace {
 
 std::size_t QuarterOfMemory() {
-  const auto pages = static_cast<std::size_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
-  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return std::max(pages * page_bytes / 4, std::size_t{1} << 30);
+  return std::max(static_cast<std::size_t>(FindHostMemory().bytes) / 4, std::size_t{1} << 30);
 }
 
 void SetArguments(grpc::ServerBuilder& builder, const RpcServerOptions& options) {

@@ -22,7 +22,7 @@ struct RpcServerOptions {
   std::size_t message_bytes_max = std::size_t{256} << 20;
   ConnectionLimits connections = {};
   // Memory that gRPC may take for incoming messages and for calls. Beyond it, it ends connections.
-  // 0: a quarter of the machine's memory, at least 1 GiB.
+  // 0: a quarter of the machine's memory, or of its control group's, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
   bool is_serving = true;      // What it says of itself at first; see SetServing.

@@ -37,6 +37,7 @@ expect 2 "sharding" table create --name t --rows 10 --dim 4 "${nobody[@]}" --sha
 expect 3 "127.0.0.1:1" cluster status "${nobody[@]}"
 # At once, whatever the timeout.
 expect 3 "Connection refused" cluster status --admin 127.0.0.1:1 --timeout 600
+expect 3 "Connection refused" lookup --table t --ids 1 --coordinator 127.0.0.1:1 --timeout 600
 expect 2 "is not host:port" cluster status --admin 127.0.0.1
 expect 2 "is not host:port" cluster status --admin http://127.0.0.1:1
 expect 3 "127.0.0.1:1" lookup --table t --ids 1,2 "${nobody[@]}"

@@ -70,6 +70,7 @@ absl::Status Invocation::WithClient(
   options.name = "embla";
   options.timeout = absl::Seconds(timeout_seconds);
   options.replica_group = lookup.replica_group;
+  options.waits_for_coordinator = false;
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
                          client::Client::Connect(options));
   return verb(*client);

@@ -55,6 +55,9 @@ struct ConnectOptions {
   // Which copy of tables with replica groups this client trains and reads. None: the coordinator
   // gives the sessions that are open turns.
   std::optional<std::uint32_t> replica_group = {};
+  // Whether Connect waits, for `timeout`, for a coordinator that does not answer: it may be about
+  // to start. False: it fails at once if nobody listens there or the name has no address.
+  bool waits_for_coordinator = true;
 
   // InvalidArgument names the field.
   absl::Status Validate() const;
@@ -199,7 +202,8 @@ class PendingLookup {
 //                      Lookups may be repeated; an update's outcome is unknown
 //   ResourceExhausted  the node is overloaded, or too many calls wait for the client's threads
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
-//   PermissionDenied   the session is closed: another client has connected as the same trainer.
+//   PermissionDenied   the session is closed: another client has connected as the same trainer, or
+//                      the coordinator has not heard of this one for its lease.
 //                      A process that was replaced ends; one that was not, connects again
 class Client {
  public:

@@ -1,0 +1,112 @@
+// The cost of an update in a table whose units have moved and came to rest, beside one that never
+// moved anything. Figures are printed; the bounds are wide, for machines with other work.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "core/base/testing/status_matchers.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::IsOk;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::Pack;
+using ::embla::testing::Packed;
+using ::embla::testing::ScriptedGate;
+using ::embla::testing::UpdatePartData;
+
+constexpr TableId kTable{7};
+constexpr std::uint32_t kUnits = 64;
+constexpr std::int64_t kRows = 262'144;
+constexpr std::uint32_t kDim = 16;
+constexpr std::size_t kIds = 100'000;
+constexpr int kRounds = 21;
+
+// One node with the table; the units [0, gated) have gates at rest.
+class Table {
+ public:
+  explicit Table(std::uint32_t gated) : cluster_(LocalCluster::Options{}) {
+    TablePlan table = testing::TableOfFourUnits(kRows, kDim, {NodeId{1}, 0});
+    table.spec.row_granules = kUnits;
+    EXPECT_THAT(cluster_.Install({table}), IsOk());
+    UnitHost& host = cluster_.node(0).units();
+    for (std::uint32_t unit = 0; unit < gated; ++unit) {
+      testing::RunInOrder(host, kTable, [&] {
+        host.SetGate({kTable, 0, unit}, std::make_shared<ScriptedGate>(UnitWindows()));
+      });
+    }
+  }
+
+  absl::Duration TimeUpdate(const std::vector<RowId>& ids) {
+    UpdateBatch header;
+    header.session = SessionId{1};
+    header.seq = header.first_incomplete = UpdateSeq{++seq_};
+    header.step = seq_;
+    UpdatePartData part;
+    part.part.table = kTable;
+    part.part.column_end = kDim;
+    part.ids = ids;
+    part.gradients =
+        testing::EncodeRows(std::vector<float>(ids.size() * kDim, 1e-6f), kDim, DType::kFloat32);
+    Packed<UpdateBatch> request = Pack(header, {part});
+    const absl::Time began = absl::Now();
+    EXPECT_THAT(cluster_.Update(NodeId{1}, std::move(request)), IsOk());
+    return absl::Now() - began;
+  }
+
+ private:
+  LocalCluster cluster_;
+  std::uint64_t seq_ = 0;
+};
+
+absl::Duration Median(std::vector<absl::Duration> times) {
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+// Ids of `units`, each once.
+std::vector<RowId> SomeIds(std::uint32_t first_unit, bool sorted) {
+  std::mt19937 random(20261123);
+  std::vector<RowId> ids;
+  for (std::int64_t row = kRows / kUnits * first_unit; row < kRows; ++row)
+    ids.push_back(RowId{row});
+  std::ranges::shuffle(ids, random);
+  ids.resize(kIds);
+  if (sorted) std::ranges::sort(ids);
+  return ids;
+}
+
+TEST(GatesAtRest, LeaveUpdatesAsCheapAsTheyWere) {
+  Table never_moved(0);
+  Table one_moved(1);
+  Table all_moved(kUnits);
+  for (const bool sorted : {true, false}) {
+    const std::vector<RowId> others = SomeIds(1, sorted);  // None of unit 0.
+    std::vector<absl::Duration> never;
+    std::vector<absl::Duration> one;
+    std::vector<absl::Duration> all;
+    for (int round = 0; round < kRounds; ++round) {
+      never.push_back(never_moved.TimeUpdate(others));
+      one.push_back(one_moved.TimeUpdate(others));
+      all.push_back(all_moved.TimeUpdate(others));
+    }
+    const double of_one = absl::FDivDuration(Median(one), Median(never));
+    const double of_all = absl::FDivDuration(Median(all), Median(never));
+    std::cout << kIds << (sorted ? " sorted" : " shuffled") << " ids: " << Median(never)
+              << " where nothing moved; times " << of_one << " where another unit did, times "
+              << of_all << " where all did\n";
+    EXPECT_LE(of_one, 1.5);
+    EXPECT_LE(of_all, 1.5);
+  }
+}
+
+}  // namespace
+}  // namespace embla

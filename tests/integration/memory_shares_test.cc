@@ -1,0 +1,194 @@
+// How much of a shard server's memory each of its clients can take, and that it is given back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/include/embla/client.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/base/testing/used_memory.h"
+#include "embla/v1/data.pb.h"
+#include "server/rpc/http2_fixture.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using client::Client;
+using client::FeatureGradient;
+using client::FeatureLookup;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
+using ::embla::testing::ProcessCluster;
+using ::embla::testing::UsedBytes;
+
+constexpr double kMiB = 1 << 20;
+constexpr std::int64_t kRows = 4096;
+constexpr std::uint32_t kDim = 1024;
+constexpr absl::Duration kGivenBackIn = absl::Seconds(10);
+// The most that gRPC and malloc take for a connection and its calls.
+constexpr double kOfConnection = 32.0 / 1024;
+
+class MemoryShares : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto cluster = ProcessCluster::Start({.nodes = 1, .devices_per_node = 1});
+    ASSERT_THAT(cluster, IsOk());
+    cluster_ = *std::move(cluster);
+    const auto [printed, code] = cluster_->Embla(
+        absl::StrCat("table create --name t --sharding row_wise --rows ", kRows, " --dim ", kDim));
+    ASSERT_EQ(code, 0) << printed;
+    // Rows, threads and pools exist from now on.
+    const auto warm = cluster_->Connect();
+    ASSERT_THAT(warm, IsOk());
+    ASSERT_THAT(TryLookup(**warm, 1), IsOk());
+    before_ = MiBUsed();
+  }
+
+  double MiBUsed() const { return static_cast<double>(UsedBytes(cluster_->node(0).pid())) / kMiB; }
+  double MiBTaken() const { return MiBUsed() - before_; }
+
+  // The most of many looks while `work` runs.
+  double MostTakenDuring(const std::function<void()>& work) const {
+    std::atomic<bool> is_done = false;
+    double most = 0;
+    std::thread looks([&] {
+      while (!is_done) most = std::max(most, MiBTaken());
+    });
+    work();
+    is_done = true;
+    looks.join();
+    return most;
+  }
+
+  static absl::Status TryLookup(Client& client, std::size_t rows) {
+    const std::vector<std::int64_t> ids(rows, 3);
+    std::vector<float> values(rows * kDim);
+    FeatureLookup feature{.table = "t", .ids = ids, .rows_out = values};
+    return client.Lookup({&feature, 1},
+                         {.timeout = testing::kAwaitMax, .combine_duplicates = false});
+  }
+
+  // A connection that asks for `replies` of 1 MiB and reads none of them.
+  FileDescriptor ConnectUnreading(int replies) const {
+    const std::vector<std::int64_t> ids(256, 3);
+    v1::LookupRequest request;
+    v1::LookupPart& part = *request.add_parts();
+    part.set_table_id(1);
+    part.set_pooling(v1::POOLING_NONE);
+    part.set_column_end(kDim);
+    part.set_ids_count(static_cast<std::uint32_t>(ids.size()));
+    request.set_ids(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8));
+    const std::string lookup = request.SerializeAsString();
+    FileDescriptor socket = http2::Connect(cluster_->node_address(0));
+    EXPECT_TRUE(http2::Send(socket, http2::Hello(http2::NoWindow())));
+    for (int i = 0; i < replies; ++i) {
+      const auto stream = static_cast<std::uint32_t>(2 * i + 1);
+      EXPECT_TRUE(http2::Send(socket, http2::Headers(stream, "/embla.v1.DataService/Lookup") +
+                                          http2::Message(stream, lookup)));
+    }
+    return socket;
+  }
+
+  void ExpectGivenBack() {
+    EXPECT_TRUE(AwaitFor([&] { return MiBTaken() < 8; }, kGivenBackIn, "memory is given back"))
+        << MiBTaken() << " MiB are kept";
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  double before_ = 0;
+};
+
+TEST_F(MemoryShares, ConnectionWithoutASessionHas16MiB) {
+  {
+    const FileDescriptor socket = ConnectUnreading(30);
+    ASSERT_TRUE(http2::AwaitAnswers(socket, 30));
+    std::cout << "one connection: " << MiBTaken() << " MiB\n";
+    EXPECT_LE(MiBTaken(), 16);
+    EXPECT_GE(MiBTaken(), 12) << "the replies are not held: this test shows nothing";
+  }
+  ExpectGivenBack();
+}
+
+TEST_F(MemoryShares, AThousandConnectionsWithoutASessionHave64MiB) {
+  {
+    std::vector<FileDescriptor> sockets;
+    double most = 0;
+    for (int i = 0; i < 1000; ++i) {
+      sockets.push_back(ConnectUnreading(2));
+      ASSERT_TRUE(http2::AwaitAnswers(sockets.back(), 2));
+      most = std::max(most, MiBTaken());
+    }
+    std::cout << "1,000 connections: " << most << " MiB\n";
+    EXPECT_LE(most, 64);
+  }
+  ExpectGivenBack();
+}
+
+// Each says that it sends 8 MiB, and sends 48 KiB. What is no request yet is charged to nobody;
+// gRPC's quota bounds all of it.
+TEST_F(MemoryShares, RequestsThatNeverEndHaveWhatWasSent) {
+  {
+    std::vector<FileDescriptor> sockets;
+    double most = 0;
+    std::string begun =
+        http2::Hello() + http2::Headers(1, "/embla.v1.DataService/Lookup") +
+        http2::Frame(http2::kData, 0, 1, std::string(1, '\0') + http2::BigEndian(8 << 20, 4));
+    for (int i = 0; i < 3; ++i) {
+      begun += http2::Frame(http2::kData, 0, 1, std::string(16384, '\1'));
+    }
+    for (int i = 0; i < 1000; ++i) {
+      sockets.push_back(http2::Connect(cluster_->node_address(0)));
+      ASSERT_TRUE(http2::Send(sockets.back(), begun));
+      most = std::max(most, MiBTaken());
+    }
+    AwaitFor([&] { return http2::IsServed(sockets.back()); }, testing::kAwaitMax, "it is read");
+    most = std::max(most, MiBTaken());
+    std::cout << "1,000 requests without an end: " << most << " MiB\n";
+    EXPECT_LE(most, 1000 * (static_cast<double>(begun.size()) / kMiB + kOfConnection));
+  }
+  ExpectGivenBack();
+}
+
+// A session may have four times its request in flight, and its reply.
+TEST_F(MemoryShares, SessionHasWhatItHasInFlight) {
+  constexpr std::size_t kIds = 8192;  // Beside 32 MiB of rows all else is less than 1 MiB.
+  constexpr double kRowsMiB = kIds * kDim * sizeof(float) / kMiB;
+  constexpr double kIdsMiB = kIds * 8 / kMiB;
+  {
+    const auto session = cluster_->Connect();
+    ASSERT_THAT(session, IsOk());
+    const double lookups = MostTakenDuring([&] {
+      for (int i = 0; i < 8; ++i) EXPECT_THAT(TryLookup(**session, kIds), IsOk());
+    });
+    std::cout << "lookups: " << lookups << " MiB\n";
+    EXPECT_LE(lookups, 4 * kIdsMiB + kRowsMiB + 1);
+
+    const std::vector<std::int64_t> ids(kIds, 3);
+    const std::vector<float> gradients(kIds * kDim, 1e-6f);
+    const FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
+    const double updates = MostTakenDuring([&] {
+      for (int i = 0; i < 8; ++i) {
+        EXPECT_THAT((*session)->Update({&feature, 1}, {.timeout = testing::kAwaitMax,
+                                                       .combine_duplicates = false}),
+                    IsOk());
+      }
+    });
+    std::cout << "updates: " << updates << " MiB\n";
+    EXPECT_LE(updates, 4 * (kIdsMiB + kRowsMiB));
+  }
+  ExpectGivenBack();
+}
+
+}  // namespace
+}  // namespace embla
