@@ -1,5 +1,5 @@
 // The cost of an update in a table whose units have moved and came to rest, beside one that never
-// moved anything. Figures are printed; the bounds are wide, for machines with other work.
+// moved anything. Of each the fastest of many, as other work of the machine only adds to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ constexpr std::uint32_t kUnits = 64;
 constexpr std::int64_t kRows = 262'144;
 constexpr std::uint32_t kDim = 16;
 constexpr std::size_t kIds = 100'000;
-constexpr int kRounds = 21;
+constexpr int kRounds = 61;
+constexpr double kRatioMax = 1.15;
 
 // One node with the table; the units [0, gated) have gates at rest.
 class Table {
@@ -67,11 +68,6 @@ class Table {
   std::uint64_t seq_ = 0;
 };
 
-absl::Duration Median(std::vector<absl::Duration> times) {
-  std::ranges::sort(times);
-  return times[times.size() / 2];
-}
-
 // Ids of `units`, each once.
 std::vector<RowId> SomeIds(std::uint32_t first_unit, bool sorted) {
   std::mt19937 random(20261123);
@@ -90,21 +86,21 @@ TEST(GatesAtRest, LeaveUpdatesAsCheapAsTheyWere) {
   Table all_moved(kUnits);
   for (const bool sorted : {true, false}) {
     const std::vector<RowId> others = SomeIds(1, sorted);  // None of unit 0.
-    std::vector<absl::Duration> never;
-    std::vector<absl::Duration> one;
-    std::vector<absl::Duration> all;
+    absl::Duration never = absl::InfiniteDuration();
+    absl::Duration one = absl::InfiniteDuration();
+    absl::Duration all = absl::InfiniteDuration();
     for (int round = 0; round < kRounds; ++round) {
-      never.push_back(never_moved.TimeUpdate(others));
-      one.push_back(one_moved.TimeUpdate(others));
-      all.push_back(all_moved.TimeUpdate(others));
+      never = std::min(never, never_moved.TimeUpdate(others));
+      one = std::min(one, one_moved.TimeUpdate(others));
+      all = std::min(all, all_moved.TimeUpdate(others));
     }
-    const double of_one = absl::FDivDuration(Median(one), Median(never));
-    const double of_all = absl::FDivDuration(Median(all), Median(never));
-    std::cout << kIds << (sorted ? " sorted" : " shuffled") << " ids: " << Median(never)
+    const double of_one = absl::FDivDuration(one, never);
+    const double of_all = absl::FDivDuration(all, never);
+    std::cout << kIds << (sorted ? " sorted" : " shuffled") << " ids: " << never
               << " where nothing moved; times " << of_one << " where another unit did, times "
               << of_all << " where all did\n";
-    EXPECT_LE(of_one, 1.5);
-    EXPECT_LE(of_all, 1.5);
+    EXPECT_LE(of_one, kRatioMax);
+    EXPECT_LE(of_all, kRatioMax);
   }
 }
 

@@ -22,22 +22,15 @@ TableUnits::Cut& TableUnits::CutOf(ColumnRange columns) {
 }
 
 void TableUnits::FindRest() {
+  if (granule_finder_.granules() == 0) granule_finder_ = GranuleFinder(spec_);
   for (Cut& cut : cuts_) {
     if (cut.rest_is_known) continue;
-    std::vector<RowInterval> gated;
-    for (const Cut::Gated& unit : cut.gates) {
-      gated.push_back({unit.shape.row_begin, unit.shape.row_end});
+    cut.is_rest.assign(spec_.row_granules, 0);
+    for (const RowInterval& rows : cut.present.intervals()) {
+      const auto first = cut.is_rest.begin() + GranuleOf(rows.begin);
+      std::fill(first, cut.is_rest.begin() + GranuleOf(rows.end - 1) + 1, 1);
     }
-    std::sort(gated.begin(), gated.end(),
-              [](const RowInterval& a, const RowInterval& b) { return a.begin < b.begin; });
-    RowIntervals others;
-    std::int64_t begin = 0;
-    for (const RowInterval& rows : gated) {
-      if (begin < rows.begin) others.Insert({begin, rows.begin});
-      begin = rows.end;
-    }
-    if (begin < spec_.rows) others.Insert({begin, spec_.rows});
-    cut.rest = cut.present.CommonWith(others);
+    for (const Cut::Gated& unit : cut.gates) cut.is_rest[unit.row_granule] = 0;
     cut.rest_is_known = true;
   }
 }

@@ -3,8 +3,8 @@
 //
 // Only units that take or took part in a move have a gate, and they keep it: the unit's record of
 // updates and that of the other units, "the rest", never become one again (docs/consistency.md,
-// "Units that came to rest"). Without gates a table pays nothing; with gates, rows of the rest are
-// told from others by a few intervals.
+// "Units that came to rest"). Without gates a table pays nothing; with gates, an update's rows are
+// sorted by row granule: no slice cuts through one.
 //
 // Thread safety: any_gates() may be called from any thread, the rest is for the table's lead
 // device.
@@ -41,7 +41,8 @@ class TableUnits {
     std::vector<Gated> gates;
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
     RowIntervals closed;                 // Whose gates do not serve lookups; CheckServed's.
-    RowIntervals rest;                   // Present, and of units without a gate; FindRest's.
+    // By row granule: present, and without a gate; FindRest's.
+    std::vector<char> is_rest;
     bool rest_is_known = false;
 
     // Of a unit without a gate: kNoGate.
@@ -56,9 +57,10 @@ class TableUnits {
 
   explicit TableUnits(const TableSpec& spec) : spec_(spec) {}
 
-  // The cut of exactly these columns, made if need be: to be changed, so that `rest` is not known.
+  // The cut of exactly these columns, made if need be: to be changed, so that `is_rest` is not
+  // known.
   Cut& CutOf(ColumnRange columns);
-  // Brings `rest` of every cut up to date.
+  // Brings `is_rest` of every cut up to date.
   void FindRest();
   std::span<const Cut> cuts() const { return cuts_; }
 
@@ -69,8 +71,9 @@ class TableUnits {
   void ForgetSessions(const SessionSet& sessions);
   bool any_gates() const { return any_gates_.load(std::memory_order_acquire); }
 
-  // Requires: 0 <= row < the table's rows.
-  std::uint32_t GranuleOf(std::int64_t row) const { return RowGranuleOf(spec_, row); }
+  // Requires: 0 <= row < the table's rows; FindRest was called.
+  std::uint32_t GranuleOf(std::int64_t row) const { return granule_finder_.GranuleOf(row); }
+  std::uint32_t granules() const { return spec_.row_granules; }
 
   // The rows of the cut of exactly these columns whose gates do not serve lookups.
   const RowIntervals& ClosedRows(ColumnRange columns);
@@ -84,6 +87,7 @@ class TableUnits {
 
   const TableSpec spec_;  // For the shape of the table.
   std::vector<Cut> cuts_;
+  GranuleFinder granule_finder_;  // FindRest's.
   bool closed_is_known_ = false;
   std::atomic<bool> any_gates_ = false;  // Released by SetGate.
 };

@@ -12,6 +12,13 @@ std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row) {
   return static_cast<std::uint32_t>(((row + 1) * spec.row_granules - 1) / spec.rows);
 }
 
+GranuleFinder::GranuleFinder(const TableSpec& spec)
+    : granules_per_row_(static_cast<double>(spec.row_granules) / static_cast<double>(spec.rows)) {
+  for (std::uint32_t granule = 0; granule <= spec.row_granules; ++granule) {
+    begins_.push_back(spec.RowGranuleBegin(granule));
+  }
+}
+
 UnitShape ShapeOfUnit(const TableSpec& spec, std::uint32_t row_granule, ColumnRange columns) {
   UnitShape shape;
   shape.row_begin = spec.RowGranuleBegin(row_granule);

@@ -1,22 +1,12 @@
 #include "server/table/update_units.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
 namespace {
-
-// The interval that has `row`, or an empty one.
-RowInterval IntervalWith(const RowIntervals& intervals, std::int64_t row) {
-  const auto all = intervals.intervals();
-  const auto next = std::upper_bound(
-      all.begin(), all.end(), row,
-      [](std::int64_t value, const RowInterval& interval) { return value < interval.begin; });
-  return next != all.begin() && std::prev(next)->Contains(row) ? *std::prev(next) : RowInterval();
-}
 
 std::pair<std::uint32_t, std::int64_t> PlaceOf(const UnitShape& shape) {
   return {shape.column_begin, shape.row_begin};
@@ -31,7 +21,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
   for (const TableUnits::Cut& cut : table.units().cuts()) {
     number_of_.emplace_back(cut.gates.size(), 0);
   }
-  last_.resize(number_of_.size());
+  place_of_.resize(table.units().granules(), 0);
   for (std::size_t number = 0; number < parts.size(); ++number) {
     EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
   }
@@ -48,48 +38,86 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
   return absl::OkStatus();
 }
 
+// One pass over the ids finds their granules, and all else is done once per granule: beside its rows
+// that costs a request little, however many units have moved.
 absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                                BoundsMode bounds) {
-  const ColumnRange columns{part.column_begin, part.column_end};
   const TableUnits& units = table.units();
+  const IdRows& id_rows = table.id_rows();
+  for (const Granule& granule : granules_) place_of_[granule.number] = 0;
+  granules_.clear();
+  std::size_t outside = 0;
   for (const RowId id : part.ids) {
-    if (!table.InTable(id)) {
-      ++out_of_range_;
-      if (bounds == BoundsMode::kError) return table.OutOfRange(id);
+    if (table.InTable(id)) {
+      const std::uint32_t granule = units.GranuleOf(id_rows.RowOf(id));
+      if (place_of_[granule] != 0) continue;
+      granules_.push_back({granule});
+      place_of_[granule] = static_cast<std::uint32_t>(granules_.size());
       continue;
     }
-    const std::int64_t row = table.id_rows().RowOf(id);
-    std::uint32_t found = 0;
-    for (std::size_t c = 0; c < units.cuts().size(); ++c) {
-      const TableUnits::Cut& cut = units.cuts()[c];
-      if (cut.Meets(columns) && SortRow(units, c, row, number)) found += cut.columns.size();
+    ++outside;
+    if (bounds != BoundsMode::kError) continue;
+    out_of_range_ += outside;
+    return table.OutOfRange(id);
+  }
+  out_of_range_ += outside;
+
+  counts_chunks_ = false;
+  bool all_alike = true;
+  for (Granule& granule : granules_) {
+    if (!SortGranule(units, granule, {part.column_begin, part.column_end}, number)) {
+      return table.RowsAreMoving();
     }
-    if (found < columns.size()) return table.RowsAreMoving();
+    all_alike = all_alike && granule.present_columns == granules_.front().present_columns;
+  }
+  if (!all_alike || counts_chunks_) {
+    CountRows(table, part);
+  } else if (!granules_.empty()) {
+    present_ += (part.ids.size() - outside) * granules_.front().present_columns;
   }
   return absl::OkStatus();
 }
 
-bool UpdateUnits::SortRow(const TableUnits& units, std::size_t cut_number, std::int64_t row,
-                          std::size_t number) {
-  const TableUnits::Cut& cut = units.cuts()[cut_number];
-  Last& last = last_[cut_number];
-  if (!last.rest.Contains(row)) last.rest = IntervalWith(cut.rest, row);
-  if (last.rest.Contains(row)) {
-    has_rest_ = true;
-    present_ += cut.columns.size();
-    return true;
+bool UpdateUnits::SortGranule(const TableUnits& units, Granule& granule, ColumnRange columns,
+                              std::size_t number) {
+  std::uint32_t found = 0;
+  for (std::size_t c = 0; c < units.cuts().size(); ++c) {
+    const TableUnits::Cut& cut = units.cuts()[c];
+    if (!cut.Meets(columns)) continue;
+    bool present = cut.is_rest[granule.number] != 0;
+    if (present) {
+      has_rest_ = true;
+    } else {
+      const std::uint32_t gate = cut.GateOf(granule.number);
+      if (gate == TableUnits::Cut::kNoGate) continue;
+      const TableUnits::Cut::Gated& gated = cut.gates[gate];
+      present = cut.present.Contains(gated.shape.row_begin);
+      Touched& touched = Touch(number_of_[c][gate], gated, present);
+      touched.parts.push_back(number);
+      counts_chunks_ = counts_chunks_ || touched.counts_chunks;
+    }
+    found += cut.columns.size();
+    if (present) granule.present_columns += cut.columns.size();
   }
-  if (last.touched == 0 || !touched_[last.touched - 1].HasRow(row)) {
-    const std::uint32_t gate = cut.GateOf(units.GranuleOf(row));
-    if (gate == TableUnits::Cut::kNoGate) return false;
-    std::uint32_t& place = number_of_[cut_number][gate];
-    Touch(place, cut.gates[gate], cut.present.Contains(row));
-    last.touched = place;
+  return found >= columns.size();
+}
+
+void UpdateUnits::CountRows(const TableShard& table, const UpdatePart& part) {
+  const TableUnits& units = table.units();
+  for (const RowId id : part.ids) {
+    if (!table.InTable(id)) continue;
+    const std::int64_t row = table.id_rows().RowOf(id);
+    const std::uint32_t granule = units.GranuleOf(row);
+    present_ += granules_[place_of_[granule] - 1].present_columns;
+    for (std::size_t c = 0; counts_chunks_ && c < units.cuts().size(); ++c) {
+      const TableUnits::Cut& cut = units.cuts()[c];
+      const std::uint32_t gate = cut.GateOf(granule);
+      if (gate == TableUnits::Cut::kNoGate || !cut.Meets({part.column_begin, part.column_end})) {
+        continue;
+      }
+      touched_[number_of_[c][gate] - 1].AddChunkOf(row);
+    }
   }
-  Touched& touched = touched_[last.touched - 1];
-  touched.Add(row, number);
-  if (touched.present) present_ += cut.columns.size();
-  return true;
 }
 
 absl::Status UpdateUnits::Repeat(TableShard& table, TableParts parts,
@@ -139,16 +167,15 @@ absl::Status UpdateUnits::RepeatRow(TableShard& table, std::int64_t row, ColumnR
   return absl::OkStatus();
 }
 
-void UpdateUnits::Touched::Add(std::int64_t row, std::size_t part) {
-  if (counts_chunks) {
-    const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
-    if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
-  }
-  if (parts.empty() || parts.back() != part) parts.push_back(part);
+void UpdateUnits::Touched::AddChunkOf(std::int64_t row) {
+  if (!counts_chunks) return;
+  const auto chunk = static_cast<std::uint32_t>((row - shape.row_begin) / shape.chunk_rows);
+  if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
 }
 
-void UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present) {
-  if (number != 0) return;
+UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number,
+                                         const TableUnits::Cut::Gated& gated, bool present) {
+  if (number != 0) return touched_[number - 1];
   Touched& touched = touched_.emplace_back();
   touched.row_granule = gated.row_granule;
   touched.shape = gated.shape;
@@ -156,6 +183,7 @@ void UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gat
   touched.present = present;
   touched.counts_chunks = !gated.gate->IsAtRest();
   number = static_cast<std::uint32_t>(touched_.size());
+  return touched;
 }
 
 void UpdateUnits::Record() const {

@@ -40,8 +40,7 @@ class UpdateUnits {
     bool counts_chunks = false;      // A move looks at the unit, and at which chunks change.
     PartAnswer answer;
 
-    void Add(std::int64_t row, std::size_t part);
-    bool HasRow(std::int64_t row) const { return shape.row_begin <= row && row < shape.row_end; }
+    void AddChunkOf(std::int64_t row);
     bool Has(std::int64_t row, ColumnRange columns) const {
       return shape.row_begin <= row && row < shape.row_end && shape.column_begin == columns.begin &&
              shape.column_end == columns.end;
@@ -83,21 +82,28 @@ class UpdateUnits {
  private:
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);
-  // Notes that part `number` has `row`: whether the row's unit is here, or has a gate.
-  bool SortRow(const TableUnits& units, std::size_t cut, std::int64_t row, std::size_t number);
+  // A row granule of which the part that is sorted has rows.
+  struct Granule {
+    std::uint32_t number = 0;
+    std::uint32_t present_columns = 0;
+  };
+  // Notes that part `number` has rows of `granule`: false if, in some of `columns`, that is neither
+  // here nor has a gate.
+  bool SortGranule(const TableUnits& units, Granule& granule, ColumnRange columns,
+                   std::size_t number);
+  // Counts what of the part's rows is here, and notes which chunks change.
+  void CountRows(const TableShard& table, const UpdatePart& part);
   absl::Status RepeatRow(TableShard& table, std::int64_t row, ColumnRange columns);
   // The unit of a gate; `number`, 1 + its place in touched_ or 0, is where it is kept.
-  void Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
+  Touched& Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
 
   std::vector<Touched> touched_;
   // By cut and gate: 1 + the place in touched_, or 0.
   std::vector<std::vector<std::uint32_t>> number_of_;
-  // By cut, where the last row was found: ids come sorted, as a rule.
-  struct Last {
-    RowInterval rest;
-    std::uint32_t touched = 0;  // 1 + the place in touched_; 0: none.
-  };
-  std::vector<Last> last_;
+  // Of the part that is sorted.
+  std::vector<Granule> granules_;
+  std::vector<std::uint32_t> place_of_;  // By row granule: 1 + the place in granules_, or 0.
+  bool counts_chunks_ = false;           // Some unit that it has does.
   bool has_rest_ = false;
   bool applies_rest_ = true;
   std::size_t present_ = 0;
