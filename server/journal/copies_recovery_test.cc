@@ -7,6 +7,8 @@
 // waits for.
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/seeds.h"
@@ -33,6 +36,7 @@ namespace {
 constexpr TableId kTable{7};
 constexpr SessionId kSession{3};
 constexpr std::uint32_t kNodes = 3;
+constexpr std::size_t kEventsKept = 60;
 // How long a test waits for what must come.
 constexpr absl::Duration kRestMax = absl::Seconds(30);
 
@@ -98,6 +102,7 @@ class CopiesTrial {
   }
 
   ~CopiesTrial() {
+    if (::testing::Test::HasFailure()) std::cout << absl::StrJoin(events_, "\n") << std::endl;
     for (std::uint32_t n = 0; n < kNodes; ++n) {
       transport_.SetNode(NodeId{n + 1}, nullptr);
       nodes_[n]->Stop();
@@ -163,6 +168,7 @@ class CopiesTrial {
     std::erase_if(nodes, [this](const NodeSpec& node) { return lost_ == node.id; });
     plan_ = std::make_shared<const Plan>(version, "test", nodes, std::vector{table});
     ASSERT_TRUE(plan_->Validate().ok()) << plan_->Validate();
+    Note("committed");
   }
 
   ShardNode::CopyView ViewOf(NodeId node) {
@@ -217,13 +223,17 @@ class CopiesTrial {
   // The node is lost with its disk, unless nobody else has everything.
   void Lose(std::uint32_t n) {
     const NodeId node = specs_[n].id;
+    transport_.SetNode(node, nullptr);
+    nodes_[n]->Stop();
     const bool has_heir = std::ranges::any_of(copies_, [&](NodeId copy) {
       return copy != node && ViewOf(copy).plan_version == plan_->version() && ViewOf(copy).has_all;
     });
-    if (copies_.front() == node && !has_heir) return;
+    if (!has_heir) {
+      nodes_[n]->Start();
+      return Link(n);
+    }
+    Note(absl::StrCat("n", n, " is lost"));
     lost_ = node;
-    transport_.SetNode(node, nullptr);
-    nodes_[n]->Stop();
     answer_ = nullptr;
     change_ = Change::kLose;
     changed_ = node;
@@ -260,6 +270,7 @@ class CopiesTrial {
     if (lost_ == specs_[n].id) return;
     const absl::Status status = nodes_[n]->node().InstallPlan(plan_, specs_[n].id);
     EXPECT_TRUE(status.ok()) << status;
+    Note(absl::StrCat("installed on n", n));
   }
 
   void Link(std::uint32_t n) {
@@ -269,9 +280,11 @@ class CopiesTrial {
   void Kill(std::uint32_t n) {
     if (lost_ == specs_[n].id) return;
     transport_.SetNode(specs_[n].id, nullptr);
+    Note(absl::StrCat("n", n, " is killed"));
     nodes_[n]->Kill();
     nodes_[n]->Start();
     Link(n);
+    Note(absl::StrCat("n", n, " is back"));
   }
 
   // ---- The trainer: one update at a time, sent again until it is acknowledged.
@@ -330,6 +343,7 @@ class CopiesTrial {
   }
 
   void EndUpdate() {
+    Note("acknowledged");
     acked_.Step(seq_);
     part_.reset();
     ++acknowledged_;
@@ -345,6 +359,11 @@ class CopiesTrial {
     return ViewOf(copies_.front()).leads;
   }
 
+  void Note(absl::string_view event) {
+    if (events_.size() == kEventsKept) events_.pop_front();
+    events_.push_back(absl::StrCat(absl::FormatTime("%M:%E6S", absl::Now(), absl::UTCTimeZone()),
+                                   " ", event, ": ", Describe()));
+  }
   std::string Describe() {
     std::string text = absl::StrCat("plan ", ToInt(plan_->version()), ", copies");
     for (const NodeId node : copies_) absl::StrAppend(&text, " n", ToInt(node) - 1);
@@ -354,7 +373,7 @@ class CopiesTrial {
       const ShardNode::CopyView view = ViewOf(node.id);
       absl::StrAppend(&text, "; ", node.name, " plan ", ToInt(view.plan_version),
                       view.is_here ? " here" : "", view.serves ? " serves" : "",
-                      view.leads ? " leads" : "");
+                      view.leads ? " leads" : "", view.has_all ? " has all" : "");
     }
     return text;
   }
@@ -414,6 +433,7 @@ class CopiesTrial {
   std::optional<UpdatePartData> part_;  // Of the update under way.
   std::shared_ptr<Answer> answer_;
   std::uint64_t acknowledged_ = 0;
+  std::deque<std::string> events_;  // For who looks into a failure.
 };
 
 TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {

@@ -21,15 +21,15 @@ enum class CopyRole : std::uint8_t {
 };
 
 // Shared by the snapshots of a node's tables.
-// Thread safety: role, leads, serves, has_all, CheckServes and life may be called from any thread,
-// everything else on the table's lead device.
+// Thread safety: role, leads, serves, has_all, CheckServes, life and NoteWritten may be called from
+// any thread, everything else on the table's lead device.
 class CopyState {
  public:
   // Of a table that is new, or of a process that knows nothing of it: a primary leads, and any
   // other copy waits to hear from its primary.
   explicit CopyState(bool is_primary)
       : role_(is_primary ? CopyRole::kLeads : CopyRole::kFollows), is_counted_(is_primary) {
-    if (is_primary) confirmed_ = life_.load();
+    if (is_primary) confirmed_ = written_ = life_.load();
   }
 
   CopyRole role() const { return role_; }
@@ -38,8 +38,8 @@ class CopyState {
   // and has said so to the process that has these rows.
   bool serves() const { return confirmed_ == life_; }
   // Whether it has every acknowledged update, and may lead: also where the process has begun since
-  // its primary said so.
-  bool has_all() const { return is_counted_; }
+  // its primary said so. The next process knows as much.
+  bool has_all() const { return is_counted_ && written_ == life_; }
   // Unavailable: other copies do.
   absl::Status CheckServes() const {
     if (serves()) return absl::OkStatus();
@@ -92,12 +92,18 @@ class CopyState {
     return true;
   }
   // As Confirm, of a process before this one: what came since may be missing, so lookups wait.
-  void RepeatConfirmed() { is_counted_ = true; }
+  void RepeatConfirmed() {
+    is_counted_ = true;
+    written_ = life_.load();
+  }
+  // It is in the log that `life` was confirmed.
+  void NoteWritten(std::uint64_t life) { written_ = life; }
 
  private:
   std::atomic<CopyRole> role_;
   std::atomic<std::uint64_t> life_{RandomId64()};
   std::atomic<std::uint64_t> confirmed_{0};  // The life that serves.
+  std::atomic<std::uint64_t> written_{0};    // The life that is known to be confirmed for ever.
   std::atomic<bool> is_counted_;             // It has every acknowledged update.
   PlanVersion primary_since_{};
   PlanVersion term_{};  // Of the newest primary it has heard of, itself included.

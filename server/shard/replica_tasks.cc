@@ -56,7 +56,7 @@ void LeadTask::Run(std::uint32_t device) {
 
 InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTable& table,
                                          ReplicaMessage message, const RowBlock& block,
-                                         ReplicaDone done)
+                                         Applied applied, ReplicaDone done)
     : node_(node),
       shard_(table.shard()),
       copy_(table.copy),
@@ -66,6 +66,7 @@ InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTabl
                    ? shard_->devices()
                    : DeviceSet::First(static_cast<std::uint32_t>(node.devices.size()))),
       errors_(node.devices.size()),
+      applied_(std::move(applied)),
       done_(std::move(done)) {}
 
 void InstallSnapshotTask::Run(std::uint32_t device) { errors_[device] = Install(device); }
@@ -83,9 +84,15 @@ absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
 }
 
 absl::Status InstallSnapshotTask::Lead() {
-  // 0: of an earlier process's log.
-  if (message_.term != PlanVersion{}) EMBLA_RETURN_IF_ERROR(copy_->Follow(message_.term));
+  const bool is_repeated = message_.term == PlanVersion{};  // From an earlier process's log.
+  if (!is_repeated) EMBLA_RETURN_IF_ERROR(copy_->Follow(message_.term));
   ReplicaPosition& position = shard_->replica_position();
+  // One that comes late, or again, must not end a life that may be the last with everything.
+  if (message_.first && !is_repeated && message_.life != copy_->life()) {
+    life_ = copy_->life();
+    out_of_order_ = true;
+    return absl::AbortedError("a snapshot for an earlier life of the copy");
+  }
   if (message_.first) {
     copy_->BeginLife();
     position = {message_.incarnation, message_.order, false};
@@ -95,7 +102,11 @@ absl::Status InstallSnapshotTask::Lead() {
                   position.order != message_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
-  return node_.journal->AppendCopied(message_, [](const absl::Status&) {});
+  // What is before the last piece in the log is there when that is.
+  if (!message_.last) return node_.journal->AppendCopied(message_, [](const absl::Status&) {});
+  ticket_ = std::make_shared<LogTicket>();
+  return node_.journal->AppendCopied(
+      message_, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
 }
 
 absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status& mine) const {
@@ -108,13 +119,25 @@ absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status
 }
 
 void InstallSnapshotTask::Finish() {
-  if (out_of_order_) return done_(ReplicaAck{.need_snapshot = true, .life = life_});
+  if (out_of_order_) {
+    const ReplicaAck refused{.need_snapshot = true, .life = life_};
+    applied_(refused);
+    return done_(refused);
+  }
   absl::Status status;
   for (const absl::Status& error : errors_) {
     if (status.ok() || absl::IsAborted(status)) status = error.ok() ? status : error;
   }
   if (!status.ok()) return done_(status);
-  done_(ReplicaAck{.order = message_.order, .life = life_});
+  const ReplicaAck ack{.order = message_.order, .life = life_};
+  applied_(ack);
+  if (ticket_ == nullptr) return done_(ack);
+  // The primary acknowledges what the copy has: a process that does not find the snapshot in its
+  // log would have lost that, and would still count as one that has everything.
+  ticket_->WhenReached([done = std::move(done_), ack](const absl::Status& written) {
+    if (!written.ok()) return done(written);
+    done(ack);
+  });
 }
 
 void TakeSnapshotTask::Run(std::uint32_t device) {

@@ -3,11 +3,13 @@
 // one moment between two updates.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/rows/row_block.h"
+#include "server/shard/log_ticket.h"
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
@@ -91,9 +93,11 @@ class LeadTask final : public DeviceTask {
 // be installed.
 class InstallSnapshotTask final : public DeviceTask {
  public:
-  // `block` is message.row_block, decoded.
+  using Applied = std::function<void(const ReplicaAck& ack)>;
+  // `block` is message.row_block, decoded. `applied` runs on a device when the piece is installed,
+  // `done`, of the last piece, when that is written down.
   InstallSnapshotTask(const NodeContext& node, const NodeTable& table, ReplicaMessage message,
-                      const RowBlock& block, ReplicaDone done);
+                      const RowBlock& block, Applied applied, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
   DeviceSet devices() const { return devices_; }
 
@@ -117,6 +121,8 @@ class InstallSnapshotTask final : public DeviceTask {
   std::vector<absl::Status> errors_;  // By device.
   bool out_of_order_ = false;         // Set by the lead device.
   std::uint64_t life_ = 0;            // Likewise.
+  std::shared_ptr<LogTicket> ticket_;  // Likewise, of the last piece; null: without a journal.
+  const Applied applied_;
   ReplicaDone done_;
 };
 

@@ -319,12 +319,19 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
   damaged.row_block = builder.Finish();
   damaged.row_block.bytes().back() ^= std::byte{1};
   EXPECT_EQ(apply(replica, std::move(damaged)).status().code(), Code::kDataLoss);
-  ReplicaMessage other = message(Kind::kSnapshot);
-  RowBlockBuilder other_builder({TableId{2}, 0, spec_.dim, spec_.dtype, 0}, 1);
-  other_builder.rows()[0] = RowId{1};
-  other.row_block = other_builder.Finish();
-  other.first = true;
-  EXPECT_EQ(apply(replica, std::move(other)).status().code(), Code::kInvalidArgument);
+  const auto other = [&](std::uint64_t life) {
+    ReplicaMessage piece = message(Kind::kSnapshot);
+    RowBlockBuilder rows({TableId{2}, 0, spec_.dim, spec_.dtype, 0}, 1);
+    rows.rows()[0] = RowId{1};
+    piece.row_block = rows.Finish();
+    piece.first = true;
+    piece.life = life;
+    return piece;
+  };
+  const absl::StatusOr<ReplicaAck> late = apply(replica, other(0));
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_TRUE(late->need_snapshot) << "it is meant for another life of the copy";
+  EXPECT_EQ(apply(replica, other(late->life)).status().code(), Code::kInvalidArgument);
   ReplicaMessage nobody = message(Kind::kProbe);
   nobody.term = PlanVersion{};
   EXPECT_EQ(apply(replica, std::move(nobody)).status().code(), Code::kInvalidArgument);

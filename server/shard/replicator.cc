@@ -57,6 +57,8 @@ void Replicator::SetTransport(ReplicaTransport* transport) {
   for (auto& [id, table] : tables_) {
     for (const StreamPtr& stream : table.streams) stream->floor = table.order;
   }
+  work_ = true;  // The loop may have found nothing to do without it.
+  changed_.NotifyAll();
 }
 
 bool Replicator::has_transport() const {

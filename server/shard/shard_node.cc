@@ -80,7 +80,7 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
 ShardNodeImpl::~ShardNodeImpl() {
   replicator_.Stop();  // It makes snapshots with the executors, and this one stores.
   units_->Stop();
-  executors_.reset();
+  executors_->Stop();  // Its last tasks still submit others.
 }
 
 NodeTablesPtr ShardNodeImpl::tables() const {

@@ -16,6 +16,7 @@
 #include "server/shard/journal.h"
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
+#include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
 #include "server/shard/session_gate.h"
 #include "server/shard/shard_node.h"
@@ -88,7 +89,7 @@ class ShardNodeImpl final : public ShardNode {
   absl::StatusOr<NodeTable> FindZch(TableId table) const;
   void TakeSnapshot(TableId table, SnapshotDone done);
   void WriteGone(TableId table, NodeId node, const std::function<void(absl::Status)>& done);
-  void Confirmed(TableId table);
+  void Confirmed(TableId table, const std::shared_ptr<CopyState>& copy);
   // The copy of a table leads, if it is to and may.
   void LeadCopy(TableId table);
   void Follow(const NodeTablesPtr& tables, const NodeTable& table, ReplicaMessage message,
@@ -100,7 +101,8 @@ class ShardNodeImpl final : public ShardNode {
                                                                 ReplicaMessage message,
                                                                 Buffer keep_alive,
                                                                 absl::Time deadline);
-  void InstallPiece(const NodeTable& table, ReplicaMessage message, ReplicaDone done);
+  void InstallPiece(const NodeTable& table, ReplicaMessage message,
+                    InstallSnapshotTask::Applied applied, ReplicaDone done);
 
   const ShardNodeOptions options_;
   BufferPool& pool_;  // Not owned; outlives this object.

@@ -89,17 +89,21 @@ void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
     return Submit(*std::move(task), devices, bytes,
                   [](UpdateTask& task) { return task.TakeReplicaDone(); });
   }
-  const auto after = [this, heard, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
+  const auto explained = [this, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
     if (!ack.ok()) return done(Explain(ack.status()));
-    heard(*ack);
     done(std::move(ack));
   };
   if (message.kind == ReplicaMessage::Kind::kSnapshot) {
-    return InstallPiece(table, std::move(message), after);
+    return InstallPiece(table, std::move(message), heard, explained);
   }
   if (message.kind == ReplicaMessage::Kind::kGone) {
-    return after(absl::InvalidArgumentError("a message to a copy is of a kind that is not sent"));
+    return explained(
+        absl::InvalidArgumentError("a message to a copy is of a kind that is not sent"));
   }
+  const auto after = [heard, explained](absl::StatusOr<ReplicaAck> ack) {
+    if (ack.ok()) heard(*ack);
+    explained(std::move(ack));
+  };
   Submit(std::make_unique<ProbeTask>(table, message, after),
          DeviceSet::Of(table.shard()->lead_device()), 0,
          [](ProbeTask& task) { return task.TakeDone(); });
@@ -107,18 +111,28 @@ void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
 
 void ShardNodeImpl::Confirm(const NodeTable& table, std::uint64_t life) {
   executors_->SubmitFollowUp(
-      std::make_unique<ConfirmTask>(table, life, [this, id = table.spec.id] { Confirmed(id); }),
+      std::make_unique<ConfirmTask>(
+          table, life,
+          [this, id = table.spec.id, copy = table.copy] { Confirmed(id, copy); }),
       DeviceSet::Of(table.shard()->lead_device()));
 }
 
 // A process that does not find it in its journal waits for its primary: so it must be there before
 // this copy leads, and the old primary hears of that.
-void ShardNodeImpl::Confirmed(TableId id) {
-  if (journal_ == nullptr) return replicator_.SayWritten(id);
+void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy) {
+  const std::uint64_t life = copy->life();
+  if (journal_ == nullptr) {
+    copy->NoteWritten(life);
+    return replicator_.SayWritten(id);
+  }
   ReplicaMessage confirmed;
   confirmed.table = id;
-  const absl::Status accepted =
-      journal_->AppendCopied(confirmed, replicator_.WhenWritten(id, NodeId{}));
+  const absl::Status accepted = journal_->AppendCopied(
+      confirmed, [copy, life, written = replicator_.WhenWritten(id, NodeId{})](
+                     const absl::Status& status) {
+        if (status.ok()) copy->NoteWritten(life);
+        written(status);
+      });
   if (!accepted.ok()) {
     LogWarning("shard", "a confirmed copy is not written down: ", Message(accepted));
   }
@@ -149,7 +163,7 @@ void ShardNodeImpl::LeadAsItIs(TableId id) {
   if (it->second.copy->role() != CopyRole::kIncoming) return;
   LogWarning("shard", "this node leads a table that may lack updates table=", it->second.spec.name);
   Confirm(it->second, 0);
-  Confirmed(id);
+  Confirmed(id, it->second.copy);
 }
 
 ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
@@ -202,7 +216,8 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(Nod
   return UpdateTask::Make(Context(), std::move(tables), update, std::move(from), deadline);
 }
 
-void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message, ReplicaDone done) {
+void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
+                                 InstallSnapshotTask::Applied applied, ReplicaDone done) {
   const absl::StatusOr<RowBlock> block = DecodeRowBlock(message.row_block.bytes());
   if (!block.ok()) return done(block.status());
   if (message.incarnation == 0) {
@@ -210,7 +225,7 @@ void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
   }
   const std::size_t bytes = message.row_block.size();
   auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(message), *block,
-                                                    std::move(done));
+                                                    std::move(applied), std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, bytes,
          [](InstallSnapshotTask& task) { return task.TakeDone(); });

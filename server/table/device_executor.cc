@@ -66,13 +66,16 @@ DeviceExecutors::DeviceExecutors(Options options)
   }
 }
 
-DeviceExecutors::~DeviceExecutors() {
+DeviceExecutors::~DeviceExecutors() { Stop(); }
+
+void DeviceExecutors::Stop() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
     for (Queue& queue : queues_) queue.changed.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 absl::Status DeviceExecutors::Submit(std::unique_ptr<DeviceTask>& task, DeviceSet devices,

@@ -72,8 +72,11 @@ class DeviceExecutors {
     Metrics* metrics = nullptr;                      // Not owned; may be null.
   };
   explicit DeviceExecutors(Options options);
-  // Executes what is queued, then joins the threads.
+  // Stops.
   ~DeviceExecutors();
+
+  // Executes what is queued, then joins the threads. Nothing is submitted afterwards.
+  void Stop();
 
   // Takes `task`, a request of `origin`, which is queued on all of `devices` when its turn has
   // come; nothing is taken with an error. `bytes` is the memory that it holds, and what it counts

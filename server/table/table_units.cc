@@ -22,7 +22,7 @@ TableUnits::Cut& TableUnits::CutOf(ColumnRange columns) {
 }
 
 void TableUnits::FindRest() {
-  if (granule_finder_.granules() == 0) granule_finder_ = GranuleFinder(spec_);
+  if (granule_finder_.empty()) granule_finder_ = GranuleFinder(spec_);
   for (Cut& cut : cuts_) {
     if (cut.rest_is_known) continue;
     cut.is_rest.assign(spec_.row_granules, 0);

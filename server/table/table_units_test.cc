@@ -71,7 +71,6 @@ TEST_F(TableUnitsTest, RowsThatComeAndGoChangeTheRest) {
   EXPECT_THAT(Rest(), Each(0));
 }
 
-// Where floating point could be off by one: at the borders of granules.
 TEST(GranuleFinder, SaysWhatADivisionSays) {
   std::mt19937_64 random(20261123);
   std::vector<std::pair<std::int64_t, std::uint32_t>> tables = {

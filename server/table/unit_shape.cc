@@ -1,6 +1,7 @@
 #include "server/table/unit_shape.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "server/table/row_io.h"
 
@@ -12,10 +13,12 @@ std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row) {
   return static_cast<std::uint32_t>(((row + 1) * spec.row_granules - 1) / spec.rows);
 }
 
-GranuleFinder::GranuleFinder(const TableSpec& spec)
-    : granules_per_row_(static_cast<double>(spec.row_granules) / static_cast<double>(spec.rows)) {
-  for (std::uint32_t granule = 0; granule <= spec.row_granules; ++granule) {
-    begins_.push_back(spec.RowGranuleBegin(granule));
+GranuleFinder::GranuleFinder(const TableSpec& spec) {
+  const auto rows_min = static_cast<std::uint64_t>(spec.rows / spec.row_granules);  // Of a granule.
+  shift_ = std::bit_width(rows_min) - 1;
+  for (std::int64_t row = 0; row < spec.rows; row += std::int64_t{1} << shift_) {
+    const std::uint32_t granule = RowGranuleOf(spec, row);
+    cells_.push_back({.next_begin = spec.RowGranuleBegin(granule + 1), .granule = granule});
   }
 }
 

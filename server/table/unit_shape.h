@@ -14,7 +14,8 @@ namespace embla {
 // The row granule that holds `row`. Requires: 0 <= row < spec.rows.
 std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row);
 
-// RowGranuleOf for many rows of one table: a multiplication where that divides.
+// RowGranuleOf for many rows of one table, without its division: rows are looked up in cells of a
+// power of two, of which each meets two granules at most.
 class GranuleFinder {
  public:
   GranuleFinder() = default;  // Of no table.
@@ -22,17 +23,18 @@ class GranuleFinder {
 
   // Requires: 0 <= row < spec.rows.
   std::uint32_t GranuleOf(std::int64_t row) const {
-    // A granule has a row at least, so that this is off by one at most, to either side.
-    auto granule = static_cast<std::uint32_t>(static_cast<double>(row) * granules_per_row_);
-    granule -= row < begins_[granule] ? 1 : 0;
-    granule += row >= begins_[granule + 1] ? 1 : 0;
-    return granule;
+    const Cell& cell = cells_[static_cast<std::size_t>(row) >> shift_];
+    return cell.granule + (row >= cell.next_begin ? 1 : 0);
   }
-  std::size_t granules() const { return begins_.empty() ? 0 : begins_.size() - 1; }
+  bool empty() const { return cells_.empty(); }
 
  private:
-  double granules_per_row_ = 0;
-  std::vector<std::int64_t> begins_;  // The first row of each, and where the last one ends.
+  struct Cell {
+    std::int64_t next_begin = 0;  // The first row of the next granule.
+    std::uint32_t granule = 0;    // Of the cell's first row.
+  };
+  int shift_ = 0;
+  std::vector<Cell> cells_;
 };
 
 // The unit of `row_granule` in the columns of one cut; a chunk is about 1 MiB of rows with state,

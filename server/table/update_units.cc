@@ -43,7 +43,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
 absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                                BoundsMode bounds) {
   const TableUnits& units = table.units();
-  const IdRows& id_rows = table.id_rows();
+  const IdRows id_rows = table.id_rows();
   for (const Granule& granule : granules_) place_of_[granule.number] = 0;
   granules_.clear();
   std::size_t outside = 0;
@@ -102,7 +102,7 @@ bool UpdateUnits::SortGranule(const TableUnits& units, Granule& granule, ColumnR
   return found >= columns.size();
 }
 
-void UpdateUnits::CountRows(const TableShard& table, const UpdatePart& part) {
+void UpdateUnits::CountRows(TableShard& table, const UpdatePart& part) {
   const TableUnits& units = table.units();
   for (const RowId id : part.ids) {
     if (!table.InTable(id)) continue;

@@ -92,7 +92,7 @@ class UpdateUnits {
   bool SortGranule(const TableUnits& units, Granule& granule, ColumnRange columns,
                    std::size_t number);
   // Counts what of the part's rows is here, and notes which chunks change.
-  void CountRows(const TableShard& table, const UpdatePart& part);
+  void CountRows(TableShard& table, const UpdatePart& part);
   absl::Status RepeatRow(TableShard& table, std::int64_t row, ColumnRange columns);
   // The unit of a gate; `number`, 1 + its place in touched_ or 0, is where it is kept.
   Touched& Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated, bool present);
