@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Chaos and restores of coordinator and nodes from older copies, in pieces: hours in all. Each
-# piece that ends well adds a row to the table at the end of docs/correctness.md: part, protocol,
-# commit, seed, counts. The first one that does not ends the run.
+# Chaos, restores of coordinator and nodes from older copies, and trials of copies that come, go,
+# lead, die and are lost, in pieces: hours in all. Each piece that ends well adds a row to the table
+# at the end of docs/correctness.md: part, protocol, commit, seed, counts. The first one that does
+# not ends the run.
 #
-#   tests/long.sh            both parts from their first seeds, until the counts below are reached
+#   tests/long.sh            all parts from their first seeds, until the counts below are reached
 #   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol
 #
 # Counts of one protocol add up. Raise `protocol` when servers and clients of before can no longer
@@ -19,8 +20,10 @@ page=docs/correctness.md
 protocol=2
 faults_wanted=3000
 faults_piece=300
-restores_wanted=20
+restores_wanted=40
 restores_piece=5
+trials_wanted=2400
+trials_piece=600
 
 case "${1:-}" in
   "") resume=0 ;;
@@ -62,4 +65,17 @@ for ((piece = done_pieces; piece * restores_piece < restores_wanted; piece++)); 
   EMBLA_RESTORES="$restores_piece" EMBLA_RESTORE_SEED="$seed" EMBLA_BIN_DIR="$PWD/$build/bin" \
     "$build/tests/restore_test" --gtest_filter='RestoreTest.Loop' | tee "$log"
   append restore "$seed" "$(grep '^restores ' "$log")"
+done
+
+# Each seed is two trials: with and without a node that is lost for ever.
+done_pieces="$(rows copies)"
+for ((piece = done_pieces; piece * trials_piece < trials_wanted; piece++)); do
+  first=$((1 + piece * trials_piece / 2))
+  for ((seed = first; seed < first + trials_piece / 2; seed++)); do
+    EMBLA_TEST_SEED="$seed" "$build/tests/copies_recovery_test" >"$log" 2>&1 || {
+      tail -n 200 "$log"
+      exit 1
+    }
+  done
+  append copies "$first" "trials=$trials_piece with a copy behind, an update lost or doubled 0"
 done

@@ -171,6 +171,7 @@ void ShardProcess::DescribePast(NodeRegistration& registration) const {
   if (directory_ == nullptr) return;
   const NodeIdentity identity = directory_->identity();
   registration.cluster_id = identity.cluster_id;
+  registration.testimony = identity.testimony;
   registration.past = {.directory_id = identity.directory_id,
                        .node = identity.node_id,
                        .generation = identity.generation,
@@ -223,6 +224,9 @@ absl::Status ShardProcess::Join() {
     SetReady(absl::OkStatus());
     return NotePlan(plan);
   };
+  if (directory_ != nullptr) {
+    link.on_testimony = [this](const std::string& text) { return directory_->NoteTestimony(text); };
+  }
   if (journal_ != nullptr) link.log_position = [this] { return journal_->durable_end(); };
   link.on_orders = [this](NodeId self, std::vector<UnitOrder> orders) {
     AnswerAboutCopies(orders);

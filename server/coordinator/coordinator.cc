@@ -90,6 +90,8 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       sessions_(std::move(sessions)),
       leases_(options.session_lease, now),
       settler_(store, static_cast<MoveCluster&>(*this)),
+      opened_generation_(records_.head().generation),
+      opened_revision_(store.revision()),
       wait_for_nodes_until_(now + options.dead_after),
       opened_at_(plan_->version()) {}
 
@@ -109,6 +111,8 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
                     .name = registration.name,
                     .address = registration.address,
                     .devices = registration.devices};
+  EMBLA_RETURN_IF_ERROR(HearTestimony(registration));
+  EMBLA_RETURN_IF_ERROR(AwaitTestimonies(registration, now));
   EMBLA_RETURN_IF_ERROR(CheckDirectory(registration));
   const bool was_known = plan_->FindNode(registration.name) != nullptr;
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
@@ -193,6 +197,7 @@ void Coordinator::Tick(absl::Time now) {
   settler_.Tick(now);
   if (jobs_->running() != nullptr && MayGiveNumbers(now).ok()) jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);
+  SendTestimonies(now);
   BeginQueuedJob(now);
   SettleForgotten();
   ForgetDroppedUnits();
@@ -247,6 +252,7 @@ absl::Status Coordinator::CommitPlan(PlanEdit edit) {
   if (dropped) {
     membership_.Forget(*dropped);
     directories_.Forget(*dropped);
+    told_.erase(*dropped);
     drained_.erase(*dropped);
   }
   return absl::OkStatus();

@@ -269,6 +269,12 @@ class Coordinator final : private MoveCluster {
   std::vector<std::string> LeftOut(const PlacementRequest& request) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
+  // What others know of directories, and this store may have forgotten.
+  absl::Status HearTestimony(const NodeRegistration& registration);
+  // Unavailable: nodes that were not heard yet may know more of the node's directory than this
+  // store; names them.
+  absl::Status AwaitTestimonies(const NodeRegistration& registration, absl::Time now) const;
+  void SendTestimonies(absl::Time now);
   // FailedPrecondition says what is lost.
   absl::Status CheckDirectory(const NodeRegistration& registration) const;
   // The node was let in; its record is written, and what it lost is counted.
@@ -351,6 +357,9 @@ class Coordinator final : private MoveCluster {
   std::set<NodeId> drained_;
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
+  std::set<std::string> witnesses_;        // Names of nodes whose testimony was heard since Open.
+  std::map<NodeId, std::string> told_;     // As was said last.
+  absl::Time told_at_ = absl::InfinitePast();
   std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.
   std::unique_ptr<MoveJobs> jobs_;
@@ -364,6 +373,8 @@ class Coordinator final : private MoveCluster {
   SessionLeases leases_;
   bool has_earlier_sessions_ = true;  // Of earlier processes, not closed, as far as is known.
   UnitSettler settler_;
+  std::uint64_t opened_generation_ = 0;  // Of the store, at Open.
+  Revision opened_revision_{};
   std::set<NodeId> heard_;  // Nodes that have registered since Open.
   absl::Time wait_for_nodes_until_;
   bool has_jumped_ = false;   // Since Open.

@@ -1,16 +1,19 @@
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "server/coordinator/coordinator.h"
 
 namespace embla {
 namespace {
 
 constexpr std::size_t kTablesNamedMax = 8;
+constexpr absl::Duration kTellInterval = absl::Seconds(5);
 
 // `table t1 (1000 rows), table t2 (5 rows)`.
 std::string Names(const std::vector<LostRows>& lost) {
@@ -26,6 +29,73 @@ std::string Names(const std::vector<LostRows>& lost) {
 }
 
 }  // namespace
+
+absl::Status Coordinator::HearTestimony(const NodeRegistration& registration) {
+  witnesses_.insert(registration.name);
+  if (registration.testimony.empty()) return absl::OkStatus();
+  const absl::StatusOr<Testimony> testimony = ParseTestimony(registration.testimony);
+  if (!testimony.ok()) {
+    LogWarning("coordinator", "testimony ignored node=", registration.name,
+               " reason=", Message(testimony.status()));
+    return absl::OkStatus();
+  }
+  // Said by a coordinator that this store has forgotten.
+  const bool is_newer = std::pair(testimony->generation, testimony->revision) >
+                        std::pair(opened_generation_, opened_revision_);
+  for (const auto& [node, told] : testimony->records) {
+    const NodeSpec* const spec = plan_->FindNode(node);
+    if (IsForgotten(node)) continue;
+    // It was let in before anybody could say so.
+    const bool is_late = heard_.contains(node);
+    if (is_late && is_newer && spec != nullptr && directories_.IsOlder(node, told)) {
+      LogError("coordinator", "a node goes on from an older copy of its directory: updates are "
+               "lost node=", spec->name, " witness=", registration.name,
+               " log_position_seen=", told.log_position);
+    }
+    EMBLA_RETURN_IF_ERROR(directories_.Heed(store_, node, told, is_newer && !is_late));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::AwaitTestimonies(const NodeRegistration& registration,
+                                           absl::Time now) const {
+  const NodeSpec* const known = plan_->FindNode(registration.name);
+  if (known == nullptr || now >= wait_for_nodes_until_ || registration.accept_loss) {
+    return absl::OkStatus();
+  }
+  // A process that was let in before goes on; rows in memory end with their process.
+  if (directories_.IsKnownProcess(known->id, registration.incarnation, registration.past) ||
+      registration.past.directory_id.empty() || RowsOnlyOn(*plan_, known->id).empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> names;
+  for (const NodeSpec& node : plan_->nodes()) {
+    if (!witnesses_.contains(node.name) && !IsForgotten(node.id)) names.push_back(node.name);
+  }
+  if (names.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator has just started, and its state may be older than the "
+                   "directory of node ",
+                   registration.name, ": it waits for what these nodes know of that: ",
+                   absl::StrJoin(names, ", ")));
+}
+
+void Coordinator::SendTestimonies(absl::Time now) {
+  if (now - told_at_ < kTellInterval) return;
+  told_at_ = now;
+  for (const NodeView& node : membership_.Views()) {
+    if (!node.live()) continue;
+    const Testimony testimony{.generation = records_.head().generation,
+                              .revision = store_.revision(),
+                              .records = directories_.RecordsFor(node.spec.id)};
+    if (testimony.records.empty()) continue;
+    std::string text = FormatTestimony(testimony);
+    std::string& last = told_[node.spec.id];
+    if (text == last) continue;
+    last = text;
+    effects_.emplace_back(SendTestimony{node.spec.id, std::move(text)});
+  }
+}
 
 absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) const {
   const NodeSpec* const known = plan_->FindNode(registration.name);

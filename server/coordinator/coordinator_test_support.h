@@ -37,10 +37,15 @@ class FailingStore final : public StateStore {
   // The store becomes what a copy of it had, as if its directory had been put back.
   void Restore(const std::vector<StateEntry>& copy) {
     inner_ = std::make_unique<MemoryStateStore>();
+    Revision revision{};
+    std::vector<StateWrite> writes;
     for (const StateEntry& entry : copy) {
-      const StateWrite writes[] = {{entry.key, entry.value}};
-      ASSERT_TRUE(inner_->Commit({}, writes).ok());
+      writes.push_back({entry.key, entry.value});
+      revision = std::max(revision, entry.revision);
     }
+    do {  // The copy's revision, too.
+      ASSERT_TRUE(inner_->Commit({}, writes).ok());
+    } while (inner_->revision() < revision);
   }
 
  private:

@@ -1,4 +1,6 @@
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -172,6 +174,125 @@ TEST_F(DirectoriesTest, AnAddressThatWasTakenOverGoesBack) {
   coordinator_->NodeDisconnected(NodeId{1}, 2, coordinator_.now());
   ASSERT_THAT(Register(Opened("n0", 3)), IsOk());
   EXPECT_EQ(coordinator_->GetPlan()->nodes().front().address, "n0:7000");
+}
+
+// Of nodes n0 and n1 with rows: the coordinator's store and n0's directory are put back from copies,
+// n1 has gone on.
+class TestimonyTest : public DirectoriesTest {
+ protected:
+  void SetUp() override {
+    ASSERT_THAT(Register(Opened("n0", 1)), IsOk());
+    ASSERT_THAT(Register(Opened("n1", 1, kAnother)), IsOk());
+    coordinator_.CreateOn("clicks", {NodeId{1}, NodeId{2}});
+    copy_ = *coordinator_.store().List("");
+    // n0 begins again, and goes on.
+    coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+    ASSERT_THAT(Register(Opened("n0", 2)), IsOk());
+    HeartbeatInfo info;
+    info.plan_version = coordinator_->GetPlan()->version();
+    info.log_position = 5000;
+    ASSERT_THAT(coordinator_->Heartbeat(NodeId{1}, 2, info, coordinator_.now()), IsOk());
+    ASSERT_THAT(coordinator_.Install(NodeId{2}), IsOk());
+    coordinator_->TakeEffects();
+    coordinator_.Advance(absl::Seconds(6));
+    ASSERT_THAT(coordinator_->Heartbeat(NodeId{1}, 2, info, coordinator_.now()), IsOk());
+    ASSERT_THAT(coordinator_.Install(NodeId{2}), IsOk());
+    coordinator_->Tick(coordinator_.now());
+    for (const Effect& effect : coordinator_->TakeEffects()) {
+      const auto* const told = std::get_if<SendTestimony>(&effect);
+      if (told != nullptr && told->node == NodeId{2}) testimony_ = told->testimony;
+    }
+    ASSERT_THAT(testimony_, HasSubstr("5000"));
+  }
+  // n1's process goes on, and says what it was told.
+  NodeRegistration Witness() {
+    NodeRegistration witness = Opened("n1", 1, kAnother);
+    witness.testimony = testimony_;
+    return witness;
+  }
+  // A process that begins with a copy that was made before n0's process 2.
+  NodeRegistration OlderCopy() {
+    NodeRegistration older = Opened("n0", 2);
+    older.incarnation = 77;
+    return older;
+  }
+
+  std::vector<StateEntry> copy_;
+  std::string testimony_;
+};
+
+TEST_F(TestimonyTest, ANodeOlderThanAnotherOneKnowsIsRefusedByAnOlderCoordinator) {
+  coordinator_.RestoreStore(copy_);
+  // It may not begin before the others were asked.
+  EXPECT_THAT(Register(OlderCopy()).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("n1")));
+  ASSERT_THAT(Register(Witness()), IsOk());
+  EXPECT_THAT(Register(OlderCopy()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("older copy"), HasSubstr("clicks (500 rows)"))));
+}
+
+TEST_F(TestimonyTest, TheNodesOwnDirectoryIsTakenByAnOlderCoordinator) {
+  coordinator_.RestoreStore(copy_);
+  ASSERT_THAT(Register(Witness()), IsOk());
+  NodeRegistration next = Opened("n0", 3);
+  next.past.log_position = 5000;
+  EXPECT_THAT(Register(next), IsOk());
+  coordinator_->NodeDisconnected(NodeId{1}, 3, coordinator_.now());
+  EXPECT_THAT(Register(OlderCopy()).status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(TestimonyTest, ALogShorterThanAnotherNodeKnowsIsRefused) {
+  coordinator_.RestoreStore(copy_);
+  ASSERT_THAT(Register(Witness()), IsOk());
+  NodeRegistration older = Opened("n0", 3);
+  older.past.log_position = 4999;
+  EXPECT_THAT(Register(older).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("4999")));
+}
+
+TEST_F(TestimonyTest, NobodyIsWaitedForLongerThanADeadNode) {
+  coordinator_.RestoreStore(copy_);
+  ASSERT_THAT(Register(OlderCopy()).status(), StatusIs(absl::StatusCode::kUnavailable));
+  coordinator_.Advance(coordinator_->options().dead_after);
+  EXPECT_THAT(Register(OlderCopy()), IsOk()) << "nobody knows better";
+}
+
+TEST_F(TestimonyTest, AProcessThatGoesOnIsNotKeptWaiting) {
+  coordinator_.Restart();
+  EXPECT_THAT(Register(Opened("n0", 2)), IsOk());
+}
+
+TEST_F(TestimonyTest, WhatWasToldBeforeTheStoresOwnTimeCountsForNothing) {
+  // The store knows that n0's directory was replaced, as the operator allowed; n1 does not.
+  NodeRegistration replaced = Opened("n0", 1, std::string(32, 'e'));
+  replaced.accept_loss = true;
+  coordinator_->NodeDisconnected(NodeId{1}, 2, coordinator_.now());
+  ASSERT_THAT(Register(replaced), IsOk());
+  coordinator_->NodeDisconnected(NodeId{1}, 1, coordinator_.now());
+  coordinator_.Restart();
+  ASSERT_THAT(Register(Witness()), IsOk());
+  NodeRegistration next = Opened("n0", 2, std::string(32, 'e'));
+  EXPECT_THAT(Register(next), IsOk());
+}
+
+TEST_F(TestimonyTest, WhatCannotBeReadIsNoReasonToRefuseANode) {
+  coordinator_.RestoreStore(copy_);
+  for (const std::string& text :
+       {std::string("{"), std::string(R"({"generation":1})"), std::string(100'000, 'x'),
+        std::string(R"({"generation":9,"revision":9,"nodes":[{"node":0}]})")}) {
+    NodeRegistration witness = Witness();
+    witness.testimony = text;
+    EXPECT_THAT(Register(witness), IsOk());
+  }
+}
+
+TEST_F(TestimonyTest, EachNodeIsToldOfThreeOthers) {
+  const absl::StatusOr<Testimony> told = ParseTestimony(testimony_);
+  ASSERT_THAT(told, IsOk());
+  EXPECT_EQ(told->records.size(), 1u);
+  EXPECT_EQ(told->records.begin()->first, NodeId{1});
+  EXPECT_EQ(FormatTestimony(*told), testimony_);
 }
 
 TEST_F(DirectoriesTest, PositionsThatGrowAreWrittenRarely) {

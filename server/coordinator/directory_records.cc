@@ -16,26 +16,33 @@ namespace {
 
 constexpr std::string_view kPrefix = "directories/";
 constexpr absl::Duration kWriteInterval = absl::Seconds(10);
+constexpr std::size_t kRecordsPerKeeper = 3;
+constexpr std::size_t kTestimonyBytesMax = 4096;
 
-absl::StatusOr<DirectoryRecord> RecordFromJson(std::string_view text) {
-  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
-  JsonFields fields(json, "directory record");
+DirectoryRecord TakeRecord(JsonFields& fields) {
   DirectoryRecord record;
   record.directory = fields.Text("directory");
   record.process = fields.Unsigned("process", 0, UINT64_MAX);
   record.incarnation = fields.Unsigned("incarnation", 0, UINT64_MAX);
   record.plan = PlanVersion{fields.Unsigned("plan", 0, UINT64_MAX)};
   record.log_position = fields.Unsigned("log_position", 0, UINT64_MAX);
+  return record;
+}
+
+absl::StatusOr<DirectoryRecord> RecordFromJson(std::string_view text) {
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "directory record");
+  DirectoryRecord record = TakeRecord(fields);
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return record;
 }
 
-std::string ToJson(const DirectoryRecord& record) {
-  return DumpJson({{"directory", record.directory},
-                   {"process", record.process},
-                   {"incarnation", record.incarnation},
-                   {"plan", ToInt(record.plan)},
-                   {"log_position", record.log_position}});
+Json ToJson(const DirectoryRecord& record) {
+  return {{"directory", record.directory},
+          {"process", record.process},
+          {"incarnation", record.incarnation},
+          {"plan", ToInt(record.plan)},
+          {"log_position", record.log_position}};
 }
 
 // Whether the process that comes is the one that the record is of.
@@ -52,6 +59,38 @@ std::int64_t RowsOn(const std::vector<Slice>& tiling, NodeId node) {
 }
 
 }  // namespace
+
+std::string FormatTestimony(const Testimony& testimony) {
+  Json nodes = Json::array();
+  for (const auto& [node, record] : testimony.records) {
+    Json json = ToJson(record);
+    json["node"] = ToInt(node);
+    nodes.push_back(std::move(json));
+  }
+  return DumpJson({{"generation", testimony.generation},
+                   {"revision", ToInt(testimony.revision)},
+                   {"nodes", std::move(nodes)}});
+}
+
+absl::StatusOr<Testimony> ParseTestimony(std::string_view text) {
+  if (text.size() > kTestimonyBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a testimony of ", text.size(), " bytes, allowed is ", kTestimonyBytesMax));
+  }
+  EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  JsonFields fields(json, "testimony");
+  Testimony testimony;
+  testimony.generation = fields.Unsigned("generation", 0, UINT64_MAX);
+  testimony.revision = Revision{fields.Unsigned("revision", 0, UINT64_MAX)};
+  for (const Json& entry : fields.Array("nodes")) {
+    JsonFields of_node(entry, "node of a testimony");
+    const NodeId node{static_cast<std::uint32_t>(of_node.Unsigned("node", 1, UINT32_MAX))};
+    testimony.records[node] = TakeRecord(of_node);
+    EMBLA_RETURN_IF_ERROR(of_node.Finish());
+  }
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return testimony;
+}
 
 std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node) {
   std::vector<LostRows> lost;
@@ -107,6 +146,44 @@ std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnati
                         ", and had plan ", ToInt(record.plan));
   }
   return "";
+}
+
+bool DirectoryRecords::IsKnownProcess(NodeId node, std::uint64_t incarnation,
+                                      const NodePast& past) const {
+  const auto found = records_.find(node);
+  return found != records_.end() && IsOf(found->second, incarnation, past);
+}
+
+bool DirectoryRecords::IsOlder(NodeId node, const DirectoryRecord& told) const {
+  const auto found = records_.find(node);
+  return found != records_.end() && found->second.directory == told.directory &&
+         found->second.incarnation != told.incarnation && found->second.process <= told.process;
+}
+
+std::map<NodeId, DirectoryRecord> DirectoryRecords::RecordsFor(NodeId keeper) const {
+  std::map<NodeId, DirectoryRecord> told;
+  auto next = records_.upper_bound(keeper);
+  for (std::size_t i = 0; i < records_.size() && told.size() < kRecordsPerKeeper; ++i, ++next) {
+    if (next == records_.end()) next = records_.begin();
+    if (next->first != keeper) told.insert(*next);
+  }
+  return told;
+}
+
+absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const DirectoryRecord& told,
+                                    bool is_newer) {
+  DirectoryRecord& record = records_[node];
+  const DirectoryRecord before = record;
+  if (record.directory == told.directory && record.incarnation == told.incarnation) {
+    record.plan = std::max(record.plan, told.plan);
+    record.log_position = std::max(record.log_position, told.log_position);
+  } else if (is_newer) {
+    record = told;
+  }
+  if (record == before) return absl::OkStatus();
+  const absl::Status written = Commit(store, {node});
+  if (!written.ok()) record = before;
+  return written;
 }
 
 absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t incarnation,
@@ -168,7 +245,7 @@ absl::Status DirectoryRecords::Commit(StateStore& store, const std::vector<NodeI
   std::vector<StateWrite> writes;
   for (const NodeId node : nodes) {
     writes.push_back(
-        {absl::StrFormat("directories/%010d", ToInt(node)), ToJson(records_.at(node))});
+        {absl::StrFormat("directories/%010d", ToInt(node)), DumpJson(ToJson(records_.at(node)))});
   }
   EMBLA_RETURN_IF_ERROR(store.Commit({}, writes).status());
   for (const NodeId node : nodes) unwritten_.erase(node);

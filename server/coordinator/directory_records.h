@@ -10,6 +10,10 @@
 // before the node is started again, is found out by its log's length only: by what the node's last
 // heartbeat said, or, after a restart of the coordinator, by what was written down last.
 //
+// A coordinator whose store is put back from an older copy has forgotten records. So each node is
+// told, every 5 s, what the records of three others say, and keeps it: its testimony, which comes
+// back with its registration.
+//
 // Store: directories/ID, ID with 10 digits: {"directory", "process", "incarnation", "plan",
 // "log_position"}. A record is written when a new process registers, when its link ends, and at
 // most every 10 s while it grows.
@@ -19,6 +23,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +46,18 @@ struct DirectoryRecord {
   bool operator==(const DirectoryRecord&) const = default;
 };
 
+// What a node was told of others.
+struct Testimony {
+  std::uint64_t generation = 0;  // Of the coordinator's store, when it was said.
+  Revision revision{};
+  std::map<NodeId, DirectoryRecord> records;
+  bool operator==(const Testimony&) const = default;
+};
+// One line of text.
+std::string FormatTestimony(const Testimony& testimony);
+// InvalidArgument.
+absl::StatusOr<Testimony> ParseTestimony(std::string_view text);
+
 // The rows that are lost with what `node` keeps: slices of tables, but for copies of data_parallel
 // tables that are brought up to date by their primary.
 std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node);
@@ -54,6 +71,15 @@ class DirectoryRecords {
   // empty: as far as anybody knows, it does.
   std::string WhatIsMissing(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
 
+  // Whether `incarnation` is the process that registered last.
+  bool IsKnownProcess(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
+  // Whether the process that registered last has a directory from before what was told of it.
+  bool IsOlder(NodeId node, const DirectoryRecord& told) const;
+  // What `keeper` is to keep: the records of the nodes that follow it.
+  std::map<NodeId, DirectoryRecord> RecordsFor(NodeId keeper) const;
+  // Takes in what was told of `node`: of the process that the record is of, how far it had come;
+  // of another one all, if that `is_newer`.
+  absl::Status Heed(StateStore& store, NodeId node, const DirectoryRecord& told, bool is_newer);
   // The process was let in. Writes it down, if it is a new one.
   absl::Status Register(StateStore& store, NodeId node, std::uint64_t incarnation,
                         const NodePast& past);

@@ -42,7 +42,14 @@ struct PublishSessions {
   SessionNews news;
 };
 
-using Effect = std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions>;
+// Tell a node what it is to keep (directory_records.h); may be dropped.
+struct SendTestimony {
+  NodeId node{};
+  std::string testimony;
+};
+
+using Effect =
+    std::variant<PublishPlan, CompleteChange, SendOrders, PublishSessions, SendTestimony>;
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.

@@ -28,6 +28,7 @@ struct NodeRegistration {
   PlanPtr installed = nullptr;  // The newest plan that the node has installed, or null.
   std::vector<UnitStandings> units = {};  // Of all tables but those that are data_parallel.
   SessionSet sessions_refused = {};       // Sessions that it knows to be closed.
+  std::string testimony = {};             // What it was told of other nodes' directories.
 
   absl::Status Validate() const;
 };

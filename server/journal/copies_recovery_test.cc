@@ -220,9 +220,11 @@ class CopiesTrial {
     Commit();
   }
 
-  // The node is lost with its disk, unless nobody else has everything.
+  // The node is lost with its disk, unless nobody else has everything. A copy that was removed is
+  // waited for before another one inherits, as copy_driver.h does: it served until it heard of that.
   void Lose(std::uint32_t n) {
     const NodeId node = specs_[n].id;
+    if (change_ == Change::kRemove && changed_ != node && ViewOf(changed_).is_here) return;
     transport_.SetNode(node, nullptr);
     nodes_[n]->Stop();
     const bool has_heir = std::ranges::any_of(copies_, [&](NodeId copy) {
@@ -232,8 +234,8 @@ class CopiesTrial {
       nodes_[n]->Start();
       return Link(n);
     }
-    Note(absl::StrCat("n", n, " is lost"));
     lost_ = node;
+    Note(absl::StrCat("n", n, " is lost"));
     answer_ = nullptr;
     change_ = Change::kLose;
     changed_ = node;

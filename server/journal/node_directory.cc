@@ -22,6 +22,7 @@ namespace {
 constexpr std::string_view kTitle = "embla-node-directory";
 constexpr std::string_view kFormat = "1";
 constexpr std::string_view kSegmentPrefix = "log-";
+constexpr std::size_t kTestimonyBytesMax = 4096;
 
 std::string Checksum(std::string_view text) {
   return absl::StrCat(
@@ -67,6 +68,9 @@ std::string FormatIdentity(const NodeIdentity& identity) {
                    ToInt(identity.node_id), "\nkey-file ", identity.key_path, "\ngeneration ",
                    identity.generation, "\nstore-revision ", identity.store_revision, "\nplan ",
                    ToInt(identity.plan_version), "\ntable ", ToInt(identity.table), "\n");
+  if (!identity.testimony.empty()) {
+    absl::StrAppend(&text, "testimony ", identity.testimony, "\n");
+  }
   absl::StrAppend(&text, "crc ", Checksum(text), "\n");
   return text;
 }
@@ -91,6 +95,7 @@ absl::StatusOr<NodeIdentity> ParseIdentity(std::string_view content) {
   identity.node = TextOf(lines, "node");
   identity.cluster_id = TextOf(lines, "cluster");
   identity.key_path = TextOf(lines, "key-file");
+  identity.testimony = TextOf(lines, "testimony");
   EMBLA_ASSIGN_OR_RETURN(const std::uint64_t node_id, NumberOf(lines, "node-id"));
   EMBLA_ASSIGN_OR_RETURN(identity.generation, NumberOf(lines, "generation"));
   EMBLA_ASSIGN_OR_RETURN(identity.store_revision, NumberOf(lines, "store-revision"));
@@ -147,6 +152,17 @@ absl::Status NodeDirectory::NotePlan(PlanVersion version, TableId table) {
   NodeIdentity next = identity();
   next.plan_version = std::max(next.plan_version, version);
   next.table = std::max(next.table, table);
+  return Write(next);
+}
+
+absl::Status NodeDirectory::NoteTestimony(const std::string& testimony) {
+  if (testimony.size() > kTestimonyBytesMax || testimony.find('\n') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a testimony of ", testimony.size(), " bytes is no short line"));
+  }
+  MutexLock lock(write_mu_);
+  NodeIdentity next = identity();
+  next.testimony = testimony;
   return Write(next);
 }
 

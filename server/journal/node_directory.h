@@ -24,6 +24,8 @@ struct NodeIdentity {
   std::uint64_t store_revision = 0;
   PlanVersion plan_version{};
   TableId table{};
+  // What the coordinator wants to be told when the node registers again: a line that only it reads.
+  std::string testimony = {};
   bool operator==(const NodeIdentity&) const = default;
 };
 
@@ -45,6 +47,8 @@ class NodeDirectory {
   absl::Status NoteRegistered(const NodeIdentity& seen);
   // A plan is installed, whose tables have at most the id `table`. Likewise.
   absl::Status NotePlan(PlanVersion version, TableId table);
+  // InvalidArgument: it has a line break, or is too long.
+  absl::Status NoteTestimony(const std::string& testimony);
 
  private:
   NodeDirectory(std::string path, NodeIdentity identity)

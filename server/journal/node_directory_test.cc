@@ -69,6 +69,20 @@ TEST(NodeDirectoryOpen, ALogWithoutAnIdentityIsDataLoss) {
   EXPECT_THAT(NodeDirectory::Open(directory.path(), "n1"), StatusIs(absl::StatusCode::kDataLoss));
 }
 
+TEST(NodeDirectoryNote, KeepsATestimonyAsItWasSaidLast) {
+  const TempDirectory directory;
+  const auto opened = NodeDirectory::Open(directory.path(), "n1");
+  ASSERT_THAT(opened, IsOk());
+  ASSERT_THAT((*opened)->NoteTestimony(R"({"generation": 1})"), IsOk());
+  ASSERT_THAT((*opened)->NoteTestimony(R"({"generation": 2})"), IsOk());
+  for (const std::string& text : {std::string("two\nlines"), std::string(5000, 'x')}) {
+    EXPECT_THAT((*opened)->NoteTestimony(text), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  const auto again = NodeDirectory::Open(directory.path(), "n1");
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ((*again)->identity().testimony, R"({"generation": 2})");
+}
+
 TEST(NodeDirectoryNote, KeepsTheHighestOfWhatWasSeen) {
   const TempDirectory directory;
   {

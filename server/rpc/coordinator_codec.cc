@@ -125,6 +125,7 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
   }
   ToMessage(registration.past, *message.mutable_past());
   message.set_accept_loss(registration.accept_loss);
+  message.set_testimony(registration.testimony);
   message.mutable_host_memory()->set_id(registration.host_memory.id);
   message.mutable_host_memory()->set_bytes(registration.host_memory.bytes);
   if (registration.installed != nullptr) {
@@ -155,6 +156,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
   }
   registration.past = FromMessage(message.past());
   registration.accept_loss = message.accept_loss();
+  registration.testimony = message.testimony();
   registration.host_memory = {message.host_memory().id(), message.host_memory().bytes()};
   if (message.has_installed()) {
     EMBLA_ASSIGN_OR_RETURN(registration.installed, wire::FromMessage(message.installed()));

@@ -274,6 +274,13 @@ void CoordinatorHost::Carry(const Effect& effect) {
     for (PlanListener* const listener : listeners_) listener->OnSessions(sessions->news);
     return;
   }
+  if (const auto* send = std::get_if<SendTestimony>(&effect)) {
+    MutexLock lock(listeners_mu_);
+    for (PlanListener* const listener : listeners_) {
+      listener->OnTestimony(send->node, send->testimony);
+    }
+    return;
+  }
   const auto& complete = std::get<CompleteChange>(effect);
   const auto awaited = awaited_.find(complete.id);
   if (awaited == awaited_.end()) return;

@@ -51,6 +51,8 @@ struct CoordinatorLinkOptions {
   std::function<void(NodeRegistration& registration)> describe = {};
   // Writes down that the node is registered.
   std::function<absl::Status(const v1::Registered& registered)> on_registered = {};
+  // Writes down what the coordinator wants to be told when the node registers again.
+  std::function<absl::Status(const std::string& testimony)> on_testimony = {};
   // Writes down that a plan is installed, before the coordinator hears of it.
   std::function<absl::Status(const Plan& plan)> on_installed = {};
   std::function<std::uint64_t()> log_position = {};  // Up to which the node's log is durable.

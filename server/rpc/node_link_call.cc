@@ -180,6 +180,13 @@ void NodeLinkCall::OnSessions(const SessionNews& news) {
   WriteMore();
 }
 
+void NodeLinkCall::OnTestimony(NodeId node, const std::string& testimony) {
+  if (node != process_.node) return;
+  MutexLock lock(mu_);
+  testimony_ = testimony;
+  WriteMore();
+}
+
 void NodeLinkCall::OnStop() {
   MutexLock lock(mu_);
   if (ended_) return;
@@ -242,6 +249,9 @@ void NodeLinkCall::WriteMore() {
     command_.Clear();
     *command_.mutable_moves() = ToMessage(std::span(orders_).first(count));
     orders_.erase(orders_.begin(), orders_.begin() + static_cast<std::ptrdiff_t>(count));
+  } else if (!testimony_.empty()) {
+    command_.Clear();
+    command_.set_testimony(std::exchange(testimony_, {}));
   } else {
     return;
   }

@@ -61,6 +61,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   void OnPlan(const PlanPtr& plan) override;
   void OnOrders(NodeId node, const std::vector<UnitOrder>& orders) override;
   void OnSessions(const SessionNews& news) override;
+  void OnTestimony(NodeId node, const std::string& testimony) override;
   void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override;
   void OnStop() override;
 
@@ -90,6 +91,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);                         // To be written.
   PlanVersion written_ ABSL_GUARDED_BY(mu_){};
   std::vector<UnitOrder> orders_ ABSL_GUARDED_BY(mu_);  // To be written, oldest first.
+  std::string testimony_ ABSL_GUARDED_BY(mu_);          // To be written, if nothing else is.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;          // registered_ was given.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool handling_ ABSL_GUARDED_BY(mu_) = false;
