@@ -357,8 +357,8 @@ class Coordinator final : private MoveCluster {
   std::set<NodeId> drained_;
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
-  std::set<std::string> witnesses_;        // Names of nodes whose testimony was heard since Open.
-  std::map<NodeId, std::string> told_;     // As was said last.
+  std::set<std::string> witnesses_;     // Names of nodes whose testimony was heard since Open.
+  std::map<NodeId, std::string> told_;  // As was said last.
   absl::Time told_at_ = absl::InfinitePast();
   std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.

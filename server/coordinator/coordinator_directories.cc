@@ -48,8 +48,10 @@ absl::Status Coordinator::HearTestimony(const NodeRegistration& registration) {
     // It was let in before anybody could say so.
     const bool is_late = heard_.contains(node);
     if (is_late && is_newer && spec != nullptr && directories_.IsOlder(node, told)) {
-      LogError("coordinator", "a node goes on from an older copy of its directory: updates are "
-               "lost node=", spec->name, " witness=", registration.name,
+      LogError("coordinator",
+               "a node goes on from an older copy of its directory: updates are "
+               "lost node=",
+               spec->name, " witness=", registration.name,
                " log_position_seen=", told.log_position);
     }
     EMBLA_RETURN_IF_ERROR(directories_.Heed(store_, node, told, is_newer && !is_late));
@@ -76,8 +78,8 @@ absl::Status Coordinator::AwaitTestimonies(const NodeRegistration& registration,
   return absl::UnavailableError(
       absl::StrCat("the coordinator has just started, and its state may be older than the "
                    "directory of node ",
-                   registration.name, ": it waits for what these nodes know of that: ",
-                   absl::StrJoin(names, ", ")));
+                   registration.name,
+                   ": it waits for what these nodes know of that: ", absl::StrJoin(names, ", ")));
 }
 
 void Coordinator::SendTestimonies(absl::Time now) {

@@ -176,7 +176,7 @@ TEST_F(DirectoriesTest, AnAddressThatWasTakenOverGoesBack) {
   EXPECT_EQ(coordinator_->GetPlan()->nodes().front().address, "n0:7000");
 }
 
-// Of nodes n0 and n1 with rows: the coordinator's store and n0's directory are put back from copies,
+// Nodes n0 and n1 have rows: the coordinator's store and n0's directory are put back from copies,
 // n1 has gone on.
 class TestimonyTest : public DirectoriesTest {
  protected:

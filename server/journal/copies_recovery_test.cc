@@ -221,7 +221,8 @@ class CopiesTrial {
   }
 
   // The node is lost with its disk, unless nobody else has everything. A copy that was removed is
-  // waited for before another one inherits, as copy_driver.h does: it served until it heard of that.
+  // waited for before another one inherits, as copy_driver.h does: it serves until it hears of
+  // that.
   void Lose(std::uint32_t n) {
     const NodeId node = specs_[n].id;
     if (change_ == Change::kRemove && changed_ != node && ViewOf(changed_).is_here) return;

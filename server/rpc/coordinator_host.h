@@ -53,7 +53,7 @@ class PlanListener {
   virtual void OnPlan(const PlanPtr& plan) = 0;  // On the host's thread.
   // For the link of `node`; likewise.
   virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
-  virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
+  virtual void OnSessions(const SessionNews&) {}           // Likewise, all of them.
   virtual void OnTestimony(NodeId, const std::string&) {}  // As OnOrders.
   // A heartbeat of `process` was refused: it is not the registered one. Likewise.
   virtual void OnRefusedHeartbeat(const NodeProcess&, const absl::Status&) {}

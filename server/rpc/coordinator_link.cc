@@ -239,8 +239,8 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
   } else if (!command.testimony().empty() && options_.on_testimony) {
     const absl::Status written = options_.on_testimony(command.testimony());
     if (!written.ok()) {
-      LogWarning("shard", "what is known of other nodes is not written down reason=",
-                 Message(written));
+      LogWarning("shard",
+                 "what is known of other nodes is not written down reason=", Message(written));
     }
   }
   changed_.NotifyAll();

@@ -142,13 +142,19 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
   // Told once, never inside Greeted; not OK: Unavailable.
   using Ready = absl::AnyInvocable<void(const absl::StatusOr<wire::PeerProof>&)>;
 
-  Peers(const NodeKey& key, std::string name) : key_(key), name_(std::move(name)) {}
+  Peers(const NodeKey& key, std::string name, const Clock& clock)
+      : key_(key), name_(std::move(name)), clock_(clock) {}
 
   const std::shared_ptr<Calls>& calls() const { return calls_; }
 
+  std::size_t size() const {
+    MutexLock lock(mu_);
+    return peers_.size();
+  }
+
   std::shared_ptr<Stub> StubFor(const std::string& address) {
     MutexLock lock(mu_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = clock_.Now();
     if (!peers_.contains(address)) ForgetUnused(now);
     Peer& peer = peers_[address];
     peer.last_used = now;
@@ -166,7 +172,7 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
     wire::PeerProof proof;
     {
       MutexLock lock(mu_);
-      if (!peers_.contains(address)) ForgetUnused(absl::Now());
+      if (!peers_.contains(address)) ForgetUnused(clock_.Now());
       Peer& peer = peers_[address];
       proof = peer.proof;
       if (proof.token.empty()) {
@@ -281,14 +287,17 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
 
   const NodeKey& key_;  // Not owned; outlives the channel, whose calls alone read it.
   const std::string name_;
+  const Clock& clock_;  // Likewise.
   const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::map<std::string, Peer> peers_ ABSL_GUARDED_BY(mu_);
 };
 
-PeerChannel::PeerChannel(const NodeKey& key, std::string name)
-    : peers_(std::make_shared<Peers>(key, std::move(name))) {}
+PeerChannel::PeerChannel(const NodeKey& key, std::string name, const Clock& clock)
+    : peers_(std::make_shared<Peers>(key, std::move(name), clock)) {}
+
+std::size_t PeerChannel::channels() const { return peers_->size(); }
 
 void PeerChannel::CancelCalls() {
   Calls& calls = *peers_->calls();

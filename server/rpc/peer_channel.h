@@ -5,9 +5,11 @@
 // sender takes for lost, and is greeted again before the one after.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
+#include "core/base/clock.h"
 #include "server/mover/move_transport.h"
 #include "server/rpc/node_key.h"
 #include "server/shard/replica_transport.h"
@@ -17,14 +19,17 @@ namespace embla {
 // Thread safety: every method may be called from any thread.
 class PeerChannel final : public ReplicaTransport, public MoveTransport {
  public:
-  // `key` is not owned and outlives the channel. `name` is that of this node.
-  PeerChannel(const NodeKey& key, std::string name);
+  // `key` and `clock` are not owned and outlive the channel. `name` is that of this node.
+  PeerChannel(const NodeKey& key, std::string name, const Clock& clock = Clock::Real());
   // Every `done` of a replica's message must have run.
   ~PeerChannel() override = default;
 
   void Send(const NodeSpec& node, const ReplicaMessage& message, absl::Duration timeout,
             ReplicaDone done) override;
   void Send(const std::string& address, PeerMessage message, MoveTransport::Done done) override;
+
+  // To how many addresses there are channels.
+  std::size_t channels() const;
 
   // Ends every call, now and later, at once with an error: this process is about to end.
   void CancelCalls();

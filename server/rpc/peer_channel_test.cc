@@ -60,6 +60,30 @@ class PeerChannelTest : public DataFixture {
   PeerChannel peers_{key_, "n1"};
 };
 
+TEST_F(PeerChannelTest, ChannelsThatNobodyUsesGoWhenAnotherOneIsMade) {
+  Start();
+  ManualClock clock(absl::FromUnixSeconds(1'000'000));
+  PeerChannel channel(key_, "n1", clock);
+  const auto send = [&](const std::string& address) {
+    std::promise<void> over;
+    NodeSpec node;
+    node.address = address;
+    const ReplicaMessage message = Message(ReplicaMessage::Kind::kProbe);
+    channel.Send(node, message, absl::Milliseconds(500),
+                 [&over](const absl::StatusOr<ReplicaAck>&) { over.set_value(); });
+    over.get_future().get();
+  };
+  node_.OnReplicated([](const ReplicaMessage&, const ReplicaDone& done) { done(ReplicaAck{}); });
+  send("127.0.0.1:1");
+  send(server_->address());
+  EXPECT_EQ(channel.channels(), 2u);
+  clock.Advance(absl::Minutes(9));
+  send(server_->address());
+  clock.Advance(absl::Minutes(2));
+  send("127.0.0.1:2");
+  EXPECT_EQ(channel.channels(), 2u) << "that of a node which is gone has gone, that in use has not";
+}
+
 TEST_F(PeerChannelTest, CarriesUpdates) {
   Start();
   const std::vector<RowId> ids = {RowId{3}, RowId{8}};

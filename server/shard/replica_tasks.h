@@ -118,9 +118,9 @@ class InstallSnapshotTask final : public DeviceTask {
   const ReplicaMessage message_;
   const RowBlock block_;
   const DeviceSet devices_;
-  std::vector<absl::Status> errors_;  // By device.
-  bool out_of_order_ = false;         // Set by the lead device.
-  std::uint64_t life_ = 0;            // Likewise.
+  std::vector<absl::Status> errors_;   // By device.
+  bool out_of_order_ = false;          // Set by the lead device.
+  std::uint64_t life_ = 0;             // Likewise.
   std::shared_ptr<LogTicket> ticket_;  // Likewise, of the last piece; null: without a journal.
   const Applied applied_;
   ReplicaDone done_;

@@ -112,8 +112,7 @@ void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
 void ShardNodeImpl::Confirm(const NodeTable& table, std::uint64_t life) {
   executors_->SubmitFollowUp(
       std::make_unique<ConfirmTask>(
-          table, life,
-          [this, id = table.spec.id, copy = table.copy] { Confirmed(id, copy); }),
+          table, life, [this, id = table.spec.id, copy = table.copy] { Confirmed(id, copy); }),
       DeviceSet::Of(table.shard()->lead_device()));
 }
 
@@ -128,8 +127,8 @@ void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy
   ReplicaMessage confirmed;
   confirmed.table = id;
   const absl::Status accepted = journal_->AppendCopied(
-      confirmed, [copy, life, written = replicator_.WhenWritten(id, NodeId{})](
-                     const absl::Status& status) {
+      confirmed,
+      [copy, life, written = replicator_.WhenWritten(id, NodeId{})](const absl::Status& status) {
         if (status.ok()) copy->NoteWritten(life);
         written(status);
       });

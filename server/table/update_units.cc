@@ -38,8 +38,8 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
   return absl::OkStatus();
 }
 
-// One pass over the ids finds their granules, and all else is done once per granule: beside its rows
-// that costs a request little, however many units have moved.
+// One pass over the ids finds their granules, and all else is done once per granule: beside the
+// rows that costs a request little, however many units have moved.
 absl::Status UpdateUnits::Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                                BoundsMode bounds) {
   const TableUnits& units = table.units();
@@ -173,8 +173,8 @@ void UpdateUnits::Touched::AddChunkOf(std::int64_t row) {
   if (update.chunks.empty() || update.chunks.back() != chunk) update.chunks.push_back(chunk);
 }
 
-UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number,
-                                         const TableUnits::Cut::Gated& gated, bool present) {
+UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number, const TableUnits::Cut::Gated& gated,
+                                         bool present) {
   if (number != 0) return touched_[number - 1];
   Touched& touched = touched_.emplace_back();
   touched.row_granule = gated.row_granule;
