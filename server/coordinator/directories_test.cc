@@ -276,6 +276,22 @@ TEST_F(TestimonyTest, WhatWasToldBeforeTheStoresOwnTimeCountsForNothing) {
   EXPECT_THAT(Register(next), IsOk());
 }
 
+TEST_F(TestimonyTest, OfANodeThatTheStoreDoesNotKnowNothingIsMadeUp) {
+  absl::StatusOr<Testimony> told = ParseTestimony(testimony_);
+  ASSERT_THAT(told, IsOk());
+  told->records[NodeId{3}] = told->records[NodeId{1}];
+  NodeRegistration witness = Witness();
+  witness.testimony = FormatTestimony(*told);
+  coordinator_->NodeDisconnected(NodeId{2}, 1, coordinator_.now());
+  ASSERT_THAT(Register(witness), IsOk());
+  const absl::StatusOr<std::vector<StateEntry>> records = coordinator_.store().List("directories/");
+  ASSERT_THAT(records, IsOk());
+  EXPECT_EQ(records->size(), 2u);
+  const absl::StatusOr<NodeId> third = Register(Opened("n2", 1, std::string(32, 'e')));
+  ASSERT_THAT(third, IsOk());
+  EXPECT_EQ(*third, NodeId{3});
+}
+
 TEST_F(TestimonyTest, WhatCannotBeReadIsNoReasonToRefuseANode) {
   coordinator_.RestoreStore(copy_);
   for (const std::string& text :

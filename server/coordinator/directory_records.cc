@@ -172,17 +172,25 @@ std::map<NodeId, DirectoryRecord> DirectoryRecords::RecordsFor(NodeId keeper) co
 
 absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const DirectoryRecord& told,
                                     bool is_newer) {
-  DirectoryRecord& record = records_[node];
-  const DirectoryRecord before = record;
-  if (record.directory == told.directory && record.incarnation == told.incarnation) {
-    record.plan = std::max(record.plan, told.plan);
-    record.log_position = std::max(record.log_position, told.log_position);
-  } else if (is_newer) {
-    record = told;
+  const auto known = records_.find(node);
+  const bool is_known = known != records_.end();
+  const DirectoryRecord before = is_known ? known->second : DirectoryRecord();
+  DirectoryRecord after = told;
+  if (is_known && before.directory == told.directory && before.incarnation == told.incarnation) {
+    after.plan = std::max(before.plan, told.plan);
+    after.log_position = std::max(before.log_position, told.log_position);
+  } else if (!is_newer) {
+    return absl::OkStatus();
   }
-  if (record == before) return absl::OkStatus();
+  if (after == before) return absl::OkStatus();
+  records_[node] = after;
   const absl::Status written = Commit(store, {node});
-  if (!written.ok()) record = before;
+  if (written.ok()) return written;
+  if (is_known) {
+    records_[node] = before;
+  } else {
+    records_.erase(node);
+  }
   return written;
 }
 
