@@ -40,8 +40,9 @@ absl::Status Coordinator::HearTestimony(const NodeRegistration& registration) {
     return absl::OkStatus();
   }
   // Said by a coordinator that this store has forgotten.
-  const bool is_newer = std::pair(testimony->generation, testimony->revision) >
-                        std::pair(opened_generation_, opened_revision_);
+  const bool is_newer =
+      testimony->boot != options_.boot && std::pair(testimony->generation, testimony->revision) >
+                                              std::pair(opened_generation_, opened_revision_);
   for (const auto& [node, told] : testimony->records) {
     const NodeSpec* const spec = plan_->FindNode(node);
     if (IsForgotten(node)) continue;
@@ -87,7 +88,8 @@ void Coordinator::SendTestimonies(absl::Time now) {
   told_at_ = now;
   for (const NodeView& node : membership_.Views()) {
     if (!node.live()) continue;
-    const Testimony testimony{.generation = records_.head().generation,
+    const Testimony testimony{.boot = options_.boot,
+                              .generation = records_.head().generation,
                               .revision = store_.revision(),
                               .records = directories_.RecordsFor(node.spec.id)};
     if (testimony.records.empty()) continue;

@@ -296,7 +296,7 @@ TEST_F(TestimonyTest, WhatCannotBeReadIsNoReasonToRefuseANode) {
   coordinator_.RestoreStore(copy_);
   for (const std::string& text :
        {std::string("{"), std::string(R"({"generation":1})"), std::string(100'000, 'x'),
-        std::string(R"({"generation":9,"revision":9,"nodes":[{"node":0}]})")}) {
+        std::string(R"({"boot":1,"generation":9,"revision":9,"nodes":[{"node":0}]})")}) {
     NodeRegistration witness = Witness();
     witness.testimony = text;
     EXPECT_THAT(Register(witness), IsOk());

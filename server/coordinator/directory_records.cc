@@ -67,7 +67,8 @@ std::string FormatTestimony(const Testimony& testimony) {
     json["node"] = ToInt(node);
     nodes.push_back(std::move(json));
   }
-  return DumpJson({{"generation", testimony.generation},
+  return DumpJson({{"boot", testimony.boot},
+                   {"generation", testimony.generation},
                    {"revision", ToInt(testimony.revision)},
                    {"nodes", std::move(nodes)}});
 }
@@ -80,6 +81,7 @@ absl::StatusOr<Testimony> ParseTestimony(std::string_view text) {
   EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   JsonFields fields(json, "testimony");
   Testimony testimony;
+  testimony.boot = static_cast<std::uint32_t>(fields.Unsigned("boot", 0, UINT32_MAX));
   testimony.generation = fields.Unsigned("generation", 0, UINT64_MAX);
   testimony.revision = Revision{fields.Unsigned("revision", 0, UINT64_MAX)};
   for (const Json& entry : fields.Array("nodes")) {

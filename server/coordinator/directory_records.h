@@ -48,7 +48,8 @@ struct DirectoryRecord {
 
 // What a node was told of others.
 struct Testimony {
-  std::uint64_t generation = 0;  // Of the coordinator's store, when it was said.
+  std::uint32_t boot = 0;        // CoordinatorOptions::boot of who said it.
+  std::uint64_t generation = 0;  // Of the coordinator's store, then.
   Revision revision{};
   std::map<NodeId, DirectoryRecord> records;
   bool operator==(const Testimony&) const = default;
