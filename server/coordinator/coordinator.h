@@ -358,6 +358,7 @@ class Coordinator final : private MoveCluster {
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
   std::set<std::string> witnesses_;     // Names of nodes whose testimony was heard since Open.
+  std::set<NodeId> testified_;          // Whose records this store had forgotten.
   std::map<NodeId, std::string> told_;  // As was said last.
   absl::Time told_at_ = absl::InfinitePast();
   std::uint64_t rows_lost_ = 0;

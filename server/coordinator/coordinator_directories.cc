@@ -55,7 +55,9 @@ absl::Status Coordinator::HearTestimony(const NodeRegistration& registration) {
                spec->name, " witness=", registration.name,
                " log_position_seen=", told.log_position);
     }
-    EMBLA_RETURN_IF_ERROR(directories_.Heed(store_, node, told, is_newer && !is_late));
+    const bool takes_all = is_newer && !is_late;
+    EMBLA_RETURN_IF_ERROR(directories_.Heed(store_, node, told, takes_all));
+    if (takes_all) testified_.insert(node);
   }
   return absl::OkStatus();
 }
@@ -68,7 +70,7 @@ absl::Status Coordinator::AwaitTestimonies(const NodeRegistration& registration,
   }
   // A process that was let in before goes on; rows in memory end with their process.
   if (directories_.IsKnownProcess(known->id, registration.incarnation, registration.past) ||
-      registration.past.directory_id.empty() || RowsOnlyOn(*plan_, known->id).empty()) {
+      registration.past.directory_id.empty()) {
     return absl::OkStatus();
   }
   std::vector<std::string> names;
@@ -119,10 +121,13 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
       directories_.WhatIsMissing(known->id, registration.incarnation, registration.past);
   if (missing.empty() || registration.accept_loss) return absl::OkStatus();
   const std::vector<LostRows> lost = RowsOnlyOn(*plan_, known->id);
-  if (lost.empty()) return absl::OkStatus();
+  // Of rows that it got later than this store knows there is no list.
+  const bool is_forgotten = testified_.contains(known->id);
+  if (lost.empty() && !is_forgotten) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "node ", registration.name, " may not have all of its rows: ", missing,
-      ". They are nowhere else: ", Names(lost),
+      lost.empty() ? ". Which ones they are this coordinator has forgotten, too"
+                   : absl::StrCat(". They are nowhere else: ", Names(lost)),
       ". Start it with the directory that it had; or with --accept-loss, at the price that rows "
       "which are not there begin at their initial values"));
 }
@@ -134,6 +139,7 @@ absl::Status Coordinator::TakeDirectory(const NodeSpec& node, const NodeRegistra
                 : "";
   EMBLA_RETURN_IF_ERROR(
       directories_.Register(store_, node.id, registration.incarnation, registration.past));
+  testified_.erase(node.id);
   if (missing.empty()) return absl::OkStatus();
   for (const LostRows& lost : RowsOnlyOn(*plan_, node.id)) {
     rows_lost_ += static_cast<std::uint64_t>(lost.rows);

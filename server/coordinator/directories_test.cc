@@ -232,6 +232,20 @@ TEST_F(TestimonyTest, ANodeOlderThanAnotherOneKnowsIsRefusedByAnOlderCoordinator
                        AllOf(HasSubstr("older copy"), HasSubstr("clicks (500 rows)"))));
 }
 
+TEST_F(TestimonyTest, ANodeThatGotItsRowsLaterThanTheStoreKnowsIsRefusedToo) {
+  std::erase_if(copy_,
+                [](const StateEntry& entry) { return entry.key.starts_with("plan/tables/"); });
+  coordinator_.RestoreStore(copy_);
+  ASSERT_TRUE(RowsOnlyOn(*coordinator_->GetPlan(), NodeId{1}).empty());
+  ASSERT_THAT(Register(OlderCopy()).status(), StatusIs(absl::StatusCode::kUnavailable));
+  ASSERT_THAT(Register(Witness()), IsOk());
+  EXPECT_THAT(Register(OlderCopy()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has forgotten, too")));
+  NodeRegistration given_up = OlderCopy();
+  given_up.accept_loss = true;
+  EXPECT_THAT(Register(given_up), IsOk());
+}
+
 TEST_F(TestimonyTest, TheNodesOwnDirectoryIsTakenByAnOlderCoordinator) {
   coordinator_.RestoreStore(copy_);
   ASSERT_THAT(Register(Witness()), IsOk());

@@ -105,7 +105,7 @@ TEST(DeviceExecutorsSubmit, TwoTasksStandInTheSameOrderOnEveryDevice) {
 }
 
 TEST(DeviceExecutorsSubmit, FinishRunsOnceAfterEveryDevice) {
-  std::vector<int> done(3, 0);
+  std::vector<std::atomic<int>> done(3);  // Devices go on while a task's Finish looks.
   int finished = 0;
   {
     DeviceExecutors executors({.devices = 3});
@@ -244,9 +244,10 @@ TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {
 TEST(DeviceExecutorsBackground, RunsOnADeviceThatAlwaysHasSomethingElseToDo) {
   std::atomic<bool> has_run = false;
   std::atomic<int> requests = 0;
+  std::function<void()> again;  // Until the last task has run.
   DeviceExecutors executors({.devices = 1});
   // Two tasks that queue each other's next: the queue is never empty.
-  std::function<void()> again = [&] {
+  again = [&] {
     ++requests;
     if (has_run) return;
     executors.SubmitFollowUp(std::make_unique<FunctionTask>([](std::uint32_t) {}, [&] { again(); }),
