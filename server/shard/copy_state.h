@@ -54,9 +54,10 @@ class CopyState {
     if (!is_primary && role_ == CopyRole::kLeads) role_ = CopyRole::kOutgoing;
     if (!is_primary && role_ == CopyRole::kIncoming) role_ = CopyRole::kFollows;
   }
-  // Whether it leads from now on: it is to, and has every acknowledged update.
+  // Whether it leads from now on: it is to, and has every acknowledged update. One that has heard
+  // of a primary since a later plan waits for that plan.
   bool Lead() {
-    const bool begins = role_ == CopyRole::kIncoming && is_counted_;
+    const bool begins = role_ == CopyRole::kIncoming && is_counted_ && term_ <= primary_since_;
     if (begins) role_ = CopyRole::kLeads;
     if (!leads()) return false;
     term_ = std::max(term_, primary_since_);

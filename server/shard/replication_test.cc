@@ -15,6 +15,7 @@
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/copy_state.h"
 #include "server/shard/testing/local_cluster.h"
 #include "server/shard/testing/table_model.h"
 
@@ -290,6 +291,17 @@ TEST_F(ReplicationTest, ARejectedUpdateIsOnNoCopy) {
   const auto before = cluster_->transport().messages(Kind::kUpdate);
   EXPECT_EQ(Send(2, bad).status().code(), Code::kOutOfRange);
   EXPECT_EQ(cluster_->transport().messages(Kind::kUpdate), before);
+}
+
+TEST(CopyStateLead, WaitsForThePlanOfAPrimaryThatItHasHeardOf) {
+  CopyState copy(/*is_primary=*/false);
+  copy.TakeRole(/*is_primary=*/true, PlanVersion{27});
+  ASSERT_TRUE(copy.Follow(PlanVersion{26}).ok()) << "the old primary brings it up to date";
+  ASSERT_TRUE(copy.Follow(PlanVersion{28}).ok()) << "a plan that has not come yet";
+  ASSERT_TRUE(copy.Confirm(copy.life()));
+  EXPECT_FALSE(copy.Lead());
+  copy.TakeRole(/*is_primary=*/false, PlanVersion{28});
+  EXPECT_TRUE(copy.Follow(PlanVersion{28}).ok()) << "it would wait for itself";
 }
 
 TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
