@@ -2,7 +2,6 @@
 // order of updates (ReplicaPosition). docs/replication.md.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -54,13 +53,14 @@ class CopyState {
     if (!is_primary && role_ == CopyRole::kLeads) role_ = CopyRole::kOutgoing;
     if (!is_primary && role_ == CopyRole::kIncoming) role_ = CopyRole::kFollows;
   }
-  // Whether it leads from now on: it is to, and has every acknowledged update. One that has heard
-  // of a primary since a later plan waits for that plan.
+  // Whether it leads from now on: it is to, and has every acknowledged update.
   bool Lead() {
-    const bool begins = role_ == CopyRole::kIncoming && is_counted_ && term_ <= primary_since_;
+    const bool begins = role_ == CopyRole::kIncoming && is_counted_;
     if (begins) role_ = CopyRole::kLeads;
     if (!leads()) return false;
-    term_ = std::max(term_, primary_since_);
+    // It may have heard of a later primary, by a plan that has not come yet, and follows that one
+    // when the plan is here.
+    term_ = primary_since_;
     confirmed_ = life_.load();
     return begins;
   }
