@@ -269,7 +269,7 @@ class Coordinator final : private MoveCluster {
   std::vector<std::string> LeftOut(const PlacementRequest& request) const;
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
   absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
-  // What others know of directories, and this store may have forgotten.
+  // Takes in what others know of directories, and this store may have forgotten.
   absl::Status HearTestimony(const NodeRegistration& registration);
   // Unavailable: nodes that were not heard yet may know more of the node's directory than this
   // store; names them.

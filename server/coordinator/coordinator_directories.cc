@@ -121,7 +121,7 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
       directories_.WhatIsMissing(known->id, registration.incarnation, registration.past);
   if (missing.empty() || registration.accept_loss) return absl::OkStatus();
   const std::vector<LostRows> lost = RowsOnlyOn(*plan_, known->id);
-  // Of rows that it got later than this store knows there is no list.
+  // No list of tables names rows that it got later than this store knows.
   const bool is_forgotten = testified_.contains(known->id);
   if (lost.empty() && !is_forgotten) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

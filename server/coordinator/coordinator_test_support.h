@@ -1,6 +1,7 @@
 // A coordinator on a store in memory, with a clock, and nodes that answer when told to.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>

@@ -46,7 +46,7 @@ struct DirectoryRecord {
   bool operator==(const DirectoryRecord&) const = default;
 };
 
-// What a node was told of others.
+// A node keeps it for the coordinator: the records of others.
 struct Testimony {
   std::uint32_t boot = 0;        // CoordinatorOptions::boot of who said it.
   std::uint64_t generation = 0;  // Of the coordinator's store, then.
@@ -76,7 +76,7 @@ class DirectoryRecords {
   bool IsKnownProcess(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
   // Whether the process that registered last has a directory from before what was told of it.
   bool IsOlder(NodeId node, const DirectoryRecord& told) const;
-  // What `keeper` is to keep: the records of the nodes that follow it.
+  // The records that `keeper` is to keep: of the nodes that follow it.
   std::map<NodeId, DirectoryRecord> RecordsFor(NodeId keeper) const;
   // Takes in what was told of `node`: of the process that the record is of, how far it had come;
   // of another one all, if that `is_newer`.

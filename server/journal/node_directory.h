@@ -24,7 +24,7 @@ struct NodeIdentity {
   std::uint64_t store_revision = 0;
   PlanVersion plan_version{};
   TableId table{};
-  // What the coordinator wants to be told when the node registers again: a line that only it reads.
+  // A line that only the coordinator reads: it is told so when the node registers again.
   std::string testimony = {};
   bool operator==(const NodeIdentity&) const = default;
 };

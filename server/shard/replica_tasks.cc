@@ -102,7 +102,7 @@ absl::Status InstallSnapshotTask::Lead() {
                   position.order != message_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
-  // What is before the last piece in the log is there when that is.
+  // The log has all pieces when it has the last one.
   if (!message_.last) return node_.journal->AppendCopied(message_, [](const absl::Status&) {});
   ticket_ = std::make_shared<LogTicket>();
   return node_.journal->AppendCopied(

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/metrics/metrics.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -296,12 +297,12 @@ TEST_F(ReplicationTest, ARejectedUpdateIsOnNoCopy) {
 TEST(CopyStateLead, ByAnOlderPlanThanThatOfAPrimaryThatItHasHeardOfEndsWithThatPlan) {
   CopyState copy(/*is_primary=*/false);
   copy.TakeRole(/*is_primary=*/true, PlanVersion{27});
-  ASSERT_TRUE(copy.Follow(PlanVersion{26}).ok()) << "the old primary brings it up to date";
-  ASSERT_TRUE(copy.Follow(PlanVersion{28}).ok()) << "a plan that has not come yet";
+  ASSERT_THAT(copy.Follow(PlanVersion{26}), IsOk()) << "the old primary brings it up to date";
+  ASSERT_THAT(copy.Follow(PlanVersion{28}), IsOk()) << "a plan that has not come yet";
   ASSERT_TRUE(copy.Confirm(copy.life()));
   EXPECT_TRUE(copy.Lead());
   copy.TakeRole(/*is_primary=*/false, PlanVersion{28});
-  EXPECT_TRUE(copy.Follow(PlanVersion{28}).ok()) << "it would wait for itself";
+  EXPECT_THAT(copy.Follow(PlanVersion{28}), IsOk()) << "it would wait for itself";
 }
 
 TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
@@ -341,7 +342,7 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
     return piece;
   };
   const absl::StatusOr<ReplicaAck> late = apply(replica, other(0));
-  ASSERT_TRUE(late.ok()) << late.status();
+  ASSERT_THAT(late, IsOk());
   EXPECT_TRUE(late->need_snapshot) << "it is meant for another life of the copy";
   EXPECT_EQ(apply(replica, other(late->life)).status().code(), Code::kInvalidArgument);
   ReplicaMessage nobody = message(Kind::kProbe);

@@ -100,7 +100,7 @@ class UpdateUnits {
   std::vector<Touched> touched_;
   // By cut and gate: 1 + the place in touched_, or 0.
   std::vector<std::vector<std::uint32_t>> number_of_;
-  // Of the part that is sorted.
+  // The part that is sorted has rows of these.
   std::vector<Granule> granules_;
   std::vector<std::uint32_t> place_of_;  // By row granule: 1 + the place in granules_, or 0.
   bool counts_chunks_ = false;           // Some unit that it has does.

@@ -127,7 +127,7 @@ class RestoreTest : public ::testing::Test {
     Copy(directory + ".now", directory);
     ASSERT_THAT(cluster_->RestartNode(node), IsOk()) << cluster_->LogTails();
   }
-  // What `node` was told of others.
+  // The line that `node` keeps of others.
   std::string TestimonyOf(int node) {
     std::ifstream identity(cluster_->data_directory(node) + "/identity");
     for (std::string line; std::getline(identity, line);) {
