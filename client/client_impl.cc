@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ constexpr absl::Duration kConnectBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kConnectAttempt = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kReadBackoff = absl::Milliseconds(200);
-constexpr std::size_t kExportBytes = std::size_t{16} << 20;
+constexpr std::size_t kScanBytes = std::size_t{16} << 20;
 constexpr std::size_t kWriteBytes = std::size_t{4} << 20;  // Of one update of WriteRows.
 
 // Looks at all rows before the first is sent: what is wrong with one of them writes none.
@@ -53,6 +54,11 @@ absl::Status CheckRows(const TableSpec& spec, const RowWrite& write) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSameTable(const TableSpec& now, const TableSpec& then) {
+  if (now.id == then.id) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("table ", then.name, " was replaced meanwhile"));
 }
 
 bool WorthRepeating(const absl::Status& status) {
@@ -331,51 +337,77 @@ absl::Status ClientImpl::WritePiece(const TableSpec& spec, const RowWrite& piece
   return absl::OkStatus();
 }
 
-absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& npy_path) {
+absl::Status ClientImpl::ScanTable(std::string_view table, bool with_state, const RowSink& sink) {
   EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
   const TableSpec spec = routes->Find(table)->spec();
-  if (spec.zch.has_value()) return ExportResidents(spec, npy_path);
-  EMBLA_ASSIGN_OR_RETURN(NpyFile file, NpyFile::Create(npy_path, spec.rows, spec.dim));
+  if (spec.zch.has_value()) return ScanResidents(spec, with_state, sink);
+  const std::size_t state_floats = with_state ? StateFloats(spec) : 0;
   const auto rows_max = static_cast<std::int64_t>(
-      std::max<std::size_t>(kExportBytes / (spec.dim * sizeof(float)), 1));
-  std::vector<float> rows(static_cast<std::size_t>(std::min(rows_max, spec.rows)) * spec.dim);
+      std::max<std::size_t>(kScanBytes / ((spec.dim + state_floats) * sizeof(float)), 1));
+  const auto rows_most = static_cast<std::size_t>(std::min(rows_max, spec.rows));
+  std::vector<std::int64_t> ids(rows_most);
+  std::vector<float> weights(rows_most * spec.dim), state(rows_most * state_floats);
   for (std::int64_t begin = 0; begin < spec.rows; begin += rows_max) {
     const std::int64_t end = std::min(begin + rows_max, spec.rows);
-    const auto chunk = std::span(rows).first(static_cast<std::size_t>(end - begin) * spec.dim);
+    const auto count = static_cast<std::size_t>(end - begin);
+    const std::span<float> weights_here = std::span(weights).first(count * spec.dim);
+    const std::span<float> state_here = std::span(state).first(count * state_floats);
     EMBLA_RETURN_IF_ERROR(ReadWithRetries(
-        table,
+        spec.name,
         [&](const RowReader& reader, const TableRoute& route, absl::Time deadline) -> absl::Status {
-          if (route.spec().id == spec.id) return reader.ReadWeights(begin, end, deadline, chunk);
-          return absl::AbortedError(absl::StrCat("table ", spec.name, " was replaced meanwhile"));
+          EMBLA_RETURN_IF_ERROR(CheckSameTable(route.spec(), spec));
+          return reader.ReadRange(begin, end, deadline, weights_here, state_here);
         }));
-    EMBLA_RETURN_IF_ERROR(file.Append(chunk));
+    std::iota(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), begin);
+    EMBLA_RETURN_IF_ERROR(sink({begin, std::span(ids).first(count), weights_here, state_here}));
   }
-  return file.Finish();
+  return absl::OkStatus();
 }
 
 // Bucket by bucket: a bucket's rows are those of its ids, whatever else changes meanwhile.
-absl::Status ClientImpl::ExportResidents(const TableSpec& spec, const std::string& npy_path) {
-  EMBLA_ASSIGN_OR_RETURN(NpyFile weights, NpyFile::CreateGrowing(npy_path, spec.dim));
-  EMBLA_ASSIGN_OR_RETURN(NpyFile ids, NpyFile::CreateGrowingList(npy_path + ".ids.npy"));
+absl::Status ClientImpl::ScanResidents(const TableSpec& spec, bool with_state,
+                                       const RowSink& sink) {
   const std::int64_t bucket_rows = spec.rows / spec.zch->buckets;
-  const auto row_bytes = static_cast<std::int64_t>(spec.dim * sizeof(float));
-  const auto buckets_at_once = std::max<std::int64_t>(
-      static_cast<std::int64_t>(kExportBytes) / (bucket_rows * row_bytes), 1);
+  const std::size_t row_floats = spec.dim + (with_state ? StateFloats(spec) : 0);
+  const auto row_bytes = static_cast<std::int64_t>(row_floats * sizeof(float));
+  const auto buckets_at_once =
+      std::max<std::int64_t>(static_cast<std::int64_t>(kScanBytes) / (bucket_rows * row_bytes), 1);
   const std::int64_t step = buckets_at_once * bucket_rows;
+  std::int64_t first_row = 0;
   for (std::int64_t begin = 0; begin < spec.rows; begin += step) {
     RowReader::Residents residents;
     EMBLA_RETURN_IF_ERROR(ReadWithRetries(
         spec.name,
         [&](const RowReader& reader, const TableRoute& route, absl::Time deadline) -> absl::Status {
-          if (route.spec().id == spec.id) {
-            return reader.ReadResidents(begin, std::min(begin + step, spec.rows), deadline,
-                                        residents);
-          }
-          return absl::AbortedError(absl::StrCat("table ", spec.name, " was replaced meanwhile"));
+          EMBLA_RETURN_IF_ERROR(CheckSameTable(route.spec(), spec));
+          return reader.ReadResidents(begin, std::min(begin + step, spec.rows), with_state,
+                                      deadline, residents);
         }));
-    EMBLA_RETURN_IF_ERROR(weights.Append(std::span<const float>(residents.weights)));
-    EMBLA_RETURN_IF_ERROR(ids.Append(std::span<const std::int64_t>(residents.ids)));
+    EMBLA_RETURN_IF_ERROR(sink({first_row, residents.ids, residents.weights, residents.state}));
+    first_row += static_cast<std::int64_t>(residents.ids.size());
   }
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& npy_path) {
+  EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+  const TableSpec spec = routes->Find(table)->spec();
+  if (spec.zch.has_value()) return ExportResidents(spec, npy_path);
+  EMBLA_ASSIGN_OR_RETURN(NpyFile file, NpyFile::Create(npy_path, spec.rows, spec.dim));
+  EMBLA_RETURN_IF_ERROR(ScanTable(table, /*with_state=*/false, [&](const TableRows& rows) {
+    return file.Append(rows.weights);
+  }));
+  return file.Finish();
+}
+
+absl::Status ClientImpl::ExportResidents(const TableSpec& spec, const std::string& npy_path) {
+  EMBLA_ASSIGN_OR_RETURN(NpyFile weights, NpyFile::CreateGrowing(npy_path, spec.dim));
+  EMBLA_ASSIGN_OR_RETURN(NpyFile ids, NpyFile::CreateGrowingList(npy_path + ".ids.npy"));
+  EMBLA_RETURN_IF_ERROR(
+      ScanResidents(spec, /*with_state=*/false, [&](const TableRows& rows) -> absl::Status {
+        EMBLA_RETURN_IF_ERROR(weights.Append(rows.weights));
+        return ids.Append(rows.ids);
+      }));
   EMBLA_RETURN_IF_ERROR(ids.Finish());
   return weights.Finish();
 }

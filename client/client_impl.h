@@ -49,6 +49,7 @@ class ClientImpl final : public Client {
   absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
                          std::span<const float> weights, std::span<const float> state,
                          const CallOptions& options) override;
+  absl::Status ScanTable(std::string_view table, bool with_state, const RowSink& sink) override;
   absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
 
   absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
@@ -91,6 +92,7 @@ class ClientImpl final : public Client {
                  DoneCallback done);
   // The table under the newest plan; asks the coordinator when it is not known.
   absl::StatusOr<RoutesPtr> RoutesWith(std::string_view table);
+  absl::Status ScanResidents(const TableSpec& spec, bool with_state, const RowSink& sink);
   absl::Status ExportResidents(const TableSpec& spec, const std::string& npy_path);
   // Runs `read` until it succeeds, fails for good, or the time of a call is over.
   absl::Status ReadWithRetries(

@@ -40,6 +40,15 @@ absl::Status CheckShape(const RowBlock& block, const TableSpec& spec) {
                    " to ", shape.column_end, " does not belong to table ", spec.name));
 }
 
+absl::Status CheckState(const RowBlock& block, const TableSpec& spec) {
+  const StateShape state = StateShapeOf(spec.optimizer);
+  const std::uint32_t expected = state.row_floats + state.element_arrays * block.shape.columns();
+  if (block.shape.state_floats == expected) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("a row block has ", block.shape.state_floats,
+                                          " floats of state per row, not the ", expected,
+                                          " that the optimizer has"));
+}
+
 // Copies a row of a block's state to the row's place. The scalars are in every block of the row;
 // only one of the threads may write them.
 void PlaceState(const TableSpec& spec, const RowBlock& block, std::size_t row, float* out) {
@@ -111,20 +120,25 @@ absl::Status RowReader::ReadNodes(std::span<NodeRead> reads, absl::Time deadline
   return absl::OkStatus();
 }
 
-absl::Status RowReader::ReadWeights(std::int64_t row_begin, std::int64_t row_end,
-                                    absl::Time deadline, std::span<float> out) const {
+absl::Status RowReader::ReadRange(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
+                                  std::span<float> weights, std::span<float> state) const {
   const TableSpec& spec = table_.spec();
+  const std::size_t state_floats = StateFloats(spec);
   const auto take = [&](const RowBlock& block) -> absl::Status {
     const std::uint32_t columns = block.shape.columns();
     const std::size_t row_bytes = RowBytes(spec.dtype, columns);
+    if (!state.empty()) {
+      if (absl::Status fits = CheckState(block, spec); !fits.ok()) return fits;
+    }
     for (std::size_t i = 0; i < block.rows.size(); ++i) {
       const std::int64_t row = ToInt(block.rows[i]);
       if (row < row_begin || row >= row_end) {
         return absl::DataLossError(absl::StrCat("row ", row, " was not asked for"));
       }
-      float* to = out.data() + (row - row_begin) * spec.dim + block.shape.column_begin;
+      float* to = weights.data() + (row - row_begin) * spec.dim + block.shape.column_begin;
       kernels::Convert({block.weights.data() + i * row_bytes, row_bytes, ElementOf(spec.dtype)},
                        {to, columns * sizeof(float)}, 1, columns);
+      if (!state.empty()) PlaceState(spec, block, i, &state[(row - row_begin) * state_floats]);
     }
     return absl::OkStatus();
   };
@@ -136,6 +150,7 @@ absl::Status RowReader::ReadWeights(std::int64_t row_begin, std::int64_t row_end
       NodeRead& read = ReadOf(node, reads);
       read.query.row_begin = row_begin;
       read.query.row_end = row_end;
+      read.query.with_state = !state.empty();
       read.take = take;
       read.cells_expected +=
           static_cast<std::size_t>(rows) * (block.column_end() - block.column_begin());
@@ -159,13 +174,7 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
     positions[ids[i]].push_back(i);
   }
   const auto take = [&](const RowBlock& block) -> absl::Status {
-    const StateShape state = StateShapeOf(spec.optimizer);
-    if (block.shape.state_floats !=
-        state.row_floats + state.element_arrays * block.shape.columns()) {
-      return absl::DataLossError(absl::StrCat("a row block has ", block.shape.state_floats,
-                                              " floats of state per row, not what the optimizer "
-                                              "has"));
-    }
+    if (absl::Status fits = CheckState(block, spec); !fits.ok()) return fits;
     for (std::size_t i = 0; i < block.rows.size(); ++i) {
       const auto found = positions.find(ToInt(block.rows[i]));
       if (found == positions.end()) return absl::DataLossError("a row that was not asked for");
@@ -198,29 +207,36 @@ absl::Status RowReader::ReadState(std::span<const std::int64_t> ids, absl::Time 
       absl::StrCat("table ", spec.name, " has no row for id ", ids[missing - has_row.begin()]));
 }
 
-absl::Status RowReader::ReadResidents(std::int64_t row_begin, std::int64_t row_end,
+absl::Status RowReader::ReadResidents(std::int64_t row_begin, std::int64_t row_end, bool with_state,
                                       absl::Time deadline, Residents& residents) const {
   const TableSpec& spec = table_.spec();
+  const std::size_t state_floats = with_state ? StateFloats(spec) : 0;
   const RouteBlock& block = table_.primary().front();  // Columns are never cut.
   std::vector<NodeRead> reads;
   for (const NodeId node : block.nodes()) {
     if (block.RowsOn(node, row_begin, row_end) > 0) ReadOf(node, reads);
   }
+  // A row's weights, then its state.
   std::vector<std::map<std::int64_t, std::vector<float>>> rows(reads.size());
   for (std::size_t n = 0; n < reads.size(); ++n) {
     reads[n].query.row_begin = row_begin;
     reads[n].query.row_end = row_end;
-    reads[n].take = [&spec, &own = rows[n]](const RowBlock& block) -> absl::Status {
+    reads[n].query.with_state = with_state;
+    reads[n].take = [&, &own = rows[n]](const RowBlock& block) -> absl::Status {
       const std::size_t row_bytes = RowBytes(spec.dtype, spec.dim);
       if (block.shape.columns() != spec.dim) {
         return absl::DataLossError(absl::StrCat("a row block of ", block.shape.columns(),
                                                 " columns, expected ", spec.dim));
       }
+      if (with_state) {
+        if (absl::Status fits = CheckState(block, spec); !fits.ok()) return fits;
+      }
       for (std::size_t i = 0; i < block.rows.size(); ++i) {
         std::vector<float>& row = own[ToInt(block.rows[i])];
-        row.resize(spec.dim);
+        row.resize(spec.dim + state_floats);
         kernels::Convert({block.weights.data() + i * row_bytes, row_bytes, ElementOf(spec.dtype)},
                          {row.data(), spec.dim * sizeof(float)}, 1, spec.dim);
+        if (with_state) PlaceState(spec, block, i, row.data() + spec.dim);
       }
       return absl::OkStatus();
     };
@@ -231,7 +247,8 @@ absl::Status RowReader::ReadResidents(std::int64_t row_begin, std::int64_t row_e
   residents = {};
   for (const auto& [id, row] : all) {
     residents.ids.push_back(id);
-    residents.weights.insert(residents.weights.end(), row.begin(), row.end());
+    residents.weights.insert(residents.weights.end(), row.begin(), row.begin() + spec.dim);
+    residents.state.insert(residents.state.end(), row.begin() + spec.dim, row.end());
   }
   return absl::OkStatus();
 }

@@ -22,25 +22,27 @@ class RowReader {
             std::size_t replica, std::uint32_t group)
       : routes_(routes), table_(table), nodes_(nodes), replica_(replica), group_(group) {}
 
-  // Weights of the rows [row_begin, row_end), as fp32. Nodes are read at the same time.
-  // Errors: Unavailable (a node does not answer, or does not hold what the plan says; names it),
-  // DeadlineExceeded, DataLoss (a damaged row block).
-  absl::Status ReadWeights(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
-                           std::span<float> out) const;
+  // Weights of the rows [row_begin, row_end), as fp32, and their state as ReadState gives it,
+  // unless `state` is empty. Nodes are read at the same time. Errors: Unavailable (a node does not
+  // answer, or does not hold what the plan says; names it), DeadlineExceeded, DataLoss (a damaged
+  // row block).
+  absl::Status ReadRange(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
+                         std::span<float> weights, std::span<float> state) const;
 
   // Optimizer state of `ids`: per row the scalars, then the arrays of dim.
-  // Errors: as ReadWeights, and OutOfRange: an id outside the table, or without a row.
+  // Errors: as ReadRange, and OutOfRange: an id outside the table, or without a row.
   absl::Status ReadState(std::span<const std::int64_t> ids, absl::Time deadline,
                          std::span<float> out) const;
 
-  // Of a ZCH table: the ids that have one of the rows [row_begin, row_end), ascending, and their
-  // weights as fp32, one row each. Errors: as ReadWeights.
+  // Of a ZCH table: the ids that have one of the rows [row_begin, row_end), ascending, their
+  // weights as fp32, one row each, and their state, if that is asked for. Errors: as ReadRange.
   struct Residents {
     std::vector<std::int64_t> ids;
     std::vector<float> weights;
+    std::vector<float> state;
   };
-  absl::Status ReadResidents(std::int64_t row_begin, std::int64_t row_end, absl::Time deadline,
-                             Residents& residents) const;
+  absl::Status ReadResidents(std::int64_t row_begin, std::int64_t row_end, bool with_state,
+                             absl::Time deadline, Residents& residents) const;
 
  private:
   struct NodeRead;

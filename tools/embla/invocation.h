@@ -18,6 +18,7 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_request.h"
+#include "tools/embla/table_rows_cmd.h"
 #include "tools/embla/verify_cmd.h"
 
 namespace embla::cli {
@@ -46,6 +47,7 @@ struct Invocation {
   client::SweepOptions sweep;
   bool follow = false;
   std::string evictions_file;
+  RowFilesRequest row_files;
   std::string table_name;
   VerifyRequest verify;
   std::vector<std::string> table_names;

@@ -24,6 +24,7 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
+#include "tools/embla/table_rows_cmd.h"
 #include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
@@ -176,6 +177,24 @@ void AddAsideVerbs(CLI::App& noun, Invocation& in) {
   leftovers->add_option("--node", in.node_name, "node name")->required();
 }
 
+// Rows as files and back.
+void AddRowFileVerbs(CLI::App& noun, Invocation& in) {
+  const auto add = [&](const char* name, const char* help, auto verb) {
+    CLI::App* added = AddVerb(noun, name, help, in, [&in, verb] {
+      return in.WithClient(
+          [&in, verb](client::Client& client) { return verb(client, in.row_files, in.output()); });
+    });
+    added->add_option("table", in.row_files.table, "table name")->required();
+    added->add_option("directory", in.row_files.directory, "of *.safetensors files")->required();
+    added->add_option("--tensor", in.row_files.tensor,
+                      "name of the weights' tensor; default embedding_bags.TABLE.weight");
+    return added;
+  };
+  add("export", "write rows, optimizer state and ids to files that PyTorch reads", TableExportVerb)
+      ->add_flag("!--no-state", in.row_files.with_state, "weights only");
+  add("import", "set rows, and optimizer state if it is there, from such files", TableImportVerb);
+}
+
 void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
   CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
@@ -214,6 +233,7 @@ void AddTableVerbs(CLI::App& app, Invocation& in) {
   set->add_option("assignments", in.assignments, "key=value ..., as learning_rate=0.05")
       ->required();
   AddZchVerbs(noun, in);
+  AddRowFileVerbs(noun, in);
   CLI::App* sync = AddVerb(noun, "sync", "average the replica groups of tables now", in, [&in] {
     return in.WithClient([&in](client::Client& client) {
       return TableSyncVerb(client, in.table_names, in.output());
@@ -437,9 +457,9 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
   app.add_option("--admin", in.admin_address, "the coordinator's admin address")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
-  app.add_option(
-         "--coordinator", in.coordinator_address,
-         "the coordinator's address (lookup, id explain, table sync, survey, sweep, evictions)")
+  app.add_option("--coordinator", in.coordinator_address,
+                 "the coordinator's address (lookup, id explain, table sync, survey, sweep, "
+                 "evictions, export, import)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
   app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")

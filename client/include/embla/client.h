@@ -182,6 +182,14 @@ struct EvictedRow {
   std::uint64_t missed = 0;      // Evictions of the same node right before, which it had not kept.
 };
 
+// A stretch of a table.
+struct TableRows {
+  std::int64_t first_row = 0;              // Of the stretch; a ZCH table counts its ids.
+  std::span<const std::int64_t> ids = {};  // Ascending.
+  std::span<const float> weights = {};     // ids x dim
+  std::span<const float> state = {};       // As ReadState gives it; empty: not asked for.
+};
+
 using DoneCallback = std::function<void(absl::Status)>;
 
 // What an error of a call is about, for programs; its message says all of it to people.
@@ -265,6 +273,11 @@ class Client {
   virtual absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
                                  std::span<const float> weights, std::span<const float> state,
                                  const CallOptions& options) = 0;
+  // Calls `sink` with every row of `table`, about 16 MiB at a time, or with every id that has a row
+  // in a ZCH table, until it returns an error, which is the result. Each row is as it is when it is
+  // read: of an update that is made meanwhile some rows may be old and some new.
+  using RowSink = std::function<absl::Status(const TableRows&)>;
+  virtual absl::Status ScanTable(std::string_view table, bool with_state, const RowSink& sink) = 0;
   // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. Of a
   // ZCH table the rows that belong to an id, and their ids as int64 to `npy_path` + ".ids.npy".
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;

@@ -40,6 +40,7 @@ class UnimplementedClient : public Client {
                          std::span<const float>, const CallOptions&) override {
     return NotFaked();
   }
+  absl::Status ScanTable(std::string_view, bool, const RowSink&) override { return NotFaked(); }
   absl::Status ExportTable(std::string_view, const std::string&) override { return NotFaked(); }
   absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>&,
                                                     const CallOptions&) override {
