@@ -6,6 +6,7 @@
 // What the coordinator waits for before the next plan is what server/coordinator/copy_driver.h
 // waits for.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -306,8 +308,38 @@ class CopiesTrial {
     }
   }
 
+  // Some rows are written, not stepped.
+  void BeginWrite() {
+    UpdatePartData& data = part_.emplace();
+    data.part.table = kTable;
+    data.part.column_end = spec_.dim;
+    data.part.form = UpdatePart::Form::kImages;
+    data.part.state_floats = 1 + 2 * spec_.dim;  // Adam's.
+    std::set<std::int64_t> rows;
+    for (int i = 0; i < 3; ++i) rows.insert(static_cast<std::int64_t>(random_() % spec_.rows));
+    std::vector<float> images;
+    for (const std::int64_t row : rows) {
+      data.ids.push_back(RowId{row});
+      std::vector<float>& image = written_[row];
+      for (std::size_t i = 0; i < data.part.image_floats(); ++i) {
+        image.push_back(std::abs(uniform_(random_)));
+      }
+      images.insert(images.end(), image.begin(), image.end());
+    }
+    const auto floats = static_cast<std::uint32_t>(data.part.image_floats());
+    data.gradients = EncodeRows(images, floats, DType::kFloat32);
+    WriteTo(ahead_);
+  }
+  void WriteTo(TableModel& model) const {
+    for (const auto& [row, image] : written_) {
+      const std::span<const float> all(image);
+      model.Write(row, all.first(spec_.dim), all.subspan(spec_.dim));
+    }
+  }
+
   void BeginUpdate() {
     ++seq_;
+    if (random_() % 4 == 0) return BeginWrite();
     UpdatePartData& data = part_.emplace();
     data.part.table = kTable;
     data.part.column_end = spec_.dim;
@@ -348,6 +380,8 @@ class CopiesTrial {
   void EndUpdate() {
     Note("acknowledged");
     acked_.Step(seq_);
+    WriteTo(acked_);
+    written_.clear();
     part_.reset();
     ++acknowledged_;
   }
@@ -433,7 +467,8 @@ class CopiesTrial {
   bool is_dropped_ = false;  // It is in no plan any more.
 
   std::uint64_t seq_ = 0;
-  std::optional<UpdatePartData> part_;  // Of the update under way.
+  std::optional<UpdatePartData> part_;                  // Of the update under way.
+  std::map<std::int64_t, std::vector<float>> written_;  // Its images, if it writes rows.
   std::shared_ptr<Answer> answer_;
   std::uint64_t acknowledged_ = 0;
   std::deque<std::string> events_;  // For who looks into a failure.

@@ -38,6 +38,7 @@ constexpr std::uint32_t kDevices = 2;  // Of each group.
 struct Pending {
   std::uint32_t group = 0;
   std::uint64_t seq = 0;
+  bool is_images = false;  // Weights and state in place of gradients.
   std::map<std::int64_t, std::vector<float>> gradients;
 };
 
@@ -155,6 +156,11 @@ class Trial {
 
   // ---- Training.
 
+  std::uint32_t StateFloats() const {
+    const StateShape state = StateShapeOf(spec_.optimizer);
+    return state.row_floats + state.element_arrays * spec_.dim;
+  }
+
   absl::StatusOr<UpdateResult> Send(ShardNode& node, const Pending& update,
                                     const std::vector<std::int64_t>& ids) {
     UpdatePartData data;
@@ -167,7 +173,13 @@ class Trial {
       const std::vector<float>& row = update.gradients.at(id);
       gradients.insert(gradients.end(), row.begin(), row.end());
     }
-    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+    if (update.is_images) {
+      data.part.form = UpdatePart::Form::kImages;
+      data.part.state_floats = StateFloats();
+    }
+    const auto row_floats =
+        static_cast<std::uint32_t>(data.part.row_bytes(DType::kFloat32) / sizeof(float));
+    data.gradients = EncodeRows(gradients, row_floats, DType::kFloat32);
     UpdateBatch header;
     header.session = SessionId{kSession + update.group};
     header.seq = UpdateSeq{update.seq};
@@ -206,6 +218,7 @@ class Trial {
       Pending& update = pending_.emplace_back();
       update.group = random_() % spec_.replica_groups;
       update.seq = ++seq_;
+      update.is_images = random_() % 4 == 0;
       std::vector<std::int64_t> ids;
       for (int n = 0; n < 10; ++n) {
         const auto id =
@@ -215,6 +228,9 @@ class Trial {
         ids.push_back(id);
         for (std::uint32_t c = 0; c < spec_.dim; ++c) {
           gradient.push_back(static_cast<float>(random_() % 2001) / 1000.0f - 1.0f);
+        }
+        for (std::uint32_t c = 0; update.is_images && c < StateFloats(); ++c) {
+          gradient.push_back(static_cast<float>(random_() % 1000));
         }
       }
       std::sort(ids.begin(), ids.end());
