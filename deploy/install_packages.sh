@@ -15,7 +15,7 @@ packages=(
   libprotobuf-dev libssl-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
-test_packages=(clang-format python3-yaml shellcheck)
+test_packages=(clang-format python3-dev python3-venv python3-yaml shellcheck)
 all_packages=(clang clang-tidy)
 
 case "${1:-}" in
