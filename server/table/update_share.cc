@@ -334,6 +334,7 @@ absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::s
 // Images of the touched rows from `rows_begin` to `rows_end`.
 absl::Status UpdateShare::WriteImages(OwnSlice& own, std::size_t rows_begin,
                                       std::size_t rows_end) const {
+  if (rows_begin == rows_end) return absl::OkStatus();  // The slice may be released.
   const std::size_t weight_bytes = RowBytes(own.store->dtype(), own.slice.columns());
   const std::size_t state_floats = own.store->StateFloats(own.slice.columns());
   const std::size_t rows_at_once = std::max<std::size_t>(

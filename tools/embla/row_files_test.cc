@@ -40,7 +40,13 @@ class MemoryClient final : public client::testing::UnimplementedClient {
 
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::vector<client::TableInfo> Tables() override {
-    return {{.name = "users", .rows = 100, .dim = 3, .optimizer = "adam", .zch = zch_}};
+    client::TableInfo users;
+    users.name = "users";
+    users.rows = 100;
+    users.dim = 3;
+    users.optimizer = "adam";
+    users.zch = zch_;
+    return {users};
   }
   absl::Status ScanTable(std::string_view, bool with_state, const RowSink& sink) override {
     std::int64_t first = 0;
@@ -229,7 +235,7 @@ TEST_F(RowFilesTest, DamagedFilesAreErrorsNeverMore) {
     std::ofstream(Directory("damaged") + "/a.safetensors", std::ios::binary) << bytes;
     MemoryClient to(false);
     const absl::Status status = Import(to, {.directory = Directory("damaged")});
-    if (!status.ok()) EXPECT_TRUE(to.rows.empty()) << status;
+    EXPECT_TRUE(status.ok() || to.rows.empty()) << status;
   }
 }
 

@@ -11,9 +11,10 @@
 namespace embla::cli {
 
 struct RowFilesRequest {
-  std::string table;
-  std::string directory;
-  std::string tensor;  // Of the weights; empty: as TorchRec names them, embedding_bags.T.weight.
+  std::string table = {};
+  std::string directory = {};
+  std::string tensor =
+      {};  // Of the weights; empty: as TorchRec names them, embedding_bags.T.weight.
   bool with_state = true;                          // Export only.
   std::size_t file_bytes = std::size_t{64} << 20;  // Export only: about so many each.
 };
