@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the package's native module and runs the package's tests in virtual environments of its own.
+# Builds the Python package's native module and runs its tests in virtual environments of its own.
 #
 #   client/python/tests/run.sh numpy   calls, arrays, processes: needs no torch
 #   client/python/tests/run.sh torch   operators, modules, checkpoints; installs torch and TorchRec
@@ -60,11 +60,11 @@ prepare_native() {
   environment venv "${native[*]}"
   cmake -S . -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF -DEMBLA_TESTS=OFF \
-    -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" > "$folder/configure.log" ||
-    {
-      cat "$folder/configure.log"
-      exit 1
-    }
+    -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \
+    > "$folder/configure.log" || {
+    cat "$folder/configure.log"
+    exit 1
+  }
   nice cmake --build "$folder/module" --target _native > "$folder/build.log" || {
     tail -n 40 "$folder/build.log"
     exit 1
