@@ -72,7 +72,9 @@ class Request:
             "ids": self.ids,
             "lengths": self.lengths,
             "weights": self.weights,
-            "batch_sizes": None if self.batch_sizes is None else list(self.batch_sizes),
+            "batch_sizes": (
+                None if self.batch_sizes is None else np.array(self.batch_sizes, np.int64)
+            ),
         }
 
 

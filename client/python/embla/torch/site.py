@@ -43,7 +43,8 @@ class CallOptions:
         Every gradient is multiplied by it before it is sent. Trainers that average their losses
         as DistributedDataParallel does give 1 / number of trainers.
     wire
-        Number format of rows and gradients on the wire: fp32, fp16, bf16 or int8.
+        Number format of rows and gradients on the wire: fp32, fp16, bf16 or int8; None: what the
+        client was connected with.
     timeout
         Seconds until a call fails; 0: what the client was connected with.
     """
@@ -51,7 +52,7 @@ class CallOptions:
     update_mode: UpdateMode = "sync"
     in_flight_max: int = 2
     grad_scale: float = 1.0
-    wire: str = "fp32"
+    wire: str | None = None
     timeout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -129,8 +130,7 @@ class Site:
             gradients=gradient.numpy(),
             step=step,
             learning_rates=self._learning_rates(),
-            wire=self.options.wire,
-            timeout=self.options.timeout,
+            **self._call_options(),
             **request.arguments(),
         )
         if is_async:
@@ -150,7 +150,7 @@ class Site:
         return self._row_reader.weight_gradient(
             gradient.detach().to("cpu", torch.float32),
             Request.of(values, lengths, None, batch_sizes),
-            {"wire": self.options.wire, "timeout": self.options.timeout},
+            self._call_options(),
         )
 
     def prefetch(
@@ -181,8 +181,7 @@ class Site:
         return self.client.lookup_packed(
             self._set,
             out=out.numpy(),
-            wire=self.options.wire,
-            timeout=self.options.timeout,
+            **self._call_options(),
             **request.arguments(),
         )
 
@@ -192,6 +191,9 @@ class Site:
                 request.ids.size, request.lengths.size, self.dims, self.pooled, request.batch_sizes
             )
         )
+
+    def _call_options(self) -> dict[str, Any]:
+        return {"wire": self.options.wire or self.client.wire, "timeout": self.options.timeout}
 
     def _learning_rates(self) -> npt.NDArray[np.float32] | None:
         if self.learning_rate_of is None:

@@ -206,12 +206,10 @@ def run_loop(client, steps):
     return losses
 
 
-def test_a_pipeline_with_staleness_0_has_the_bits_of_a_loop(client):
-    rows = client.read_rows("t8", ALL).copy(), client.read_rows("t16", ALL).copy()
+def test_a_pipeline_with_staleness_0_has_the_bits_of_a_loop(client, create_tables):
     expected = run_loop(client, 6)
-    client.write_rows("t8", ALL, rows[0])
-    client.write_rows("t16", ALL, rows[1])
-    client.calls.clear()
+    create_tables()
+    client.refresh_plan()
     assert run_pipeline(client, 6, staleness=0) == expected
 
 
@@ -248,12 +246,11 @@ def test_staleness_is_checked(client):
         TrainPipeline(torch.nn.Linear(1, 1), None, prefetch=itertools.count, staleness=2)
 
 
-def test_training_asynchronously_has_the_bits_of_training_synchronously(client):
-    rows = client.read_rows("t8", ALL).copy(), client.read_rows("t16", ALL).copy()
+def test_training_asynchronously_has_the_bits_of_training_synchronously(client, create_tables):
     results = []
     for mode in ("sync", "async"):
-        client.write_rows("t8", ALL, rows[0])
-        client.write_rows("t16", ALL, rows[1])
+        create_tables()
+        client.refresh_plan()
         torch.manual_seed(1)
         model = Model(client, update_mode=mode)
         train(model, steps=5)

@@ -156,14 +156,15 @@ def test_a_copy_of_a_frozen_module_is_frozen(client):
     assert not rows(*batch(0)).requires_grad
 
 
-def test_a_pickled_module_connects_again(client, connected):
-    model = Model(connected, update_mode="async")
+def test_a_pickled_module_connects_again(client):
+    model = Model(client, update_mode="async")
     train(model, steps=1)
     expected = model(*batch(5))
     for other in (pickle.loads(pickle.dumps(model)), save_and_load(model)):
         assert other.rows.site.options == model.rows.site.options
         assert other.rows.site.step == 1
         assert torch.equal(other(*batch(5)), expected)
+        assert other.rows.site.client is not client
 
 
 def save_and_load(model):

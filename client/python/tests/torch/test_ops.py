@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from helpers import FEATURES, Model, batch, train
@@ -124,22 +126,19 @@ def test_a_batch_without_bags_has_no_rows(client):
 
 def test_opcheck(client):
     # Opcheck runs the operators again and again and compares: no update may change a row.
-    rows = EmbeddingBagSet(client, FEATURES, grad_scale=0.0)
+    rows = EmbeddingBagSet(client, FEATURES[:2], grad_scale=0.0)
     hook = torch.zeros(1, requires_grad=True)
-    ids, lengths = batch(0)
-    handle, dims = rows.site.handle, [8, 8, 16]
-    weights = torch.rand(ids.numel())
-    sizes = [16, 16, 16]
-    for w in (None, weights):
-        arguments = (hook, ids, lengths, w, handle, dims, True, None)
+    ids, lengths = torch.arange(12), torch.full((6,), 2, dtype=torch.int32)
+    handle, dims = rows.site.handle, rows.site.dims
+    gradients = {None: torch.ones(3, 16), (4, 2): torch.ones(48)}
+    for weights, (key, gradient) in itertools.product((None, torch.rand(12)), gradients.items()):
+        sizes = None if key is None else list(key)
+        arguments = (hook, ids, lengths, weights, handle, dims, True, sizes)
         torch.library.opcheck(torch.ops.embla.lookup.default, arguments)
-        arguments = (hook, ids, lengths, w, handle, dims, True, sizes)
-        torch.library.opcheck(torch.ops.embla.lookup.default, arguments)
-        gradient = torch.ones(16, 32)
-        arguments = (gradient, ids, lengths, w, handle, None, None)
+        arguments = (gradient, ids, lengths, weights, handle, sizes, None)
         torch.library.opcheck(torch.ops.embla.update.default, arguments)
-    arguments = (torch.ones(16, 32), ids, lengths, handle, None)
-    torch.library.opcheck(torch.ops.embla.weight_gradient.default, arguments)
+        arguments = (gradient, ids, lengths, handle, sizes)
+        torch.library.opcheck(torch.ops.embla.weight_gradient.default, arguments)
 
 
 def test_a_handle_outlives_its_module_only_as_an_error(client):
