@@ -12,8 +12,9 @@ This module needs NumPy only. `embla.torch` has modules for PyTorch, `embla.torc
 collections over Embla.
 """
 
+from typing import TYPE_CHECKING
+
 from embla._native import FeatureSet, Ticket, __version__
-from embla.admin import Admin, ClusterStatus, Job, NodeInfo, PlannedMove, TableChange
 from embla.client import Client, Gradient, Lookup, connect, get_default_client, set_default_client
 from embla.errors import (
     AlreadyExistsError,
@@ -33,29 +34,33 @@ from embla.errors import (
     TableNotFoundError,
     UnavailableError,
 )
-from embla.spec import (
-    SGD,
-    Adagrad,
-    Adam,
-    Constant,
-    Default,
-    Initializer,
-    Normal,
-    Optimizer,
-    Placement,
-    RowwiseAdagrad,
-    TableSpec,
-    Uniform,
-    Zch,
-)
-from embla.table import (
-    IdExplanation,
-    SweepReport,
-    Table,
-    TableInfo,
-    TableSurvey,
-    TableSyncReport,
-)
+
+if TYPE_CHECKING:
+    from embla.admin import Admin, ClusterStatus, Job, NodeInfo, PlannedMove, TableChange
+    from embla.local_cluster import LocalCluster
+    from embla.spec import (
+        SGD,
+        Adagrad,
+        Adam,
+        Constant,
+        Default,
+        Initializer,
+        Normal,
+        Optimizer,
+        Placement,
+        RowwiseAdagrad,
+        TableSpec,
+        Uniform,
+        Zch,
+    )
+    from embla.table import (
+        IdExplanation,
+        SweepReport,
+        Table,
+        TableInfo,
+        TableSurvey,
+        TableSyncReport,
+    )
 
 __all__ = [
     "SGD",
@@ -112,6 +117,10 @@ __all__ = [
     "version_info",
 ]
 
+# Modules that a trainer may do without: they are imported when one of their names is used.
+_LAZY_MODULES = ("admin", "local_cluster", "spec", "table")
+
+
 def version_info() -> tuple[int, int, int]:
     """Return the version as numbers."""
     major, minor, patch = __version__.split(".")
@@ -119,9 +128,17 @@ def version_info() -> tuple[int, int, int]:
 
 
 def __getattr__(name: str) -> object:
-    # Training processes need no cluster of their own, and its imports cost time.
-    if name == "LocalCluster":
-        from embla.local_cluster import LocalCluster
+    from importlib import import_module
 
-        return LocalCluster
+    if name in __all__:
+        for module_name in _LAZY_MODULES:
+            module = import_module(f"embla.{module_name}")
+            if name in module.__all__:
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
     raise AttributeError(f"module 'embla' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,12 +18,13 @@ import numpy as np
 
 from embla import _native
 from embla.errors import DeadlineExceededError, InvalidArgumentError
-from embla.table import Table, TableInfo, TableSyncReport
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import ArrayLike, NDArray
+
+    from embla.table import Table, TableInfo, TableSyncReport
 
     Ids = NDArray[np.int64]
     Floats = NDArray[np.float32]
@@ -246,14 +247,20 @@ class Client(_native.Client):
 
     def tables(self) -> list[TableInfo]:
         """Return what is known of every table, by the plan that calls go by."""
+        from embla.table import TableInfo  # Here: `import embla` does without.
+
         return [TableInfo(**fields) for fields in self._tables()]
 
     def table(self, name: str) -> Table:
         """Return one table, with what can be done with it as a whole."""
+        from embla.table import Table
+
         return Table(self, self._info(name))
 
     def sync(self, tables: Sequence[str] = (), *, timeout: float = 0.0) -> list[TableSyncReport]:
         """Average weights and optimizer state over the replica groups of `tables`; none: of all."""
+        from embla.table import TableSyncReport
+
         return [TableSyncReport(**fields) for fields in self._sync(list(tables), timeout)]
 
     def _info(self, name: str) -> TableInfo:
@@ -426,7 +433,8 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all() -> None:
+def close_open_clients() -> None:
+    """Close every client of this process; calls in flight get five seconds."""
     for client in list(_open_clients):
         try:
             client.close(timeout=5.0)

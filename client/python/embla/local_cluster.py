@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from embla import _native
 from embla.admin import Admin
-from embla.client import Client, connect
+from embla.client import Client, close_open_clients, connect
 from embla.errors import ClientClosedError, ClusterStartError, EmblaError
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class LocalCluster:
         start_timeout: float = 30.0,
     ) -> None:
         self._admin: Admin | None = None
+        self._coordinator: Process | None = None
         self._start_timeout = start_timeout
         self._devices = devices
         self._programs = {
@@ -193,20 +194,19 @@ class LocalCluster:
     @property
     def coordinator(self) -> str:
         """The address for `embla.connect`."""
-        return self._coordinator.ports["listen"]
+        return self._ports()["listen"]
 
     @property
     def admin_address(self) -> str:
         """The address for `embla.Admin`."""
-        return self._coordinator.ports["admin"]
+        return self._ports()["admin"]
 
     @property
     def admin(self) -> Admin:
         """An admin of this cluster, made at the first use and closed with the cluster."""
-        if self._lock is None:
-            raise ClientClosedError("the cluster has stopped")
+        address = self.admin_address
         if self._admin is None:
-            self._admin = Admin(self.admin_address)
+            self._admin = Admin(address)
         return self._admin
 
     def connect(self, **options: Any) -> Client:
@@ -229,10 +229,12 @@ class LocalCluster:
             return
         if self._admin is not None:
             self._admin.close()
-        processes = [*self.shards.values()]
-        self._end(processes)
-        if coordinator := getattr(self, "_coordinator", None):
-            self._end([coordinator])
+        # What goes with the cluster needs no orderly end.
+        number = signal.SIGKILL if self._is_temporary else signal.SIGTERM
+        # Nodes before the coordinator: they would only complain that it is gone.
+        _end([*self.shards.values()], number)
+        if self._coordinator is not None:
+            _end([self._coordinator], number)
         self._starter.close()
         if self._is_temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
@@ -251,6 +253,11 @@ class LocalCluster:
         self.stop()
 
     # ------------------------------------------------------------------ inside
+
+    def _ports(self) -> dict[str, str]:
+        if self._coordinator is None or self._lock is None:
+            raise ClientClosedError("the cluster has stopped")
+        return self._coordinator.ports
 
     def _start_all(self, nodes: int) -> None:
         deadline = time.monotonic() + self._start_timeout
@@ -304,14 +311,14 @@ class LocalCluster:
                 raise ClusterStartError(f"of nodes {wanted} only {live} are live:\n{logs}")
             time.sleep(0.01)
 
-    @staticmethod
-    def _end(processes: list[Process]) -> None:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        for process in processes:
-            if not process.wait(max(deadline - time.monotonic(), 0.0)):
-                process.kill()
+
+def _end(processes: list[Process], number: int) -> None:
+    for process in processes:
+        process.send_signal(number)
+    deadline = time.monotonic() + _STOP_SECONDS
+    for process in processes:
+        if not process.wait(max(deadline - time.monotonic(), 0.0)):
+            process.kill()
 
 
 def _lock(folder: Path) -> int | None:
@@ -342,5 +349,7 @@ _running: weakref.WeakSet[LocalCluster] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
+    # Before their clusters: their calls would wait for nodes that are gone.
+    close_open_clients()
     for cluster in list(_running):
         cluster.stop()

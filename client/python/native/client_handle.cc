@@ -66,9 +66,11 @@ bool ClientHandle::Close(absl::Duration timeout) {
       closed->Set(absl::OkStatus());
     }).detach();
   }
-  if (!WaitInterruptibly(*closed, timeout)) return false;
+  // The calls that the wait below does not see the end of are nobody's any more.
+  parked_->StopWaiting();
+  const bool over = WaitInterruptibly(*closed, timeout);
   parked_->Sweep();
-  return true;
+  return over;
 }
 
 }  // namespace embla::python

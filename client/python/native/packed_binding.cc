@@ -33,11 +33,13 @@ std::variant<std::span<const std::uint32_t>, std::span<const std::int64_t>> Leng
   return std::span(static_cast<const std::uint32_t*>(lengths.data_handle()), size);
 }
 
-// One dimension: all floats; two: rows whose columns are contiguous.
+// One dimension: all floats; two: rows whose columns are contiguous. Strides of an empty array mean
+// nothing.
 template <typename Scalar>
 PackedRows ShapeOf(const char* name, const Rows<Scalar>& array) {
+  const bool empty = array.size() == 0;
   if (array.ndim() == 1) {
-    if (array.shape(0) > 1 && array.stride(0) != 1) {
+    if (!empty && array.stride(0) != 1 && array.shape(0) > 1) {
       throw nb::type_error(absl::StrCat(name, " must be contiguous").c_str());
     }
     return {.rows = 1, .columns = array.shape(0), .stride = array.shape(0), .flat = true};
@@ -46,8 +48,8 @@ PackedRows ShapeOf(const char* name, const Rows<Scalar>& array) {
     throw nb::type_error(absl::StrCat(name, " must have one or two dimensions").c_str());
   }
   const std::size_t columns = array.shape(1);
-  const bool one_row = array.shape(0) <= 1;
-  if ((columns > 1 && array.stride(1) != 1) ||
+  const bool one_row = empty || array.shape(0) == 1;
+  if ((!empty && columns > 1 && array.stride(1) != 1) ||
       (!one_row && array.stride(0) < static_cast<std::int64_t>(columns))) {
     throw nb::type_error(
         absl::StrCat(name, " must have contiguous columns, and rows that do not overlap").c_str());

@@ -11,14 +11,19 @@ namespace nb = nanobind;
 namespace embla::python {
 namespace {
 
-// Of a process that was forked while the call was running: nothing sets the completion there any
-// more, and its lock may be held by a thread that does not exist.
+// For what may be in use by threads that nobody waits for, or, after a fork, by threads that do not
+// exist: a lock that one of them holds is never released.
 template <typename Value>
 void Leak(Value value) {
   new Value(std::move(value));
 }
 
 }  // namespace
+
+ParkedArrays::~ParkedArrays() {
+  Sweep();
+  if (!entries_.empty()) Leak(std::move(entries_));
+}
 
 void ParkedArrays::Park(std::shared_ptr<Completion> completion, KeptArrays arrays) {
   if (!arrays.empty()) entries_.push_back({std::move(completion), std::move(arrays)});
@@ -48,7 +53,7 @@ Ticket::~Ticket() {
     return;
   }
   if (completion_->done()) return;
-  if (cancelled_) {
+  if (cancelled_ || interrupted_ || !parked_->waits()) {
     parked_->Park(completion_, std::move(kept_));
     return;
   }
@@ -63,7 +68,14 @@ nb::object Ticket::Wait(std::optional<double> timeout_seconds) {
   if (cancelled_) RaiseNamed("CancelledError", "the call was cancelled");
   const auto timeout =
       timeout_seconds ? std::optional(absl::Seconds(*timeout_seconds)) : std::nullopt;
-  if (!WaitInterruptibly(*completion_, timeout)) {
+  bool over = false;
+  try {
+    over = WaitInterruptibly(*completion_, timeout);
+  } catch (const nb::python_error&) {
+    interrupted_ = true;
+    throw;
+  }
+  if (!over) {
     Raise(absl::DeadlineExceededError("the call is not over yet; it goes on"), kind_);
   }
   kept_.clear();

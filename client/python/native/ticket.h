@@ -22,8 +22,16 @@ using KeptArrays = std::vector<nanobind::ndarray<>>;
 // each Sweep frees those of the calls that are over.
 class ParkedArrays {
  public:
+  // Arrays of calls that are still going on are leaked: something may still write there.
+  ~ParkedArrays();
+
   void Park(std::shared_ptr<Completion> completion, KeptArrays arrays);
   void Sweep();
+
+  // From now on dropped tickets park their arrays instead of waiting: the client was closed, and
+  // its calls did not end in time.
+  void StopWaiting() { waits_ = false; }
+  bool waits() const { return waits_; }
 
  private:
   struct Entry {
@@ -31,13 +39,14 @@ class ParkedArrays {
     KeptArrays arrays;
   };
   std::vector<Entry> entries_;
+  bool waits_ = true;
 };
 
 // Thread safety: as Python objects are, by the GIL.
 class Ticket {
  public:
   // `completion`: the call's end. `kept`: the arrays. `result`: what Wait returns. `parked` gets
-  // the arrays of a ticket that is dropped after Cancel.
+  // the arrays of a ticket that is dropped after Cancel or after an interrupted Wait.
   Ticket(CallKind kind, std::shared_ptr<Completion> completion, KeptArrays kept,
          nanobind::object result, std::shared_ptr<ParkedArrays> parked);
   // Waits, with the GIL released, for a call that nobody waited for: it writes into the arrays.
@@ -65,6 +74,7 @@ class Ticket {
   nanobind::object result_;
   const std::shared_ptr<ParkedArrays> parked_;
   bool cancelled_ = false;
+  bool interrupted_ = false;  // A signal handler raised in Wait: nobody wants to wait any more.
 };
 
 }  // namespace embla::python
