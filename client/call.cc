@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/route/error_details.h"
 #include "core/base/text.h"
 
 namespace embla::client {
@@ -11,6 +12,20 @@ namespace {
 
 // An error of the node's own making is not worth many tries.
 constexpr int kInternalAttemptsMax = 3;
+
+// Errors after which a node may have done what it was asked; after others of a call with several
+// nodes, those that answered have.
+bool IsOutcomeUnknown(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+      return false;
+    default:
+      return true;
+  }
+}
 
 PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; }
 
@@ -120,6 +135,7 @@ void Call::Send(const Attempt& attempt) {
   if (channel == nullptr) {
     return OnFailure(attempt, absl::UnavailableError("the node is in no plan any more"));
   }
+  was_sent_ = true;
   // The reply keeps the channel, whatever the next plan says.
   work_->Send(attempt.target, *channel, deadline_, [this, attempt, channel](NodeReply reply) {
     Post([this, attempt, reply = std::move(reply)] { OnReply(attempt, reply); });
@@ -156,7 +172,14 @@ void Call::OnPostponed(const Attempt& attempt, const Postponed& postponed) {
   ResendAfter(postponed.wait, next);
 }
 
+absl::Status Call::CheckOpen() const {
+  // Pairs with ClientImpl::Close's release.
+  if (!services_.cut_off.load(std::memory_order_acquire)) return absl::OkStatus();
+  return absl::CancelledError("the client was closed");
+}
+
 void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) return FinishShare(Explain(attempt, open));
   const Remedy remedy = RemedyFor(status);
   const absl::Time now = services_.timer.Now();
   const bool hopeless = absl::IsInternal(status) && attempt.attempts >= kInternalAttemptsMax;
@@ -215,6 +238,7 @@ void Call::ResendAfter(absl::Duration wait, const Attempt& attempt) {
 
 void Call::Resend(const Attempt& attempt, NodeId avoid) {
   if (!status_.ok()) return FinishShare(status_);
+  if (const absl::Status open = CheckOpen(); !open.ok()) return FinishShare(Explain(attempt, open));
   absl::StatusOr<std::vector<ShareTarget>> targets =
       work_->Retarget(attempt.target, *services_.plans.routes(), avoid);
   if (!targets.ok()) return FinishShare(Explain(attempt, targets.status()));
@@ -238,11 +262,17 @@ absl::Status Call::Explain(const Attempt& attempt, const absl::Status& status) c
                                       : absl::StrCat("node ", node->name, " at ", node->address);
   if (table != nullptr) absl::StrAppend(&where, ", table ", table->spec().name);
   if (attempt.attempts > 1) absl::StrAppend(&where, ", after ", attempt.attempts, " attempts");
-  return Annotate(status, where);
+  absl::Status explained = Annotate(status, where);
+  if (node != nullptr) explained = AboutNode(std::move(explained), node->name);
+  if (table != nullptr) explained = AboutTable(std::move(explained), table->spec().name);
+  return explained;
 }
 
 void Call::FinishCall() {
   if (status_.ok()) work_->Merge(answered_);
+  if (was_sent_ && work_->changes_rows() && IsOutcomeUnknown(status_.code())) {
+    status_ = OutcomeUnknown(std::move(status_));
+  }
   work_->Leave();
   metrics_.Record(status_.code(), services_.timer.Now() - begin_, sent_bytes_, received_bytes_);
   over_ = true;

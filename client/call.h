@@ -6,6 +6,7 @@
 // caller's thread, else on the executor. Replies, timers and plan refreshes only add to that queue.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -36,6 +37,7 @@ struct CallServices {
   RetryBudget& budget;
   Backoff& backoff;
   const ClientMetrics& metrics;
+  const std::atomic<bool>& cut_off;  // The client closes, and what runs is to end now.
 };
 
 class Call {
@@ -72,6 +74,8 @@ class Call {
   // The end of a share. The first error is the call's.
   void FinishShare(const absl::Status& status);
   absl::Status Explain(const Attempt& attempt, const absl::Status& status) const;
+  // Cancelled once the client is closed.
+  absl::Status CheckOpen() const;
   void FinishCall();
 
   CallServices& services_;
@@ -86,6 +90,7 @@ class Call {
   absl::Status status_;
   std::size_t sent_bytes_ = 0;
   std::size_t received_bytes_ = 0;
+  bool was_sent_ = false;
   bool over_ = false;
   std::function<void(const absl::Status&)> done_;  // Null: a caller waits in Run.
 

@@ -71,7 +71,7 @@ void LookupWork::Merge(std::span<const ShareTarget> answered) {
 }
 
 absl::Status UpdateWork::Prepare(const Routes& routes) {
-  EMBLA_ASSIGN_OR_RETURN(route_, UpdateRoute::Create(features_, routes, options_.route, pool_));
+  EMBLA_ASSIGN_OR_RETURN(route_, make_route_(routes));
   return absl::OkStatus();
 }
 

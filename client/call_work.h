@@ -58,6 +58,7 @@ class CallWork {
                                                const Routes& routes) = 0;
   // The first table of the share, for messages.
   virtual TableId TableOf(const ShareTarget& target) const = 0;
+  virtual bool changes_rows() const = 0;
   // All shares in `answered` were answered, and together they are the whole call.
   virtual void Merge(std::span<const ShareTarget> answered) = 0;
   // The call is over, well or not. Nothing of it is in flight.
@@ -84,6 +85,7 @@ class LookupWork final : public CallWork {
     return {};  // Lookups get all rows or an error.
   }
   TableId TableOf(const ShareTarget& target) const override;
+  bool changes_rows() const override { return false; }
   void Merge(std::span<const ShareTarget> answered) override;
   void Leave() override {}
 
@@ -98,18 +100,16 @@ class LookupWork final : public CallWork {
 class UpdateWork final : public CallWork {
  public:
   struct Options {
-    UpdateRoute::Options route;
     SessionId session{};
     SessionProof proof{};
     std::uint64_t step = 0;  // 0: the update's own number.
   };
-  // `window` and `pool` are not owned; they outlive this object.
-  UpdateWork(std::span<const FeatureGradient> features, const Options& options,
-             UpdateWindow& window, BufferPool& pool)
-      : features_(features.begin(), features.end()),
-        options_(options),
-        window_(window),
-        pool_(pool) {}
+  // Checks and combines what the call is about.
+  using MakeRoute = std::function<absl::StatusOr<UpdateRoute>(const Routes& routes)>;
+
+  // `window` is not owned; it outlives this object.
+  UpdateWork(MakeRoute make_route, const Options& options, UpdateWindow& window)
+      : make_route_(std::move(make_route)), options_(options), window_(window) {}
 
   absl::Status Prepare(const Routes& routes) override;
   void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) override;
@@ -122,6 +122,7 @@ class UpdateWork final : public CallWork {
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                        const Routes& routes) override;
   TableId TableOf(const ShareTarget& target) const override;
+  bool changes_rows() const override { return true; }
   void Merge(std::span<const ShareTarget> answered) override {}
   void Leave() override;
 
@@ -130,10 +131,9 @@ class UpdateWork final : public CallWork {
   void Postpone(const ShareTarget& target, std::span<const RefusedUnit> refused,
                 const Routes& routes, Postponed postponed, std::vector<Postponed>& all);
 
-  const std::vector<FeatureGradient> features_;
+  const MakeRoute make_route_;
   const Options options_;
   UpdateWindow& window_;
-  BufferPool& pool_;
   std::optional<UpdateRoute> route_;
   std::deque<UpdateShare> shares_;
   UpdateSeq seq_{};  // 0: not entered.

@@ -1,6 +1,7 @@
 #include "client/client_impl.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "client/eviction_reader.h"
 #include "client/group_sync.h"
 #include "client/npy_file.h"
+#include "client/route/distinct_ids.h"
 #include "client/row_reader.h"
 #include "client/zch_table.h"
 #include "core/base/random.h"
@@ -24,6 +26,34 @@ constexpr absl::Duration kConnectAttempt = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kReadBackoff = absl::Milliseconds(200);
 constexpr std::size_t kExportBytes = std::size_t{16} << 20;
+constexpr std::size_t kWriteBytes = std::size_t{4} << 20;  // Of one update of WriteRows.
+
+// Looks at all rows before the first is sent: what is wrong with one of them writes none.
+absl::Status CheckRows(const TableSpec& spec, const RowWrite& write) {
+  const auto fail = [&spec](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name, ": ", parts...));
+  };
+  const auto check_finite = [&](const char* name, std::span<const float> values) {
+    const auto bad = std::find_if_not(values.begin(), values.end(),
+                                      [](float value) { return std::isfinite(value); });
+    if (bad == values.end()) return absl::OkStatus();
+    const std::size_t row = (bad - values.begin()) / (values.size() / write.ids.size());
+    return fail(name, " of id ", write.ids[row], " is NaN or infinite");
+  };
+  if (spec.nan_policy == NanPolicy::kReject) {
+    EMBLA_RETURN_IF_ERROR(check_finite("a weight", write.weights));
+    EMBLA_RETURN_IF_ERROR(check_finite("a state", write.state));
+  }
+  const DistinctIds distinct = FindDistinct(write.ids);
+  if (!distinct.has_duplicates) return absl::OkStatus();
+  std::uint32_t next = 0;
+  for (std::size_t i = 0; i < write.ids.size(); ++i) {
+    if (distinct.entry_of[i] != next++) {
+      return fail("id ", write.ids[i], " is written twice in one call");
+    }
+  }
+  return absl::OkStatus();
+}
 
 bool WorthRepeating(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
@@ -53,12 +83,12 @@ ClientImpl::ClientImpl(ConnectOptions options, World world)
       window_(*timer_),
       plans_(*coordinator_, nodes_, *timer_, client_metrics_),
       executor_(options_.threads),
-      services_{*timer_, executor_, plans_, nodes_, budget_, backoff_, client_metrics_} {}
+      services_{*timer_, executor_, plans_, nodes_, budget_, backoff_, client_metrics_, cut_off_} {}
 
 ClientImpl::~ClientImpl() {
   {
     MutexLock lock(mu_);
-    while (async_calls_ > 0) idle_.Wait(mu_);
+    while (calls_ > 0) idle_.Wait(mu_);
   }
   coordinator_->StopWatch();
   // So that the nodes can forget the session. Nobody waits for it.
@@ -123,35 +153,73 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> fea
 
 std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> features,
                                               const CallOptions& options) {
-  const UpdateWork::Options work{.route = {.wire_dtype = DTypeOf(options.wire),
-                                           .combine_duplicates = options.combine_duplicates,
-                                           .groups = groups_},
-                                 .session = session_,
-                                 .proof = proof_,
-                                 .step = options.step};
-  return std::make_unique<UpdateWork>(features, work, window_, pool_);
+  const UpdateRoute::Options route{.wire_dtype = DTypeOf(options.wire),
+                                   .combine_duplicates = options.combine_duplicates,
+                                   .groups = groups_};
+  return WorkFor(
+      [this, route, all = std::vector(features.begin(), features.end())](const Routes& routes) {
+        return UpdateRoute::Create(all, routes, route, pool_);
+      },
+      options);
+}
+
+std::unique_ptr<CallWork> ClientImpl::WorkFor(UpdateWork::MakeRoute make_route,
+                                              const CallOptions& options) {
+  const UpdateWork::Options work{.session = session_, .proof = proof_, .step = options.step};
+  return std::make_unique<UpdateWork>(std::move(make_route), work, window_);
 }
 
 absl::Status ClientImpl::RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
                                  MethodMetrics& metrics) {
+  EMBLA_RETURN_IF_ERROR(BeginCall());
   Call call(services_, std::move(work), DeadlineOf(options), metrics);
-  return call.Run();
+  const absl::Status status = call.Run();
+  EndCall();
+  return status;
 }
 
 void ClientImpl::StartCall(std::unique_ptr<CallWork> work, const CallOptions& options,
                            MethodMetrics& metrics, DoneCallback done) {
-  {
-    MutexLock lock(mu_);
-    ++async_calls_;
-  }
+  if (const absl::Status begun = BeginCall(); !begun.ok()) return done(begun);
   auto* call = new Call(services_, std::move(work), DeadlineOf(options), metrics);
   call->RunAsync([this, call, done = std::move(done)](const absl::Status& status) {
     delete call;
     done(status);
-    MutexLock lock(mu_);
-    --async_calls_;
-    idle_.NotifyAll();
+    EndCall();
   });
+}
+
+absl::Status ClientImpl::BeginCall() {
+  MutexLock lock(mu_);
+  if (closing_) return absl::FailedPreconditionError("the client is closed");
+  ++calls_;
+  return absl::OkStatus();
+}
+
+void ClientImpl::EndCall() {
+  MutexLock lock(mu_);
+  --calls_;
+  idle_.NotifyAll();
+}
+
+absl::Status ClientImpl::Close(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::int64_t ended = 0;
+  {
+    MutexLock lock(mu_);
+    closing_ = true;
+    while (calls_ > 0 && absl::Now() < deadline) idle_.WaitFor(mu_, deadline - absl::Now());
+    ended = calls_;
+  }
+  if (ended > 0) {
+    cut_off_.store(true, std::memory_order_release);  // Pairs with Call::CheckOpen's acquire.
+    nodes_.CloseAll();
+    MutexLock lock(mu_);
+    while (calls_ > 0) idle_.Wait(mu_);
+  }
+  if (ended == 0) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat(ended, " calls in flight were ended after ", absl::FormatDuration(timeout)));
 }
 
 absl::Status ClientImpl::Lookup(std::span<const FeatureLookup> features,
@@ -224,6 +292,43 @@ absl::Status ClientImpl::ReadState(std::string_view table, std::span<const std::
 absl::StatusOr<std::size_t> ClientImpl::StateFloatsPerRow(std::string_view table) {
   EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
   return StateFloats(routes->Find(table)->spec());
+}
+
+absl::Status ClientImpl::WriteRows(std::string_view table, std::span<const std::int64_t> ids,
+                                   std::span<const float> weights, std::span<const float> state,
+                                   const CallOptions& options) {
+  EMBLA_ASSIGN_OR_RETURN(const RoutesPtr routes, RoutesWith(table));
+  const TableSpec spec = routes->Find(table)->spec();
+  EMBLA_RETURN_IF_ERROR(CheckSizes(spec, {table, ids, weights, state}));
+  EMBLA_RETURN_IF_ERROR(CheckRows(spec, {table, ids, weights, state}));
+  const std::size_t weight_floats = weights.empty() ? 0 : spec.dim;
+  const std::size_t state_floats = state.empty() ? 0 : StateFloats(spec);
+  const std::size_t rows_at_once = std::max<std::size_t>(
+      kWriteBytes / ((weight_floats + state_floats) * sizeof(float) + sizeof(RowId)), 1);
+  for (std::size_t first = 0; first < ids.size(); first += rows_at_once) {
+    const std::size_t count = std::min(rows_at_once, ids.size() - first);
+    EMBLA_RETURN_IF_ERROR(WritePiece(spec,
+                                     {table, ids.subspan(first, count),
+                                      weights.subspan(first * weight_floats, count * weight_floats),
+                                      state.subspan(first * state_floats, count * state_floats)},
+                                     options));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientImpl::WritePiece(const TableSpec& spec, const RowWrite& piece,
+                                    const CallOptions& options) {
+  for (std::uint32_t group = 0; group < spec.replica_groups; ++group) {
+    const UpdateRoute::Options route{.groups = {.stated = group}};
+    EMBLA_RETURN_IF_ERROR(RunCall(WorkFor(
+                                      [&, route](const Routes& routes) {
+                                        return UpdateRoute::CreateWrite(piece, routes, route,
+                                                                        pool_);
+                                      },
+                                      options),
+                                  options, update_metrics_));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ClientImpl::ExportTable(std::string_view table, const std::string& npy_path) {

@@ -1,6 +1,7 @@
 // Client: one session with one cluster.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ class ClientImpl final : public Client {
   absl::Status ReadState(std::string_view table, std::span<const std::int64_t> ids,
                          std::span<float> state_out) override;
   absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) override;
+  absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
+                         std::span<const float> weights, std::span<const float> state,
+                         const CallOptions& options) override;
   absl::Status ExportTable(std::string_view table, const std::string& npy_path) override;
 
   absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
@@ -62,6 +66,7 @@ class ClientImpl final : public Client {
   absl::Status RefreshPlan() override;
   std::uint64_t plan_version() const override;
   std::uint64_t session() const override { return ToInt(session_); }
+  absl::Status Close(absl::Duration timeout) override;
   std::string MetricsText() const override { return metrics_.Text(); }
 
  private:
@@ -70,10 +75,16 @@ class ClientImpl final : public Client {
   absl::Status OpenSession();
   absl::Status AskForSession(SessionRequest& request, absl::Time deadline);
   absl::Time DeadlineOf(const CallOptions& options) const;
+  // Counts a call. FailedPrecondition: the client is closed.
+  absl::Status BeginCall();
+  void EndCall();
   std::unique_ptr<CallWork> WorkFor(std::span<const FeatureLookup> features,
                                     const CallOptions& options);
   std::unique_ptr<CallWork> WorkFor(std::span<const FeatureGradient> features,
                                     const CallOptions& options);
+  std::unique_ptr<CallWork> WorkFor(UpdateWork::MakeRoute make_route, const CallOptions& options);
+  // One piece, into every copy of the table.
+  absl::Status WritePiece(const TableSpec& spec, const RowWrite& piece, const CallOptions& options);
   absl::Status RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
                        MethodMetrics& metrics);
   void StartCall(std::unique_ptr<CallWork> work, const CallOptions& options, MethodMetrics& metrics,
@@ -105,11 +116,13 @@ class ClientImpl final : public Client {
   UpdateWindow window_;
   PlanKeeper plans_;
   Executor executor_;
+  std::atomic<bool> cut_off_ = false;
   CallServices services_;
 
   Mutex mu_;
   CondVar idle_;
-  std::int64_t async_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  std::int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;  // Lookups and updates in flight.
 };
 
 }  // namespace embla::client

@@ -1,4 +1,5 @@
 // The client against nodes in memory that fail on command, on a clock that the test moves.
+#include <cmath>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -12,17 +13,18 @@
 #include "client/testing/fake_cluster.h"
 #include "client/transport/testing/manual_timer.h"
 #include "core/base/failpoint.h"
+#include "core/base/testing/await.h"
 #include "core/base/text.h"
 
 namespace embla::client {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::int64_t kRows = 100;
 constexpr std::uint32_t kDim = 4;
@@ -48,7 +50,7 @@ PlanPtr MakePlan(std::uint64_t version, const std::string& suffix = "", std::int
   return std::make_shared<Plan>(PlanVersion{version}, "test", std::move(nodes), std::move(tables));
 }
 
-class ClientTest : public testing::Test {
+class ClientTest : public ::testing::Test {
  protected:
   // Ids of both nodes.
   static constexpr std::int64_t kIds[] = {7, 93, 7};
@@ -376,7 +378,7 @@ std::string FileContent(const std::string& path) {
 
 TEST_F(ClientTest, ExportTableWritesANumpyFile) {
   for (const char* table : {"clicks", "wide"}) {
-    const std::string path = testing::TempDir() + "client_test_" + table + ".npy";
+    const std::string path = ::testing::TempDir() + "client_test_" + table + ".npy";
     ASSERT_EQ(client_->ExportTable(table, path), absl::OkStatus());
     const std::string content = FileContent(path);
     ASSERT_GT(content.size(), 128u);
@@ -394,7 +396,7 @@ TEST_F(ClientTest, ExportTableWritesANumpyFile) {
 }
 
 TEST_F(ClientTest, FullDiskLeavesNothingBehind) {
-  const std::string path = testing::TempDir() + "client_test_full.npy";
+  const std::string path = ::testing::TempDir() + "client_test_full.npy";
   for (const char* point : {"file.write", "file.sync", "file.open"}) {
     SetFailpoint(point, FailpointAction::kError);
     EXPECT_NE(client_->ExportTable("clicks", path), absl::OkStatus()) << point;
@@ -402,6 +404,91 @@ TEST_F(ClientTest, FullDiskLeavesNothingBehind) {
     EXPECT_FALSE(std::ifstream(path).good()) << point;
     EXPECT_FALSE(std::ifstream(path + ".tmp").good()) << point;
   }
+}
+
+TEST_F(ClientTest, WritesRowsInPiecesWhereverTheyAre) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = kRows - 1; id >= 0; --id) ids.push_back(id);
+  std::vector<float> weights(ids.size() * kDim);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i);
+  const std::vector<float> statistic(ids.size(), 9.0f);
+  ASSERT_EQ(client_->WriteRows("clicks", ids, weights, {}, {}), absl::OkStatus());
+  ASSERT_EQ(client_->WriteRows("wide", ids, weights, statistic, {}), absl::OkStatus());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::uint32_t c = 0; c < kDim; ++c) {
+      EXPECT_EQ(cluster_.table(TableId{1}).weight(ids[i], c), weights[i * kDim + c]);
+      EXPECT_EQ(cluster_.table(TableId{3}).weight(ids[i], c), weights[i * kDim + c]);
+      EXPECT_EQ(cluster_.table(TableId{3}).statistic(ids[i], c), 9.0f);
+    }
+  }
+}
+
+TEST_F(ClientTest, AWriteThatIsWrongNamesTheIdAndWritesNothing) {
+  const std::vector<std::int64_t> ids = {5, 60, 5};
+  std::vector<float> weights(ids.size() * kDim, 1.0f);
+  const auto write = [&](std::span<const float> state = {}) {
+    const absl::Status status = client_->WriteRows("clicks", ids, weights, state, {});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(write(), HasSubstr("table clicks: id 5 is written twice in one call"));
+  weights[kDim] = NAN;
+  EXPECT_THAT(write(), HasSubstr("a weight of id 60 is NaN or infinite"));
+  EXPECT_THAT(write(std::vector<float>(2)), HasSubstr("state has 2 floats"));
+  weights.pop_back();
+  EXPECT_THAT(write(), HasSubstr("weights has 11 floats, but 3 rows x 4 are 12"));
+  weights.clear();
+  EXPECT_THAT(write(), HasSubstr("neither weights nor state are given"));
+  EXPECT_EQ(cluster_.requests().size(), 0u);
+}
+
+TEST_F(ClientTest, LearningRatesOfATableAgree) {
+  FeatureGradient features[] = {ClicksGradient(), ClicksGradient()};
+  features[0].learning_rate = 0.5f;
+  absl::Status status = client_->Update(features, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("different learning rates"));
+  features[0].learning_rate = features[1].learning_rate = -1.0f;
+  status = client_->Update(features, {});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("learning_rate -1 is not finite"));
+  features[0].learning_rate = features[1].learning_rate = 0.5f;
+  EXPECT_EQ(client_->Update(features, {}), absl::OkStatus());
+}
+
+TEST_F(ClientTest, ErrorsTellWhatTheyAreAbout) {
+  const FeatureLookup missing{.table = "clocks"};
+  const ErrorDetails no_table = DetailsOf(client_->Lookup({&missing, 1}, {}));
+  EXPECT_EQ(no_table.table, "clocks");
+  EXPECT_FALSE(no_table.retryable);
+  cluster_.FailAll("fake:2", absl::UnavailableError("gone"));
+  const absl::Status update = Update(ClicksGradient(), {.timeout = absl::Seconds(3)});
+  const ErrorDetails details = DetailsOf(update);
+  EXPECT_EQ(details.table, "clicks");
+  EXPECT_EQ(details.node, "n2");
+  EXPECT_TRUE(details.retryable);
+  EXPECT_TRUE(details.outcome_unknown);
+  const ErrorDetails lookup = DetailsOf(Lookup(Clicks(), {.timeout = absl::Seconds(3)}));
+  EXPECT_FALSE(lookup.outcome_unknown);
+  EXPECT_EQ(DetailsOf(absl::OkStatus()).table, "");
+}
+
+TEST_F(ClientTest, ClosingEndsWhatIsStillInFlight) {
+  cluster_.Hold("fake:2");
+  std::promise<absl::Status> done;
+  client_->UpdateAsync({ClicksGradient()}, {},
+                       [&](absl::Status status) { done.set_value(std::move(status)); });
+  ASSERT_TRUE(embla::testing::AwaitFor([&] { return cluster_.requests().size() == 1; },
+                                       absl::Seconds(10), "the other node has answered"));
+  const absl::Status closed = client_->Close(absl::ZeroDuration());
+  EXPECT_EQ(closed.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(closed.message()), HasSubstr("1 calls in flight"));
+  const absl::Status update = done.get_future().get();
+  EXPECT_EQ(update.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(DetailsOf(update).outcome_unknown);
+  EXPECT_EQ(Lookup(Clicks()).code(), absl::StatusCode::kFailedPrecondition);
+  const FeatureLookup feature = Clicks();
+  EXPECT_EQ(client_->Lookup({&feature, 1}, {}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(client_->Close(absl::ZeroDuration()), absl::OkStatus());
 }
 
 TEST_F(ClientTest, ReadsRowsAndStateInTheOrderOfTheIds) {

@@ -16,7 +16,7 @@ void NodeDirectory::Install(const Plan& plan) {
   std::vector<std::shared_ptr<NodeChannel>> to_close, unused;
   {
     MutexLock lock(mu_);
-    if (plan.version() < version_) return;
+    if (plan.version() < version_ || is_over_) return;
     version_ = plan.version();
     // Find gives none of them out, so who holds one alone keeps it alone.
     const auto first_unused =
@@ -41,6 +41,19 @@ void NodeDirectory::Install(const Plan& plan) {
   for (const std::shared_ptr<NodeChannel>& channel : to_close) channel->Close();
   MutexLock lock(mu_);
   for (std::shared_ptr<NodeChannel>& channel : to_close) closed_.push_back(std::move(channel));
+}
+
+void NodeDirectory::CloseAll() {
+  std::vector<std::shared_ptr<NodeChannel>> channels;
+  {
+    MutexLock lock(mu_);
+    is_over_ = true;
+    for (auto& [id, node] : nodes_) channels.push_back(std::move(node.channel));
+    nodes_.clear();
+  }
+  for (const std::shared_ptr<NodeChannel>& channel : channels) channel->Close();
+  MutexLock lock(mu_);
+  for (std::shared_ptr<NodeChannel>& channel : channels) closed_.push_back(std::move(channel));
 }
 
 std::size_t NodeDirectory::closed_count() {

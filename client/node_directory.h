@@ -32,6 +32,8 @@ class NodeDirectory {
   // was asked of it is answered; a channel that is closed goes when nobody holds it any more, with
   // a later plan.
   std::shared_ptr<NodeChannel> Find(NodeId node);
+  // Closes all channels, for good: nodes of later plans are not found.
+  void CloseAll();
   // Closed ones that somebody may still hold.
   std::size_t closed_count();
 
@@ -50,6 +52,7 @@ class NodeDirectory {
 
   Mutex mu_;
   PlanVersion version_ ABSL_GUARDED_BY(mu_){};
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<std::uint32_t, Node> nodes_ ABSL_GUARDED_BY(mu_);
   // Kept here so that the last owner is never a thread of the channel itself.
   std::vector<std::shared_ptr<NodeChannel>> closed_ ABSL_GUARDED_BY(mu_);

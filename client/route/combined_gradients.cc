@@ -36,7 +36,7 @@ void AppendPositions(const Feature& feature, std::uint32_t first_row,
 absl::Status CheckFinite(std::span<const CombinedGradients::Source> sources,
                          const TableSpec& spec) {
   for (const CombinedGradients::Source& source : sources) {
-    const kernels::Input rows{source.gradients, spec.dim * sizeof(float)};
+    const kernels::Input rows{source.gradients, source.feature->stride * sizeof(float)};
     if (!kernels::HasNonFinite(rows, source.feature->rows(), spec.dim)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name, ": a gradient is NaN or infinite"));
@@ -66,6 +66,7 @@ absl::StatusOr<CombinedGradients> CombinedGradients::Create(std::span<const Sour
   const Feature& first = *sources.front().feature;
   if (sources.size() == 1) {
     combined.gradients_ = sources.front().gradients;
+    combined.stride_ = first.stride;
     if (first.pooling != Pooling::kNone) {
       AppendPositions(first, 0, combined.row_of_, combined.factors_);
       const bool plain = first.pooling == Pooling::kSum && first.weights.empty();
@@ -84,11 +85,15 @@ void CombinedGradients::Concatenate(std::span<const Source> sources) {
   gradients_copy_ = pool_->Take(rows * dim_ * sizeof(float));
   float* next = gradients_copy_.MutableAs<float>().data();
   gradients_ = next;
+  stride_ = dim_;
   std::vector<std::int64_t> ids;
   std::uint32_t first_row = 0;
   for (const Source& source : sources) {
     const Feature& feature = *source.feature;
-    next = std::copy_n(source.gradients, feature.rows() * dim_, next);
+    const std::size_t row_bytes = dim_ * sizeof(float);
+    kernels::Convert({source.gradients, feature.stride * sizeof(float)},
+                     {next, row_bytes, kernels::Element::kFloat32}, feature.rows(), dim_);
+    next += feature.rows() * dim_;
     ids.insert(ids.end(), feature.ids.begin(), feature.ids.end());
     AppendPositions(feature, first_row, row_of_, factors_);
     first_row += static_cast<std::uint32_t>(feature.rows());
@@ -99,7 +104,7 @@ void CombinedGradients::Concatenate(std::span<const Source> sources) {
 void CombinedGradients::Sum(IdRange range, std::uint32_t column_begin, std::uint32_t column_end,
                             std::span<float> sums) const {
   kernels::Gradients gradients;
-  gradients.rows = {gradients_ + column_begin, dim_ * sizeof(float), kernels::Element::kFloat32};
+  gradients.rows = {gradients_ + column_begin, stride_ * sizeof(float), kernels::Element::kFloat32};
   gradients.columns = column_end - column_begin;
   gradients.row_of = row_of_.empty() ? nullptr : row_of_.data();
   gradients.factors = factors_.empty() ? nullptr : factors_.data();

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/route/error_details.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 
@@ -63,6 +64,26 @@ absl::Status CheckWeights(const FeatureArguments& arguments) {
   return absl::OkStatus();
 }
 
+absl::Status CheckValues(const FeatureArguments& arguments, Feature& feature) {
+  const std::string values(arguments.values_name);
+  const std::size_t rows = feature.rows();
+  feature.stride = arguments.stride == 0 ? feature.dim : arguments.stride;
+  if (feature.stride < feature.dim) {
+    return absl::InvalidArgumentError(absl::StrCat(values, "_stride is ", feature.stride,
+                                                   " floats, but a row has ", feature.dim));
+  }
+  // The last row of an array that other features share ends before its stride does.
+  const std::size_t expected = rows == 0 ? 0 : (rows - 1) * feature.stride + feature.dim;
+  const bool is_packed = feature.stride == feature.dim;
+  if (is_packed ? arguments.value_count == expected : arguments.value_count >= expected) {
+    return absl::OkStatus();
+  }
+  const std::string apart = is_packed ? "" : absl::StrCat(", ", feature.stride, " apart,");
+  return absl::InvalidArgumentError(absl::StrCat(values, " has ", arguments.value_count,
+                                                 " floats, but ", rows, " rows x dim ", feature.dim,
+                                                 apart, " are ", expected));
+}
+
 absl::Status Check(const FeatureArguments& arguments, Feature& feature) {
   if (arguments.pooling != Pooling::kNone && arguments.pooling != Pooling::kSum &&
       arguments.pooling != Pooling::kMean) {
@@ -76,13 +97,7 @@ absl::Status Check(const FeatureArguments& arguments, Feature& feature) {
   }
   EMBLA_RETURN_IF_ERROR(CheckLengths(arguments, feature));
   EMBLA_RETURN_IF_ERROR(CheckWeights(arguments));
-  const std::size_t expected = feature.rows() * feature.dim;
-  if (arguments.value_count != expected) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        std::string(arguments.values_name), " has ", arguments.value_count, " floats, but ",
-        feature.rows(), " rows x dim ", feature.dim, " are ", expected));
-  }
-  return absl::OkStatus();
+  return CheckValues(arguments, feature);
 }
 
 }  // namespace
@@ -95,6 +110,7 @@ FeatureArguments ArgumentsOf(const FeatureLookup& feature) {
           .weights = feature.weights,
           .pooling = feature.pooling,
           .value_count = feature.rows_out.size(),
+          .stride = feature.rows_out_stride,
           .values_name = "rows_out"};
 }
 
@@ -106,6 +122,7 @@ FeatureArguments ArgumentsOf(const FeatureGradient& feature) {
           .weights = feature.weights,
           .pooling = feature.pooling,
           .value_count = feature.gradients.size(),
+          .stride = feature.gradients_stride,
           .values_name = "gradients"};
 }
 
@@ -121,7 +138,8 @@ absl::StatusOr<Feature> CheckFeature(const Routes& routes, const FeatureArgument
   feature.weights = arguments.weights;
   EMBLA_ASSIGN_OR_RETURN(feature.replica_group, groups.Of(table->spec()));
   if (const absl::Status status = Check(arguments, feature); !status.ok()) {
-    return Annotate(status, absl::StrCat("feature ", position, ", table ", table->spec().name));
+    const std::string& name = table->spec().name;
+    return AboutTable(Annotate(status, absl::StrCat("feature ", position, ", table ", name)), name);
   }
   return feature;
 }

@@ -26,6 +26,7 @@ struct Feature {
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> lengths;
   std::span<const float> weights;
+  std::size_t stride = 0;                           // Floats from one row of values to the next.
   std::vector<std::uint32_t> lengths_from_offsets;  // What `lengths` views if it was offsets.
 
   // Rows of the lookup's answer and of the update's gradients.
@@ -41,6 +42,7 @@ struct FeatureArguments {
   std::span<const float> weights;
   Pooling pooling = Pooling::kNone;
   std::size_t value_count = 0;
+  std::size_t stride = 0;        // 0: dim.
   std::string_view values_name;  // "rows_out" or "gradients", for messages.
 };
 

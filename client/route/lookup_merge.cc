@@ -19,7 +19,7 @@ void LookupRoute::Merge(std::span<const LookupShare* const> shares) {
     Input& input = inputs_[f];
     MergeFeature(input, sources_[f]);
     if (input.feature.pooling != Pooling::kMean) continue;
-    const std::size_t stride = input.feature.dim * sizeof(float);
+    const std::size_t stride = input.feature.stride * sizeof(float);
     kernels::DivideRows({input.rows_out, stride, input.feature.dim}, input.feature.lengths);
   }
 }
@@ -57,9 +57,11 @@ void LookupRoute::GatherAnswers(std::span<const LookupShare* const> shares) {
 }
 
 void LookupRoute::MergeFeature(Input& input, std::span<const Source> sources) {
-  const std::uint32_t dim = input.feature.dim;
   if (input.feature.ids.empty()) {
-    std::fill_n(input.rows_out, input.feature.rows() * dim, 0.0f);
+    float* row = input.rows_out;
+    for (std::size_t r = 0; r < input.feature.rows(); ++r, row += input.feature.stride) {
+      std::fill_n(row, input.feature.dim, 0.0f);
+    }
     return;
   }
   const bool whole = std::all_of(sources.begin(), sources.end(),
@@ -68,8 +70,8 @@ void LookupRoute::MergeFeature(Input& input, std::span<const Source> sources) {
     for (const Source& source : sources) {
       const std::uint32_t columns = source.item->columns();
       kernels::Convert({source.rows, RowBytes(element_, columns), ElementOf(element_)},
-                       {input.rows_out + source.item->column_begin, dim * sizeof(float),
-                        kernels::Element::kFloat32},
+                       {input.rows_out + source.item->column_begin,
+                        input.feature.stride * sizeof(float), kernels::Element::kFloat32},
                        RowsOf(*source.item), columns);
     }
     return;
@@ -106,7 +108,7 @@ void LookupRoute::MergeColumns(Input& input, std::span<const Source> sources,
   });
   const kernels::Rows rows{base_, ElementBytes(element_), column_end - column_begin,
                            ElementOf(element_)};
-  const kernels::Output out{input.rows_out + column_begin, input.feature.dim * sizeof(float),
+  const kernels::Output out{input.rows_out + column_begin, input.feature.stride * sizeof(float),
                             kernels::Element::kFloat32};
   if (input.pooled()) {
     PoolPartials(input, covering, rows, out, column_begin);

@@ -168,7 +168,7 @@ bool LookupRoute::TryDirect(LookupShare& share) const {
   std::size_t floats = 0;
   for (const LookupItem& item : share.items) {
     const Input& input = inputs_[item.feature];
-    const bool whole = item.all && item.columns() == input.feature.dim;
+    const bool whole = item.all && item.columns() == input.feature.stride;
     if (!whole || input.distinct.has_duplicates) return false;
     if (next != nullptr && next != input.rows_out) return false;
     const std::size_t item_floats = RowsOf(item) * input.feature.dim;

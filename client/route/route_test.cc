@@ -1,6 +1,8 @@
 // Random batches under random plans, and plans that change on the way, against one plain table.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,13 +85,23 @@ void CheckRows(const RandomFeature& feature, const PlainTable& table, DType wire
                           : wire_dtype == DType::kInt8Rowwise ? 2e-2
                                                               : 1e-2;
   for (std::size_t i = 0; i < expected.size(); ++i) {
+    const float value = feature.values[feature.row_at(i / feature.dim) + i % feature.dim];
     if (exact) {
-      ASSERT_EQ(feature.values[i], OnWire(static_cast<float>(expected[i]), wire_dtype)) << i;
+      ASSERT_EQ(value, OnWire(static_cast<float>(expected[i]), wire_dtype)) << i;
     } else {
       // Of a bag's sum of absolute values: its weights are below 15, its rows below 1.
       const double scale = 1.0 + 15.0 * feature.lengths[i / feature.dim];
-      ASSERT_NEAR(feature.values[i], expected[i], relative * scale) << i;
+      ASSERT_NEAR(value, expected[i], relative * scale) << i;
     }
+  }
+}
+
+// Between the rows of an array that other features share, nothing changes.
+void ExpectOnlyRowsWritten(const RandomFeature& before, const RandomFeature& after) {
+  if (after.stride == 0) return;
+  for (std::size_t i = 0; i < after.values.size(); ++i) {
+    if (i % after.stride < after.dim) continue;
+    ASSERT_EQ(after.values[i], before.values[i]) << i;
   }
 }
 
@@ -109,11 +121,13 @@ void LookupUnderRandomPlans(std::uint64_t seed) {
   }
   std::vector<FeatureLookup> features;
   for (RandomFeature& input : inputs) features.push_back(input.lookup());
+  const std::vector<RandomFeature> before = inputs;
   const Routes old_routes(old_plan), new_routes(new_plan);
   BufferPool pool;
   auto route = LookupRoute::Create(features, old_routes, options, pool);
   ASSERT_TRUE(route.ok()) << route.status();
   ASSERT_EQ(RunLookup(*route, nodes, old_routes, new_routes), absl::OkStatus());
+  for (std::size_t f = 0; f < inputs.size(); ++f) ExpectOnlyRowsWritten(before[f], inputs[f]);
   for (const RandomFeature& input : inputs) {
     CheckRows(input, nodes.table(new_plan->FindTable(std::string_view(input.table))->spec.id),
               options.wire_dtype);
@@ -188,7 +202,7 @@ void ApplyPlainly(const std::vector<RandomFeature>& inputs, DType wire_dtype, Pl
         std::vector<CanonicalSum>& row = sums[input.ids[next]];
         row.resize(spec.dim);
         for (std::uint32_t c = 0; c < spec.dim; ++c) {
-          float value = input.values[b * spec.dim + c];
+          float value = input.values[input.row_at(b) + c];
           const float clip = spec.optimizer.gradient_clip;
           if (clip > 0) value = std::clamp(value, -clip, clip);
           row[c].Add(value * factor);
@@ -243,6 +257,53 @@ TEST(UpdateRouteProperty, StepsBitForBitLikeOnePlainTable) {
   for (std::uint64_t seed = 1; seed <= kUpdateSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ASSERT_NO_FATAL_FAILURE(UpdateUnderRandomPlans(seed));
+  }
+}
+
+void WriteUnderRandomPlans(std::uint64_t seed) {
+  Random random(seed);
+  const std::vector<TableSpec> tables = RandomTables(random);
+  const PlanPtr old_plan = MakePlan(random, 1, tables);
+  const PlanPtr new_plan = Below(random, 2) == 0 ? old_plan : MakePlan(random, 2, tables);
+  FakeNodes nodes(new_plan);
+  const Routes old_routes(old_plan), new_routes(new_plan);
+  const TableSpec& spec = tables[Below(random, tables.size())];
+  PlainTable plain(spec);
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = 0; id < spec.rows; ++id) {
+    if (Below(random, 3) == 0) ids.push_back(id);
+  }
+  std::shuffle(ids.begin(), ids.end(), random);
+  const bool with_state =
+      spec.optimizer.kind == OptimizerKind::kRowwiseAdagrad && Below(random, 2) == 0;
+  const bool with_weights = !with_state || Below(random, 2) == 0;
+  std::vector<float> weights(with_weights ? ids.size() * spec.dim : 0);
+  std::vector<float> state(with_state ? ids.size() : 0);
+  for (float& value : weights) value = static_cast<float>(Below(random, 1000));
+  for (float& value : state) value = static_cast<float>(Below(random, 1000));
+  BufferPool pool;
+  auto route = UpdateRoute::CreateWrite({spec.name, ids, weights, state}, old_routes, {}, pool);
+  ASSERT_TRUE(route.ok()) << route.status();
+  ASSERT_EQ(RunUpdate(*route, nodes, old_routes, new_routes), absl::OkStatus());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::uint32_t c = 0; c < spec.dim; ++c) {
+      std::optional<float> weight, statistic;
+      if (with_weights) weight = weights[i * spec.dim + c];
+      if (with_state) statistic = state[i];
+      plain.Write(ids[i], c, weight, statistic);
+    }
+  }
+  const PlainTable& table = nodes.table(spec.id);
+  ASSERT_EQ(table.weights(), plain.weights());
+  for (std::int64_t row = 0; row < spec.rows; ++row) {
+    ASSERT_EQ(table.statistic(row, spec.dim - 1), plain.statistic(row, spec.dim - 1)) << row;
+  }
+}
+
+TEST(UpdateRouteProperty, WritesEveryRowOnceWhereverItIs) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ASSERT_NO_FATAL_FAILURE(WriteUnderRandomPlans(seed));
   }
 }
 

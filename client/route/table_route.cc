@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/route/error_details.h"
 #include "core/base/check.h"
 #include "core/base/text.h"
 #include "core/plan/slice_map.h"
@@ -115,12 +116,13 @@ const TableRoute* Routes::Find(std::string_view table) const {
 absl::Status Routes::NoSuchTable(std::string_view table) const {
   const std::string name(table);
   const TablePlan* const aside = plan_->FindAside(table);
-  return absl::NotFoundError(absl::StrCat(
-      "no table ", name, " in plan ", ToInt(plan_->version()),
-      aside == nullptr
-          ? ""
-          : absl::StrCat("; one of id ", ToInt(aside->spec.id),
-                         " is kept aside: embla table adopt ", name, " serves it again")));
+  return AboutTable(absl::NotFoundError(absl::StrCat(
+                        "no table ", name, " in plan ", ToInt(plan_->version()),
+                        aside == nullptr ? ""
+                                         : absl::StrCat("; one of id ", ToInt(aside->spec.id),
+                                                        " is kept aside: embla table adopt ", name,
+                                                        " serves it again"))),
+                    name);
 }
 
 const TableRoute* Routes::Find(TableId table) const {

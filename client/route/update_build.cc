@@ -46,6 +46,16 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
   part.column_end = item.column_end;
   part.clipped = item.combined();
   part.ttl_steps = item.combined() ? item.ttl_steps : inputs_[item.feature].ttl_steps;
+  part.learning_rate = tables_[item.table].learning_rate;
+  if (const std::optional<StateShape>& state = tables_[item.table].images; state.has_value()) {
+    const Input& input = inputs_[item.feature];
+    part.form = UpdatePart::Form::kImages;
+    part.state_only = input.gradients == nullptr;
+    if (input.state != nullptr) {
+      part.state_floats = state->row_floats + state->element_arrays * item.columns();
+    }
+    return part;
+  }
   const Pooling pooling = inputs_[item.feature].feature.pooling;
   if (part.clipped || pooling == Pooling::kNone) return part;
   part.form = UpdatePart::Form::kBags;
@@ -74,8 +84,7 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
     if (item.combined() && !tables_[item.table].combined->row_sum_squares().empty()) {
       sums += IdCount(item);
     }
-    gradient_bytes +=
-        (bags ? BagCount(item) : IdCount(item)) * RowBytes(options_.wire_dtype, item.columns());
+    gradient_bytes += (bags ? BagCount(item) : IdCount(item)) * part.row_bytes(options_.wire_dtype);
   }
   request.ids = pool_->Take(ids * sizeof(RowId));
   request.lengths = pool_->Take(lengths * sizeof(std::uint32_t));
@@ -90,6 +99,8 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
     const Arrays begin = at;
     if (share.items[i].combined()) {
       FillCombined(share.items[i], at);
+    } else if (request.batch.parts[i].is_images()) {
+      FillImages(share.items[i], at);
     } else {
       FillFeature(share.items[i], at);
     }
@@ -118,6 +129,29 @@ void UpdateRoute::FillCombined(const UpdateItem& item, Arrays& arrays) const {
   }
 }
 
+void UpdateRoute::FillImages(const UpdateItem& item, Arrays& arrays) const {
+  const Input& input = inputs_[item.feature];
+  const StateShape& shape = *tables_[item.table].images;
+  const std::uint32_t dim = input.feature.dim;
+  const std::size_t state_floats = shape.row_floats + std::size_t{shape.element_arrays} * dim;
+  auto* out = reinterpret_cast<float*>(arrays.gradients);
+  for (std::size_t i = 0; i < IdCount(item); ++i) {
+    const std::size_t entry = item.all ? i : item.entries[i];
+    *arrays.ids++ = RowId{input.feature.ids[entry]};
+    if (input.gradients != nullptr) {
+      out = std::copy_n(input.gradients + entry * dim + item.column_begin, item.columns(), out);
+    }
+    if (input.state == nullptr) continue;
+    const float* state = input.state + entry * state_floats;
+    out = std::copy_n(state, shape.row_floats, out);
+    state += shape.row_floats + item.column_begin;
+    for (std::uint32_t a = 0; a < shape.element_arrays; ++a, state += dim) {
+      out = std::copy_n(state, item.columns(), out);
+    }
+  }
+  arrays.gradients = reinterpret_cast<std::byte*>(out);
+}
+
 void UpdateRoute::FillFeature(const UpdateItem& item, Arrays& arrays) const {
   const Input& input = inputs_[item.feature];
   const Feature& feature = input.feature;
@@ -139,7 +173,7 @@ void UpdateRoute::FillFeature(const UpdateItem& item, Arrays& arrays) const {
       arrays.weights = std::fill_n(arrays.weights, item.lengths[b], inverse);
     }
   }
-  const std::size_t stride = feature.dim * sizeof(float);
+  const std::size_t stride = feature.stride * sizeof(float);
   const float* gradients = input.gradients + item.column_begin;
   const kernels::Output out{arrays.gradients, RowBytes(options_.wire_dtype, item.columns()),
                             ElementOf(options_.wire_dtype)};

@@ -1,11 +1,13 @@
 #include "client/route/update_route.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 
 namespace embla::client {
 namespace {
@@ -26,6 +28,24 @@ absl::Status TableIsGone(TableId table, const Routes& routes) {
 }
 
 }  // namespace
+
+absl::Status CheckSizes(const TableSpec& spec, const RowWrite& write) {
+  const StateShape state = StateShapeOf(spec.optimizer);
+  const std::size_t state_floats = state.row_floats + std::size_t{state.element_arrays} * spec.dim;
+  const auto check = [&](const char* name, std::span<const float> values,
+                         std::size_t per_row) -> absl::Status {
+    const std::size_t expected = write.ids.size() * per_row;
+    if (values.empty() || values.size() == expected) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name, ": ", name, " has ",
+                                                   values.size(), " floats, but ", write.ids.size(),
+                                                   " rows x ", per_row, " are ", expected));
+  };
+  EMBLA_RETURN_IF_ERROR(check("weights", write.weights, spec.dim));
+  EMBLA_RETURN_IF_ERROR(check("state", write.state, state_floats));
+  if (!write.weights.empty() || !write.state.empty() || write.ids.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name, ": neither weights nor state are given"));
+}
 
 absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient> features,
                                                 const Routes& routes, const Options& options,
@@ -54,13 +74,55 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
     table->dim = input.feature.dim;
     table->replica_group = input.feature.replica_group;
   }
+  EMBLA_RETURN_IF_ERROR(SetLearningRate(*table, feature));
   table->features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
   return absl::OkStatus();
+}
+
+absl::Status UpdateRoute::SetLearningRate(Table& table, const FeatureGradient& feature) const {
+  const std::optional<float> rate = feature.learning_rate;
+  if (rate.has_value() && !(*rate >= 0 && std::isfinite(*rate))) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", ToAbsl(feature.table),
+                                                   ": learning_rate ", *rate,
+                                                   " is not finite and at least 0"));
+  }
+  if (!table.features.empty() && table.learning_rate != rate) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", ToAbsl(feature.table),
+                     ": its features in one update state different learning rates"));
+  }
+  table.learning_rate = rate;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UpdateRoute> UpdateRoute::CreateWrite(const RowWrite& write, const Routes& routes,
+                                                     const Options& options, BufferPool& pool) {
+  const TableRoute* const table_route = routes.Find(write.table);
+  if (table_route == nullptr) return routes.NoSuchTable(write.table);
+  const TableSpec& spec = table_route->spec();
+  EMBLA_RETURN_IF_ERROR(CheckSizes(spec, write));
+  UpdateRoute route(options, pool);
+  if (write.ids.empty()) return route;
+  Input& input = route.inputs_.emplace_back();
+  input.feature.table = spec.id;
+  input.feature.dim = spec.dim;
+  input.feature.ids = write.ids;
+  EMBLA_ASSIGN_OR_RETURN(input.feature.replica_group, options.groups.Of(spec));
+  input.gradients = write.weights.empty() ? nullptr : write.weights.data();
+  input.state = write.state.empty() ? nullptr : write.state.data();
+  Table& table = route.tables_.emplace_back();
+  table.id = spec.id;
+  table.dim = spec.dim;
+  table.replica_group = input.feature.replica_group;
+  table.features = {0};
+  table.images = StateShapeOf(spec.optimizer);
+  return route;
 }
 
 absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
   const TableRoute* route = routes.Find(table.id);
   if (route == nullptr) return TableIsGone(table.id, routes);
+  if (table.images.has_value()) return absl::OkStatus();
   if (!options_.combine_duplicates && !route->columns_cut()) return absl::OkStatus();
   if (!table.combined.has_value()) {
     std::vector<CombinedGradients::Source> sources;

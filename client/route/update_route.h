@@ -6,6 +6,8 @@
 // squares over the whole row, if the optimizer needs it. Otherwise the features travel as they were
 // given, and the nodes combine, in the same order with the same result.
 //
+// Images of rows (CreateWrite) travel as they were given, each node's columns of them.
+//
 // A request is built from the caller's arrays each time it is sent, so nothing is kept for retries.
 // Tests: route_test.cc.
 #pragma once
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -63,6 +66,16 @@ struct UpdateHeader {
   std::uint64_t step = 0;
 };
 
+// New values of rows, in place of a step.
+struct RowWrite {
+  std::string_view table;
+  std::span<const std::int64_t> ids;  // Each once.
+  std::span<const float> weights;     // ids x dim; empty: they stay.
+  std::span<const float> state;       // ids x floats of state per row; empty: it stays.
+};
+// InvalidArgument names the table, the array and the numbers.
+absl::Status CheckSizes(const TableSpec& spec, const RowWrite& write);
+
 class UpdateRoute {
  public:
   struct Options {
@@ -76,6 +89,9 @@ class UpdateRoute {
   static absl::StatusOr<UpdateRoute> Create(std::span<const FeatureGradient> features,
                                             const Routes& routes, const Options& options,
                                             BufferPool& pool);
+  // Checks `write`, whose arrays must outlive this object. Requires: options.wire_dtype is fp32.
+  static absl::StatusOr<UpdateRoute> CreateWrite(const RowWrite& write, const Routes& routes,
+                                                 const Options& options, BufferPool& pool);
 
   // One share per node that has anything to do. Errors: NotFound (a table is gone).
   absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
@@ -93,7 +109,8 @@ class UpdateRoute {
  private:
   struct Input {
     Feature feature;
-    const float* gradients = nullptr;  // Not owned.
+    const float* gradients = nullptr;  // Not owned; of an image, its weights, or null.
+    const float* state = nullptr;      // Not owned; of an image, or null.
     std::uint32_t ttl_steps = 0;
   };
   struct Table {
@@ -101,6 +118,8 @@ class UpdateRoute {
     std::uint32_t dim = 0;
     std::uint32_t replica_group = 0;
     std::vector<std::uint32_t> features;
+    std::optional<float> learning_rate;
+    std::optional<StateShape> images;  // Its optimizer's state; none: gradients.
     std::optional<CombinedGradients> combined;
     std::vector<std::uint32_t> ttls;  // By combined id; empty: all as the table says.
   };
@@ -110,6 +129,8 @@ class UpdateRoute {
   UpdateRoute(const Options& options, BufferPool& pool) : options_(options), pool_(&pool) {}
 
   absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
+  // InvalidArgument: not one that a step can have, or not that of the table's features before.
+  absl::Status SetLearningRate(Table& table, const FeatureGradient& feature) const;
   // Combines, and computes the rows' statistic, where that is needed and not done.
   absl::Status CombineTable(Table& table, const Routes& routes);
   void CombineTtls(Table& table, const TableSpec& spec) const;
@@ -146,6 +167,7 @@ class UpdateRoute {
   bool HasWeights(const UpdateItem& item) const;
   void FillCombined(const UpdateItem& item, Arrays& arrays) const;
   void FillFeature(const UpdateItem& item, Arrays& arrays) const;
+  void FillImages(const UpdateItem& item, Arrays& arrays) const;
 
   Options options_;
   BufferPool* pool_;  // Not owned; outlives this object.

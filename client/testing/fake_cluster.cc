@@ -126,7 +126,15 @@ class FakeCluster::Channel final : public NodeChannel {
     return absl::UnimplementedError("not faked");
   }
 
-  void Close() override {}
+  void Close() override {
+    std::map<int, Held> held;
+    {
+      MutexLock lock(cluster_.mu_);
+      const auto found = cluster_.held_.find(address_);
+      if (found != cluster_.held_.end()) held.swap(found->second);
+    }
+    for (const auto& [number, each] : held) each.expire();
+  }
 
  private:
   static absl::Status SendRow(const PlainTable& table, const RouteBlock& block, std::int64_t row,

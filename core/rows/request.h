@@ -3,7 +3,9 @@
 // by field meaning is in proto/embla/v1/data.proto and docs/protocol.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,10 +46,11 @@ struct LookupBatch {
 };
 
 // Gradients of one table and one column range, row-major, `columns()` per row.
-//   kRows  one gradient row per id
-//   kBags  one gradient row per bag: the gradient of the pooled output
+//   kRows    one gradient row per id
+//   kBags    one gradient row per bag: the gradient of the pooled output
+//   kImages  no gradients: each id's new weights and optimizer state, fp32, in place of a step
 struct UpdatePart {
-  enum class Form : std::uint8_t { kRows = 1, kBags = 2 };
+  enum class Form : std::uint8_t { kRows = 1, kBags = 2, kImages = 3 };
 
   TableId table{};
   std::uint32_t replica_group = 0;  // Whose copy of the table; 0 where there are no groups.
@@ -58,7 +61,7 @@ struct UpdatePart {
   std::span<const RowId> ids;
   std::span<const std::uint32_t> lengths;  // kBags only; sum == ids.size().
   std::span<const float> weights;          // kBags with kSum only: empty, or one per id.
-  std::span<const std::byte> gradients;    // RowBytes(wire_dtype, columns()) per row.
+  std::span<const std::byte> gradients;    // Or images; row_bytes(wire_dtype) per row.
   // kRows with unique ids only: the sum of squares of each id's gradient over all columns of the
   // table, for optimizers with a row statistic when this part has a part of the columns.
   std::span<const float> row_sum_squares;
@@ -67,9 +70,20 @@ struct UpdatePart {
   // ZCH tables with policy ttl only: how many steps the ids live after this update; 0: as the table
   // says. An id of several parts lives as long as the longest.
   std::uint32_t ttl_steps = 0;
+  // In place of the table's; the parts of a table agree. Not of kImages.
+  std::optional<float> learning_rate = {};
+  // kImages only. An image is the weights of the columns, unless state_only, and then state_floats
+  // floats of state: the row's scalars, and each array's columns. 0: the state stays as it is.
+  std::uint32_t state_floats = 0;
+  bool state_only = false;
 
   std::uint32_t columns() const { return column_end - column_begin; }
-  std::size_t gradient_rows() const { return form == Form::kRows ? ids.size() : lengths.size(); }
+  bool is_images() const { return form == Form::kImages; }
+  std::size_t gradient_rows() const { return form == Form::kBags ? lengths.size() : ids.size(); }
+  std::size_t image_floats() const { return (state_only ? 0 : columns()) + state_floats; }
+  std::size_t row_bytes(DType wire_dtype) const {
+    return is_images() ? image_floats() * sizeof(float) : RowBytes(wire_dtype, columns());
+  }
 };
 
 struct UpdateBatch {

@@ -141,12 +141,26 @@ class RandomRequest {
     part.set_bags_count(bags);
   }
 
+  void AddImages(v1::UpdatePart& part, v1::UpdateRequest& request) {
+    part.set_form(v1::GRADIENT_FORM_IMAGES);
+    part.set_clipped(false);
+    part.set_state_floats(static_cast<std::uint32_t>(Below(20)));
+    part.set_state_only(part.state_floats() != 0 && Chance(30));
+    const std::size_t columns = part.state_only() ? 0 : part.column_end() - part.column_begin();
+    request.mutable_ids()->append(Bytes(8 * part.ids_count()));
+    request.mutable_gradients()->append(
+        Bytes(4 * part.ids_count() * (columns + part.state_floats())));
+  }
+
   void AddPart(v1::UpdateRequest& request) {
     v1::UpdatePart& part = *request.add_parts();
     SetShape(part);
     part.set_clipped(Chance(50));
     if (Chance(20)) part.set_ttl_steps(static_cast<std::uint32_t>(1 + Below(100)));
     std::size_t rows = part.ids_count();
+    const bool is_fp32 = request.wire_dtype() <= v1::WIRE_DTYPE_FP32;
+    if (is_fp32 && Chance(20)) return AddImages(part, request);
+    if (Chance(20)) part.set_learning_rate(static_cast<float>(Below(100)) / 8);
     if (Chance(50)) {
       part.set_form(v1::GRADIENT_FORM_ROWS);
       part.set_has_row_sum_squares(Chance(50));

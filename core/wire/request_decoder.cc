@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/rows/row_block.h"
 #include "core/wire/large_fields.h"
 #include "core/wire/payload_cursor.h"
 #include "core/wire/request_codec.h"
@@ -199,9 +201,9 @@ struct UpdateCursors {
     EMBLA_ASSIGN_OR_RETURN(part.weights, weights.Take(i, from.weighted() ? count : 0));
     EMBLA_ASSIGN_OR_RETURN(part.row_sum_squares,
                            row_sum_squares.Take(i, from.has_row_sum_squares() ? count : 0));
-    const std::uint64_t gradient_bytes = part.gradient_rows() * RowBytes(dtype, part.columns());
+    const std::uint64_t gradient_bytes = part.gradient_rows() * part.row_bytes(dtype);
     EMBLA_ASSIGN_OR_RETURN(part.gradients, gradients.Take(i, gradient_bytes));
-    if (part.form == UpdatePart::Form::kRows) return absl::OkStatus();
+    if (part.form != UpdatePart::Form::kBags) return absl::OkStatus();
     return CheckLengths(i, part.lengths, part.ids.size());
   }
 
@@ -214,8 +216,38 @@ struct UpdateCursors {
   }
 };
 
-absl::Status CheckUpdatePart(std::size_t i, const v1::UpdatePart& from) {
+absl::Status CheckImagesPart(std::size_t i, const v1::UpdatePart& from, DType wire_dtype) {
+  const bool has_pooling =
+      from.pooling() != v1::POOLING_UNSPECIFIED && from.pooling() != v1::POOLING_NONE;
+  if (from.bags_count() != 0 || from.weighted() || has_pooling || from.clipped() ||
+      from.has_row_sum_squares() || from.has_learning_rate()) {
+    return PartError(i,
+                     "bags, weights, pooling, clipped, row_sum_squares or learning_rate with "
+                     "form 3 (images)");
+  }
+  if (wire_dtype != DType::kFloat32) {
+    return PartError(
+        i, absl::StrCat("images are fp32, but wire_dtype is ", static_cast<int>(wire_dtype)));
+  }
+  if (from.state_floats() > kRowBlockStateFloatsMax) {
+    return PartError(i, absl::StrCat("state_floats is ", from.state_floats(), ", at most ",
+                                     kRowBlockStateFloatsMax));
+  }
+  if (from.state_only() && from.state_floats() == 0) {
+    return PartError(i, "an image of neither weights nor state");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckUpdatePart(std::size_t i, const v1::UpdatePart& from, DType wire_dtype) {
   EMBLA_RETURN_IF_ERROR(CheckShape(i, from));
+  if (from.form() == v1::GRADIENT_FORM_IMAGES) return CheckImagesPart(i, from, wire_dtype);
+  if (from.state_floats() != 0 || from.state_only()) {
+    return PartError(i, "state_floats or state_only without form 3 (images)");
+  }
+  if (const float rate = from.learning_rate(); !(rate >= 0 && std::isfinite(rate))) {
+    return PartError(i, absl::StrCat("learning_rate is ", rate, ", not finite and at least 0"));
+  }
   if (from.form() == v1::GRADIENT_FORM_ROWS) {
     if (from.bags_count() != 0) return PartError(i, "bags_count with form 1 (rows)");
     if (from.weighted()) return PartError(i, "weights with form 1 (rows)");
@@ -225,8 +257,8 @@ absl::Status CheckUpdatePart(std::size_t i, const v1::UpdatePart& from) {
     return absl::OkStatus();
   }
   if (from.form() != v1::GRADIENT_FORM_BAGS) {
-    return PartError(
-        i, absl::StrCat("form is ", static_cast<int>(from.form()), ", not 1 (rows) or 2 (bags)"));
+    return PartError(i, absl::StrCat("form is ", static_cast<int>(from.form()),
+                                     ", not 1 (rows), 2 (bags) or 3 (images)"));
   }
   if (from.pooling() != v1::POOLING_SUM && from.pooling() != v1::POOLING_MEAN) {
     return PartError(i, absl::StrCat("pooling is ", static_cast<int>(from.pooling()),
@@ -283,17 +315,20 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
   call.batch.parts.resize(static_cast<std::size_t>(small.parts_size()));
   for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
     const v1::UpdatePart& from = small.parts(static_cast<int>(i));
-    EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from));
+    EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from, call.batch.wire_dtype));
     UpdatePart& part = call.batch.parts[i];
     part.table = TableId{from.table_id()};
     part.replica_group = from.replica_group();
     part.form = static_cast<UpdatePart::Form>(from.form());
     part.pooling =
-        part.form == UpdatePart::Form::kRows ? Pooling::kSum : static_cast<Pooling>(from.pooling());
+        part.form == UpdatePart::Form::kBags ? static_cast<Pooling>(from.pooling()) : Pooling::kSum;
     part.column_begin = from.column_begin();
     part.column_end = from.column_end();
     part.clipped = from.clipped();
     part.ttl_steps = from.ttl_steps();
+    if (from.has_learning_rate()) part.learning_rate = from.learning_rate();
+    part.state_floats = from.state_floats();
+    part.state_only = from.state_only();
     EMBLA_RETURN_IF_ERROR(cursors.Take(i, from, call.batch.wire_dtype, part));
   }
   EMBLA_RETURN_IF_ERROR(cursors.CheckEmpty());
@@ -302,9 +337,9 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
 }
 
 DecodeLimits LimitsFor(const RequestLimits& limits) {
-  // A part takes at most about 72 bytes.
+  // A part takes at most about 80 bytes.
   return {.large_bytes_max = limits.request_bytes_max,
-          .small_bytes_max = std::size_t{limits.parts_max} * 80 + 4096};
+          .small_bytes_max = std::size_t{limits.parts_max} * 96 + 4096};
 }
 
 }  // namespace detail

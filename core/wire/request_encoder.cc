@@ -102,6 +102,9 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
     out.set_has_row_sum_squares(!part.row_sum_squares.empty());
     out.set_clipped(part.clipped);
     out.set_ttl_steps(part.ttl_steps);
+    if (part.learning_rate.has_value()) out.set_learning_rate(*part.learning_rate);
+    out.set_state_floats(part.state_floats);
+    out.set_state_only(part.state_only);
   }
   return small;
 }

@@ -1,6 +1,7 @@
 // Test support: what must hold of every batch that the decoders let through.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <variant>
 
@@ -44,9 +45,12 @@ inline void CheckInvariants(const UpdateCall& call) {
     EMBLA_CHECK(Inside(call.memory, part.ids.data(), part.ids.size_bytes()));
     EMBLA_CHECK(Inside(call.memory, part.gradients.data(), part.gradients.size()));
     EMBLA_CHECK(part.gradients.size() ==
-                part.gradient_rows() * RowBytes(call.batch.wire_dtype, part.columns()));
-    EMBLA_CHECK(part.form == UpdatePart::Form::kRows ? part.lengths.empty()
-                                                     : Sum(part.lengths) == part.ids.size());
+                part.gradient_rows() * part.row_bytes(call.batch.wire_dtype));
+    EMBLA_CHECK(part.form == UpdatePart::Form::kBags ? Sum(part.lengths) == part.ids.size()
+                                                     : part.lengths.empty());
+    EMBLA_CHECK(!part.learning_rate.has_value() ||
+                (!part.is_images() && std::isfinite(*part.learning_rate)));
+    EMBLA_CHECK(part.is_images() || part.state_floats == 0);
     EMBLA_CHECK(part.row_sum_squares.empty() || part.row_sum_squares.size() == part.ids.size());
   }
 }

@@ -247,6 +247,29 @@ TEST(JournalRecords, SweepsAndTtlsComeBack) {
   EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
 }
 
+TEST(JournalRecords, ImagesAndLearningRatesComeBack) {
+  const UpdateExample example;
+  DecidedUpdate update = example.Make();
+  UpdatePart& images = update.batch.parts[0];
+  images.form = UpdatePart::Form::kImages;
+  images.state_floats = 1;
+  images.state_only = true;
+  update.batch.parts[1].learning_rate = 0.25f;
+  std::string record = EncodeUpdateRecord(update);
+  const Buffer bytes = BufferOf(record);
+  const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(bytes.bytes());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->batch.parts[0].is_images());
+  EXPECT_TRUE(again->batch.parts[0].state_only);
+  EXPECT_EQ(again->batch.parts[0].state_floats, 1u);
+  EXPECT_EQ(again->batch.parts[0].learning_rate, std::nullopt);
+  EXPECT_EQ(again->batch.parts[1].learning_rate, 0.25f);
+  EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
+  update.batch.parts[0].learning_rate = 1.0f;  // Goes with gradients only.
+  const Buffer mixed = BufferOf(EncodeUpdateRecord(update));
+  EXPECT_TRUE(absl::IsDataLoss(DecodeUpdateRecord(mixed.bytes()).status()));
+}
+
 TEST(JournalRecords, AveragedRowsComeBack) {
   std::string record = EncodeAveragedRecord(ExampleSync());
   const Buffer bytes = BufferOf(record);

@@ -229,6 +229,8 @@ class Trial {
       return RowId{static_cast<std::int64_t>(
           random_() % (table.spec.zch.has_value() ? 3000 : table.spec.rows))};
     };
+    if (wire == DType::kFloat32 && random_() % 4 == 0) return RandomImages(std::move(data), table);
+    data.part.learning_rate = Pick({std::optional<float>(), std::optional(0.3f)});
     std::size_t rows = random_() % 30;
     if (random_() % 2 == 0) {
       data.part.form = UpdatePart::Form::kBags;
@@ -251,6 +253,26 @@ class Trial {
     std::vector<float> gradients(rows * table.spec.dim);
     for (float& gradient : gradients) gradient = value(random_);
     data.gradients = EncodeRows(gradients, table.spec.dim, wire);
+    return data;
+  }
+
+  UpdatePartData RandomImages(UpdatePartData data, const TablePlan& table) {
+    const StateShape state = StateShapeOf(table.spec.optimizer);
+    data.part.form = UpdatePart::Form::kImages;
+    if (random_() % 2 == 0) {
+      data.part.state_floats = state.row_floats + state.element_arrays * table.spec.dim;
+    }
+    data.part.state_only = data.part.state_floats > 0 && random_() % 3 == 0;
+    std::set<std::int64_t> ids;
+    for (std::size_t n = random_() % 20; n > 0; --n) {
+      ids.insert(static_cast<std::int64_t>(random_() % table.spec.rows));
+    }
+    for (const std::int64_t id : ids) data.ids.push_back(RowId{id});
+    std::uniform_real_distribution<float> value(0.0f, 1.0f);
+    const auto floats = static_cast<std::uint32_t>(data.part.image_floats());
+    std::vector<float> images(ids.size() * floats);
+    for (float& number : images) number = value(random_);
+    data.gradients = EncodeRows(images, floats, DType::kFloat32);
     return data;
   }
 

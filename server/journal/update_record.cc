@@ -1,9 +1,11 @@
 #include "server/journal/update_record.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/rows/row_block.h"
 #include "server/journal/record_bytes.h"
 
 namespace embla {
@@ -15,7 +17,10 @@ enum PartFlag : std::uint8_t {
   kWeighted = 2,
   kSquares = 4,
   kTtl = 8,
-  kFlagsAll = 15
+  kLearningRate = 16,
+  kState = 32,
+  kStateOnly = 64,
+  kFlagsAll = 127
 };
 
 constexpr std::size_t kTableBytes = 16;
@@ -63,6 +68,9 @@ void PutPart(const UpdatePart& part, RecordWriter& out) {
   if (!part.weights.empty()) flags |= kWeighted;
   if (!part.row_sum_squares.empty()) flags |= kSquares;
   if (part.ttl_steps != 0) flags |= kTtl;
+  if (part.learning_rate.has_value()) flags |= kLearningRate;
+  if (part.state_floats != 0) flags |= kState;
+  if (part.state_only) flags |= kStateOnly;
   out.Put(ToInt(part.table));
   out.Put(part.replica_group);
   out.Put(static_cast<std::uint8_t>(part.form));
@@ -74,6 +82,8 @@ void PutPart(const UpdatePart& part, RecordWriter& out) {
   out.Put(static_cast<std::uint32_t>(part.ids.size()));
   out.Put(static_cast<std::uint32_t>(part.lengths.size()));
   if (part.ttl_steps != 0) out.Put(part.ttl_steps);
+  if (part.learning_rate.has_value()) out.Put(*part.learning_rate);
+  if (part.state_floats != 0) out.Put(part.state_floats);
   out.PutArray(part.ids);
   out.PutArray(part.lengths);
   out.PutArray(part.weights);
@@ -86,6 +96,11 @@ bool HasKnownForm(const UpdatePart& part, std::uint8_t flags) {
     return false;
   }
   const bool weighted = (flags & kWeighted) != 0;
+  if (part.form == UpdatePart::Form::kImages) {
+    const bool has_numbers = (flags & kStateOnly) == 0 || (flags & kState) != 0;
+    return has_numbers && (flags & (kClipped | kWeighted | kSquares | kLearningRate)) == 0;
+  }
+  if ((flags & (kState | kStateOnly)) != 0) return false;
   if (part.form == UpdatePart::Form::kRows) return !weighted;
   if (part.form != UpdatePart::Form::kBags || (flags & kSquares) != 0) return false;
   return part.pooling == Pooling::kSum || (part.pooling == Pooling::kMean && !weighted);
@@ -110,16 +125,26 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
     part.ttl_steps = in.Get<std::uint32_t>();
     if (part.ttl_steps == 0) in.Fail();
   }
+  if ((flags & kLearningRate) != 0) {
+    part.learning_rate = in.Get<float>();
+    if (!(*part.learning_rate >= 0 && std::isfinite(*part.learning_rate))) in.Fail();
+  }
+  part.state_only = (flags & kStateOnly) != 0;
+  if ((flags & kState) != 0) {
+    part.state_floats = in.Get<std::uint32_t>();
+    if (part.state_floats == 0 || part.state_floats > kRowBlockStateFloatsMax) in.Fail();
+  }
   part.ids = in.GetArray<RowId>(ids);
   part.lengths = in.GetArray<std::uint32_t>(lengths);
   part.weights = in.GetArray<float>((flags & kWeighted) != 0 ? ids : 0);
   part.row_sum_squares = in.GetArray<float>((flags & kSquares) != 0 ? ids : 0);
   if (!in.ok()) return Damaged("a part is cut off");
   const std::uint64_t rows = part.gradient_rows();
-  part.gradients = in.GetArray<std::byte>(rows * RowBytes(wire_dtype, part.columns()));
+  if (part.is_images() && wire_dtype != DType::kFloat32) return Damaged("images that are not fp32");
+  part.gradients = in.GetArray<std::byte>(rows * part.row_bytes(wire_dtype));
   std::uint64_t in_bags = 0;
   for (const std::uint32_t length : part.lengths) in_bags += length;
-  const bool fits = part.form == UpdatePart::Form::kRows ? lengths == 0 : in_bags == ids;
+  const bool fits = part.form == UpdatePart::Form::kBags ? in_bags == ids : lengths == 0;
   if (!in.ok() || !fits) return Damaged("a part whose arrays do not fit together");
   return part;
 }

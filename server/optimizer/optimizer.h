@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -39,6 +40,12 @@ class Optimizer {
 
   const OptimizerSpec& spec() const { return spec_; }
   const kernels::StepParameters& step_parameters() const { return parameters_; }
+  // The same for a step with a learning rate of its own.
+  kernels::StepParameters step_parameters(std::optional<float> learning_rate) const {
+    kernels::StepParameters parameters = parameters_;
+    parameters.learning_rate = learning_rate.value_or(parameters.learning_rate);
+    return parameters;
+  }
 
   // Floats of state per row of a slice of `columns` columns.
   std::size_t StateFloats(std::uint32_t columns) const;

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,7 +54,7 @@ class Oracle {
     MakeTables();
     if (::testing::Test::HasFatalFailure()) return;
     for (std::uint64_t step = 1; step <= 6; ++step) {
-      Update(step);
+      random_() % 3 == 0 ? Write(step) : Update(step);
       if (::testing::Test::HasFatalFailure()) return;
       CompareLookups();
       if (::testing::Test::HasFatalFailure()) return;
@@ -305,6 +307,12 @@ class Oracle {
     if (combined || (cut && wire == DType::kInt8Rowwise)) wire = DType::kFloat32;
     std::map<NodeId, std::vector<UpdatePartData>> parts;
     for (std::size_t t = 0; t < models_.size(); ++t) {
+      const std::optional<float> rate =
+          Pick({std::optional<float>(), std::optional(0.0f), std::optional(0.7f)});
+      const auto add = [&](NodeId node, UpdatePartData part) {
+        part.part.learning_rate = rate;
+        parts[node].push_back(std::move(part));
+      };
       std::vector<Feature> features(1 + random_() % 2);
       for (Feature& feature : features) {
         feature = RandomFeature(*models_[t], wire);
@@ -312,15 +320,73 @@ class Oracle {
       }
       for (const NodeBlock& block : blocks_[t]) {
         if (NeedsCombined(t)) {
-          parts[block.node].push_back(CombinedPart(t, block));
+          add(block.node, CombinedPart(t, block));
           continue;
         }
-        for (const Feature& feature : features) {
-          parts[block.node].push_back(PartOf(t, feature, block, wire));
-        }
+        for (const Feature& feature : features) add(block.node, PartOf(t, feature, block, wire));
       }
-      models_[t]->Step(step);
+      models_[t]->Step(step, rate);
     }
+    Send(step, wire, parts);
+  }
+
+  // Images of some rows of every table.
+  void Write(std::uint64_t step) {
+    std::map<NodeId, std::vector<UpdatePartData>> parts;
+    for (std::size_t t = 0; t < models_.size(); ++t) {
+      TableModel& model = *models_[t];
+      const std::uint32_t dim = model.spec().dim;
+      const StateShape shape = StateShapeOf(model.spec().optimizer);
+      const std::uint32_t state_floats = shape.row_floats + shape.element_arrays * dim;
+      const bool with_state = state_floats > 0 && random_() % 3 != 0;
+      const bool state_only = with_state && random_() % 3 == 0;
+      std::map<std::int64_t, std::vector<float>> images;  // Whole rows.
+      for (std::size_t n = random_() % 20; n > 0; --n) {
+        std::vector<float>& image = images[ToInt(RandomId(model))];
+        image.resize((state_only ? 0 : dim) + (with_state ? state_floats : 0));
+        for (float& value : image) value = std::abs(uniform_(random_));
+      }
+      for (const NodeBlock& block : blocks_[t]) {
+        UpdatePartData& data = parts[block.node].emplace_back();
+        data.part.table = model.spec().id;
+        data.part.form = UpdatePart::Form::kImages;
+        data.part.column_begin = block.columns.begin;
+        data.part.column_end = block.columns.end;
+        data.part.state_only = state_only;
+        if (with_state) {
+          data.part.state_floats = shape.row_floats + shape.element_arrays * block.columns.size();
+        }
+        std::vector<float> values;
+        for (const auto& [row, image] : images) {
+          if (!Here(block, model, RowId{row})) continue;
+          data.ids.push_back(RowId{row});
+          const auto cut = [&](std::size_t array) {
+            values.insert(values.end(), image.begin() + array + block.columns.begin,
+                          image.begin() + array + block.columns.end);
+          };
+          std::size_t at = 0;
+          if (!state_only) cut(0);
+          if (!with_state) continue;
+          at = state_only ? 0 : dim;
+          values.insert(values.end(), image.begin() + at, image.begin() + at + shape.row_floats);
+          at += shape.row_floats;
+          for (std::uint32_t a = 0; a < shape.element_arrays; ++a) cut(at + a * dim);
+        }
+        data.gradients.resize(values.size() * sizeof(float));
+        if (!values.empty())
+          std::memcpy(data.gradients.data(), values.data(), data.gradients.size());
+      }
+      for (const auto& [row, image] : images) {
+        if (!model.Has(row)) continue;
+        const std::span<const float> all(image);
+        const std::size_t weights = state_only ? 0 : dim;
+        model.Write(row, all.first(weights), all.subspan(weights));
+      }
+    }
+    Send(step, DType::kFloat32, parts);
+  }
+
+  void Send(std::uint64_t step, DType wire, std::map<NodeId, std::vector<UpdatePartData>>& parts) {
     UpdateBatch header;
     header.plan_version = cluster_.plan()->version();
     header.session = SessionId{7};

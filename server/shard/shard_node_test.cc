@@ -266,7 +266,7 @@ TEST_F(ShardNodeTest, MalformedPartsAreInvalidArgument) {
   updates[4].part.form = UpdatePart::Form::kBags;
   updates[4].lengths = {1, 0xffffffff};
   updates[5].row_sum_squares = {1};
-  updates[6].part.form = UpdatePart::Form{3};
+  updates[6].part.form = UpdatePart::Form{4};
   for (std::size_t i = 0; i < updates.size(); ++i) {
     EXPECT_EQ(Update(Header(1), {updates[i]}).status().code(), Code::kInvalidArgument) << i;
   }
@@ -275,6 +275,76 @@ TEST_F(ShardNodeTest, MalformedPartsAreInvalidArgument) {
   EXPECT_EQ(Lookup({Rows(Spec(1), Ids({1}))}, unknown_dtype).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(Value(Spec(1), 1), 0);
+}
+
+// Images of `ids` with every number `value`.
+UpdatePartData Images(const TableSpec& spec, std::vector<RowId> ids, float value,
+                      std::uint32_t state_floats) {
+  UpdatePartData data = Gradients(spec, std::move(ids), value);
+  data.part.form = UpdatePart::Form::kImages;
+  data.part.state_floats = state_floats;
+  const std::vector<float> values(data.ids.size() * data.part.image_floats(), value);
+  data.gradients = EncodeRows(values, data.part.image_floats(), DType::kFloat32);
+  return data;
+}
+
+TEST_F(ShardNodeTest, ImagesThatDoNotFitAreNamedAndWriteNothing) {
+  TableSpec adam = Spec(2);
+  adam.optimizer.kind = OptimizerKind::kAdam;
+  adam.SetDefaults();
+  Start(1, {{Spec(1), ShardingType::kTableWise}, {adam, ShardingType::kTableWise}});
+  const std::uint32_t state = 1 + 2 * adam.dim;
+  struct Case {
+    UpdatePartData part;
+    const char* why;
+  };
+  std::vector<Case> cases = {
+      {Images(Spec(1), Ids({3, 5, 3}), 1, 0), "id 3 occurs 2 times"},
+      {Images(Spec(1), Ids({1}), 1, 2), "2 floats of state per row"},
+      {Images(adam, Ids({1}), 1, state - 1), "but its optimizer has"},
+      {Images(Spec(1), Ids({1}), NAN, 0), "written number is NaN"},
+      {Images(adam, Ids({1}), INFINITY, state), "written number is NaN or infinite"},
+      {Images(Spec(1), Ids({1}), 1, 0), "images with what belongs to gradients"},
+      {Images(Spec(1), Ids({1}), 1, 0), "images with what belongs to gradients"},
+      {Images(Spec(1), Ids({1}), 1, 0), "images of 0 floats"},
+  };
+  cases[5].part.part.clipped = true;
+  cases[6].part.part.learning_rate = 0.5f;
+  cases[7].part.part.state_only = true;
+  for (const Case& each : cases) {
+    const absl::Status status = Update(Header(1), {each.part}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << each.why;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(each.why));
+  }
+  const absl::Status mixed =
+      Update(Header(1), {Images(Spec(1), Ids({1}), 1, 0), Gradients(Spec(1), Ids({2}), 1)})
+          .status();
+  EXPECT_THAT(std::string(mixed.message()), HasSubstr("not all images"));
+  UpdateBatch narrow = Header(1);
+  narrow.wire_dtype = DType::kFloat16;
+  EXPECT_EQ(Update(narrow, {Images(Spec(1), Ids({1}), 1, 0)}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(Value(Spec(1), 1), 0);
+  ASSERT_TRUE(Update(Header(1), {Images(Spec(1), Ids({1}), 7, 0)}).ok());
+  EXPECT_EQ(Value(Spec(1), 1), 7);
+}
+
+TEST_F(ShardNodeTest, LearningRatesOfUpdatesAreChecked) {
+  Start(1, {{Spec(1), ShardingType::kTableWise}});
+  UpdatePartData part = Gradients(Spec(1), Ids({1}), 1);
+  for (const float bad : {-1.0f, NAN, INFINITY}) {
+    part.part.learning_rate = bad;
+    const absl::Status status = Update(Header(1), {part}).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("learning_rate"));
+  }
+  part.part.learning_rate = 0.5f;
+  UpdatePartData other = part;
+  other.part.learning_rate.reset();
+  EXPECT_THAT(std::string(Update(Header(1), {part, other}).status().message()),
+              HasSubstr("learning_rate"));
+  ASSERT_TRUE(Update(Header(1), {part}).ok());
+  EXPECT_EQ(Value(Spec(1), 1), -0.5f);
 }
 
 TEST_F(ShardNodeTest, UpdateIdsAreChecked) {
@@ -312,7 +382,7 @@ TEST_F(ShardNodeTest, RowStatisticsNeedWholeRowsOrSumsOfSquares) {
   part.row_sum_squares = {8, 8};
   const absl::Status twice = Update(Header(1), {part}).status();
   EXPECT_EQ(twice.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(twice.message()), HasSubstr("row 3 occurs 2 times"));
+  EXPECT_THAT(std::string(twice.message()), HasSubstr("id 3 occurs 2 times"));
   part = Gradients(Spec(1), Ids({3}), 1);
   part.row_sum_squares = {NAN};
   EXPECT_EQ(Update(Header(1), {part}).status().code(), Code::kInvalidArgument);

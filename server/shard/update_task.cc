@@ -306,7 +306,9 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
   const std::size_t shares = shard.devices().size();
   const kernels::Element element = ElementOf(update_->batch.wire_dtype);
   for (const UpdatePart* part : work.parts) {
-    const std::size_t row_bytes = RowBytes(update_->batch.wire_dtype, part->columns());
+    const std::size_t row_bytes = part->row_bytes(update_->batch.wire_dtype);
+    const auto columns =
+        static_cast<std::uint32_t>(part->is_images() ? part->image_floats() : part->columns());
     const std::size_t first = part->gradient_rows() * share / shares;
     const std::size_t last = part->gradient_rows() * (share + 1) / shares;
     std::atomic<bool> bad = share == 0 && (embla::HasNonFinite(part->weights) ||
@@ -314,13 +316,14 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
     this->device(device).pool.ParallelFor(
         last - first, kRowsPerFiniteCheck, [&](std::size_t begin, std::size_t end) {
           const std::byte* const base = part->gradients.data() + (first + begin) * row_bytes;
-          if (kernels::HasNonFinite({base, row_bytes, element}, end - begin, part->columns())) {
+          if (kernels::HasNonFinite({base, row_bytes, element}, end - begin, columns)) {
             bad.store(true, std::memory_order_relaxed);
           }
         });
     if (!bad.load(std::memory_order_relaxed)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "table ", shard.name(), ": a gradient is NaN or infinite, and its nan_policy is reject"));
+        "table ", shard.name(), part->is_images() ? ": a written number" : ": a gradient",
+        " is NaN or infinite, and its nan_policy is reject"));
   }
   return absl::OkStatus();
 }

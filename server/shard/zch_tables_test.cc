@@ -1,5 +1,6 @@
 // Sweeps, TTLs of features and errors of ZCH tables, each by its example. That what they hold is
 // right is zch_tables_oracle_test.cc's business.
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -45,6 +46,10 @@ class ZchTableTest : public ::testing::TestWithParam<bool> {
     for (std::int64_t id = first; id < last; ++id) data.ids.push_back(RowId{id});
     data.gradients = EncodeRows(std::vector<float>(data.ids.size() * spec_.dim, 0.5f), spec_.dim,
                                 DType::kFloat32);
+    return Send(data, step);
+  }
+
+  absl::StatusOr<UpdateResult> Send(const UpdatePartData& data, std::uint64_t step) {
     UpdateBatch header;
     header.plan_version = cluster_.plan()->version();
     header.session = SessionId{7};
@@ -52,6 +57,28 @@ class ZchTableTest : public ::testing::TestWithParam<bool> {
     header.step = step;
     header.wire_dtype = DType::kFloat32;
     return cluster_.Update(NodeId{1}, Pack(header, {data}));
+  }
+
+  void WriteIdsThatAreNotAdmitted() {
+    ASSERT_TRUE(Touch(0, 10, 1).ok());
+    EXPECT_EQ(Survey(1).residents, 0u);
+    UpdatePartData data;
+    data.part.table = spec_.id;
+    data.part.form = UpdatePart::Form::kImages;
+    data.part.column_end = spec_.dim;
+    data.ids = {RowId{-9}, RowId{3}, RowId{4'000'000'000}};
+    data.gradients = EncodeRows({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 4, DType::kFloat32);
+    ASSERT_THAT(Send(data, 2), IsOk());
+    EXPECT_EQ(Survey(2).residents, 3u);
+    LookupPartData rows;
+    rows.part.table = spec_.id;
+    rows.part.column_end = spec_.dim;
+    rows.ids = data.ids;
+    LookupBatch header;
+    header.plan_version = cluster_.plan()->version();
+    const auto result = cluster_.Lookup(NodeId{1}, Pack(header, {rows}));
+    ASSERT_THAT(result, IsOk());
+    EXPECT_EQ(std::memcmp(result->rows.data(), data.gradients.data(), data.gradients.size()), 0);
   }
 
   absl::StatusOr<SweepResult> Sweep(const ZchSweep& sweep) {
@@ -94,6 +121,16 @@ TEST_P(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
   EXPECT_EQ(result->evicted, left);
   EXPECT_EQ(Survey(5).residents, 0u);
   EXPECT_EQ(Sweep(sweep)->evicted, 0u);
+}
+
+TEST_P(ZchTableTest, WrittenIdsGetRowsThatHaveNotBeenSeenOftenEnough) {
+  Install({.admission = zch::Admission::kCount, .admission_count = 3});
+  WriteIdsThatAreNotAdmitted();
+}
+
+TEST_P(ZchTableTest, WrittenIdsGetRowsWithoutADraw) {
+  Install({.admission = zch::Admission::kProbability, .admission_probability = 0.0f});
+  WriteIdsThatAreNotAdmitted();
 }
 
 TEST_P(ZchTableTest, SweepByTtlNeedsThePolicy) {

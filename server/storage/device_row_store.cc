@@ -246,7 +246,7 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
   if (!batch.row_sum_squares.empty()) step.row_sum_squares = lane.in.Put(batch.row_sum_squares);
   step.step = batch.step;
   EMBLA_RETURN_IF_ERROR(lane.Send());
-  return lane.stream->Step(optimizer_.step_parameters(), rows_, step);
+  return lane.stream->Step(optimizer_.step_parameters(batch.learning_rate), rows_, step);
 }
 
 absl::Status DeviceRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {

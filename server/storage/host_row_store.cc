@@ -124,13 +124,14 @@ absl::Status HostRowStore::Step(const RowStepBatch& batch) {
   EMBLA_CHECK(!needs_sums || batch.row_sum_squares.size() == batch.slots.size());
   const std::size_t row_bytes =
       rows_.weights.stride_bytes + optimizer_.StateFloats(columns_.size()) * sizeof(float);
+  const kernels::StepParameters parameters = optimizer_.step_parameters(batch.learning_rate);
   pool_.ParallelFor(
       batch.slots.size(), GrainRows(row_bytes), [&](std::size_t begin, std::size_t end) {
         const kernels::StepBatch part{
             batch.slots.subspan(begin, end - begin), batch.gradients.data() + begin * batch.stride,
             batch.stride, needs_sums ? batch.row_sum_squares.data() + begin : nullptr, batch.step};
         step_prefetch_.Run(part.slots.size(), [&](kernels::PrefetchTuning tuning) {
-          kernels::Step(optimizer_.step_parameters(), rows_, part, tuning);
+          kernels::Step(parameters, rows_, part, tuning);
         });
       });
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -41,6 +42,7 @@ struct RowStepBatch {
   // Optimizer::NeedsRowSumSquares of the slice's columns.
   std::span<const float> row_sum_squares;
   std::uint64_t step = 0;  // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
+  std::optional<float> learning_rate = {};  // In place of the hyper-parameter.
 };
 
 // Rows as they move: packed weights in the table's dtype, and flat fp32 state

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/rows/row_block.h"
 
 namespace embla {
 namespace {
@@ -45,6 +46,21 @@ absl::Status CheckCommon(const Part& part) {
   return absl::OkStatus();
 }
 
+absl::Status CheckImages(const UpdatePart& part, DType wire_dtype) {
+  if (wire_dtype != DType::kFloat32) {
+    return Invalid(part.table, "images of dtype ", static_cast<int>(wire_dtype));
+  }
+  if (part.image_floats() == 0 || part.state_floats > kRowBlockStateFloatsMax) {
+    return Invalid(part.table, "images of ", part.image_floats(), " floats, ", part.state_floats,
+                   " of them state");
+  }
+  if (part.lengths.empty() && part.weights.empty() && part.row_sum_squares.empty() &&
+      !part.clipped && !part.learning_rate.has_value()) {
+    return absl::OkStatus();
+  }
+  return Invalid(part.table, "images with what belongs to gradients");
+}
+
 }  // namespace
 
 absl::Status CheckPart(const LookupPart& part) {
@@ -76,12 +92,18 @@ absl::Status CheckPart(const UpdatePart& part, DType wire_dtype) {
       return Invalid(part.table, "weights need pooling sum");
     }
     EMBLA_RETURN_IF_ERROR(CheckBags(part.table, part.lengths, part.ids.size()));
+  } else if (part.is_images()) {
+    EMBLA_RETURN_IF_ERROR(CheckImages(part, wire_dtype));
   } else if (part.form != UpdatePart::Form::kRows) {
     return Invalid(part.table, "gradient form ", static_cast<int>(part.form), " is unknown");
   } else if (!part.lengths.empty() || !part.weights.empty()) {
     return Invalid(part.table, "bag lengths or weights with gradients per row");
   }
-  const std::size_t row_bytes = RowBytes(wire_dtype, part.columns());
+  const float rate = part.learning_rate.value_or(0.0f);
+  if (!(rate >= 0 && std::isfinite(rate))) {
+    return Invalid(part.table, "learning_rate ", rate, " is not finite and at least 0");
+  }
+  const std::size_t row_bytes = part.row_bytes(wire_dtype);
   if (part.gradients.size() / row_bytes != part.gradient_rows() ||
       part.gradients.size() % row_bytes != 0) {
     return Invalid(part.table, part.gradients.size(), " bytes of gradients, expected ",

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/convert.h"
 #include "server/table/element.h"
 #include "server/table/reused_vector.h"
 
@@ -35,6 +36,16 @@ std::string Columns(std::uint32_t begin, std::uint32_t end) {
   return absl::StrCat("[", begin, ", ", end, ")");
 }
 
+absl::Status CheckStateFits(const TableShard& table, const OptimizerSpec& optimizer,
+                            const UpdatePart& part) {
+  const StateShape shape = StateShapeOf(optimizer);
+  const std::uint32_t expected = shape.row_floats + shape.element_arrays * part.columns();
+  if (part.state_floats == 0 || part.state_floats == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table ", table.name(), ": ", part.state_floats, " floats of state per row of columns ",
+      Columns(part.column_begin, part.column_end), ", but its optimizer has ", expected));
+}
+
 absl::Status CheckPartFits(const TableShard& table, const Slice& slice,
                            const OptimizerSpec& optimizer, const UpdatePart& part,
                            const UpdatePart& first) {
@@ -45,13 +56,19 @@ absl::Status CheckPartFits(const TableShard& table, const Slice& slice,
         Columns(slice.column_begin, slice.column_end), " that are stored together"));
   }
   if (part.column_begin != first.column_begin || part.column_end != first.column_end ||
-      part.clipped != first.clipped ||
+      part.clipped != first.clipped || part.learning_rate != first.learning_rate ||
       part.row_sum_squares.empty() != first.row_sum_squares.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", table.name(),
-                     ": its parts in one update differ in columns, in `clipped` or in "
-                     "having row_sum_squares"));
+                     ": its parts in one update differ in columns, in `clipped`, in learning_rate "
+                     "or in having row_sum_squares"));
   }
+  if (part.is_images() != first.is_images() || part.state_floats != first.state_floats ||
+      part.state_only != first.state_only) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name(), ": its parts in one update are not all images of the same kind"));
+  }
+  if (part.is_images()) return CheckStateFits(table, optimizer, part);
   if (NeedsWholeRows(optimizer, slice, table.dim()) && part.columns() != table.dim() &&
       part.row_sum_squares.empty() && !part.ids.empty()) {
     return absl::InvalidArgumentError(
@@ -85,6 +102,7 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
     if (Overlap(*part, slice)) here.push_back(part);
   }
   found_ = 0;
+  images_.reset();
   if (here.empty()) {
     ids_.clear();
     kernels::GroupIds({}, grouping_);
@@ -96,10 +114,20 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   found_ = ids_.size() * slice.columns();
   kernels::GroupIds(ids_, grouping_);
 
+  learning_rate_ = first.learning_rate;
+  if (first.is_images()) {
+    images_ = {first.columns(), first.state_floats, first.state_only, StateShapeOf(spec.optimizer)};
+    first_column_ = slice.column_begin - first.column_begin;
+    row_sum_squares_.clear();
+    EMBLA_RETURN_IF_ERROR(CheckUnique("a row is written"));
+    return own.ids == nullptr ? absl::OkStatus() : own.ids->ReserveSettle(grouping_.ids.size());
+  }
   const bool whole_rows = NeedsWholeRows(spec.optimizer, slice, spec.dim);
   compute_row_sum_squares_ = whole_rows && first.columns() == spec.dim;
   if (!whole_rows || compute_row_sum_squares_) row_sum_squares_.clear();
-  if (!row_sum_squares_.empty()) EMBLA_RETURN_IF_ERROR(CheckUnique(slice));
+  if (!row_sum_squares_.empty()) {
+    EMBLA_RETURN_IF_ERROR(CheckUnique("row_sum_squares need unique ids"));
+  }
 
   if (own.ids != nullptr) EMBLA_RETURN_IF_ERROR(own.ids->ReserveSettle(grouping_.ids.size()));
   DescribeGradients(slice, first, wire_dtype);
@@ -164,10 +192,10 @@ void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
   std::uint32_t first_gradient = 0;
   for (const UpdatePart* part : parts) {
     WithPresence(own, [&](const auto& has) {
-      if (part->form == UpdatePart::Form::kRows) {
-        CollectRows(*part, first_gradient, has);
-      } else {
+      if (part->form == UpdatePart::Form::kBags) {
         CollectBags(*part, first_gradient, has);
+      } else {
+        CollectRows(*part, first_gradient, has);
       }
     });
     if (weighted && !IsWeighted(*part)) factors_.resize(ids_.size(), 1.0f);
@@ -221,13 +249,13 @@ void UpdateShare::CollectBags(const UpdatePart& part, std::uint32_t first_gradie
   if (weighted) factors_.resize(at);
 }
 
-absl::Status UpdateShare::CheckUnique(const Slice& slice) const {
+absl::Status UpdateShare::CheckUnique(const char* what) const {
   if (grouping_.ids.size() == ids_.size()) return absl::OkStatus();
   for (std::size_t i = 0; i < grouping_.ids.size(); ++i) {
     if (grouping_.offsets[i + 1] - grouping_.offsets[i] == 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat("row ", grouping_.ids[i], " occurs ",
+    return absl::InvalidArgumentError(absl::StrCat("id ", grouping_.ids[i], " occurs ",
                                                    grouping_.offsets[i + 1] - grouping_.offsets[i],
-                                                   " times, but row_sum_squares need unique ids"));
+                                                   " times in an update, but ", what));
   }
   return absl::OkStatus();
 }
@@ -236,7 +264,8 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
                                                const Steps& steps) {
   if (own.ids != nullptr && !grouping_.ids.empty()) {
     EMBLA_RETURN_IF_ERROR(
-        own.ids->Settle({steps.step, ttls_}, skipped, *own.store, steps.pool, grouping_));
+        own.ids->Settle({.step = steps.step, .ttls = ttls_, .admits_all = images_.has_value()},
+                        skipped, *own.store, steps.pool, grouping_));
   }
   const std::vector<std::int64_t>& rows = grouping_.ids;
   std::size_t stepped = 0, begin = 0;
@@ -245,7 +274,7 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
     const auto end = static_cast<std::size_t>(
         std::lower_bound(rows.begin() + begin, rows.end(), row) - rows.begin());
     stepped += end - begin;
-    return StepRows(own, begin, end, steps);
+    return images_ ? WriteImages(own, begin, end) : StepRows(own, begin, end, steps);
   };
   for (const RowInterval& interval : skipped.intervals()) {
     EMBLA_RETURN_IF_ERROR(step_until(interval.begin));
@@ -296,9 +325,61 @@ absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::s
     batch.stride = columns;
     if (with_squares) batch.row_sum_squares = std::span(scratch.row_sum_squares).first(count);
     batch.step = steps.step;
+    batch.learning_rate = learning_rate_;
     EMBLA_RETURN_IF_ERROR(own.store->Step(batch));
   }
   return absl::OkStatus();
+}
+
+// Images of the touched rows from `rows_begin` to `rows_end`.
+absl::Status UpdateShare::WriteImages(OwnSlice& own, std::size_t rows_begin,
+                                      std::size_t rows_end) const {
+  const std::size_t weight_bytes = RowBytes(own.store->dtype(), own.slice.columns());
+  const std::size_t state_floats = own.store->StateFloats(own.slice.columns());
+  const std::size_t rows_at_once = std::max<std::size_t>(
+      own.store->piece_bytes() / (weight_bytes + state_floats * sizeof(float)), 1);
+  const bool is_whole = !images_->state_only && (images_->state_floats > 0 || state_floats == 0);
+  const auto* const base = static_cast<const std::byte*>(gradients_.rows.base);
+  std::vector<std::uint32_t> slots;
+  std::vector<std::byte> weights;
+  std::vector<float> state;
+  for (std::size_t first = rows_begin; first < rows_end; first += rows_at_once) {
+    const std::size_t count = std::min(rows_at_once, rows_end - first);
+    slots.resize(count);
+    weights.resize(count * weight_bytes);
+    state.resize(count * state_floats);
+    for (std::size_t i = 0; i < count; ++i) {
+      slots[i] = static_cast<std::uint32_t>(grouping_.ids[first + i] - own.slice.row_begin);
+    }
+    if (!is_whole) {
+      EMBLA_RETURN_IF_ERROR(own.store->ReadRows(slots, own.columns(), {weights, state}));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t row = gradient_of_[grouping_.positions[grouping_.offsets[first + i]]];
+      const std::byte* const image = base + row * images_->floats() * sizeof(float);
+      CutImage(reinterpret_cast<const float*>(image), own, weights.data() + i * weight_bytes,
+               state.data() + i * state_floats);
+    }
+    EMBLA_RETURN_IF_ERROR(own.store->WriteRows(slots, own.columns(), {weights, state}));
+  }
+  return absl::OkStatus();
+}
+
+void UpdateShare::CutImage(const float* image, const OwnSlice& own, std::byte* weights,
+                           float* state) const {
+  const std::uint32_t columns = own.slice.columns();
+  if (!images_->state_only) {
+    const DType dtype = own.store->dtype();
+    kernels::Convert({image + first_column_, columns * sizeof(float)},
+                     {weights, RowBytes(dtype, columns), ElementOf(dtype)}, 1, columns);
+    image += images_->columns;
+  }
+  if (images_->state_floats == 0) return;
+  state = std::copy_n(image, images_->state.row_floats, state);
+  image += images_->state.row_floats + first_column_;
+  for (std::uint32_t a = 0; a < images_->state.element_arrays; ++a, image += images_->columns) {
+    state = std::copy_n(image, columns, state);
+  }
 }
 
 }  // namespace embla

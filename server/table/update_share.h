@@ -1,5 +1,5 @@
 // One device's share of an update: all gradients of a batch for the rows of one slice, summed per
-// row, and one optimizer step for each of those rows.
+// row, and one optimizer step for each of those rows; or the images that replace them.
 //
 // Prepare changes nothing and finds whatever can be wrong; Apply cannot fail for reasons that a
 // request could cause. Between the two, the devices of a node agree.
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,8 @@ struct SumScratch {
 class UpdateShare {
  public:
   // Collects what `parts` have for `own`, in arrival order. The parts must live until Apply.
-  // InvalidArgument: a row occurs twice where sums of squares came with the gradients.
+  // InvalidArgument: a row occurs twice among images, or where sums of squares came with the
+  // gradients.
   //
   // Requires: CheckPartsFit.
   absl::Status Prepare(const TableSpec& spec, const OwnSlice& own, TableParts parts,
@@ -52,8 +54,8 @@ class UpdateShare {
     ThreadPool& pool;
     SumScratch& scratch;
   };
-  // One optimizer step for every touched row that is not in `skipped`; how many they are. The ids
-  // of a ZCH table get their rows here; gradients of those that get none are dropped.
+  // One optimizer step, or the image, for every touched row that is not in `skipped`; how many they
+  // are. The ids of a ZCH table get their rows here; what comes for those that get none is dropped.
   absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped, const Steps& steps);
 
  private:
@@ -64,9 +66,22 @@ class UpdateShare {
   void CollectBags(const UpdatePart& part, std::uint32_t first_gradient, const Has& has);
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
-  absl::Status CheckUnique(const Slice& slice) const;
+  absl::Status CheckUnique(const char* what) const;
   absl::Status StepRows(OwnSlice& own, std::size_t begin, std::size_t end,
                         const Steps& steps) const;
+  absl::Status WriteImages(OwnSlice& own, std::size_t begin, std::size_t end) const;
+
+  // What the parts of a slice have in common when they are images.
+  struct Images {
+    std::uint32_t columns = 0;
+    std::uint32_t state_floats = 0;
+    bool state_only = false;
+    StateShape state;
+
+    std::size_t floats() const { return (state_only ? 0 : columns) + state_floats; }
+  };
+  // The columns of `own` of one image, whose first column is first_column_.
+  void CutImage(const float* image, const OwnSlice& own, std::byte* weights, float* state) const;
 
   // Of each occurrence of a row of the slice, in arrival order.
   std::vector<std::int64_t> ids_;
@@ -80,6 +95,8 @@ class UpdateShare {
   std::vector<std::byte> joined_;   // The parts' gradients, where they are not adjacent.
   std::uint32_t first_column_ = 0;  // Of the slice, in a summed gradient.
   bool compute_row_sum_squares_ = false;
+  std::optional<float> learning_rate_;
+  std::optional<Images> images_;  // None: gradients.
   std::size_t found_ = 0;
 };
 

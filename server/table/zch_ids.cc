@@ -122,8 +122,12 @@ absl::Status ZchIds::Settle(const Touch& touch, const RowIntervals& skipped, Row
   GatherTtls(touch.ttls, grouping);
   // Each id counts once, however often the update has it: clients may have summed its gradients.
   EMBLA_RETURN_IF_ERROR(
-      map_->Apply({.ids = ids_, .counts = {}, .ttls = ttls_, .clock = ClockAt(touch.step)}, answer_,
-                  [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
+      map_->Apply({.ids = ids_,
+                   .counts = {},
+                   .ttls = ttls_,
+                   .clock = ClockAt(touch.step),
+                   .admits_all = touch.admits_all},
+                  answer_, [&pool](std::size_t n, std::size_t grain, zch::RangeFunction fn) {
                     pool.ParallelFor(n, grain, fn);
                   }));
   CountChanges();

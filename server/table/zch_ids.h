@@ -82,8 +82,9 @@ class ZchIds {
   // Requires: the slice holds the buckets of the other ids.
   struct Touch {
     std::uint64_t step = 0;
-    std::span<const std::uint32_t>
-        ttls;  // By position in the grouping, 0 the table's; may be empty.
+    // By position in the grouping, 0 the table's; may be empty.
+    std::span<const std::uint32_t> ttls = {};
+    bool admits_all = false;  // Whatever the table's admission is.
   };
   // Makes room for a Settle of so many ids, or a Sweep (zch::IdMap::ReserveApply).
   absl::Status ReserveSettle(std::size_t ids) { return map_->ReserveApply(ids); }

@@ -60,6 +60,7 @@ struct Batch {
   std::span<const std::uint32_t> counts;  // Occurrences that an id stands for, >= 1; empty: 1.
   std::span<const std::uint32_t> ttls;    // kTtl, in ticks; 0, or empty: the table's.
   Clock clock;
+  bool admits_all = false;  // Whatever the table's admission is.
 };
 
 struct Answer {

@@ -97,7 +97,7 @@ class RandomBatches {
     }
     clock_.step += Below(3);
     clock_.now += Below(2);
-    return {ids_, counts_, ttls_, clock_};
+    return {ids_, counts_, ttls_, clock_, Below(8) == 0};
   }
   // As of a sweep of what is idle.
   std::uint64_t BeforeStep() const { return clock_.step < 60 ? 0 : clock_.step - 60; }

@@ -144,6 +144,7 @@ class SlotMap::Insertion {
   }
 
   bool IsAdmitted(RowId id) const {
+    if (batch_.admits_all) return true;
     switch (options_.admission) {
       case Admission::kAll:
         return true;

@@ -83,6 +83,9 @@ struct FeatureLookup {
   std::span<const float> weights = {};          // Empty, or one per id; kSum only.
   Pooling pooling = Pooling::kNone;
   std::span<float> rows_out = {};  // (ids or bags) x dim.
+  // Floats from one row of rows_out to the next, at least dim; 0: dim. So several features fill
+  // columns of one array, each with a span that begins at its first column.
+  std::size_t rows_out_stride = 0;
 };
 
 // One input of an update: the gradient of what the matching lookup returned.
@@ -94,6 +97,9 @@ struct FeatureGradient {
   std::span<const float> weights = {};
   Pooling pooling = Pooling::kNone;
   std::span<const float> gradients = {};  // (ids or bags) x dim.
+  std::size_t gradients_stride = 0;       // As FeatureLookup::rows_out_stride.
+  // In place of the table's for this update: finite, at least 0. Features of one table agree.
+  std::optional<float> learning_rate = {};
   // ZCH tables with policy ttl: how many training steps the ids live after this one; 0: as the
   // table says. An id of several features lives as long as the longest.
   std::uint32_t ttl_steps = 0;
@@ -178,6 +184,15 @@ struct EvictedRow {
 
 using DoneCallback = std::function<void(absl::Status)>;
 
+// What an error of a call is about, for programs; its message says all of it to people.
+struct ErrorDetails {
+  std::string table;             // Empty: none, or several.
+  std::string node;              // Likewise.
+  bool retryable = false;        // The same call may succeed later.
+  bool outcome_unknown = false;  // Of an update: some of it may be applied.
+};
+ErrorDetails DetailsOf(const absl::Status& status);
+
 // A lookup that runs while the caller does something else.
 class PendingLookup {
  public:
@@ -202,6 +217,8 @@ class PendingLookup {
 //                      Lookups may be repeated; an update's outcome is unknown
 //   ResourceExhausted  the node is overloaded, or too many calls wait for the client's threads
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
+//   FailedPrecondition the client is closed
+//   Cancelled          the client was closed while the call ran; an update's outcome is unknown
 //   PermissionDenied   the session is closed: another client has connected as the same trainer, or
 //                      the coordinator has not heard of this one for its lease.
 //                      A process that was replaced ends; one that was not, connects again
@@ -237,6 +254,17 @@ class Client {
   virtual absl::Status ReadState(std::string_view table, std::span<const std::int64_t> ids,
                                  std::span<float> state_out) = 0;
   virtual absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view table) = 0;
+  // Replaces the weights (ids x dim) and the optimizer state (as ReadState gives it) of `ids`; what
+  // is empty stays as it is. Journaled, replicated and exactly once as updates are, also while rows
+  // move; tables with replica groups: in all copies. Numbers are rounded to the table's dtype. In a
+  // ZCH table the ids get rows whatever its admission is; one whose group of 64 is full of ids that
+  // its policy keeps is left out. Goes in pieces of 4 MiB: after an error some rows may be written,
+  // and calling again does no harm.
+  // InvalidArgument, with nothing written: sizes; an id twice; a number that is NaN or infinite
+  // (nan_policy reject).
+  virtual absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
+                                 std::span<const float> weights, std::span<const float> state,
+                                 const CallOptions& options) = 0;
   // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. Of a
   // ZCH table the rows that belong to an id, and their ids as int64 to `npy_path` + ".ids.npy".
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
@@ -272,6 +300,12 @@ class Client {
   virtual absl::Status RefreshPlan() = 0;
   virtual std::uint64_t plan_version() const = 0;
   virtual std::uint64_t session() const = 0;
+
+  // Ends the client. Calls that begin from now on fail with FailedPrecondition; those in flight
+  // have until `timeout` is over, then they fail with Cancelled, at most about 2 s later. Returns
+  // when none is left: DeadlineExceeded, if some had to be ended. A client that was closed is
+  // destroyed without waiting. Calling again does no harm.
+  virtual absl::Status Close(absl::Duration timeout) = 0;
 
   // This client's metrics in the Prometheus text format.
   virtual std::string MetricsText() const = 0;

@@ -39,6 +39,13 @@ void PlainTable::Step(std::int64_t row, std::uint32_t column, float gradient, fl
   weights_[i] -= rate * gradient;
 }
 
+void PlainTable::Write(std::int64_t row, std::uint32_t column, std::optional<float> weight,
+                       std::optional<float> statistic) {
+  const std::size_t i = row * spec_.dim + column;
+  weights_[i] = weight.value_or(weights_[i]);
+  statistic_[i] = statistic.value_or(statistic_[i]);
+}
+
 FakeNodes::FakeNodes(PlanPtr plan) : routes_(std::make_shared<Routes>(plan)) {
   for (const TablePlan& table : plan->tables()) {
     tables_.emplace(table.spec.id, PlainTable(table.spec));
@@ -161,6 +168,33 @@ absl::Status FakeNodes::AddPart(NodeId node, const NodeUpdate& request, std::uin
   return absl::OkStatus();
 }
 
+absl::Status FakeNodes::WriteImages(NodeId node, const NodeUpdate& request, std::uint32_t number,
+                                    std::span<const RefusedUnit> refused) {
+  const UpdatePart& part = request.batch.parts[number];
+  const TableRoute* route = routes_->Find(part.table);
+  if (route == nullptr) return absl::NotFoundError(absl::StrCat("table ", ToInt(part.table)));
+  PlainTable& table = tables_.at(part.table);
+  if (part.state_floats > 1) return absl::UnimplementedError("state of more than one float");
+  const auto* image = reinterpret_cast<const float*>(part.gradients.data());
+  for (const RowId row : part.ids) {
+    const std::int64_t id = ToInt(row);
+    EMBLA_RETURN_IF_ERROR(
+        CheckOwned(node, *route, id, part.column_begin, part.column_end, /*update=*/true));
+    const bool is_refused = std::any_of(refused.begin(), refused.end(), [&](const auto& unit) {
+      return unit.part == number && unit.row_begin <= id && id < unit.row_end;
+    });
+    const float* const weights = part.state_only ? nullptr : image;
+    image += part.image_floats();
+    for (std::uint32_t c = 0; c < part.columns() && !is_refused; ++c) {
+      std::optional<float> weight, statistic;
+      if (weights != nullptr) weight = weights[c];
+      if (part.state_floats > 0) statistic = image[-1];
+      table.Write(id, part.column_begin + c, weight, statistic);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FakeNodes::CheckUpdate(NodeId node, const NodeUpdate& request) const {
   for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
     Rows rows;
@@ -173,7 +207,10 @@ absl::Status FakeNodes::Update(NodeId node, const NodeUpdate& request,
                                std::span<const RefusedUnit> refused) {
   std::map<TableId, Rows> tables;
   for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
-    EMBLA_RETURN_IF_ERROR(AddPart(node, request, p, refused, tables[request.batch.parts[p].table]));
+    const UpdatePart& part = request.batch.parts[p];
+    EMBLA_RETURN_IF_ERROR(part.is_images()
+                              ? WriteImages(node, request, p, refused)
+                              : AddPart(node, request, p, refused, tables[part.table]));
   }
   for (auto& [id, rows] : tables) {
     PlainTable& table = tables_.at(id);

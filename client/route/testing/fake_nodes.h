@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,10 @@ class PlainTable {
   }
   // One step of SGD or row-wise Adagrad on one element; sum_squares is over the whole row.
   void Step(std::int64_t row, std::uint32_t column, float gradient, float sum_squares);
+
+  // What is none stays.
+  void Write(std::int64_t row, std::uint32_t column, std::optional<float> weight,
+             std::optional<float> statistic);
 
   float statistic(std::int64_t row, std::uint32_t column) const {
     return statistic_[row * spec_.dim + column];
@@ -74,7 +79,9 @@ class FakeNodes {
                           std::uint32_t column_begin, std::uint32_t column_end, bool update) const;
   absl::Status LookupRows(NodeId node, const LookupPart& part, std::vector<float>& rows) const;
   using Rows = std::map<std::int64_t, RowGradient>;
-  // Part `number` of the request, without its rows in `refused`.
+  // Part `number` of the request, without its rows in `refused`; writes it, if it is images.
+  absl::Status WriteImages(NodeId node, const NodeUpdate& request, std::uint32_t number,
+                           std::span<const RefusedUnit> refused);
   absl::Status AddPart(NodeId node, const NodeUpdate& request, std::uint32_t number,
                        std::span<const RefusedUnit> refused, Rows& rows) const;
 

@@ -106,16 +106,24 @@ Plan RandomPlan(Random& random, PlanVersion version, const std::vector<TableSpec
 }
 
 FeatureLookup RandomFeature::lookup() {
-  FeatureLookup feature{
-      .table = table, .ids = ids, .weights = weights, .pooling = pooling, .rows_out = values};
+  FeatureLookup feature{.table = table,
+                        .ids = ids,
+                        .weights = weights,
+                        .pooling = pooling,
+                        .rows_out = values,
+                        .rows_out_stride = stride};
   if (by_offsets) feature.offsets = offsets;
   if (!by_offsets && pooling != Pooling::kNone) feature.lengths = lengths;
   return feature;
 }
 
 FeatureGradient RandomFeature::gradient() const {
-  FeatureGradient feature{
-      .table = table, .ids = ids, .weights = weights, .pooling = pooling, .gradients = values};
+  FeatureGradient feature{.table = table,
+                          .ids = ids,
+                          .weights = weights,
+                          .pooling = pooling,
+                          .gradients = values,
+                          .gradients_stride = stride};
   if (by_offsets) feature.offsets = offsets;
   if (!by_offsets && pooling != Pooling::kNone) feature.lengths = lengths;
   return feature;
@@ -145,7 +153,8 @@ RandomFeature MakeRandomFeature(Random& random, const TableSpec& table, std::int
     feature.weights.resize(feature.ids.size());
     for (float& weight : feature.weights) weight = static_cast<float>(Below(random, 100)) / 7.0f;
   }
-  feature.values.resize(lengths.size() * table.dim);
+  if (Below(random, 3) == 0) feature.stride = table.dim + Below(random, 9);
+  feature.values.resize(feature.row_at(lengths.size()));
   for (float& value : feature.values) value = static_cast<float>(Below(random, 2001)) / 1e3f - 1.0f;
   feature.lengths = std::move(lengths);
   return feature;

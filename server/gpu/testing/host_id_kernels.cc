@@ -124,7 +124,8 @@ int Apply(const zch::SlotMapOptions& options, const DeviceGroups& groups,
   const MapOverGroups map(options, groups);
   zch::Answer found;
   map->Apply({SpanOf(reinterpret_cast<const RowId*>(batch.ids), batch.count),
-              SpanOf(batch.counts, batch.count), SpanOf(batch.ttls, batch.count), batch.clock},
+              SpanOf(batch.counts, batch.count), SpanOf(batch.ttls, batch.count), batch.clock,
+              batch.admits_all},
              found);
   map.CopyBack();
   for (std::size_t i = 0; i < batch.count; ++i) {

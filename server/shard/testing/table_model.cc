@@ -40,7 +40,10 @@ std::map<std::int64_t, std::vector<float>> TableModel::Sums() const {
   return sums;
 }
 
-void TableModel::Step(std::uint64_t step) {
+void TableModel::Step(std::uint64_t step, std::optional<float> learning_rate) {
+  OptimizerSpec optimizer = spec_.optimizer;
+  optimizer.learning_rate = learning_rate.value_or(optimizer.learning_rate);
+  EMBLA_CHECK(store_->SetOptimizer(optimizer, spec_.rounding).ok());
   for (const auto& [row, sum] : Sums()) {
     const auto slot = static_cast<std::uint32_t>(row);
     RowStepBatch batch;
@@ -51,6 +54,21 @@ void TableModel::Step(std::uint64_t step) {
     EMBLA_CHECK(store_->Step(batch).ok());
   }
   gradients_.clear();
+}
+
+void TableModel::Write(std::int64_t row, std::span<const float> weights,
+                       std::span<const float> state) {
+  const auto slot = static_cast<std::uint32_t>(row);
+  const ColumnRange all{0, spec_.dim};
+  std::vector<std::byte> new_weights = Weights(row, all);
+  std::vector<float> new_state = State(row, all);
+  if (!weights.empty()) {
+    kernels::Convert({weights.data(), weights.size_bytes()},
+                     {new_weights.data(), new_weights.size(), ElementOf(spec_.dtype)}, 1,
+                     spec_.dim);
+  }
+  if (!state.empty()) new_state.assign(state.begin(), state.end());
+  EMBLA_CHECK(store_->WriteRows({&slot, 1}, all, {new_weights, new_state}).ok());
 }
 
 void TableModel::Begin(std::int64_t row, RowId id) {

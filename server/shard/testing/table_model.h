@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/plan/table_spec.h"
@@ -24,7 +26,9 @@ class TableModel {
   // The sums of what was added, by row.
   std::map<std::int64_t, std::vector<float>> Sums() const;
   // One step with what was added, then forgets it.
-  void Step(std::uint64_t step);
+  void Step(std::uint64_t step, std::optional<float> learning_rate = {});
+  // Replaces the row's weights and state; what is empty stays.
+  void Write(std::int64_t row, std::span<const float> weights, std::span<const float> state);
 
   // Makes `row` what the row of `id` begins with.
   void Begin(std::int64_t row, RowId id);

@@ -161,7 +161,7 @@ int ApplyAsync(const SlotMapOptions& options, const DeviceGroups& groups, const 
     return device::kInvalidValue;
   }
   scratch.sorting = parts.Rest();
-  const Rules rules = RulesOf(options, batch.clock);
+  const Rules rules = RulesOf(options, batch.clock, batch.admits_all);
   if (batch.count > 0) {
     const int error = device::Launch(TouchKernel, GridOfProbes(batch.count), stream, rules, groups,
                                      batch, answer, scratch);

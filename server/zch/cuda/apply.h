@@ -23,6 +23,7 @@ struct DeviceBatch {
   const std::uint32_t* ttls = nullptr;    // Null: the table's.
   std::size_t count = 0;
   Clock clock;
+  bool admits_all = false;
 };
 
 // Answer (server/zch/batch.h) on the device.

@@ -71,9 +71,12 @@ class DeviceTable {
     std::size_t bytes = 0;
     EXPECT_EQ(cuda::ApplyBytes(count, &bytes), 0);
     const kernels::cuda::OnDevice workspace(nullptr, bytes);
-    const cuda::DeviceBatch on_device{
-        ids.As<std::int64_t>(), batch.counts.empty() ? nullptr : counts.As<std::uint32_t>(),
-        batch.ttls.empty() ? nullptr : ttls.As<std::uint32_t>(), count, batch.clock};
+    const cuda::DeviceBatch on_device{ids.As<std::int64_t>(),
+                                      batch.counts.empty() ? nullptr : counts.As<std::uint32_t>(),
+                                      batch.ttls.empty() ? nullptr : ttls.As<std::uint32_t>(),
+                                      count,
+                                      batch.clock,
+                                      batch.admits_all};
     kernels::cuda::Recording recording([&](kernels::cuda::StreamHandle stream) {
       EXPECT_EQ(cuda::ApplyAsync(options_, groups(), on_device,
                                  {slots.As<std::int64_t>(), outcomes.As<std::uint8_t>(),

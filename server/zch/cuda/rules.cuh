@@ -28,9 +28,9 @@ struct Rules {
   std::uint64_t draw_end;  // Draws below it are admitted; kAll: all are.
 };
 
-inline Rules RulesOf(const SlotMapOptions& options, const Clock& clock) {
+inline Rules RulesOf(const SlotMapOptions& options, const Clock& clock, bool admits_all) {
   // The draws d with double(d) < probability * kDrawEnd, which is exact.
-  const double end = options.admission == Admission::kProbability
+  const double end = options.admission == Admission::kProbability && !admits_all
                          ? std::ceil(options.admission_probability * kDrawEnd)
                          : kDrawEnd;
   return {options.policy,
@@ -38,7 +38,7 @@ inline Rules RulesOf(const SlotMapOptions& options, const Clock& clock) {
           options.distance_exponent,
           options.ttl_ticks,
           options.lanes_for_ids(),
-          options.admission_count,
+          admits_all ? 0 : options.admission_count,
           clock.now,
           clock.step,
           options.seed,

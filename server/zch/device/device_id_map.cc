@@ -279,6 +279,7 @@ absl::Status DeviceIdMap::ApplyOnDevice(const Batch& batch, Answer& answer) {
     if (!batch.ttls.empty()) there.ttls = lane.in.Put(batch.ttls);
     there.count = count;
     there.clock = batch.clock;
+    there.admits_all = batch.admits_all;
     slots = lane.out.Take<std::int64_t>(count);
     outcomes = lane.out.Take<std::uint8_t>(count);
     evicted = lane.out.Take<std::uint32_t>(1);

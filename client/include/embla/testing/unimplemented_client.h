@@ -36,6 +36,10 @@ class UnimplementedClient : public Client {
     return NotFaked();
   }
   absl::StatusOr<std::size_t> StateFloatsPerRow(std::string_view) override { return NotFaked(); }
+  absl::Status WriteRows(std::string_view, std::span<const std::int64_t>, std::span<const float>,
+                         std::span<const float>, const CallOptions&) override {
+    return NotFaked();
+  }
   absl::Status ExportTable(std::string_view, const std::string&) override { return NotFaked(); }
   absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>&,
                                                     const CallOptions&) override {
@@ -55,6 +59,7 @@ class UnimplementedClient : public Client {
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }
+  absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
   std::string MetricsText() const override { return ""; }
 };
 
