@@ -43,7 +43,7 @@ class EmbeddingBagSet(RemoteModule):
         *,
         batch_sizes: Sequence[int] | None = None,
     ) -> Tensor:
-        """Looks rows up.
+        """Look rows up.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class EmbeddingBagSet(RemoteModule):
         *,
         batch_sizes: Sequence[int] | None = None,
     ) -> Prefetch:
-        """Starts the lookup of a later ``forward`` with equal arguments.
+        """Start the lookup of a later ``forward`` with equal arguments.
 
         It sees every update whose backward pass ran before this call.
         """
@@ -122,7 +122,7 @@ class EmbeddingBag(RemoteModule):
         *,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Looks bags up.
+        """Look bags up.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class EmbeddingBag(RemoteModule):
         *,
         lengths: Tensor | None = None,
     ) -> Prefetch:
-        """Starts the lookup of a later ``forward`` with equal arguments.
+        """Start the lookup of a later ``forward`` with equal arguments.
 
         It sees every update whose backward pass ran before this call.
         """
@@ -185,11 +185,11 @@ class Embedding(RemoteModule):
         super().__init__(client, [feature], CallOptions(**options))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Returns the rows of ``ids``: ``[*ids.shape, dim]`` float32."""
+        """Return the rows of ``ids``: ``[*ids.shape, dim]`` float32."""
         return self._lookup(*_one_bag(ids)).reshape(*ids.shape, self._dims[0])
 
     def prefetch(self, ids: Tensor) -> Prefetch:
-        """Starts the lookup of a later ``forward`` with equal ids.
+        """Start the lookup of a later ``forward`` with equal ids.
 
         It sees every update whose backward pass ran before this call.
         """
@@ -197,7 +197,7 @@ class Embedding(RemoteModule):
 
 
 def dim_of(client: Client, table: str) -> int:
-    """Returns the dim of ``table``; raises ValueError if the service has no such table."""
+    """Return the dim of ``table``; raise ValueError if the service has no such table."""
     for info in client.tables():
         if info.name == table:
             return int(info.dim)

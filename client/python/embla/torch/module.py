@@ -44,17 +44,17 @@ class RemoteModule(nn.Module):
         return self._site.features
 
     def flush(self) -> None:
-        """Waits until every update of the client is acknowledged, and raises what failed."""
+        """Wait until every update of the client is acknowledged, and raise what failed."""
         self._site.flush()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Trains the rows, or freezes them: then no backward pass sends an update."""
+        """Train the rows, or freezes them: then no backward pass sends an update."""
         super().requires_grad_(requires_grad)
         self._hook.requires_grad_(requires_grad)
         return self
 
     def extra_repr(self) -> str:
-        """Names tables, dims and pooling."""
+        """Name tables, dims and pooling."""
         return ", ".join(f"{f.table}: dim {f.dim}, {f.pooling}" for f in self.features)
 
     def _lookup(

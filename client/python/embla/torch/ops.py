@@ -74,7 +74,7 @@ def _update(
     batch_sizes: Sequence[int] | None,
     after: Tensor | None,
 ) -> Tensor:
-    """Sends an update; ``after`` is what has to be computed before."""
+    """Send an update; ``after`` is what has to be computed before."""
     find_site(handle).update(gradient, values, lengths, weights, batch_sizes)
     return torch.zeros(1, dtype=torch.float32, device=gradient.device)
 

@@ -47,20 +47,20 @@ class FusedOptimizer(torch.optim.Optimizer):
             site.learning_rate_of = self._learning_rate
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Does nothing but call ``closure``: backward passes have stepped already."""
+        """Do nothing but call ``closure``: backward passes have stepped already."""
         return None if closure is None else closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: there are no gradients to keep."""
+        """Do nothing: there are no gradients to keep."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns learning rates, and how many updates each table has had from these modules."""
+        """Return learning rates, and how many updates each table has had from these modules."""
         for group in self.param_groups:
             group["iter"] = max(site.step for site in self._sites_of(group["table"]))
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over learning rates and numbers of updates."""
+        """Take over learning rates and numbers of updates."""
         super().load_state_dict(state_dict)
         for group in self.param_groups:
             for site in self._sites_of(group["table"]):
@@ -77,13 +77,13 @@ class FusedOptimizer(torch.optim.Optimizer):
 
 
 def find_sites(modules: nn.Module | Iterable[nn.Module]) -> list[Site]:
-    """Returns the sites of all Embla modules in ``modules``, each once."""
+    """Return the sites of all Embla modules in ``modules``, each once."""
     roots = [modules] if isinstance(modules, nn.Module) else list(modules)
     found = dict.fromkeys(m for root in roots for m in root.modules())
     return [m.site for m in found if isinstance(m, RemoteModule)]
 
 
 def flush(modules: nn.Module | Iterable[nn.Module]) -> None:
-    """Waits until all updates of ``modules`` are acknowledged, and raises what failed."""
+    """Wait until all updates of ``modules`` are acknowledged, and raise what failed."""
     for site in find_sites(modules):
         site.flush()

@@ -51,7 +51,7 @@ class TrainPipeline(Generic[Batch]):
         self._source: Iterator[Batch] | None = None
 
     def progress(self, batches: Iterator[Batch]) -> tuple[Tensor, Any]:
-        """Trains on the next batch; raises StopIteration when there is none.
+        """Train on the next batch; raise StopIteration when there is none.
 
         Returns
         -------
@@ -75,7 +75,7 @@ class TrainPipeline(Generic[Batch]):
         return loss.detach(), output
 
     def _begin(self, batches: Iterator[Batch]) -> None:
-        """Loads two batches of an iterator that is new, and starts the first one's lookup."""
+        """Load two batches of an iterator that is new, and start the first one's lookup."""
         if self._source is not batches:
             self._source = batches
             self._batches.clear()

@@ -31,7 +31,7 @@ class Prefetch:
         start: Callable[[], Ticket],
         after: Sequence[Ticket],
     ) -> None:
-        """Starts the lookup, behind the updates ``after``."""
+        """Start the lookup, behind the updates ``after``."""
         self.request = request
         self.cancelled = False
         self._out = out
@@ -42,18 +42,18 @@ class Prefetch:
             self._started = _executor.submit(_start_after, after, start)
 
     def wait(self) -> Tensor:
-        """Waits for the rows and returns them; raises the lookup's error."""
+        """Wait for the rows and return them; raise the lookup's error."""
         self._ticket().wait()
         return self._out
 
     def done(self) -> bool:
-        """Tells whether :meth:`wait` returns at once."""
+        """Tell whether :meth:`wait` returns at once."""
         if isinstance(self._started, Future):
             return self._started.done() and self._started.result().done()
         return self._started.done()
 
     def cancel(self) -> None:
-        """Gives the rows up; a forward pass with these ids looks them up itself."""
+        """Give the rows up; a forward pass with these ids looks them up itself."""
         self.cancelled = True
 
     def __enter__(self) -> Prefetch:

@@ -38,7 +38,7 @@ class Request:
         weights: Tensor | None,
         batch_sizes: Sequence[int] | None,
     ) -> Request:
-        """Views tensors where their type allows it, and casts the others."""
+        """View tensors where their type allows it, and casts the others."""
         return cls(
             _host(values, torch.int64),
             _host(lengths, torch.int32),
@@ -47,7 +47,7 @@ class Request:
         )
 
     def copy(self) -> Request:
-        """Returns a request that does not change when the caller reuses its tensors."""
+        """Return a request that does not change when the caller reuses its tensors."""
         return Request(
             self.ids.copy(),
             self.lengths.copy(),
@@ -56,7 +56,7 @@ class Request:
         )
 
     def equals(self, other: Request) -> bool:
-        """Tells whether both ask for the same rows in the same shape."""
+        """Tell whether both ask for the same rows in the same shape."""
         if (self.weights is None) != (other.weights is None):
             return False
         return (
@@ -67,7 +67,7 @@ class Request:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns what lookups and updates of a client have in common."""
+        """Return what lookups and updates of a client have in common."""
         return {
             "ids": self.ids,
             "lengths": self.lengths,
@@ -79,7 +79,7 @@ class Request:
 
 
 def check_features(features: Sequence[Feature]) -> bool:
-    """Returns whether ``features`` are pooled; raises ValueError where they cannot share a call."""
+    """Return whether ``features`` are pooled; raise ValueError where they cannot share a call."""
     if not features:
         raise ValueError("a module needs at least one feature")
     pooled = [feature.pooling != "none" for feature in features]
@@ -98,7 +98,7 @@ def output_shape(
     pooled: bool,
     batch_sizes: Sequence[int] | None,
 ) -> list[int]:
-    """Returns the shape of a lookup's result.
+    """Return the shape of a lookup's result.
 
     Pooled: ``[B, sum of dims]``, or one flat array of blocks ``[B_f, D_f]`` where features have
     batch sizes of their own. Not pooled: ``[ids, dim]``.

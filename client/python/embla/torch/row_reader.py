@@ -31,7 +31,7 @@ class RowReader:
     def weight_gradient(
         self, gradient: Tensor, request: Request, call_options: Mapping[str, Any]
     ) -> Tensor:
-        """Returns, for each id, the product of its row and the gradient of its bag: ``[N]``."""
+        """Return, for each id, the product of its row and the gradient of its bag: ``[N]``."""
         lengths = _lengths_by_feature(request, len(self._features))
         counts = [int(part.sum()) for part in lengths]
         ids = np.split(request.ids, np.cumsum(counts)[:-1])
@@ -49,7 +49,7 @@ class RowReader:
     def _read(
         self, ids: Sequence[npt.NDArray[np.int64]], call_options: Mapping[str, Any]
     ) -> list[npt.NDArray[np.float32]]:
-        """Returns the rows of each feature's ids."""
+        """Return the rows of each feature's ids."""
         tickets = []
         rows: list[npt.NDArray[np.float32]] = [np.empty((0, 0), np.float32)] * len(ids)
         for dim, members in self._members.items():
@@ -77,7 +77,7 @@ def _lengths_by_feature(request: Request, features: int) -> list[npt.NDArray[np.
 def _blocks(
     gradient: Tensor, dims: Sequence[int], batch_sizes: Sequence[int] | None
 ) -> list[npt.NDArray[np.float32]]:
-    """Returns the gradient of each feature's bags, ``[B_f, D_f]``."""
+    """Return the gradient of each feature's bags, ``[B_f, D_f]``."""
     if batch_sizes is None:
         return [block.numpy() for block in gradient.split(list(dims), dim=1)]
     sizes = [size * dim for size, dim in zip(batch_sizes, dims, strict=True)]

@@ -94,7 +94,7 @@ class Site:
         weights: Tensor | None,
         batch_sizes: Sequence[int] | None,
     ) -> Tensor:
-        """Returns the rows, prefetched or fresh; every update before this call is in them."""
+        """Return the rows, prefetched or fresh; every update before this call is in them."""
         request = Request.of(values, lengths, weights, batch_sizes)
         prefetched = self._take_prefetched(request)
         if prefetched is not None:
@@ -113,7 +113,7 @@ class Site:
         weights: Tensor | None,
         batch_sizes: Sequence[int] | None,
     ) -> None:
-        """Sends the gradient of what the lookup of the same ids returned: one optimizer step."""
+        """Send the gradient of what the lookup of the same ids returned: one optimizer step."""
         request = Request.of(values, lengths, weights, batch_sizes)
         gradient = gradient.detach().to("cpu", torch.float32).contiguous()
         if self.options.grad_scale != 1.0:
@@ -145,7 +145,7 @@ class Site:
         lengths: Tensor,
         batch_sizes: Sequence[int] | None,
     ) -> Tensor:
-        """Returns, for each id, the product of its row and the gradient of its bag: ``[N]``."""
+        """Return, for each id, the product of its row and the gradient of its bag: ``[N]``."""
         self._updates.wait()
         return self._row_reader.weight_gradient(
             gradient.detach().to("cpu", torch.float32),
@@ -160,7 +160,7 @@ class Site:
         weights: Tensor | None,
         batch_sizes: Sequence[int] | None,
     ) -> Prefetch:
-        """Starts a lookup that the next forward pass with equal ids takes over."""
+        """Start a lookup that the next forward pass with equal ids takes over."""
         request = Request.of(values, lengths, weights, batch_sizes).copy()
         out = self._empty(request)
         prefetch = Prefetch(
@@ -174,7 +174,7 @@ class Site:
         return prefetch
 
     def flush(self) -> None:
-        """Waits until every update of the client is acknowledged, and raises what failed."""
+        """Wait until every update of the client is acknowledged, and raise what failed."""
         self._updates.wait()
 
     def _start_lookup(self, request: Request, out: Tensor) -> Any:
@@ -216,7 +216,7 @@ class Site:
 
 
 def find_site(handle: int) -> Site:
-    """Returns the site of ``handle``; raises RuntimeError once its module is gone."""
+    """Return the site of ``handle``; raise RuntimeError once its module is gone."""
     site = _sites.get(handle)
     if site is None:
         raise RuntimeError(

@@ -23,22 +23,22 @@ class UpdateQueue:
         self._tickets: deque[Ticket] = deque()
 
     def add(self, ticket: Ticket, in_flight_max: int) -> None:
-        """Adds an update, and waits for older ones until at most ``in_flight_max`` are left."""
+        """Add an update, and waits for older ones until at most ``in_flight_max`` are left."""
         with self._lock:
             self._tickets.append(ticket)
         self._wait_until_at_most(in_flight_max)
 
     def wait(self) -> None:
-        """Waits until every update is acknowledged; raises the error of the first that failed."""
+        """Wait until every update is acknowledged; raise the error of the first that failed."""
         self._wait_until_at_most(0)
 
     def pending(self) -> tuple[Ticket, ...]:
-        """Returns the updates that nobody has waited for."""
+        """Return the updates that nobody has waited for."""
         with self._lock:
             return tuple(self._tickets)
 
     def raise_failed(self) -> None:
-        """Raises the error of the oldest update if it has failed; waits for none."""
+        """Raise the error of the oldest update if it has failed; waits for none."""
         while (ticket := self._oldest(0)) is not None and ticket.done():
             self._wait_for(ticket)
 
@@ -47,7 +47,7 @@ class UpdateQueue:
             self._wait_for(ticket)
 
     def _oldest(self, count: int) -> Ticket | None:
-        """Returns the oldest update, if there are more than ``count``."""
+        """Return the oldest update, if there are more than ``count``."""
         with self._lock:
             return self._tickets[0] if len(self._tickets) > count else None
 
@@ -66,6 +66,6 @@ _queues_lock = threading.Lock()
 
 
 def queue_of(client: Client) -> UpdateQueue:
-    """Returns the queue of ``client``, which all its modules share."""
+    """Return the queue of ``client``, which all its modules share."""
     with _queues_lock:
         return _queues.setdefault(client, UpdateQueue())

@@ -16,15 +16,25 @@ except ImportError as error:
 
 from embla.torchrec.collection import RemoteCollection
 from embla.torchrec.fused_optimizer import EmblaFusedOptimizer
+from embla.torchrec.local import to_local
+from embla.torchrec.managed_collision import (
+    ManagedCollisionEmbeddingBagCollection,
+    ManagedCollisionEmbeddingCollection,
+)
 from embla.torchrec.modules import EmbeddingBagCollection, EmbeddingCollection
 from embla.torchrec.optimizers import to_service_optimizer
 from embla.torchrec.stub import RemoteTable
+from embla.torchrec.wrap import wrap
 
 __all__ = [
     "EmbeddingBagCollection",
     "EmbeddingCollection",
     "EmblaFusedOptimizer",
+    "ManagedCollisionEmbeddingBagCollection",
+    "ManagedCollisionEmbeddingCollection",
     "RemoteCollection",
     "RemoteTable",
+    "to_local",
     "to_service_optimizer",
+    "wrap",
 ]

@@ -15,10 +15,12 @@ from typing_extensions import Self
 
 import embla
 from embla.torch import EmbeddingBagSet, Feature, Prefetch, Site
+from embla.torch.connection import Connection
 from embla.torchrec.configs import dtype_of, refuse_unsupported, to_table_spec
 from embla.torchrec.fused_optimizer import EmblaFusedOptimizer
 from embla.torchrec.optimizers import to_service_optimizer
-from embla.torchrec.stub import TableStub
+from embla.torchrec.rows import write_all
+from embla.torchrec.stub import RemoteTable, TableStub
 from embla.torchrec.table_creator import TableCreator
 
 IfExists = Literal["attach", "error", "recreate"]
@@ -38,7 +40,7 @@ class RemoteCollection(nn.Module):
         device: torch.device | None,
         *,
         client: embla.Client | None = None,
-        admin: embla.Admin | None = None,
+        admin: embla.Admin | str | None = None,
         sharding: Mapping[str, str] | None = None,
         if_exists: IfExists = "attach",
         update_hyper_parameters: bool = False,
@@ -46,7 +48,7 @@ class RemoteCollection(nn.Module):
         zch: Mapping[str, embla.Zch] | None = None,
         **options: Any,
     ) -> None:
-        """Takes over the tables' configurations.
+        """Take over the tables' configurations.
 
         Parameters
         ----------
@@ -59,7 +61,8 @@ class RemoteCollection(nn.Module):
         client
             None: :func:`embla.get_default_client` at the first use.
         admin
-            Creates missing tables; None: by the environment variable ``EMBLA_ADMIN``.
+            Creates missing tables; or its address; None: by the environment variable
+            ``EMBLA_ADMIN``.
         sharding
             Sharding types by table; ``"auto"`` where none is given.
         if_exists
@@ -83,6 +86,8 @@ class RemoteCollection(nn.Module):
         self._update_hyper_parameters = update_hyper_parameters
         self._prefix = table_prefix
         self._zch = dict(zch or {})
+        self._first_rows: dict[str, Tensor] = {}
+        self._rates: dict[str, float] = {}  # Of the tables with an optimizer, by table.
         self._options = options
         self._rows: EmbeddingBagSet | None = None
         self._fused_optimizer: EmblaFusedOptimizer | None = None
@@ -92,7 +97,7 @@ class RemoteCollection(nn.Module):
         self._feature_names = [name for config in configs for name in config.feature_names]
 
     def connect(self) -> None:
-        """Creates the tables that do not exist, and attaches to those that do; once.
+        """Create the tables that do not exist, and attaches to those that do; once.
 
         Call it before ``torch.compile``, which cannot trace it.
 
@@ -107,14 +112,19 @@ class RemoteCollection(nn.Module):
         client = self._client or embla.get_default_client()
         optimizers = {c.name: self._optimizer_of(c) for c in self._configs}
         creator = TableCreator(client, self._admin, self._if_exists, self._update_hyper_parameters)
-        creator.ensure([self._wanted(c, optimizers[c.name]) for c in self._configs])
+        created = creator.ensure([self._wanted(c, optimizers[c.name]) for c in self._configs])
+        for table, rows in self._first_rows.items():
+            if self.service_name(table) in created:
+                write_all(client, self.service_name(table), rows)
+        self._first_rows.clear()
         features = [
-            Feature(self._prefix + config.name, self._pooling_of(config), config.embedding_dim)
+            Feature(self.service_name(config.name), self._pooling_of(config), config.embedding_dim)
             for config in self._configs
             for _ in config.feature_names
         ]
         self._rows = EmbeddingBagSet(client, features, **self._options).to(self._device)
-        self._declare_optimizers(client, optimizers)
+        self._rates = {name: o.lr for name, o in optimizers.items() if o is not None}
+        self._declare_optimizers()
 
     @property
     def fused_optimizer(self) -> EmblaFusedOptimizer:
@@ -135,29 +145,48 @@ class RemoteCollection(nn.Module):
         return self._device
 
     def prefetch(self, features: KeyedJaggedTensor) -> Prefetch:
-        """Starts the lookup of a later ``forward`` with these features.
+        """Start the lookup of a later ``forward`` with these features.
 
         It sees every update whose backward pass ran before this call.
         """
         return self._connected().prefetch(**self._arguments(self._select(features)))
 
     def flush(self) -> None:
-        """Waits until every update of the client is acknowledged, and raises what failed."""
+        """Wait until every update of the client is acknowledged, and raise what failed."""
         self._connected().flush()
 
     def plan(self) -> dict[str, Any]:
-        """Returns the sharding type of each table, as the service has it."""
+        """Return the sharding type of each table, as the service has it."""
         tables = {info.name: info.sharding for info in self._connected().site.client.tables()}
-        return {config.name: tables[self._prefix + config.name] for config in self._configs}
+        return {config.name: tables[self.service_name(config.name)] for config in self._configs}
+
+    def declare_zch(self, zch: Mapping[str, embla.Zch]) -> None:
+        """Make tables take any 64-bit id; before the first use."""
+        self._require_unused("declare_zch")
+        self._zch |= zch
+
+    def begin_with(self, table: str, rows: Tensor) -> None:
+        """Give a table its first rows, unless it exists already; before the first use."""
+        self._require_unused("begin_with")
+        self._first_rows[table] = rows
+
+    def service_name(self, table: str) -> str:
+        """Return the service's name of a table."""
+        return self._prefix + table
+
+    def is_zch(self, table: str) -> bool:
+        """Tell whether a table takes any 64-bit id."""
+        name = self.service_name(table)
+        return any(i.name == name and i.zch for i in self._connected().site.client.tables())
 
     def reset_parameters(self) -> None:
-        """Does nothing: a table's first rows are a function of its seed (docs/optimizers.md)."""
+        """Do nothing: a table's first rows are a function of its seed (docs/optimizers.md)."""
 
     def _pooling_of(self, config: BaseEmbeddingConfig) -> Any:
         raise NotImplementedError
 
     def _lookup(self, features: KeyedJaggedTensor) -> tuple[KeyedJaggedTensor, Tensor]:
-        """Returns the module's own features, in the order of its tables, and their rows."""
+        """Return the module's own features, in the order of its tables, and their rows."""
         selected = self._select(features)
         return selected, self._connected()(**self._arguments(selected))
 
@@ -181,6 +210,10 @@ class RemoteCollection(nn.Module):
 
     def _has_weights(self) -> bool:
         return False
+
+    def _require_unused(self, call: str) -> None:
+        if self._rows is not None:
+            raise RuntimeError(f"{call} comes before the first use of the collection")
 
     def _connected(self) -> EmbeddingBagSet:
         if self._rows is None:
@@ -220,32 +253,60 @@ class RemoteCollection(nn.Module):
     def _wanted(
         self, config: BaseEmbeddingConfig, optimizer: embla.Optimizer | None
     ) -> tuple[embla.TableSpec, bool, str]:
-        """Returns a table, whether its optimizer was declared, and its sharding type."""
+        """Return a table, whether its optimizer was declared, and its sharding type."""
         spec = to_table_spec(
             config,
             optimizer or embla.SGD(),
-            name=self._prefix + config.name,
+            name=self.service_name(config.name),
             zch=self._zch.get(config.name),
         )
         return spec, optimizer is not None, self._sharding.get(config.name, "auto")
 
-    def _declare_optimizers(
-        self, client: embla.Client, optimizers: Mapping[str, embla.Optimizer | None]
-    ) -> None:
-        rates = {}
+    def _declare_optimizers(self) -> None:
+        """Make the stubs and the fused optimizer say what the service does."""
+        connected = self._connected()
+        groups = {}
         for config in self._configs:
             stub = self._stub(config)
-            stub.client, stub.table = client, self._prefix + config.name
-            stub.dtype = dtype_of(config)
+            stub.describe(self._remote_table(config, connected.site.client))
             # TorchRec's filters see that these parameters step in backward passes.
             stub.weight._in_backward_optimizers = [EmptyFusedOptimizer()]  # type: ignore[attr-defined]
-            optimizer = optimizers[config.name]
-            if optimizer is not None:
+            if config.name in self._rates:
                 key = f"{self._stubs_name}.{config.name}.weight"
-                rates[stub.table] = (key, stub.weight, optimizer.lr)
-        if len(rates) == len(self._configs):
-            assert self._rows is not None
-            self._fused_optimizer = EmblaFusedOptimizer(self._rows.site, rates)
+                table = self.service_name(config.name)
+                groups[table] = (key, stub.weight, self._rates[config.name])
+        if len(groups) == len(self._configs):
+            self._fused_optimizer = EmblaFusedOptimizer(connected.site, groups)
+
+    def _remote_table(self, config: BaseEmbeddingConfig, client: embla.Client) -> RemoteTable:
+        return RemoteTable(
+            self.service_name(config.name),
+            config.num_embeddings,
+            config.embedding_dim,
+            dtype_of(config),
+            client.coordinator,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state["_client"] = None if self._client is None else Connection(self._client)
+        if self._admin is not None and not isinstance(self._admin, str):
+            state["_admin"] = self._admin.address
+        optimizer = state.pop("_fused_optimizer")
+        if optimizer is not None:
+            state["_rates"] = {
+                config.name: group["lr"]
+                for config, group in zip(self._configs, optimizer.param_groups, strict=True)
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        connection = state.pop("_client")
+        super().__setstate__(state)
+        self._client = None if connection is None else connection.client
+        self._fused_optimizer = None
+        if self._rows is not None:
+            self._declare_optimizers()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)

@@ -35,7 +35,7 @@ _POLICIES = {
 def to_table_spec(
     config: BaseEmbeddingConfig, optimizer: embla.Optimizer, *, name: str, zch: embla.Zch | None
 ) -> embla.TableSpec:
-    """Returns the table that ``config`` describes.
+    """Return the table that ``config`` describes.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def to_table_spec(
 
 
 def refuse_unsupported(config: BaseEmbeddingConfig) -> None:
-    """Raises ValueError for fields that the service has no counterpart of."""
+    """Raise ValueError for fields that the service has no counterpart of."""
     dtype_of(config)
     for field, neutral in (
         ("num_embeddings_post_pruning", None),
@@ -80,7 +80,7 @@ def refuse_unsupported(config: BaseEmbeddingConfig) -> None:
 
 
 def dtype_of(config: BaseEmbeddingConfig) -> Any:
-    """Returns the service's name of the number format of ``config``."""
+    """Return the service's name of the number format of ``config``."""
     dtype = _DTYPES.get(config.data_type)
     if dtype is None:
         raise ValueError(
@@ -91,7 +91,7 @@ def dtype_of(config: BaseEmbeddingConfig) -> Any:
 
 
 def initializer_of(config: BaseEmbeddingConfig) -> embla.Initializer:
-    """Returns the rule that ``init_fn`` of ``config`` is."""
+    """Return the rule that ``init_fn`` of ``config`` is."""
     function, keywords, positional = config.init_fn, {}, ()
     if isinstance(function, functools.partial):
         function, keywords, positional = function.func, function.keywords, function.args

@@ -23,7 +23,7 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
     """
 
     def __init__(self, site: Site, rates: Mapping[str, tuple[str, Tensor, float]]) -> None:
-        """Takes, for each table in the service, its key, its stub and its learning rate."""
+        """Take, for each table in the service, its key, its stub and its learning rate."""
         self._site = site
         self._groups = {
             table: {"params": [stub], "lr": rate} for table, (_, stub, rate) in rates.items()
@@ -33,15 +33,15 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
         site.learning_rate_of = self._learning_rate
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:
-        """Does nothing but call ``closure``: backward passes have stepped already."""
+        """Do nothing but call ``closure``: backward passes have stepped already."""
         if closure is not None:
             closure()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Does nothing: there are no gradients to keep."""
+        """Do nothing: there are no gradients to keep."""
 
     def update_hyper_parameters(self, params_dict: Mapping[str, Any]) -> None:
-        """Sets the learning rate of all tables."""
+        """Set the learning rate of all tables."""
         for name, value in params_dict.items():
             if name != "lr":
                 raise ValueError(f"{name} of a table is set by Admin.set_table, not per update")
@@ -49,7 +49,7 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
                 group["lr"] = value
 
     def set_optimizer_step(self, step: int) -> None:
-        """Sets the number of updates so far, which Adam's bias correction counts with."""
+        """Set the number of updates so far, which Adam's bias correction counts with."""
         self._site.step = step
 
     def _learning_rate(self, table: str) -> float:

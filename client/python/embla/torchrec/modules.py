@@ -52,7 +52,9 @@ class EmbeddingBagCollection(RemoteCollection, EmbeddingBagCollectionInterface):
         super().__init__(tables, "embedding_bags", device, **service)
         for config in tables:
             if config.pooling not in _POOLING:
-                raise ValueError(f"table {config.name}: the service does not pool by {config.pooling}")
+                raise ValueError(
+                    f"table {config.name}: the service does not pool by {config.pooling}"
+                )
             if is_weighted and config.pooling == PoolingType.MEAN:
                 raise ValueError(f"table {config.name}: a mean has no weights")
         self._is_weighted = is_weighted
@@ -62,7 +64,7 @@ class EmbeddingBagCollection(RemoteCollection, EmbeddingBagCollectionInterface):
         self._dims = [config.embedding_dim for config in tables for _ in config.feature_names]
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Returns ``[B, sum of dims]`` float32, keyed by feature in the order of the tables.
+        """Return ``[B, sum of dims]`` float32, keyed by feature in the order of the tables.
 
         A feature of two tables is keyed ``feature@table``. Features with batch sizes of their own
         need inverse indices, which bring them to one.
@@ -84,7 +86,7 @@ class EmbeddingBagCollection(RemoteCollection, EmbeddingBagCollectionInterface):
         return self._is_weighted
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
-        """Returns the tables' configurations."""
+        """Return the tables' configurations."""
         return self._embedding_bag_configs
 
     def _has_weights(self) -> bool:
@@ -97,7 +99,7 @@ class EmbeddingBagCollection(RemoteCollection, EmbeddingBagCollectionInterface):
     def _expand(
         self, features: KeyedJaggedTensor, selected: KeyedJaggedTensor, rows: Tensor
     ) -> Tensor:
-        """Brings all features to one batch size where inverse indices say how."""
+        """Bring all features to one batch size where inverse indices say how."""
         indices = maybe_td_to_kjt(features, None).inverse_indices_or_none()
         varies = selected.variable_stride_per_key()
         if indices is None:
@@ -158,7 +160,7 @@ class EmbeddingCollection(RemoteCollection, EmbeddingCollectionInterface):
         self._names_by_table = get_embedding_names_by_table(tables)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
-        """Returns the rows of each feature: values ``[ids, dim]`` float32 and the lengths.
+        """Return the rows of each feature: values ``[ids, dim]`` float32 and the lengths.
 
         Raises
         ------
@@ -186,23 +188,23 @@ class EmbeddingCollection(RemoteCollection, EmbeddingCollectionInterface):
         return self._need_indices
 
     def embedding_dim(self) -> int:
-        """Returns the dim of all tables."""
+        """Return the dim of all tables."""
         return self._embedding_dim
 
     def embedding_configs(self) -> list[EmbeddingConfig]:
-        """Returns the tables' configurations."""
+        """Return the tables' configurations."""
         return self._embedding_configs
 
     def embedding_names_by_table(self) -> list[list[str]]:
-        """Returns the keys of the results, by table."""
+        """Return the keys of the results, by table."""
         return self._names_by_table
 
     def use_gather_select(self) -> bool:
-        """Returns what the constructor was given."""
+        """Return what the constructor was given."""
         return self._use_gather_select
 
     def use_gather_select_per_sharding(self) -> dict[str, bool] | None:
-        """Returns what the constructor was given."""
+        """Return what the constructor was given."""
         return self._use_gather_select_per_sharding
 
     def _pooling_of(self, config: BaseEmbeddingConfig) -> str:

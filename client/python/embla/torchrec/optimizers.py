@@ -67,7 +67,7 @@ _RULES: Mapping[type[torch.optim.Optimizer], _Rule] = {
 def to_service_optimizer(
     optimizer_class: type[torch.optim.Optimizer], kwargs: Mapping[str, Any]
 ) -> embla.Optimizer:
-    """Returns the service's optimizer for a class and what its constructor is given.
+    """Return the service's optimizer for a class and what its constructor is given.
 
     Adam is lazy, as FBGEMM's: it counts updates for its bias correction, moves only the rows that
     an update touches, and takes its weight decay from the weight.
@@ -92,30 +92,32 @@ def to_service_optimizer(
 
 
 def _take_fields(rule: _Rule, given: dict[str, Any]) -> dict[str, Any]:
-    """Moves the arguments that the service's class has out of ``given``."""
-    fields: dict[str, Any] = {"lr": _float(given.pop("learning_rate", given.pop("lr", None)))}
-    given.pop("lr", None)
+    """Move the arguments that the service's class has out of ``given``."""
+    rate = given.pop("lr")
+    fields: dict[str, Any] = {"lr": float(given.pop("learning_rate", rate))}
     eps = given.pop("eps", None)
     if eps is not None and rule.optimizer is not embla.SGD:
-        fields["eps"] = _float(eps)
+        fields["eps"] = float(eps)
     if issubclass(rule.optimizer, embla.Adam):
         betas = given.pop("betas", (0.9, 0.999))
-        fields["beta1"] = _float(given.pop("beta1", betas[0]))
-        fields["beta2"] = _float(given.pop("beta2", betas[1]))
+        fields["beta1"] = float(given.pop("beta1", betas[0]))
+        fields["beta2"] = float(given.pop("beta2", betas[1]))
     if issubclass(rule.optimizer, embla.Adagrad | embla.RowwiseAdagrad):
-        fields["initial_accumulator"] = _float(given.pop("initial_accumulator_value", 0.0))
+        fields["initial_accumulator"] = float(given.pop("initial_accumulator_value", 0.0))
     clips, limit = given.pop("gradient_clipping", False), given.pop("max_gradient", 1.0)
     if clips:
-        fields["gradient_clip"] = _float(limit)
+        fields["gradient_clip"] = float(limit)
     return fields | _take_weight_decay(rule, given)
 
 
 def _take_weight_decay(rule: _Rule, given: dict[str, Any]) -> dict[str, Any]:
-    decay = _float(given.pop("weight_decay", 0.0))
+    decay = float(given.pop("weight_decay", 0.0))
     mode = given.pop("weight_decay_mode", None)
     if decay == 0.0:
         return {}
-    name = rule.decay if mode is None else _WEIGHT_DECAY_MODES.get(int(getattr(mode, "value", mode)))
+    name = (
+        rule.decay if mode is None else _WEIGHT_DECAY_MODES.get(int(getattr(mode, "value", mode)))
+    )
     if name is None:
         raise ValueError(f"the service has no weight decay of mode {mode}")
     if name == "none":
@@ -134,7 +136,3 @@ def _refuse_others(optimizer_class: type[torch.optim.Optimizer], given: dict[str
         if name in _IMPLEMENTATION or (name in _NEUTRAL and value == _NEUTRAL[name]):
             continue
         raise ValueError(f"the service's {optimizer_class.__name__} has no {name}={value!r}")
-
-
-def _float(value: Any) -> float:
-    return float(value)

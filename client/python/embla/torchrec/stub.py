@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torchrec.modules.embedding_configs import BaseEmbeddingConfig
 from typing_extensions import Self
 
-from embla import Client
-
 
 @dataclass(frozen=True)
 class RemoteTable:
@@ -41,9 +39,11 @@ class TableStub(nn.Module):
         shape = (config.num_embeddings, config.embedding_dim)
         self.weight = nn.Parameter(torch.empty(shape, device="meta"))
         self.weight._ddp_ignored = True  # type: ignore[attr-defined]
-        self.client: Client | None = None
-        self.table = config.name
-        self.dtype = "fp32"
+        self._table = RemoteTable(config.name, *shape, "fp32", "")
+
+    def describe(self, table: RemoteTable) -> None:
+        """Set what ``state_dict()`` says of the table."""
+        self._table = table
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         return self
@@ -51,6 +51,4 @@ class TableStub(nn.Module):
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        rows, dim = self.weight.shape
-        address = "" if self.client is None else self.client.coordinator
-        destination[f"{prefix}weight"] = RemoteTable(self.table, rows, dim, self.dtype, address)
+        destination[f"{prefix}weight"] = self._table

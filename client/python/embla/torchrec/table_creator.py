@@ -14,37 +14,39 @@ class TableCreator:
     def __init__(
         self,
         client: embla.Client,
-        admin: embla.Admin | None,
+        admin: embla.Admin | str | None,
         if_exists: str,
         update_hyper_parameters: bool,
     ) -> None:
         if if_exists not in ("attach", "error", "recreate"):
-            raise ValueError(
-                f'if_exists is "attach", "error" or "recreate", not {if_exists!r}'
-            )
+            raise ValueError(f'if_exists is "attach", "error" or "recreate", not {if_exists!r}')
         self._client = client
         self._admin = admin
         self._if_exists = if_exists
         self._updates = update_hyper_parameters
 
-    def ensure(self, wanted: Sequence[tuple[embla.TableSpec, bool, str]]) -> None:
-        """Makes every table exist; checks all that exist before it changes anything.
+    def ensure(self, wanted: Sequence[tuple[embla.TableSpec, bool, str]]) -> set[str]:
+        """Make every table exist; checks all that exist before it changes anything.
 
-        Takes specs, whether their optimizers were declared, and sharding types.
+        Takes specs, whether their optimizers were declared, and sharding types. Returns the names
+        of the tables that it created.
         """
         self._client.refresh_plan()
         existing = {info.name: info for info in self._client.tables()}
         for spec, declared, _ in wanted:
             self._check(spec, declared, existing.get(spec.name))
+        created = set()
         for spec, declared, sharding in wanted:
-            if spec.name not in existing:
-                self._create(spec, sharding)
-            elif self._if_exists == "recreate":
+            exists = spec.name in existing
+            if exists and self._if_exists == "recreate":
                 self._administrate().drop_table(spec.name)
-                self._create(spec, sharding)
-            elif self._updates and declared:
+                exists = False
+            if not exists and self._create(spec, sharding):
+                created.add(spec.name)
+            elif exists and self._updates and declared:
                 self._set_hyper_parameters(spec)
         self._client.refresh_plan()
+        return created
 
     def _check(self, spec: embla.TableSpec, declared: bool, info: embla.TableInfo | None) -> None:
         if info is None or self._if_exists == "recreate":
@@ -71,13 +73,15 @@ class TableCreator:
         if differences:
             raise ValueError(f"table {spec.name} exists, but its " + ", its ".join(differences))
 
-    def _create(self, spec: embla.TableSpec, sharding: Any) -> None:
+    def _create(self, spec: embla.TableSpec, sharding: Any) -> bool:
+        """Return whether this process created the table, and not another trainer meanwhile."""
         try:
             self._administrate().create_table(spec, sharding)
         except embla.AlreadyExistsError:
-            # Another trainer was faster.
             if self._if_exists != "attach":
                 raise
+            return False
+        return True
 
     def _set_hyper_parameters(self, spec: embla.TableSpec) -> None:
         values = spec.optimizer.to_dict()
@@ -85,6 +89,6 @@ class TableCreator:
         self._administrate().set_table(spec.name, **values)
 
     def _administrate(self) -> embla.Admin:
-        if self._admin is None:
-            self._admin = embla.Admin()
+        if not isinstance(self._admin, embla.Admin):
+            self._admin = embla.Admin(self._admin)
         return self._admin
