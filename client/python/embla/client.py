@@ -207,15 +207,13 @@ class Client(_native.Client):
         combine_duplicates: bool = True,
     ) -> _native.Ticket:
         """Start an update; it is done, exactly once, when ``wait()`` or ``await`` returns."""
-        if learning_rate is not None:
-            raise InvalidArgumentError("this build of the client has no learning rate per update")
         arguments = []
         for feature in features:
             ids, lengths, offsets, weights = _index_arrays(feature)
             gradients = _array(feature.gradients, np.float32)
             arguments.append(
                 (feature.table, ids, lengths, offsets, weights, feature.pooling, gradients,
-                 feature.ttl_steps)
+                 feature.ttl_steps, learning_rate)
             )  # fmt: skip
         return self._update_features(
             arguments, step, wire or self.wire, timeout or 0.0, combine_duplicates
@@ -242,6 +240,39 @@ class Client(_native.Client):
             out = np.empty((len(array), self.state_floats(table)), np.float32)
         self._read_state(table, array, out)
         return out
+
+    def write_rows(
+        self,
+        table: str,
+        ids: ArrayLike,
+        rows: ArrayLike | None = None,
+        state: ArrayLike | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Replace the weights and the optimizer state of `ids`; None leaves them as they are.
+
+        Exactly once, also while rows move. After an error some rows may be written; calling again
+        does no harm.
+
+        Parameters
+        ----------
+        table : str
+        ids : int64 array, shape [N]
+            Each once.
+        rows : float32 array, shape [N, dim], optional
+        state : float32 array, shape [N, state_floats(table)], optional
+            As `read_state` gives it.
+        timeout : float, optional
+            Seconds; None: the client's.
+        """
+        self._write_rows(
+            table,
+            _array(ids, np.int64),
+            None if rows is None else _array(rows, np.float32),
+            None if state is None else _array(state, np.float32),
+            timeout or 0.0,
+        )
 
     # ------------------------------------------------------------------ tables
 
@@ -285,12 +316,11 @@ class Client(_native.Client):
     def close(self, timeout: float = 30.0) -> None:
         """Wait for the calls in flight, then end the connections; a second call does nothing.
 
-        Raises `DeadlineExceededError` where calls are still going on after `timeout` seconds; they
-        end by themselves then, and the client is closed.
+        Raises `DeadlineExceededError` where calls were still going on after `timeout` seconds: they
+        were ended, and the client is closed all the same.
         """
         _open_clients.discard(self)
-        if not self._close(timeout):
-            raise DeadlineExceededError(f"calls were still going on after {timeout} s")
+        self._close(timeout)
 
     def __enter__(self) -> Client:
         return self

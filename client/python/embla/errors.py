@@ -28,7 +28,6 @@ class EmblaError(RuntimeError):
     """
 
     default_code: ClassVar[str] = ""
-    default_retryable: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -37,14 +36,14 @@ class EmblaError(RuntimeError):
         code: str | None = None,
         table: str | None = None,
         node: str | None = None,
-        retryable: bool | None = None,
+        retryable: bool = False,
         outcome_unknown: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = self.default_code if code is None else code
         self.table = table
         self.node = node
-        self.retryable = self.default_retryable if retryable is None else retryable
+        self.retryable = retryable
         self.outcome_unknown = outcome_unknown
 
 
@@ -70,21 +69,18 @@ class UnavailableError(EmblaError, ConnectionError):
     """A node cannot be reached, or the retry budget is used up."""
 
     default_code = "UNAVAILABLE"
-    default_retryable = True
 
 
 class DeadlineExceededError(EmblaError, TimeoutError):
     """The call's time is over; the message names the node that was awaited."""
 
     default_code = "DEADLINE_EXCEEDED"
-    default_retryable = True
 
 
 class OverloadedError(EmblaError):
     """A node is overloaded, or too many calls wait for the client's threads."""
 
     default_code = "RESOURCE_EXHAUSTED"
-    default_retryable = True
 
 
 class SessionClosedError(EmblaError, PermissionError):
@@ -157,17 +153,17 @@ def from_status(
     code: int,
     message: str,
     outcome_unknown: bool,
-    table: str | None = None,
-    node: str | None = None,
-    retryable: bool | None = None,
+    table: str = "",
+    node: str = "",
+    retryable: bool = False,
 ) -> EmblaError:
     """Return the exception of a status of the C++ client; called by the native module."""
     name, kind = _CODES.get(code, ("UNKNOWN", InternalError))
     return kind(
         message,
         code=name,
-        table=table,
-        node=node,
+        table=table or None,
+        node=node or None,
         retryable=retryable,
         outcome_unknown=outcome_unknown,
     )

@@ -1,9 +1,9 @@
 #include "client/python/native/calls.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 
 namespace embla::python {
@@ -13,28 +13,29 @@ namespace {
 struct CallMemory {
   std::shared_ptr<const FeatureSet> features;
   PackedParts cut;
-  std::vector<std::vector<float>> staged;  // Per feature: its rows without gaps, or nothing.
 };
-
-bool HasGaps(const FeaturePart& part, std::size_t dim) {
-  return part.stride != dim && part.rows > 1;
-}
-
-// Rows with gaps between them, from and to rows without.
-void CopyRows(const float* from, std::size_t from_stride, float* to, std::size_t to_stride,
-              std::size_t rows, std::size_t dim) {
-  for (std::size_t r = 0; r < rows; ++r) {
-    std::copy_n(from + r * from_stride, dim, to + r * to_stride);
-  }
-}
 
 template <typename Call>
 absl::StatusOr<std::shared_ptr<CallMemory>> Prepare(const Call& call) {
   auto memory = std::make_shared<CallMemory>();
   memory->features = call.features;
   EMBLA_ASSIGN_OR_RETURN(memory->cut, CutIntoFeatures(*call.features, call.input, call.shape));
-  memory->staged.resize(memory->cut.parts.size());
   return memory;
+}
+
+// Keeps `memory` until the call is over.
+client::DoneCallback SetWhenDone(std::shared_ptr<CallMemory> memory,
+                                 std::shared_ptr<Completion> completion) {
+  return [memory = std::move(memory), completion = std::move(completion)](absl::Status status) {
+    completion->Set(std::move(status));
+  };
+}
+
+// The floats of one feature's rows: from its first to the end of its last.
+template <typename Scalar>
+std::span<Scalar> RowsOf(const FeaturePart& part, std::size_t dim, Scalar* all) {
+  if (part.rows == 0) return {};
+  return {all + part.first, (part.rows - 1) * part.stride + dim};
 }
 
 }  // namespace
@@ -43,63 +44,47 @@ absl::Status Start(client::Client& client, const PackedLookup& call,
                    const client::CallOptions& options, std::shared_ptr<Completion> completion) {
   EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<CallMemory> memory, Prepare(call));
   std::vector<client::FeatureLookup> lookups;
+  lookups.reserve(memory->cut.parts.size());
   for (std::size_t f = 0; f < memory->cut.parts.size(); ++f) {
     const FeatureSet::Feature& feature = call.features->features()[f];
     const FeaturePart& part = memory->cut.parts[f];
-    std::span<float> rows(call.rows + part.first, part.rows * feature.dim);
-    if (HasGaps(part, feature.dim)) {
-      memory->staged[f].resize(rows.size());
-      rows = memory->staged[f];
-    }
     lookups.push_back({.table = feature.table,
                        .ids = part.ids,
                        .lengths = part.lengths,
                        .weights = part.weights,
                        .pooling = feature.pooling,
-                       .rows_out = rows});
+                       .rows_out = RowsOf(part, feature.dim, call.rows),
+                       .rows_out_stride = part.stride});
   }
-  const auto done = [memory, rows = call.rows,
-                     completion = std::move(completion)](absl::Status status) {
-    for (std::size_t f = 0; status.ok() && f < memory->staged.size(); ++f) {
-      if (memory->staged[f].empty()) continue;
-      const FeaturePart& part = memory->cut.parts[f];
-      const std::size_t dim = memory->features->features()[f].dim;
-      CopyRows(memory->staged[f].data(), dim, rows + part.first, part.stride, part.rows, dim);
-    }
-    completion->Set(std::move(status));
-  };
-  client.LookupAsync(std::move(lookups), options, done);
+  client.LookupAsync(std::move(lookups), options, SetWhenDone(memory, std::move(completion)));
   return absl::OkStatus();
 }
 
 absl::Status Start(client::Client& client, const PackedUpdate& call,
                    const client::CallOptions& options, std::shared_ptr<Completion> completion) {
   EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<CallMemory> memory, Prepare(call));
-  if (!call.learning_rates.empty()) {
-    return absl::UnimplementedError("learning_rates: this build of the client has none per update");
+  const std::size_t count = memory->cut.parts.size();
+  if (!call.learning_rates.empty() && call.learning_rates.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(call.learning_rates.size(), " learning rates for ", count, " features"));
   }
   std::vector<client::FeatureGradient> gradients;
-  for (std::size_t f = 0; f < memory->cut.parts.size(); ++f) {
+  gradients.reserve(count);
+  for (std::size_t f = 0; f < count; ++f) {
     const FeatureSet::Feature& feature = call.features->features()[f];
     const FeaturePart& part = memory->cut.parts[f];
-    std::span<const float> values(call.gradients + part.first, part.rows * feature.dim);
-    if (HasGaps(part, feature.dim)) {
-      memory->staged[f].resize(values.size());
-      CopyRows(values.data(), part.stride, memory->staged[f].data(), feature.dim, part.rows,
-               feature.dim);
-      values = memory->staged[f];
-    }
     gradients.push_back({.table = feature.table,
                          .ids = part.ids,
                          .lengths = part.lengths,
                          .weights = part.weights,
                          .pooling = feature.pooling,
-                         .gradients = values});
+                         .gradients = RowsOf(part, feature.dim, call.gradients),
+                         .gradients_stride = part.stride});
+    if (!call.learning_rates.empty()) {
+      gradients.back().learning_rate = call.learning_rates[f];
+    }
   }
-  client.UpdateAsync(std::move(gradients), options,
-                     [memory, completion = std::move(completion)](absl::Status status) {
-                       completion->Set(std::move(status));
-                     });
+  client.UpdateAsync(std::move(gradients), options, SetWhenDone(memory, std::move(completion)));
   return absl::OkStatus();
 }
 

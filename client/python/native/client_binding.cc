@@ -115,7 +115,7 @@ void BindClient(nb::module_& module) {
   binding.def(
       "_close",
       [](ClientHandle& handle, double timeout) {
-        return handle.Close(DurationFromSeconds("timeout", timeout));
+        Check(handle.Close(DurationFromSeconds("timeout", timeout)));
       },
       "timeout"_a);
 }

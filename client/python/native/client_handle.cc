@@ -1,6 +1,5 @@
 #include "client/python/native/client_handle.h"
 
-#include <thread>
 #include <utility>
 
 #include "client/python/native/waiting.h"
@@ -52,25 +51,18 @@ absl::Status ClientHandle::Run(std::function<absl::Status(Client&)> call, KeptAr
                           });
 }
 
-bool ClientHandle::Close(absl::Duration timeout) {
-  if (client_ == nullptr) return true;
+absl::Status ClientHandle::Close(absl::Duration timeout) {
+  if (client_ == nullptr) return absl::OkStatus();
   if (fork_guard_.forked()) {
     new std::shared_ptr<Client>(std::move(client_));  // As in the destructor.
-    return true;
+    return absl::OkStatus();
   }
-  auto closed = std::make_shared<Completion>();
-  {
-    const nb::gil_scoped_release no_gil;
-    std::thread([closed, client = std::move(client_)]() mutable {
-      client.reset();
-      closed->Set(absl::OkStatus());
-    }).detach();
-  }
-  // The calls that the wait below does not see the end of are nobody's any more.
-  parked_->StopWaiting();
-  const bool over = WaitInterruptibly(*closed, timeout);
+  const absl::Status closed =
+      RunInterruptibly([client = std::move(client_), timeout] { return client->Close(timeout); },
+                       // The calls whose end nobody waits for are nobody's any more.
+                       [this](const std::shared_ptr<Completion>&) { parked_->StopWaiting(); });
   parked_->Sweep();
-  return over;
+  return closed;
 }
 
 }  // namespace embla::python

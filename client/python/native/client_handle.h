@@ -19,7 +19,7 @@ class ClientHandle {
  public:
   // Waits, interruptibly, until the coordinator has given a session.
   explicit ClientHandle(client::ConnectOptions options);
-  ~ClientHandle();  // As Close without limit.
+  ~ClientHandle();  // Waits for the calls in flight.
   ClientHandle(const ClientHandle&) = delete;
   ClientHandle& operator=(const ClientHandle&) = delete;
 
@@ -31,9 +31,9 @@ class ClientHandle {
   // nobody waits for it any more.
   absl::Status Run(std::function<absl::Status(client::Client&)> call, KeptArrays arrays = {});
 
-  // Later calls are refused; waits for those in flight. Returns false if some are still going on
-  // after `timeout`. A second call does nothing.
-  bool Close(absl::Duration timeout);
+  // Later calls are refused; those in flight have until `timeout` is over. DeadlineExceeded: some
+  // were ended then. A second call does nothing.
+  absl::Status Close(absl::Duration timeout);
   bool closed() const { return client_ == nullptr; }
 
   const std::shared_ptr<ParkedArrays>& parked() const { return parked_; }

@@ -8,8 +8,8 @@
 
 namespace embla::python {
 
-// What a call was, as far as its errors differ. The outcome of a call that writes is unknown after
-// Unavailable, DeadlineExceeded and Cancelled.
+// Whether the outcome of a call that failed may be unknown. kRead: only where the status itself
+// says so. kWrite: also after every Unavailable and DeadlineExceeded.
 enum class CallKind : std::uint8_t { kRead, kWrite };
 
 // Throws the Python exception of the status' code. Requires the GIL and a status that is not OK.

@@ -19,7 +19,7 @@ namespace {
 
 // What a feature's tuple holds, in this order; the last is rows_out or gradients.
 constexpr int kTable = 0, kIds = 1, kLengths = 2, kOffsets = 3, kWeights = 4, kPooling = 5,
-              kRows = 6, kTtlSteps = 7;
+              kRows = 6, kTtlSteps = 7, kLearningRate = 8;
 
 // The arrays of one feature, and what names it: both live until the call is over.
 struct FeatureArrays {
@@ -140,6 +140,9 @@ std::unique_ptr<Ticket> UpdateFeatures(ClientHandle& handle, const nb::list& tup
     call->views.back().gradients = SpanOf(reader.Get<Matrix<const float>>(
         kRows, "gradients", "a contiguous array of float32, of two dimensions"));
     call->views.back().ttl_steps = nb::cast<std::uint32_t>(fields[kTtlSteps]);
+    if (!fields[kLearningRate].is_none()) {
+      call->views.back().learning_rate = nb::cast<float>(fields[kLearningRate]);
+    }
   }
   client::CallOptions options = MakeCallOptions(wire, timeout);
   options.combine_duplicates = combine_duplicates;

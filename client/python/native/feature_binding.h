@@ -17,7 +17,8 @@ namespace embla::python {
 std::unique_ptr<Ticket> LookupFeatures(ClientHandle& handle, const nanobind::list& tuples,
                                        std::string_view wire, double timeout,
                                        bool combine_duplicates, nanobind::object result);
-// `tuples`: (table, ids, lengths, offsets, weights, pooling, gradients, ttl_steps) per feature.
+// `tuples`: (table, ids, lengths, offsets, weights, pooling, gradients, ttl_steps, learning rate or
+// None) per feature.
 std::unique_ptr<Ticket> UpdateFeatures(ClientHandle& handle, const nanobind::list& tuples,
                                        std::uint64_t step, std::string_view wire, double timeout,
                                        bool combine_duplicates);

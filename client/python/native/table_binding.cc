@@ -33,6 +33,27 @@ void ReadState(ClientHandle& handle, std::string table, const Ids& ids, const Ma
   Check(handle.Run(call, {nb::ndarray<>(ids), nb::ndarray<>(out)}));
 }
 
+void WriteRows(ClientHandle& handle, std::string table, const Ids& ids,
+               const std::optional<Matrix<const float>>& rows,
+               const std::optional<Matrix<const float>>& state, double timeout) {
+  KeptArrays arrays = {nb::ndarray<>(ids)};
+  std::span<const float> weights, states;
+  if (rows) {
+    weights = SpanOf(*rows);
+    arrays.emplace_back(*rows);
+  }
+  if (state) {
+    states = SpanOf(*state);
+    arrays.emplace_back(*state);
+  }
+  const client::CallOptions options{.timeout = DurationFromSeconds("timeout", timeout)};
+  const auto call = [table = std::move(table), ids = SpanOf(ids), weights, states,
+                     options](Client& client) {
+    return client.WriteRows(table, ids, weights, states, options);
+  };
+  Check(handle.Run(call, std::move(arrays)), CallKind::kWrite);
+}
+
 // Runs `call`, which returns absl::StatusOr<Value>, interruptibly; raises its error.
 template <typename Value, typename Call>
 Value RunFor(ClientHandle& handle, Call call) {
@@ -144,6 +165,8 @@ void BindTables(nb::class_<ClientHandle>& binding) {
               nb::arg("out").noconvert());
   binding.def("_read_state", &ReadState, "table"_a, nb::arg("ids").noconvert(),
               nb::arg("out").noconvert());
+  binding.def("_write_rows", &WriteRows, "table"_a, nb::arg("ids").noconvert(),
+              nb::arg("rows").noconvert().none(), nb::arg("state").noconvert().none(), "timeout"_a);
   binding.def(
       "state_floats",
       [](ClientHandle& handle, std::string table) {

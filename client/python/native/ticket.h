@@ -28,8 +28,8 @@ class ParkedArrays {
   void Park(std::shared_ptr<Completion> completion, KeptArrays arrays);
   void Sweep();
 
-  // From now on dropped tickets park their arrays instead of waiting: the client was closed, and
-  // its calls did not end in time.
+  // From now on dropped tickets park their arrays instead of waiting: somebody interrupted the
+  // close of the client.
   void StopWaiting() { waits_ = false; }
   bool waits() const { return waits_; }
 

@@ -28,18 +28,16 @@ from embla.errors import _CODES, from_status
 )
 def test_codes_are_classes(code, kind, also):
     number = next(number for number, (name, _) in _CODES.items() if name == code)
-    error = from_status(number, "what happened", False)
+    error = from_status(number, "what happened", False, "", "", True)
     assert type(error) is kind
     assert isinstance(error, also)
     assert isinstance(error, embla.EmblaError)
     assert (error.code, str(error)) == (code, "what happened")
-    assert error.retryable == (
-        code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
-    )
+    assert (error.table, error.node, error.retryable) == (None, None, True)
 
 
 def test_errors_keep_their_fields_over_processes():
-    error = from_status(14, "gone", True, "t", "node1")
+    error = from_status(14, "gone", True, "t", "node1", True)
     again = pickle.loads(pickle.dumps(error))
     assert (again.code, again.table, again.node, again.retryable, again.outcome_unknown) == (
         "UNAVAILABLE", "t", "node1", True, True)  # fmt: skip
@@ -60,8 +58,9 @@ def test_a_missing_table_is_a_lookup_error_whose_text_is_plain(client):
 
 def test_an_id_outside_is_an_index_error(client, make_table):
     table = make_table(rows=10)
-    with pytest.raises(IndexError, match="10"):
+    with pytest.raises(IndexError, match="10") as caught:
         client.lookup([Lookup(table, [10])])
+    assert (caught.value.table, caught.value.retryable) == (table, False)
     with pytest.raises(IndexError):
         client.update([Gradient(table, [-1], np.zeros((1, 8), np.float32))])
 

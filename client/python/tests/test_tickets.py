@@ -55,7 +55,7 @@ def test_the_calls_own_timeout_ends_it(halted):
     with pytest.raises(embla.DeadlineExceededError, match="node1") as caught:
         client.lookup([Lookup("t", [1])], timeout=0.3)
     assert time.monotonic() - start < 3
-    assert caught.value.retryable
+    assert (caught.value.node, caught.value.retryable) == ("node1", True)
     assert not caught.value.outcome_unknown
     with pytest.raises(embla.DeadlineExceededError) as caught:
         client.update([Gradient("t", [1], np.ones((1, 4), np.float32))], timeout=0.3)
@@ -89,6 +89,23 @@ def test_a_dropped_ticket_waits_and_others_run_meanwhile(halted):
     del ticket  # The timer's thread needs the interpreter for this to end.
     assert (out == 1).all()
     timer.join()
+
+
+def test_close_ends_what_takes_too_long(halted):
+    client, _ = halted
+    lookup = client.lookup_async([Lookup("t", [1])])
+    update = client.update_async([Gradient("t", [1], np.ones((1, 4), np.float32))])
+    start = time.monotonic()
+    with pytest.raises(embla.DeadlineExceededError):
+        client.close(timeout=0.3)
+    assert time.monotonic() - start < 5
+    assert client.closed
+    with pytest.raises(embla.EmblaError) as caught:
+        lookup.wait()
+    assert caught.value.code == "CANCELLED"
+    with pytest.raises(embla.EmblaError) as caught:
+        update.wait()
+    assert caught.value.outcome_unknown
 
 
 def test_tickets_keep_their_arrays(halted):
