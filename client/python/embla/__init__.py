@@ -14,7 +14,8 @@ collections over Embla.
 
 from typing import TYPE_CHECKING
 
-from embla._native import FeatureSet, Ticket, __version__
+from embla import _native
+from embla._native import FeatureSet, Ticket
 from embla.client import Client, Gradient, Lookup, connect, get_default_client, set_default_client
 from embla.errors import (
     AlreadyExistsError,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         Zch,
     )
     from embla.table import (
+        Eviction,
         IdExplanation,
         SweepReport,
         Table,
@@ -78,6 +80,7 @@ __all__ = [
     "DeadlineExceededError",
     "Default",
     "EmblaError",
+    "Eviction",
     "FailedPreconditionError",
     "FeatureSet",
     "ForkedClientError",
@@ -116,6 +119,8 @@ __all__ = [
     "set_default_client",
     "version_info",
 ]
+
+__version__ = _native.version()
 
 # Modules that a trainer may do without: they are imported when one of their names is used.
 _LAZY_MODULES = ("admin", "local_cluster", "spec", "table")

@@ -56,10 +56,10 @@ def find_program(name: str) -> str:
         path = os.path.abspath(found)
     shown = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
     version = shown.stdout.strip()
-    if version != _native.__version__:
+    if version != _native.version():
         raise ClusterStartError(
             f"{path} is version {version or shown.stderr.strip()!r}, "
-            f"the package is version {_native.__version__}"
+            f"the package is version {_native.version()}"
         )
     return path
 
@@ -179,7 +179,7 @@ class LocalCluster:
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_folder() if data_dir is None else Path(data_dir).absolute()
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.data_dir)
+        self._lock: int | None = _lock(self.data_dir)
         self._starter = _native.ChildStarter()
         self.shards: dict[str, Process] = {}
         _running.add(self)
@@ -321,7 +321,7 @@ def _end(processes: list[Process], number: int) -> None:
             process.kill()
 
 
-def _lock(folder: Path) -> int | None:
+def _lock(folder: Path) -> int:
     """Return a descriptor that holds the folder, as long as this process or a fork of it lives."""
     descriptor = os.open(folder / "in_use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

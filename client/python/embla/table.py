@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from embla.client import Client
 
-__all__ = ["IdExplanation", "SweepReport", "Table", "TableInfo", "TableSurvey", "TableSyncReport"]
+__all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "TableSurvey",
+           "TableSyncReport"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,23 @@ class SweepReport:
     evicted: int
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """An id of a ZCH table that lost its row, and the row as it was.
+
+    `reason`: replaced, expired, idle or removed. `step`: when; `last_step`: its latest touch.
+    `missed`: evictions of the same node right before, which it had not kept.
+    """
+
+    id: int
+    reason: str
+    step: int
+    last_step: int
+    weights: NDArray[np.float32]
+    state: NDArray[np.float32]
+    missed: int
+
+
 class Table:
     """A table of a client: ``client.table("clicks")``."""
 
@@ -143,3 +161,11 @@ class Table:
         None: of those whose TTL is over, in a table with policy ``ttl``.
         """
         return SweepReport(**self.client._sweep(self.name, older_than_steps, at_step))
+
+    def evictions(self, *, follow: bool = False) -> Iterator[Eviction]:
+        """Yield the evicted rows that the nodes still keep; with `follow` also those to come.
+
+        Raises `FailedPreconditionError` where the table keeps none (``eviction_buffer_bytes``).
+        """
+        for fields in self.client._evictions(self.name, follow):
+            yield Eviction(**fields)

@@ -14,6 +14,7 @@
 
 #include "client/python/native/bindings.h"
 #include "client/python/native/client_handle.h"
+#include "client/python/native/eviction_binding.h"
 #include "client/python/native/feature_binding.h"
 #include "client/python/native/options.h"
 #include "client/python/native/packed_binding.h"
@@ -52,6 +53,7 @@ void BindTicket(nb::module_& module) {
                      "A call that is running. It keeps its arrays alive until it is over; a ticket "
                      "that is dropped before waits for that.")
       .def("wait", &Ticket::Wait, "timeout"_a = nb::none(),
+           nb::sig("def wait(self, timeout: float | None = None) -> typing.Any"),
            "Waits for the call and returns its result, or raises its error. `timeout` seconds, "
            "then DeadlineExceededError: the call itself goes on.")
       .def("done", &Ticket::done, "Whether `wait` returns at once.")
@@ -60,7 +62,9 @@ void BindTicket(nb::module_& module) {
            "be written for a while. False: it is over, or it is an update, which cannot be taken "
            "back.")
       .def("cancelled", &Ticket::cancelled)
-      .def("__await__", &Await)
+      .def(
+          "__await__", &Await,
+          nb::sig("def __await__(self) -> collections.abc.Generator[typing.Any, None, typing.Any]"))
       .def("_fileno", &Ticket::ReadableDescriptor,
            "A descriptor that is readable when the call is over; the ticket's own.");
 }
@@ -102,6 +106,7 @@ void BindClient(nb::module_& module) {
   binding.def("_update_features", &UpdateFeatures, "features"_a, "step"_a, "wire"_a, "timeout"_a,
               "combine_duplicates"_a);
   BindTables(binding);
+  BindEvictions(module, binding);
   binding.def_prop_ro("closed", &ClientHandle::closed);
   binding.def_prop_ro(
       "plan_version", [](ClientHandle& handle) { return handle.Use()->plan_version(); },

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 NB_MODULE(_native, module) {
   // Clients that live in a module's globals are still there when the interpreter looks.
   nb::set_leak_warnings(false);
-  module.attr("__version__") = EMBLA_VERSION;
+  module.def("version", [] { return EMBLA_VERSION; });
   embla::python::WatchForks();
   embla::python::BindFeatures(module);
   embla::python::BindClient(module);

@@ -14,12 +14,18 @@ constexpr absl::Duration kSignalPeriod = absl::Milliseconds(100);
 }  // namespace
 
 bool WaitInterruptibly(const Completion& completion, std::optional<absl::Duration> timeout) {
+  return WaitInterruptibly(
+      [&completion](absl::Duration period) { return completion.WaitFor(period); }, timeout);
+}
+
+bool WaitInterruptibly(const std::function<bool(absl::Duration)>& wait_for,
+                       std::optional<absl::Duration> timeout) {
   const absl::Time deadline = timeout ? absl::Now() + *timeout : absl::InfiniteFuture();
   while (true) {
     const absl::Duration rest = std::max(deadline - absl::Now(), absl::ZeroDuration());
     {
       const nb::gil_scoped_release no_gil;
-      if (completion.WaitFor(std::min(rest, kSignalPeriod))) return true;
+      if (wait_for(std::min(rest, kSignalPeriod))) return true;
     }
     if (rest == absl::ZeroDuration()) return false;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();

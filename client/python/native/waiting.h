@@ -18,6 +18,9 @@ namespace embla::python {
 // Waits with the GIL released. Returns done(); throws nanobind::python_error where a signal handler
 // raised. Requires the GIL. None: no limit.
 bool WaitInterruptibly(const Completion& completion, std::optional<absl::Duration> timeout);
+// The same for anything that can be awaited for a while: `wait_for` returns whether it is there.
+bool WaitInterruptibly(const std::function<bool(absl::Duration)>& wait_for,
+                       std::optional<absl::Duration> timeout);
 
 // Runs `work`, which may wait in C++ for long, on a thread of its own, and waits for it as above.
 // `work` owns what it uses: after an exception it goes on alone, and its result is lost.

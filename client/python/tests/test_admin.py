@@ -40,7 +40,12 @@ def test_every_field_of_a_spec_reaches_the_plan(cluster, make_table):
 )
 @pytest.mark.parametrize(
     "optimizer",
-    [embla.SGD(lr=0.5), embla.Adagrad(initial_accumulator=0.5), embla.RowwiseAdagrad(), embla.Adam()],
+    [
+        embla.SGD(lr=0.5),
+        embla.Adagrad(initial_accumulator=0.5),
+        embla.RowwiseAdagrad(),
+        embla.Adam(),
+    ],
 )
 def test_all_rules_are_known(client, make_table, init, optimizer):
     table = make_table(init=init, optimizer=optimizer)

@@ -34,12 +34,13 @@ WRONG_ROWS = {
     "gaps between columns": np.zeros((2, 8), np.float32)[:, ::2],
     "three dimensions": np.zeros((1, 2, 4), np.float32),
 }
+ONE_ROW = np.zeros(4, np.float32)
 WRONG_OUT = {
     **WRONG_ROWS,
     "read-only": read_only(np.zeros((2, 4), np.float32)),
-    "one memory for all rows": np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (2, 4), (0, 4)),
+    "one memory for all rows": np.lib.stride_tricks.as_strided(ONE_ROW, (2, 4), (0, 4)),
     "a list": [[0.0] * 4] * 2,
-}  # fmt: skip
+}
 
 
 def untouched(array):

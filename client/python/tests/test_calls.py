@@ -132,6 +132,27 @@ def test_zch_tables_are_looked_into(client, make_table):
         client.table(make_table()).survey()
 
 
+def test_evicted_rows_are_read_and_followed(client, make_table):
+    name = make_table(rows=64, zch=embla.Zch(buckets=1, eviction_buffer_bytes=1 << 20), dim=4)
+    table = client.table(name)
+    for id in range(3):
+        client.update([Gradient(name, [id], np.ones((1, 4), np.float32))], step=id + 1)
+    rows = client.read_rows(name, [0, 1, 2])
+    table.sweep(older_than_steps=1, at_step=3)
+    gone = {eviction.id: eviction for eviction in table.evictions()}
+    assert sorted(gone) == [0, 1]
+    assert gone[1].reason == "idle"
+    assert gone[1].last_step == 2
+    np.testing.assert_array_equal(gone[1].weights, rows[1])
+    following = table.evictions(follow=True)
+    assert {next(following).id, next(following).id} == {0, 1}
+    table.sweep(older_than_steps=0, at_step=9)
+    assert next(following).id == 2
+    following.close()
+    with pytest.raises(embla.FailedPreconditionError):
+        list(client.table(make_table(rows=64, zch=embla.Zch(buckets=1))).evictions())
+
+
 def test_metrics_session_and_plan_are_told(client, make_table):
     table = make_table()
     client.lookup([Lookup(table, [1])])

@@ -1,4 +1,4 @@
-"""Signals, forks, exits: what a process does to its clients. Each test runs processes of its own."""
+"""What a process does to its clients: signals, forks, exits, thousands of connections."""
 
 import multiprocessing
 import os
