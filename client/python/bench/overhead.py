@@ -1,9 +1,9 @@
 """What does a packed call from Python cost over the same call of the C++ client?
 
 Processor time of the whole process, the client's threads included, least of nine rounds, which
-alternate between both sides; and the ratio of wall times, median of the rounds. The bars: 60 us of processor time over the C++ client
-for 26 features; with --large, 26 tables x 2048 ids x dim 64, a lookup and an update at most 1.10 x
-its wall time.
+alternate between both sides; and the ratio of wall times, median of the rounds. The bars: 60 us of
+processor time over the C++ client for 26 features; with --large, 26 tables x 2048 ids x dim 64, a
+lookup and an update at most 1.10 x its wall time.
 
     python client/python/bench/overhead.py build/client/bench/client_calls [--large]
 
