@@ -174,6 +174,13 @@ class RemoteCollection(nn.Module):
         """Return the service's name of a table."""
         return self._prefix + table
 
+    def remote_tables(self) -> list[tuple[str, str, str]]:
+        """Return each table's name, the name of its weights, and its name in the service."""
+        return [
+            (c.name, f"{self._stubs_name}.{c.name}.weight", self.service_name(c.name))
+            for c in self._configs
+        ]
+
     def is_zch(self, table: str) -> bool:
         """Tell whether a table takes any 64-bit id."""
         name = self.service_name(table)
@@ -268,7 +275,8 @@ class RemoteCollection(nn.Module):
         groups = {}
         for config in self._configs:
             stub = self._stub(config)
-            stub.describe(self._remote_table(config, connected.site.client))
+            client = connected.site.client
+            stub.describe(self._remote_table(config, client), client)
             # TorchRec's filters see that these parameters step in backward passes.
             stub.weight._in_backward_optimizers = [EmptyFusedOptimizer()]  # type: ignore[attr-defined]
             if config.name in self._rates:
