@@ -18,8 +18,9 @@ import subprocess
 import sys
 import time
 
-import embla
 import numpy as np
+
+import embla
 
 FEATURES = 26
 ROUNDS = 9

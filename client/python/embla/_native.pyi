@@ -125,7 +125,9 @@ class Client:
     def _close(self, timeout: float) -> None: ...
 
 class EvictionIterator:
-    """Evicted rows, one dict after another. A reading that is dropped ends."""
+    """
+    Evicted rows, one dict after another. A reading that is dropped ends with the next row, or with the client.
+    """
 
     def __iter__(self) -> EvictionIterator: ...
 

@@ -152,9 +152,7 @@ class Admin(_native.Admin):
         """
         return _change(self._create_table(spec.to_json(), _placement(placement).to_json()))
 
-    def explain(
-        self, spec: TableSpec, placement: Placement | Sharding = "auto"
-    ) -> TableChange:
+    def explain(self, spec: TableSpec, placement: Placement | Sharding = "auto") -> TableChange:
         """Return how `create_table` would cut the table, without creating it."""
         return _change(self._plan_table(spec.to_json(), _placement(placement).to_json()))
 

@@ -8,6 +8,7 @@ are no arrays, such as lists, are converted.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import weakref
 from collections.abc import Sequence
@@ -466,7 +467,5 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 def close_open_clients() -> None:
     """Close every client of this process; calls in flight get five seconds."""
     for client in list(_open_clients):
-        try:
+        with contextlib.suppress(DeadlineExceededError):
             client.close(timeout=5.0)
-        except DeadlineExceededError:
-            pass

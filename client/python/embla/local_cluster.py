@@ -172,10 +172,9 @@ class LocalCluster:
         self._admin: Admin | None = None
         self._coordinator: Process | None = None
         self._start_timeout = start_timeout
+        self._owner = os.getpid()
         self._devices = devices
-        self._programs = {
-            name: find_program(name) for name in ("embla-coordinator", "embla-shard")
-        }
+        self._programs = {name: find_program(name) for name in ("embla-coordinator", "embla-shard")}
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_folder() if data_dir is None else Path(data_dir).absolute()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -223,9 +222,9 @@ class LocalCluster:
         return shard
 
     def stop(self) -> None:
-        """End all programs; a second call does nothing."""
+        """End all programs; a second call does nothing, nor does one in a child of fork."""
         _running.discard(self)
-        if self._lock is None:
+        if self._lock is None or os.getpid() != self._owner:
             return
         if self._admin is not None:
             self._admin.close()

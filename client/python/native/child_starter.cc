@@ -63,6 +63,7 @@ ChildStarter::ChildStarter() : thread_([this] { Serve(); }) {}
 
 absl::StatusOr<int> ChildStarter::Start(const std::vector<std::string>& command,
                                         const std::string& log_path) {
+  if (fork_guard_.forked()) return absl::FailedPreconditionError("it is the parent's");
   if (command.empty()) return absl::InvalidArgumentError("the command is empty");
   const FileDescriptor log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!log.is_open()) return absl::ErrnoToStatus(errno, log_path);
@@ -77,6 +78,10 @@ absl::StatusOr<int> ChildStarter::Start(const std::vector<std::string>& command,
 }
 
 void ChildStarter::Close() {
+  if (fork_guard_.forked()) {  // The thread is the parent's, and its lock may be held.
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   {
     const MutexLock lock(mu_);
     if (closing_) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/python/native/fork_guard.h"
 #include "core/base/mutex.h"
 
 namespace embla::python {
@@ -27,7 +28,7 @@ class ChildStarter {
   // Ctrl-C does not reach it, and gets SIGTERM when this object or the process ends. NotFound,
   // PermissionDenied: the program or the log cannot be opened.
   absl::StatusOr<int> Start(const std::vector<std::string>& command, const std::string& log_path);
-  // Children that are left get SIGTERM. Start fails afterwards.
+  // Children that are left get SIGTERM. Start fails afterwards. In a child of fork: does nothing.
   void Close();
 
  private:
@@ -39,6 +40,7 @@ class ChildStarter {
   };
   void Serve();
 
+  const ForkGuard fork_guard_;
   Mutex mu_;
   CondVar changed_;
   Request* request_ ABSL_GUARDED_BY(mu_) = nullptr;  // Not owned; the caller waits for it.

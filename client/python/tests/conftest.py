@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 
 
 def pytest_addoption(parser):

@@ -1,8 +1,9 @@
 """Tables, plans, nodes and jobs through embla.Admin."""
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import Gradient
 
 

@@ -1,8 +1,9 @@
 """An array of a wrong kind raises TypeError, and nothing is written or sent."""
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import FeatureSet, Gradient, Lookup
 
 

@@ -1,8 +1,9 @@
 """Lookups and updates of NumPy arrays, against sums by hand."""
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import Gradient, Lookup
 
 
@@ -92,9 +93,7 @@ def test_int32_lengths_are_taken_and_negative_ones_refused(client, make_table):
     (rows,) = client.lookup([Lookup(table, [1, 2], lengths=lengths, pooling="sum")])
     np.testing.assert_array_equal(rows, np.ones((2, 8)))
     with pytest.raises(embla.InvalidArgumentError, match="negative"):
-        client.lookup(
-            [Lookup(table, [1], lengths=np.array([-1, 2], np.int32), pooling="sum")]
-        )
+        client.lookup([Lookup(table, [1], lengths=np.array([-1, 2], np.int32), pooling="sum")])
 
 
 def test_tables_tell_what_they_are(client, make_table):

@@ -1,5 +1,6 @@
 """LocalCluster: it starts, it ends whatever ends its process, and it says why it cannot."""
 
+import atexit
 import json
 import os
 import signal
@@ -9,9 +10,10 @@ import sys
 import textwrap
 import time
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import Gradient, Lookup
 from embla.local_cluster import find_program
 
@@ -50,9 +52,11 @@ def test_rows_stay_in_a_given_folder(tmp_path):
             client.update([Gradient("t", [1], np.ones((1, 4), np.float32))])
         with pytest.raises(embla.ClusterStartError, match="another cluster"):
             embla.LocalCluster(data_dir=folder)
-    with embla.LocalCluster(nodes=1, devices=1, data_dir=folder) as cluster:
-        with cluster.connect() as client:
-            assert client.read_rows("t", [1, 2])[:, 0].tolist() == [0, 1]
+    with (
+        embla.LocalCluster(nodes=1, devices=1, data_dir=folder) as cluster,
+        cluster.connect() as client,
+    ):
+        assert client.read_rows("t", [1, 2])[:, 0].tolist() == [0, 1]
     assert folder.exists()
 
 
@@ -89,7 +93,7 @@ def test_the_children_end_with_python_however_it_ends(end, await_for):
 
 
 def test_the_end_of_the_thread_that_started_a_cluster_is_not_its_end(await_for):
-    child, started = start_python(
+    child, _ = start_python(
         """
     threads = []
     def start():
@@ -148,6 +152,24 @@ def _open_files(pid):
         )
     except OSError:
         return ""
+
+
+def test_a_forked_child_that_exits_does_not_end_the_cluster():
+    with embla.LocalCluster(nodes=1, devices=1) as cluster:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)
+            try:
+                cluster.stop()
+                atexit._run_exitfuncs()
+                del cluster
+            finally:
+                os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert alive(cluster.shards["node1"].pid)
+        with cluster.connect() as client:
+            assert client.tables() == []
+        assert cluster.data_dir.exists()
 
 
 # ---------------------------------------------------------------------- programs

@@ -2,9 +2,10 @@
 
 import pickle
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import Gradient, Lookup
 from embla.errors import _CODES, from_status
 
@@ -91,9 +92,12 @@ def test_nobody_listens():
 
 def test_a_trainer_that_connects_again_closes_its_session_before(cluster, make_table):
     table = make_table()
-    with cluster.connect(trainer="twice") as first, cluster.connect(trainer="twice"):
-        with pytest.raises(embla.SessionClosedError):
-            first.update([Gradient(table, [1], np.ones((1, 8), np.float32))])
+    with (
+        cluster.connect(trainer="twice") as first,
+        cluster.connect(trainer="twice"),
+        pytest.raises(embla.SessionClosedError),
+    ):
+        first.update([Gradient(table, [1], np.ones((1, 8), np.float32))])
 
 
 def test_addresses_come_from_the_environment(cluster, monkeypatch):

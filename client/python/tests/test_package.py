@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import embla
 import pytest
+
+import embla
 from embla import _native
 
 PACKAGE = Path(embla.__file__).parent
@@ -36,7 +37,7 @@ def test_every_public_name_is_there_and_documented():
     for name in embla.__all__:
         value = getattr(embla, name)
         assert name.startswith("__") or value.__doc__, name
-    assert embla.version_info() == tuple(map(int, embla.__version__.split(".")))
+    assert ".".join(map(str, embla.version_info())) == embla.__version__
     with pytest.raises(AttributeError, match="nonsense"):
         embla.nonsense  # noqa: B018
     assert "LocalCluster" in dir(embla)

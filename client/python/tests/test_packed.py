@@ -1,8 +1,9 @@
 """Packed calls give what calls feature by feature give, whatever the shape of their arrays."""
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import FeatureSet, Gradient, Lookup
 
 DIMS = (8, 4, 8)

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import textwrap
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import Lookup
 
 SLEEPING_NODE = """
@@ -231,8 +232,9 @@ def test_connects_and_closes_leave_no_thread_and_no_descriptor(
             client.lookup([Lookup(table, [1])])
         client.close()
     await_for(
-        lambda: threads_and_descriptors()[0] <= threads
-        and threads_and_descriptors()[1] <= descriptors,
+        lambda: (
+            threads_and_descriptors()[0] <= threads and threads_and_descriptors()[1] <= descriptors
+        ),
         10,
         f"{threads} threads and {descriptors} descriptors again",
     )

@@ -7,9 +7,10 @@ import threading
 import time
 import weakref
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import FeatureSet, Gradient, Lookup
 
 

@@ -1,8 +1,9 @@
 """Rows that are written, and learning rates of single steps."""
 
-import embla
 import numpy as np
 import pytest
+
+import embla
 from embla import FeatureSet, Gradient
 
 
