@@ -4,7 +4,7 @@
 #
 #   deploy/install_packages.sh            to build and run
 #   deploy/install_packages.sh --python   also what the Python package is built with
-#   deploy/install_packages.sh --tests    that, and what the house tests ask (format, shell scripts)
+#   deploy/install_packages.sh --tests    also what the house tests ask (format, shell scripts)
 #   deploy/install_packages.sh --all      also Clang and clang-tidy, for the other presets
 set -euo pipefail
 export LC_ALL=C
@@ -23,7 +23,7 @@ all_packages=(clang clang-tidy)
 case "${1:-}" in
   "") ;;
   --python) packages+=("${python_packages[@]}") ;;
-  --tests) packages+=("${python_packages[@]}" "${test_packages[@]}") ;;
+  --tests) packages+=("${test_packages[@]}") ;;
   --all) packages+=("${python_packages[@]}" "${test_packages[@]}" "${all_packages[@]}") ;;
   *)
     echo "usage: $0 [--python | --tests | --all]" >&2

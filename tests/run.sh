@@ -39,16 +39,9 @@ step() { echo "== $* ($((SECONDS - started)) s)"; }
 step "packages"
 deploy/install_packages.sh "$packages"
 
-# The Python package is built and tested with the first preset, where its tools can be had.
-python_options=()
-if tests/python_environment.sh build/python-venv; then
-  python_options=(-DEMBLA_PYTHON_PACKAGE=ON "-DPython_EXECUTABLE=$PWD/build/python-venv/bin/python")
-fi
-
 for preset in "${presets[@]}"; do
   step "configure $preset"
-  cmake --preset "$preset" "${python_options[@]}"
-  python_options=()
+  cmake --preset "$preset"
   step "build $preset"
   nice cmake --build --preset "$preset" --parallel "$jobs"
   step "test $preset"
