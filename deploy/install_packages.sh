@@ -17,7 +17,7 @@ packages=(
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 python_packages=(python3-dev python3-pip python3-venv)
-test_packages=(clang-format python3-yaml shellcheck)
+test_packages=(clang-format python3-dev python3-venv python3-yaml shellcheck)
 all_packages=(clang clang-tidy)
 
 case "${1:-}" in

@@ -44,6 +44,10 @@ for preset in "${presets[@]}"; do
   cmake --preset "$preset"
   step "build $preset"
   nice cmake --build --preset "$preset" --parallel "$jobs"
+  if [[ "$preset" == release ]]; then
+    step "Python package"
+    client/python/tests/run.sh prepare || (($? == 77))
+  fi
   step "test $preset"
   nice ctest --preset "$preset" --parallel "$jobs" "${ctest_options[@]}"
 done

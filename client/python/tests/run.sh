@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Builds the package's native module and runs the package's tests in virtual environments of its own.
+#
+#   client/python/tests/run.sh numpy   calls, arrays, processes: needs no torch
+#   client/python/tests/run.sh torch   operators, modules, checkpoints; installs torch and TorchRec
+#   client/python/tests/run.sh slow    those that take minutes: numerics beside FBGEMM, leaks
+#   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
+#
+# EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). Ends with 77, skipped,
+# where the package index cannot be reached.
+set -euo pipefail
+export LC_ALL=C
+
+level="${1:-}"
+[[ "$level" =~ ^(numpy|torch|slow|prepare)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|prepare" >&2
+  exit 2
+}
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+export EMBLA_BIN_DIR="${EMBLA_BIN_DIR:-$PWD/build/release/bin}"
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+folder="$PWD/build/python"
+mkdir -p "$folder"
+
+# One at a time: both levels share the module.
+exec 9> "$folder/lock"
+flock 9
+
+# TorchRec's own pins ask for CUDA builds: what it needs of them is named here.
+native=(nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
+torch=(torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2)
+torch_needs=(cloudpickle==3.1.2 expecttest==0.3.0 filelock fsspec jinja2 networkx numpy==2.4.6
+  lightning-utilities==0.15.3 pyre-extensions==0.0.32 'pyvers<0.3' pytest==9.2.0 safetensors==0.8.0
+  'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing-extensions)
+
+index_answers() { "$1/bin/pip" download --quiet --no-deps --dest "$(mktemp -d)" iniconfig; }
+
+# environment NAME STEP...: made once, and again when what it is made of changes.
+environment() {
+  local name="$folder/$1" wanted
+  shift
+  wanted="$(python3 --version) $*"
+  [[ -f "$name/made-of" && "$(cat "$name/made-of")" == "$wanted" ]] && return
+  rm -rf "$name"
+  python3 -m venv "$name"
+  if ! index_answers "$name"; then
+    echo "SKIPPED: the package index cannot be reached, so there is nothing to test with"
+    exit 77
+  fi
+  local step
+  for step in "$@"; do
+    # Words of a step are options and packages.
+    # shellcheck disable=SC2086
+    "$name/bin/pip" install --quiet --disable-pip-version-check $step
+  done
+  echo "$wanted" > "$name/made-of"
+}
+
+prepare_native() {
+  environment venv "${native[*]}"
+  cmake -S . -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF -DEMBLA_TESTS=OFF \
+    -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" > "$folder/configure.log" ||
+    {
+      cat "$folder/configure.log"
+      exit 1
+    }
+  nice cmake --build "$folder/module" --target _native > "$folder/build.log" || {
+    tail -n 40 "$folder/build.log"
+    exit 1
+  }
+}
+
+prepare_torch() {
+  environment venv-torch "--no-deps ${torch[*]}" "${torch_needs[*]}"
+  local site
+  site="$(echo "$folder"/venv-torch/lib/python3.*/site-packages)"
+  if [[ ! -d "$site/nvidia" && ! -d "$folder/nvidia" ]]; then
+    "$folder/venv-torch/bin/python" client/python/tests/torch/nvidia_stubs.py "$site" \
+      "$folder/nvidia.new"
+    mv "$folder/nvidia.new" "$folder/nvidia"
+  fi
+  export LD_LIBRARY_PATH="$folder/nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+# run PYTHON TESTS...: pytest ends with 5 where nothing is marked as asked for.
+run() {
+  local python="$1" status=0
+  shift
+  (cd client/python && PYTHONPATH="$PWD" nice "$python" -m pytest --quiet -p no:cacheprovider \
+    "${marked[@]}" "$@") || status=$?
+  ((status == 0 || (status == 5 && ${#marked[@]} > 0))) || exit "$status"
+}
+
+marked=()
+[[ "$level" != slow ]] || marked=(--slow -m slow)
+prepare_native
+if [[ "$level" == numpy || "$level" == slow ]]; then
+  run "$folder/venv/bin/python" tests --ignore tests/torch --ignore tests/torchrec \
+    --ignore tests/examples
+fi
+[[ "$level" != numpy ]] || exit 0
+prepare_torch
+[[ "$level" != prepare ]] || exit 0
+tests=(tests/torch tests/torchrec)
+[[ ! -d client/python/tests/examples ]] || tests+=(tests/examples)
+run "$folder/venv-torch/bin/python" "${tests[@]}"
