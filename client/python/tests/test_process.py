@@ -231,13 +231,12 @@ def test_connects_and_closes_leave_no_thread_and_no_descriptor(
         if number % 10 == 0:
             client.lookup([Lookup(table, [1])])
         client.close()
-    await_for(
-        lambda: (
-            threads_and_descriptors()[0] <= threads and threads_and_descriptors()[1] <= descriptors
-        ),
-        10,
-        f"{threads} threads and {descriptors} descriptors again",
-    )
+    # gRPC has as many threads of its own as it was busy; a leak has one per client.
+    def few_are_left():
+        now_threads, now_descriptors = threads_and_descriptors()
+        return now_threads < threads + 16 and now_descriptors < descriptors + 16
+
+    await_for(few_are_left, 10, f"about {threads} threads and {descriptors} descriptors again")
 
 
 def resident_bytes():
