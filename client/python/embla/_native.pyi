@@ -122,6 +122,11 @@ class Client:
     def metrics_text(self) -> str:
         """This client's metrics in the Prometheus text format."""
 
+    def flush(self, timeout: float = 30.0) -> None:
+        """
+        Waits for the updates in flight; raises the error of the first that fails, or DeadlineExceededError where some are not over after `timeout` seconds.
+        """
+
     def _close(self, timeout: float) -> None: ...
 
 class EvictionIterator:

@@ -118,6 +118,14 @@ void BindClient(nb::module_& module) {
       "metrics_text", [](ClientHandle& handle) { return handle.Use()->MetricsText(); },
       "This client's metrics in the Prometheus text format.");
   binding.def(
+      "flush",
+      [](ClientHandle& handle, double timeout) {
+        Check(handle.Flush(DurationFromSeconds("timeout", timeout)), CallKind::kWrite);
+      },
+      "timeout"_a = 30.0,
+      "Waits for the updates in flight; raises the error of the first that fails, or "
+      "DeadlineExceededError where some are not over after `timeout` seconds.");
+  binding.def(
       "_close",
       [](ClientHandle& handle, double timeout) {
         Check(handle.Close(DurationFromSeconds("timeout", timeout)));

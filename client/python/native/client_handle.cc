@@ -1,5 +1,6 @@
 #include "client/python/native/client_handle.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/python/native/waiting.h"
@@ -49,6 +50,31 @@ absl::Status ClientHandle::Run(std::function<absl::Status(Client&)> call, KeptAr
                           [this, &arrays](std::shared_ptr<Completion> completion) {
                             parked_->Park(std::move(completion), std::move(arrays));
                           });
+}
+
+void ClientHandle::Track(const std::shared_ptr<Completion>& update) {
+  // The service's window for updates of one session is smaller: the rest is over.
+  constexpr std::size_t kTrackedMax = 512;
+  if (updates_.size() >= kTrackedMax) {
+    std::erase_if(updates_, [](const auto& completion) { return completion->done(); });
+  }
+  updates_.push_back(update);
+}
+
+absl::Status ClientHandle::Flush(absl::Duration timeout) {
+  Use();
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::Status first_error;
+  // A copy: other threads start updates meanwhile, which this does not wait for.
+  for (const std::shared_ptr<Completion>& update : std::vector(updates_)) {
+    if (update->done()) continue;
+    if (!WaitInterruptibly(*update, std::max(deadline - absl::Now(), absl::ZeroDuration()))) {
+      return absl::DeadlineExceededError("some updates are not over yet; they go on");
+    }
+    first_error.Update(update->status());
+  }
+  std::erase_if(updates_, [](const auto& completion) { return completion->done(); });
+  return first_error;
 }
 
 absl::Status ClientHandle::Close(absl::Duration timeout) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,6 +32,12 @@ class ClientHandle {
   // nobody waits for it any more.
   absl::Status Run(std::function<absl::Status(client::Client&)> call, KeptArrays arrays = {});
 
+  // The end of an update in flight, for Flush.
+  void Track(const std::shared_ptr<Completion>& update);
+  // Waits, interruptibly, for the updates in flight. Returns the error of the first that failed;
+  // DeadlineExceeded where some go on after `timeout`.
+  absl::Status Flush(absl::Duration timeout);
+
   // Later calls are refused; those in flight have until `timeout` is over. DeadlineExceeded: some
   // were ended then. A second call does nothing.
   absl::Status Close(absl::Duration timeout);
@@ -42,6 +49,7 @@ class ClientHandle {
   const ForkGuard fork_guard_;
   std::shared_ptr<client::Client> client_;  // Null after Close.
   const std::shared_ptr<ParkedArrays> parked_ = std::make_shared<ParkedArrays>();
+  std::vector<std::shared_ptr<Completion>> updates_;  // Some of them may be over.
 };
 
 }  // namespace embla::python

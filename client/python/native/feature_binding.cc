@@ -157,6 +157,7 @@ std::unique_ptr<Ticket> UpdateFeatures(ClientHandle& handle, const nb::list& tup
     });
     client.reset();
   }
+  handle.Track(completion);
   return std::make_unique<Ticket>(CallKind::kWrite, std::move(completion), std::move(kept),
                                   nb::none(), handle.parked());
 }

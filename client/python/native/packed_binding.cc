@@ -94,6 +94,7 @@ std::unique_ptr<Ticket> StartCall(ClientHandle& handle, CallKind kind, const Cal
     client.reset();
   }
   Check(started);
+  if (kind == CallKind::kWrite) handle.Track(completion);
   return std::make_unique<Ticket>(kind, std::move(completion), std::move(arrays), nb::none(),
                                   handle.parked());
 }

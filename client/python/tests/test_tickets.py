@@ -109,6 +109,29 @@ def test_close_ends_what_takes_too_long(halted):
     assert caught.value.outcome_unknown
 
 
+def test_flush_waits_for_updates_in_flight(halted):
+    client, go_on = halted
+    client.flush()
+    ones = np.ones((1, 4), np.float32)
+    tickets = [client.update_async([Gradient("t", [id], ones)]) for id in (1, 2)]
+    with pytest.raises(embla.DeadlineExceededError):
+        client.flush(timeout=0.2)
+    threading.Timer(0.2, go_on).start()
+    client.flush()
+    assert all(ticket.done() for ticket in tickets)
+    assert (client.read_rows("t", [1, 2]) == 0).all()
+
+
+def test_flush_tells_what_failed(halted):
+    client, _ = halted
+    ticket = client.update_async([Gradient("t", [1], np.ones((1, 4), np.float32))], timeout=0.3)
+    with pytest.raises(embla.DeadlineExceededError) as caught:
+        client.flush()
+    assert caught.value.outcome_unknown
+    assert ticket.done()
+    client.flush()
+
+
 def test_tickets_keep_their_arrays(halted):
     client, go_on = halted
 
