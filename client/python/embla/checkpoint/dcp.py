@@ -30,8 +30,8 @@ def save(
 ) -> None:
     """Save a model: dense weights, rows, the rows' optimizer state, and numbers of updates.
 
-    Rows are read chunk by chunk. Updates of this process are awaited; let no other trainer send
-    any meanwhile. With a process group every rank calls it, and saves a share.
+    Rows are read chunk by chunk, after the updates of all ranks; let no other trainer send any
+    meanwhile. With a process group every rank calls it, and saves a share.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def save(
     optimizer
         Of the dense parameters.
     """
-    flush(model)
+    _flush_all(model)
     state = {"model": model_state(model), "optimizer": optimizer_state(model)}
     if optimizer is not None:
         state[_DENSE_OPTIMIZER] = _to_bytes(optimizer.state_dict())  # type: ignore[assignment]
@@ -80,7 +80,7 @@ def load(
     ValueError
         A tensor has another shape than the model's.
     """
-    flush(model)
+    _flush_all(model)
     metadata = dcp.FileSystemReader(Path(path)).read_metadata()
     state: dict[str, Any] = {"model": model_state(model)}
     if with_optimizer_state:
@@ -95,6 +95,13 @@ def load(
         _set_steps(model, state["optimizer"]["state"])
     if optimizer is not None:
         optimizer.load_state_dict(_from_bytes(state[_DENSE_OPTIMIZER]))
+
+
+def _flush_all(model: nn.Module) -> None:
+    """Wait until the updates of all ranks are acknowledged."""
+    flush(model)
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def _what_may_lack(state: dict[str, Any], metadata: Metadata) -> dict[str, Any]:

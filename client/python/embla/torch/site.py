@@ -115,19 +115,20 @@ class Site:
     ) -> None:
         """Send the gradient of what the lookup of the same ids returned: one optimizer step."""
         request = Request.of(values, lengths, weights, batch_sizes)
-        gradient = gradient.detach().to("cpu", torch.float32).contiguous()
+        scaled = gradient.detach().to("cpu", torch.float32)
         if self.options.grad_scale != 1.0:
-            gradient = gradient * self.options.grad_scale
+            scaled = scaled * self.options.grad_scale
+        gradients = scaled.contiguous().numpy()
         is_async = self.options.update_mode == "async"
         if is_async:
             # A compiled backward pass reuses the memory of gradients, and loaders that of ids.
-            request, gradient = request.copy(), gradient.clone()
+            request, gradients = request.copy(), gradients.copy()
         with self._lock:
             self.step += 1
             step = self.step
         ticket = self.client.update_packed(
             self._set,
-            gradients=gradient.numpy(),
+            gradients=gradients,
             step=step,
             learning_rates=self._learning_rates(),
             **self._call_options(),

@@ -24,7 +24,7 @@ from embla.torchrec.managed_collision import (
 from embla.torchrec.modules import EmbeddingBagCollection, EmbeddingCollection
 from embla.torchrec.optimizers import to_service_optimizer
 from embla.torchrec.stub import RemoteTable
-from embla.torchrec.wrap import wrap
+from embla.torchrec.wrap import ignore_in_ddp, wrap
 
 __all__ = [
     "EmbeddingBagCollection",
@@ -34,6 +34,7 @@ __all__ = [
     "ManagedCollisionEmbeddingCollection",
     "RemoteCollection",
     "RemoteTable",
+    "ignore_in_ddp",
     "to_local",
     "to_service_optimizer",
     "wrap",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torchrec
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed.types import ShardingPlan
 from torchrec.modules.mc_embedding_modules import (
     BaseManagedCollisionEmbeddingCollection,
@@ -22,6 +23,7 @@ from embla.torchrec.managed_collision import (
     ManagedCollisionEmbeddingCollection,
 )
 from embla.torchrec.modules import EmbeddingBagCollection, EmbeddingCollection
+from embla.torchrec.stub import TableStub
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -36,8 +38,8 @@ def wrap(
 ) -> Model:
     """Replace all collections of TorchRec in ``model``, nested ones too; return the model.
 
-    In place of DistributedModelParallel. The dense part is left as it is: put it into
-    DistributedDataParallel.
+    In place of DistributedModelParallel. The dense part is left as it is: put the model into
+    DistributedDataParallel, which leaves the tables alone.
 
     Parameters
     ----------
@@ -57,11 +59,26 @@ def wrap(
     options = {"client": client, "sharding": sharding_types(plan), **service}
     replaced = _replace(model, options, copy_rows)
     if replaced is not None:
-        return replaced  # type: ignore[return-value]
+        return ignore_in_ddp(replaced)  # type: ignore[return-value]
     for parent, name, child in list(_children(model)):
         other = _replace(child, options, copy_rows)
         if other is not None:
             setattr(parent, name, other)
+    return ignore_in_ddp(model)
+
+
+def ignore_in_ddp(model: Model) -> Model:
+    """Make DistributedDataParallel leave the tables of ``model`` alone; return the model.
+
+    ``model`` is the very module that is given to DistributedDataParallel, which asks only that one.
+    :func:`wrap` calls this.
+    """
+    stubs = [
+        f"{name}.weight" if name else "weight"
+        for name, module in model.named_modules()
+        if isinstance(module, TableStub)
+    ]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, stubs)
     return model
 
 

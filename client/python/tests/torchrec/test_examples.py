@@ -107,7 +107,8 @@ def test_census_resumes_from_a_checkpoint(on_cluster, census, cluster, tmp_path)
 def test_census_under_torchrun_with_two_ranks(on_cluster, census, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(EXAMPLES / "dlrm_census.py"), "--data", str(census), "--checkpoint", str(tmp_path)],
+         str(EXAMPLES / "dlrm_census.py"), "--data", str(census),
+         "--checkpoint", str(tmp_path / "census")],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

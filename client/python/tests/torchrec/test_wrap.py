@@ -116,6 +116,20 @@ def test_a_local_copy_can_be_quantised_by_torchrec(service):
     torch.testing.assert_close(got, expected, rtol=0, atol=5e-3)
 
 
+def test_ddp_leaves_tables_alone(service):
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        model = wrap(optimized(Tower("meta")), **service)
+        parallel = nn.parallel.DistributedDataParallel(model)
+        parallel(features(LENGTHS)).backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert model.bags.site.step == 1
+    assert model.dense.weight.grad is not None
+
+
 def managed(policy, tables, embedding_module):
     modules = {
         table.name: MCHManagedCollisionModule(
