@@ -1,4 +1,4 @@
-# What the servers, the client and the tools need beside dependencies.cmake. Protobuf comes before
+# What the client, the servers and the tools need beside dependencies.cmake. Protobuf comes before
 # gRPC: Debian 12 ships it without a CMake config, and gRPC's config would otherwise choose how it
 # is found.
 find_package(Protobuf CONFIG QUIET)
@@ -7,11 +7,14 @@ if(NOT Protobuf_FOUND)
 endif()
 find_package(gRPC CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+if(EMBLA_CLIENT_ONLY)
+  return()
+endif()
 find_library(CIVETWEB_LIBRARY civetweb REQUIRED)  # It comes with prometheus-cpp.
 find_package(CLI11 CONFIG REQUIRED)
 find_package(zstd CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(yaml-cpp CONFIG REQUIRED)
 
 # Newer packages name the zstd and yaml-cpp targets differently.

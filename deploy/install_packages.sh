@@ -3,7 +3,8 @@
 # packages are installed: where all are there, it needs neither the network nor root.
 #
 #   deploy/install_packages.sh            to build and run
-#   deploy/install_packages.sh --tests    also what the house tests ask (format, shell scripts)
+#   deploy/install_packages.sh --python   also what the Python package is built with
+#   deploy/install_packages.sh --tests    that, and what the house tests ask (format, shell scripts)
 #   deploy/install_packages.sh --all      also Clang and clang-tidy, for the other presets
 set -euo pipefail
 export LC_ALL=C
@@ -15,15 +16,17 @@ packages=(
   libprotobuf-dev libssl-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev prometheus-cpp-dev
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
-test_packages=(clang-format python3-dev python3-venv python3-yaml shellcheck)
+python_packages=(python3-dev python3-pip python3-venv)
+test_packages=(clang-format python3-yaml shellcheck)
 all_packages=(clang clang-tidy)
 
 case "${1:-}" in
   "") ;;
-  --tests) packages+=("${test_packages[@]}") ;;
-  --all) packages+=("${test_packages[@]}" "${all_packages[@]}") ;;
+  --python) packages+=("${python_packages[@]}") ;;
+  --tests) packages+=("${python_packages[@]}" "${test_packages[@]}") ;;
+  --all) packages+=("${python_packages[@]}" "${test_packages[@]}" "${all_packages[@]}") ;;
   *)
-    echo "usage: $0 [--tests | --all]" >&2
+    echo "usage: $0 [--python | --tests | --all]" >&2
     exit 2
     ;;
 esac

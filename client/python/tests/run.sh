@@ -27,7 +27,7 @@ exec 9> "$folder/lock"
 flock 9
 
 # TorchRec's own pins ask for CUDA builds: what it needs of them is named here.
-native=(nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
+native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
 torch=(torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2)
 torch_needs=(cloudpickle==3.1.2 expecttest==0.3.0 filelock fsspec jinja2 networkx numpy==2.4.6
   lightning-utilities==0.15.3 pyre-extensions==0.0.32 'pyvers<0.3' pytest==9.2.0 safetensors==0.8.0

@@ -1,0 +1,149 @@
+"""Embla for Python: embedding tables that no single machine holds, looked up and trained remotely.
+
+::
+
+    import embla
+
+    with embla.LocalCluster() as cluster, cluster.connect() as client:
+        cluster.admin.create_table(embla.TableSpec("clicks", rows=1000, dim=16))
+        (rows,) = client.lookup([embla.Lookup("clicks", ids=[1, 2, 3])])
+
+This module needs NumPy only. `embla.torch` has modules for PyTorch, `embla.torchrec` TorchRec's
+collections over Embla.
+"""
+
+from typing import TYPE_CHECKING
+
+from embla import _native
+from embla._native import FeatureSet, Ticket
+from embla.client import Client, Gradient, Lookup, connect, get_default_client, set_default_client
+from embla.errors import (
+    AlreadyExistsError,
+    CancelledError,
+    ClientClosedError,
+    ClusterStartError,
+    DataLossError,
+    DeadlineExceededError,
+    EmblaError,
+    FailedPreconditionError,
+    ForkedClientError,
+    IdOutOfRangeError,
+    InternalError,
+    InvalidArgumentError,
+    OverloadedError,
+    SessionClosedError,
+    TableNotFoundError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from embla.admin import Admin, ClusterStatus, Job, NodeInfo, PlannedMove, TableChange
+    from embla.local_cluster import LocalCluster
+    from embla.spec import (
+        SGD,
+        Adagrad,
+        Adam,
+        Constant,
+        Default,
+        Initializer,
+        Normal,
+        Optimizer,
+        Placement,
+        RowwiseAdagrad,
+        TableSpec,
+        Uniform,
+        Zch,
+    )
+    from embla.table import (
+        Eviction,
+        IdExplanation,
+        SweepReport,
+        Table,
+        TableInfo,
+        TableSurvey,
+        TableSyncReport,
+    )
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Admin",
+    "AlreadyExistsError",
+    "CancelledError",
+    "Client",
+    "ClientClosedError",
+    "ClusterStartError",
+    "ClusterStatus",
+    "Constant",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Default",
+    "EmblaError",
+    "Eviction",
+    "FailedPreconditionError",
+    "FeatureSet",
+    "ForkedClientError",
+    "Gradient",
+    "IdExplanation",
+    "IdOutOfRangeError",
+    "Initializer",
+    "InternalError",
+    "InvalidArgumentError",
+    "Job",
+    "LocalCluster",
+    "Lookup",
+    "NodeInfo",
+    "Normal",
+    "Optimizer",
+    "OverloadedError",
+    "Placement",
+    "PlannedMove",
+    "RowwiseAdagrad",
+    "SessionClosedError",
+    "SweepReport",
+    "Table",
+    "TableChange",
+    "TableInfo",
+    "TableNotFoundError",
+    "TableSpec",
+    "TableSurvey",
+    "TableSyncReport",
+    "Ticket",
+    "UnavailableError",
+    "Uniform",
+    "Zch",
+    "__version__",
+    "connect",
+    "get_default_client",
+    "set_default_client",
+    "version_info",
+]
+
+__version__ = _native.version()
+
+# Modules that a trainer may do without: they are imported when one of their names is used.
+_LAZY_MODULES = ("admin", "local_cluster", "spec", "table")
+
+
+def version_info() -> tuple[int, int, int]:
+    """Return the version as numbers."""
+    major, minor, patch = __version__.split(".")
+    return int(major), int(minor), int(patch)
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in __all__:
+        for module_name in _LAZY_MODULES:
+            module = import_module(f"embla.{module_name}")
+            if name in module.__all__:
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module 'embla' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,278 @@
+"""Administration: tables, plans, nodes, and jobs that move rows while training goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from embla import _native
+from embla.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
+from embla.spec import Placement, Sharding, TableSpec
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Admin", "ClusterStatus", "Job", "NodeInfo", "PlannedMove", "TableChange"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The cluster as its coordinator sees it. `started`: seconds since the epoch."""
+
+    cluster_id: str
+    plan_version: int
+    nodes_live: int
+    nodes_total: int
+    tables: int
+    started: float | None
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A shard server. `devices`: as docs/plan_format.md says."""
+
+    id: int
+    name: str
+    address: str
+    devices: list[dict[str, Any]]
+    live: bool
+    drained: bool
+    plan_version: int
+    failure: str
+    device_used_bytes: list[int]
+    last_heartbeat: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What creating or changing a table came to.
+
+    `left_out`: nodes that are away and get no slices, and why.
+    """
+
+    plan: dict[str, Any]
+    plan_version: int
+    left_out: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A run of units of one table with one way to go."""
+
+    table: str
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    from_node: str
+    from_device: int
+    to_node: str
+    to_device: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that moves units. `id` 0: a dry run, or there is nothing to move.
+
+    `started`, `ended`: seconds since the epoch, or None. `error`: why it failed, or what it waits
+    for. `pause_*_ms`: how long a unit was not updated. `moves`: not in a list of jobs.
+    """
+
+    id: int
+    description: str
+    state: Literal["running", "paused", "cancelling", "done", "cancelled", "failed", "queued"]
+    error: str
+    units_total: int
+    units_moved: int
+    units_open: int
+    units_frozen: int
+    bytes_total: int
+    bytes_moved: int
+    started: float | None
+    ended: float | None
+    pause_p50_ms: float
+    pause_p99_ms: float
+    pause_max_ms: float
+    moves: list[PlannedMove]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it does nothing any more."""
+        return self.state in ("done", "cancelled", "failed")
+
+
+def _job(fields: dict[str, Any]) -> Job:
+    return Job(**{**fields, "moves": [PlannedMove(**move) for move in fields["moves"]]})
+
+
+def _change(fields: dict[str, Any]) -> TableChange:
+    return TableChange(
+        json.loads(fields["table_plan_json"] or "{}"), fields["plan_version"], fields["left_out"]
+    )
+
+
+class Admin(_native.Admin):
+    """A connection to a coordinator's admin port: ``embla.Admin("host:7071")``.
+
+    Parameters
+    ----------
+    address : str, optional
+        ``host:port``; None: the environment variable ``EMBLA_ADMIN``.
+    timeout : float
+        Seconds that a call may take, and that this waits for a coordinator that does not answer.
+    waits_for_coordinator : bool
+        False: fail at once where nobody listens.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        timeout: float = 60.0,
+        waits_for_coordinator: bool = True,
+    ) -> None:
+        if address is None:
+            address = os.environ.get("EMBLA_ADMIN", "")
+            if not address:
+                raise InvalidArgumentError("no address is given, and EMBLA_ADMIN is not set")
+        super().__init__(address, timeout=timeout, waits_for_coordinator=waits_for_coordinator)
+        self.address = address
+
+    # ------------------------------------------------------------------ tables
+
+    def create_table(
+        self, spec: TableSpec, placement: Placement | Sharding = "auto"
+    ) -> TableChange:
+        """Create a table, and wait until its nodes serve it.
+
+        `placement`: a `Placement`, or just its sharding type. Raises `AlreadyExistsError`.
+        """
+        return _change(self._create_table(spec.to_json(), _placement(placement).to_json()))
+
+    def explain(self, spec: TableSpec, placement: Placement | Sharding = "auto") -> TableChange:
+        """Return how `create_table` would cut the table, without creating it."""
+        return _change(self._plan_table(spec.to_json(), _placement(placement).to_json()))
+
+    def set_table(self, name: str, **values: object) -> TableChange:
+        """Change hyper-parameters while training goes on: ``set_table("t", learning_rate=0.1)``."""
+        return _change(self._set_table(name, {key: _text(value) for key, value in values.items()}))
+
+    def drop_table(self, name: str) -> int:
+        """Drop a table and its rows; returns the new plan version."""
+        return self._drop_table(name)
+
+    def plan(self) -> dict[str, Any]:
+        """Return the current plan, as docs/plan_format.md says."""
+        plan: dict[str, Any] = json.loads(self._plan_json())
+        return plan
+
+    # ------------------------------------------------------------------ nodes and jobs
+
+    def status(self) -> ClusterStatus:
+        """Return what the coordinator knows of the cluster."""
+        return ClusterStatus(**self._status())
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return all nodes, those that are down among them."""
+        nodes = []
+        for fields in self._nodes():
+            nodes.append(NodeInfo(**json.loads(fields.pop("node_json")), **fields))
+        return nodes
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that are kept, the newest first."""
+        return [_job(fields) for fields in self._jobs()]
+
+    def job(self, id: int) -> Job:
+        """Return one job, with its moves."""
+        return _job(self._job(id))
+
+    def reshard(
+        self, table: str, shards: int, *, bytes_per_second: int = 0, dry_run: bool = False
+    ) -> Job:
+        """Spread a table over so many devices, while it is trained."""
+        return self._start("reshard", table, shards, "", bytes_per_second, dry_run)
+
+    def drain(self, node: str, *, bytes_per_second: int = 0, dry_run: bool = False) -> Job:
+        """Move everything off a node; it gets no new slices."""
+        return self._start("drain", "", 0, node, bytes_per_second, dry_run)
+
+    def undrain(self, node: str) -> Job:
+        """Let a node have slices again."""
+        return self._start("undrain", "", 0, node, 0, False)
+
+    def rebalance(self, *, bytes_per_second: int = 0, dry_run: bool = False) -> Job:
+        """Even out what the devices hold."""
+        return self._start("rebalance", "", 0, "", bytes_per_second, dry_run)
+
+    def pause(self, job: int | Job) -> Job:
+        """Let open moves end and begin none."""
+        return _job(self._control_job(_id(job), "pause"))
+
+    def resume(self, job: int | Job) -> Job:
+        """Go on with a job that was paused."""
+        return _job(self._control_job(_id(job), "resume"))
+
+    def cancel(self, job: int | Job) -> Job:
+        """Abort open moves; what has moved stays."""
+        return _job(self._control_job(_id(job), "cancel"))
+
+    def wait(self, job: int | Job, timeout: float | None = None) -> Job:
+        """Wait until a job is done and return it.
+
+        Raises `FailedPreconditionError` where it failed or was cancelled, `DeadlineExceededError`
+        after `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            state = job if isinstance(job, Job) and job.is_over else self.job(_id(job))
+            if state.state == "done":
+                return state
+            if state.is_over:
+                raise FailedPreconditionError(f"job {state.id} {state.state}: {state.error}")
+            if deadline is not None and time.monotonic() >= deadline:
+                raise DeadlineExceededError(f"job {state.id} is {state.state} after {timeout} s")
+            time.sleep(0.05)
+
+    def _start(
+        self, goal: str, table: str, shards: int, node: str, bytes_per_second: int, dry_run: bool
+    ) -> Job:
+        return _job(
+            self._start_job(
+                goal,
+                table=table,
+                shards=shards,
+                node=node,
+                bytes_per_second=bytes_per_second,
+                dry_run=dry_run,
+            )
+        )
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<embla.Admin of {self.address}>"
+
+
+def _placement(placement: Placement | Sharding) -> Placement:
+    return placement if isinstance(placement, Placement) else Placement(placement)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _id(job: int | Job) -> int:
+    return job.id if isinstance(job, Job) else job

@@ -1,0 +1,248 @@
+"""What a table is: shape, number format, optimizer, initial values (docs/plan_format.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+__all__ = ["SGD", "Adagrad", "Adam", "Constant", "Default", "Initializer", "Normal", "Optimizer",
+           "Placement", "RowwiseAdagrad", "TableSpec", "Uniform", "Zch"]  # fmt: skip
+
+WeightDecayMode = Literal["none", "l2", "decoupled"]
+Sharding = Literal[
+    "auto", "data_parallel", "table_wise", "column_wise", "table_column_wise", "row_wise",
+    "table_row_wise", "grid_shard",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """Base of the optimizers: one step on every row that an update touches (docs/optimizers.md).
+
+    Attributes
+    ----------
+    lr : float
+        The learning rate.
+    weight_decay : float
+        With `weight_decay_mode`; the mode ``"none"`` allows 0 only.
+    weight_decay_mode : str
+        ``"l2"``: added to the gradient. ``"decoupled"``: taken from the weight.
+    gradient_clip : float
+        Element-wise clamp of gradients, before duplicates are summed; 0: none.
+    """
+
+    kind: ClassVar[str] = ""
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    weight_decay_mode: WeightDecayMode = "none"
+    gradient_clip: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `optimizer`."""
+        fields = asdict(self)
+        return {"kind": self.kind, "learning_rate": fields.pop("lr"), **fields}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SGD(Optimizer):
+    """w -= lr * g."""
+
+    kind: ClassVar[str] = "sgd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adagrad(Optimizer):
+    """An accumulator of squared gradients per element."""
+
+    kind: ClassVar[str] = "adagrad"
+    eps: float = 1e-8
+    initial_accumulator: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowwiseAdagrad(Optimizer):
+    """An accumulator of the mean squared gradient per row."""
+
+    kind: ClassVar[str] = "rowwise_adagrad"
+    eps: float = 1e-8
+    initial_accumulator: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adam(Optimizer):
+    """Lazy Adam: rows that an update does not touch do not move.
+
+    `bias_correction` ``"row"``: by the number of steps of the row; ``"step"``: by the step that the
+    update states.
+    """
+
+    kind: ClassVar[str] = "adam"
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+    bias_correction: Literal["row", "step"] = "row"
+
+
+@dataclass(frozen=True, slots=True)
+class Initializer:
+    """Base of the rules for initial weights: functions of (seed, row id, column) only."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `init`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Default(Initializer):
+    """Uniform in +-sqrt(1 / rows)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `init`."""
+        return {"kind": "default"}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Initializer):
+    """Every weight is `value`."""
+
+    value: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `init`."""
+        return {"kind": "constant", "a": self.value, "b": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(Initializer):
+    """Uniform in [`low`, `high`)."""
+
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `init`."""
+        return {"kind": "uniform", "a": self.low, "b": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Normal(Initializer):
+    """Normally distributed."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `init`."""
+        return {"kind": "normal", "a": self.mean, "b": self.std}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zch:
+    """Makes a table whose ids are any 64-bit numbers (docs/zch.md); fixed at creation.
+
+    `rows` of the table is then how many ids can have a row. None: as the service says.
+    """
+
+    buckets: int | None = None
+    policy: Literal["lru", "lfu", "distance_lfu", "ttl"] = "lru"
+    distance_exponent: Literal[1, 2] | None = None
+    ttl_steps: int | None = None
+    evict_unexpired: bool | None = None
+    admission: Literal["all", "count", "probability"] = "all"
+    admission_count: int | None = None
+    admission_probability: float | None = None
+    reserved_lanes: int | None = None
+    unseen: Literal["initial", "default", "zero", "error"] | None = None
+    eviction_buffer_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `zch`."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table to create.
+
+    Attributes
+    ----------
+    name : str
+        1 to 128 of ``A-Z a-z 0-9 . _ -``, no leading dot.
+    rows : int
+        Ids are 0 to rows - 1; of a ZCH table, how many ids can have a row.
+    dim : int
+        Columns, 1 to 2048.
+    dtype : str
+        Number format of the weights on the nodes; clients see float32.
+    optimizer : Optimizer
+    init : Initializer
+    seed : int
+        Of initial values and of stochastic rounding.
+    zch : Zch, optional
+        Makes a ZCH table.
+    rounding, bounds, nan_policy, replica_groups, sync_every_steps, lookups_per_sample
+        As docs/plan_format.md says.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
+    optimizer: Optimizer = field(default_factory=RowwiseAdagrad)
+    init: Initializer = field(default_factory=Default)
+    seed: int = 0
+    zch: Zch | None = None
+    rounding: Literal["nearest", "stochastic"] = "nearest"
+    bounds: Literal["error", "ignore"] = "error"
+    nan_policy: Literal["reject", "allow"] = "reject"
+    row_granules: int = 0
+    column_granule_width: int = 0
+    replica_groups: int = 1
+    sync_every_steps: int = 0
+    lookups_per_sample: float = 1.0
+
+    def to_json(self) -> str:
+        """Return the document that the service takes."""
+        document: dict[str, Any] = {
+            "name": self.name,
+            "rows": self.rows,
+            "dim": self.dim,
+            "dtype": self.dtype,
+            "row_granules": self.row_granules,
+            "column_granule_width": self.column_granule_width,
+            "optimizer": self.optimizer.to_dict(),
+            "init": self.init.to_dict(),
+            "seed": self.seed,
+            "rounding": self.rounding,
+            "bounds": self.bounds,
+            "nan_policy": self.nan_policy,
+            "replica_groups": self.replica_groups,
+            "sync_every_steps": self.sync_every_steps,
+            "lookups_per_sample": self.lookups_per_sample,
+        }
+        if self.zch is not None:
+            document["zch"] = self.zch.to_dict()
+        return json.dumps(document)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a table's slices go (docs/plan_format.md); empty sequences mean all."""
+
+    sharding: Sharding = "auto"
+    nodes: Sequence[str] = ()
+    devices: Sequence[int] = ()
+    min_partition: int = 0
+    targets: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        """Return the document that the service takes."""
+        document: dict[str, Any] = {"sharding": self.sharding}
+        for key in ("nodes", "devices", "targets"):
+            if values := list(getattr(self, key)):
+                document[key] = values
+        if self.min_partition:
+            document["min_partition"] = self.min_partition
+        return json.dumps(document)

@@ -1,0 +1,237 @@
+"""What the integer handles of the operators stand for."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from embla import Client, FeatureSet
+from embla.torch.prefetch import Prefetch
+from embla.torch.request import Feature, Request, check_features, output_shape
+from embla.torch.row_reader import RowReader
+from embla.torch.updates import queue_of
+
+UpdateMode = Literal["sync", "async"]
+
+# Prefetched rows that no forward pass has taken; the oldest are dropped when there are more.
+PREFETCHED_MAX = 8
+
+
+@dataclass(kw_only=True)
+class CallOptions:
+    """How a module calls the service.
+
+    Attributes
+    ----------
+    update_mode
+        ``"sync"``: a backward pass returns when its update is acknowledged. ``"async"``: it
+        returns when the update is on its way; gradients and ids are copied. The numbers are the
+        same, because a lookup waits for the updates before it.
+    in_flight_max
+        How many asynchronous updates of a client may be on their way.
+    grad_scale
+        Every gradient is multiplied by it before it is sent. Trainers that average their losses
+        as DistributedDataParallel does give 1 / number of trainers.
+    wire
+        Number format of rows and gradients on the wire: fp32, fp16, bf16 or int8; None: what the
+        client was connected with.
+    timeout
+        Seconds until a call fails; 0: what the client was connected with.
+    """
+
+    update_mode: UpdateMode = "sync"
+    in_flight_max: int = 2
+    grad_scale: float = 1.0
+    wire: str | None = None
+    timeout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.update_mode not in ("sync", "async"):
+            raise ValueError(f'update_mode is "sync" or "async", not {self.update_mode!r}')
+        if self.in_flight_max < 1:
+            raise ValueError(f"in_flight_max is at least 1, not {self.in_flight_max}")
+
+
+class Site:
+    """One module's place at the service: a client, the features it looks up, and what it has sent.
+
+    Thread safety: every method may be called from any thread.
+    """
+
+    def __init__(self, client: Client, features: Sequence[Feature], options: CallOptions) -> None:
+        self.client = client
+        self.features = tuple(features)
+        self.options = options
+        self.dims = [feature.dim for feature in features]
+        self.pooled = check_features(features)
+        # The updates sent so far. Adam's bias correction by step counts with it.
+        self.step = 0
+        # The learning rate of a table, or None: as the service has it.
+        self.learning_rate_of: Callable[[str], float] | None = None
+        self.prefetch_hits = 0
+        self.prefetch_misses = 0
+        self._set = FeatureSet([(f.table, f.pooling, f.dim) for f in features])
+        self._row_reader = RowReader(client, self.features)
+        self._updates = queue_of(client)
+        self._prefetched: deque[Prefetch] = deque()
+        self._lock = threading.Lock()
+        self.handle = _register(self)
+
+    def lookup(
+        self,
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        batch_sizes: Sequence[int] | None,
+    ) -> Tensor:
+        """Return the rows, prefetched or fresh; every update before this call is in them."""
+        request = Request.of(values, lengths, weights, batch_sizes)
+        prefetched = self._take_prefetched(request)
+        if prefetched is not None:
+            self._updates.raise_failed()
+            return prefetched.wait()
+        self._updates.wait()
+        out = self._empty(request)
+        self._start_lookup(request, out).wait()
+        return out
+
+    def update(
+        self,
+        gradient: Tensor,
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        batch_sizes: Sequence[int] | None,
+    ) -> None:
+        """Send the gradient of what the lookup of the same ids returned: one optimizer step."""
+        request = Request.of(values, lengths, weights, batch_sizes)
+        scaled = gradient.detach().to("cpu", torch.float32)
+        if self.options.grad_scale != 1.0:
+            scaled = scaled * self.options.grad_scale
+        gradients = scaled.contiguous().numpy()
+        is_async = self.options.update_mode == "async"
+        if is_async:
+            # A compiled backward pass reuses the memory of gradients, and loaders that of ids.
+            request, gradients = request.copy(), gradients.copy()
+        with self._lock:
+            self.step += 1
+            step = self.step
+        ticket = self.client.update_packed(
+            self._set,
+            gradients=gradients,
+            step=step,
+            learning_rates=self._learning_rates(),
+            **self._call_options(),
+            **request.arguments(),
+        )
+        if is_async:
+            self._updates.add(ticket, self.options.in_flight_max)
+        else:
+            ticket.wait()
+
+    def weight_gradient(
+        self,
+        gradient: Tensor,
+        values: Tensor,
+        lengths: Tensor,
+        batch_sizes: Sequence[int] | None,
+    ) -> Tensor:
+        """Return, for each id, the product of its row and the gradient of its bag: ``[N]``."""
+        self._updates.wait()
+        return self._row_reader.weight_gradient(
+            gradient.detach().to("cpu", torch.float32),
+            Request.of(values, lengths, None, batch_sizes),
+            self._call_options(),
+        )
+
+    def prefetch(
+        self,
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        batch_sizes: Sequence[int] | None,
+    ) -> Prefetch:
+        """Start a lookup that the next forward pass with equal ids takes over."""
+        request = Request.of(values, lengths, weights, batch_sizes).copy()
+        out = self._empty(request)
+        prefetch = Prefetch(
+            request, out, lambda: self._start_lookup(request, out), self._updates.pending()
+        )
+        with self._lock:
+            self._prefetched.append(prefetch)
+            dropped = self._prefetched.popleft() if self._is_full() else None
+        if dropped is not None:
+            dropped.cancel()
+        return prefetch
+
+    def flush(self) -> None:
+        """Wait until every update of the client is acknowledged, and raise what failed."""
+        self._updates.wait()
+
+    def _start_lookup(self, request: Request, out: Tensor) -> Any:
+        return self.client.lookup_packed(
+            self._set,
+            out=out.numpy(),
+            **self._call_options(),
+            **request.arguments(),
+        )
+
+    def _empty(self, request: Request) -> Tensor:
+        return torch.empty(
+            output_shape(
+                request.ids.size, request.lengths.size, self.dims, self.pooled, request.batch_sizes
+            )
+        )
+
+    def _call_options(self) -> dict[str, Any]:
+        return {"wire": self.options.wire or self.client.wire, "timeout": self.options.timeout}
+
+    def _learning_rates(self) -> npt.NDArray[np.float32] | None:
+        if self.learning_rate_of is None:
+            return None
+        return np.array([self.learning_rate_of(f.table) for f in self.features], np.float32)
+
+    def _take_prefetched(self, request: Request) -> Prefetch | None:
+        with self._lock:
+            self._prefetched = deque(p for p in self._prefetched if not p.cancelled)
+            for prefetch in self._prefetched:
+                if prefetch.request.equals(request):
+                    self._prefetched.remove(prefetch)
+                    self.prefetch_hits += 1
+                    return prefetch
+            self.prefetch_misses += bool(self._prefetched)
+        return None
+
+    def _is_full(self) -> bool:
+        return len(self._prefetched) > PREFETCHED_MAX
+
+
+def find_site(handle: int) -> Site:
+    """Return the site of ``handle``; raise RuntimeError once its module is gone."""
+    site = _sites.get(handle)
+    if site is None:
+        raise RuntimeError(
+            f"embla: no module has the handle {handle} in this process; an exported program calls"
+            " the service through the modules of the process that exported it"
+        )
+    return site
+
+
+_sites: weakref.WeakValueDictionary[int, Site] = weakref.WeakValueDictionary()
+_handles = itertools.count(1)
+
+
+def _register(site: Site) -> int:
+    handle = next(_handles)
+    _sites[handle] = site
+    return handle

@@ -1,0 +1,133 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import embla
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def on_cluster(cluster, client, monkeypatch):
+    """Let examples find the cluster, without any table."""
+    monkeypatch.setenv("EMBLA_COORDINATOR", cluster.coordinator)
+    monkeypatch.setenv("EMBLA_ADMIN", cluster.admin_address)
+    yield
+    embla.set_default_client(None)
+
+
+@pytest.fixture
+def census() -> Path:
+    folder = Path(os.environ.get("EMBLA_DATA_DIR", "."))
+    if not (folder / "adult_train.csv").exists():
+        pytest.skip(f"{folder}/adult_train.csv is absent; set EMBLA_DATA_DIR")
+    return folder
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def drop_tables(cluster):
+    for table in cluster.admin.plan()["tables"]:
+        cluster.admin.drop_table(table["spec"]["name"])
+
+
+def test_every_example_has_less_than_150_lines():
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) < 150 + 1, path.name
+
+
+def test_one_import_makes_the_difference():
+    scripts = [(EXAMPLES / f"{n}.py").read_text() for n in ("torchrec_script", "swap_one_import")]
+    # Without the head, which says what the script is.
+    code = [script.split('"""', 2)[2].splitlines() for script in scripts]
+    changed = [line for line in difflib.ndiff(*code) if re.match(r"[-+] \S", line)]
+    assert changed == [
+        "- from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor",
+        "+ from torchrec import EmbeddingBagConfig, KeyedJaggedTensor",
+        "+ from embla.torchrec import EmbeddingBagCollection",
+    ]
+
+
+def test_the_swapped_script_learns_what_torchrecs_does(on_cluster):
+    theirs = load("torchrec_script").main()
+    ours = load("swap_one_import").main()
+    # The first rows differ, so the losses are near and not equal.
+    assert theirs < 0.6
+    assert ours == pytest.approx(theirs, abs=0.1)
+
+
+def test_census_has_the_auc_of_torchrec_in_one_process(on_cluster, census):
+    example = load("dlrm_census")
+    local = example.main(["--data", str(census), "--epochs", "1", "--local"])
+    remote = example.main(["--data", str(census), "--epochs", "1"])
+    assert local > 0.88
+    assert abs(local - remote) < 0.001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_census_has_the_same_digits_on_any_number_of_shards(on_cluster, census, nodes, monkeypatch):
+    example = load("dlrm_census")
+    expected = example.main(["--data", str(census), "--epochs", "1"])
+    embla.set_default_client(None)
+    with embla.LocalCluster(nodes=nodes, devices=1) as other:
+        monkeypatch.setenv("EMBLA_COORDINATOR", other.coordinator)
+        monkeypatch.setenv("EMBLA_ADMIN", other.admin_address)
+        assert example.main(["--data", str(census), "--epochs", "1"]) == expected
+        embla.get_default_client().close()
+        embla.set_default_client(None)
+
+
+def test_census_resumes_from_a_checkpoint(on_cluster, census, cluster, tmp_path):
+    example = load("dlrm_census")
+    arguments = ["--data", str(census), "--checkpoint", str(tmp_path / "census")]
+    first = example.main([*arguments, "--epochs", "1"])
+    drop_tables(cluster)
+    embla.get_default_client().refresh_plan()
+    assert example.main([*arguments, "--epochs", "0"]) == first
+
+
+@pytest.mark.slow
+def test_census_under_torchrun_with_two_ranks(on_cluster, census, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(EXAMPLES / "dlrm_census.py"), "--data", str(census),
+         "--checkpoint", str(tmp_path / "census")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.88
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_two_tower_comes_near_the_planted_truth(on_cluster, staleness):
+    result, best = load("two_tower").main(["--staleness", str(staleness)])
+    assert best > 0.85
+    assert result > best - 0.05
+
+
+def test_two_tower_reads_ratings(on_cluster, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    lines = ["user,item,rating"]
+    for _ in range(8_000):
+        user, item = torch.randint(0, 20, (2,), generator=generator).tolist()
+        lines.append(f"u{user},i{item},{5 if user % 2 == item % 2 else 1}")
+    (tmp_path / "ratings.csv").write_text("\n".join(lines))
+    result, _ = load("two_tower").main(["--ratings", str(tmp_path / "ratings.csv")])
+    assert result > 0.95
