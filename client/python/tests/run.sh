@@ -26,16 +26,18 @@ mkdir -p "$folder"
 exec 9> "$folder/lock"
 flock 9
 
-# TorchRec's own pins ask for CUDA builds: what it needs of them is named here.
 native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
-torch=(torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2)
-torch_needs=(cloudpickle==3.1.2 expecttest==0.3.0 filelock fsspec jinja2 networkx numpy==2.4.6
-  lightning-utilities==0.15.3 pyre-extensions==0.0.32 'pyvers<0.3' pytest==9.2.0 safetensors==0.8.0
-  'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing-extensions)
+# All that torch and TorchRec import, by name and without what they ask for: that would be gigabytes
+# of CUDA libraries, which nothing here calls (torch/nvidia_stubs.py stands in for them).
+torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 cloudpickle==3.1.2
+  expecttest==0.3.0 filelock fsspec importlib_metadata iniconfig jinja2 lightning-utilities==0.15.3
+  markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging pluggy pygments
+  pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3' safetensors==0.8.0 'setuptools<81' sympy
+  tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing_extensions typing-inspect zipp)
 
 index_answers() { "$1/bin/pip" download --quiet --no-deps --dest "$(mktemp -d)" iniconfig; }
 
-# environment NAME STEP...: made once, and again when what it is made of changes.
+# environment NAME PACKAGES...: made once, and again when what it is made of changes.
 environment() {
   local name="$folder/$1" wanted
   shift
@@ -47,17 +49,12 @@ environment() {
     echo "SKIPPED: the package index cannot be reached, so there is nothing to test with"
     exit 77
   fi
-  local step
-  for step in "$@"; do
-    # Words of a step are options and packages.
-    # shellcheck disable=SC2086
-    "$name/bin/pip" install --quiet --disable-pip-version-check $step
-  done
+  "$name/bin/pip" install --quiet --disable-pip-version-check "$@"
   echo "$wanted" > "$name/made-of"
 }
 
 prepare_native() {
-  environment venv "${native[*]}"
+  environment venv "${native[@]}"
   cmake -S . -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF -DEMBLA_TESTS=OFF \
     -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \
@@ -72,7 +69,7 @@ prepare_native() {
 }
 
 prepare_torch() {
-  environment venv-torch "--no-deps ${torch[*]}" "${torch_needs[*]}"
+  environment venv-torch "${torch[@]}"
   local site
   site="$(echo "$folder"/venv-torch/lib/python3.*/site-packages)"
   if [[ ! -d "$site/nvidia" && ! -d "$folder/nvidia" ]]; then
