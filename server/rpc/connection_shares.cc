@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -66,14 +67,15 @@ class ConnectionAccount {
   bool is_ended_ ABSL_GUARDED_BY(mu_) = false;
   Http2Parts parts_ ABSL_GUARDED_BY(mu_);
   std::size_t beside_ ABSL_GUARDED_BY(mu_) = 0;
-  std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;  // A stranger's, part of strangers_bytes_.
+  std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;   // A stranger's, part of strangers_bytes_.
+  std::size_t ending_ ABSL_GUARDED_BY(mu_) = 0;  // Once it is ended, part of ending_bytes_.
 };
 
 namespace {
 
 constexpr int kNumberBits = 20;
 // Beside what has come, gRPC has buffers for what comes next, of about the same size up to this.
-constexpr std::size_t kReadAheadBytes = std::size_t{128} << 10;
+constexpr std::size_t kReadAheadBytes = std::size_t{256} << 10;
 static_assert(std::size_t{1} << kNumberBits == ConnectionShares::kDescriptorsMax);
 
 // By descriptor. Accounts are made some at a time, so that those that stay hold no pages between
@@ -152,7 +154,10 @@ void ConnectionAccount::Open(ConnectionId id, int number, ConnectionShares& shar
 
 void ConnectionAccount::Close() {
   MutexLock lock(mu_);
-  if (shares_ != nullptr) SetBytes(0);
+  if (shares_ != nullptr) {
+    SetBytes(0);
+    shares_->ending_bytes_.fetch_sub(std::exchange(ending_, 0), std::memory_order_relaxed);
+  }
   shares_ = nullptr;
   id_ = {};
   is_ended_ = false;
@@ -250,9 +255,11 @@ const ConnectionShares* ConnectionAccount::Settle() {
   }
   SetBytes(parts_.bytes() + std::min(parts_.bytes(), kReadAheadBytes) + beside_);
   if (bytes_ > limits.stranger_bytes_max) End(bytes_, limits.stranger_bytes_max);
-  return shares_->strangers_bytes_.load(std::memory_order_relaxed) > limits.strangers_bytes_max
-             ? shares_
-             : nullptr;
+  const std::size_t all = shares_->strangers_bytes_.load(std::memory_order_relaxed);
+  const std::size_t ending = shares_->ending_bytes_.load(std::memory_order_relaxed);
+  const bool is_crowded = all > limits.strangers_bytes_max / 4 * 3 ||
+                          (bytes_ > 0 && all + ending > limits.strangers_bytes_max);
+  return is_crowded ? shares_ : nullptr;
 }
 
 void ConnectionAccount::SetBytes(std::size_t bytes) {
@@ -270,7 +277,9 @@ void ConnectionAccount::End(std::size_t bytes, std::size_t bytes_max) {
                " hint=\"show a session before requests that are long, and read replies\"");
   }
   is_ended_ = true;
+  ending_ = bytes_;
   SetBytes(0);
+  shares_->ending_bytes_.fetch_add(ending_, std::memory_order_relaxed);
   // gRPC looks for what it may receive, and is told that the connection is reset.
   ::shutdown(number_, SHUT_RDWR);
 }

@@ -10,7 +10,8 @@
 //
 //   - A stranger, a connection that has shown no session yet, has `stranger_bytes_max` for parts of
 //     messages, and for its requests and replies in flight (InFlightBudget), which are told here.
-//   - All strangers together have `strangers_bytes_max`. Beyond it the one that holds most is
+//   - All strangers together have `strangers_bytes_max`, a quarter of it for those that have been
+//     ended and that gRPC has not closed yet. Beyond it the one that holds most is
 //   ended.
 //   - A connection that has shown a session with any of its messages has `session_bytes_max`.
 //   - Peers, which have proved to have the cluster's key, are not bounded here.
@@ -74,6 +75,8 @@ class ConnectionShares {
   const ConnectionMetrics metrics_;
   // What all strangers hold; no other memory depends on it.
   std::atomic<std::size_t> strangers_bytes_ = 0;
+  // What those held that have been ended, until gRPC has closed them.
+  std::atomic<std::size_t> ending_bytes_ = 0;
   std::atomic<std::int64_t> told_at_ = 0;  // In seconds.
 };
 

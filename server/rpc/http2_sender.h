@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -22,11 +23,19 @@ class Sender {
 
   const FileDescriptor& socket() const { return socket_; }
   bool is_closed() const { return is_closed_; }
+  // Whether the server has sent something of a message on the stream.
+  bool Answers(std::uint32_t stream) {
+    Read();
+    return answered_.contains(stream);
+  }
 
-  // Starts a call whose message is said to have `stated` bytes.
-  void Begin(std::uint32_t stream, const std::string& path, std::uint32_t stated) {
+  void Open(std::uint32_t stream, const std::string& path) {
     Write(Headers(stream, path));
     windows_[stream] = initial_window_;
+  }
+  // Starts a call whose message is said to have `stated` bytes.
+  void Begin(std::uint32_t stream, const std::string& path, std::uint32_t stated) {
+    Open(stream, path);
     Payload(stream, std::string(1, '\0') + BigEndian(stated, 4), 0);
   }
   // A whole message; the call goes on.
@@ -99,6 +108,7 @@ class Sender {
 
   void Take(std::uint8_t type, std::uint8_t flags, std::uint32_t stream, std::size_t payload,
             std::size_t length) {
+    if (type == kData) answered_.insert(stream);
     if (type == kWindowUpdate) {
       const auto more = static_cast<std::int64_t>(Number(payload, 4));
       (stream == 0 ? connection_window_ : windows_[stream]) += more;
@@ -141,6 +151,7 @@ class Sender {
   std::int64_t initial_window_ = 65535;
   std::int64_t connection_window_ = 65535;
   std::map<std::uint32_t, std::int64_t> windows_;
+  std::set<std::uint32_t> answered_;
 };
 
 }  // namespace embla::http2

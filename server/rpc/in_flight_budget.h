@@ -25,7 +25,7 @@ struct InFlightLimits {
   // Less than a connection's share (connection_shares.h), which also has the messages that are
   // still on their way to be refused.
   std::size_t stranger_bytes_max = std::size_t{12} << 20;
-  std::size_t strangers_bytes_max = std::size_t{32} << 20;  // All strangers together.
+  std::size_t strangers_bytes_max = std::size_t{24} << 20;  // All strangers together.
 };
 
 // The client to whom the memory is charged.

@@ -12,11 +12,14 @@
 #include <thread>
 #include <vector>
 
+#include <grpcpp/grpcpp.h>
+
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/client.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/used_memory.h"
+#include "embla/v1/coordinator.grpc.pb.h"
 #include "embla/v1/data.pb.h"
 #include "server/rpc/http2_fixture.h"
 #include "server/rpc/http2_sender.h"
@@ -38,7 +41,7 @@ constexpr std::int64_t kRows = 4096;
 constexpr std::uint32_t kDim = 1024;
 constexpr absl::Duration kGivenBackIn = absl::Seconds(10);
 // gRPC may have received as much before it hears that the connection is ended.
-constexpr double kReadAhead = 4;
+constexpr double kReadAhead = 8;
 
 class MemoryShares : public ::testing::Test {
  protected:
@@ -101,16 +104,26 @@ class MemoryShares : public ::testing::Test {
     return socket;
   }
 
+  v1::OpenSessionReply OpenSession() const {
+    const auto stub = v1::CoordinatorService::NewStub(
+        grpc::CreateChannel(cluster_->coordinator_address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::OpenSessionReply reply;
+    const grpc::Status status = stub->OpenSession(&context, v1::OpenSessionRequest(), &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  }
+
   // Begins as many messages, and sends up to `bytes` of each. Returns how many bytes were taken.
   static std::size_t SendParts(http2::Sender& sender, int streams, std::size_t bytes,
                                const http2::Sender::Shape& shape) {
     for (int i = 0; i < streams; ++i) {
-      sender.Begin(static_cast<std::uint32_t>(2 * i + 1), "/embla.v1.DataService/Lookup", 60 << 20);
+      sender.Begin(static_cast<std::uint32_t>(2 * i + 3), "/embla.v1.DataService/Lookup", 61 << 20);
     }
     std::size_t sent = 0;
     for (int i = 0; i < streams && !sender.is_closed(); ++i) {
       sent +=
-          sender.SendMore(static_cast<std::uint32_t>(2 * i + 1), bytes, shape, testing::kAwaitMax);
+          sender.SendMore(static_cast<std::uint32_t>(2 * i + 3), bytes, shape, testing::kAwaitMax);
     }
     return sent;
   }
@@ -156,6 +169,7 @@ TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
   for (const int streams : {1, 20, 200}) {
     double most = 0;
     std::size_t sent = 0;
+    before_ = MiBUsed();  // malloc may keep what the last round had.
     {
       http2::Sender sender(cluster_->node_address(0));
       most = MostTakenDuring([&] { sent = SendParts(sender, streams, 60 << 20, {}); });
@@ -164,7 +178,6 @@ TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
     std::cout << streams << " streams, " << static_cast<double>(sent) / kMiB
               << " MiB sent: " << most << " MiB\n";
     EXPECT_LE(most, 16 + kReadAhead);
-    ExpectGivenBack();
   }
 }
 
@@ -187,19 +200,62 @@ TEST_F(MemoryShares, StrangersRequestsInSmallPiecesHave16MiB) {
 }
 
 TEST_F(MemoryShares, AThousandConnectionsWithRequestsThatNeverEndHave64MiB) {
-  double most = 0;
-  {
-    std::vector<std::unique_ptr<http2::Sender>> senders;
-    most = MostTakenDuring([&] {
-      for (int i = 0; i < 1000; ++i) {
-        senders.push_back(std::make_unique<http2::Sender>(cluster_->node_address(0)));
-        SendParts(*senders.back(), 1, 256 << 10, {});
-      }
-    });
+  for (const std::size_t bytes : {48 << 10, 256 << 10, 2 << 20}) {
+    double most = 0;
+    before_ = MiBUsed();  // malloc may keep what the last round had.
+    {
+      std::vector<std::unique_ptr<http2::Sender>> senders;
+      most = MostTakenDuring([&] {
+        for (int i = 0; i < 1000; ++i) {
+          senders.push_back(std::make_unique<http2::Sender>(cluster_->node_address(0)));
+          SendParts(*senders.back(), 1, bytes, {});
+        }
+      });
+    }
+    std::cout << "1,000 requests of which " << bytes << " bytes come: " << most << " MiB\n";
+    EXPECT_LE(most, 64);
   }
-  std::cout << "1,000 requests without an end: " << most << " MiB\n";
-  EXPECT_LE(most, 64);
+}
+
+// The longest message, and as much again.
+TEST_F(MemoryShares, SessionsRequestsThatNeverEndHave512MiB) {
+  double most = 0;
+  std::size_t sent = 0;
+  {
+    const v1::OpenSessionReply grant = OpenSession();
+    http2::Sender sender(cluster_->node_address(0));
+    v1::StreamRequest shown;
+    shown.set_sequence(1);
+    shown.mutable_lookup()->set_session(grant.session());
+    shown.mutable_lookup()->set_session_proof(grant.proof());
+    sender.Open(1, "/embla.v1.DataService/Stream");
+    sender.SendMessage(1, shown.SerializeAsString());
+    ASSERT_TRUE(AwaitFor([&] { return sender.Answers(1); }, testing::kAwaitMax, "it is answered"));
+    most = MostTakenDuring([&] { sent = SendParts(sender, 20, 60 << 20, {}); });
+    EXPECT_TRUE(sender.is_closed());
+  }
+  std::cout << static_cast<double>(sent) / kMiB << " MiB sent: " << most << " MiB\n";
+  EXPECT_GE(most, 256);
+  EXPECT_LE(most, 512 + kReadAhead);
   ExpectGivenBack();
+}
+
+// The first message of a connection is longer than what a stranger may send.
+TEST_F(MemoryShares, SessionsFirstRequestMayBeLong) {
+  constexpr std::size_t kIds = 8192;
+  const std::vector<std::int64_t> ids(kIds, 3);
+  const std::vector<float> gradients(kIds * kDim, 1e-6f);
+  const FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
+  for (const client::Transport transport :
+       {client::Transport::kStream, client::Transport::kUnary}) {
+    const auto session = cluster_->Connect({.transport = transport});
+    ASSERT_THAT(session, IsOk());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THAT((*session)->Update({&feature, 1},
+                                     {.timeout = testing::kAwaitMax, .combine_duplicates = false}),
+                  IsOk());
+    }
+  }
 }
 
 // A session may have four times its request in flight, and its reply.
