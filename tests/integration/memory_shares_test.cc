@@ -169,7 +169,7 @@ TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
   for (const int streams : {1, 20, 200}) {
     double most = 0;
     std::size_t sent = 0;
-    before_ = MiBUsed();  // malloc may keep what the last round had.
+    ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
     {
       http2::Sender sender(cluster_->node_address(0));
       most = MostTakenDuring([&] { sent = SendParts(sender, streams, 60 << 20, {}); });
@@ -185,7 +185,7 @@ TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
 TEST_F(MemoryShares, StrangersRequestsInSmallPiecesHave16MiB) {
   for (const std::size_t garbage : {std::size_t{0}, std::size_t{2000}, std::size_t{64} << 10}) {
     double most = 0;
-    before_ = MiBUsed();  // malloc may keep what the last round had.
+    ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
     std::size_t sent = 0;
     {
       http2::Sender sender(cluster_->node_address(0));
@@ -202,7 +202,7 @@ TEST_F(MemoryShares, StrangersRequestsInSmallPiecesHave16MiB) {
 TEST_F(MemoryShares, AThousandConnectionsWithRequestsThatNeverEndHave64MiB) {
   for (const std::size_t bytes : {48 << 10, 256 << 10, 2 << 20}) {
     double most = 0;
-    before_ = MiBUsed();  // malloc may keep what the last round had.
+    ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
     {
       std::vector<std::unique_ptr<http2::Sender>> senders;
       most = MostTakenDuring([&] {
