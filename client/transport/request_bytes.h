@@ -1,15 +1,25 @@
 // Data requests as messages. The arrays are sent without copying.
+//
+// A node ends a connection that sends much before it has shown a session. So before a long message
+// that may be a connection's first goes a lookup without parts, which shows the session and is
+// answered by nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <variant>
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include "client/route/node_request.h"
+#include "client/transport/data_request.h"
 #include "core/wire/large_fields.h"
 #include "core/wire/request_codec.h"
 
 namespace embla::client {
+
+// Longer messages are not a connection's first. A node takes 16 MiB.
+inline constexpr std::size_t kFirstMessageBytesMax = std::size_t{1} << 20;
 
 inline wire::LookupPayload PayloadOf(NodeLookup& request) {
   return {.ids = wire::SliceOf(std::move(request.ids)),
@@ -23,6 +33,19 @@ inline wire::UpdatePayload PayloadOf(NodeUpdate& request) {
           .weights = wire::SliceOf(std::move(request.weights)),
           .row_sum_squares = wire::SliceOf(std::move(request.row_sum_squares)),
           .gradients = wire::SliceOf(std::move(request.gradients))};
+}
+
+// A lookup that shows the session of `request` and asks for nothing.
+inline LookupBatch ShowingLookup(const DataRequest& request) {
+  LookupBatch batch;
+  std::visit(
+      [&batch](const auto& call) {
+        batch.plan_version = call.batch.plan_version;
+        batch.session = call.batch.session;
+        batch.proof = call.batch.proof;
+      },
+      request.call);
+  return batch;
 }
 
 }  // namespace embla::client

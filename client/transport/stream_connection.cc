@@ -76,9 +76,15 @@ class StreamConnection::Stream final
   // `message` is `pending`'s, under `sequence`.
   void Write(std::uint64_t sequence, Pending pending, grpc::ByteBuffer message) {
     pending_.emplace(sequence, std::move(pending));
+    Write(std::move(message));
+  }
+  // Nobody waits for the reply to `message`.
+  void Write(grpc::ByteBuffer message) {
+    has_written_ = true;
     writes_.push_back(std::move(message));
     if (writes_.size() == 1) StartWrite(&writes_.front());
   }
+  bool has_written() const { return has_written_; }
 
   // Moves the calls whose time is over to `finished`; returns when the next one's is.
   absl::Time Expire(absl::Time now, std::vector<Finished>& finished) {
@@ -141,6 +147,7 @@ class StreamConnection::Stream final
   grpc::Status final_status_;
   Buffer discarded_;  // For rows nobody waits for any more.
   bool open_ = true;
+  bool has_written_ = false;
   std::deque<grpc::ByteBuffer> writes_;  // The first one is on its way.
   absl::flat_hash_map<std::uint64_t, Pending> pending_;
 };
@@ -241,6 +248,11 @@ void StreamConnection::Send(DataRequest request) {
     MutexLock lock(mu_);
     if (Stream* stream = OpenStream()) {
       alarm_.NoLaterThan(request.deadline);
+      // The node reads one message of a stream after the other, so it knows the session in time.
+      if (!stream->has_written() && sent_bytes > kFirstMessageBytesMax) {
+        stream->Write(wire::EncodeStreamLookup({.sequence = ++last_sequence_},
+                                               ShowingLookup(request), {}, kFrameBytesMax));
+      }
       stream->Write(call.sequence, {.request = std::move(request), .sent_bytes = sent_bytes},
                     message);
       return;

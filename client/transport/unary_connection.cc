@@ -54,6 +54,8 @@ struct UnaryConnection::Call {
   grpc::ClientContext context;
   grpc::ByteBuffer message;
   grpc::ByteBuffer reply;
+  grpc::ClientContext showing_context;
+  grpc::ByteBuffer showing_message;
   std::size_t sent_bytes = 0;
   Call* previous = nullptr;
   Call* next = nullptr;
@@ -69,20 +71,20 @@ void UnaryConnection::Send(DataRequest request) {
   auto* call = new Call;
   call->request = std::move(request);
   call->context.set_deadline(DeadlineOf(call->request.deadline));
-  const char* method = kLookupMethod;
   if (call->request.is_lookup()) {
     auto& lookup = std::get<NodeLookup>(call->request.call);
     call->message = wire::EncodeLookupRequest(lookup.batch, PayloadOf(lookup));
   } else {
     auto& update = std::get<NodeUpdate>(call->request.call);
     call->message = wire::EncodeUpdateRequest(update.batch, PayloadOf(update));
-    method = kUpdateMethod;
   }
   call->sent_bytes = call->message.Length();
   bool closed = false;
+  bool is_shown = true;
   {
     MutexLock lock(mu_);
     closed = closed_;
+    is_shown = is_shown_ || call->sent_bytes <= kFirstMessageBytesMax;
     if (!closed) {
       call->next = calls_;
       if (calls_ != nullptr) calls_->previous = call;
@@ -94,8 +96,27 @@ void UnaryConnection::Send(DataRequest request) {
     delete call;
     return;
   }
-  stub_.UnaryCall(&call->context, method, grpc::StubOptions(), &call->message, &call->reply,
+  if (is_shown) {
+    Start(call);
+  } else {
+    ShowAndStart(call);
+  }
+}
+
+void UnaryConnection::Start(Call* call) {
+  stub_.UnaryCall(&call->context, call->request.is_lookup() ? kLookupMethod : kUpdateMethod,
+                  grpc::StubOptions(), &call->message, &call->reply,
                   [this, call](const grpc::Status& status) { OnDone(call, status); });
+}
+
+void UnaryConnection::ShowAndStart(Call* call) {
+  call->showing_context.set_deadline(DeadlineOf(call->request.deadline));
+  call->showing_message = wire::EncodeLookupRequest(ShowingLookup(call->request), {});
+  stub_.UnaryCall(&call->showing_context, kLookupMethod, grpc::StubOptions(),
+                  &call->showing_message, &call->reply, [this, call](const grpc::Status&) {
+                    call->reply.Clear();
+                    Start(call);  // Whatever is wrong, this is answered by it.
+                  });
 }
 
 void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
@@ -106,10 +127,13 @@ void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
     reply.status = call->request.is_lookup() ? DecodeLookup(call->request, call->reply)
                                              : DecodeUpdate(call->reply, reply);
   }
+  const bool is_ok = reply.status.ok();
+  const bool is_unavailable = absl::IsUnavailable(reply.status);
   call->request.done(std::move(reply));
   // After done, and with the call gone: the destructor waits for both, so a channel never goes in
   // the middle of its own callback.
   MutexLock lock(mu_);
+  is_shown_ = is_ok || (is_shown_ && !is_unavailable);
   (call->previous == nullptr ? calls_ : call->previous->next) = call->next;
   if (call->next != nullptr) call->next->previous = call->previous;
   delete call;
@@ -119,7 +143,10 @@ void UnaryConnection::OnDone(Call* call, const grpc::Status& status) {
 void UnaryConnection::Close() {
   MutexLock lock(mu_);
   closed_ = true;
-  for (Call* call = calls_; call != nullptr; call = call->next) call->context.TryCancel();
+  for (Call* call = calls_; call != nullptr; call = call->next) {
+    call->showing_context.TryCancel();
+    call->context.TryCancel();
+  }
 }
 
 }  // namespace embla::client

@@ -23,6 +23,9 @@ class UnaryConnection final : public DataConnection {
 
  private:
   struct Call;
+  void Start(Call* call);
+  // The same, after a call that shows the session to a node that may not know it.
+  void ShowAndStart(Call* call);
   void OnDone(Call* call, const grpc::Status& status);
 
   grpc::GenericStub stub_;
@@ -30,6 +33,9 @@ class UnaryConnection final : public DataConnection {
   Mutex mu_;
   CondVar idle_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // The node has answered on the connection that gRPC has now, as far as is known: gRPC makes
+  // another one when a connection breaks, and tells by Unavailable those who call meanwhile.
+  bool is_shown_ ABSL_GUARDED_BY(mu_) = false;
   Call* calls_ ABSL_GUARDED_BY(mu_) = nullptr;  // A list of those in flight; each owns itself.
 };
 

@@ -54,7 +54,7 @@ inline constexpr MetricInfo kConnectionsRefused{
 inline constexpr MetricInfo kConnectionsEnded{
     "embla_connections_ended_total",
     kCounter,
-    "Connections that this process ended because of what they did: resets.",
+    "Connections that this process ended because of what they did: resets, memory.",
     {"reason"}};
 inline constexpr MetricInfo kDescriptorsMax{"embla_descriptors_max", kGauge,
                                             "Files and sockets this process may have open."};

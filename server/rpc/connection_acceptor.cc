@@ -1,13 +1,11 @@
 #include "server/rpc/connection_acceptor.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +18,9 @@
 #include "absl/time/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "server/rpc/connection_shares.h"
 #include "server/rpc/descriptor_limit.h"
+#include "server/rpc/peer_address.h"
 
 namespace embla {
 namespace {
@@ -41,31 +41,6 @@ bool IsShortage(int error) {
 
 FileDescriptor OpenReserve() { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// The key by which connections are counted: address without port, or user.
-std::string AddressOf(const FileDescriptor& socket) {
-  sockaddr_storage name{};
-  socklen_t bytes = sizeof(name);
-  if (::getpeername(socket.number(), reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = {};
-  if (name.ss_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in&>(name).sin_addr, text, sizeof(text));
-    return text;
-  }
-  if (name.ss_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<sockaddr_in6&>(name).sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
-      inet_ntop(AF_INET, &v6.s6_addr[12], text, sizeof(text));
-    } else {
-      inet_ntop(AF_INET6, &v6, text, sizeof(text));
-    }
-    return text;
-  }
-  ucred user{};
-  bytes = sizeof(user);
-  if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &user, &bytes) != 0) return "unix";
-  return absl::StrCat("uid:", user.uid);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
@@ -81,7 +56,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Start(
 ConnectionAcceptor::ConnectionAcceptor(ListeningSockets listening, const ConnectionLimits& limits,
                                        Metrics* metrics, HandOver hand_over)
     : limits_(limits),
-      descriptors_max_(DescriptorLimit()),
+      descriptors_max_(std::min(DescriptorLimit(), ConnectionShares::kDescriptorsMax)),
       hand_over_(std::move(hand_over)),
       metrics_(metrics),
       listening_(std::move(listening)) {
@@ -166,7 +141,7 @@ bool ConnectionAcceptor::AcceptOne(int listener) {
 }
 
 void ConnectionAcceptor::Admit(FileDescriptor socket) {
-  const std::string address = AddressOf(socket);
+  const std::string address = PeerAddressOf(socket.number());
   if (address.empty()) return;  // The peer is gone.
   // The lowest free number is given out, so a high one says how many are open in this process.
   const std::size_t reserve = std::min(kReserveMax, descriptors_max_ / 4);

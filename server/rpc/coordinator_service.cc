@@ -49,7 +49,7 @@ absl::Status CoordinatorService::HearOf(const v1::GetPlanRequest& request, int w
 
 grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::NodeLink(
     grpc::CallbackServerContext* call) {
-  return new NodeLinkCall(host_, call->peer());
+  return new NodeLinkCall(host_, *call);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContext* call,

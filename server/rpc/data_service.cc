@@ -26,15 +26,17 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
             const grpc::ByteBuffer& request, grpc::ByteBuffer* reply)
       : context_(context),
         method_(method),
-        connection_(HolderOf(call)),
+        connection_(ConnectionOf(call)),
         reply_(reply),
         request_bytes_(request.Length()),
         start_(context.clock.Now()) {}
 
   // Takes memory for the request and `more_bytes`; session 0 is none. False: has answered so.
   bool Admit(SessionId session, std::size_t more_bytes) {
-    absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(
-        session == SessionId{} ? connection_ : HolderOf(session), request_bytes_ + more_bytes);
+    ShowOrigin(context_.node.sessions(), session, connection_);
+    absl::StatusOr<InFlightBudget::Hold> hold =
+        context_.in_flight.Take(session == SessionId{} ? HolderOf(connection_) : HolderOf(session),
+                                request_bytes_ + more_bytes);
     if (!hold.ok()) {
       Fail(hold.status());
       return false;
@@ -63,7 +65,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   DataContext& context_;   // Not owned; outlives this object.
   MethodMetrics& method_;  // Likewise.
-  const InFlightHolder connection_;
+  const ConnectionId connection_;
   grpc::ByteBuffer* const reply_;  // gRPC's, until Finish.
   const std::size_t request_bytes_;
   const absl::Time start_;
@@ -210,7 +212,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DataService::Stream
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DataService::ReadRows(grpc::CallbackServerContext* call,
                                                                   const grpc::ByteBuffer* request) {
-  return ReadRowsCall::Start(context_, read_threads_, *request, HolderOf(*call), DeadlineOf(*call));
+  return ReadRowsCall::Start(context_, read_threads_, *request, HolderOf(ConnectionOf(*call)),
+                             DeadlineOf(*call));
 }
 
 grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
@@ -240,18 +243,23 @@ grpc::ServerUnaryReactor* DataService::Sync(grpc::CallbackServerContext* call,
   return reactor;
 }
 
-absl::Status DataService::CheckPeer(const wire::PeerProof& proof) const {
+absl::Status DataService::CheckPeer(const wire::PeerProof& proof,
+                                    const grpc::CallbackServerContext& call) const {
   if (peers_ == nullptr) return absl::PermissionDeniedError("this node has no peers");
-  return peers_->Check(proof);
+  EMBLA_RETURN_IF_ERROR(peers_->Check(proof));
+  ShowPeer(ConnectionOf(call));
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* DataService::Greet(grpc::CallbackServerContext* call,
                                              const v1::PeerGreeting* request,
                                              v1::PeerWelcome* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  reactor->Finish(wire::ToGrpc(peers_ == nullptr
+  const absl::Status greeted = peers_ == nullptr
                                    ? absl::PermissionDeniedError("this node has no peers")
-                                   : peers_->Greet(*request, *reply)));
+                                   : peers_->Greet(*request, *reply);
+  if (greeted.ok()) ShowPeer(ConnectionOf(*call));
+  reactor->Finish(wire::ToGrpc(greeted));
   return reactor;
 }
 
@@ -266,7 +274,7 @@ grpc::ServerUnaryReactor* DataService::Replicate(grpc::CallbackServerContext* ca
     unary->Fail(replicate.status());
     return unary;
   }
-  if (const absl::Status known = CheckPeer(replicate->head.peer); !known.ok()) {
+  if (const absl::Status known = CheckPeer(replicate->head.peer, *call); !known.ok()) {
     unary->Fail(known);
     return unary;
   }
@@ -297,7 +305,7 @@ grpc::ServerUnaryReactor* DataService::Move(grpc::CallbackServerContext* call,
   }
   grpc::ByteBuffer bytes = *request;
   absl::StatusOr<MoveCall> move = DecodeMove(bytes, context_.pool, context_.options.limits);
-  absl::Status taken = move.ok() ? CheckPeer(move->peer) : move.status();
+  absl::Status taken = move.ok() ? CheckPeer(move->peer, *call) : move.status();
   if (taken.ok()) taken = move_inbox_(std::move(move->message));
   if (taken.ok()) {
     unary->Answer(grpc::ByteBuffer(nullptr, 0));

@@ -78,7 +78,8 @@ class DataService final : public RawDataService {
                                  grpc::ByteBuffer* reply) override;
 
  private:
-  absl::Status CheckPeer(const wire::PeerProof& proof) const;
+  absl::Status CheckPeer(const wire::PeerProof& proof,
+                         const grpc::CallbackServerContext& call) const;
   absl::Time DeadlineOf(const grpc::CallbackServerContext& call) const;
 
   DataContext context_;

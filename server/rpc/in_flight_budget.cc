@@ -1,7 +1,6 @@
 #include "server/rpc/in_flight_budget.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -10,8 +9,8 @@ namespace embla {
 
 InFlightHolder HolderOf(SessionId session) { return {.has_session = true, .id = ToInt(session)}; }
 
-InFlightHolder HolderOf(const grpc::CallbackServerContext& call) {
-  return {.has_session = false, .id = std::hash<std::string>()(call.peer())};
+InFlightHolder HolderOf(ConnectionId connection) {
+  return {.has_session = false, .id = static_cast<std::uint64_t>(connection)};
 }
 
 absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& holder,
@@ -24,6 +23,7 @@ absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& 
     if (!holder.has_session) held_by_strangers_ += bytes;
     by_holder_[holder] += bytes;
   }
+  if (!holder.has_session) TakeBeside(ConnectionId{holder.id}, bytes);
   held_bytes_.Add(static_cast<double>(bytes));
   hold.budget_ = this;
   hold.holder_ = holder;
@@ -59,6 +59,7 @@ void InFlightBudget::GiveBack(const InFlightHolder& holder, std::size_t bytes) {
     found->second -= bytes;
     if (found->second == 0) by_holder_.erase(found);
   }
+  if (!holder.has_session) GiveBackBeside(ConnectionId{holder.id}, bytes);
   held_bytes_.Add(-static_cast<double>(bytes));
 }
 

@@ -9,25 +9,23 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
-
-#include <grpcpp/server_context.h>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/base/mutex.h"
 #include "core/metrics/metrics.h"
+#include "server/rpc/connection_shares.h"
 
 namespace embla {
 
 struct InFlightLimits {
   std::size_t bytes_max = std::size_t{2} << 30;
-  std::size_t stranger_bytes_max = std::size_t{16} << 20;
-  // All strangers together. With what gRPC takes for each connection, about 24 KiB, a thousand of
-  // them have 64 MiB.
-  std::size_t strangers_bytes_max = std::size_t{40} << 20;
+  // Less than a connection's share (connection_shares.h), which also has the messages that are
+  // still on their way to be refused.
+  std::size_t stranger_bytes_max = std::size_t{12} << 20;
+  std::size_t strangers_bytes_max = std::size_t{24} << 20;  // All strangers together.
 };
 
 // The client to whom the memory is charged.
@@ -44,8 +42,8 @@ struct InFlightHolder {
 
 // A holder with a session that is proved and open.
 InFlightHolder HolderOf(SessionId session);
-// A holder for requests without a session: their connection.
-InFlightHolder HolderOf(const grpc::CallbackServerContext& call);
+// A holder for requests without a session: their connection, whose share what it holds is part of.
+InFlightHolder HolderOf(ConnectionId connection);
 
 // Thread safety: every public method may be called from any thread.
 class InFlightBudget {

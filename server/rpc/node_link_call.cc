@@ -14,8 +14,8 @@
 
 namespace embla {
 
-NodeLinkCall::NodeLinkCall(CoordinatorHost& host, std::string peer)
-    : host_(host), peer_(std::move(peer)) {
+NodeLinkCall::NodeLinkCall(CoordinatorHost& host, const grpc::CallbackServerContext& call)
+    : host_(host), peer_(call.peer()), connection_(ConnectionOf(call)) {
   StartRead(&received_);
 }
 
@@ -77,6 +77,7 @@ void NodeLinkCall::Handle(v1::NodeReport report) {
   if (report.has_registration()) {
     const absl::Status proved = CheckKey(report.registration());
     if (!proved.ok()) return Handled(proved);
+    ShowPeer(connection_);
   }
   host_.PostOfNode(
       [this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {

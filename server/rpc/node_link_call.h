@@ -17,6 +17,7 @@
 #include "core/base/mutex.h"
 #include "embla/v1/coordinator.pb.h"
 #include "server/migration/move_orders.h"
+#include "server/rpc/connection_shares.h"
 #include "server/rpc/coordinator_host.h"
 #include "server/rpc/key_proofs.h"
 
@@ -27,7 +28,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
                            private PlanListener {
  public:
   // `host` is not owned and outlives the call. `peer` is the node's address, for the log.
-  NodeLinkCall(CoordinatorHost& host, std::string peer);
+  NodeLinkCall(CoordinatorHost& host, const grpc::CallbackServerContext& call);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -74,6 +75,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
   const std::string peer_;
+  const ConnectionId connection_;
   v1::NodeReport received_;
   LinkNonces nonces_;  // Of gRPC's thread, which reads one report after the other.
 

@@ -188,13 +188,18 @@ class PeerChannel::Peers : public std::enable_shared_from_this<PeerChannel::Peer
   }
 
   // The status of a call with `proof`, for the caller. A process that does not know the proof is
-  // greeted again before the next call.
+  // greeted again before the next call, and so is one whose connection may be another one: a
+  // process takes long messages only by connections on which it was greeted.
   absl::Status Judge(const grpc::Status& status, const std::string& address,
                      const wire::PeerProof& proof) {
-    if (status.error_code() != grpc::StatusCode::UNAUTHENTICATED) return wire::FromGrpc(status);
+    const bool is_another = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+    if (!is_another && status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+      return wire::FromGrpc(status);
+    }
     MutexLock lock(mu_);
     Peer& peer = peers_[address];
     if (peer.proof.nonce == proof.nonce) peer.proof = {};
+    if (!is_another) return wire::FromGrpc(status);
     return absl::UnavailableError(absl::StrCat("the process at ", address, " is another one now"));
   }
 

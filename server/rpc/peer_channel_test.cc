@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cstring>
 #include <future>
@@ -10,11 +12,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/key_proofs.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 
 class PeerChannelTest : public DataFixture {
  protected:
@@ -113,6 +120,31 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
   ASSERT_TRUE(ack.ok()) << ack.status();
   EXPECT_TRUE(seen);
   EXPECT_EQ(ack->order, 12u);
+}
+
+// A connection on which nobody has greeted takes no message of this length.
+TEST_F(PeerChannelTest, GreetsAgainOnAnotherConnectionBeforeALongMessage) {
+  Start();
+  node_.OnReplicated([](const ReplicaMessage&, const ReplicaDone& done) { done(ReplicaAck{}); });
+  ReplicaMessage snapshot = Message(ReplicaMessage::Kind::kSnapshot);
+  snapshot.row_block = Buffer::Allocate(std::size_t{40} << 20);
+  std::memset(snapshot.row_block.data(), 1, snapshot.row_block.size());
+  snapshot.first = true;
+  EXPECT_THAT(Send(snapshot, server_->address()), IsOk());
+  for (int socket = 3; socket < 1024; ++socket) {
+    sockaddr_in name{};
+    socklen_t bytes = sizeof(name);
+    int is_listening = 1;
+    socklen_t int_bytes = sizeof(is_listening);
+    ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &int_bytes);
+    if (is_listening == 0 &&
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &bytes) == 0 &&
+        server_->address().ends_with(absl::StrCat(":", ntohs(name.sin_port)))) {
+      ::shutdown(socket, SHUT_RDWR);
+    }
+  }
+  EXPECT_TRUE(AwaitFor([&] { return Send(snapshot, server_->address()).ok(); }, absl::Seconds(30),
+                       "the message arrives"));
 }
 
 TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {

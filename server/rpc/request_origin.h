@@ -5,6 +5,7 @@
 #include "core/base/ids.h"
 #include "core/base/session_proof.h"
 #include "core/base/status_macros.h"
+#include "server/rpc/connection_shares.h"
 #include "server/shard/session_gate.h"
 
 namespace embla {
@@ -17,6 +18,11 @@ inline absl::StatusOr<SessionId> OriginOf(SessionGate& gate, SessionId session,
   if (session == SessionId{}) return session;
   EMBLA_RETURN_IF_ERROR(gate.Verify(session, proof));
   return gate.IsClosed(session) ? SessionId{} : session;
+}
+
+// A request came by the connection whose session's proof is right. Session 0 is none.
+inline void ShowOrigin(SessionGate& gate, SessionId session, ConnectionId connection) {
+  if (session != SessionId{} && !gate.IsClosed(session)) ShowSession(connection);
 }
 
 }  // namespace embla

@@ -59,18 +59,23 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
   if (started == nullptr) return absl::InternalError("gRPC does not start a server");
   started->GetHealthCheckService()->SetServingStatus(options.is_serving);
-  std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address));
+  std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address, options));
   EMBLA_ASSIGN_OR_RETURN(
       server->acceptor_,
-      ConnectionAcceptor::Start(std::move(listening), options.connections, options.metrics,
-                                [grpc_server = server->server_.get()](int fd) {
-                                  grpc::AddInsecureChannelFromFd(grpc_server, fd);
-                                }));
+      ConnectionAcceptor::Start(
+          std::move(listening), options.connections, options.metrics,
+          [grpc_server = server->server_.get(), &shares = server->shares_](int fd) {
+            shares.Open(fd);
+            grpc::AddInsecureChannelFromFd(grpc_server, fd);
+          }));
   return server;
 }
 
-RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address)
-    : server_(std::move(server)), address_(std::move(address)) {}
+RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
+                     const RpcServerOptions& options)
+    : shares_(options.shares, options.metrics),
+      server_(std::move(server)),
+      address_(std::move(address)) {}
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "core/metrics/metrics.h"
 #include "server/rpc/connection_acceptor.h"
+#include "server/rpc/connection_shares.h"
 
 namespace embla {
 
@@ -21,6 +22,7 @@ struct RpcServerOptions {
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
   ConnectionLimits connections = {};
+  ConnectionShareLimits shares = {};
   // Memory that gRPC may take for incoming messages and for calls. Beyond it, it ends connections.
   // 0: a quarter of the machine's memory, or of its control group's, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
@@ -51,8 +53,10 @@ class RpcServer {
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address);
+  RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
+            const RpcServerOptions& options);
 
+  ConnectionShares shares_;  // Of connections that may outlive server_ by a moment.
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // Gone before server_.
   const std::string address_;

@@ -31,7 +31,7 @@ void OpenStreams::DrainAll() {
 
 StreamCall::StreamCall(DataContext& context, OpenStreams& open,
                        const grpc::CallbackServerContext& call)
-    : context_(context), open_(open), connection_(HolderOf(call)) {
+    : context_(context), open_(open), connection_(ConnectionOf(call)) {
   context_.shard.streams.Add(1);
   open_.Add(this);
   MutexLock lock(mu_);
@@ -97,6 +97,7 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   if (status.ok()) {
     session = lookup != nullptr ? lookup->batch.session
                                 : std::get<wire::UpdateCall>(*request.call).batch.session;
+    ShowOrigin(context_.node.sessions(), session, connection_);
   }
   const absl::Status admitted =
       Admit(in_flight, session, lookup == nullptr ? 0 : lookup->staged_bytes);
@@ -122,8 +123,9 @@ absl::Status StreamCall::CheckOrigin(std::variant<wire::LookupCall, wire::Update
 }
 
 absl::Status StreamCall::Admit(InFlight& request, SessionId session, std::size_t bytes_beside) {
-  absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(
-      session == SessionId{} ? connection_ : HolderOf(session), request.bytes + bytes_beside);
+  absl::StatusOr<InFlightBudget::Hold> hold =
+      context_.in_flight.Take(session == SessionId{} ? HolderOf(connection_) : HolderOf(session),
+                              request.bytes + bytes_beside);
   if (hold.ok()) request.hold = std::make_shared<InFlightBudget::Hold>(*std::move(hold));
   MutexLock lock(mu_);
   ++executing_;

@@ -21,6 +21,7 @@
 
 #include "core/base/mutex.h"
 #include "core/wire/request_codec.h"
+#include "server/rpc/connection_shares.h"
 #include "server/rpc/data_context.h"
 
 namespace embla {
@@ -98,7 +99,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
 
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
-  const InFlightHolder connection_;
+  const ConnectionId connection_;
   grpc::ByteBuffer received_;  // Of the read in progress.
 
   Mutex mu_;
