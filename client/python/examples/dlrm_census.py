@@ -3,8 +3,8 @@
     EMBLA_COORDINATOR=host:7070 EMBLA_ADMIN=host:7071 python dlrm_census.py --data DIR
     torchrun --nproc-per-node 2 dlrm_census.py --data DIR --checkpoint /tmp/census
 
-DIR has adult_train.csv and adult_test.csv, with a header, the label in the first column. With
---local TorchRec keeps the rows in this process; the numbers are the same.
+DIR has adult_train.csv and adult_test.csv, with a header, the label in the first column. --local:
+TorchRec keeps the rows in this process.
 """
 
 import argparse
@@ -122,8 +122,7 @@ def main(arguments: list[str] | None = None) -> float:
     _apply_optimizer_in_backward(RowWiseAdagrad, model.words.parameters(), {"lr": 0.05})
     if not options.local:
         connect(model, rank, world)
-    dense = [*model.numbers.parameters(), *model.over.parameters()]
-    optimizer = torch.optim.Adam(dense, lr=1e-3)
+    optimizer = torch.optim.Adam([*model.numbers.parameters(), *model.over.parameters()], lr=1e-3)
     if options.checkpoint and options.checkpoint.exists():
         embla.checkpoint.load(model, options.checkpoint, optimizer=optimizer)
     trained = DistributedDataParallel(model) if world > 1 else model

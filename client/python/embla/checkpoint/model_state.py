@@ -130,9 +130,10 @@ def _read_shard(tensor: RemoteTensor) -> DTensor:
 
 def _tables_of(module: nn.Module, prefix: str) -> Iterator[TableUse]:
     if hasattr(module, "remote_tables"):  # A collection in TorchRec's form.
-        for name, path, table in module.remote_tables():
-            weights = weights_of(module.site.client, table)
-            yield TableUse(f"{prefix}{path}", name, module.site, weights)
+        collection: Any = module
+        for name, path, table in collection.remote_tables():
+            weights = weights_of(collection.site.client, table)
+            yield TableUse(f"{prefix}{path}", name, collection.site, weights)
     elif isinstance(module, RemoteModule):
         for table in dict.fromkeys(feature.table for feature in module.features):
             path = f"{table}.weight" if isinstance(module, EmbeddingBagSet) else "weight"

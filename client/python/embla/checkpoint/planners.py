@@ -110,7 +110,8 @@ class LoadPlanner(DefaultLoadPlanner):
     def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
         """Return where an item goes: of a remote tensor, memory for the chunk."""
         if read_item.dest_index.fqn not in self._remote:
-            return super().resolve_tensor(read_item)
+            local: torch.Tensor = super().resolve_tensor(read_item)
+            return local
         dtype = self._remote[read_item.dest_index.fqn].dtype
         return torch.empty(read_item.lengths, dtype=dtype)
 

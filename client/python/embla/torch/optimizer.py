@@ -46,7 +46,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         for site in self._sites:
             site.learning_rate_of = self._learning_rate
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do nothing but call ``closure``: backward passes have stepped already."""
         return None if closure is None else closure()
 

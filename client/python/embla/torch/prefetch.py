@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from embla import Ticket
@@ -27,7 +30,7 @@ class Prefetch:
     def __init__(
         self,
         request: Request,
-        out: Tensor,
+        out: npt.NDArray[np.float32],
         start: Callable[[], Ticket],
         after: Sequence[Ticket],
     ) -> None:
@@ -44,7 +47,7 @@ class Prefetch:
     def wait(self) -> Tensor:
         """Wait for the rows and return them; raise the lookup's error."""
         self._ticket().wait()
-        return self._out
+        return torch.from_numpy(self._out)
 
     def done(self) -> bool:
         """Tell whether :meth:`wait` returns at once."""

@@ -57,13 +57,14 @@ class Request:
 
     def equals(self, other: Request) -> bool:
         """Tell whether both ask for the same rows in the same shape."""
-        if (self.weights is None) != (other.weights is None):
-            return False
-        return (
-            self.batch_sizes == other.batch_sizes
-            and np.array_equal(self.ids, other.ids)
-            and np.array_equal(self.lengths, other.lengths)
-            and (self.weights is None or np.array_equal(self.weights, other.weights))  # type: ignore[arg-type]
+        return self.batch_sizes == other.batch_sizes and all(
+            (mine is None) == (theirs is None)
+            and (mine is None or theirs is None or np.array_equal(mine, theirs))
+            for mine, theirs in (
+                (self.ids, other.ids),
+                (self.lengths, other.lengths),
+                (self.weights, other.weights),
+            )
         )
 
     def arguments(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Site:
         self._updates.wait()
         out = self._empty(request)
         self._start_lookup(request, out).wait()
-        return out
+        return torch.from_numpy(out)
 
     def update(
         self,
@@ -178,20 +178,20 @@ class Site:
         """Wait until every update of the client is acknowledged, and raise what failed."""
         self._updates.wait()
 
-    def _start_lookup(self, request: Request, out: Tensor) -> Any:
+    def _start_lookup(self, request: Request, out: npt.NDArray[np.float32]) -> Any:
         return self.client.lookup_packed(
             self._set,
-            out=out.numpy(),
+            out=out,
             **self._call_options(),
             **request.arguments(),
         )
 
-    def _empty(self, request: Request) -> Tensor:
-        return torch.empty(
-            output_shape(
-                request.ids.size, request.lengths.size, self.dims, self.pooled, request.batch_sizes
-            )
+    def _empty(self, request: Request) -> npt.NDArray[np.float32]:
+        shape = output_shape(
+            request.ids.size, request.lengths.size, self.dims, self.pooled, request.batch_sizes
         )
+        # Memory of NumPy and not of torch costs the native module less to keep and to drop.
+        return np.empty(shape, np.float32)
 
     def _call_options(self) -> dict[str, Any]:
         return {"wire": self.options.wire or self.client.wire, "timeout": self.options.timeout}

@@ -278,7 +278,8 @@ class RemoteCollection(nn.Module):
             client = connected.site.client
             stub.describe(self._remote_table(config, client), client)
             # TorchRec's filters see that these parameters step in backward passes.
-            stub.weight._in_backward_optimizers = [EmptyFusedOptimizer()]  # type: ignore[attr-defined]
+            weight: Any = stub.weight
+            weight._in_backward_optimizers = [EmptyFusedOptimizer()]
             if config.name in self._rates:
                 key = f"{self._stubs_name}.{config.name}.weight"
                 table = self.service_name(config.name)

@@ -92,7 +92,9 @@ def dtype_of(config: BaseEmbeddingConfig) -> Any:
 
 def initializer_of(config: BaseEmbeddingConfig) -> embla.Initializer:
     """Return the rule that ``init_fn`` of ``config`` is."""
-    function, keywords, positional = config.init_fn, {}, ()
+    function: Any = config.init_fn
+    keywords: Mapping[str, float] = {}
+    positional: tuple[Any, ...] = ()
     if isinstance(function, functools.partial):
         function, keywords, positional = function.func, function.keywords, function.args
     known = _INITIALIZERS.get(function)
@@ -102,7 +104,7 @@ def initializer_of(config: BaseEmbeddingConfig) -> embla.Initializer:
             " of torch.nn.init as init_fn; write other initial rows with Client.write_rows"
         )
     initializer, defaults = known
-    return initializer(*(dict(defaults) | keywords).values())
+    return initializer(*{**defaults, **keywords}.values())
 
 
 def _virtual_table(config: BaseEmbeddingConfig) -> embla.Zch | None:

@@ -25,7 +25,7 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
     def __init__(self, site: Site, rates: Mapping[str, tuple[str, Tensor, float]]) -> None:
         """Take, for each table in the service, its key, its stub and its learning rate."""
         self._site = site
-        self._groups = {
+        self._groups: dict[str, dict[str, Any]] = {
             table: {"params": [stub], "lr": rate} for table, (_, stub, rate) in rates.items()
         }
         params = {key: stub for key, stub, _ in rates.values()}

@@ -45,21 +45,21 @@ def to_local(module: nn.Module) -> nn.Module:
 def _local(module: RemoteCollection) -> nn.Module:
     module.flush()
     if isinstance(module, EmbeddingBagCollection):
-        bags = torchrec.EmbeddingBagCollection(
+        bags: nn.Module = torchrec.EmbeddingBagCollection(
             module.embedding_bag_configs(), module.is_weighted(), module.device
         )
-        _fill(bags.embedding_bags, module)
+        _fill(bags.get_submodule("embedding_bags"), module)
         return bags
     assert isinstance(module, EmbeddingCollection)
-    rows = torchrec.EmbeddingCollection(
+    rows: nn.Module = torchrec.EmbeddingCollection(
         module.embedding_configs(), module.device, module.need_indices()
     )
-    _fill(rows.embeddings, module)
+    _fill(rows.get_submodule("embeddings"), module)
     return rows
 
 
-def _fill(tables: nn.ModuleDict, module: RemoteCollection) -> None:
-    for name, table in tables.items():
+def _fill(tables: nn.Module, module: RemoteCollection) -> None:
+    for name, table in tables.named_children():
         if module.is_zch(name):
             raise ValueError(f"table {name} takes any 64-bit id: it has no local counterpart")
         weight: Any = table.weight

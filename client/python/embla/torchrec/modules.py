@@ -157,7 +157,7 @@ class EmbeddingCollection(RemoteCollection, EmbeddingCollectionInterface):
         self._need_indices = need_indices
         self._use_gather_select = use_gather_select
         self._use_gather_select_per_sharding = use_gather_select_per_sharding
-        self._names_by_table = get_embedding_names_by_table(tables)
+        self._names_by_table: list[list[str]] = get_embedding_names_by_table(tables)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Return the rows of each feature: values ``[ids, dim]`` float32 and the lengths.

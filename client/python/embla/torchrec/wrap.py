@@ -91,7 +91,7 @@ def sharding_types(plan: Mapping[str, str] | ShardingPlan | None) -> dict[str, s
     return {
         table: sharding.sharding_type
         for module in plan.plan.values()
-        for table, sharding in module.items()  # type: ignore[attr-defined]
+        for table, sharding in module.items()
     }
 
 

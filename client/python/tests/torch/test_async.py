@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers import FEATURES, Model, batch, train
+from small_model import FEATURES, Model, batch, train
 
 import embla.torch
 from embla.torch import EmbeddingBagSet, TrainPipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import FEATURES, Model, batch, train
+from small_model import FEATURES, Model, batch, train
 from torch.library import Library, register_autograd, register_fake
 
 from embla.torch import EmbeddingBagSet

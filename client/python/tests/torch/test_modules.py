@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers import FEATURES, Model, batch, train
+from small_model import FEATURES, Model, batch, train
 from torch import nn
 
 from embla.torch import Embedding, EmbeddingBag, EmbeddingBagSet, Feature

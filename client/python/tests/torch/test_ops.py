@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import FEATURES, Model, batch, train
+from small_model import FEATURES, Model, batch, train
 from torch.utils.checkpoint import checkpoint
 
 from embla.torch import EmbeddingBagSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import FEATURES, Model, batch, train
+from small_model import FEATURES, Model, batch, train
 
 from embla.torch import Embedding, EmbeddingBagSet, FusedOptimizer
 
@@ -101,6 +101,6 @@ def test_what_uses_no_table_is_refused(client):
         FusedOptimizer(Model(client), lr={"t8": 0.1})
 
 
-def test_batches_of_the_helper_repeat_ids():
+def test_batches_repeat_ids():
     ids, _ = batch(0, rows=10)
     assert len(ids.unique()) < len(ids)
