@@ -11,8 +11,7 @@
 //   - A stranger, a connection that has shown no session yet, has `stranger_bytes_max` for parts of
 //     messages, and for its requests and replies in flight (InFlightBudget), which are told here.
 //   - All strangers together have `strangers_bytes_max`, a quarter of it for those that have been
-//     ended and that gRPC has not closed yet. Beyond it the one that holds most is
-//   ended.
+//     ended and that gRPC has not closed yet. Beyond it the one that holds most is ended.
 //   - A connection that has shown a session with any of its messages has `session_bytes_max`.
 //   - Peers, which have proved to have the cluster's key, are not bounded here.
 #pragma once

@@ -55,7 +55,7 @@ def find_program(name: str) -> str:
             )
         path = os.path.abspath(found)
     shown = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
-    version = shown.stdout.strip()
+    version = shown.stdout.strip().removeprefix(f"{name} ")
     if version != _native.version():
         raise ClusterStartError(
             f"{path} is version {version or shown.stderr.strip()!r}, "

@@ -78,7 +78,10 @@ nb::object Ticket::Wait(std::optional<double> timeout_seconds) {
   if (!over) {
     Raise(absl::DeadlineExceededError("the call is not over yet; it goes on"), kind_);
   }
-  kept_.clear();
+  // An array's destructor may let another thread run, which may wait for this ticket, too.
+  KeptArrays over;
+  over.swap(kept_);
+  over.clear();
   Check(completion_->status(), kind_);
   return result_;
 }

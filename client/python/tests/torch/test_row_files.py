@@ -1,0 +1,89 @@
+"""What ``embla table export`` writes is a checkpoint that PyTorch reads, and comes back whole."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.numpy import load_file
+from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+import embla
+
+ROWS, DIM = 3000, 12
+WEIGHTS = "embedding_bags.users.weight"
+
+
+@pytest.fixture
+def embla_verb(cluster):
+    program = embla.local_cluster.find_program("embla")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        addresses = ["--coordinator", cluster.coordinator, "--admin", cluster.admin_address]
+        command = [program, *arguments, *addresses]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+@pytest.fixture
+def trained(cluster):
+    """A table with Adam's state, and what it holds."""
+    spec = embla.TableSpec("users", ROWS, DIM, optimizer=embla.Adam(lr=0.1))
+    cluster.admin.create_table(spec, "row_wise")
+    rng = np.random.default_rng(7)
+    ids = np.arange(ROWS)
+    with cluster.connect() as client:
+        for _ in range(3):
+            some = rng.integers(0, ROWS, 500)
+            gradients = rng.standard_normal((500, DIM), dtype=np.float32)
+            client.update([embla.Gradient("users", ids=some, gradients=gradients)])
+        yield client, ids, client.read_rows("users", ids), client.read_state("users", ids)
+    cluster.admin.drop_table("users")
+
+
+def test_torch_reads_an_export(embla_verb, trained, tmp_path):
+    _, _, weights, state = trained
+    assert embla_verb("table", "export", "users", str(tmp_path / "users")).returncode == 0
+    loaded = {
+        WEIGHTS: torch.empty(ROWS, DIM),
+        f"{WEIGHTS}.steps": torch.empty(ROWS),
+        f"{WEIGHTS}.momentum1": torch.empty(ROWS, DIM),
+        f"{WEIGHTS}.momentum2": torch.empty(ROWS, DIM),
+    }
+    reader = HuggingFaceStorageReader(str(tmp_path / "users"))
+    dcp.load(loaded, storage_reader=reader, no_dist=True)
+    assert np.array_equal(loaded[WEIGHTS].numpy(), weights)
+    assert np.array_equal(loaded[f"{WEIGHTS}.steps"].numpy(), state[:, 0])
+    assert np.array_equal(loaded[f"{WEIGHTS}.momentum1"].numpy(), state[:, 1 : 1 + DIM])
+    assert np.array_equal(loaded[f"{WEIGHTS}.momentum2"].numpy(), state[:, 1 + DIM :])
+    (file,) = (tmp_path / "users").iterdir()
+    assert np.array_equal(load_file(file)[WEIGHTS], weights)
+
+
+def test_an_export_comes_back_under_another_sharding(cluster, embla_verb, trained, tmp_path):
+    client, ids, weights, state = trained
+    assert embla_verb("table", "export", "users", str(tmp_path / "users")).returncode == 0
+    spec = embla.TableSpec("again", ROWS, DIM, optimizer=embla.Adam(lr=0.1))
+    cluster.admin.create_table(spec, "column_wise")
+    try:
+        imported = embla_verb("table", "import", "again", str(tmp_path / "users"), "--tensor", WEIGHTS)
+        assert imported.returncode == 0, imported.stderr
+        assert np.array_equal(client.read_rows("again", ids), weights)
+        assert np.array_equal(client.read_state("again", ids), state)
+    finally:
+        cluster.admin.drop_table("again")
+
+
+def test_a_safetensors_file_of_another_program_is_imported(embla_verb, trained, tmp_path):
+    from safetensors.numpy import save_file
+
+    client, ids, _, state = trained
+    weights = np.random.default_rng(8).standard_normal((ROWS, DIM)).astype(np.float16)
+    save_file({"w": weights}, tmp_path / "model.safetensors")
+    assert embla_verb("table", "import", "users", str(tmp_path), "--tensor", "w").returncode == 0
+    assert np.array_equal(client.read_rows("users", ids), weights.astype(np.float32))
+    assert np.array_equal(client.read_state("users", ids), state)
