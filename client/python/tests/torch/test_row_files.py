@@ -70,7 +70,8 @@ def test_an_export_comes_back_under_another_sharding(cluster, embla_verb, traine
     spec = embla.TableSpec("again", ROWS, DIM, optimizer=embla.Adam(lr=0.1))
     cluster.admin.create_table(spec, "column_wise")
     try:
-        imported = embla_verb("table", "import", "again", str(tmp_path / "users"), "--tensor", WEIGHTS)
+        folder = str(tmp_path / "users")
+        imported = embla_verb("table", "import", "again", folder, "--tensor", WEIGHTS)
         assert imported.returncode == 0, imported.stderr
         assert np.array_equal(client.read_rows("again", ids), weights)
         assert np.array_equal(client.read_state("again", ids), state)
