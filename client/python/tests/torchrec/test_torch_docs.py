@@ -1,4 +1,4 @@
-"""Snippets of the page on Python that need torch run."""
+"""Snippets of the page on Python and of the first page that need torch run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[4] / "docs" / "python.md"
-SNIPPETS = [s for s in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)]
+ROOT = Path(__file__).parents[4]
+SNIPPETS = [
+    snippet
+    for page in (ROOT / "README.md", ROOT / "docs" / "python.md")
+    for snippet in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+]
 
 
 @pytest.mark.parametrize("snippet", [s for s in SNIPPETS if "torch" in s])
