@@ -79,9 +79,9 @@ nb::object Ticket::Wait(std::optional<double> timeout_seconds) {
     Raise(absl::DeadlineExceededError("the call is not over yet; it goes on"), kind_);
   }
   // An array's destructor may let another thread run, which may wait for this ticket, too.
-  KeptArrays over;
-  over.swap(kept_);
-  over.clear();
+  KeptArrays kept;
+  kept.swap(kept_);
+  kept.clear();
   Check(completion_->status(), kind_);
   return result_;
 }
