@@ -88,9 +88,12 @@ void Tidy(std::vector<StepMembers>& members) {
 
 }  // namespace
 
+bool StepMembers::Awaits(Rank rank) const {
+  return std::binary_search(ranks.begin(), ranks.end(), rank);
+}
+
 bool StepMembers::Has(Rank rank) const {
-  return std::binary_search(ranks.begin(), ranks.end(), rank) ||
-         std::binary_search(optional.begin(), optional.end(), rank);
+  return Awaits(rank) || std::binary_search(optional.begin(), optional.end(), rank);
 }
 
 const StepMembers* StepPlan::At(std::uint64_t step) const {

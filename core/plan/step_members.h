@@ -25,7 +25,8 @@ struct StepMembers {
   // Steps that nobody belongs to are not made: contributions are refused, and units go on at the
   // next entry's first step. Steps with optional ranks only are made with what is there.
   bool fails() const { return ranks.empty() && optional.empty(); }
-  bool Has(Rank rank) const;
+  bool Awaits(Rank rank) const;
+  bool Has(Rank rank) const;  // Awaited or optional.
   bool operator==(const StepMembers&) const = default;
 };
 

@@ -16,6 +16,8 @@ struct StepGuards {
   bool optional_not_waited = true;  // A rank that was closed while a step was made is not waited for.
   bool windows_asked = true;       // A contribution in the unit's window is acknowledged.
   bool resumes_known = true;       // A rank's next session is told that the step has the rank's part.
+  bool resumes_need_member = true;  // But only a rank that the step had to wait for,
+  bool resumes_wait = true;        // and never while a change is open: it may have been closed.
   bool open_change_pauses = true;  // No step is made between a change's two versions.
   bool plan_moves_forward = true;  // An older plan that comes late changes nothing.
   bool freeze_stops_steps = true;  // A frozen unit does not step.
@@ -51,6 +53,8 @@ inline constexpr std::array kStepGuardNames = {
     StepGuardName{"optional_not_waited", &StepGuards::optional_not_waited},
     StepGuardName{"windows_asked", &StepGuards::windows_asked},
     StepGuardName{"resumes_known", &StepGuards::resumes_known},
+    StepGuardName{"resumes_need_member", &StepGuards::resumes_need_member},
+    StepGuardName{"resumes_wait", &StepGuards::resumes_wait},
     StepGuardName{"open_change_pauses", &StepGuards::open_change_pauses},
     StepGuardName{"plan_moves_forward", &StepGuards::plan_moves_forward},
     StepGuardName{"freeze_stops_steps", &StepGuards::freeze_stops_steps},

@@ -36,7 +36,7 @@ void SyncSteps::Remove(const UnitSet& units) {
 
 std::vector<SyncSteps::Answer> SyncSteps::Freeze(const UnitSet& units) {
   frozen_.Include(units);
-  if (!guards_.freeze_answers) return {};
+  if (!guards_.freeze_stops_steps || !guards_.freeze_answers) return {};
   for (Waiting& waiting : waiting_) {
     Offer& offer = waiting.offer;
     offer.frozen.Include(offer.waits.And(units));
@@ -96,6 +96,20 @@ absl::Status SyncSteps::CheckAgainstWaiting(const Contribution& contribution) co
   return absl::OkStatus();
 }
 
+// Of a step that is over, OK: it was made with the rank's contribution, by the session before. A
+// unit may have come from a node that has heard already how an open change was decided.
+absl::Status SyncSteps::CheckMadeWith(const Contribution& contribution) const {
+  const StepMembers* const members = plan_.At(contribution.step);
+  const bool was_awaited = members != nullptr && members->Awaits(contribution.rank);
+  const bool is_over = !contribution.resumes || !guards_.resumes_known;
+  if (is_over || (!was_awaited && guards_.resumes_need_member)) {
+    return IsOver(contribution.step, units_by_step_.rbegin()->first);
+  }
+  if (!plan_.open.has_value() || !guards_.resumes_wait) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("step ", contribution.step, " is over, and it is being decided who is in it"));
+}
+
 // Those of `units` that have not made `step`.
 UnitSet SyncSteps::Unmade(std::uint64_t step, const UnitSet& units) const {
   UnitSet unmade;
@@ -113,9 +127,7 @@ absl::StatusOr<SyncSteps::Offer> SyncSteps::Decide(const Contribution& contribut
   if (open.empty()) return offer;
 
   const UnitSet unmade = Unmade(contribution.step, open);
-  if (unmade != open && !(contribution.resumes && guards_.resumes_known)) {
-    return IsOver(contribution.step, units_by_step_.rbegin()->first);
-  }
+  if (unmade != open) EMBLA_RETURN_IF_ERROR(CheckMadeWith(contribution));
   if (unmade.empty()) return offer;
   EMBLA_RETURN_IF_ERROR(CheckMember(contribution));
   EMBLA_RETURN_IF_ERROR(CheckAgainstWaiting(contribution));
@@ -126,7 +138,7 @@ absl::StatusOr<SyncSteps::Offer> SyncSteps::Decide(const Contribution& contribut
                                                      " is too far ahead of step ", next_step,
                                                      ", which is not made yet"));
   }
-  offer.frozen = guards_.freeze_answers ? unmade.And(frozen_) : UnitSet();
+  if (guards_.freeze_stops_steps && guards_.freeze_answers) offer.frozen = unmade.And(frozen_);
   offer.waits = unmade.Minus(offer.frozen);
   offer.carries = offer.waits;
   for (const Waiting& waiting : waiting_) {

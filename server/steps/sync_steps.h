@@ -142,6 +142,7 @@ class SyncSteps {
 
  private:
   UnitSet Unmade(std::uint64_t step, const UnitSet& units) const;
+  absl::Status CheckMadeWith(const Contribution& contribution) const;
   absl::Status CheckMember(const Contribution& contribution) const;
   absl::Status CheckAgainstWaiting(const Contribution& contribution) const;
   UnitSet ClaimedBy(Rank rank, std::uint64_t step, const UnitSet& units) const;

@@ -1,7 +1,6 @@
 #include "tests/model/steps_world.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,54 +10,31 @@ namespace {
 
 using State = StepsTrainer::State;
 
-constexpr int kLivesMax = 2;
-constexpr int kRanksMax = 3;
-
-// Of a session's contribution to a step, in a content.
-std::uint32_t BitOf(int rank, int life, int step) {
-  return 1u << ((step * kRanksMax + rank) * kLivesMax + life);
-}
-std::uint32_t RankBitOf(int rank, int step) { return 1u << (step * kRanksMax + rank); }
-int TimesCounted(const StepsContent& content, int rank, int step) {
-  return std::popcount(content.counted & (BitOf(rank, 0, step) | BitOf(rank, 1, step)));
-}
-
 SessionId SessionOf(int rank, int life) {
-  return SessionId{static_cast<std::uint64_t>(rank * kLivesMax + life + 1)};
+  return SessionId{static_cast<std::uint64_t>(rank * kStepLivesMax + life + 1)};
 }
-int LifeOf(SessionId session) { return static_cast<int>((ToInt(session) - 1) % kLivesMax); }
+int LifeOf(SessionId session) { return static_cast<int>((ToInt(session) - 1) % kStepLivesMax); }
 
-UnitSet UnitOf(int unit) {
-  const auto granule = static_cast<std::uint32_t>(unit);
-  return UnitSet({.column_granule = 0, .begin = granule, .end = granule + 1});
-}
 UnitSet SetOf(std::uint32_t mask) {
   UnitSet units;
   for (int u = 0; u < kStepUnitsMax; ++u) {
-    if ((mask >> u & 1) != 0) units.Include(UnitOf(u));
+    if ((mask >> u & 1) != 0) units.Include(StepsUnitOf(u));
   }
   return units;
 }
 std::uint32_t MaskOf(const UnitSet& units) {
   std::uint32_t mask = 0;
   for (int u = 0; u < kStepUnitsMax; ++u) {
-    if (units.Meets(UnitOf(u))) mask |= 1u << u;
+    if (units.Meets(StepsUnitOf(u))) mask |= 1u << u;
   }
   return mask;
 }
 std::vector<Rank> RanksOf(std::uint32_t mask) {
   std::vector<Rank> ranks;
-  for (std::uint32_t r = 0; r < kRanksMax; ++r) {
+  for (std::uint32_t r = 0; r < kStepRanksMax; ++r) {
     if ((mask >> r & 1) != 0) ranks.push_back(Rank{r});
   }
   return ranks;
-}
-
-int NextStepOf(const SyncSteps& steps, int unit) {
-  for (const auto& [step, units] : steps.units_by_step()) {
-    if (units.Meets(UnitOf(unit))) return static_cast<int>(step);
-  }
-  return -1;
 }
 
 // What is left of it when the process dies.
@@ -120,10 +96,11 @@ StepsWorld StepsModel::Initial() {
     }
   }
   world.plan = Keep(plan);
+  Put(Letter{.kind = Letter::Kind::kPlan, .plan = world.plan}.Pack(), world);
   for (int n = 0; n < config_.nodes; ++n) {
     SyncSteps steps({}, config_.guards);
     steps.Follow(plan);
-    for (int u = n; u < config_.units; u += config_.nodes) steps.Add(UnitOf(u), 0);
+    for (int u = n; u < config_.units; u += config_.nodes) steps.Add(StepsUnitOf(u), 0);
     world.nodes.push_back({steps, {}, steps, {}, {}});
   }
   for (int u = 0; u < config_.units; ++u) {
@@ -152,9 +129,8 @@ bool StepsModel::MayOpen(const World& world, std::uint32_t ranks) const {
   bool are_dead = true;
   for (int r = 0; r < config_.ranks; ++r) {
     const bool is_named = (ranks >> r & 1) != 0;
-    const auto& members = plan(world).members.back().ranks;
     const Rank rank{static_cast<std::uint32_t>(r)};
-    if (is_named && std::find(members.begin(), members.end(), rank) == members.end()) return false;
+    if (is_named && !plan(world).members.back().Awaits(rank)) return false;
     if (is_named && world.trainers[r].state != State::kDead) are_dead = false;
   }
   return are_dead || world.timeouts > 0;
@@ -171,7 +147,7 @@ void StepsModel::AddTrainerSteps(const World& world, std::vector<Step>& steps) c
       }
       if (world.deaths > 0) steps.push_back({Kind::kDie, r, 0});
     }
-    if (world.restarts > 0 && trainer.life + 1 < kLivesMax && trainer.state == State::kRuns) {
+    if (world.restarts > 0 && trainer.life + 1 < kStepLivesMax && trainer.state == State::kRuns) {
       steps.push_back({Kind::kRestart, r, 0});
     }
     if (trainer.state == State::kAbsent && !plan(world).open.has_value()) {
@@ -203,7 +179,7 @@ void StepsModel::AddNodeSteps(const World& world, std::vector<Step>& steps) cons
     for (const Rank rank : lack->ranks) ranks |= 1u << ToInt(rank);
     if (MayOpen(world, ranks)) steps.push_back({Kind::kReport, n, 0});
   }
-  if (Answered(world).has_value()) steps.push_back({Kind::kDecide, 0, 0});
+  for (const std::uint32_t next : Answered(world)) steps.push_back({Kind::kDecide, 0, next});
   if (config_.is_lossy) steps.push_back({Kind::kRepeat, 0, 0});
   if (config_.is_lossy && !world.messages.empty()) steps.push_back({Kind::kLoseMessages, 0, 0});
 }
@@ -229,21 +205,29 @@ void StepsModel::AddDeliveries(const World& world, std::vector<Step>& steps) con
   }
 }
 
-// The first step that no node has made, when the nodes have said so.
-std::optional<std::uint64_t> StepsModel::Answered(const World& world) const {
-  if (!plan(world).open.has_value()) return std::nullopt;
-  std::uint32_t nodes = 0;
-  int next = 0;
+// What the coordinator may take as the first step that no node has made, when all have answered: of
+// each node, any answer.
+std::vector<std::uint32_t> StepsModel::Answered(const World& world) const {
+  if (!plan(world).open.has_value()) return {};
+  std::vector<std::uint32_t> answers;
+  std::vector<std::uint32_t> least(world.nodes.size(), UINT32_MAX);
   for (const std::uint32_t message : world.messages) {
     const Letter letter = Letter::Unpack(message);
     if (letter.kind != Letter::Kind::kSaid) continue;
     if (static_cast<std::uint64_t>(letter.plan) != plan(world).open->number) continue;
-    nodes |= 1u << letter.node;
-    next = std::max(next, letter.step);
+    const auto step = static_cast<std::uint32_t>(letter.step);
+    least[letter.node] = std::min(least[letter.node], step);
+    answers.push_back(step);
   }
-  const bool are_all = nodes == (1u << config_.nodes) - 1;
-  if (nodes == 0 || (!are_all && config_.guards.all_nodes_answer)) return std::nullopt;
-  return config_.guards.first_behind_steps ? static_cast<std::uint64_t>(next) : 0;
+  if (!config_.guards.all_nodes_answer) std::erase(least, UINT32_MAX);
+  if (answers.empty() || least.empty()) return {};
+  const std::uint32_t largest = *std::max_element(least.begin(), least.end());
+  if (largest == UINT32_MAX) return {};
+  if (!config_.guards.first_behind_steps) return {0};
+  std::erase_if(answers, [&](std::uint32_t step) { return step < largest; });
+  std::sort(answers.begin(), answers.end());
+  answers.erase(std::unique(answers.begin(), answers.end()), answers.end());
+  return answers;
 }
 
 std::vector<StepsStep> StepsModel::EnabledSteps(const World& world) const {
@@ -270,7 +254,7 @@ void StepsModel::Take(const Step& step, World& world) {
       break;
     case Kind::kUnfreeze: {
       StepsUnit& unit = world.units[step.who];
-      world.nodes[unit.owner].live.Unfreeze(UnitOf(step.who));
+      world.nodes[unit.owner].live.Unfreeze(StepsUnitOf(step.who));
       unit.cut.reset();
       Persist(unit.owner, world);
       MakeSteps(unit.owner, world);
@@ -305,7 +289,7 @@ void StepsModel::Take(const Step& step, World& world) {
            world);
       break;
     case Kind::kDecide:
-      Decide(world);
+      Decide(step.arg, world);
       break;
     case Kind::kRepeat:
       Put(Letter{.kind = Letter::Kind::kPlan, .plan = world.plan}.Pack(), world);
@@ -316,9 +300,7 @@ void StepsModel::Take(const Step& step, World& world) {
       break;
   }
   if (config_.has_late_syncs) return;
-  for (int n = 0; n < config_.nodes; ++n) {
-    if (config_.guards.plan_persisted) Persist(n, world);
-  }
+  for (int n = 0; n < config_.nodes; ++n) Persist(n, world);
 }
 
 void StepsModel::Put(std::uint32_t message, World& world) {
@@ -376,8 +358,8 @@ void StepsModel::DeliverContribution(const Letter& letter, World& world) {
   UnitSet applied;
   for (int u = 0; u < config_.units; ++u) {
     const bool has_it =
-        (node.content[u].window & BitOf(letter.rank, letter.life, letter.step)) != 0;
-    if ((letter.set >> u & 1) != 0 && has_it) applied.Include(UnitOf(u));
+        (node.content[u].window & StepsBitOf(letter.rank, letter.life, letter.step)) != 0;
+    if ((letter.set >> u & 1) != 0 && has_it) applied.Include(StepsUnitOf(u));
   }
   const Contribution contribution{
       .session = SessionOf(letter.rank, letter.life),
@@ -405,13 +387,13 @@ void StepsModel::MakeSteps(int node, World& world) {
     const int step = static_cast<int>(ready->step);
     for (int u = 0; u < config_.units; ++u) {
       StepsContent& content = at.content[u];
-      if (!ready->units.Meets(UnitOf(u))) continue;
+      if (!ready->units.Meets(StepsUnitOf(u))) continue;
       if ((content.made >> step & 1) != 0) content.is_twice = true;
       content.made |= static_cast<std::uint8_t>(1u << step);
       for (const SyncSteps::Part& part : ready->parts) {
-        if (!part.units.Meets(UnitOf(u))) continue;
+        if (!part.units.Meets(StepsUnitOf(u))) continue;
         const int rank = static_cast<int>(ToInt(part.rank));
-        const std::uint32_t bit = BitOf(rank, LifeOf(part.session), step);
+        const std::uint32_t bit = StepsBitOf(rank, LifeOf(part.session), step);
         if ((content.counted & bit) != 0) content.is_twice = true;
         content.counted |= bit;
         if (config_.guards.windows_are_whole || HasRows(rank, u)) content.window |= bit;
@@ -461,7 +443,7 @@ void StepsModel::Acknowledge(int node, const Letter& contribution, std::uint32_t
     return;
   }
   for (int u = 0; u < config_.units; ++u) {
-    if ((units >> u & 1) != 0) world.units[u].acked |= RankBitOf(letter.rank, letter.step);
+    if ((units >> u & 1) != 0) world.units[u].acked |= StepsRankBitOf(letter.rank, letter.step);
   }
   Put(letter.Pack(), world);
 }
@@ -477,8 +459,7 @@ void StepsModel::Tell(const Letter& contribution, const absl::Status& status, Wo
   const Rank rank{static_cast<std::uint32_t>(contribution.rank)};
   const StepMembers* const members = plan(world).At(static_cast<std::uint64_t>(trainer.step));
   const bool is_member =
-      members != nullptr &&
-      std::find(members->ranks.begin(), members->ranks.end(), rank) != members->ranks.end();
+      members != nullptr && members->Awaits(rank);
   if (!is_member) {
     trainer.state = State::kClosed;
     trainer.acked = 0;
@@ -536,9 +517,9 @@ void StepsModel::Open(MemberChange change, World& world) {
   Put(Letter{.kind = Letter::Kind::kPlan, .plan = world.plan}.Pack(), world);
 }
 
-void StepsModel::Decide(World& world) {
+void StepsModel::Decide(std::uint64_t next_step, World& world) {
   const StepPlan before = plan(world);
-  world.plan = Keep(Decided(before, *Answered(world), PlanVersion{ToInt(before.version) + 1}));
+  world.plan = Keep(Decided(before, next_step, PlanVersion{ToInt(before.version) + 1}));
   Put(Letter{.kind = Letter::Kind::kPlan, .plan = world.plan}.Pack(), world);
   if (before.open->kind != MemberChange::Kind::kJoin) return;
   for (const Rank rank : before.open->ranks) {
@@ -556,7 +537,7 @@ void StepsModel::Persist(int node, World& world) {
     const Letter letter = Letter::Unpack(message);
     for (int u = 0; u < config_.units; ++u) {
       if ((letter.set >> u & 1) == 0) continue;
-      world.units[u].acked |= RankBitOf(letter.rank, letter.step);
+      world.units[u].acked |= StepsRankBitOf(letter.rank, letter.step);
     }
     Put(message, world);
   }
@@ -585,7 +566,7 @@ void StepsModel::Restart(int rank, World& world) {
 void StepsModel::Freeze(int unit, World& world) {
   --world.moves;
   StepsUnit& at = world.units[unit];
-  Answer(at.owner, world.nodes[at.owner].live.Freeze(UnitOf(unit)), world);
+  Answer(at.owner, world.nodes[at.owner].live.Freeze(StepsUnitOf(unit)), world);
   Persist(at.owner, world);
   at.cut = world.nodes[at.owner].content[unit];
   at.cut_step = NextStepOf(world.nodes[at.owner].live, unit);
@@ -594,141 +575,18 @@ void StepsModel::Freeze(int unit, World& world) {
 void StepsModel::HandOver(int unit, World& world) {
   StepsUnit& at = world.units[unit];
   StepsNode& source = world.nodes[at.owner];
-  source.live.Remove(UnitOf(unit));
+  source.live.Remove(StepsUnitOf(unit));
   source.content[unit] = {};
   Persist(at.owner, world);
   at.owner = (at.owner + 1) % config_.nodes;
   StepsNode& target = world.nodes[at.owner];
   target.content[unit] = *at.cut;
   if (!config_.guards.windows_travel) target.content[unit].window = 0;
-  const int step = config_.guards.step_travels ? at.cut_step : 0;
-  target.live.Add(UnitOf(unit), static_cast<std::uint64_t>(step));
+  const std::uint64_t step = config_.guards.step_travels ? static_cast<std::uint64_t>(at.cut_step)
+                                                         : target.live.first_unmade();
+  target.live.Add(StepsUnitOf(unit), step);
   at.cut.reset();
   Persist(at.owner, world);
-}
-
-// ---- What must be true
-
-std::optional<std::string> StepsModel::UnitViolation(const World& world, int unit) const {
-  const StepsUnit& at = world.units[unit];
-  const StepsContent& content = world.nodes[at.owner].content[unit];
-  if (content.is_twice) return absl::StrCat("unit ", unit, " has made a step twice");
-  const int next = NextStepOf(world.nodes[at.owner].live, unit);
-  for (int s = 0; s < config_.steps; ++s) {
-    const StepMembers* const members = plan(world).At(static_cast<std::uint64_t>(s));
-    const bool is_made = (content.made >> s & 1) != 0;
-    for (int r = 0; r < config_.ranks; ++r) {
-      const int times = TimesCounted(content, r, s);
-      if ((at.acked & RankBitOf(r, s)) != 0 && times == 0) {
-        return absl::StrCat("rank ", r, "'s contribution to step ", s, " of unit ", unit,
-                            " was acknowledged and is lost");
-      }
-      if (times > 1) return absl::StrCat("rank ", r, " counts twice in step ", s);
-      const Rank rank{static_cast<std::uint32_t>(r)};
-      const bool is_awaited =
-          is_made && std::find(members->ranks.begin(), members->ranks.end(), rank) !=
-                         members->ranks.end();
-      if (is_awaited && times == 0) {
-        return absl::StrCat("step ", s, " of unit ", unit, " lacks rank ", r);
-      }
-      if (is_made && times == 1 && !members->Has(rank)) {
-        return absl::StrCat("step ", s, " of unit ", unit, " has rank ", r,
-                            ", which is no member of it");
-      }
-    }
-    if (is_made && (members == nullptr || members->fails())) return absl::StrCat("step ", s, " was made and has failed");
-    const bool is_due = s < next && members != nullptr && !members->fails();
-    if (is_due && !is_made) return absl::StrCat("unit ", unit, " has not made step ", s);
-  }
-  return std::nullopt;
-}
-
-std::optional<std::string> StepsModel::Violation(const World& world) const {
-  if (!world.broken.empty()) return world.broken;
-  for (int u = 0; u < config_.units; ++u) {
-    if (auto why = UnitViolation(world, u)) return why;
-  }
-  return std::nullopt;
-}
-
-bool StepsModel::IsGoal(const World& world) const {
-  if (plan(world).open.has_value()) return false;
-  const StepMembers& last = plan(world).members.back();
-  for (int r = 0; r < config_.ranks; ++r) {
-    const State state = world.trainers[r].state;
-    if (state == State::kRuns) return false;
-  }
-  for (int u = 0; u < config_.units; ++u) {
-    if (world.units[u].cut.has_value()) return false;
-    const int next = NextStepOf(world.nodes[world.units[u].owner].live, u);
-    if (next < config_.steps && !last.fails()) return false;
-  }
-  return true;
-}
-
-// ---- Words and bytes
-
-std::string StepsModel::Words(const Letter& letter) const {
-  const auto set = [&] {
-    std::string words;
-    for (std::uint32_t i = 0; i < 3; ++i) {
-      if ((letter.set >> i & 1) != 0) absl::StrAppend(&words, words.empty() ? "" : "+", i);
-    }
-    return words;
-  };
-  const std::string who = absl::StrCat("rank ", letter.rank, letter.life > 0 ? "'" : "");
-  switch (letter.kind) {
-    case Letter::Kind::kContribution:
-      return absl::StrCat("contribution of ", who, " to step ", letter.step, " for units ", set(),
-                          letter.resumes ? ", resuming" : "");
-    case Letter::Kind::kAck:
-      return absl::StrCat(who, " hears: step ", letter.step, " of units ", set(), " is made");
-    case Letter::Kind::kMoved:
-      return absl::StrCat(who, " hears: units ", set(), " have left node ", letter.node);
-    case Letter::Kind::kPlan:
-      return absl::StrCat("plan ", ToInt(plans_[letter.plan].version),
-                          plans_[letter.plan].open.has_value() ? " with an open change" : "");
-    case Letter::Kind::kSaid:
-      return absl::StrCat("node ", letter.node, " says that step ", letter.step, " is next");
-    case Letter::Kind::kLacks:
-      return absl::StrCat("the report that step ", letter.step, " lacks ranks ", set());
-  }
-  return "";
-}
-
-std::string StepsModel::Describe(const Step& step) const {
-  switch (step.kind) {
-    case Kind::kSend:
-      return absl::StrCat("rank ", step.who, " sends to node ", step.arg);
-    case Kind::kDeliver:
-      return absl::StrCat("node ", step.who, " or the addressee gets: ",
-                          Words(Letter::Unpack(step.arg)));
-    case Kind::kFreeze:
-      return absl::StrCat("unit ", step.who, " is frozen");
-    case Kind::kUnfreeze:
-      return absl::StrCat("unit ", step.who, " is unfrozen");
-    case Kind::kHandOver:
-      return absl::StrCat("unit ", step.who, " is handed over");
-    case Kind::kSync:
-      return absl::StrCat("node ", step.who, " syncs its log");
-    case Kind::kCrash:
-      return absl::StrCat("node ", step.who, " dies and starts again");
-    case Kind::kDie:
-      return absl::StrCat("rank ", step.who, "'s trainer dies");
-    case Kind::kRestart:
-      return absl::StrCat("rank ", step.who, "'s trainer is started again");
-    case Kind::kReport:
-      return absl::StrCat("node ", step.who, " reports silent ranks");
-    case Kind::kJoin:
-      return absl::StrCat("rank ", step.who, " asks to join");
-    case Kind::kDecide:
-      return "the coordinator decides the change";
-    case Kind::kRepeat:
-      return "coordinator and nodes say again what they said";
-    case Kind::kLoseMessages:
-      return "all messages are lost";
-  }
-  return "";
 }
 
 }  // namespace embla::model

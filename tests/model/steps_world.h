@@ -22,6 +22,19 @@
 namespace embla::model {
 
 inline constexpr int kStepUnitsMax = 3;
+inline constexpr int kStepRanksMax = 3;
+inline constexpr int kStepLivesMax = 2;
+
+// A session's contribution to a step, in what is counted of a unit; and a rank's.
+constexpr std::uint32_t StepsBitOf(int rank, int life, int step) {
+  return 1u << ((step * kStepRanksMax + rank) * kStepLivesMax + life);
+}
+constexpr std::uint32_t StepsRankBitOf(int rank, int step) {
+  return 1u << (step * kStepRanksMax + rank);
+}
+UnitSet StepsUnitOf(int unit);
+// -1: the unit is not there.
+int NextStepOf(const SyncSteps& steps, int unit);
 
 struct StepsConfig {
   int nodes = 2;
@@ -41,7 +54,7 @@ struct StepsConfig {
   StepGuards guards = {};
 };
 
-// What the rows of a unit have in them: by CountOf::Bit.
+// What the rows of a unit have in them, by StepsBitOf.
 struct StepsContent {
   std::uint32_t counted = 0;
   std::uint32_t window = 0;
@@ -109,8 +122,8 @@ enum class StepsStepKind : std::uint8_t {
 
 struct StepsStep {
   StepsStepKind kind{};
-  int who = 0;  // Trainer, node or unit.
-  std::uint32_t arg = 0;
+  int who = 0;            // Trainer, node or unit.
+  std::uint32_t arg = 0;  // Node, message or step.
 };
 
 class StepsModel {
@@ -158,7 +171,7 @@ class StepsModel {
   void AddUnitSteps(const World& world, std::vector<Step>& steps) const;
   void AddNodeSteps(const World& world, std::vector<Step>& steps) const;
   void AddDeliveries(const World& world, std::vector<Step>& steps) const;
-  std::optional<std::uint64_t> Answered(const World& world) const;
+  std::vector<std::uint32_t> Answered(const World& world) const;
 
   void Send(int rank, int node, World& world);
   void Deliver(const Letter& letter, int node, World& world);
@@ -166,7 +179,7 @@ class StepsModel {
   void DeliverPlan(int plan, int node, World& world);
   void DeliverToTrainer(const Letter& letter, World& world);
   void Open(MemberChange change, World& world);
-  void Decide(World& world);
+  void Decide(std::uint64_t next_step, World& world);
   void Say(int node, World& world);
   void MakeSteps(int node, World& world);
   void Answer(int node, const std::vector<SyncSteps::Answer>& answers, World& world);
