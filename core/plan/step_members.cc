@@ -37,9 +37,9 @@ void SortUnique(Ranks& ranks) {
 
 // An entry begins at `step` afterwards.
 void SplitAt(std::uint64_t step, std::vector<StepMembers>& members) {
-  const auto behind =
-      std::find_if(members.begin(), members.end(),
-                   [&](const StepMembers& entry) { return entry.first_step > step; });
+  const auto behind = std::find_if(members.begin(), members.end(), [&](const StepMembers& entry) {
+    return entry.first_step > step;
+  });
   if (behind == members.begin()) {
     members.insert(behind, StepMembers{.first_step = step});
     return;
@@ -150,9 +150,8 @@ StepPlan Decided(StepPlan plan, std::uint64_t next_step, PlanVersion version) {
 }
 
 std::string ToString(std::span<const Rank> ranks) {
-  return absl::StrJoin(ranks, ", ", [](std::string* out, Rank rank) {
-    absl::StrAppend(out, ToInt(rank));
-  });
+  return absl::StrJoin(ranks, ", ",
+                       [](std::string* out, Rank rank) { absl::StrAppend(out, ToInt(rank)); });
 }
 
 }  // namespace embla

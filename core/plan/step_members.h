@@ -50,7 +50,7 @@ struct StepPlan {
 
   PlanVersion version{};
   std::vector<StepMembers> members = {};  // Ascending by first step.
-  std::uint64_t changes = 0;         // The number of the last change, open or decided.
+  std::uint64_t changes = 0;              // The number of the last change, open or decided.
   std::optional<MemberChange> open = {};  // While it is, no node makes a step.
 
   // Null: before the first entry.

@@ -62,11 +62,10 @@ absl::Status SyncSteps::CheckMember(const Contribution& contribution) const {
     return absl::OkStatus();
   }
   if (!guards_.members_checked) return absl::OkStatus();
-  const std::string what =
-      members != nullptr && members->fails()
-          ? absl::StrCat("step ", contribution.step, " has failed")
-          : absl::StrCat("rank ", ToInt(contribution.rank), " is no member of step ",
-                         contribution.step);
+  const std::string what = members != nullptr && members->fails()
+                               ? absl::StrCat("step ", contribution.step, " has failed")
+                               : absl::StrCat("rank ", ToInt(contribution.rank),
+                                              " is no member of step ", contribution.step);
   if (contribution.plan_version > plan_.version) return absl::UnavailableError(what);
   return absl::FailedPreconditionError(what);
 }
@@ -82,10 +81,9 @@ absl::Status SyncSteps::CheckAgainstWaiting(const Contribution& contribution) co
                        "'s contribution to step ", other.step, " and another one"));
     }
     if (is_for_this && !is_named_so) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rank ", ToInt(contribution.rank), " has contributed to step ",
-                       contribution.step, " by update ", ToInt(other.seq), " of session ",
-                       ToInt(other.session)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank ", ToInt(contribution.rank), " has contributed to step ", contribution.step,
+          " by update ", ToInt(other.seq), " of session ", ToInt(other.session)));
     }
     if (other.step == contribution.step && other.learning_rate != contribution.learning_rate) {
       return absl::InvalidArgumentError(
@@ -249,9 +247,8 @@ std::vector<SyncSteps::Answer> SyncSteps::Withdraw(const ReadyStep& ready,
 }
 
 std::vector<SyncSteps::Answer> SyncSteps::Drop(SessionId session) {
-  return Refuse(absl::PermissionDeniedError("the session is closed"), [&](const Waiting& waiting) {
-    return waiting.contribution.session == session;
-  });
+  return Refuse(absl::PermissionDeniedError("the session is closed"),
+                [&](const Waiting& waiting) { return waiting.contribution.session == session; });
 }
 
 std::optional<SyncSteps::Lack> SyncSteps::Lacking() const {

@@ -1,5 +1,6 @@
-// A set of units of one table, as runs: a value. Units of a column granule whose row granules follow
-// each other are one run, so a node's units, or what a contribution claims of them, are a few.
+// A set of units of one table, as runs: a value. Units of a column granule whose row granules
+// follow each other are one run, so a node's units, or what a contribution claims of them, are a
+// few.
 #pragma once
 
 #include <cstdint>

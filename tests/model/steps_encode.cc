@@ -51,8 +51,8 @@ class StepsEncoder {
     for (const StepsNode& node : world.nodes) Put(node);
     for (const StepsTrainer& trainer : world.trainers) Put(trainer);
     for (const StepsUnit& unit : world.units) Put(unit);
-    for (const int number : {world.plan, world.moves, world.restarts, world.deaths, world.timeouts,
-                             world.crashes}) {
+    for (const int number :
+         {world.plan, world.moves, world.restarts, world.deaths, world.timeouts, world.crashes}) {
       PutInt(number);
     }
     out_ += world.broken;

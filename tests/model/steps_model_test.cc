@@ -1,5 +1,5 @@
-// Every world of synchronous steps that small configurations can reach, through the production code:
-// each unit makes each step once, with exactly one contribution of every member that the
+// Every world of synchronous steps that small configurations can reach, through the production
+// code: each unit makes each step once, with exactly one contribution of every member that the
 // coordinator decided; no acknowledged contribution is lost; no member is refused; and from
 // everywhere a way on.
 #include <cstdio>

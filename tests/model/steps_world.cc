@@ -361,16 +361,15 @@ void StepsModel::DeliverContribution(const Letter& letter, World& world) {
         (node.content[u].window & StepsBitOf(letter.rank, letter.life, letter.step)) != 0;
     if ((letter.set >> u & 1) != 0 && has_it) applied.Include(StepsUnitOf(u));
   }
-  const Contribution contribution{
-      .session = SessionOf(letter.rank, letter.life),
-      .seq = UpdateSeq{static_cast<std::uint64_t>(letter.step) + 1},
-      .step = static_cast<std::uint64_t>(letter.step),
-      .rank = Rank{static_cast<std::uint32_t>(letter.rank)},
-      .resumes = letter.resumes,
-      .plan_version = plans_[letter.plan].version,
-      .learning_rate = std::nullopt,
-      .bytes = 1,
-      .claim = SetOf(letter.set)};
+  const Contribution contribution{.session = SessionOf(letter.rank, letter.life),
+                                  .seq = UpdateSeq{static_cast<std::uint64_t>(letter.step) + 1},
+                                  .step = static_cast<std::uint64_t>(letter.step),
+                                  .rank = Rank{static_cast<std::uint32_t>(letter.rank)},
+                                  .resumes = letter.resumes,
+                                  .plan_version = plans_[letter.plan].version,
+                                  .learning_rate = std::nullopt,
+                                  .bytes = 1,
+                                  .claim = SetOf(letter.set)};
   const auto offer = node.live.Decide(contribution, applied);
   if (!offer.ok()) return Tell(letter, offer.status(), world);
   if (const auto answer = node.live.Take(ticket, contribution, *offer)) {
@@ -458,8 +457,7 @@ void StepsModel::Tell(const Letter& contribution, const absl::Status& status, Wo
   if (!is_open) return;
   const Rank rank{static_cast<std::uint32_t>(contribution.rank)};
   const StepMembers* const members = plan(world).At(static_cast<std::uint64_t>(trainer.step));
-  const bool is_member =
-      members != nullptr && members->Awaits(rank);
+  const bool is_member = members != nullptr && members->Awaits(rank);
   if (!is_member) {
     trainer.state = State::kClosed;
     trainer.acked = 0;
@@ -470,8 +468,8 @@ void StepsModel::Tell(const Letter& contribution, const absl::Status& status, Wo
 
 void StepsModel::DeliverToTrainer(const Letter& letter, World& world) {
   StepsTrainer& trainer = world.trainers[letter.rank];
-  const bool is_heard = trainer.state == State::kRuns && trainer.life == letter.life &&
-                        trainer.step == letter.step;
+  const bool is_heard =
+      trainer.state == State::kRuns && trainer.life == letter.life && trainer.step == letter.step;
   if (!is_heard) return;
   if (letter.kind == Letter::Kind::kMoved) {
     for (int u = 0; u < config_.units; ++u) {

@@ -78,7 +78,7 @@ struct StepsTrainer {
   int life = 0;  // Of the rank: one session each.
   int step = 0;
   bool resumes = false;
-  std::uint8_t acked = 0;                      // By unit, of this step.
+  std::uint8_t acked = 0;                              // By unit, of this step.
   std::array<std::uint8_t, kStepUnitsMax> route = {};  // The node it takes the unit to be on.
 };
 

@@ -10,8 +10,7 @@ namespace {
 using State = StepsTrainer::State;
 
 int TimesCounted(const StepsContent& content, int rank, int step) {
-  return std::popcount(content.counted &
-                       (StepsBitOf(rank, 0, step) | StepsBitOf(rank, 1, step)));
+  return std::popcount(content.counted & (StepsBitOf(rank, 0, step) | StepsBitOf(rank, 1, step)));
 }
 
 }  // namespace
@@ -117,8 +116,8 @@ std::string StepsModel::Describe(const Step& step) const {
     case Kind::kSend:
       return absl::StrCat("rank ", step.who, " sends to node ", step.arg);
     case Kind::kDeliver:
-      return absl::StrCat("node ", step.who, " or the addressee gets: ",
-                          Words(Letter::Unpack(step.arg)));
+      return absl::StrCat("node ", step.who,
+                          " or the addressee gets: ", Words(Letter::Unpack(step.arg)));
     case Kind::kFreeze:
       return absl::StrCat("unit ", step.who, " is frozen");
     case Kind::kUnfreeze:
