@@ -50,7 +50,8 @@ void SplitAt(std::uint64_t step, std::vector<StepMembers>& members) {
   members.insert(behind, std::move(entry));
 }
 
-// What `change` makes of an entry: before `first` it lies where steps may have been made.
+// What `change` makes of an entry: before `first` it lies where some units may have made a step and
+// others not. Ranks that go may have left out any of these, not only the one they were missed at.
 void Change(const MemberChange& change, std::uint64_t first, StepMembers& entry) {
   const bool may_be_made = entry.first_step < first;
   switch (change.kind) {
@@ -120,14 +121,16 @@ absl::StatusOr<StepPlan> Opened(StepPlan plan, MemberChange change, PlanVersion 
   }
   SortUnique(change.ranks);
   if (change.ranks.empty()) return absl::InvalidArgumentError("a change of members has no ranks");
+  Ranks awaited;  // A rank may be missed at a step that is not made yet, and have left since.
+  for (const StepMembers& entry : plan.members) awaited = Union(awaited, entry.ranks);
   const Ranks now = plan.members.empty() ? Ranks() : plan.members.back().ranks;
-  const Ranks members = Intersection(now, change.ranks);
-  if (change.kind == MemberChange::Kind::kJoin && !members.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("ranks ", ToString(members), " have joined"));
+  const Ranks joined = Intersection(now, change.ranks);
+  const Ranks unknown = Difference(change.ranks, awaited);
+  if (change.kind == MemberChange::Kind::kJoin && !joined.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks ", ToString(joined), " have joined"));
   }
-  if (change.kind != MemberChange::Kind::kJoin && members != change.ranks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ranks ", ToString(Difference(change.ranks, now)), " are no members"));
+  if (change.kind != MemberChange::Kind::kJoin && !unknown.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("ranks ", ToString(unknown), " are no members"));
   }
   change.number = ++plan.changes;
   plan.open = std::move(change);
@@ -139,11 +142,8 @@ StepPlan Decided(StepPlan plan, std::uint64_t next_step, PlanVersion version) {
   EMBLA_CHECK(plan.open.has_value());
   const MemberChange change = *std::exchange(plan.open, std::nullopt);
   const std::uint64_t first = std::max(change.step, next_step);
-  if (change.kind != MemberChange::Kind::kJoin) SplitAt(change.step, plan.members);
   SplitAt(first, plan.members);
-  for (StepMembers& entry : plan.members) {
-    if (entry.first_step >= change.step) Change(change, first, entry);
-  }
+  for (StepMembers& entry : plan.members) Change(change, first, entry);
   Tidy(plan.members);
   plan.version = version;
   return plan;

@@ -39,7 +39,7 @@ struct MemberChange {
 
   std::uint64_t number = 0;  // Of this table's changes, ascending.
   Kind kind = Kind::kClose;
-  std::uint64_t step = 0;  // The one that `ranks` are missed at; kJoin: not before this one.
+  std::uint64_t step = 0;  // That `ranks` are missed at, or want to join at: it changes no earlier.
   std::vector<Rank> ranks = {};
   bool operator==(const MemberChange&) const = default;
 };
@@ -62,7 +62,7 @@ struct StepPlan {
 
 // `plan` with a change under way, whose number is set here. `version` is that of the plan that has
 // it. FailedPrecondition: another one is; InvalidArgument: no ranks, or ranks that join are members
-// of the last entry already, or ranks that go are not.
+// of the last entry already, or ranks that go are members of none.
 absl::StatusOr<StepPlan> Opened(StepPlan plan, MemberChange change, PlanVersion version);
 
 // Ends the open change. `next_step` is the largest that a node has answered: the first step that

@@ -34,18 +34,17 @@ StepPlan Changed(const StepPlan& plan, const MemberChange& change, std::uint64_t
 TEST(StepMembersChange, ClosesASilentRankFromTheStepThatNobodyHasMade) {
   const StepPlan plan =
       Changed(PlanOf({0, 1, 2}), {.kind = Kind::kClose, .step = 7, .ranks = Ranks({1})}, 7);
-  EXPECT_THAT(plan.members,
-              ElementsAre(StepMembers{0, Ranks({0, 1, 2}), {}}, StepMembers{7, Ranks({0, 2}), {}}));
+  EXPECT_THAT(plan.members, ElementsAre(StepMembers{0, Ranks({0, 2}), Ranks({1})},
+                                        StepMembers{7, Ranks({0, 2}), {}}));
   EXPECT_EQ(plan.version, PlanVersion{3});
   EXPECT_FALSE(plan.open.has_value());
 }
 
-TEST(StepMembersChange, MakesARankOptionalWhereANodeHasMadeTheStepWithIt) {
+TEST(StepMembersChange, ClosesARankBehindAStepThatANodeHasMadeWithIt) {
   const StepPlan plan =
       Changed(PlanOf({0, 1}), {.kind = Kind::kClose, .step = 7, .ranks = Ranks({1})}, 9);
   EXPECT_THAT(plan.members,
-              ElementsAre(StepMembers{0, Ranks({0, 1}), {}}, StepMembers{7, Ranks({0}), Ranks({1})},
-                          StepMembers{9, Ranks({0}), {}}));
+              ElementsAre(StepMembers{0, Ranks({0}), Ranks({1})}, StepMembers{9, Ranks({0}), {}}));
 }
 
 TEST(StepMembersChange, LetsRanksJoinBehindEveryStepThatWasMade) {
@@ -77,8 +76,13 @@ TEST(StepMembersChange, CompletesAStepThatANodeHasMadeBeforeStepsFail) {
   const StepPlan plan =
       Changed(PlanOf({0, 1}), {.kind = Kind::kFail, .step = 3, .ranks = Ranks({1})}, 4);
   EXPECT_THAT(plan.members,
-              ElementsAre(StepMembers{0, Ranks({0, 1}), {}}, StepMembers{3, Ranks({0}), Ranks({1})},
-                          StepMembers{4, {}, {}}));
+              ElementsAre(StepMembers{0, Ranks({0}), Ranks({1})}, StepMembers{4, {}, {}}));
+}
+
+TEST(StepMembersChange, ClosesARankThatOnlyEarlierStepsWaitFor) {
+  StepPlan plan = Changed(PlanOf({0, 1}), {.kind = Kind::kFail, .step = 3, .ranks = Ranks({1})}, 4);
+  plan = Changed(plan, {.kind = Kind::kClose, .step = 3, .ranks = Ranks({0})}, 4);
+  EXPECT_THAT(plan.members, ElementsAre(StepMembers{0, {}, Ranks({0, 1})}, StepMembers{4, {}, {}}));
 }
 
 TEST(StepMembersChange, KeepsAStepWhoseRanksAreAllOptional) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,13 +38,24 @@ void SyncSteps::Remove(const UnitSet& units) {
 std::vector<SyncSteps::Answer> SyncSteps::Freeze(const UnitSet& units) {
   frozen_.Include(units);
   if (!guards_.freeze_stops_steps || !guards_.freeze_answers) return {};
-  for (Waiting& waiting : waiting_) {
-    Offer& offer = waiting.offer;
-    offer.frozen.Include(offer.waits.And(units));
-    offer.waits = offer.waits.Minus(units);
-    offer.carries = offer.carries.Minus(units);
+  // A contribution goes with all its requests: none waits for what another one carried.
+  std::set<std::pair<SessionId, UpdateSeq>> names;
+  for (const Waiting& waiting : waiting_) {
+    if (!waiting.offer.waits.Meets(units)) continue;
+    names.insert({waiting.contribution.session, waiting.contribution.seq});
   }
-  return TakeDone();
+  std::vector<Answer> answers;
+  std::erase_if(waiting_, [&](const Waiting& waiting) {
+    const Contribution& contribution = waiting.contribution;
+    if (!names.contains({contribution.session, contribution.seq})) return false;
+    const UnitSet& waits = waiting.offer.waits;
+    answers.push_back({.ticket = waiting.ticket,
+                       .status = absl::OkStatus(),
+                       .frozen = waits.And(units),
+                       .again = waits.Minus(units)});
+    return true;
+  });
+  return answers;
 }
 
 std::vector<SyncSteps::Answer> SyncSteps::Follow(const StepPlan& plan) {
@@ -148,8 +160,8 @@ absl::StatusOr<SyncSteps::Offer> SyncSteps::Decide(const Contribution& contribut
 
 std::optional<SyncSteps::Answer> SyncSteps::Take(Ticket ticket, const Contribution& contribution,
                                                  const Offer& offer) {
-  if (offer.waits.empty()) {
-    return Answer{ticket, absl::OkStatus(), offer.frozen, offer.moved};
+  if (offer.refuses() || offer.waits.empty()) {
+    return Answer{ticket, absl::OkStatus(), offer.frozen, offer.moved, offer.waits};
   }
   waiting_.push_back({ticket, contribution, offer});
   return std::nullopt;
@@ -218,8 +230,7 @@ std::vector<SyncSteps::Answer> SyncSteps::TakeDone() {
   std::vector<Answer> answers;
   std::erase_if(waiting_, [&](const Waiting& waiting) {
     if (!waiting.offer.waits.empty()) return false;
-    answers.push_back(
-        {waiting.ticket, absl::OkStatus(), waiting.offer.frozen, waiting.offer.moved});
+    answers.push_back({.ticket = waiting.ticket, .status = absl::OkStatus()});
     return true;
   });
   return answers;
@@ -230,7 +241,7 @@ std::vector<SyncSteps::Answer> SyncSteps::Refuse(const absl::Status& why, Goes g
   std::vector<Answer> answers;
   std::erase_if(waiting_, [&](const Waiting& waiting) {
     if (!goes(waiting)) return false;
-    answers.push_back({waiting.ticket, why, {}, {}});
+    answers.push_back({.ticket = waiting.ticket, .status = why});
     return true;
   });
   return answers;
@@ -253,11 +264,11 @@ std::vector<SyncSteps::Answer> SyncSteps::Drop(SessionId session) {
 
 std::optional<SyncSteps::Lack> SyncSteps::Lacking() const {
   for (const auto& [step, placed] : units_by_step_) {
-    const bool is_begun = std::any_of(
+    const bool is_awaited = std::any_of(
         waiting_.begin(), waiting_.end(),
-        [&, at = step](const Waiting& waiting) { return waiting.contribution.step == at; });
+        [&, &units = placed](const Waiting& waiting) { return waiting.offer.waits.Meets(units); });
     const StepMembers* const members = plan_.At(step);
-    if (!is_begun || members == nullptr) continue;
+    if (!is_awaited || members == nullptr) continue;
     Lack lack{.step = step, .ranks = {}};
     const UnitSet units = placed.Minus(frozen_);
     for (const Rank rank : members->ranks) {

@@ -5,10 +5,12 @@
 // be refused or taken, and where units step, the owner first asks (Decide, Ready), then writes its
 // record, then says that it was done (Take, Commit): nothing has to be undone.
 //
-// A contribution is a request of (session, seq), or several with disjoint units: those that were
-// refused come again in requests of their own. Each request has a ticket, under which its owner
-// keeps the gradients until the ticket is answered. For every request that waits:
-//   waits    units of its claim that have neither stepped nor been refused; never empty
+// A contribution is a request of (session, seq), or several with disjoint units. A request waits
+// for all units of its claim, or is refused at once and sent again in pieces: so nobody is told
+// late that a unit is elsewhere because another one of the same request waits for a slow rank. Each
+// request has a ticket, under which its owner keeps the gradients until the ticket is answered. For
+// every request that waits:
+//   waits    units of its claim that have not stepped; never empty
 //   carries  those of them that step with this request's gradients; the others are carried by
 //            another request of the same contribution, which this one repeats
 #pragma once
@@ -60,13 +62,16 @@ class SyncSteps {
     UnitSet moved;  // Not on this node.
     UnitSet waits;
     UnitSet carries;
+
+    bool refuses() const { return !frozen.empty() || !moved.empty(); }
     bool operator==(const Offer&) const = default;
   };
   struct Answer {
     Ticket ticket = 0;
     absl::Status status;  // OK: all units of the claim have stepped, but for
-    UnitSet frozen;
-    UnitSet moved;
+    UnitSet frozen = {};
+    UnitSet moved = {};
+    UnitSet again = {};  // and these, which are here: to be sent again, without the others.
   };
   // Units that make a step now, with these contributions, ascending by rank.
   struct Part {
@@ -81,7 +86,7 @@ class SyncSteps {
     UnitSet units;
     std::vector<Part> parts;
   };
-  // Members that some unit waits for although others have contributed.
+  // Members that units lack for a step while requests wait for these units.
   struct Lack {
     std::uint64_t step = 0;
     std::vector<Rank> ranks;
@@ -101,7 +106,7 @@ class SyncSteps {
   // Requires: those that come are not here; those that leave are here, frozen.
   void Add(const UnitSet& units, std::uint64_t next_step);
   void Remove(const UnitSet& units);
-  // From now on the units do not step. Answers requests that waited for them only.
+  // From now on the units do not step. Answers requests that wait for them.
   std::vector<Answer> Freeze(const UnitSet& units);
   void Unfreeze(const UnitSet& units) { frozen_ = frozen_.Minus(units); }
   // Takes a newer version over, and answers contributions of ranks that are no members any more.
@@ -111,7 +116,7 @@ class SyncSteps {
   // FailedPrecondition, Unavailable (the sender's plan is newer), ResourceExhausted (too far
   // ahead).
   absl::StatusOr<Offer> Decide(const Contribution& contribution, const UnitSet& applied) const;
-  // Takes what Decide has just allowed. The answer, if nothing of it waits.
+  // Takes what Decide has just allowed. The answer, if units are refused, or none has to wait.
   // Requires: no request that waits has the ticket.
   std::optional<Answer> Take(Ticket ticket, const Contribution& contribution, const Offer& offer);
 

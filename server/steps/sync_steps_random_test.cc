@@ -88,6 +88,8 @@ class Plain {
   }
 
   void Take(Ticket ticket, const Request& request) {
+    refused_at_once_ = !request.frozen.empty() || !request.moved.empty();
+    if (refused_at_once_) return;
     for (const std::uint32_t u : request.waits) {
       units_[u].carriers.try_emplace({request.contribution.step, request.contribution.rank},
                                      ticket);
@@ -133,12 +135,21 @@ class Plain {
       unit.next_step = plan_.NextMade(step + 1);
     }
   }
-  void Freeze(std::uint32_t u) {
+  // What is answered.
+  std::map<Ticket, Request> Freeze(std::uint32_t u) {
     units_[u].is_frozen = true;
-    units_[u].carriers.clear();
-    for (auto& [ticket, request] : requests_) {
+    std::set<std::pair<SessionId, UpdateSeq>> names;
+    for (const auto& [ticket, request] : requests_) {
+      const Contribution& c = request.contribution;
+      if (request.waits.contains(u)) names.insert({c.session, c.seq});
+    }
+    std::map<Ticket, Request> gone = TakeIf([&](const Request& request) {
+      return names.contains({request.contribution.session, request.contribution.seq});
+    });
+    for (auto& [ticket, request] : gone) {
       if (request.waits.erase(u) > 0) request.frozen.insert(u);
     }
+    return gone;
   }
   void Follow(const StepPlan& plan) {
     plan_ = plan;
@@ -164,11 +175,13 @@ class Plain {
   Unit& unit(std::uint32_t u) { return units_[u]; }
   const StepPlan& plan() const { return plan_; }
   std::size_t waiting() const { return requests_.size(); }
+  bool refused_at_once() const { return refused_at_once_; }
 
  private:
   std::vector<Unit> units_ = std::vector<Unit>(kUnits);
   std::map<Ticket, Request> requests_;
   StepPlan plan_;
+  bool refused_at_once_ = false;  // The last request that was offered.
 };
 
 class SyncStepsRandom {
@@ -188,8 +201,8 @@ class SyncStepsRandom {
       Offer();
     } else if (what < 105) {
       if (!plain_.unit(u).is_here || plain_.unit(u).is_frozen) return;
-      plain_.Freeze(u);
-      ExpectDone(steps_.Freeze(SetOf({u})), plain_.TakeDone());
+      const std::map<Ticket, Request> gone = plain_.Freeze(u);
+      ExpectDone(steps_.Freeze(SetOf({u})), gone);
     } else if (what < 113) {
       EndFreeze(u);
     } else if (what < 122) {
@@ -214,7 +227,10 @@ class SyncStepsRandom {
     std::uint64_t least = UINT64_MAX;
     for (std::uint32_t u = 0; u < kUnits; ++u) {
       least = std::min(least, plain_.unit(u).next_step);
-      if (random_() % 4 != 0) request.claim.insert(u);
+      const bool is_refused = !plain_.unit(u).is_here || plain_.unit(u).is_frozen;
+      const bool is_claimed = is_refused ? random_() % 20 == 0 : random_() % 4 != 0;
+      if (!is_claimed) continue;
+      request.claim.insert(u);
     }
     Contribution& c = request.contribution;
     c.step = least + (random_() % 3 != 0 ? 0 : random_() % 4);
@@ -240,7 +256,9 @@ class SyncStepsRandom {
     plain_.Take(ticket, request);
     std::vector<SyncSteps::Answer> answers;
     if (answer.has_value()) answers.push_back(*answer);
-    ExpectDone(answers, plain_.TakeDone());
+    std::map<Ticket, Request> done = plain_.TakeDone();
+    if (plain_.refused_at_once()) done[ticket] = request;
+    ExpectDone(answers, done);
   }
 
   void MakeSteps() {
@@ -292,6 +310,7 @@ class SyncStepsRandom {
       EXPECT_THAT(answer.status, IsOk());
       EXPECT_EQ(answer.frozen, SetOf(expected.at(answer.ticket).frozen));
       EXPECT_EQ(answer.moved, SetOf(expected.at(answer.ticket).moved));
+      EXPECT_EQ(answer.again, SetOf(expected.at(answer.ticket).waits));
     }
   }
   static void ExpectRefused(const std::vector<SyncSteps::Answer>& answers,

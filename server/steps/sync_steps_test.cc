@@ -161,31 +161,35 @@ TEST_F(SyncStepsTest, RefusesRanksThatAreNoMembers) {
   EXPECT_THAT(Offer(1, newer), StatusIs(Code::kUnavailable)) << "the node's plan is older";
 }
 
-TEST_F(SyncStepsTest, NamesUnitsThatAreElsewhereOrFrozen) {
+TEST_F(SyncStepsTest, RefusesARequestAtOnceThatHasUnitsElsewhereOrFrozen) {
   steps_.Freeze(Units(3, 4));
-  Waits(1, Of(0, 0, Units(0, 6)));
-  Waits(2, Of(1, 0, Units(0, 4)));
+  const auto answer = Offer(1, Of(0, 0, Units(0, 6)), Units(0, 1));
+  ASSERT_THAT(answer, IsOk());
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_THAT((*answer)->status, IsOk());
+  EXPECT_EQ((*answer)->frozen, Units(3, 4));
+  EXPECT_EQ((*answer)->moved, Units(4, 6));
+  EXPECT_EQ((*answer)->again, Units(1, 3)) << "unit 0 had it before";
+  EXPECT_THAT(steps_.waiting(), IsEmpty());
+  Waits(2, Of(0, 0, Units(1, 3)));
+  Waits(3, Of(1, 0, Units(0, 3)));
   const auto ready = steps_.Ready();
   ASSERT_TRUE(ready.has_value());
-  EXPECT_EQ(ready->units, Units(0, 3));
-  const auto answers = steps_.Commit(*ready);
-  ASSERT_THAT(answers, SizeIs(2));
-  EXPECT_EQ(answers[0].frozen, Units(3, 4));
-  EXPECT_EQ(answers[0].moved, Units(4, 6));
-  EXPECT_EQ(answers[1].frozen, Units(3, 4));
-  EXPECT_TRUE(answers[1].moved.empty());
+  EXPECT_EQ(ready->units, Units(1, 3));
 }
 
 TEST_F(SyncStepsTest, AnswersWhatWaitsForAUnitThatFreezes) {
-  Waits(1, Of(0, 0, Units(0, 4)));
-  EXPECT_THAT(steps_.Freeze(Units(0, 2)), IsEmpty());
-  const auto answers = steps_.Freeze(Units(2, 4));
-  ASSERT_THAT(answers, SizeIs(1));
-  EXPECT_EQ(answers[0].frozen, Units(0, 4));
-  steps_.Unfreeze(Units(0, 4));
-  Waits(1, Of(0, 0, Units(0, 4)));
-  Waits(2, Of(1, 0, Units(0, 4)));
-  EXPECT_THAT(Make(), ElementsAre(1, 2));
+  Waits(1, Of(0, 0, Units(0, 2)));
+  Waits(2, Of(0, 0, Units(1, 4)));
+  Waits(3, Of(1, 0, Units(3, 4)));
+  const auto answers = steps_.Freeze(Units(0, 1));
+  ASSERT_THAT(TicketsOf(answers), ElementsAre(1, 2)) << "the second waits for what the first has";
+  EXPECT_EQ(answers[0].frozen, Units(0, 1));
+  EXPECT_EQ(answers[0].again, Units(1, 2));
+  EXPECT_TRUE(answers[1].frozen.empty());
+  EXPECT_EQ(answers[1].again, Units(1, 4));
+  Waits(4, Of(0, 0, Units(1, 4)));
+  EXPECT_THAT(Make(), ElementsAre(3));
 }
 
 TEST_F(SyncStepsTest, GoesOnWithAUnitWhereItsLastNodeStopped) {

@@ -40,7 +40,7 @@ class StepsEncoder {
   }
   void Put(const StepsTrainer& trainer) {
     Put(static_cast<std::uint64_t>(trainer.state)), PutInt(trainer.life), PutInt(trainer.step);
-    Put(std::uint64_t{trainer.resumes}), Put(trainer.acked);
+    PutInt(trainer.resumes_until), Put(trainer.acked[0]), Put(trainer.acked[1]);
     for (const std::uint8_t node : trainer.route) Put(node);
   }
   void Put(const StepsUnit& unit) {

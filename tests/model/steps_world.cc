@@ -116,10 +116,11 @@ StepsWorld StepsModel::Initial() {
 
 // ---- What can happen
 
-std::uint32_t StepsModel::RoutedTo(const StepsTrainer& trainer, int node) const {
+std::uint32_t StepsModel::RoutedTo(const StepsTrainer& trainer, int node, int ahead) const {
   std::uint32_t units = 0;
+  if (ahead > config_.ahead || trainer.step + ahead >= config_.steps) return 0;
   for (int u = 0; u < config_.units; ++u) {
-    if (trainer.route[u] == node && (trainer.acked >> u & 1) == 0) units |= 1u << u;
+    if (trainer.route[u] == node && (trainer.acked[ahead] >> u & 1) == 0) units |= 1u << u;
   }
   return units;
 }
@@ -130,7 +131,10 @@ bool StepsModel::MayOpen(const World& world, std::uint32_t ranks) const {
   for (int r = 0; r < config_.ranks; ++r) {
     const bool is_named = (ranks >> r & 1) != 0;
     const Rank rank{static_cast<std::uint32_t>(r)};
-    if (is_named && !plan(world).members.back().Awaits(rank)) return false;
+    const auto& members = plan(world).members;
+    const bool is_member = std::any_of(members.begin(), members.end(),
+                                       [&](const auto& entry) { return entry.Awaits(rank); });
+    if (is_named && !is_member) return false;
     if (is_named && world.trainers[r].state != State::kDead) are_dead = false;
   }
   return are_dead || world.timeouts > 0;
@@ -140,8 +144,8 @@ void StepsModel::AddTrainerSteps(const World& world, std::vector<Step>& steps) c
   for (int r = 0; r < config_.ranks; ++r) {
     const StepsTrainer& trainer = world.trainers[r];
     if (trainer.state == State::kRuns) {
-      for (int n = 0; n < config_.nodes; ++n) {
-        if (RoutedTo(trainer, n) != 0) {
+      for (int n = 0; n < 2 * config_.nodes; ++n) {
+        if (RoutedTo(trainer, n / 2, n % 2) != 0) {
           steps.push_back({Kind::kSend, r, static_cast<std::uint32_t>(n)});
         }
       }
@@ -244,7 +248,7 @@ std::vector<StepsStep> StepsModel::EnabledSteps(const World& world) const {
 void StepsModel::Take(const Step& step, World& world) {
   switch (step.kind) {
     case Kind::kSend:
-      Send(step.who, static_cast<int>(step.arg), world);
+      Send(step.who, static_cast<int>(step.arg / 2), static_cast<int>(step.arg % 2), world);
       break;
     case Kind::kDeliver:
       Deliver(Letter::Unpack(step.arg), step.who, world);
@@ -308,15 +312,15 @@ void StepsModel::Put(std::uint32_t message, World& world) {
   if (at == world.messages.end() || *at != message) world.messages.insert(at, message);
 }
 
-void StepsModel::Send(int rank, int node, World& world) {
+void StepsModel::Send(int rank, int node, int ahead, World& world) {
   const StepsTrainer& trainer = world.trainers[rank];
   Put(Letter{.kind = Letter::Kind::kContribution,
              .node = node,
              .rank = rank,
              .life = trainer.life,
-             .step = trainer.step,
-             .set = RoutedTo(trainer, node),
-             .resumes = trainer.resumes,
+             .step = trainer.step + ahead,
+             .set = RoutedTo(trainer, node, ahead),
+             .resumes = trainer.step + ahead < trainer.resumes_until,
              .plan = trainer.state == State::kRuns && config_.joins ? world.plan : 0}
           .Pack(),
       world);
@@ -413,7 +417,7 @@ void StepsModel::Answer(int node, const std::vector<SyncSteps::Answer>& answers,
     for (int u = 0; u < config_.units && !config_.guards.moved_named_without_rows; ++u) {
       if (!HasRows(contribution.rank, u)) moved &= ~(1u << u);
     }
-    const std::uint32_t refused = moved | MaskOf(answer.frozen);
+    const std::uint32_t refused = moved | MaskOf(answer.frozen) | MaskOf(answer.again);
     if (moved != 0) {
       Letter letter = contribution;
       letter.kind = Letter::Kind::kMoved;
@@ -452,25 +456,26 @@ void StepsModel::Acknowledge(int node, const Letter& contribution, std::uint32_t
 void StepsModel::Tell(const Letter& contribution, const absl::Status& status, World& world) {
   if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return;
   StepsTrainer& trainer = world.trainers[contribution.rank];
-  const bool is_open = trainer.state == State::kRuns && trainer.life == contribution.life &&
-                       trainer.step == contribution.step;
-  if (!is_open) return;
+  if (!Awaits(trainer, contribution)) return;
   const Rank rank{static_cast<std::uint32_t>(contribution.rank)};
-  const StepMembers* const members = plan(world).At(static_cast<std::uint64_t>(trainer.step));
+  const StepMembers* const members = plan(world).At(static_cast<std::uint64_t>(contribution.step));
   const bool is_member = members != nullptr && members->Awaits(rank);
   if (!is_member) {
     trainer.state = State::kClosed;
-    trainer.acked = 0;
+    trainer.acked = {};
     return;
   }
   world.broken = absl::StrCat("a member's contribution is refused: ", status.message());
 }
 
+bool StepsModel::Awaits(const StepsTrainer& trainer, const Letter& letter) const {
+  return trainer.state == State::kRuns && trainer.life == letter.life &&
+         trainer.step <= letter.step && letter.step <= trainer.step + config_.ahead;
+}
+
 void StepsModel::DeliverToTrainer(const Letter& letter, World& world) {
   StepsTrainer& trainer = world.trainers[letter.rank];
-  const bool is_heard =
-      trainer.state == State::kRuns && trainer.life == letter.life && trainer.step == letter.step;
-  if (!is_heard) return;
+  if (!Awaits(trainer, letter)) return;
   if (letter.kind == Letter::Kind::kMoved) {
     for (int u = 0; u < config_.units; ++u) {
       if ((letter.set >> u & 1) == 0 || trainer.route[u] != letter.node) continue;
@@ -478,11 +483,11 @@ void StepsModel::DeliverToTrainer(const Letter& letter, World& world) {
     }
     return;
   }
-  trainer.acked |= static_cast<std::uint8_t>(letter.set);
-  if (trainer.acked != (1u << config_.units) - 1) return;
-  trainer.acked = 0;
-  trainer.resumes = false;
-  if (++trainer.step == config_.steps) trainer.state = State::kDone;
+  trainer.acked[letter.step - trainer.step] |= static_cast<std::uint8_t>(letter.set);
+  while (trainer.acked[0] == (1u << config_.units) - 1) {
+    trainer.acked = {trainer.acked[1], 0};
+    if (++trainer.step == config_.steps) trainer.state = State::kDone;
+  }
 }
 
 void StepsModel::DeliverPlan(int plan, int node, World& world) {
@@ -557,8 +562,8 @@ void StepsModel::Restart(int rank, World& world) {
     if (config_.guards.closed_dropped) node.live.Drop(SessionOf(rank, trainer.life));
   }
   ++trainer.life;
-  trainer.resumes = true;
-  trainer.acked = 0;
+  trainer.resumes_until = trainer.step + 1 + config_.ahead;
+  trainer.acked = {};
 }
 
 void StepsModel::Freeze(int unit, World& world) {

@@ -41,6 +41,7 @@ struct StepsConfig {
   int units = 2;  // Unit u lies on node u mod nodes at first.
   int ranks = 2;
   int steps = 1;
+  int ahead = 0;             // Trainers send 0 or 1 steps before the last one is acknowledged.
   int moves = 0;             // To the next node, by freezes that may be called off.
   int restarts = 0;          // A trainer dies, and its rank goes on with a new session.
   int deaths = 0;            // It dies for good.
@@ -75,10 +76,10 @@ struct StepsNode {
 struct StepsTrainer {
   enum class State : std::uint8_t { kAbsent, kRuns, kDead, kClosed, kDone };
   State state = State::kRuns;
-  int life = 0;  // Of the rank: one session each.
-  int step = 0;
-  bool resumes = false;
-  std::uint8_t acked = 0;                              // By unit, of this step.
+  int life = 0;                                        // Of the rank: one session each.
+  int step = 0;                                        // The first one that is not acknowledged.
+  int resumes_until = 0;                               // Steps before it resume.
+  std::array<std::uint8_t, 2> acked = {};              // By unit, of this step and the next one.
   std::array<std::uint8_t, kStepUnitsMax> route = {};  // The node it takes the unit to be on.
 };
 
@@ -140,7 +141,8 @@ class StepsModel {
   std::string Describe(const Step& step) const;
 
   std::optional<std::string> Violation(const World& world) const;
-  // Every trainer has made its steps or was told why not, and every unit has made all steps.
+  // No trainer waits: each has made its steps, is dead or was told that it is out. What one has
+  // made, all units have.
   bool IsGoal(const World& world) const;
 
  private:
@@ -164,7 +166,7 @@ class StepsModel {
   const StepPlan& plan(const World& world) const { return plans_[world.plan]; }
   int Keep(const StepPlan& plan);
   bool HasRows(int rank, int unit) const { return !config_.has_empties || rank != 1 || unit != 0; }
-  std::uint32_t RoutedTo(const StepsTrainer& trainer, int node) const;
+  std::uint32_t RoutedTo(const StepsTrainer& trainer, int node, int ahead) const;
   bool MayOpen(const World& world, std::uint32_t ranks) const;
 
   void AddTrainerSteps(const World& world, std::vector<Step>& steps) const;
@@ -173,7 +175,8 @@ class StepsModel {
   void AddDeliveries(const World& world, std::vector<Step>& steps) const;
   std::vector<std::uint32_t> Answered(const World& world) const;
 
-  void Send(int rank, int node, World& world);
+  void Send(int rank, int node, int ahead, World& world);
+  bool Awaits(const StepsTrainer& trainer, const Letter& letter) const;
   void Deliver(const Letter& letter, int node, World& world);
   void DeliverContribution(const Letter& letter, World& world);
   void DeliverPlan(int plan, int node, World& world);

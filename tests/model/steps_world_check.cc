@@ -70,15 +70,15 @@ std::optional<std::string> StepsModel::Violation(const World& world) const {
 
 bool StepsModel::IsGoal(const World& world) const {
   if (plan(world).open.has_value()) return false;
-  const StepMembers& last = plan(world).members.back();
-  for (int r = 0; r < config_.ranks; ++r) {
-    const State state = world.trainers[r].state;
-    if (state == State::kRuns) return false;
+  bool is_done = false;
+  for (const StepsTrainer& trainer : world.trainers) {
+    if (trainer.state == State::kRuns) return false;
+    is_done = is_done || trainer.state == State::kDone;
   }
   for (int u = 0; u < config_.units; ++u) {
     if (world.units[u].cut.has_value()) return false;
     const int next = NextStepOf(world.nodes[world.units[u].owner].live, u);
-    if (next < config_.steps && !last.fails()) return false;
+    if (is_done && next < config_.steps) return false;
   }
   return true;
 }
