@@ -36,6 +36,7 @@ TEST_P(StepsModelSearch, HoldsInEveryReachableWorld) {
 const Case kCases[] = {
     {"TwoStepsAndDeathsOfNodes", {.steps = 2, .crashes = 2}},
     {"OneMove", {.steps = 2, .moves = 1, .crashes = 1}},
+    {"ThreeUnits", {.units = 3, .moves = 1}},
     {"ThreeNodes", {.nodes = 3, .units = 3, .moves = 1}},
     {"ThreeRanks", {.ranks = 3, .moves = 1}},
     {"TwoRestarts", {.steps = 2, .restarts = 2, .crashes = 1}},
@@ -63,6 +64,7 @@ const Case kSlowCases[] = {
     {"TwoTimeouts", {.ranks = 3, .timeouts = 2}},
     {"TimeoutRestartAndMove", {.moves = 1, .restarts = 1, .timeouts = 1}},
     {"JoinAndMove", {.steps = 2, .moves = 1, .joins = true}},
+    {"ProgressThreeUnits", {.units = 3, .moves = 1}, true},
     {"ProgressAheadAndDeath", {.steps = 2, .ahead = 1, .deaths = 1, .crashes = 1}, true},
     {"ProgressTimeoutAndMove", {.moves = 1, .timeouts = 1}, true},
     {"ProgressFailsAndMove", {.moves = 1, .deaths = 1, .fails = true}, true},
