@@ -163,4 +163,14 @@ std::string ToString(const Message& message) {
   return std::visit([](const auto& body) { return Words(body); }, message.body);
 }
 
+std::vector<std::uint32_t> MessagesOf(const World& world) {
+  std::vector<std::uint32_t> all;
+  std::uint32_t unit = 0;
+  for (const UnitWorld& each : world) {
+    for (const std::uint16_t id : each.messages) all.push_back(unit << 16 | id);
+    ++unit;
+  }
+  return all;
+}
+
 }  // namespace embla::model

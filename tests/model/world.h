@@ -140,6 +140,10 @@ struct Step {
 
 class Model {
  public:
+  using Config = ModelConfig;
+  using World = model::World;
+  using Step = model::Step;
+
   explicit Model(const ModelConfig& config) : config_(config) {}
 
   const ModelConfig& config() const { return config_; }
