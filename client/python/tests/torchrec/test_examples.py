@@ -115,6 +115,45 @@ def test_census_under_torchrun_with_two_ranks(on_cluster, census, tmp_path):
     assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.88
 
 
+@pytest.fixture
+def threads_of_torch():
+    """What an example sets is set back."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("options", [[], ["--compile", "aot_eager"]], ids=["eager", "compiled"])
+def test_losses_are_the_same_digits_while_rows_move(threads_of_torch, options):
+    torch._dynamo.reset()
+    example = load("reshard_live")
+    arguments = ["--rows", "20000", *options]
+    moved = example.main(["--steps", "200", *arguments])
+    phases = {line["phase"] for line in moved}
+    assert {"2 nodes", "2 -> 4 nodes", "4 -> 3 nodes"} <= phases
+    still = example.main(["--steps", str(len(moved)), "--no-moves", *arguments])
+    assert {line["phase"] for line in still} == {"2 nodes"}
+    assert [line["loss"] for line in moved] == [line["loss"] for line in still]
+    assert moved[-1]["loss"] < moved[0]["loss"]
+
+
+@pytest.mark.parametrize("has_matplotlib", [True, False])
+def test_losses_and_pauses_are_plotted(tmp_path, monkeypatch, has_matplotlib):
+    if has_matplotlib:
+        pytest.importorskip("matplotlib")
+    else:
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    lines = [
+        {"step": step, "loss": 0.5, "ms": 1.0, "phase": phase}
+        for step, phase in enumerate(["2 nodes", "2 -> 4 nodes", "4 nodes"])
+    ]
+    path = load("reshard_live").plot(lines, tmp_path / "moves.png")
+    if has_matplotlib:
+        assert path.read_bytes().startswith(b"\x89PNG")
+    else:
+        assert path.read_text().splitlines()[:2] == ["step,loss,ms,phase", "0,0.5,1.0,2 nodes"]
+
+
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_two_tower_comes_near_the_planted_truth(on_cluster, staleness):
     result, best = load("two_tower").main(["--staleness", str(staleness)])
