@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 2 dlrm_criteo.py train.txt --checkpoint /tmp/criteo
 
 A line has a label, 13 integers and 26 categories of up to eight hexadecimal digits, with tabs
-between them; integers and categories may be missing. Files are read batch by batch, never as a whole;
-lines at the end that fill no batch are left out.
+between them; integers and categories may be missing. Files are read batch by batch, never as a
+whole; lines at the end that fill no batch are left out.
 """
 
 import argparse
