@@ -115,6 +115,97 @@ def test_census_under_torchrun_with_two_ranks(on_cluster, census, tmp_path):
     assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.88
 
 
+@pytest.fixture
+def threads_of_torch():
+    """What an example sets is set back."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("options", [[], ["--compile", "aot_eager"]], ids=["eager", "compiled"])
+def test_losses_are_the_same_digits_while_rows_move(threads_of_torch, options):
+    torch._dynamo.reset()
+    example = load("reshard_live")
+    arguments = ["--rows", "20000", *options]
+    moved = example.main(["--steps", "200", *arguments])
+    phases = {line["phase"] for line in moved}
+    assert {"2 nodes", "2 -> 4 nodes", "4 -> 3 nodes"} <= phases
+    still = example.main(["--steps", str(len(moved)), "--no-moves", *arguments])
+    assert {line["phase"] for line in still} == {"2 nodes"}
+    assert [line["loss"] for line in moved] == [line["loss"] for line in still]
+    assert moved[-1]["loss"] < moved[0]["loss"]
+
+
+@pytest.mark.parametrize("has_matplotlib", [True, False])
+def test_losses_and_pauses_are_plotted(tmp_path, monkeypatch, has_matplotlib):
+    if has_matplotlib:
+        pytest.importorskip("matplotlib")
+    else:
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    lines = [
+        {"step": step, "loss": 0.5, "ms": 1.0, "phase": phase}
+        for step, phase in enumerate(["2 nodes", "2 -> 4 nodes", "4 nodes"])
+    ]
+    path = load("reshard_live").plot(lines, tmp_path / "moves.png")
+    if has_matplotlib:
+        assert path.read_bytes().startswith(b"\x89PNG")
+    else:
+        assert path.read_text().splitlines()[:2] == ["step,loss,ms,phase", "0,0.5,1.0,2 nodes"]
+
+
+@pytest.fixture
+def clicks(tmp_path) -> tuple[Path, Path]:
+    """Files in Criteo's format whose labels follow one integer and the oddness of two words."""
+    generator = torch.Generator().manual_seed(0)
+    paths = (tmp_path / "train.txt", tmp_path / "test.txt")
+    for path, count in zip(paths, (16_384, 2_048), strict=True):
+        numbers = torch.randint(-2, 50, (count, 13), generator=generator).tolist()
+        words = torch.randint(0, 200, (count, 26), generator=generator).tolist()
+        lines = []
+        for integers, categories in zip(numbers, words, strict=True):
+            label = int(categories[0] % 2 + categories[7] % 2 + (integers[2] > 25) >= 2)
+            shown = [f"{word * 7919 + 1:08x}" for word in categories]
+            integers[5], shown[11] = "", ""
+            lines.append("\t".join(map(str, [label, *integers, *shown])))
+        path.write_text("\n".join(lines) + "\n")
+    return paths
+
+
+def test_lines_of_criteo_are_parsed():
+    example = load("dlrm_criteo")
+    integers, words = ["-2", "", "7"] + ["0"] * 10, ["", "0000000a", "ffffffff"] + ["1"] * 23
+    label, numbers, ids = example.parse("\t".join(["1", *integers, *words]) + "\n", rows=100)
+    assert (label, numbers[:3]) == (1.0, [0.0, 0.0, 7.0])
+    assert ids[:3] == [0, 11, 1 + 0xFFFFFFFF % 99]
+    with pytest.raises(ValueError, match="3 fields, not 40"):
+        example.parse("1\t2\t3\n", rows=100)
+
+
+def test_criteo_learns_what_is_planted_and_resumes(on_cluster, clicks, cluster, tmp_path):
+    example = load("dlrm_criteo")
+    train, test = map(str, clicks)
+    arguments = [train, "--test", test, "--rows", "2000", "--batch", "256"]
+    arguments += ["--checkpoint", str(tmp_path / "criteo")]
+    first = example.main([*arguments, "--epochs", "3"])
+    assert first > 0.9
+    drop_tables(cluster)
+    assert example.main([*arguments, "--epochs", "0"]) == first
+
+
+@pytest.mark.slow
+def test_criteo_under_torchrun_with_two_ranks(on_cluster, clicks, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(EXAMPLES / "dlrm_criteo.py"), str(clicks[0]), "--test", str(clicks[1]),
+         "--rows", "2000", "--batch", "128", "--epochs", "3",
+         "--checkpoint", str(tmp_path / "criteo")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.9
+
+
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_two_tower_comes_near_the_planted_truth(on_cluster, staleness):
     result, best = load("two_tower").main(["--staleness", str(staleness)])
