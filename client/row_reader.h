@@ -34,7 +34,7 @@ class RowReader {
   absl::Status ReadState(std::span<const std::int64_t> ids, absl::Time deadline,
                          std::span<float> out) const;
 
-  // Of a ZCH table: the ids that have one of the rows [row_begin, row_end), ascending, their
+  // Reads of a ZCH table the ids that have one of the rows [row_begin, row_end), ascending, their
   // weights as fp32, one row each, and their state, if that is asked for. Errors: as ReadRange.
   struct Residents {
     std::vector<std::int64_t> ids;

@@ -1,4 +1,4 @@
-# What the client, the servers and the tools need beside dependencies.cmake. Protobuf comes before
+# The client, the servers and the tools need these beside dependencies.cmake. Protobuf comes before
 # gRPC: Debian 12 ships it without a CMake config, and gRPC's config would otherwise choose how it
 # is found.
 find_package(Protobuf CONFIG QUIET)

@@ -10,7 +10,7 @@ namespace embla::client {
 
 absl::Status AboutTable(absl::Status status, std::string_view table);
 absl::Status AboutNode(absl::Status status, std::string_view node);
-// Of an update: some of it may be applied.
+// Says that some of an update may be applied.
 absl::Status OutcomeUnknown(absl::Status status);
 
 }  // namespace embla::client

@@ -50,8 +50,9 @@ void SplitAt(std::uint64_t step, std::vector<StepMembers>& members) {
   members.insert(behind, std::move(entry));
 }
 
-// What `change` makes of an entry: before `first` it lies where some units may have made a step and
-// others not. Ranks that go may have left out any of these, not only the one they were missed at.
+// The entry that `change` makes of one: before `first` it lies where some units may have made a
+// step and others not. Ranks that go may have left out any of these, not only the one they were
+// missed at.
 void Change(const MemberChange& change, std::uint64_t first, StepMembers& entry) {
   const bool may_be_made = entry.first_step < first;
   switch (change.kind) {

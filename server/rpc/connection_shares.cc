@@ -33,7 +33,7 @@ class ConnectionAccount {
   // The shares are no more.
   void Leave(const ConnectionShares& shares);
 
-  // What the socket has received or sent. False: the connection has been ended.
+  // Counts bytes that the socket has received or sent. False: the connection has been ended.
   bool Receive(const msghdr& message, std::size_t bytes);
   bool Send(const msghdr& message, std::size_t bytes);
 
@@ -43,7 +43,7 @@ class ConnectionAccount {
   void TakeBeside(ConnectionId id, std::size_t bytes);
   void GiveBackBeside(ConnectionId id, std::size_t bytes);
 
-  // What it holds as one of the strangers of `shares`.
+  // Bytes that it holds as one of the strangers of `shares`.
   std::size_t BytesIn(const ConnectionShares* shares) const;
   void EndIfIn(const ConnectionShares* shares);
 

@@ -40,7 +40,7 @@ enum class ConnectionId : std::uint64_t {};
 // The connection of a call that is not over.
 ConnectionId ConnectionOf(const grpc::CallbackServerContext& call);
 
-// What the peer of a connection has proved. A connection that is over is ignored.
+// The peer of the connection has proved this. A connection that is over is ignored.
 void ShowSession(ConnectionId connection);
 void ShowPeer(ConnectionId connection);
 
@@ -72,9 +72,9 @@ class ConnectionShares {
 
   const ConnectionShareLimits limits_;
   const ConnectionMetrics metrics_;
-  // What all strangers hold; no other memory depends on it.
+  // Held by all strangers; no other memory depends on it.
   std::atomic<std::size_t> strangers_bytes_ = 0;
-  // What those held that have been ended, until gRPC has closed them.
+  // Held by connections that have been ended, until gRPC has closed them.
   std::atomic<std::size_t> ending_bytes_ = 0;
   std::atomic<std::int64_t> told_at_ = 0;  // In seconds.
 };

@@ -12,7 +12,7 @@ constexpr std::uint8_t kEndStream = 1;
 
 constexpr std::size_t kFrameHeadBytes = 9;
 constexpr std::uint32_t kMessagePrefixBytes = 5;  // A flag, and the length.
-// What gRPC takes for a piece of a message: a record, and up to a whole buffer.
+// gRPC takes for a piece of a message a record, and up to a whole buffer.
 constexpr std::size_t kRecordBytes = 64;
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 

@@ -7,7 +7,7 @@
 //   - a stream is open from the client's first HEADERS until either side ends or resets it;
 //   - bytes of DATA frames of an open stream belong to its message until it is complete. gRPC holds
 //     a message that is complete no longer than until its handler takes it.
-// What gRPC holds is more than the bytes of DATA: it keeps the whole buffer of 64 KiB, at most, of
+// gRPC holds more than the bytes of DATA: it keeps the whole buffer of 64 KiB, at most, of
 // which a part of a message is a slice, and a record for each slice. So a piece of a message counts
 // with everything that was received since the piece before it, at least as a record and at most as
 // a buffer. A client whose parts lie sparsely among other frames is charged for the buffers.
@@ -28,11 +28,11 @@ namespace embla {
 
 class Http2Parts {
  public:
-  // What the server's socket has received from the client, and has taken for it, in order.
+  // Bytes that the server's socket has received from the client, and has taken for it, in order.
   void OnReceived(std::span<const std::byte> bytes);
   void OnSent(std::span<const std::byte> bytes);
 
-  // Of all messages that are not complete.
+  // Held by all messages that are not complete.
   std::size_t bytes() const { return bytes_; }
 
  private:

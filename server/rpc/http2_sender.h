@@ -46,8 +46,8 @@ class Sender {
         0);
   }
 
-  // As many of `bytes` more as the server takes within `limit`, in frames of `frame_bytes`, each
-  // with `garbage` bytes of a frame behind it that means nothing. Returns how many that were.
+  // Sends as many of `bytes` more as the server takes within `limit`, in frames of `frame_bytes`,
+  // each with `garbage` bytes of a frame behind it that means nothing. Returns how many that were.
   struct Shape {
     std::size_t frame_bytes = 16384;
     std::size_t garbage = 0;

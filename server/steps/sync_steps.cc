@@ -106,8 +106,8 @@ absl::Status SyncSteps::CheckAgainstWaiting(const Contribution& contribution) co
   return absl::OkStatus();
 }
 
-// Of a step that is over, OK: it was made with the rank's contribution, by the session before. A
-// unit may have come from a node that has heard already how an open change was decided.
+// A step that is over answers OK: it was made with the rank's contribution, by the session before.
+// A unit may have come from a node that has heard already how an open change was decided.
 absl::Status SyncSteps::CheckMadeWith(const Contribution& contribution) const {
   const StepMembers* const members = plan_.At(contribution.step);
   const bool was_awaited = members != nullptr && members->Awaits(contribution.rank);
@@ -120,7 +120,7 @@ absl::Status SyncSteps::CheckMadeWith(const Contribution& contribution) const {
       absl::StrCat("step ", contribution.step, " is over, and it is being decided who is in it"));
 }
 
-// Those of `units` that have not made `step`.
+// The part of `units` that has not made `step`.
 UnitSet SyncSteps::Unmade(std::uint64_t step, const UnitSet& units) const {
   UnitSet unmade;
   for (const auto& [next_step, placed] : units_by_step_) {
@@ -167,7 +167,7 @@ std::optional<SyncSteps::Answer> SyncSteps::Take(Ticket ticket, const Contributi
   return std::nullopt;
 }
 
-// Those of `units` that the rank has claimed for the step.
+// The part of `units` that the rank has claimed for the step.
 UnitSet SyncSteps::ClaimedBy(Rank rank, std::uint64_t step, const UnitSet& units) const {
   UnitSet claimed;
   for (const Waiting& waiting : waiting_) {

@@ -56,7 +56,7 @@ class SyncSteps {
     std::uint64_t steps_ahead_max = 8;  // Beyond the first step that a claimed unit has to make.
   };
 
-  // What becomes of the units of a claim. The others are done: they had the contribution before.
+  // The fate of the units of a claim. The others are done: they had the contribution before.
   struct Offer {
     UnitSet frozen;
     UnitSet moved;  // Not on this node.

@@ -106,7 +106,7 @@ class Plain {
       return unit.carriers.contains({step, rank});
     });
   }
-  // Of the lowest step that units can make.
+  // The lowest step that units can make.
   std::set<std::uint32_t> Ready() const {
     std::uint64_t lowest = UINT64_MAX;
     for (std::uint32_t u = 0; u < kUnits; ++u) {
@@ -135,7 +135,7 @@ class Plain {
       unit.next_step = plan_.NextMade(step + 1);
     }
   }
-  // What is answered.
+  // Answers.
   std::map<Ticket, Request> Freeze(std::uint32_t u) {
     units_[u].is_frozen = true;
     std::set<std::pair<SessionId, UpdateSeq>> names;

@@ -71,7 +71,7 @@ class UpdateShare {
                         const Steps& steps) const;
   absl::Status WriteImages(OwnSlice& own, std::size_t begin, std::size_t end) const;
 
-  // What the parts of a slice have in common when they are images.
+  // The parts of a slice have this in common when they are images.
   struct Images {
     std::uint32_t columns = 0;
     std::uint32_t state_floats = 0;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -163,7 +164,7 @@ TEST_F(MemoryShares, AThousandConnectionsWithoutASessionHave64MiB) {
   ExpectGivenBack();
 }
 
-// What is no message yet is held, too: a connection that holds more than its share of such is
+// Parts of messages are held, too: a connection that holds more than its share of such is
 // ended.
 TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
   for (const int streams : {1, 20, 200}) {
@@ -275,14 +276,20 @@ TEST_F(MemoryShares, SessionHasWhatItHasInFlight) {
     const std::vector<std::int64_t> ids(kIds, 3);
     const std::vector<float> gradients(kIds * kDim, 1e-6f);
     const FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
-    const double updates = MostTakenDuring([&] {
-      for (int i = 0; i < 8; ++i) {
-        EXPECT_THAT((*session)->Update({&feature, 1}, {.timeout = testing::kAwaitMax,
-                                                       .combine_duplicates = false}),
-                    IsOk());
-      }
-    });
-    std::cout << "updates: " << updates << " MiB\n";
+    // The least of a few rounds: what is freed goes back to the system when the allocator sees fit,
+    // and counts until then. Requests that were kept would count in every round.
+    double updates = std::numeric_limits<double>::max();
+    for (int round = 0; round < 4; ++round) {
+      const double most = MostTakenDuring([&] {
+        for (int i = 0; i < 8; ++i) {
+          EXPECT_THAT((*session)->Update({&feature, 1}, {.timeout = testing::kAwaitMax,
+                                                         .combine_duplicates = false}),
+                      IsOk());
+        }
+      });
+      std::cout << "updates: " << most << " MiB\n";
+      updates = std::min(updates, most);
+    }
     EXPECT_LE(updates, 4 * (kIdsMiB + kRowsMiB));
   }
   ExpectGivenBack();

@@ -37,7 +37,7 @@ std::vector<Rank> RanksOf(std::uint32_t mask) {
   return ranks;
 }
 
-// What is left of it when the process dies.
+// Left of it when the process dies.
 SyncSteps WithoutWaiting(SyncSteps steps) {
   while (!steps.waiting().empty()) steps.Drop(steps.waiting().front().contribution.session);
   return steps;

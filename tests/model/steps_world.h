@@ -55,7 +55,7 @@ struct StepsConfig {
   StepGuards guards = {};
 };
 
-// What the rows of a unit have in them, by StepsBitOf.
+// The content of a unit's rows, by StepsBitOf.
 struct StepsContent {
   std::uint32_t counted = 0;
   std::uint32_t window = 0;

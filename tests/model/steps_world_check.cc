@@ -1,4 +1,4 @@
-// What must be true of every world of synchronous steps, and words for traces.
+// True of every world of synchronous steps, or it is wrong; and words for traces.
 #include <bit>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// What can happen in a world of synchronous steps.
+// Everything that can happen in a world of synchronous steps.
 #include <algorithm>
 
 #include "tests/model/steps_world.h"
@@ -103,7 +103,7 @@ void StepsModel::AddDeliveries(const World& world, std::vector<Step>& steps) con
   }
 }
 
-// What the coordinator may take as the first step that no node has made, when all have answered: of
+// The coordinator may take this as the first step that no node has made, when all have answered: of
 // each node, any answer.
 std::vector<std::uint32_t> StepsModel::Answered(const World& world) const {
   if (!plan(world).open.has_value()) return {};

@@ -13,7 +13,7 @@
 
 namespace embla::cli {
 
-// What the tensors of a table are called, and what they hold.
+// Names of a table's tensors, and what they hold.
 struct RowFileShape {
   std::string name;  // Of the weights; other tensors are called after it.
   std::uint32_t dim = 0;
@@ -48,7 +48,7 @@ absl::Status WriteRowFile(const std::string& path, const RowFileShape& shape, co
 // One file, opened.
 class RowFile {
  public:
-  // What the header says of a tensor; `begin` is its place in the file.
+  // A tensor by the file's header; `begin` is its place in the file.
   struct Tensor {
     std::string dtype;
     std::vector<std::int64_t> dims;
@@ -66,7 +66,7 @@ class RowFile {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   bool Has(const RowFileShape& shape) const { return tensors_.contains(shape.name); }
 
-  // Of the tensor of weights. Requires: Has(shape).
+  // Rows of the tensor of weights. Requires: Has(shape).
   std::int64_t row_count(const RowFileShape& shape) const {
     return tensors_.at(shape.name).dims.front();
   }

@@ -80,7 +80,7 @@ class Exporter {
   std::size_t files_ = 0;
 };
 
-// Those of the directory that hold rows of the table, by first row.
+// The files of the directory that hold rows of the table, by name.
 absl::StatusOr<std::vector<RowFile>> OpenFiles(const RowFilesRequest& request,
                                                const RowFileShape& shape) {
   std::error_code error;

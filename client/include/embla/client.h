@@ -192,7 +192,7 @@ struct TableRows {
 
 using DoneCallback = std::function<void(absl::Status)>;
 
-// What an error of a call is about, for programs; its message says all of it to people.
+// The subject of a call's error, for programs; its message says all of it to people.
 struct ErrorDetails {
   std::string table;             // Empty: none, or several.
   std::string node;              // Likewise.

@@ -228,7 +228,7 @@ class LocalCluster:
             return
         if self._admin is not None:
             self._admin.close()
-        # What goes with the cluster needs no orderly end.
+        # A directory that goes with the cluster needs no orderly end.
         number = signal.SIGKILL if self._is_temporary else signal.SIGTERM
         # Nodes before the coordinator: they would only complain that it is gone.
         _end([*self.shards.values()], number)

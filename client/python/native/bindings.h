@@ -1,4 +1,4 @@
-// What the module consists of.
+// The parts of the module.
 #pragma once
 
 #include <nanobind/nanobind.h>

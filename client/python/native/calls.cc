@@ -9,7 +9,7 @@
 namespace embla::python {
 namespace {
 
-// What a call in flight needs beside the caller's arrays.
+// A call in flight needs this beside the caller's arrays.
 struct CallMemory {
   std::shared_ptr<const FeatureSet> features;
   PackedParts cut;

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace embla::python {
 namespace {
 
-// What a feature's tuple holds, in this order; the last is rows_out or gradients.
+// A feature's tuple holds these, in this order; the last is rows_out or gradients.
 constexpr int kTable = 0, kIds = 1, kLengths = 2, kOffsets = 3, kWeights = 4, kPooling = 5,
               kRows = 6, kTtlSteps = 7, kLearningRate = 8;
 

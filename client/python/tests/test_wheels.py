@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not WHEELS, reason=f"EMBLA_WHEELS has no wheel for {TAG}"),
 ]
 
-# What a wheel may take from the system: glibc, and the compiler's and zlib, which CPython needs.
+# A wheel may take these from the system: glibc, the compiler's and zlib, which CPython needs.
 SYSTEM = re.compile(
     r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|z))\.so(\.\d+)*"
 )

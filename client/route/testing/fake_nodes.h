@@ -40,7 +40,7 @@ class PlainTable {
   // One step of SGD or row-wise Adagrad on one element; sum_squares is over the whole row.
   void Step(std::int64_t row, std::uint32_t column, float gradient, float sum_squares);
 
-  // What is none stays.
+  // A value that is none stays.
   void Write(std::int64_t row, std::uint32_t column, std::optional<float> weight,
              std::optional<float> statistic);
 

@@ -24,7 +24,7 @@ from pathlib import Path
 NO_DEVICE = 100
 OBJECT_BYTES = 4096  # Room for any variable that NVIDIA's libraries export.
 NVIDIA = re.compile(r"lib(cu|nv|nccl)")
-# What the symbols of a library begin with, where the library's version is not in their names.
+# Symbols of a library begin so, where the library's version is not in their names.
 PREFIXES = {
     "libcudart": r"(__)?cuda[A-Z_]",
     "libcublasLt": r"cublasLt",
