@@ -11,6 +11,7 @@
 #include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "server/app/coordinator_process.h"
+#include "server/app/memory_return.h"
 #include "server/app/port_file.h"
 #include "server/app/stop_signal.h"
 #include "server/rpc/descriptor_limit.h"
@@ -77,6 +78,7 @@ void Define(CLI::App& app, Flags& flags) {
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
   WarnOfFailpoints();
+  KeepFewArenas();
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
     return enough;
   }

@@ -3,6 +3,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <thread>
 
 namespace embla {
 namespace {
@@ -16,6 +18,12 @@ std::size_t KeptBytes() {
 }
 
 }  // namespace
+
+void KeepFewArenas() {
+  if (std::getenv("MALLOC_ARENA_MAX") != nullptr) return;
+  const unsigned int cores = std::thread::hardware_concurrency();
+  ::mallopt(M_ARENA_MAX, static_cast<int>(std::max(cores / 8, 1u)));
+}
 
 MemoryReturn::MemoryReturn(BufferPool* pool, absl::Duration look) : pool_(pool), look_(look) {
   kept_least_ = kept_before_ = KeptBytes();

@@ -14,6 +14,11 @@
 
 namespace embla {
 
+// Limits the heaps that malloc's threads spread over to one for eight cores, as long as it has only
+// one: each keeps what was freed in it, so requests that come by this and that thread would take
+// their memory as often. MALLOC_ARENA_MAX, where it is set, counts instead. Call before threads.
+void KeepFewArenas();
+
 class MemoryReturn {
  public:
   // Everything is given back within two looks.

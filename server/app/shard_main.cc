@@ -14,6 +14,7 @@
 #include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "server/app/device_list.h"
+#include "server/app/memory_return.h"
 #include "server/app/port_file.h"
 #include "server/app/shard_process.h"
 #include "server/app/stop_signal.h"
@@ -134,6 +135,7 @@ absl::Status Validate(const CLI::App& app, const Flags& flags) {
 
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
+  KeepFewArenas();
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
     return enough;
   }
