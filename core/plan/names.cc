@@ -106,6 +106,22 @@ struct Words<InitKind> {
 };
 
 template <>
+struct Words<OnSilence> {
+  static constexpr std::string_view kWhat = "sync on_silence";
+  static constexpr std::array<Name<OnSilence>, 2> kNames = {
+      {{OnSilence::kClose, "close"}, {OnSilence::kFail, "fail"}}};
+};
+
+template <>
+struct Words<MemberChange::Kind> {
+  static constexpr std::string_view kWhat = "change of members";
+  static constexpr std::array<Name<MemberChange::Kind>, 3> kNames = {
+      {{MemberChange::Kind::kJoin, "join"},
+       {MemberChange::Kind::kClose, "close"},
+       {MemberChange::Kind::kFail, "fail"}}};
+};
+
+template <>
 struct Words<zch::Policy> {
   static constexpr std::string_view kWhat = "zch policy";
   static constexpr std::array<Name<zch::Policy>, 4> kNames = {
@@ -153,6 +169,8 @@ std::string_view NameOf(BoundsMode value) { return Find(value); }
 std::string_view NameOf(NanPolicy value) { return Find(value); }
 std::string_view NameOf(DeviceKind value) { return Find(value); }
 std::string_view NameOf(InitKind value) { return Find(value); }
+std::string_view NameOf(OnSilence value) { return Find(value); }
+std::string_view NameOf(MemberChange::Kind value) { return Find(value); }
 std::string_view NameOf(zch::Policy value) { return Find(value); }
 std::string_view NameOf(zch::Admission value) { return Find(value); }
 std::string_view NameOf(zch::Unseen value) { return Find(value); }
@@ -178,6 +196,8 @@ template absl::StatusOr<BoundsMode> FromName(std::string_view name);
 template absl::StatusOr<NanPolicy> FromName(std::string_view name);
 template absl::StatusOr<DeviceKind> FromName(std::string_view name);
 template absl::StatusOr<InitKind> FromName(std::string_view name);
+template absl::StatusOr<OnSilence> FromName(std::string_view name);
+template absl::StatusOr<MemberChange::Kind> FromName(std::string_view name);
 template absl::StatusOr<zch::Policy> FromName(std::string_view name);
 template absl::StatusOr<zch::Admission> FromName(std::string_view name);
 template absl::StatusOr<zch::Unseen> FromName(std::string_view name);

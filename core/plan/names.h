@@ -10,19 +10,21 @@
 namespace embla {
 
 // Empty for a value outside the enum.
-std::string_view NameOf(DType value);            // fp32 fp16 bf16 int8
-std::string_view NameOf(ShardingType value);     // data_parallel table_wise column_wise ...
-std::string_view NameOf(OptimizerKind value);    // sgd rowwise_adagrad adagrad adam
-std::string_view NameOf(WeightDecayMode value);  // none l2 decoupled
-std::string_view NameOf(BiasCorrection value);   // row step
-std::string_view NameOf(Rounding value);         // nearest stochastic
-std::string_view NameOf(BoundsMode value);       // error ignore
-std::string_view NameOf(NanPolicy value);        // reject allow
-std::string_view NameOf(DeviceKind value);       // cpu gpu
-std::string_view NameOf(InitKind value);         // default constant uniform normal
-std::string_view NameOf(zch::Policy value);      // lru lfu distance_lfu ttl
-std::string_view NameOf(zch::Admission value);   // all count probability
-std::string_view NameOf(zch::Unseen value);      // initial default zero error
+std::string_view NameOf(DType value);               // fp32 fp16 bf16 int8
+std::string_view NameOf(ShardingType value);        // data_parallel table_wise column_wise ...
+std::string_view NameOf(OptimizerKind value);       // sgd rowwise_adagrad adagrad adam
+std::string_view NameOf(WeightDecayMode value);     // none l2 decoupled
+std::string_view NameOf(BiasCorrection value);      // row step
+std::string_view NameOf(Rounding value);            // nearest stochastic
+std::string_view NameOf(BoundsMode value);          // error ignore
+std::string_view NameOf(NanPolicy value);           // reject allow
+std::string_view NameOf(DeviceKind value);          // cpu gpu
+std::string_view NameOf(InitKind value);            // default constant uniform normal
+std::string_view NameOf(OnSilence value);           // close fail
+std::string_view NameOf(MemberChange::Kind value);  // join close fail
+std::string_view NameOf(zch::Policy value);         // lru lfu distance_lfu ttl
+std::string_view NameOf(zch::Admission value);      // all count probability
+std::string_view NameOf(zch::Unseen value);         // initial default zero error
 
 // The value called `name`. InvalidArgument lists the allowed names.
 template <typename Enum>

@@ -162,7 +162,7 @@ absl::Status TablePlan::Validate() const {
   }
   for (const std::vector<Slice>& replica : replicas) {
     EMBLA_RETURN_IF_ERROR(ValidateTiling(spec, replica));
-    EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec.optimizer, CutsColumns(spec, replica)));
+    EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec, CutsColumns(spec, replica)));
   }
   return CheckGroupCount(*this);
 }
@@ -252,6 +252,12 @@ absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding) {
   const bool whole_rows = sharding == ShardingType::kTableWise ||
                           sharding == ShardingType::kRowWise ||
                           sharding == ShardingType::kTableRowWise;
+  if (spec.sync.has_value() && sharding == ShardingType::kDataParallel) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name,
+                     " has synchronous steps, which a data_parallel table cannot have; use "
+                     "table_wise or row_wise"));
+  }
   if (!spec.zch.has_value() || whole_rows) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "table ", spec.name,
@@ -259,9 +265,17 @@ absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding) {
       ToAbsl(NameOf(sharding)), " is not possible; use table_wise, table_row_wise or row_wise"));
 }
 
-absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns) {
-  if (!cuts_columns || !NeedsRowStatistic(optimizer) || optimizer.weight_decay == 0.0f ||
-      optimizer.weight_decay_mode != WeightDecayMode::kL2) {
+absl::Status CheckOptimizerFits(const TableSpec& spec, bool cuts_columns) {
+  const OptimizerSpec& optimizer = spec.optimizer;
+  if (!cuts_columns || !NeedsRowStatistic(optimizer)) return absl::OkStatus();
+  if (spec.sync.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        ToAbsl(NameOf(optimizer.kind)),
+        " has a row statistic, and with synchronous steps that is of the sum over all ranks, which "
+        "is known where the row is whole, but this table's columns are cut: use a type that keeps "
+        "rows whole"));
+  }
+  if (optimizer.weight_decay == 0.0f || optimizer.weight_decay_mode != WeightDecayMode::kL2) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/plan/step_members.h"
 #include "core/plan/table_spec.h"
 
 namespace embla {
@@ -60,6 +61,7 @@ struct TablePlan {
   // Kept on its nodes and not served: nodes had the table and the coordinator's store, restored
   // from an older copy, did not. An operator adopts or drops it.
   bool aside = false;
+  StepPlan steps = {};  // Of tables with synchronous steps.
 
   const std::vector<Slice>& primary() const { return replicas.front(); }
   // Copies that are kept equal by their primary (data_parallel).
@@ -120,12 +122,12 @@ bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices);
 // Bytes of `slice`: weights, optimizer state and, of a ZCH table, what is known about its slots.
 std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice);
 
-// What the optimizer demands of the tiling: with L2 weight decay a row statistic takes in all the
-// weights of its row, so the columns may not be cut.
-absl::Status CheckOptimizerFits(const OptimizerSpec& optimizer, bool cuts_columns);
+// What the optimizer demands of the tiling: the columns may not be cut where a row statistic takes
+// in all the weights of its row (L2 weight decay), or the sum of what all ranks contribute.
+absl::Status CheckOptimizerFits(const TableSpec& spec, bool cuts_columns);
 
 // InvalidArgument where the table cannot be cut so at all: a ZCH table keeps its rows whole and has
-// one copy.
+// one copy, and one with synchronous steps has one copy.
 absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding);
 
 // InvalidArgument unless the node has an id, a name, an address and devices.

@@ -78,6 +78,102 @@ absl::StatusOr<ZchSpec> ReadZch(const Json& json) {
   return spec;
 }
 
+Json ToJson(const SyncSpec& spec) {
+  return {{"step_timeout_ms", spec.step_timeout_ms},
+          {"on_silence", Word(spec.on_silence)},
+          {"steps_ahead_max", spec.steps_ahead_max}};
+}
+
+absl::StatusOr<SyncSpec> ReadSync(const Json& json) {
+  SyncSpec spec;
+  JsonFields fields(json, "sync");
+  fields.MaybeUnsigned("step_timeout_ms", UINT32_MAX, &spec.step_timeout_ms);
+  fields.MaybeWord("on_silence", &FromName<OnSilence>, &spec.on_silence);
+  fields.MaybeUnsigned("steps_ahead_max", UINT32_MAX, &spec.steps_ahead_max);
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  return spec;
+}
+
+Json ToJson(const std::vector<Rank>& ranks) {
+  Json json = Json::array();
+  for (const Rank rank : ranks) json.push_back(ToInt(rank));
+  return json;
+}
+
+absl::StatusOr<std::vector<Rank>> ReadRanks(const Json& json) {
+  std::vector<Rank> ranks;
+  for (const Json& rank : json) {
+    const bool is_next = rank.is_number_unsigned() && rank.get<std::uint64_t>() <= UINT32_MAX &&
+                         (ranks.empty() || rank.get<std::uint64_t>() > ToInt(ranks.back()));
+    if (!is_next) return absl::InvalidArgumentError("ranks are not ascending 32-bit numbers");
+    ranks.push_back(Rank{rank.get<std::uint32_t>()});
+  }
+  return ranks;
+}
+
+Json ToJson(const StepPlan& plan) {
+  Json members = Json::array();
+  for (const StepMembers& entry : plan.members) {
+    Json& json = members.emplace_back();
+    json = {{"first_step", entry.first_step}, {"ranks", ToJson(entry.ranks)}};
+    if (!entry.optional.empty()) json["optional"] = ToJson(entry.optional);
+  }
+  Json json = {
+      {"version", ToInt(plan.version)}, {"changes", plan.changes}, {"members", std::move(members)}};
+  if (plan.open.has_value()) {
+    json["open"] = {{"kind", Word(plan.open->kind)},
+                    {"step", plan.open->step},
+                    {"ranks", ToJson(plan.open->ranks)}};
+  }
+  return json;
+}
+
+absl::StatusOr<StepMembers> ReadMembers(const Json& json) {
+  JsonFields fields(json, "members");
+  StepMembers members;
+  members.first_step = fields.Unsigned("first_step", 0, UINT64_MAX);
+  const Json& ranks = fields.Array("ranks");
+  const Json none = Json::array();
+  const Json& optional = fields.Has("optional") ? fields.Array("optional") : none;
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  EMBLA_ASSIGN_OR_RETURN(members.ranks, ReadRanks(ranks));
+  EMBLA_ASSIGN_OR_RETURN(members.optional, ReadRanks(optional));
+  return members;
+}
+
+absl::StatusOr<MemberChange> ReadChange(const Json& json, std::uint64_t number) {
+  JsonFields fields(json, "open change");
+  MemberChange change{.number = number};
+  fields.Text("kind");
+  fields.MaybeWord("kind", &FromName<MemberChange::Kind>, &change.kind);
+  change.step = fields.Unsigned("step", 0, UINT64_MAX);
+  const Json& ranks = fields.Array("ranks");
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  EMBLA_ASSIGN_OR_RETURN(change.ranks, ReadRanks(ranks));
+  return change;
+}
+
+absl::StatusOr<StepPlan> ReadStepPlan(const Json& json) {
+  JsonFields fields(json, "steps");
+  StepPlan plan;
+  plan.version = PlanVersion{fields.Unsigned("version", 0, UINT64_MAX)};
+  plan.changes = fields.Unsigned("changes", 0, UINT64_MAX);
+  const Json& members = fields.Array("members");
+  const Json* const open = fields.Has("open") ? &fields.Object("open") : nullptr;
+  EMBLA_RETURN_IF_ERROR(fields.Finish());
+  for (const Json& entry : members) {
+    EMBLA_ASSIGN_OR_RETURN(StepMembers next, ReadMembers(entry));
+    if (!plan.members.empty() && next.first_step <= plan.members.back().first_step) {
+      return absl::InvalidArgumentError("members of steps are not ascending");
+    }
+    plan.members.push_back(std::move(next));
+  }
+  if (open != nullptr) {
+    EMBLA_ASSIGN_OR_RETURN(plan.open, ReadChange(*open, plan.changes));
+  }
+  return plan;
+}
+
 Json ToJson(const TableSpec& spec) {
   Json json = {{"id", ToInt(spec.id)},
                {"name", spec.name},
@@ -94,6 +190,7 @@ Json ToJson(const TableSpec& spec) {
                {"nan_policy", Word(spec.nan_policy)}};
   if (spec.lookups_per_sample != 1.0f) json["lookups_per_sample"] = spec.lookups_per_sample;
   if (spec.zch.has_value()) json["zch"] = ToJson(*spec.zch);
+  if (spec.sync.has_value()) json["sync"] = ToJson(*spec.sync);
   // Left out where there are no groups: readers from before groups take such tables as they are.
   if (spec.replica_groups == 1) return json;
   json["replica_groups"] = spec.replica_groups;
@@ -119,6 +216,7 @@ Json ToJson(const TablePlan& table) {
                {"sharding", Word(table.sharding)},
                {"replicas", std::move(replicas)}};
   if (table.aside) json["aside"] = true;
+  if (table.steps != StepPlan{}) json["steps"] = ToJson(table.steps);
   return json;
 }
 
@@ -164,6 +262,9 @@ absl::StatusOr<TableSpec> ReadTableSpec(const Json& json) {
   }
   if (fields.Has("zch")) {
     EMBLA_ASSIGN_OR_RETURN(spec.zch, ReadZch(fields.Object("zch")));
+  }
+  if (fields.Has("sync")) {
+    EMBLA_ASSIGN_OR_RETURN(spec.sync, ReadSync(fields.Object("sync")));
   }
   fields.MaybeUnsigned("seed", &spec.seed);
   fields.MaybeWord("rounding", &FromName<Rounding>, &spec.rounding);
@@ -217,8 +318,12 @@ absl::StatusOr<TablePlan> ReadTablePlan(const Json& json) {
   fields.Text("sharding");
   fields.MaybeWord("sharding", &FromName<ShardingType>, &table.sharding);
   fields.MaybeFlag("aside", &table.aside);
+  const Json* const steps = fields.Has("steps") ? &fields.Object("steps") : nullptr;
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   EMBLA_ASSIGN_OR_RETURN(table.spec, ReadTableSpec(spec));
+  if (steps != nullptr) {
+    EMBLA_ASSIGN_OR_RETURN(table.steps, ReadStepPlan(*steps));
+  }
   for (const Json& replica : replicas) {
     if (!replica.is_array()) return absl::InvalidArgumentError("a replica is not an array");
     std::vector<Slice>& slices = table.replicas.emplace_back();

@@ -72,6 +72,15 @@ absl::Status CheckGroups(const TableSpec& spec) {
                                                  " but there is only one replica group"));
 }
 
+absl::Status CheckSync(const TableSpec& spec) {
+  if (!spec.sync.has_value()) return absl::OkStatus();
+  EMBLA_RETURN_IF_ERROR(spec.sync->Validate());
+  if (spec.replica_groups == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("replica_groups is ", spec.replica_groups,
+                   ", a table with synchronous steps has no replica groups"));
+}
+
 absl::Status CheckZch(const TableSpec& spec) {
   if (!spec.zch.has_value()) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(spec.zch->Validate(spec.rows));
@@ -157,6 +166,7 @@ absl::Status TableSpec::Validate() const {
   const auto check = [this]() -> absl::Status {
     EMBLA_RETURN_IF_ERROR(CheckShape(*this));
     EMBLA_RETURN_IF_ERROR(CheckGroups(*this));
+    EMBLA_RETURN_IF_ERROR(CheckSync(*this));
     EMBLA_RETURN_IF_ERROR(CheckZch(*this));
     if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBFloat16) {
       return absl::InvalidArgumentError("dtype of a table is one of fp32, fp16, bf16");

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/plan/sync_spec.h"
 #include "core/plan/zch_spec.h"
 
 namespace embla {
@@ -118,6 +119,8 @@ struct TableSpec {
   // Ids are any 64-bit numbers, and get rows as they come (docs/zch.md). Then `rows` is the number
   // of ids that can have one, a row granule is a bucket, and columns are never cut.
   std::optional<ZchSpec> zch{};
+  // The table steps once per training step, with the sum over all ranks. Else: once per update.
+  std::optional<SyncSpec> sync{};
 
   // Fills in row_granules and column_granule_width where they are 0, and rounds the rows of a ZCH
   // table up to whole groups.

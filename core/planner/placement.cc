@@ -440,9 +440,8 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
     std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin);
     });
-    EMBLA_RETURN_IF_ERROR(
-        Annotate(CheckOptimizerFits(table.spec.optimizer, CutsColumns(table.spec, slices)),
-                 "table " + spec.name));
+    EMBLA_RETURN_IF_ERROR(Annotate(CheckOptimizerFits(table.spec, CutsColumns(table.spec, slices)),
+                                   "table " + spec.name));
     table.replicas = CopyToGroups(table.spec, allowed, slices);
   }
   EMBLA_RETURN_IF_ERROR(Annotate(CheckGroupCount(table), "table " + spec.name));

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/ids.h"
+#include "core/plan/unit_set.h"
 
 namespace embla {
 
@@ -24,6 +25,22 @@ struct RefusedUnit {
   PlanVersion plan_version{};
 
   bool operator==(const RefusedUnit&) const = default;
+};
+
+// Units of a contribution's claim that did not step with it.
+struct RefusedClaim {
+  enum class Reason : std::uint8_t {
+    kFrozen = 1,  // Being handed over: again in retry_after_ms.
+    kMoved = 2,   // Another node has them: a plan of at least plan_version says which.
+    kAgain = 3,   // They are here: again at once, without those of the other reasons.
+  };
+
+  UnitSet::Run units;
+  Reason reason = Reason::kFrozen;
+  std::uint32_t retry_after_ms = 0;
+  PlanVersion plan_version{};
+
+  bool operator==(const RefusedClaim&) const = default;
 };
 
 }  // namespace embla

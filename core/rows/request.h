@@ -14,6 +14,7 @@
 #include "core/base/ids.h"
 #include "core/base/session_proof.h"
 #include "core/plan/table_spec.h"
+#include "core/plan/unit_set.h"
 
 namespace embla {
 
@@ -86,6 +87,15 @@ struct UpdatePart {
   }
 };
 
+// Of an update of a table with synchronous steps: the batch is what a rank contributes to `step`,
+// and has no parts of other tables (docs/synchronous_steps.md).
+struct StepClaim {
+  TableId table{};
+  Rank rank{};
+  bool resumes = false;  // The rank's session before may have made the step.
+  UnitSet units;         // All that the batch speaks for; of most it may have no rows.
+};
+
 struct UpdateBatch {
   PlanVersion plan_version{};
   SessionId session{};
@@ -95,6 +105,7 @@ struct UpdateBatch {
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
   DType wire_dtype = DType::kFloat32;  // Of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
+  std::optional<StepClaim> claim = {};
 };
 
 }  // namespace embla

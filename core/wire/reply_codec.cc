@@ -36,6 +36,15 @@ v1::UpdateReply ToMessage(const UpdateReply& reply) {
     refused.set_retry_after_ms(unit.retry_after_ms);
     refused.set_plan_version(ToInt(unit.plan_version));
   }
+  for (const RefusedClaim& claim : reply.refused_claims) {
+    v1::RefusedClaim& refused = *message.add_refused_claims();
+    refused.mutable_units()->set_column_granule(claim.units.column_granule);
+    refused.mutable_units()->set_granule_begin(claim.units.begin);
+    refused.mutable_units()->set_granule_end(claim.units.end);
+    refused.set_reason(static_cast<v1::RefusedClaim::Reason>(claim.reason));
+    refused.set_retry_after_ms(claim.retry_after_ms);
+    refused.set_plan_version(ToInt(claim.plan_version));
+  }
   return message;
 }
 
@@ -53,6 +62,17 @@ RefusedUnit::Reason ReasonOf(const v1::RefusedUnit& message) {
   }
 }
 
+RefusedClaim::Reason ReasonOf(const v1::RefusedClaim& message) {
+  switch (message.reason()) {
+    case v1::RefusedClaim::REASON_MOVED:
+      return RefusedClaim::Reason::kMoved;
+    case v1::RefusedClaim::REASON_AGAIN:
+      return RefusedClaim::Reason::kAgain;
+    default:
+      return RefusedClaim::Reason::kFrozen;
+  }
+}
+
 UpdateReply FromMessage(const v1::UpdateReply& message) {
   UpdateReply reply;
   reply.plan_version = PlanVersion{message.plan_version()};
@@ -65,6 +85,14 @@ UpdateReply FromMessage(const v1::UpdateReply& message) {
     unit.reason = ReasonOf(refused);
     unit.retry_after_ms = refused.retry_after_ms();
     unit.plan_version = PlanVersion{refused.plan_version()};
+  }
+  for (const v1::RefusedClaim& refused : message.refused_claims()) {
+    const v1::UnitRun& run = refused.units();
+    RefusedClaim& claim = reply.refused_claims.emplace_back();
+    claim.units = {run.column_granule(), run.granule_begin(), run.granule_end()};
+    claim.reason = ReasonOf(refused);
+    claim.retry_after_ms = refused.retry_after_ms();
+    claim.plan_version = PlanVersion{refused.plan_version()};
   }
   return reply;
 }
@@ -162,6 +190,7 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
     reply.plan_version = decoded.plan_version;
     reply.duplicate = decoded.duplicate;
     reply.refused = std::move(decoded.refused);
+    reply.refused_claims = std::move(decoded.refused_claims);
   } else {
     return absl::InvalidArgumentError("malformed message: a reply with neither result nor error");
   }

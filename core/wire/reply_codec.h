@@ -20,6 +20,7 @@ struct UpdateReply {
   PlanVersion plan_version{};
   bool duplicate = false;
   std::vector<RefusedUnit> refused = {};
+  std::vector<RefusedClaim> refused_claims = {};
 };
 
 // --- Encoding: what a server does. `rows` is sent without a copy.
@@ -53,12 +54,13 @@ struct StreamReply {
 
   std::uint64_t sequence = 0;
   Kind kind = Kind::kError;
-  absl::Status status;                    // kError: never OK. Else OK.
-  PlanVersion plan_version{};             // kLookup, kUpdate.
-  std::size_t rows_bytes = 0;             // kLookup: of this frame.
-  bool duplicate = false;                 // kUpdate.
-  std::vector<RefusedUnit> refused = {};  // kUpdate.
-  bool more = false;                      // Another frame of this sequence follows.
+  absl::Status status;                            // kError: never OK. Else OK.
+  PlanVersion plan_version{};                     // kLookup, kUpdate.
+  std::size_t rows_bytes = 0;                     // kLookup: of this frame.
+  bool duplicate = false;                         // kUpdate.
+  std::vector<RefusedUnit> refused = {};          // kUpdate.
+  std::vector<RefusedClaim> refused_claims = {};  // kUpdate.
+  bool more = false;                              // Another frame of this sequence follows.
 };
 using PlaceStreamRows =
     std::function<absl::StatusOr<std::byte*>(std::uint64_t sequence, std::size_t size)>;

@@ -20,6 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian");
 
 constexpr std::uint32_t kFrameBytesMax = 4 << 20;
+constexpr int kClaimRunsMax = 4096;
 constexpr int kLookupLarge[] = {v1::LookupRequest::kIdsFieldNumber,
                                 v1::LookupRequest::kLengthsFieldNumber,
                                 v1::LookupRequest::kWeightsFieldNumber};
@@ -271,6 +272,43 @@ absl::Status CheckUpdatePart(std::size_t i, const v1::UpdatePart& from, DType wi
   return absl::OkStatus();
 }
 
+absl::StatusOr<StepClaim> ToClaim(const v1::StepClaim& message) {
+  if (message.table_id() == 0) return absl::InvalidArgumentError("claim: table_id is 0");
+  if (message.units_size() == 0 || message.units_size() > kClaimRunsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("claim: it has ", message.units_size(),
+                                                   " runs of units, not 1 to ", kClaimRunsMax));
+  }
+  StepClaim claim{.table = TableId{message.table_id()},
+                  .rank = Rank{message.rank()},
+                  .resumes = message.resumes(),
+                  .units = {}};
+  for (const v1::UnitRun& run : message.units()) {
+    if (run.granule_begin() >= run.granule_end() || run.granule_end() > kRowGranulesMax ||
+        run.column_granule() >= kDimMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("claim: row granules [", run.granule_begin(), ", ", run.granule_end(),
+                       ") of column granule ", run.column_granule(), " are no units"));
+    }
+    claim.units.Include(
+        UnitSet(UnitSet::Run{run.column_granule(), run.granule_begin(), run.granule_end()}));
+  }
+  return claim;
+}
+
+// What a contribution is, beside an update.
+absl::Status CheckContribution(const StepClaim& claim, std::size_t i, const v1::UpdatePart& part) {
+  if (part.table_id() != ToInt(claim.table)) {
+    return PartError(i, absl::StrCat("it is of table ", part.table_id(), ", the claim of table ",
+                                     ToInt(claim.table)));
+  }
+  if (part.form() != v1::GRADIENT_FORM_ROWS || !part.clipped() || part.has_row_sum_squares()) {
+    return PartError(i,
+                     "a contribution to a synchronous step has form 1 (rows), is clipped, and has "
+                     "no row_sum_squares");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   if (small.session() == 0) return absl::InvalidArgumentError("session is 0: open one first");
   if (small.seq() == 0) return absl::InvalidArgumentError("seq is 0: it counts from 1");
@@ -286,6 +324,9 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   batch.first_incomplete = UpdateSeq{small.first_incomplete()};
   batch.step = small.step();
   EMBLA_ASSIGN_OR_RETURN(batch.wire_dtype, ToDType(small.wire_dtype()));
+  if (small.has_claim()) {
+    EMBLA_ASSIGN_OR_RETURN(batch.claim, ToClaim(small.claim()));
+  }
   return batch;
 }
 
@@ -316,6 +357,9 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
   for (std::size_t i = 0; i < call.batch.parts.size(); ++i) {
     const v1::UpdatePart& from = small.parts(static_cast<int>(i));
     EMBLA_RETURN_IF_ERROR(CheckUpdatePart(i, from, call.batch.wire_dtype));
+    if (call.batch.claim.has_value()) {
+      EMBLA_RETURN_IF_ERROR(CheckContribution(*call.batch.claim, i, from));
+    }
     UpdatePart& part = call.batch.parts[i];
     part.table = TableId{from.table_id()};
     part.replica_group = from.replica_group();

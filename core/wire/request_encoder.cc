@@ -65,6 +65,18 @@ std::vector<LargeField> LargeFields(const LookupPayload& payload) {
           {v1::LookupRequest::kWeightsFieldNumber, payload.weights}};
 }
 
+void ToMessage(const StepClaim& claim, v1::StepClaim& message) {
+  message.set_table_id(ToInt(claim.table));
+  message.set_rank(ToInt(claim.rank));
+  message.set_resumes(claim.resumes);
+  for (const UnitSet::Run& run : claim.units.runs()) {
+    v1::UnitRun& units = *message.add_units();
+    units.set_column_granule(run.column_granule);
+    units.set_granule_begin(run.begin);
+    units.set_granule_end(run.end);
+  }
+}
+
 v1::StreamRequest Envelope(const StreamCall& call) {
   v1::StreamRequest envelope;
   envelope.set_sequence(call.sequence);
@@ -106,6 +118,7 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
     out.set_state_floats(part.state_floats);
     out.set_state_only(part.state_only);
   }
+  if (batch.claim.has_value()) ToMessage(*batch.claim, *small.mutable_claim());
   return small;
 }
 

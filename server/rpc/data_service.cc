@@ -200,7 +200,8 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
         if (!result.ok()) return unary->Fail(result.status());
         unary->Answer(wire::EncodeUpdateReply({.plan_version = result->plan_version,
                                                .duplicate = result->duplicate,
-                                               .refused = result->refused}));
+                                               .refused = result->refused,
+                                               .refused_claims = result->refused_claims}));
       });
   return unary;
 }

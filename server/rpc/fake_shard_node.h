@@ -155,6 +155,7 @@ class FakeShardNode final : public ShardNode {
     return std::vector<UnitContent>();
   }
   std::vector<UnitStandings> OwnedUnits() override { return {}; }
+  std::vector<StepReport> StepReports() const override { return {}; }
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
   std::vector<std::string> device_stopped() const override { return {"", stopped}; }
 

@@ -172,7 +172,8 @@ void StreamCall::ExecuteUpdate(wire::UpdateCall call, const InFlight& request,
                                ? wire::EncodeStreamUpdateReply(
                                      request.sequence, {.plan_version = result->plan_version,
                                                         .duplicate = result->duplicate,
-                                                        .refused = result->refused})
+                                                        .refused = result->refused,
+                                                        .refused_claims = result->refused_claims})
                                : wire::EncodeStreamError(request.sequence, result.status()));
         Reply(request, context_.update, result.status(), messages);
       });

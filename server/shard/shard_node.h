@@ -21,6 +21,7 @@
 #include "core/base/ids.h"
 #include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_report.h"
 #include "core/rows/refused_unit.h"
 #include "core/rows/request.h"
 #include "server/migration/unit_standing.h"
@@ -97,6 +98,7 @@ struct UpdateResult {
   bool duplicate = false;  // Applied before; nothing was done now.
   // Rows that were left out as their units are on the move; everything else is applied.
   std::vector<RefusedUnit> refused = {};
+  std::vector<RefusedClaim> refused_claims = {};  // Of a contribution to a synchronous step.
   // Of Repeat: tables whose copies were to be averaged after this update, which has a record of its
   // own.
   std::vector<TableId> sync_due = {};
@@ -288,6 +290,9 @@ class ShardNode {
   // The units that this node serves, of all tables but those that are data_parallel. Waits for the
   // devices; must not be called on a device thread.
   virtual std::vector<UnitStandings> OwnedUnits() = 0;
+
+  // Of every table with synchronous steps in the plan. Waits for nothing.
+  virtual std::vector<StepReport> StepReports() const = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
   // Of each device, why it serves no rows any more; empty: it does.

@@ -57,6 +57,7 @@ class ShardNodeImpl final : public ShardNode {
   absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table,
                                                         const GivenUp& given_up) override;
   std::vector<UnitStandings> OwnedUnits() override;
+  std::vector<StepReport> StepReports() const override { return {}; }
   std::vector<std::int64_t> device_used_bytes() const override;
   std::vector<std::string> device_stopped() const override;
 

@@ -26,8 +26,8 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/plan/step_members.h"
+#include "core/plan/unit_set.h"
 #include "server/steps/step_guards.h"
-#include "server/steps/unit_set.h"
 
 namespace embla {
 

@@ -260,7 +260,7 @@ Table TableOf(const TableSpec& spec) {
   table.rules.types = {ShardingType::kTableWise, ShardingType::kRowWise,
                        ShardingType::kTableRowWise};
   const bool cuts_columns = !spec.zch.has_value() && spec.column_granule_width == kPlannerGranule &&
-                            CheckOptimizerFits(spec.optimizer, /*cuts_columns=*/true).ok();
+                            CheckOptimizerFits(spec, /*cuts_columns=*/true).ok();
   if (cuts_columns) {
     table.rules.types.insert(
         table.rules.types.end(),

@@ -1,4 +1,4 @@
-#include "server/steps/unit_set.h"
+#include "core/plan/unit_set.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/steps/unit_set.h"
+#include "core/plan/unit_set.h"
 
 #include <algorithm>
 #include <cstddef>
