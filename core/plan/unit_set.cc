@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -44,6 +45,14 @@ std::vector<UnitSet::Span> UnitSet::Combined(const UnitSet& a, const UnitSet& b,
     if (!keeps_now) result.back().end = at;
     is_kept = keeps_now;
   }
+}
+
+bool UnitSet::Has(std::uint32_t column_granule, std::uint32_t row_granule) const {
+  const std::uint64_t unit = std::uint64_t{column_granule} << kGranuleBits | row_granule;
+  const auto after =
+      std::upper_bound(spans_.begin(), spans_.end(), unit,
+                       [](std::uint64_t at, const Span& span) { return at < span.begin; });
+  return after != spans_.begin() && unit < std::prev(after)->end;
 }
 
 void UnitSet::Include(const UnitSet& other) {

@@ -24,6 +24,7 @@ class UnitSet {
   // Requires: the run is not empty.
   explicit UnitSet(const Run& run);
 
+  bool Has(std::uint32_t column_granule, std::uint32_t row_granule) const;
   void Include(const UnitSet& other);
   UnitSet Minus(const UnitSet& other) const;
   UnitSet And(const UnitSet& other) const;

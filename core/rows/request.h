@@ -87,6 +87,14 @@ struct UpdatePart {
   }
 };
 
+// The session's updates below first_incomplete are acknowledged.
+struct UpdateName {
+  SessionId session{};
+  UpdateSeq seq{};
+  UpdateSeq first_incomplete{};
+  bool operator==(const UpdateName&) const = default;
+};
+
 // Of an update of a table with synchronous steps: the batch is what a rank contributes to `step`,
 // and has no parts of other tables (docs/synchronous_steps.md).
 struct StepClaim {
@@ -106,6 +114,10 @@ struct UpdateBatch {
   DType wire_dtype = DType::kFloat32;  // Of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
   std::optional<StepClaim> claim = {};
+  // Of a whole step, which a node makes of the contributions that have come: theirs.
+  std::vector<UpdateName> contributors = {};
+
+  bool is_step() const { return !contributors.empty(); }
 };
 
 }  // namespace embla

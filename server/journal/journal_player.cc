@@ -41,7 +41,9 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
     case JournalKind::kPlan:
       return PlayPlan(bytes.bytes());
     case JournalKind::kUpdate:
-      return PlayUpdate(std::move(bytes));
+      return PlayUpdate(&DecodeUpdateRecord, std::move(bytes));
+    case JournalKind::kStep:
+      return PlayUpdate(&DecodeStepRecord, std::move(bytes));
     case JournalKind::kMarker:
       return absl::OkStatus();
     case JournalKind::kCopied:
@@ -88,8 +90,8 @@ absl::Status JournalPlayer::PlayPlan(std::span<const std::byte> bytes) {
   return status;
 }
 
-absl::Status JournalPlayer::PlayUpdate(Buffer bytes) {
-  EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, DecodeUpdateRecord(bytes.bytes()));
+absl::Status JournalPlayer::PlayUpdate(DecodeUpdate decode, Buffer bytes) {
+  EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, decode(bytes.bytes()));
   EMBLA_RETURN_IF_ERROR(ApplyToUnits(update));
   const std::size_t size = bytes.size();
   ++updates_;
@@ -126,6 +128,10 @@ absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
       // One sender gave one number to two groups: applied in both, recorded once.
       if (here->grouped() && units_.HasApplied(id, batch.session, batch.seq)) continue;
       EMBLA_RETURN_IF_ERROR(units_.Apply(id, batch.session, batch.seq, batch.first_incomplete));
+      for (const UpdateName& name : batch.contributors) {
+        if (units_.HasApplied(id, name.session, name.seq)) continue;
+        EMBLA_RETURN_IF_ERROR(units_.Apply(id, name.session, name.seq, name.first_incomplete));
+      }
     }
   }
   return absl::OkStatus();

@@ -55,7 +55,8 @@ class JournalPlayer {
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
   absl::Status PlayPlan(std::span<const std::byte> bytes);
-  absl::Status PlayUpdate(Buffer bytes);
+  using DecodeUpdate = absl::StatusOr<DecidedUpdate> (*)(std::span<const std::byte>);
+  absl::Status PlayUpdate(DecodeUpdate decode, Buffer bytes);
   absl::Status PlayCopied(Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
   absl::Status PlayAveraged(std::span<const std::byte> bytes);

@@ -94,7 +94,8 @@ absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  return Append(options_.level, JournalKind::kUpdate, EncodeUpdateRecord(update), std::move(done));
+  const JournalKind kind = update.batch.is_step() ? JournalKind::kStep : JournalKind::kUpdate;
+  return Append(options_.level, kind, EncodeUpdateRecord(update), std::move(done));
 }
 
 absl::Status NodeJournal::AppendMarker(Done done) {

@@ -1,8 +1,8 @@
 // Units move between two nodes with journals, and between the devices of one, step by step, and
 // either node is killed between any two steps, with what was not synced lost, or not: afterwards
 // every row and all optimizer state have the bits of a node that nothing moved on, and no update is
-// lost or applied twice. Replica groups are averaged at any time: what a frozen unit misses, it
-// misses in the model, too.
+// lost or applied twice. A table may have synchronous steps of two ranks. Replica groups are
+// averaged at any time: what a frozen unit misses, it misses in the model, too.
 //
 // The steps are a script of what a mover does (server/mover/mover_simulation_test.cc has movers
 // that die); what a killed node knows of its units is what its journal says.
@@ -33,6 +33,7 @@ constexpr TableId kTable{7};
 constexpr std::uint64_t kSession = 3;  // Of group 0; the next one is group 1's.
 constexpr std::size_t kNodes = 2;
 constexpr std::uint32_t kDevices = 2;  // Of each group.
+constexpr std::uint32_t kRanks = 2;    // Of tables with synchronous steps.
 
 // An update, and what of it is not acknowledged yet.
 struct Pending {
@@ -40,6 +41,12 @@ struct Pending {
   std::uint64_t seq = 0;
   bool is_images = false;  // Weights and state in place of gradients.
   std::map<std::int64_t, std::vector<float>> gradients;
+  // Of a synchronous step: by rank, and the units that have not made it.
+  std::uint64_t step = 0;
+  std::vector<std::map<std::int64_t, std::vector<float>>> contributions = {};
+  std::set<std::uint32_t> units = {};
+
+  bool is_done() const { return gradients.empty() && units.empty(); }
 };
 
 class Trial {
@@ -58,8 +65,11 @@ class Trial {
     }
     PlacementRequest request;
     request.sharding = Pick({ShardingType::kRowWise, ShardingType::kTableWise});
-    const absl::StatusOr<TablePlan> table = PlaceTable(spec_, request, specs_, {});
+    absl::StatusOr<TablePlan> table = PlaceTable(spec_, request, specs_, {});
     EMBLA_CHECK(table.ok());
+    if (spec_.sync.has_value()) {
+      table->steps = {.version = PlanVersion{1}, .members = {{.ranks = {Rank{0}, Rank{1}}}}};
+    }
     const auto plan =
         std::make_shared<const Plan>(PlanVersion{1}, "test", specs_, std::vector{*table});
     for (const NodeSpec& node : specs_) {
@@ -128,18 +138,21 @@ class Trial {
       spec.rows = 6 * 64;
     }
     if (!spec.zch.has_value() && random_() % 2 == 0) spec.replica_groups = 2;
+    if (spec.replica_groups == 1 && random_() % 2 == 0) spec.sync.emplace().steps_ahead_max = 255;
     spec.SetDefaults();
     return spec;
   }
 
-  // All of the table on one node.
+  // All of the table on one node, and a step of all ranks one update of it.
   void StartModel() {
+    TableSpec spec = spec_;
+    spec.sync.reset();
     ShardNodeOptions options;
     options.name = specs_[0].name;
     options.devices = specs_[0].devices;
     model_ = *ShardNode::Create(options, pool_);
     const absl::StatusOr<TablePlan> table =
-        PlaceTable(spec_, {.sharding = ShardingType::kTableWise}, {specs_[0]}, {});
+        PlaceTable(spec, {.sharding = ShardingType::kTableWise}, {specs_[0]}, {});
     EMBLA_CHECK(table.ok());
     const auto plan = std::make_shared<const Plan>(PlanVersion{1}, "test", std::vector{specs_[0]},
                                                    std::vector{*table});
@@ -160,6 +173,108 @@ class Trial {
     const StateShape state = StateShapeOf(spec_.optimizer);
     return state.row_floats + state.element_arrays * spec_.dim;
   }
+
+  // What a rank has for the units.
+  UpdatePartData PartOf(const Pending& update, std::uint32_t rank,
+                        const std::set<std::uint32_t>& units) const {
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = spec_.dim;
+    data.part.clipped = true;
+    std::vector<float> gradients;
+    for (const auto& [id, row] : update.contributions[rank]) {
+      if (!units.contains(UnitOf(id))) continue;
+      data.ids.push_back(RowId{id});
+      gradients.insert(gradients.end(), row.begin(), row.end());
+    }
+    data.gradients = EncodeRows(gradients, spec_.dim, DType::kFloat32);
+    return data;
+  }
+  UpdateBatch HeaderOf(const Pending& update, std::uint32_t rank) const {
+    UpdateBatch header;
+    header.session = SessionId{kSession + rank};
+    header.seq = UpdateSeq{update.seq};
+    header.first_incomplete = UpdateSeq{pending_.front().seq};
+    header.step = update.step;
+    return header;
+  }
+  // Of all ranks, at once; by rank.
+  std::vector<absl::StatusOr<UpdateResult>> Contribute(ShardNode& node, const Pending& update,
+                                                       const std::set<std::uint32_t>& units) {
+    using Result = absl::StatusOr<UpdateResult>;
+    Mutex mu;
+    std::vector<std::optional<Result>> results(kRanks);
+    CondVar changed;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      UpdateBatch header = HeaderOf(update, rank);
+      header.claim = StepClaim{.table = kTable, .rank = Rank{rank}, .resumes = false, .units = {}};
+      for (const std::uint32_t unit : units)
+        header.claim->units.Include(UnitSet({0, unit, unit + 1}));
+      Packed<UpdateBatch> request = Pack(header, {PartOf(update, rank, units)});
+      node.Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                  [&, rank](Result result) {
+                    const MutexLock lock(mu);
+                    results[rank] = std::move(result);
+                    changed.NotifyAll();
+                  });
+    }
+    const MutexLock lock(mu);
+    while (std::ranges::any_of(results, [](const auto& result) { return !result.has_value(); })) {
+      changed.Wait(mu);
+    }
+    std::vector<Result> all;
+    for (std::optional<Result>& result : results) all.push_back(*std::move(result));
+    return all;
+  }
+  void StepLeft(Pending& update) {
+    std::map<std::size_t, std::set<std::uint32_t>> by_node;
+    for (const std::uint32_t unit : update.units) by_node[owners_[unit]].insert(unit);
+    for (const auto& [n, units] : by_node) {
+      std::set<std::uint32_t> claimed = units;
+      // What is named to be sent again is here: without the others it steps.
+      while (!claimed.empty()) {
+        if (random_() % 4 == 0) Contribute(node(n), update, claimed);  // Answers lost.
+        std::set<std::uint32_t> again;
+        std::set<std::uint32_t> refused;
+        for (const auto& result : Contribute(node(n), update, claimed)) {
+          ASSERT_TRUE(result.ok()) << result.status();
+          for (const RefusedClaim& claim : result->refused_claims) {
+            for (std::uint32_t unit = claim.units.begin; unit < claim.units.end; ++unit) {
+              (claim.reason == RefusedClaim::Reason::kAgain ? again : refused).insert(unit);
+            }
+          }
+        }
+        for (const std::uint32_t unit : claimed) {
+          if (!again.contains(unit) && !refused.contains(unit)) update.units.erase(unit);
+        }
+        claimed = std::move(again);
+      }
+    }
+  }
+  void AddStep(Pending& update) {
+    update.step = steps_++;
+    for (std::uint32_t unit = 0; unit < spec_.row_granules; ++unit) update.units.insert(unit);
+    std::vector<UpdatePartData> parts;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      auto& gradients = update.contributions.emplace_back();
+      for (std::uint32_t n = random_() % 20; n > 0; --n) {
+        std::vector<float>& row = gradients[RandomId()];
+        row.clear();
+        for (std::uint32_t c = 0; c < spec_.dim; ++c) row.push_back(RandomGradient());
+      }
+      parts.push_back(PartOf(update, rank, update.units));
+    }
+    Packed<UpdateBatch> request = Pack(HeaderOf(update, 0), parts);
+    const auto modelled = Await<UpdateResult>([&](UpdateDone done) {
+      model_->Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
+                     std::move(done));
+    });
+    ASSERT_TRUE(modelled.ok()) << modelled.status();
+  }
+  std::int64_t RandomId() {
+    return static_cast<std::int64_t>(random_() % (spec_.zch.has_value() ? 2000 : spec_.rows));
+  }
+  float RandomGradient() { return static_cast<float>(random_() % 2001) / 1000.0f - 1.0f; }
 
   absl::StatusOr<UpdateResult> Send(ShardNode& node, const Pending& update,
                                     const std::vector<std::int64_t>& ids) {
@@ -219,15 +334,18 @@ class Trial {
       update.group = random_() % spec_.replica_groups;
       update.seq = ++seq_;
       update.is_images = random_() % 4 == 0;
+      if (spec_.sync.has_value() && !update.is_images) {
+        AddStep(update);
+        continue;
+      }
       std::vector<std::int64_t> ids;
       for (int n = 0; n < 10; ++n) {
-        const auto id =
-            static_cast<std::int64_t>(random_() % (spec_.zch.has_value() ? 2000 : spec_.rows));
+        const std::int64_t id = RandomId();
         std::vector<float>& gradient = update.gradients[id];
         if (!gradient.empty()) continue;
         ids.push_back(id);
         for (std::uint32_t c = 0; c < spec_.dim; ++c) {
-          gradient.push_back(static_cast<float>(random_() % 2001) / 1000.0f - 1.0f);
+          gradient.push_back(RandomGradient());
         }
         for (std::uint32_t c = 0; update.is_images && c < StateFloats(); ++c) {
           gradient.push_back(static_cast<float>(random_() % 1000));
@@ -237,8 +355,10 @@ class Trial {
       const auto modelled = Send(*model_, update, ids);
       ASSERT_TRUE(modelled.ok()) << modelled.status();
     }
-    for (Pending& update : pending_) SendLeft(update);
-    std::erase_if(pending_, [](const Pending& update) { return update.gradients.empty(); });
+    for (Pending& update : pending_) {
+      update.contributions.empty() ? SendLeft(update) : StepLeft(update);
+    }
+    std::erase_if(pending_, [](const Pending& update) { return update.is_done(); });
     if (spec_.replica_groups > 1 && random_() % 2 == 0) Average();
   }
 
@@ -519,6 +639,7 @@ class Trial {
   std::map<std::uint32_t, RestoredUnit> restored_[kNodes];
   std::vector<Pending> pending_;
   std::uint64_t seq_ = 0;
+  std::uint64_t steps_ = 0;
   int kills_ = 0;
 };
 

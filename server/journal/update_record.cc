@@ -149,6 +149,29 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   return part;
 }
 
+constexpr std::size_t kNameBytes = 24;
+
+void PutStep(const UpdateBatch& batch, RecordWriter& out) {
+  out.Put(ToInt(batch.claim->table));
+  out.Put(static_cast<std::uint32_t>(batch.contributors.size()));
+  for (const UpdateName& name : batch.contributors) {
+    out.Put(ToInt(name.session));
+    out.Put(ToInt(name.seq));
+    out.Put(ToInt(name.first_incomplete));
+  }
+}
+
+void GetStep(RecordReader& in, UpdateBatch& batch) {
+  batch.claim.emplace().table = TableId{in.Get<std::uint32_t>()};
+  for (std::uint32_t left = in.GetCount(kNameBytes); left > 0; --left) {
+    UpdateName& name = batch.contributors.emplace_back();
+    name.session = SessionId{in.Get<std::uint64_t>()};
+    name.seq = UpdateSeq{in.Get<std::uint64_t>()};
+    name.first_incomplete = UpdateSeq{in.Get<std::uint64_t>()};
+  }
+  if (batch.contributors.empty()) in.Fail();
+}
+
 bool IsKnown(std::uint32_t dtype) {
   return dtype >= static_cast<std::uint32_t>(DType::kFloat32) &&
          dtype <= static_cast<std::uint32_t>(DType::kInt8Rowwise);
@@ -166,8 +189,10 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
   for (const DecidedTable& table : update.tables) {
     bytes += kTableBytes + kUnitBytes * table.units.size();
   }
+  bytes += kNameBytes * batch.contributors.size();
   RecordWriter out;
   out.Reserve(bytes);
+  if (batch.is_step()) PutStep(batch, out);
   out.Put(ToInt(batch.session));
   out.Put(ToInt(batch.seq));
   out.Put(ToInt(batch.first_incomplete));
@@ -182,9 +207,9 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
   return std::move(out).Take();
 }
 
-absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes) {
-  RecordReader in(bytes);
-  DecidedUpdate update;
+namespace {
+
+absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
   UpdateBatch& batch = update.batch;
   batch.session = SessionId{in.Get<std::uint64_t>()};
   batch.seq = UpdateSeq{in.Get<std::uint64_t>()};
@@ -204,6 +229,20 @@ absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> byte
   }
   if (!in.at_end()) return Damaged("not as long as it says");
   return update;
+}
+
+}  // namespace
+
+absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes) {
+  return Decode(RecordReader(bytes), DecidedUpdate());
+}
+
+absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  DecidedUpdate update;
+  GetStep(in, update.batch);
+  if (!in.ok()) return Damaged("a step of no contributions");
+  return Decode(in, std::move(update));
 }
 
 }  // namespace embla

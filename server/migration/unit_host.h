@@ -40,6 +40,13 @@ struct UnitShape {
   bool operator==(const UnitShape&) const = default;
 };
 
+// Where a unit is among the synchronous steps of its table (docs/synchronous_steps.md).
+struct UnitStepping {
+  bool is_here = false;
+  bool is_frozen = false;  // Being handed over: it makes no step.
+  std::uint64_t next_step = 0;
+};
+
 // Asked by updates and lookups. Thread safety: only the lead devices of the table's copies call it,
 // one call at a time. What it says of lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
@@ -62,6 +69,8 @@ class UnitGate {
   // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
   // same task.
   virtual void Averaged(bool all) = 0;
+  // Of a table with synchronous steps.
+  virtual UnitStepping Stepping() const = 0;
   // For the coordinator.
   virtual UnitStanding Standing() const = 0;
 };

@@ -47,6 +47,11 @@ void UnitWindows::Record(SessionId session, UpdateSeq seq, UpdateSeq first_incom
   if (it->Classify(seq) != Verdict::kApplied) it->Record(seq);
 }
 
+UpdateSeq UnitWindows::FloorOf(SessionId session) const {
+  const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), session, IsBefore);
+  return it != sessions_.end() && it->session == session ? it->floor : UpdateSeq{};
+}
+
 void UnitWindows::Include(const UnitWindows& other) {
   for (const SessionWindow& window : other.sessions_) {
     const auto it = std::lower_bound(sessions_.begin(), sessions_.end(), window.session, IsBefore);

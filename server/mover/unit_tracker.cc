@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "server/migration/step_session.h"
 
 namespace embla {
 namespace {
@@ -179,6 +180,12 @@ bool UnitTracker::ServesLookups() const {
 bool UnitTracker::IsAtRest() const { return Owns(state_) && !IsFrozen(state_) && IsAsleep(); }
 
 // It changes rows whose copies differ: those that were updated since the last one.
+UnitStepping UnitTracker::Stepping() const {
+  return {.is_here = Owns(state_),
+          .is_frozen = IsFrozen(state_),
+          .next_step = NextStep(state_.durable.windows.FloorOf(kStepSession))};
+}
+
 void UnitTracker::Averaged(bool all) {
   if (IsAsleep()) return;
   UnitDurable& durable = state_.durable;

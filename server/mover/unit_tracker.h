@@ -71,6 +71,7 @@ class UnitTracker final : public UnitGate {
   bool IsAtRest() const override;
   bool TakesAveraging() const override { return Owns(state_) && !IsFrozen(state_); }
   void Averaged(bool all) override;
+  UnitStepping Stepping() const override;
   UnitStanding Standing() const override { return StandingOf(state_); }
 
   const UnitState& state() const { return state_; }

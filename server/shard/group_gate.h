@@ -47,6 +47,10 @@ class GroupGate final : public UnitGate {
     MutexLock lock(mu_);
     gate_->Averaged(all);
   }
+  UnitStepping Stepping() const override {
+    MutexLock lock(mu_);
+    return gate_->Stepping();
+  }
   UnitStanding Standing() const override {
     MutexLock lock(mu_);
     return gate_->Standing();

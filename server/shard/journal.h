@@ -33,7 +33,8 @@ struct DecidedTable {
 
 // An update that nothing can refuse any more.
 struct DecidedUpdate {
-  UpdateBatch batch;                 // Parts of tables that apply something; views.
+  // Parts of tables that apply something; views. Also a whole synchronous step.
+  UpdateBatch batch;
   std::vector<DecidedTable> tables;  // Those of the parts.
   absl::Time time;                   // That sessions are taken to be used at.
 };

@@ -6,6 +6,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/replica_groups.h"
+#include "server/shard/table_steps.h"
 
 namespace embla {
 namespace {
@@ -219,6 +220,13 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
   next->plan = plan;
   next->self = self;
   for (const TablePlan& table : plan->tables()) {
+    if (table.spec.sync.has_value()) {
+      const auto it = old.steps.find(ToInt(table.spec.id));
+      next->steps.emplace(ToInt(table.spec.id),
+                          it != old.steps.end()
+                              ? it->second
+                              : std::make_shared<TableSteps>(table.spec, *maker.clock));
+    }
     EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));
     const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "core/base/clock.h"
 #include "core/plan/plan.h"
 #include "server/shard/copy_state.h"
 #include "server/shard/group_copies.h"
@@ -46,10 +47,14 @@ struct NodeTable {
   DeviceSet devices() const;
 };
 
+class TableSteps;
+
 struct NodeTables {
   PlanPtr plan = std::make_shared<const Plan>();
   NodeId self{};
   absl::flat_hash_map<std::uint32_t, NodeTable> tables;  // By id.
+  // Of every table with synchronous steps in the plan, also where none of its slices is here.
+  absl::flat_hash_map<std::uint32_t, std::shared_ptr<TableSteps>> steps;
 
   // NotFound or Unavailable (the node is behind the sender's plan) with the table's id.
   absl::StatusOr<const NodeTable*> Find(TableId id, PlanVersion senders_plan) const;
@@ -67,7 +72,8 @@ struct TableMaker {
   TableShard::MemoryFactory make_memory;
   // Rows are unset: for those that are copied in before anybody finds them.
   TableShard::MemoryFactory make_unset_memory;
-  Metrics* metrics = nullptr;  // Not owned; may be null.
+  Metrics* metrics = nullptr;           // Not owned; may be null.
+  const Clock* clock = &Clock::Real();  // Not owned.
 };
 
 // What `old` becomes under `plan`: existing tables are kept, new ones made. Errors leave nothing

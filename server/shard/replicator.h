@@ -34,6 +34,7 @@ namespace embla {
 struct SharedUpdate {
   UpdateBatch batch;  // Views keep_alive.
   Buffer keep_alive;
+  std::vector<std::shared_ptr<const SharedUpdate>> also_views = {};  // Their memory.
 };
 using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
 

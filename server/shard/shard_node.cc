@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "server/shard/contribution_task.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
 #include "server/shard/unit_inventory.h"
@@ -14,13 +15,13 @@
 namespace embla {
 namespace {
 
-// Whether two plans have the same tables and the same copies of each, wherever their rows are
-// otherwise: what a journal must know.
+// Whether two plans have the same tables, ranks that step them, and copies of each, wherever their
+// rows are otherwise: what a journal must know.
 bool SameTables(const Plan& a, const Plan& b) {
   return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
                     [](const TablePlan& x, const TablePlan& y) {
                       const bool has_copies = x.sharding == ShardingType::kDataParallel;
-                      return x.spec == y.spec && x.aside == y.aside &&
+                      return x.spec == y.spec && x.aside == y.aside && x.steps == y.steps &&
                              (!has_copies || x.replicas == y.replicas);
                     });
 }
@@ -72,15 +73,48 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
   executors.node_name = options_.name;
   executors.metrics = options_.metrics;
   executors_ = std::make_unique<DeviceExecutors>(executors);
-  units_ = std::make_unique<UnitTables>(UnitTables::Node{
-      *executors_, [this] { return tables(); },
-      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker(), pool_});
+  units_ = std::make_unique<UnitTables>(
+      UnitTables::Node{*executors_, [this] { return tables(); },
+                       [this](const UnitTables::Change& change) { return ChangeTables(change); },
+                       [this](TableId table) { LookAtSteps(table); }, Maker(), pool_});
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
   replicator_.Stop();  // It makes snapshots with the executors, and this one stores.
   units_->Stop();
   executors_->Stop();  // Its last tasks still submit others.
+  StopSteps(*tables(), absl::UnavailableError("the node is stopping"));
+}
+
+void ShardNodeImpl::BeginStop() {
+  replicator_.BeginStop();
+  StopSteps(*tables(), absl::UnavailableError("the node is stopping"));
+}
+
+void ShardNodeImpl::StopSteps(const NodeTables& tables, const absl::Status& why) {
+  for (const auto& [id, steps] : tables.steps) TableSteps::Send(steps->Stop(why));
+}
+
+void ShardNodeImpl::LookAtSteps(TableId table) {
+  const NodeTablesPtr tables = this->tables();
+  const auto steps = tables->steps.find(ToInt(table));
+  if (steps == tables->steps.end()) return;
+  const auto here = tables->tables.find(ToInt(table));
+  TableShard* const shard = here == tables->tables.end() ? nullptr : here->second.shard().get();
+  TableSteps::Send(steps->second->LookAt(shard, *tables));
+  SubmitNextStep(Context(), table);
+}
+
+void ShardNodeImpl::FollowSteps(const NodeTables& next, std::uint32_t device) {
+  for (const auto& [id, steps] : next.steps) {
+    // Where steps of the table are made, so that none is under way.
+    const auto here = next.tables.find(id);
+    const std::uint32_t lead = here == next.tables.end() ? 0 : here->second.shard()->lead_device();
+    if (device != lead) continue;
+    const TablePlan* const table = next.plan->FindTable(TableId{id});
+    TableSteps::Send(steps->Follow(table->steps, next));
+    SubmitNextStep(Context(), TableId{id});
+  }
 }
 
 NodeTablesPtr ShardNodeImpl::tables() const {
@@ -103,6 +137,7 @@ TableMaker ShardNodeImpl::Maker() {
     return devices_[slice.device.index]->MakeMemory(spec, slice, NewRows::kUnset);
   };
   maker.metrics = options_.metrics;
+  maker.clock = options_.clock;
   return maker;
 }
 
@@ -134,6 +169,11 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   }
   SetReplicas(**next);
   SetTables(*next);
+  for (const auto& [id, steps] : old->steps) {
+    if ((*next)->steps.contains(id)) continue;
+    TableSteps::Send(steps->Stop(absl::NotFoundError(
+        absl::StrCat("table ", id, " was dropped while its step waited for other ranks"))));
+  }
   metrics_.plan_version.Set(static_cast<double>(ToInt(plan->version())));
   for (const std::unique_ptr<Device>& device : devices_) {
     if (device->meter != nullptr) device->meter->CountMemory();
@@ -216,6 +256,7 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     EMBLA_RETURN_IF_ERROR(written);
     TakeRoles(next, device);
     SetSpecs(next, device);
+    FollowSteps(next, device);
     return absl::OkStatus();
   };
   // A device that cannot meet the others leaves the plan uninstalled. Those that could have taken
@@ -238,6 +279,9 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   // All that have settled: rows that came since may have brought what others had forgotten.
   const ClosedSessions all = sessions_.closed();
   const NodeTablesPtr tables = this->tables();
+  for (const auto& [id, steps] : tables->steps) {
+    TableSteps::Send(steps->Drop(more.refused, *tables));
+  }
   for (const auto& [id, table] : tables->tables) {
     if (table.group_copies != nullptr) table.group_copies->ForgetSessions(all.settled);
   }

@@ -46,7 +46,7 @@ class ShardNodeImpl final : public ShardNode {
   void LeadAsItIs(TableId table) override;
   absl::Status CloseSessions(const ClosedSessions& closed) override;
   void set_replica_transport(ReplicaTransport* transport) override;
-  void BeginStop() override { replicator_.BeginStop(); }
+  void BeginStop() override;
   void set_journal(Journal* journal) override;
   void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
   UnitHost& units() override { return *units_; }
@@ -57,7 +57,7 @@ class ShardNodeImpl final : public ShardNode {
   absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table,
                                                         const GivenUp& given_up) override;
   std::vector<UnitStandings> OwnedUnits() override;
-  std::vector<StepReport> StepReports() const override { return {}; }
+  std::vector<StepReport> StepReports() const override;
   std::vector<std::int64_t> device_used_bytes() const override;
   std::vector<std::string> device_stopped() const override;
 
@@ -65,6 +65,13 @@ class ShardNodeImpl final : public ShardNode {
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
   }
+  // Of an update with a claim.
+  void Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,
+                  UpdateDone done);
+  // On the lead device, in its order: units of a table may have changed.
+  void LookAtSteps(TableId table);
+  void FollowSteps(const NodeTables& next, std::uint32_t device);
+  void StopSteps(const NodeTables& tables, const absl::Status& why);
   NodeTablesPtr tables() const;
   void SetTables(NodeTablesPtr tables);
   TableMaker Maker();

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "server/shard/contribution_task.h"
 #include "server/shard/lookup_task.h"
 #include "server/shard/row_reader.h"
 #include "server/shard/shard_node_impl.h"
@@ -47,13 +48,18 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
                            UpdateDone done) {
   NodeTablesPtr tables = this->tables();
   const SessionId session = batch.session;
-  if (batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
+  if (batch.parts.empty() && !batch.claim.has_value()) {
+    return done(UpdateResult{tables->plan->version(), false});
+  }
   const absl::Status admitted =
       sessions_.Admit(batch.session, batch.seq, batch.first_incomplete, options_.clock->Now());
   if (!admitted.ok()) return done(admitted);
   const PlanVersion plan = tables->plan->version();
   const auto update =
       std::make_shared<const SharedUpdate>(SharedUpdate{std::move(batch), std::move(keep_alive)});
+  if (update->batch.claim.has_value()) {
+    return Contribute(std::move(tables), update, deadline, std::move(done));
+  }
   absl::StatusOr<std::unique_ptr<UpdateTask>> task =
       UpdateTask::Make(Context(), std::move(tables), update, std::nullopt, deadline);
   if (!task.ok()) return done(Explain(task.status()));
@@ -73,14 +79,47 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
       *std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); }, session);
 }
 
+void ShardNodeImpl::Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,
+                               UpdateDone done) {
+  const SessionId session = update->batch.session;
+  const PlanVersion plan = tables->plan->version();
+  absl::StatusOr<std::unique_ptr<ContributionTask>> task =
+      ContributionTask::Make(Context(), std::move(tables), std::move(update), deadline);
+  if (!task.ok()) return done(Explain(task.status()));
+  (*task)->SetCaller([name = options_.name, plan, replayed = metrics_.updates_replayed,
+                      done = std::move(done)](const absl::StatusOr<UpdateResult>& result) {
+    if (!result.ok()) return done(ExplainAs(name, plan, result.status()));
+    if (result->duplicate) replayed.Add();
+    done(result);
+  });
+  const DeviceSet devices = (*task)->devices();
+  const std::size_t bytes = (*task)->bytes();
+  Submit(
+      *std::move(task), devices, bytes, [](ContributionTask& task) { return task.TakeDone(); },
+      session);
+}
+
+std::vector<StepReport> ShardNodeImpl::StepReports() const {
+  std::vector<StepReport> reports;
+  const NodeTablesPtr tables = this->tables();
+  for (const auto& [id, steps] : tables->steps) reports.push_back(steps->Report());
+  return reports;
+}
+
 void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) {
   NodeTablesPtr tables = this->tables();
   // Requests that began under a plan with a table may be behind the plan without it.
   std::erase_if(update.batch.parts, [&](const UpdatePart& part) {
     return tables->tables.find(ToInt(part.table)) == tables->tables.end();
   });
-  if (update.batch.parts.empty()) return done(UpdateResult{tables->plan->version(), false});
-  sessions_.Recall(update.batch.session, update.batch.seq, update.time);
+  const bool is_step = update.batch.is_step();
+  const bool is_dropped = is_step ? !tables->tables.contains(ToInt(update.batch.claim->table))
+                                  : update.batch.parts.empty();
+  if (is_dropped) return done(UpdateResult{tables->plan->version(), false});
+  if (!is_step) sessions_.Recall(update.batch.session, update.batch.seq, update.time);
+  for (const UpdateName& name : update.batch.contributors) {
+    sessions_.Recall(name.session, name.seq, update.time);
+  }
   const auto shared = std::make_shared<const SharedUpdate>(
       SharedUpdate{std::move(update.batch), std::move(keep_alive)});
   absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeRepeated(

@@ -182,6 +182,7 @@ void UnitTables::AskGatesAgain(TableId table, DeviceSet leads) {
   for (const std::shared_ptr<TableShard>& copy : it->second.shards) {
     if (leads.Has(copy->lead_device())) copy->units().GatesMayHaveChanged();
   }
+  node_.changed(table);
 }
 
 std::shared_ptr<UnitGate> UnitTables::GateOfCopies(const Unit& unit,

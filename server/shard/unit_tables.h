@@ -33,6 +33,8 @@ class UnitTables final : public UnitHost {
     std::function<NodeTablesPtr()> tables;
     // Publishes what `change` makes of the tables: one change, or plan, at a time.
     std::function<absl::Status(const Change& change)> publish;
+    // Told on the lead devices when steps of units may have changed what is here of a table.
+    std::function<void(TableId table)> changed;
     TableMaker maker;
     BufferPool& pool;  // Of chunks that are read.
   };

@@ -1,7 +1,6 @@
 #include "server/shard/update_task.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -9,11 +8,10 @@
 #include "core/base/planted_damage.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "kernels/convert.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/session_gate.h"
 #include "server/shard/sync_task.h"
-#include "server/table/element.h"
+#include "server/table/finite_check.h"
 #include "server/table/part_check.h"
 
 namespace embla {
@@ -21,13 +19,6 @@ namespace {
 
 // Positions of a table's ids and gradients are 32-bit numbers in the kernels.
 constexpr std::size_t kIdsOfTableMax = std::size_t{1} << 31;
-
-constexpr std::size_t kRowsPerFiniteCheck = 4096;
-
-bool HasNonFinite(std::span<const float> values) {
-  return std::any_of(values.begin(), values.end(),
-                     [](float value) { return !std::isfinite(value); });
-}
 
 // A hand-over takes a few round trips and a sync of the log.
 constexpr std::uint32_t kRetryAfterMs = 5;
@@ -111,6 +102,7 @@ bool UpdateTask::replicates() const {
 
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(update_->batch));
+  if (update_->batch.is_step()) EMBLA_RETURN_IF_ERROR(PlanStep());
   for (std::uint32_t i = 0; i < update_->batch.parts.size(); ++i) {
     EMBLA_RETURN_IF_ERROR(PlanPart(i));
   }
@@ -129,11 +121,18 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   const UpdatePart& part = update_->batch.parts[index];
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
   // A decision of a primary or of an earlier process is applied.
-  const bool is_decided = from_primary_.has_value() || repeated_.has_value();
+  const bool is_decided =
+      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step();
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          is_decided ? tables_->Find(part.table, update_->batch.plan_version)
                                     : tables_->FindServed(part.table, update_->batch.plan_version));
   EMBLA_RETURN_IF_ERROR(CheckRole(*table));
+  if (!is_decided && table->spec.sync.has_value() && !part.is_images()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table->spec.name,
+                     " has synchronous steps: an update of it is a rank's contribution to one, "
+                     "with a claim"));
+  }
   EMBLA_ASSIGN_OR_RETURN(const std::shared_ptr<TableShard> shard,
                          table->ShardOf(part.replica_group));
   EMBLA_RETURN_IF_ERROR(shard->CheckColumns({part.column_begin, part.column_end}));
@@ -180,7 +179,9 @@ void UpdateTask::Run(std::uint32_t device) {
 }
 
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
-  const bool is_of_trainer = !repeated_.has_value() && !from_primary_.has_value();
+  // Contributions of sessions that close are dropped while they wait.
+  const bool is_of_trainer =
+      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step();
   // On every device: none shall make a record of a session that is closed.
   if (is_of_trainer) EMBLA_RETURN_IF_ERROR(node_.sessions->Check(update_->batch.session));
   for (const std::unique_ptr<TableWork>& work : work_) {
@@ -200,7 +201,8 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
     EMBLA_RETURN_IF_ERROR(Lead(work, device));
     if (work.applied_before && devices_.size() == 1) return this->device(device).health();
   }
-  EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
+  // Contributions were looked at when they came.
+  if (step_ == nullptr) EMBLA_RETURN_IF_ERROR(CheckFinite(work, device));
   std::vector<std::unique_ptr<UpdateShare>>& shares = this->device(device).update_shares;
   for (OwnSlice& own : shard.slices(device)) {
     if (shares.size() == slices.size()) shares.push_back(std::make_unique<UpdateShare>());
@@ -220,6 +222,7 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.bounds = work.shard().spec(device).bounds;
   if (from_primary_.has_value()) return LeadReplica(work);
   if (repeated_.has_value()) return LeadRepeated(work);
+  if (step_ != nullptr) return LeadStep(work);
   EMBLA_RETURN_IF_ERROR(CheckRole(*work.table));
   if (work.shard().id_rows().hashed()) {
     EMBLA_RETURN_IF_ERROR(Annotate(work.shard().step_bound().Check(update_->batch.step, now_),
@@ -304,26 +307,12 @@ absl::Status UpdateTask::CheckFinite(const TableWork& work, std::uint32_t device
   // Each of the table's devices looks at a part of the gradients.
   const std::size_t share = shard.devices().RankOf(device);
   const std::size_t shares = shard.devices().size();
-  const kernels::Element element = ElementOf(update_->batch.wire_dtype);
   for (const UpdatePart* part : work.parts) {
-    const std::size_t row_bytes = part->row_bytes(update_->batch.wire_dtype);
-    const auto columns =
-        static_cast<std::uint32_t>(part->is_images() ? part->image_floats() : part->columns());
-    const std::size_t first = part->gradient_rows() * share / shares;
-    const std::size_t last = part->gradient_rows() * (share + 1) / shares;
-    std::atomic<bool> bad = share == 0 && (embla::HasNonFinite(part->weights) ||
-                                           embla::HasNonFinite(part->row_sum_squares));
-    this->device(device).pool.ParallelFor(
-        last - first, kRowsPerFiniteCheck, [&](std::size_t begin, std::size_t end) {
-          const std::byte* const base = part->gradients.data() + (first + begin) * row_bytes;
-          if (kernels::HasNonFinite({base, row_bytes, element}, end - begin, columns)) {
-            bad.store(true, std::memory_order_relaxed);
-          }
-        });
-    if (!bad.load(std::memory_order_relaxed)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "table ", shard.name(), part->is_images() ? ": a written number" : ": a gradient",
-        " is NaN or infinite, and its nan_policy is reject"));
+    const GradientRows rows{part->gradient_rows() * share / shares,
+                            part->gradient_rows() * (share + 1) / shares};
+    EMBLA_RETURN_IF_ERROR(Annotate(
+        embla::CheckFinite(*part, update_->batch.wire_dtype, rows, this->device(device).pool),
+        "table " + shard.name()));
   }
   return absl::OkStatus();
 }
@@ -424,7 +413,9 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) 
       slice.share->Apply(*slice.own, slice.work->Skipped(slice.own->columns()),
                          {update_->batch.step, own_device.pool, own_device.sum_scratch}));
   // A row once, however many slices its columns are in.
-  const bool counts = slice.own->slice.column_begin == slice.work->parts.front()->column_begin;
+  const auto& parts = slice.work->parts;
+  const bool counts =
+      !parts.empty() && slice.own->slice.column_begin == parts.front()->column_begin;
   if (counts && !repeated_.has_value()) {
     slice.work->shard().metrics().rows_updated.Add(static_cast<double>(rows));
   }
@@ -444,10 +435,10 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
     if (applied.ok() && !*applied) shard.replay_windows().Record(batch.session, batch.seq);
     return;
   }
-  if (work.units.has_value() && !repeated_.has_value()) work.units->Record();
-  if (!work.units.has_value() || work.units->applies_rest()) {
-    shard.replay_windows().Record(batch.session, batch.seq);
-  }
+  if (work.units.has_value() && !repeated_.has_value()) work.units->Record(batch);
+  if (!work.units.has_value() || work.units->applies_rest()) RecordRest(shard);
+  if (steps_ != nullptr) steps_->NoteMade(batch.step);
+  if (step_ != nullptr) answered_ = steps_->Commit(*step_, *tables_);
   if (work.table->copy == nullptr) return;
   work.order = ++position.order;
   replicator_->Append(shard.id(), work.order, update_, work.part_indices,
@@ -456,6 +447,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
 
 void UpdateTask::Finish() {
   const absl::Status status = Outcome();
+  if (step_ != nullptr) return AnswerContributors(status);
   if (from_primary_.has_value()) {
     AnswerPrimary(status);
   } else {

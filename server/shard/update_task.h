@@ -31,6 +31,7 @@
 #include "server/shard/replicator.h"
 #include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
+#include "server/shard/table_steps.h"
 #include "server/table/update_units.h"
 
 namespace embla {
@@ -59,6 +60,11 @@ class UpdateTask final : public RequestTask {
                                                                   SharedUpdatePtr update,
                                                                   std::vector<DecidedTable> decided,
                                                                   absl::Time time);
+
+  // A synchronous step (step.update), which is made if it is still the one that can be.
+  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeStep(const NodeContext& node,
+                                                              NodeTablesPtr tables,
+                                                              TableSteps::StepPtr step);
 
   // Who is told: a trainer, through `replicator` where tables are replicated (not owned; outlives
   // the task), or the primary. `applied` runs first, on a device thread: the answer may come when
@@ -114,6 +120,7 @@ class UpdateTask final : public RequestTask {
 
   absl::Status Plan();
   absl::Status PlanPart(std::uint32_t index);
+  absl::Status PlanStep();
   TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
 
   absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
@@ -122,6 +129,7 @@ class UpdateTask final : public RequestTask {
   absl::Status LeadReplica(TableWork& work);
   absl::Status LeadUnits(TableWork& work);
   absl::Status LeadRepeated(TableWork& work);
+  absl::Status LeadStep(TableWork& work);
   absl::StatusOr<bool> IsApplied(TableWork& work) const;
   absl::Status CheckRole(const NodeTable& table) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
@@ -134,10 +142,12 @@ class UpdateTask final : public RequestTask {
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
   absl::Status StepRows(const SliceWork& slice, std::uint32_t device);
   void Record(TableWork& work, std::uint32_t device);
+  void RecordRest(TableShard& shard) const;
 
   void AddRefused(const TableWork& work, UpdateResult& result) const;
   void AnswerPrimary(const absl::Status& status);
   void AnswerTrainer(const absl::Status& status);
+  void AnswerContributors(const absl::Status& status);
   // Calls `done` when what the answer promises is written down; `ticket` may be null.
   static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
                                 const UpdateResult& result);
@@ -151,6 +161,10 @@ class UpdateTask final : public RequestTask {
   absl::Time now_;  // That sessions are taken to be used at.
   // Of an update that is repeated from the log.
   std::optional<std::vector<DecidedTable>> repeated_;
+  // Of a step that is made now.
+  TableSteps::StepPtr step_;
+  TableSteps* steps_ = nullptr;   // Of its table; of one that is repeated, too. Kept by tables_.
+  TableSteps::Replies answered_;  // Set by the lead device, read in Finish.
   std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
   Replicator* replicator_ = nullptr;
   UpdateDone done_;

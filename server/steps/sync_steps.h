@@ -15,6 +15,7 @@
 //            another request of the same contribution, which this one repeats
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -80,11 +81,13 @@ class SyncSteps {
     UpdateSeq seq{};
     Ticket ticket = 0;
     UnitSet units;
+    bool operator==(const Part&) const = default;
   };
   struct ReadyStep {
     std::uint64_t step = 0;
     UnitSet units;
     std::vector<Part> parts;
+    bool operator==(const ReadyStep&) const = default;
   };
   // Members that units lack for a step while requests wait for these units.
   struct Lack {
@@ -126,9 +129,8 @@ class SyncSteps {
   std::vector<Answer> Commit(const ReadyStep& ready);
   // The step was not made, for `why`: answers its contributions with that, and forgets them.
   std::vector<Answer> Withdraw(const ReadyStep& ready, const absl::Status& why);
-  // A step of an earlier process, from its record. Requires: nothing waits; the units make this
-  // step next.
-  void Repeat(std::uint64_t step, const UnitSet& units) { Advance(step, units); }
+  // An earlier process made the step.
+  void NoteMade(std::uint64_t step) { first_unmade_ = std::max(first_unmade_, step + 1); }
   // The session is closed: answers what waits of it with PermissionDenied.
   std::vector<Answer> Drop(SessionId session);
 

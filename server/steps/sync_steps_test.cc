@@ -270,11 +270,10 @@ TEST_F(SyncStepsTest, LeavesOutStepsThatFail) {
   EXPECT_THAT(Make(), ElementsAre(2));
 }
 
-TEST_F(SyncStepsTest, RepeatsTheStepsOfARecord) {
-  steps_.Repeat(0, Units(0, 3));
-  EXPECT_EQ(steps_.first_unmade(), 1u);
-  EXPECT_EQ(steps_.units_by_step().at(0), Units(3, 4));
-  EXPECT_EQ(steps_.units_by_step().at(1), Units(0, 3));
+TEST_F(SyncStepsTest, KnowsTheStepsOfEarlierProcesses) {
+  steps_.NoteMade(4);
+  steps_.NoteMade(2);
+  EXPECT_EQ(steps_.first_unmade(), 5u);
 }
 
 }  // namespace

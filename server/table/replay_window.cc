@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "server/migration/step_session.h"
 
 namespace embla {
 
@@ -15,7 +16,7 @@ absl::StatusOr<bool> ReplayWindows::IsApplied(SessionId session, UpdateSeq seq,
   MutexLock lock(mu_);
   auto it = sessions_.find(ToInt(session));
   if (it == sessions_.end()) {
-    EMBLA_RETURN_IF_ERROR(MakeRoom(now));
+    if (session != kStepSession) EMBLA_RETURN_IF_ERROR(MakeRoom(now));
     it = sessions_.try_emplace(ToInt(session)).first;
     it->second.window.session = session;
   }
@@ -41,6 +42,12 @@ void ReplayWindows::Record(SessionId session, UpdateSeq seq) {
   const auto it = sessions_.find(ToInt(session));
   EMBLA_CHECK(it != sessions_.end());
   it->second.window.Record(seq);
+}
+
+UpdateSeq ReplayWindows::FloorOf(SessionId session) const {
+  MutexLock lock(mu_);
+  const auto it = sessions_.find(ToInt(session));
+  return it == sessions_.end() ? UpdateSeq{} : it->second.window.floor;
 }
 
 void ReplayWindows::Forget(const SessionSet& sessions) {
@@ -77,10 +84,13 @@ std::size_t ReplayWindows::sessions() const {
 
 absl::Status ReplayWindows::MakeRoom(absl::Time now) {
   if (sessions_.size() < options_.sessions_max) return absl::OkStatus();
-  const auto idle_longest = std::min_element(
-      sessions_.begin(), sessions_.end(),
-      [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; });
-  if (idle_longest == sessions_.end() || now - idle_longest->second.last_used < options_.idle_min) {
+  const auto last_used = [](const auto& entry) {
+    return SessionId{entry.first} == kStepSession ? absl::InfiniteFuture() : entry.second.last_used;
+  };
+  const auto idle_longest =
+      std::min_element(sessions_.begin(), sessions_.end(),
+                       [&](const auto& a, const auto& b) { return last_used(a) < last_used(b); });
+  if (idle_longest == sessions_.end() || now - last_used(*idle_longest) < options_.idle_min) {
     return absl::ResourceExhaustedError(
         absl::StrCat(sessions_.size(), " sessions have updated this table within ",
                      absl::FormatDuration(options_.idle_min), ", the limit is ",

@@ -33,11 +33,15 @@ class ReplayWindows {
   explicit ReplayWindows(Options options) : options_(options) {}
 
   // Whether (session, seq) has been applied. Also raises the session's floor.
-  // ResourceExhausted: too many updates in flight, or too many sessions.
+  // ResourceExhausted: too many updates in flight, or too many sessions; never of kStepSession,
+  // whose record stays.
   absl::StatusOr<bool> IsApplied(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete,
                                  absl::Time now);
   // Requires: IsApplied answered false, and nobody recorded it since.
   void Record(SessionId session, UpdateSeq seq);
+
+  // Of the session; 0: nothing is known of it.
+  UpdateSeq FloorOf(SessionId session) const;
 
   // Forgets sessions. Requires: every node refuses their updates from now on, however late.
   void Forget(const SessionSet& sessions);

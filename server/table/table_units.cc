@@ -9,7 +9,13 @@
 
 namespace embla {
 
+std::uint64_t TableUnits::NextVersion() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 TableUnits::Cut& TableUnits::CutOf(ColumnRange columns) {
+  version_ = NextVersion();
   const auto it = std::find_if(cuts_.begin(), cuts_.end(),
                                [&](const Cut& cut) { return cut.columns == columns; });
   if (it != cuts_.end()) {

@@ -67,7 +67,12 @@ class TableUnits {
   // Null: the unit is no longer tracked.
   void SetGate(std::uint32_t row_granule, const UnitShape& shape, std::shared_ptr<UnitGate> gate);
   // What gates say of lookups may be another thing from here on.
-  void GatesMayHaveChanged() { closed_is_known_ = false; }
+  void GatesMayHaveChanged() {
+    closed_is_known_ = false;
+    version_ = NextVersion();
+  }
+  // Another one after any change of what is here, or of gates; of this table alone, not 0.
+  std::uint64_t version() const { return version_; }
   void ForgetSessions(const SessionSet& sessions);
   bool any_gates() const { return any_gates_.load(std::memory_order_acquire); }
 
@@ -82,6 +87,7 @@ class TableUnits {
 
  private:
   static void RemoveGate(Cut& cut, std::uint32_t row_granule);
+  static std::uint64_t NextVersion();
   void AskWhoServes();
   absl::Status CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const;
 
@@ -89,6 +95,7 @@ class TableUnits {
   std::vector<Cut> cuts_;
   GranuleFinder granule_finder_;  // FindRest's.
   bool closed_is_known_ = false;
+  std::uint64_t version_ = NextVersion();
   std::atomic<bool> any_gates_ = false;  // Released by SetGate.
 };
 

@@ -24,6 +24,7 @@ class AnyGate final : public UnitGate {
   bool IsAtRest() const override { return true; }
   bool TakesAveraging() const override { return true; }
   void Averaged(bool) override {}
+  UnitStepping Stepping() const override { return {}; }
   UnitStanding Standing() const override { return {}; }
 };
 

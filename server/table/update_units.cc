@@ -25,6 +25,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
   for (std::size_t number = 0; number < parts.size(); ++number) {
     EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
   }
+  if (batch.is_step()) TouchAll(table, batch.claim->units);
   for (Touched& touched : touched_) {
     std::vector<std::uint32_t>& chunks = touched.update.chunks;
     std::sort(chunks.begin(), chunks.end());
@@ -36,6 +37,23 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
     if (touched.applies() && !touched.present) return table.RowsAreMoving();
   }
   return absl::OkStatus();
+}
+
+void UpdateUnits::TouchAll(TableShard& table, const UnitSet& units) {
+  const std::uint32_t width = table.spec(table.lead_device()).column_granule_width;
+  const std::span<const TableUnits::Cut> cuts = table.units().cuts();
+  for (std::size_t c = 0; c < cuts.size(); ++c) {
+    const TableUnits::Cut& cut = cuts[c];
+    const std::uint32_t column_granule = cut.columns.begin / width;
+    for (std::size_t gate = 0; gate < cut.gates.size(); ++gate) {
+      const TableUnits::Cut::Gated& gated = cut.gates[gate];
+      if (!units.Has(column_granule, gated.row_granule)) continue;
+      Touch(number_of_[c][gate], gated, cut.present.Contains(gated.shape.row_begin));
+    }
+    for (std::uint32_t granule = 0; !has_rest_ && granule < cut.is_rest.size(); ++granule) {
+      has_rest_ = cut.is_rest[granule] != 0 && units.Has(column_granule, granule);
+    }
+  }
 }
 
 // One pass over the ids finds their granules, and all else is done once per granule: beside the
@@ -186,15 +204,29 @@ UpdateUnits::Touched& UpdateUnits::Touch(std::uint32_t& number, const TableUnits
   return touched;
 }
 
-void UpdateUnits::Record() const {
+void UpdateUnits::Record(const UpdateBatch& batch) const {
   for (const Touched& touched : touched_) {
-    if (touched.applies()) touched.gate->Apply(touched.update);
+    if (!touched.applies()) continue;
+    touched.gate->Apply(touched.update);
+    for (const UpdateName& name : batch.contributors) {
+      UnitUpdate update;
+      update.session = name.session;
+      update.seq = name.seq;
+      update.first_incomplete = name.first_incomplete;
+      // A sender may have given the number to another update meanwhile.
+      if (touched.gate->Check(update).status == PartStatus::kApplied) touched.gate->Apply(update);
+    }
   }
 }
 
 bool UpdateUnits::applies_nothing() const {
   return !applies_rest() && std::none_of(touched_.begin(), touched_.end(),
                                          [](const Touched& touched) { return touched.applies(); });
+}
+
+bool UpdateUnits::leaves_something() const {
+  return std::any_of(touched_.begin(), touched_.end(),
+                     [](const Touched& touched) { return !touched.applies(); });
 }
 
 bool UpdateUnits::repeats_something() const {

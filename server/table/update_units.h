@@ -49,7 +49,8 @@ class UpdateUnits {
     bool refused() const { return !applies() && answer.status != PartStatus::kDuplicate; }
   };
 
-  // Sorts the rows of `parts` by unit and asks the gates. On the table's lead device.
+  // Sorts the rows of `parts` by unit and asks the gates; of a whole step those of all its units.
+  // On the table's lead device.
   // OutOfRange (an id outside the table, in bounds mode error), FailedPrecondition (a row that is
   // neither here nor has a gate).
   absl::Status Decide(TableShard& table, TableParts parts, const UpdateBatch& batch,
@@ -61,12 +62,14 @@ class UpdateUnits {
   // The rest is left out: it was applied before.
   void SkipRest() { applies_rest_ = false; }
   // Tells the gates whose rows are applied. On the lead device, in the task that called Decide.
-  void Record() const;
+  void Record(const UpdateBatch& batch) const;
 
   // Whether there are rows outside units with gates.
   bool has_rest() const { return has_rest_; }
   bool applies_rest() const { return has_rest_ && applies_rest_; }
   bool applies_nothing() const;
+  // Whether some unit is not applied.
+  bool leaves_something() const;
   // Whether rows are left out that were applied before.
   bool repeats_something() const;
   // What Repeat takes.
@@ -80,6 +83,8 @@ class UpdateUnits {
   RowIntervals Skipped(ColumnRange columns) const;
 
  private:
+  // Of a step: also units without rows make it.
+  void TouchAll(TableShard& table, const UnitSet& units);
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);
   // A row granule of which the part that is sorted has rows.

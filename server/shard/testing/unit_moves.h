@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "server/migration/step_session.h"
 #include "server/migration/unit_host.h"
 #include "server/shard/testing/local_cluster.h"
 
@@ -27,6 +28,11 @@ class ScriptedGate final : public UnitGate {
   bool IsAtRest() const override { return !moved_ && !frozen_; }
   bool TakesAveraging() const override { return IsAtRest(); }
   void Averaged(bool) override {}
+  UnitStepping Stepping() const override {
+    return {.is_here = !moved_,
+            .is_frozen = frozen_,
+            .next_step = NextStep(windows_.FloorOf(kStepSession))};
+  }
   UnitStanding Standing() const override {
     if (moved_) return {};
     return {.state = UnitStanding::State::kOwned, .epoch = UnitEpoch{1}};

@@ -1,0 +1,46 @@
+// What a rank contributes to a synchronous step, on its way into the table's steps: the lead device
+// looks at it, and queues the steps that can be made now.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/shard/node_tables.h"
+#include "server/shard/request_task.h"
+#include "server/shard/table_steps.h"
+
+namespace embla {
+
+class ContributionTask final : public RequestTask {
+ public:
+  // Checks `update`, which has a claim, against `tables`.
+  static absl::StatusOr<std::unique_ptr<ContributionTask>> Make(const NodeContext& node,
+                                                                NodeTablesPtr tables,
+                                                                SharedUpdatePtr update,
+                                                                absl::Time deadline);
+  void SetCaller(UpdateDone done) { done_ = std::move(done); }
+  UpdateDone TakeDone() { return std::move(done_); }
+  std::size_t bytes() const { return update_->keep_alive.size(); }
+
+  void Run(std::uint32_t device) override;
+  void Finish() override;
+
+ private:
+  ContributionTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+                   absl::Time deadline)
+      : RequestTask(node, deadline), tables_(std::move(tables)), update_(std::move(update)) {}
+  absl::Status Plan();
+  absl::Status Check(std::uint32_t device) const;
+
+  const NodeTablesPtr tables_;
+  const SharedUpdatePtr update_;
+  std::shared_ptr<TableShard> shard_;
+  std::shared_ptr<TableSteps> steps_;
+  UpdateDone done_;
+  TableSteps::Replies replies_;
+};
+
+// Queues the step that can be made now, if there is one and none is on its way.
+void SubmitNextStep(const NodeContext& node, TableId table);
+
+}  // namespace embla

@@ -1,0 +1,285 @@
+// Ranks train a table with synchronous steps on several nodes, in any order of arrival, while units
+// move: the rows are, bit for bit, those of one plain array that gets the same contributions.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/testing/status_matchers.h"
+#include "core/planner/placement.h"
+#include "core/rows/row_block.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/testing/random_table.h"
+#include "server/shard/testing/table_model.h"
+#include "server/shard/testing/unit_moves.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::Await;
+using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
+using ::embla::testing::LocalCluster;
+using ::embla::testing::Pack;
+using ::embla::testing::StatusIs;
+using ::embla::testing::TableModel;
+using ::embla::testing::UnitMoves;
+using ::embla::testing::UpdatePartData;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+constexpr TableId kTable{7};
+constexpr std::uint64_t kSteps = 12;
+
+using Gradients = std::map<std::int64_t, std::vector<float>>;  // By row.
+
+TablePlan WithMembers(TablePlan plan, std::uint32_t ranks) {
+  StepMembers members;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) members.ranks.push_back(Rank{rank});
+  plan.steps.version = PlanVersion{1};
+  plan.steps.changes = 1;
+  plan.steps.members = {members};
+  return plan;
+}
+
+// One rank's trainer: sends a step to every node that has units of the table, and again what is
+// refused, until all of it has stepped.
+class Trainer {
+ public:
+  Trainer(LocalCluster& cluster, const UnitMoves& moves, const TableSpec& spec, Rank rank)
+      : cluster_(cluster), moves_(moves), spec_(spec), rank_(rank) {}
+
+  absl::Status Step(std::uint64_t step, const Gradients& gradients, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    step_ = step;
+    gradients_ = &gradients;
+    for (auto& [node, units] : ByOwner(AllUnits())) Send(node, units, random);
+    while (true) {
+      Reply reply;
+      {
+        MutexLock lock(mu_);
+        if (open_ == 0) return absl::OkStatus();
+        while (replies_.empty()) arrived_.Wait(mu_);
+        reply = std::move(replies_.front());
+        replies_.pop_front();
+        --open_;
+      }
+      if (!reply.result.ok()) {
+        if (!absl::IsUnavailable(reply.result.status())) return reply.result.status();
+        Send(reply.node, reply.units, random);
+        continue;
+      }
+      UnitSet again;
+      UnitSet elsewhere;
+      for (const RefusedClaim& refused : reply.result->refused_claims) {
+        const bool is_again = refused.reason == RefusedClaim::Reason::kAgain;
+        (is_again ? again : elsewhere).Include(UnitSet(refused.units));
+      }
+      if (!again.empty()) Send(reply.node, again, random);
+      for (auto& [node, units] : ByOwner(elsewhere)) Send(node, units, random);
+    }
+  }
+
+ private:
+  struct Reply {
+    NodeId node{};
+    UnitSet units;
+    absl::StatusOr<UpdateResult> result = absl::UnknownError("none");
+  };
+
+  UnitSet AllUnits() const {
+    UnitSet all;
+    for (const UnitId& unit : moves_.units()) all.Include(Of(unit));
+    return all;
+  }
+  static UnitSet Of(const UnitId& unit) {
+    return UnitSet({unit.column_granule, unit.row_granule, unit.row_granule + 1});
+  }
+  std::map<NodeId, UnitSet> ByOwner(const UnitSet& units) const {
+    const std::vector<NodeId> owners = moves_.Owners();
+    std::map<NodeId, UnitSet> by_owner;
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      if (units.Meets(Of(moves_.units()[i]))) by_owner[owners[i]].Include(Of(moves_.units()[i]));
+    }
+    return by_owner;
+  }
+
+  void Send(NodeId node, const UnitSet& units, std::mt19937& random) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, UpdatePartData> parts;  // By columns.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<float>> values;
+    for (std::size_t i = 0; i < moves_.units().size(); ++i) {
+      const UnitShape& shape = moves_.shape(i);
+      if (!units.Meets(Of(moves_.units()[i]))) continue;
+      const std::pair columns(shape.column_begin, shape.column_end);
+      for (const auto& [row, gradient] : *gradients_) {
+        if (row < shape.row_begin || row >= shape.row_end) continue;
+        UpdatePartData& data = parts[columns];
+        data.part.table = kTable;
+        data.part.clipped = true;
+        data.part.column_begin = columns.first;
+        data.part.column_end = columns.second;
+        data.ids.push_back(RowId{row});
+        values[columns].insert(values[columns].end(), gradient.begin() + columns.first,
+                               gradient.begin() + columns.second);
+      }
+    }
+    std::vector<UpdatePartData> all;
+    for (auto& [columns, data] : parts) {
+      data.gradients = EncodeRows(values[columns], columns.second - columns.first, DType::kFloat32);
+      all.push_back(std::move(data));
+    }
+    UpdateBatch header;
+    header.session = SessionId{10 + ToInt(rank_)};
+    header.seq = UpdateSeq{step_ + 1};
+    header.first_incomplete = header.seq;
+    header.step = step_;
+    header.claim = StepClaim{.table = kTable, .rank = rank_, .resumes = false, .units = units};
+    const int times = random() % 4 == 0 ? 2 : 1;
+    for (int i = 0; i < times; ++i) {
+      {
+        MutexLock lock(mu_);
+        ++open_;
+      }
+      auto packed = Pack(header, all);
+      cluster_.node(node).Update(std::move(packed.batch), std::move(packed.memory),
+                                 absl::InfiniteFuture(),
+                                 [this, node, units](absl::StatusOr<UpdateResult> result) {
+                                   MutexLock lock(mu_);
+                                   replies_.push_back({node, units, std::move(result)});
+                                   arrived_.NotifyAll();
+                                 });
+    }
+  }
+
+  LocalCluster& cluster_;
+  const UnitMoves& moves_;
+  const TableSpec spec_;
+  const Rank rank_;
+  std::uint64_t step_ = 0;
+  const Gradients* gradients_ = nullptr;
+
+  Mutex mu_;
+  CondVar arrived_;
+  int open_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Reply> replies_ ABSL_GUARDED_BY(mu_);
+};
+
+class SynchronousStepsTest : public ::testing::TestWithParam<std::uint32_t> {
+ protected:
+  static TablePlan RandomPlan(std::mt19937& random, const std::vector<NodeSpec>& nodes) {
+    TableSpec spec = embla::testing::RandomNumerics(random);
+    spec.id = kTable;
+    spec.name = "t";
+    spec.rows = 40 + static_cast<std::int64_t>(random() % 200);
+    spec.dim = 8;
+    spec.row_granules = 4 + random() % 12;
+    spec.column_granule_width = 4;
+    spec.sync.emplace();
+    spec.SetDefaults();
+    PlacementRequest request;
+    request.min_partition = 4;
+    request.sharding =
+        NeedsRowStatistic(spec.optimizer)
+            ? embla::testing::Pick(random, {ShardingType::kTableWise, ShardingType::kRowWise,
+                                            ShardingType::kTableRowWise})
+            : embla::testing::Pick(random, {ShardingType::kColumnWise, ShardingType::kRowWise,
+                                            ShardingType::kGridShard});
+    const absl::StatusOr<TablePlan> plan = PlaceTable(spec, request, nodes, {});
+    EMBLA_CHECK(plan.ok());
+    return *plan;
+  }
+
+  static Gradients RandomGradients(std::mt19937& random, const TableSpec& spec) {
+    Gradients gradients;
+    for (std::uint32_t i = random() % 60; i > 0; --i) {
+      std::vector<float>& row = gradients[static_cast<std::int64_t>(random() % spec.rows)];
+      row.resize(spec.dim);
+      for (float& value : row) value = std::normal_distribution<float>()(random);
+    }
+    return gradients;
+  }
+
+  static void ExpectRows(LocalCluster& cluster, const UnitMoves& moves, const TableModel& model) {
+    for (std::size_t i = 0; i < moves.units().size(); ++i) {
+      const UnitShape& shape = moves.shape(i);
+      ShardNode::RowsQuery query;
+      query.table = kTable;
+      query.row_begin = shape.row_begin;
+      query.row_end = shape.row_end;
+      std::size_t rows = 0;
+      const absl::Status status =
+          cluster.node(moves.OwnerOf(i)).ReadRows(query, [&](Buffer bytes) -> absl::Status {
+            absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
+            if (!block.ok()) return block.status();
+            const ColumnRange columns{block->shape.column_begin, block->shape.column_end};
+            for (std::size_t r = 0; r < block->rows.size(); ++r) {
+              const auto weights = model.Weights(ToInt(block->rows[r]), columns);
+              const auto got = block->weights.subspan(r * weights.size(), weights.size());
+              EXPECT_TRUE(std::equal(weights.begin(), weights.end(), got.begin()))
+                  << "row " << ToInt(block->rows[r]);
+              ++rows;
+            }
+            return absl::OkStatus();
+          });
+      ASSERT_THAT(status, IsOk());
+      EXPECT_GT(rows, 0u);
+    }
+  }
+};
+
+TEST_P(SynchronousStepsTest, GiveTheBitsOfOneArrayWhileUnitsMove) {
+  const std::uint32_t seed = GetParam();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  LocalCluster::Options options = embla::testing::RandomCluster(seed, random);
+  options.nodes = std::max(options.nodes, 2u);
+  LocalCluster cluster(options);
+  const TablePlan plan = RandomPlan(random, cluster.specs());
+  const std::uint32_t ranks = 1 + random() % 4;
+  ASSERT_THAT(cluster.Install({WithMembers(plan, ranks)}), IsOk());
+  UnitMoves moves(cluster, plan);
+
+  std::vector<std::vector<Gradients>> all(kSteps);
+  TableModel model(plan.spec);
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      all[step].push_back(RandomGradients(random, plan.spec));
+      for (const auto& [row, gradient] : all[step].back()) model.Add(row, gradient);
+    }
+    model.Step(step);
+  }
+
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Trainer trainer(cluster, moves, plan.spec, Rank{rank});
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        const auto way = static_cast<std::uint32_t>(seed * 100 + step * 10 + rank);
+        ASSERT_THAT(trainer.Step(step, all[step][rank], way), IsOk());
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const std::size_t unit = random() % moves.units().size();
+    const NodeId target{1 + static_cast<std::uint32_t>(random() % options.nodes)};
+    const std::uint32_t device = random() % options.devices_per_node;
+    if (target == moves.OwnerOf(unit)) continue;
+    const bool in_vain = random() % 4 == 0;
+    ASSERT_THAT(in_vain ? moves.MoveInVain(unit, target, device) : moves.Move(unit, target, device),
+                IsOk());
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectRows(cluster, moves, model);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SynchronousStepsTest, ::testing::Range(1u, 41u));
+
+}  // namespace
+}  // namespace embla
