@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -280,6 +282,256 @@ TEST_P(SynchronousStepsTest, GiveTheBitsOfOneArrayWhileUnitsMove) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SynchronousStepsTest, ::testing::Range(1u, 41u));
+
+// One node; what it answers, case by case.
+class ContributionsTest : public ::testing::Test {
+ protected:
+  static constexpr NodeId kNode{1};
+  static constexpr std::int64_t kRows = 40;
+  static constexpr std::uint32_t kDim = 4;
+  using Result = absl::StatusOr<UpdateResult>;
+  // An answer that may be on its way.
+  struct Pending {
+    Mutex mu;
+    CondVar changed;
+    std::optional<Result> result ABSL_GUARDED_BY(mu);
+
+    bool is_answered() {
+      MutexLock lock(mu);
+      return result.has_value();
+    }
+    Result Wait() {
+      MutexLock lock(mu);
+      while (!result.has_value()) changed.Wait(mu);
+      return *result;
+    }
+  };
+  using PendingPtr = std::shared_ptr<Pending>;
+
+  void SetUp() override { Install({Rank{0}, Rank{1}}); }
+
+  // Ranks from step 0 on.
+  void Install(std::vector<Rank> ranks) {
+    plan_ = embla::testing::TableOfFourUnits(kRows, kDim, {kNode, 0});
+    plan_.spec.sync.emplace().steps_ahead_max = 2;
+    plan_.steps.version = PlanVersion{++version_};
+    plan_.steps.members = {{.ranks = std::move(ranks)}};
+    ASSERT_THAT(cluster_.Install({plan_}), IsOk());
+  }
+
+  struct Sent {
+    std::uint32_t rank = 0;
+    std::uint64_t step = 0;
+    std::vector<std::int64_t> rows = {};
+    float gradient = -1.0f;
+    std::uint32_t granules = 4;  // That it claims, from the first.
+    SessionId session = {};      // 0: 10 + rank.
+    UpdateSeq seq = {};          // 0: step + 1.
+    std::optional<float> learning_rate = {};
+    bool resumes = false;
+    DType wire_dtype = DType::kFloat32;
+    bool clipped = true;
+    PlanVersion plan = {};
+  };
+  PendingPtr Send(const Sent& sent) {
+    UpdatePartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    data.part.clipped = sent.clipped;
+    data.part.learning_rate = sent.learning_rate;
+    for (const std::int64_t row : sent.rows) data.ids.push_back(RowId{row});
+    data.gradients = EncodeRows(std::vector<float>(sent.rows.size() * kDim, sent.gradient), kDim,
+                                sent.wire_dtype);
+    UpdateBatch header;
+    header.plan_version = sent.plan;
+    header.session = sent.session == SessionId{} ? SessionId{10 + sent.rank} : sent.session;
+    header.seq = sent.seq == UpdateSeq{} ? UpdateSeq{sent.step + 1} : sent.seq;
+    header.first_incomplete = UpdateSeq{1};
+    header.step = sent.step;
+    header.wire_dtype = sent.wire_dtype;
+    header.claim = StepClaim{.table = kTable,
+                             .rank = Rank{sent.rank},
+                             .resumes = sent.resumes,
+                             .units = UnitSet({0, 0, sent.granules})};
+    auto packed = Pack(header, {data});
+    auto pending = std::make_shared<Pending>();
+    cluster_.node(kNode).Update(std::move(packed.batch), std::move(packed.memory),
+                                absl::InfiniteFuture(), [pending](Result result) {
+                                  MutexLock lock(pending->mu);
+                                  pending->result = std::move(result);
+                                  pending->changed.NotifyAll();
+                                });
+    return pending;
+  }
+  absl::Status Refused(const Sent& sent) { return Send(sent)->Wait().status(); }
+
+  // Waits for what was sent before.
+  float Weight(std::int64_t row) {
+    embla::testing::LookupPartData data;
+    data.part.table = kTable;
+    data.part.column_end = kDim;
+    data.ids = {RowId{row}};
+    const auto rows = cluster_.Lookup(kNode, Pack(LookupBatch{}, {data}));
+    EMBLA_CHECK(rows.ok());
+    return rows->rows.As<float>()[0];
+  }
+  ShardNode& node() { return cluster_.node(kNode); }
+
+  LocalCluster cluster_{{}};
+  TablePlan plan_;
+  std::uint64_t version_ = 0;
+};
+
+TEST_F(ContributionsTest, WaitForAllRanksAndStepOnceWithTheirSum) {
+  const PendingPtr first = Send({.rank = 1, .rows = {3, 5}});
+  EXPECT_EQ(Weight(3), 0.0f);
+  EXPECT_FALSE(first->is_answered());
+  const PendingPtr second = Send({.rank = 0, .rows = {5}});
+  EXPECT_THAT(first->Wait().status(), IsOk());
+  EXPECT_THAT(second->Wait().status(), IsOk());
+  EXPECT_EQ(Weight(3), 1.0f);
+  EXPECT_EQ(Weight(5), 2.0f);
+}
+
+TEST_F(ContributionsTest, StepWithoutARow) {
+  const PendingPtr first = Send({.rank = 0});
+  EXPECT_THAT(Refused({.rank = 1}), IsOk());
+  EXPECT_THAT(first->Wait().status(), IsOk());
+  EXPECT_EQ(node().StepReports().at(0).first_unmade, 1u);
+}
+
+TEST_F(ContributionsTest, AgainAreDuplicates) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  const PendingPtr again = Send({.rank = 0, .rows = {3}});  // Waits with the first.
+  EXPECT_THAT(Refused({.rank = 1}), IsOk());
+  EXPECT_THAT(first->Wait().status(), IsOk());
+  EXPECT_THAT(again->Wait().status(), IsOk());
+  const Result late = Send({.rank = 0, .rows = {3}})->Wait();
+  ASSERT_THAT(late.status(), IsOk());
+  EXPECT_TRUE(late->duplicate);
+  EXPECT_EQ(Weight(3), 1.0f);
+}
+
+TEST_F(ContributionsTest, AreOnePerRankAndStep) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  EXPECT_THAT(Refused({.rank = 0, .seq = UpdateSeq{9}}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rank = 1, .learning_rate = 0.5f}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rank = 1, .wire_dtype = DType::kFloat16}),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rank = 1}), IsOk());
+  EXPECT_THAT(first->Wait().status(), IsOk());
+}
+
+TEST_F(ContributionsTest, TakeTheLearningRateThatAllSay) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}, .learning_rate = 0.5f});
+  EXPECT_THAT(Refused({.rank = 1, .rows = {3}, .learning_rate = 0.5f}), IsOk());
+  EXPECT_EQ(Weight(3), 1.0f);
+}
+
+TEST_F(ContributionsTest, OfAStepThatIsOverNameTheNext) {
+  const PendingPtr first = Send({.rank = 0});
+  EXPECT_THAT(Refused({.rank = 1}), IsOk());
+  const absl::Status over = Refused({.rank = 0, .seq = UpdateSeq{9}});
+  EXPECT_THAT(over, StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(std::string(over.message()), HasSubstr("step 0 is over, step 1 is next"));
+  // A rank's next session is told that the step has its contribution.
+  const Result resumed =
+      Send({.rank = 0, .session = SessionId{99}, .seq = UpdateSeq{1}, .resumes = true})->Wait();
+  ASSERT_THAT(resumed.status(), IsOk());
+  EXPECT_TRUE(resumed->duplicate);
+}
+
+TEST_F(ContributionsTest, OfOthersThanMembersAreRefused) {
+  EXPECT_THAT(Refused({.rank = 2}), StatusIs(Code::kFailedPrecondition));
+  // The sender may know of a change that the node has not heard of.
+  EXPECT_THAT(Refused({.rank = 2, .plan = PlanVersion{7}}), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(ContributionsTest, AreTakenAFewStepsAhead) {
+  std::vector<PendingPtr> ahead;
+  for (std::uint64_t step = 0; step <= 2; ++step) {
+    ahead.push_back(Send({.rank = 0, .step = step, .rows = {3}}));
+  }
+  EXPECT_THAT(Refused({.rank = 0, .step = 3}), StatusIs(Code::kResourceExhausted));
+  for (std::uint64_t step = 0; step <= 2; ++step) {
+    EXPECT_THAT(Refused({.rank = 1, .step = step}), IsOk());
+    EXPECT_THAT(ahead[step]->Wait().status(), IsOk());
+  }
+  EXPECT_EQ(Weight(3), 3.0f);
+}
+
+TEST_F(ContributionsTest, ThatAreMalformedAreRefusedAndOthersGoOn) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(Refused({.rows = {3}, .gradient = nan}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rows = {3, 3}}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rows = {3}, .clipped = false}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Refused({.rows = {kRows}}), StatusIs(Code::kOutOfRange));
+  EXPECT_THAT(Refused({.rows = {35}, .granules = 3}), StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(Refused({.granules = 5}), StatusIs(Code::kInvalidArgument));
+  // Units that never moved have one record of updates.
+  const absl::Status part = Refused({.rows = {3}, .granules = 3});
+  EXPECT_THAT(part, StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(std::string(part.message()), HasSubstr("refresh the plan"));
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  EXPECT_THAT(Refused({.rank = 1}), IsOk());
+  EXPECT_EQ(Weight(3), 1.0f);
+}
+
+TEST_F(ContributionsTest, AreNeededWhereATableHasSynchronousSteps) {
+  UpdatePartData data;
+  data.part.table = kTable;
+  data.part.column_end = kDim;
+  data.ids = {RowId{3}};
+  data.gradients = EncodeRows(std::vector<float>(kDim, 1.0f), kDim, DType::kFloat32);
+  UpdateBatch header;
+  header.session = SessionId{10};
+  header.seq = header.first_incomplete = UpdateSeq{1};
+  const absl::Status refused = cluster_.Update(kNode, Pack(header, {data})).status();
+  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("synchronous steps"));
+}
+
+TEST_F(ContributionsTest, OfClosedSessionsAreDropped) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  ClosedSessions closed;
+  closed.refused.Insert(SessionId{10});
+  ASSERT_THAT(node().CloseSessions(closed), IsOk());
+  EXPECT_THAT(first->Wait().status(), StatusIs(Code::kPermissionDenied));
+  const PendingPtr second = Send({.rank = 1, .rows = {3}});
+  EXPECT_THAT(Refused({.rank = 0, .rows = {3}, .session = SessionId{50}}), IsOk());
+  EXPECT_THAT(second->Wait().status(), IsOk());
+  EXPECT_EQ(Weight(3), 2.0f);
+}
+
+TEST_F(ContributionsTest, StandStillWhileMembersChange) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  plan_.steps = *Opened(plan_.steps, {.kind = MemberChange::Kind::kClose, .ranks = {Rank{1}}},
+                        PlanVersion{++version_});
+  ASSERT_THAT(cluster_.Install({plan_}), IsOk());
+  const PendingPtr second = Send({.rank = 1, .rows = {3}});
+  EXPECT_EQ(Weight(3), 0.0f);
+  const StepReport report = node().StepReports().at(0);
+  EXPECT_EQ(report.change, plan_.steps.changes);
+  plan_.steps = Decided(plan_.steps, report.first_unmade, PlanVersion{++version_});
+  ASSERT_THAT(cluster_.Install({plan_}), IsOk());
+  EXPECT_THAT(first->Wait().status(), IsOk());
+  EXPECT_THAT(second->Wait().status(), StatusIs(Code::kFailedPrecondition));
+  EXPECT_EQ(Weight(3), 1.0f);
+}
+
+TEST_F(ContributionsTest, ThatWaitAreAnsweredWhenTheNodeStops) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  node().BeginStop();
+  EXPECT_THAT(first->Wait().status(), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(Refused({.rank = 1}), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(ContributionsTest, ThatWaitAreAnsweredWhenTheTableGoes) {
+  const PendingPtr first = Send({.rank = 0, .rows = {3}});
+  EXPECT_EQ(Weight(3), 0.0f);
+  ASSERT_THAT(cluster_.Install({}), IsOk());
+  EXPECT_THAT(first->Wait().status(), StatusIs(Code::kNotFound));
+}
 
 }  // namespace
 }  // namespace embla
