@@ -81,6 +81,14 @@ TableMetrics::TableMetrics(Metrics* metrics, std::string_view table) {
   replication_lag_updates = metrics->MakeGauge(metric::kReplicationLag, {table});
 }
 
+StepMetrics::StepMetrics(Metrics* metrics, std::string_view table) {
+  if (metrics == nullptr) return;
+  steps = metrics->MakeCounter(metric::kSyncSteps, {table});
+  wait = metrics->MakeHistogram(metric::kSyncStepWait, {table});
+  waiting = metrics->MakeGauge(metric::kSyncStepsWaiting, {table});
+  waiting_bytes = metrics->MakeGauge(metric::kSyncStepsWaitingBytes, {table});
+}
+
 ReplicaGroupMetrics::ReplicaGroupMetrics(Metrics* metrics, std::string_view table) {
   if (metrics == nullptr) return;
   syncs = metrics->MakeCounter(metric::kReplicaSyncs, {table});

@@ -61,6 +61,17 @@ struct TableMetrics {
   Gauge replication_lag_updates;
 };
 
+// The synchronous steps of one table on one node.
+struct StepMetrics {
+  StepMetrics() = default;
+  StepMetrics(Metrics* metrics, std::string_view table);
+
+  Counter steps;
+  Histogram wait;
+  Gauge waiting;
+  Gauge waiting_bytes;
+};
+
 // The averaging of one table with replica groups on one node.
 struct ReplicaGroupMetrics {
   ReplicaGroupMetrics() = default;

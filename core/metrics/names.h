@@ -136,6 +136,22 @@ inline constexpr MetricInfo kReplicationLag{"embla_replication_lag_updates",
                                             kGauge,
                                             "Updates of a replicated table not yet on every node.",
                                             {"table"}};
+inline constexpr MetricInfo kSyncSteps{"embla_sync_steps_total",
+                                       kCounter,
+                                       "Synchronous steps of a table that this node has made.",
+                                       {"table"}};
+inline constexpr MetricInfo kSyncStepWait{
+    "embla_sync_step_wait_seconds",
+    kHistogram,
+    "From the arrival of a contribution to a synchronous step to that step.",
+    {"table"}};
+inline constexpr MetricInfo kSyncStepsWaiting{
+    "embla_sync_steps_waiting",
+    kGauge,
+    "Contributions to synchronous steps that wait for other ranks.",
+    {"table"}};
+inline constexpr MetricInfo kSyncStepsWaitingBytes{
+    "embla_sync_steps_waiting_bytes", kGauge, "Memory of those contributions.", {"table"}};
 inline constexpr MetricInfo kReplicaSyncs{"embla_replica_syncs_total",
                                           kCounter,
                                           "Times the copies of a table's replica groups were "

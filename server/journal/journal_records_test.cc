@@ -64,6 +64,14 @@ struct UpdateExample {
   }
 };
 
+// The same as a synchronous step of two contributions.
+DecidedUpdate StepOf(DecidedUpdate update) {
+  update.batch.claim.emplace().table = TableId{7};
+  update.batch.contributors = {{SessionId{9}, UpdateSeq{4}, UpdateSeq{3}},
+                               {SessionId{12}, UpdateSeq{70}, UpdateSeq{70}}};
+  return update;
+}
+
 UnitWindows ExampleWindows() {
   UnitWindows windows;
   windows.Record(SessionId{9}, UpdateSeq{4}, UpdateSeq{3});
@@ -158,7 +166,9 @@ std::vector<Example> Examples() {
       MakeExample(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(ExampleClosedSessions()),
                   DecodeClosedSessionsRecord, EncodeClosedSessionsRecord),
       MakeExample(JournalKind::kAveraged, EncodeAveragedRecord(ExampleSync()), DecodeAveragedRecord,
-                  EncodeAveragedRecord)};
+                  EncodeAveragedRecord),
+      MakeExample(JournalKind::kStep, EncodeUpdateRecord(StepOf(update.Make())), DecodeStepRecord,
+                  EncodeUpdateRecord)};
   for (const LogRecord& record : ExampleControls()) {
     examples.push_back(MakeExample(JournalKind::kControl, EncodeUnitControl(kUnit, record),
                                    DecodeUnitControl, [](const UnitControlRecord& control) {

@@ -222,10 +222,10 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
   for (const TablePlan& table : plan->tables()) {
     if (table.spec.sync.has_value()) {
       const auto it = old.steps.find(ToInt(table.spec.id));
-      next->steps.emplace(ToInt(table.spec.id),
-                          it != old.steps.end()
-                              ? it->second
-                              : std::make_shared<TableSteps>(table.spec, *maker.clock));
+      next->steps.emplace(ToInt(table.spec.id), it != old.steps.end()
+                                                    ? it->second
+                                                    : std::make_shared<TableSteps>(
+                                                          table.spec, *maker.clock, maker.metrics));
     }
     EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));

@@ -78,10 +78,11 @@ void AddRefused(const UnitSet& units, RefusedClaim::Reason reason, const NodeTab
 
 }  // namespace
 
-TableSteps::TableSteps(const TableSpec& spec, const Clock& clock)
+TableSteps::TableSteps(const TableSpec& spec, const Clock& clock, Metrics* metrics)
     : spec_(spec),
       updates_(spec),
       clock_(clock),
+      metrics_(metrics, spec.name),
       steps_({.steps_ahead_max = spec.sync->steps_ahead_max}),
       progress_at_(clock.Now()) {}
 
@@ -94,6 +95,7 @@ void TableSteps::Include(std::vector<SyncSteps::Answer> answers, const NodeTable
   for (SyncSteps::Answer& answer : answers) {
     const auto held = held_.find(answer.ticket);
     Reply& reply = replies.emplace_back(std::move(held->second.done), UpdateResult{});
+    if (answer.status.ok()) metrics_.wait.Observe(clock_.Now() - held->second.since);
     held_.erase(held);
     if (!answer.status.ok()) {
       reply.result = absl::Status(
@@ -105,6 +107,12 @@ void TableSteps::Include(std::vector<SyncSteps::Answer> answers, const NodeTable
     AddRefused(answer.moved, RefusedClaim::Reason::kMoved, tables, spec_.id, *reply.result);
     AddRefused(answer.again, RefusedClaim::Reason::kAgain, tables, spec_.id, *reply.result);
   }
+  CountWaiting();
+}
+
+void TableSteps::CountWaiting() const {
+  metrics_.waiting.Set(static_cast<double>(held_.size()));
+  metrics_.waiting_bytes.Set(static_cast<double>(steps_.bytes()));
 }
 
 TableSteps::Here TableSteps::Look(TableShard& shard, const TableSpec& spec) {
@@ -261,6 +269,7 @@ TableSteps::Replies TableSteps::Take(TableShard& shard, SharedUpdatePtr update,
   const SyncSteps::Ticket ticket = ++last_ticket_;
   held_.emplace(ticket, Held{std::move(update), std::move(done), clock_.Now()});
   const std::optional<SyncSteps::Answer> answer = steps_.Take(ticket, contribution, *offer);
+  CountWaiting();
   if (!answer.has_value()) return replies;
   const bool is_duplicate = !offer->refuses();
   Include({*answer}, tables, replies);
@@ -299,6 +308,7 @@ TableSteps::Replies TableSteps::Stop(const absl::Status& why) {
   for (const SessionId session : waiting) static_cast<void>(steps_.Drop(session));
   for (auto& [ticket, held] : held_) replies.push_back({std::move(held.done), why});
   held_.clear();
+  CountWaiting();
   return replies;
 }
 
@@ -330,6 +340,7 @@ TableSteps::Replies TableSteps::Commit(const Step& step, const NodeTables& table
   Replies replies;
   const MutexLock lock(mu_);
   Include(steps_.Commit(step.ready), tables, replies);
+  metrics_.steps.Add();
   progress_at_ = clock_.Now();
   return replies;
 }

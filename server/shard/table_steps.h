@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/metrics/instruments.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_report.h"
 #include "server/migration/session_set.h"
@@ -52,8 +53,8 @@ class TableSteps {
   };
   using StepPtr = std::shared_ptr<const Step>;
 
-  // `clock` is not owned and outlives this object.
-  TableSteps(const TableSpec& spec, const Clock& clock);
+  // `clock` is not owned and outlives this object; `metrics` may be null.
+  TableSteps(const TableSpec& spec, const Clock& clock, Metrics* metrics);
 
   // Takes the contribution `update` in, whose parts fit the table: it is answered when its units
   // have stepped, or now.
@@ -102,11 +103,13 @@ class TableSteps {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Include(std::vector<SyncSteps::Answer> answers, const NodeTables& tables, Replies& replies)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SharedUpdatePtr Join(const SyncSteps::ReadyStep& ready) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const TableSpec spec_;  // What never changes of it.
   const StepUpdates updates_;
   const Clock& clock_;  // Not owned; outlives this object.
+  const StepMetrics metrics_;
 
   mutable Mutex mu_;
   SyncSteps steps_ ABSL_GUARDED_BY(mu_);
