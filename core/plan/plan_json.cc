@@ -415,6 +415,12 @@ std::string NodeSpecToJson(const NodeSpec& node) { return DumpJson(ToJson(node))
 
 absl::StatusOr<NodeSpec> NodeSpecFromJson(std::string_view json) { return Parse(json, &ReadNode); }
 
+std::string StepPlanToJson(const StepPlan& steps) { return DumpJson(ToJson(steps)); }
+
+absl::StatusOr<StepPlan> StepPlanFromJson(std::string_view json) {
+  return Parse(json, &ReadStepPlan);
+}
+
 std::string TableSpecToJson(const TableSpec& spec) { return DumpJson(ToJson(spec)); }
 
 absl::StatusOr<TableSpec> TableSpecFromJson(std::string_view json) {

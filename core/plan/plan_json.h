@@ -20,6 +20,9 @@ absl::StatusOr<TablePlan> TablePlanFromJson(std::string_view json);
 std::string NodeSpecToJson(const NodeSpec& node);
 absl::StatusOr<NodeSpec> NodeSpecFromJson(std::string_view json);
 
+std::string StepPlanToJson(const StepPlan& steps);
+absl::StatusOr<StepPlan> StepPlanFromJson(std::string_view json);
+
 std::string TableSpecToJson(const TableSpec& spec);
 absl::StatusOr<TableSpec> TableSpecFromJson(std::string_view json);
 

@@ -74,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   coordinator->drained_ = std::move(drained);
   coordinator->directories_ = std::move(directories);
   coordinator->forgotten_ = std::move(forgotten);
+  EMBLA_ASSIGN_OR_RETURN(coordinator->ranks_, SessionRanks::Load(store));
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
   return coordinator;
 }
@@ -176,6 +177,7 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
   if (!was_live) LogInfo("coordinator", "node is live again name=", before->spec.name);
   SettlePending(now);
   SettleSessions();
+  AdvanceStepsBy(info.steps, now);
   return absl::OkStatus();
 }
 
@@ -194,6 +196,7 @@ void Coordinator::Tick(absl::Time now) {
   EndLeases(now);
   SettleSessions();
   PublishSessionNews();
+  AdvanceAllSteps(now);
   settler_.Tick(now);
   if (jobs_->running() != nullptr && MayGiveNumbers(now).ok()) jobs_->Tick(now);
   directories_.WriteAtTimes(store_, now);

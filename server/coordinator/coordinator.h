@@ -39,6 +39,7 @@
 #include "server/coordinator/move_job.h"
 #include "server/coordinator/plan_history.h"
 #include "server/coordinator/session_leases.h"
+#include "server/coordinator/session_ranks.h"
 #include "server/coordinator/session_registry.h"
 #include "server/coordinator/session_turns.h"
 #include "server/coordinator/solved_plans.h"
@@ -93,6 +94,9 @@ struct SessionRequest {
   std::string trainer = {};       // The same over its restarts. Empty: the session is nobody's.
   std::uint64_t incarnation = 0;  // With a trainer: of the client, not 0.
   SessionId replaces{};           // With a trainer: its session before, which is to be closed.
+  // For tables with synchronous steps: the trainer's number, and how many trainers there are.
+  std::optional<Rank> rank = {};
+  std::uint32_t ranks = 0;  // 0: there is no rank.
 };
 
 struct SessionGrant {
@@ -221,12 +225,22 @@ class Coordinator final : private MoveCluster {
   // --- Sessions.
   // Of one trainer at most one session is open. A question may come twice, and late: its client
   // gets the session that it has, and none is closed but the one that is named.
-  // Errors: InvalidArgument (name, incarnation); Unavailable: some nodes, named, do not refuse the
-  // session before yet; ask again. It is not closed before all of them are there to hear of it.
-  // PermissionDenied: the session of this client is closed.
+  // Errors: InvalidArgument (name, incarnation, rank); Unavailable: some nodes, named, do not
+  // refuse the session before yet; ask again. It is not closed before all of them are there to hear
+  // of it. PermissionDenied: the session of this client is closed. ResourceExhausted: too many have
+  // ranks.
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request);
-  // Nodes hear of it soon. PermissionDenied: `proof` is none of `session`.
+  // Nodes hear of it soon. The session's rank leaves its tables, as it does when the lease is over,
+  // but not when the trainer's next session replaces this one and has the same rank.
+  // PermissionDenied: `proof` is none of `session`.
   absl::Status CloseSession(SessionId session, const SessionProof& proof);
+  // The session's rank is to be a member of the tables: a plan to come has it. To be repeated until
+  // then. All or nothing.
+  // PermissionDenied: `proof` is none of `session`, or it is closed; NotFound: no such table;
+  // FailedPrecondition: a table without synchronous steps, a session without a rank, or one whose
+  // rank of a table is another open session's.
+  absl::Status JoinSteps(SessionId session, const SessionProof& proof,
+                         std::span<const TableId> tables, absl::Time now);
   // Its client keeps it, by `watches` more calls; negative: some have ended. Sessions that are
   // closed are ignored. Requires: its proof was verified.
   void HearSession(SessionId session, int watches);
@@ -300,12 +314,38 @@ class Coordinator final : private MoveCluster {
   // To a client that asks again.
   absl::StatusOr<SessionGrant> GrantAgain(SessionId session, const SessionRequest& request);
   // OK: every node refuses `session`, or it is none.
-  absl::Status EndSession(SessionId session, const std::string& trainer);
+  absl::Status EndSession(SessionId session, const SessionRequest& request);
+  absl::Status CheckProof(SessionId session, const SessionProof& proof) const;
   // Names of nodes that may take updates and are away.
   std::vector<std::string> NodesAway() const;
   absl::Status CloseNow(std::span<const SessionId> sessions);
   void EndLeases(absl::Time now);
   void PublishSessionNews();
+
+  // Members of tables with synchronous steps (coordinator_steps.cc).
+  static absl::Status CheckRank(const SessionRequest& request);
+  // Writes the rank of `session` down, which takes over the claims of the session it replaces.
+  absl::Status DeclareRank(SessionId session, const SessionRequest& request);
+  // `session` is about to be closed for the one that is asked for, which may have the same rank.
+  absl::Status KeepRank(SessionId session, const SessionRequest& request);
+  // What becomes of ranks' records when `session` joins. Errors of JoinSteps.
+  absl::StatusOr<SessionRanks::Changes> ClaimsOf(SessionId session,
+                                                 const std::set<TableId>& tables) const;
+  // The change that the table's members need; none: they need none now.
+  std::optional<MemberChange> NextChange(const TablePlan& table) const;
+  std::vector<Rank> LeavingOf(const TablePlan& table) const;
+  MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: nobody is silent.
+  std::vector<Rank> JoiningOf(const TablePlan& table) const;
+  // The first step that no node has made, when all that count have answered to the open change.
+  std::optional<std::uint64_t> NextStepOf(const TablePlan& table) const;
+  // Opens or decides the table's change, if it is time to.
+  void AdvanceSteps(TableId id, absl::Time now);
+  void AdvanceStepsBy(std::span<const StepReport> reports, absl::Time now);
+  void AdvanceAllSteps(absl::Time now);
+  // Ends wishes that have come true, or whose sessions are closed.
+  void DropWishes(TableId id);
+  // Deletes what closed sessions claim no more.
+  void TidyRanks();
 
   // Takes in what the node has seen and has, before it gets a plan. Errors of RegisterNode.
   absl::Status HearOf(const NodeRegistration& registration, absl::Time now);
@@ -318,6 +358,7 @@ class Coordinator final : private MoveCluster {
   absl::Status MergePlan(const Plan& plan, const std::string& name, absl::Time now);
   absl::Status CheckSameTables(const Plan& plan, const std::string& name) const;
   absl::Status MergeNodes(const Plan& plan, const std::string& name, absl::Time now);
+  absl::Status MergeSteps(const Plan& plan, const std::string& name, absl::Time now);
   absl::Status MergeForgotten(const Plan& plan, const NumberGap& gap, const std::string& name,
                               absl::Time now);
   absl::Status PutTablesAside(const Plan& plan, const std::string& name, absl::Time now);
@@ -372,6 +413,8 @@ class Coordinator final : private MoveCluster {
   SessionRegistry sessions_;
   SessionTurns turns_;
   SessionLeases leases_;
+  SessionRanks ranks_;
+  std::map<TableId, std::map<Rank, SessionId>> wishes_;  // To join; those who ask, ask again.
   bool has_earlier_sessions_ = true;  // Of earlier processes, not closed, as far as is known.
   UnitSettler settler_;
   std::uint64_t opened_generation_ = 0;  // Of the store, at Open.

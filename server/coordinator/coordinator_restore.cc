@@ -12,7 +12,7 @@
 //   a table that only the store has,     was dropped after the copy was taken, and is dropped
 //   and a newer plan does not
 //   options, copies of data_parallel     as the newest plan says
-//   tables
+//   tables, members of steps
 //   units                                as unit_settler.h says
 //
 // So no node ever frees, on the word of an older store, what that store does not know.
@@ -134,6 +134,7 @@ absl::Status Coordinator::MergePlan(const Plan& plan, const std::string& name, a
   const auto position = static_cast<std::size_t>(found - gaps.begin());
   const NumberGap gap = *found;
   EMBLA_RETURN_IF_ERROR(MergeNodes(plan, name, now));
+  EMBLA_RETURN_IF_ERROR(MergeSteps(plan, name, now));
   // Whatever an operator has changed since the start is newer.
   const bool is_newest = plan.version() > gap.merged && !gap.is_joined && !has_given_;
   if (is_newest) EMBLA_RETURN_IF_ERROR(MergeForgotten(plan, gap, name, now));
@@ -181,6 +182,22 @@ absl::Status Coordinator::MergeNodes(const Plan& plan, const std::string& name, 
     edit.node = node;
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
     membership_.Expect(node, now);
+  }
+  return absl::OkStatus();
+}
+
+// Nodes never go back to members that were changed.
+absl::Status Coordinator::MergeSteps(const Plan& plan, const std::string& name, absl::Time now) {
+  const PlanPtr before = plan_;
+  for (const TablePlan& ours : before->tables()) {
+    const TablePlan* const theirs = plan.FindTable(ours.spec.id);
+    if (theirs == nullptr || theirs->steps.version <= ours.steps.version) continue;
+    PlanEdit edit{.table = ours,
+                  .cause = absl::StrCat("members of table ", ours.spec.name, " as in plan ",
+                                        ToInt(plan.version()), " of node ", name),
+                  .at = now};
+    edit.table->steps = theirs->steps;
+    EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   }
   return absl::OkStatus();
 }

@@ -18,8 +18,10 @@
 namespace embla {
 
 absl::StatusOr<SessionGrant> Coordinator::OpenSession(const SessionRequest& request) {
+  EMBLA_RETURN_IF_ERROR(CheckRank(request));
   if (!request.trainer.empty()) return OpenTrainerSession(request);
   EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
+  EMBLA_RETURN_IF_ERROR(DeclareRank(session, request));
   return Grant(session, request);
 }
 
@@ -36,8 +38,9 @@ absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionReques
   if (latest.session != request.replaces && !is_over) {
     return SessionGrant{.latest = latest.session};
   }
-  EMBLA_RETURN_IF_ERROR(EndSession(latest.session, request.trainer));
+  EMBLA_RETURN_IF_ERROR(EndSession(latest.session, request));
   EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
+  EMBLA_RETURN_IF_ERROR(DeclareRank(session, request));
   EMBLA_RETURN_IF_ERROR(sessions_.SetLatestOf(request.trainer, {session, request.incarnation}));
   return Grant(session, request);
 }
@@ -74,15 +77,16 @@ std::vector<std::string> Coordinator::NodesAway() const {
 
 // Closing a session that not every node can hear of would end a trainer that trains, for another
 // one that cannot begin.
-absl::Status Coordinator::EndSession(SessionId session, const std::string& trainer) {
+absl::Status Coordinator::EndSession(SessionId session, const SessionRequest& request) {
   if (session == SessionId{}) return absl::OkStatus();
   if (!sessions_.IsClosed(session)) {
     if (const std::vector<std::string> away = NodesAway(); !away.empty()) {
       return absl::UnavailableError(
-          absl::StrCat("session ", ToInt(session), " of trainer ", trainer,
+          absl::StrCat("session ", ToInt(session), " of trainer ", request.trainer,
                        " goes on: to replace it, these nodes have to be there, and are not: ",
                        absl::StrJoin(away, ", "), "; start them, and ask again"));
     }
+    EMBLA_RETURN_IF_ERROR(KeepRank(session, request));
     EMBLA_RETURN_IF_ERROR(CloseNow({&session, 1}));
   }
   SettleSessions();  // Perhaps there is no node.
@@ -93,17 +97,21 @@ absl::Status Coordinator::EndSession(SessionId session, const std::string& train
     if (MayTakeUpdates(node) && HeardBy(node) < number) waiting_for.push_back(node.spec.name);
   }
   return absl::UnavailableError(
-      absl::StrCat("session ", ToInt(session), " of trainer ", trainer,
+      absl::StrCat("session ", ToInt(session), " of trainer ", request.trainer,
                    " is being closed; it is not known yet that these nodes refuse it: ",
                    absl::StrJoin(waiting_for, ", "), "; ask again"));
 }
 
+absl::Status Coordinator::CheckProof(SessionId session, const SessionProof& proof) const {
+  if (IsProofOf(*options_.key, session, proof)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "session ", ToInt(session),
+      " is closed, or joins steps, by who shows its proof: send session_proof as OpenSession "
+      "returned it"));
+}
+
 absl::Status Coordinator::CloseSession(SessionId session, const SessionProof& proof) {
-  if (!IsProofOf(*options_.key, session, proof)) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "session ", ToInt(session),
-        " is closed by who shows its proof: send session_proof as OpenSession returned it"));
-  }
+  EMBLA_RETURN_IF_ERROR(CheckProof(session, proof));
   if (sessions_.IsClosed(session)) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(CloseNow({&session, 1}));
   SettleSessions();  // Perhaps there is no node.

@@ -79,6 +79,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   view.device_used_bytes = info.device_used_bytes;
   view.device_stopped = info.device_stopped;
   view.sessions_heard = info.sessions_heard;
+  view.steps = info.steps;
   view.last_heartbeat = now;
   it->second.heard = now;
   return absl::OkStatus();

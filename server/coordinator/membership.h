@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "core/base/host_memory.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_report.h"
 #include "server/coordinator/node_past.h"
 #include "server/migration/session_set.h"
 #include "server/migration/unit_standing.h"
@@ -41,6 +42,7 @@ struct HeartbeatInfo {
   std::vector<std::string> device_stopped;  // Why it serves no rows any more; empty: it does.
   std::uint64_t sessions_heard = 0;         // The last SessionNews that the node has taken in.
   std::uint64_t log_position = 0;           // LSN up to which its log is durable.
+  std::vector<StepReport> steps = {};       // Of all tables with synchronous steps.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -58,6 +60,7 @@ struct NodeView {
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
   std::uint64_t sessions_heard = 0;         // As in HeartbeatInfo.
+  std::vector<StepReport> steps;            // As in HeartbeatInfo; also when it is not live.
   bool drained = false;                     // Gets no new slices.
   HostMemory host_memory;
 

@@ -2,6 +2,7 @@
 //   sessions/boots/BOOT    {"until": n, "ended": e}: the counters below n of the coordinator
 //                          process BOOT may have been given; e: all of them are closed
 //   sessions/closed/BLOCK  {"bits": hex}: which sessions of a block are closed
+//   sessions/ranks/        see session_ranks.h
 //   sessions/of/NAME       {"incarnation": i, "session": s}: the latest of the trainer NAME, and
 //                          its client
 //

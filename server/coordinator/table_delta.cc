@@ -65,6 +65,7 @@ std::optional<TableDelta> DeltaOf(const TablePlan& before, const TablePlan& afte
   }
   TableDelta delta;
   if (before.spec != after.spec) delta.spec_before = before.spec;
+  if (before.steps != after.steps) delta.steps_before = before.steps;
   for (std::size_t i = 0; i < before.replicas.size(); ++i) {
     delta.tilings.push_back({.gone = Without(before.replicas[i], after.replicas[i]),
                              .came = Without(after.replicas[i], before.replicas[i])});
@@ -80,6 +81,7 @@ absl::StatusOr<TablePlan> Undo(const TableDelta& delta, const TablePlan& after) 
   }
   TablePlan before = after;
   if (delta.spec_before) before.spec = *delta.spec_before;
+  if (delta.steps_before) before.steps = *delta.steps_before;
   for (std::size_t i = 0; i < delta.tilings.size(); ++i) {
     const TableDelta::Tiling& tiling = delta.tilings[i];
     std::vector<Slice> slices = Without(after.replicas[i], tiling.came);
@@ -98,6 +100,9 @@ Json ToJson(const TableDelta& delta) {
   if (delta.spec_before) {
     json["spec_before"] = Json::parse(TableSpecToJson(*delta.spec_before));
   }
+  if (delta.steps_before) {
+    json["steps_before"] = Json::parse(StepPlanToJson(*delta.steps_before));
+  }
   json["tilings"] = Json::array();
   for (const TableDelta::Tiling& tiling : delta.tilings) {
     json["tilings"].push_back(
@@ -112,6 +117,10 @@ absl::StatusOr<TableDelta> TableDeltaFromJson(const Json& json) {
   if (fields.Has("spec_before")) {
     EMBLA_ASSIGN_OR_RETURN(delta.spec_before,
                            TableSpecFromJson(fields.Object("spec_before").dump()));
+  }
+  if (fields.Has("steps_before")) {
+    EMBLA_ASSIGN_OR_RETURN(delta.steps_before,
+                           StepPlanFromJson(fields.Object("steps_before").dump()));
   }
   for (const Json& item : fields.Array("tilings")) {
     JsonFields lists(item, "change of a tiling");

@@ -1,9 +1,10 @@
 // The difference that turns a table's plan back into the one before: the slices that went and those
-// that came, and the spec if it changed. A hand-over of a few units of a table of 4,096 slices is a
-// hundred bytes so, and not the table.
+// that came, and the spec or the members of its steps if they changed. A hand-over of a few units
+// of a table of 4,096 slices is a hundred bytes so, and not the table.
 //
-// JSON: {"spec_before": spec or missing, "tilings": [{"gone": [slice*], "came": [slice*]}*]},
-// where slice = [row begin, row end, column begin, column end, node, device].
+// JSON: {"spec_before": spec or missing, "steps_before": steps or missing, "tilings": [{"gone":
+// [slice*], "came": [slice*]}*]}, where slice = [row begin, row end, column begin, column end,
+// node, device].
 #pragma once
 
 #include <optional>
@@ -22,6 +23,7 @@ struct TableDelta {
     bool operator==(const Tiling&) const = default;
   };
   std::optional<TableSpec> spec_before;
+  std::optional<StepPlan> steps_before;
   std::vector<Tiling> tilings;
 
   bool operator==(const TableDelta&) const = default;

@@ -182,6 +182,14 @@ v1::Heartbeat ToMessage(const HeartbeatInfo& info) {
     device.set_used_bytes(info.device_used_bytes[d]);
     if (d < info.device_stopped.size()) device.set_stopped(info.device_stopped[d]);
   }
+  for (const StepReport& report : info.steps) {
+    v1::TableSteps& steps = *message.add_steps();
+    steps.set_table_id(ToInt(report.table));
+    steps.set_change(report.change);
+    steps.set_first_unmade(report.first_unmade);
+    steps.set_lack_step(report.step);
+    for (const Rank rank : report.lacks) steps.add_lack_ranks(ToInt(rank));
+  }
   return message;
 }
 
@@ -195,6 +203,14 @@ HeartbeatInfo FromMessage(const v1::Heartbeat& message) {
   for (const v1::DeviceUse& device : message.devices()) {
     info.device_used_bytes.push_back(device.used_bytes());
     info.device_stopped.push_back(device.stopped());
+  }
+  for (const v1::TableSteps& steps : message.steps()) {
+    StepReport& report = info.steps.emplace_back();
+    report.table = TableId{steps.table_id()};
+    report.change = steps.change();
+    report.first_unmade = steps.first_unmade();
+    report.step = steps.lack_step();
+    for (const std::uint32_t rank : steps.lack_ranks()) report.lacks.push_back(Rank{rank});
   }
   return info;
 }

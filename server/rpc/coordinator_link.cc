@@ -308,6 +308,7 @@ void CoordinatorLink::SendReports(Stream& stream) {
     } else {
       info.device_used_bytes = node_.device_used_bytes();
       info.device_stopped = node_.device_stopped();
+      info.steps = node_.StepReports();
       if (options_.log_position) info.log_position = options_.log_position();
       *report.mutable_heartbeat() = ToMessage(info);
     }

@@ -1,8 +1,10 @@
 #include "server/rpc/coordinator_service.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/session_proof.h"
@@ -31,7 +33,8 @@ CoordinatorService::CoordinatorService(CoordinatorHost& host) : host_(host) {
   MarkMethodCallback(1, BoundedUnary(this, &CoordinatorService::GetPlan));
   MarkMethodCallback(2, BoundedServerStream(this, &CoordinatorService::WatchPlan));
   MarkMethodCallback(3, BoundedUnary(this, &CoordinatorService::OpenSession));
-  MarkMethodCallback(4, BoundedUnary(this, &CoordinatorService::CloseSession));
+  MarkMethodCallback(4, BoundedUnary(this, &CoordinatorService::JoinSteps));
+  MarkMethodCallback(5, BoundedUnary(this, &CoordinatorService::CloseSession));
 }
 
 absl::Status CoordinatorService::HearOf(const v1::GetPlanRequest& request, int watches) {
@@ -86,11 +89,15 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
                                                      request->client_name().size(),
                                                      " bytes, at most ", kClientNameBytesMax));
     }
+    std::optional<Rank> rank;
+    if (request->has_rank()) rank = Rank{request->rank()};
     const absl::StatusOr<SessionGrant> grant =
         coordinator.OpenSession({.client_name = request->client_name(),
                                  .trainer = request->trainer(),
                                  .incarnation = request->incarnation(),
-                                 .replaces = SessionId{request->replaces()}});
+                                 .replaces = SessionId{request->replaces()},
+                                 .rank = rank,
+                                 .ranks = request->ranks()});
     if (!grant.ok()) return grant.status();
     reply->set_session(ToInt(grant->session));
     reply->set_latest(ToInt(grant->latest));
@@ -98,6 +105,17 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
     if (grant->session == SessionId{}) return absl::OkStatus();
     reply->set_proof(grant->proof.data(), grant->proof.size());
     return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::JoinSteps(grpc::CallbackServerContext* call,
+                                                        const v1::JoinStepsRequest* request,
+                                                        v1::JoinStepsReply*) {
+  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time now) {
+    std::vector<TableId> tables;
+    for (const std::uint32_t id : request->table_ids()) tables.push_back(TableId{id});
+    return coordinator.JoinSteps(SessionId{request->session()}, ProofFrom(request->session_proof()),
+                                 tables, now);
   });
 }
 

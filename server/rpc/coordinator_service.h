@@ -25,6 +25,9 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* call,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionReply* reply) override;
+  grpc::ServerUnaryReactor* JoinSteps(grpc::CallbackServerContext* call,
+                                      const v1::JoinStepsRequest* request,
+                                      v1::JoinStepsReply* reply) override;
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionReply* reply) override;
