@@ -166,6 +166,7 @@ void Call::OnPostponed(const Attempt& attempt, const Postponed& postponed) {
     return RefreshAndResend(next, postponed.reason,
                             std::max(postponed.plan_version, Next(next.target.plan_version)));
   }
+  if (postponed.wait == absl::ZeroDuration()) return Resend(next, kNoNode);
   if (services_.timer.Now() + postponed.wait >= deadline_) {
     return FinishShare(Explain(next, postponed.reason));
   }
@@ -187,6 +188,10 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   if (remedy == Remedy::kGiveUp || hopeless || !status_.ok()) {
     return FinishShare(Explain(attempt, status));
   }
+  const bool is_contribution = work_->IsContribution(attempt.target);
+  if (is_contribution && absl::IsFailedPrecondition(status)) {
+    return ResendUnderNewerPlan(attempt, status);
+  }
   if (remedy == Remedy::kRefreshPlan) {
     return RefreshAndResend(attempt, status, Next(attempt.target.plan_version));
   }
@@ -200,7 +205,9 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   }
   const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
-  if (!services_.budget.TryTake(now)) {
+  // A contribution that is given up is one that other clients wait for, so the waits between the
+  // attempts have to be enough.
+  if (!is_contribution && !services_.budget.TryTake(now)) {
     services_.metrics.retry_budget_exhausted.Add();
     return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
   }
@@ -228,6 +235,20 @@ void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
       newer ? Resend(next, kNoNode) : ResendAfter(wait, next);
     });
   });
+}
+
+// A contribution that a node refuses for its step is not sent again, unless the node may have
+// followed a newer plan than the sender. Where units are is no reason: it has answers of its own.
+void Call::ResendUnderNewerPlan(const Attempt& attempt, const absl::Status& status) {
+  const auto decide = [this, attempt, status](bool may_refresh) {
+    const bool newer = services_.plans.routes()->plan().version() > attempt.target.plan_version;
+    if (newer) Resend(attempt, kNoNode);
+    if (!newer && !may_refresh) FinishShare(Explain(attempt, status));
+    return newer;
+  };
+  if (decide(/*may_refresh=*/true)) return;
+  services_.plans.RefreshThen(
+      deadline_, [this, decide] { Post([decide] { decide(/*may_refresh=*/false); }); });
 }
 
 void Call::ResendAfter(absl::Duration wait, const Attempt& attempt) {
