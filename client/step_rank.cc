@@ -28,7 +28,8 @@ std::string DescribeMembers(const StepPlan& plan, std::uint32_t ranks) {
   return absl::StrCat(members.empty() ? "it has no members" : "members are ranks ",
                       members.empty() ? "" : ToString(members),
                       missing.empty() ? "" : "; missing are ",
-                      missing.empty() ? "" : ToString(missing), " of ", ranks);
+                      missing.empty() ? "" : ToString(missing), " of ", ranks,
+                      plan.open.has_value() ? "; a change is under way" : "");
 }
 
 bool StepRank::Resumes(TableId table, std::uint64_t step) {
