@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/route/error_details.h"
 #include "core/base/text.h"
+#include "core/rows/stale_plan.h"
 
 namespace embla::client {
 namespace {
@@ -189,7 +190,7 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
     return FinishShare(Explain(attempt, status));
   }
   const bool is_contribution = work_->IsContribution(attempt.target);
-  if (is_contribution && absl::IsFailedPrecondition(status)) {
+  if (is_contribution && absl::IsFailedPrecondition(status) && !AsksForNewerPlan(status)) {
     return ResendUnderNewerPlan(attempt, status);
   }
   if (remedy == Remedy::kRefreshPlan) {
@@ -238,7 +239,7 @@ void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
 }
 
 // A contribution that a node refuses for its step is not sent again, unless the node may have
-// followed a newer plan than the sender. Where units are is no reason: it has answers of its own.
+// followed a newer plan than the sender.
 void Call::ResendUnderNewerPlan(const Attempt& attempt, const absl::Status& status) {
   const auto decide = [this, attempt, status](bool may_refresh) {
     const bool newer = services_.plans.routes()->plan().version() > attempt.target.plan_version;

@@ -342,6 +342,16 @@ TEST(Contributions, ToAStepThatIsOverEndTheCall) {
   EXPECT_EQ(ContributionsTo(kRowWise, world.cluster()).size(), 2u);
 }
 
+TEST(Contributions, AreSentAgainUntilThePlanIsTheNodes) {
+  World world;
+  const Feature rows = RowsOf({7});
+  world.cluster().FailNext(
+      "fake:2", std::vector<absl::Status>(
+                    9, absl::FailedPreconditionError("column 4 is elsewhere; refresh the plan")));
+  EXPECT_THAT(world.Update({rows.For(kRowWise)}, {.step = 0}), IsOk());
+  EXPECT_TRUE(world.cluster().AllAt(kRowWise, 1));
+}
+
 TEST(Contributions, AreSentOnceMoreWhereTheNodeMayHaveANewerPlan) {
   World world;
   const Feature rows = RowsOf({7});
