@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/route/error_details.h"
 #include "core/base/text.h"
+#include "core/rows/stale_plan.h"
 
 namespace embla::client {
 namespace {
@@ -166,6 +167,7 @@ void Call::OnPostponed(const Attempt& attempt, const Postponed& postponed) {
     return RefreshAndResend(next, postponed.reason,
                             std::max(postponed.plan_version, Next(next.target.plan_version)));
   }
+  if (postponed.wait == absl::ZeroDuration()) return Resend(next, kNoNode);
   if (services_.timer.Now() + postponed.wait >= deadline_) {
     return FinishShare(Explain(next, postponed.reason));
   }
@@ -187,6 +189,10 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   if (remedy == Remedy::kGiveUp || hopeless || !status_.ok()) {
     return FinishShare(Explain(attempt, status));
   }
+  const bool is_contribution = work_->IsContribution(attempt.target);
+  if (is_contribution && absl::IsFailedPrecondition(status) && !AsksForNewerPlan(status)) {
+    return ResendUnderNewerPlan(attempt, status);
+  }
   if (remedy == Remedy::kRefreshPlan) {
     return RefreshAndResend(attempt, status, Next(attempt.target.plan_version));
   }
@@ -200,7 +206,9 @@ void Call::OnFailure(const Attempt& attempt, const absl::Status& status) {
   }
   const absl::Duration wait = services_.backoff.Next(remedy, attempt.attempts);
   if (now + wait >= deadline_) return FinishShare(Explain(attempt, status));
-  if (!services_.budget.TryTake(now)) {
+  // A contribution that is given up is one that other clients wait for, so the waits between the
+  // attempts have to be enough.
+  if (!is_contribution && !services_.budget.TryTake(now)) {
     services_.metrics.retry_budget_exhausted.Add();
     return FinishShare(Annotate(Explain(attempt, status), "the retry budget is used up"));
   }
@@ -228,6 +236,20 @@ void Call::RefreshAndResend(const Attempt& attempt, const absl::Status& status,
       newer ? Resend(next, kNoNode) : ResendAfter(wait, next);
     });
   });
+}
+
+// A contribution that a node refuses for its step is not sent again, unless the node may have
+// followed a newer plan than the sender.
+void Call::ResendUnderNewerPlan(const Attempt& attempt, const absl::Status& status) {
+  const auto decide = [this, attempt, status](bool may_refresh) {
+    const bool newer = services_.plans.routes()->plan().version() > attempt.target.plan_version;
+    if (newer) Resend(attempt, kNoNode);
+    if (!newer && !may_refresh) FinishShare(Explain(attempt, status));
+    return newer;
+  };
+  if (decide(/*may_refresh=*/true)) return;
+  services_.plans.RefreshThen(
+      deadline_, [this, decide] { Post([decide] { decide(/*may_refresh=*/false); }); });
 }
 
 void Call::ResendAfter(absl::Duration wait, const Attempt& attempt) {

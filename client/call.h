@@ -69,6 +69,7 @@ class Call {
   void OnFailure(const Attempt& attempt, const absl::Status& status);
   void OnPostponed(const Attempt& attempt, const Postponed& postponed);
   void RefreshAndResend(const Attempt& attempt, const absl::Status& status, PlanVersion wanted);
+  void ResendUnderNewerPlan(const Attempt& attempt, const absl::Status& status);
   void Resend(const Attempt& attempt, NodeId avoid);
   void ResendAfter(absl::Duration wait, const Attempt& attempt);
   // The end of a share. The first error is the call's.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 
 namespace embla::client {
 namespace {
@@ -23,6 +24,22 @@ std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>&
 // What a node may ask to wait.
 constexpr absl::Duration kPostponedMin = absl::Milliseconds(1);
 constexpr absl::Duration kPostponedMax = absl::Seconds(1);
+
+absl::Duration WaitOf(std::uint32_t retry_after_ms) {
+  return std::clamp(absl::Milliseconds(retry_after_ms), kPostponedMin, kPostponedMax);
+}
+
+std::string_view WhatHappensTo(RefusedClaim::Reason reason) {
+  switch (reason) {
+    case RefusedClaim::Reason::kFrozen:
+      return "are being handed over";
+    case RefusedClaim::Reason::kMoved:
+      return "have moved to another node";
+    case RefusedClaim::Reason::kAgain:
+      return "go apart from others";
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -97,16 +114,22 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
 
 void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                       NodeChannel::Done done) {
-  const UpdateHeader header{.session = options_.session,
-                            .proof = options_.proof,
-                            .seq = seq_,
-                            .first_incomplete = window_.first_incomplete(),
-                            .step = options_.step == 0 ? ToInt(seq_) : options_.step};
-  channel.Update(route_->Build(shares_[target.share], header), deadline, std::move(done));
+  UpdateHeader header{.session = options_.session,
+                      .proof = options_.proof,
+                      .seq = seq_,
+                      .first_incomplete = window_.first_incomplete(),
+                      .step = options_.step == 0 ? ToInt(seq_) : options_.step};
+  const UpdateShare& share = shares_[target.share];
+  if (share.claim.has_value()) {
+    header.step = options_.step;
+    header.resumes = rank_.Resumes(route_->TableOf(share), options_.step);
+  }
+  channel.Update(route_->Build(share, header), deadline, std::move(done));
 }
 
 std::vector<Postponed> UpdateWork::TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                                  const Routes& routes) {
+  if (IsContribution(target)) return TakeRefusedClaims(target, reply.refused_claims, routes);
   std::vector<RefusedUnit> moved, busy;
   Postponed later, elsewhere;
   elsewhere.moved = true;
@@ -116,13 +139,41 @@ std::vector<Postponed> UpdateWork::TakePostponed(const ShareTarget& target, cons
       elsewhere.plan_version = std::max(elsewhere.plan_version, unit.plan_version);
     } else {
       busy.push_back(unit);
-      const absl::Duration wait = absl::Milliseconds(unit.retry_after_ms);
-      later.wait = std::clamp(wait, std::max(later.wait, kPostponedMin), kPostponedMax);
+      later.wait = std::max(later.wait, WaitOf(unit.retry_after_ms));
     }
   }
   std::vector<Postponed> all;
   Postpone(target, busy, routes, std::move(later), all);
   Postpone(target, moved, routes, std::move(elsewhere), all);
+  return all;
+}
+
+std::vector<Postponed> UpdateWork::TakeRefusedClaims(const ShareTarget& target,
+                                                     std::span<const RefusedClaim> refused,
+                                                     const Routes& routes) {
+  std::vector<Postponed> all;
+  for (const RefusedClaim::Reason reason :
+       {RefusedClaim::Reason::kAgain, RefusedClaim::Reason::kFrozen,
+        RefusedClaim::Reason::kMoved}) {
+    UnitSet units;
+    Postponed postponed;
+    postponed.moved = reason == RefusedClaim::Reason::kMoved;
+    for (const RefusedClaim& claim : refused) {
+      if (claim.reason != reason) continue;
+      units.Include(UnitSet(claim.units));
+      postponed.plan_version = std::max(postponed.plan_version, claim.plan_version);
+      if (reason == RefusedClaim::Reason::kFrozen) {
+        postponed.wait = std::max(postponed.wait, WaitOf(claim.retry_after_ms));
+      }
+    }
+    UpdateShare share = route_->Within(units, shares_[target.share], routes);
+    if (!share.claim.has_value()) continue;
+    postponed.reason = absl::UnavailableError(
+        absl::StrCat("units ", ToString(share.claim->units), " ", ToAbsl(WhatHappensTo(reason))));
+    postponed.target = {shares_.size(), share.node, share.plan_version};
+    shares_.push_back(std::move(share));
+    all.push_back(std::move(postponed));
+  }
   return all;
 }
 
@@ -140,7 +191,7 @@ void UpdateWork::Postpone(const ShareTarget& target, std::span<const RefusedUnit
 }
 
 TableId UpdateWork::TableOf(const ShareTarget& target) const {
-  return route_->TableOf(shares_[target.share].items.front());
+  return route_->TableOf(shares_[target.share]);
 }
 
 void UpdateWork::Leave() {

@@ -15,6 +15,7 @@
 #include "client/include/embla/client.h"
 #include "client/route/lookup_route.h"
 #include "client/route/update_route.h"
+#include "client/step_rank.h"
 #include "client/transport/node_channel.h"
 #include "client/update_window.h"
 
@@ -27,9 +28,10 @@ struct ShareTarget {
   PlanVersion plan_version{};  // It was routed by.
 };
 
-// Rows of a share that its node left out: their unit is on the move.
+// Rows of a share that its node left out as their unit is on the move, or units of its claim that
+// did not step.
 struct Postponed {
-  ShareTarget target;          // A share of these rows alone.
+  ShareTarget target;          // A share of these alone.
   absl::Status reason;         // For messages.
   bool moved = false;          // To another node, else it is tried again in `wait`.
   PlanVersion plan_version{};  // Moved: that may say where to.
@@ -51,6 +53,8 @@ class CallWork {
                                                             const Routes& routes, NodeId avoid) = 0;
   // Whether another node could do some of it, of a copy of its own.
   virtual bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const = 0;
+  // Whether it is a contribution to a synchronous step, which waits for those of other clients.
+  virtual bool IsContribution(const ShareTarget& target) const = 0;
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                     NodeChannel::Done done) = 0;
   // What is left to do of an answered share.
@@ -78,6 +82,7 @@ class LookupWork final : public CallWork {
   absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
                                                     NodeId avoid) override;
   bool HasOtherCopy(const ShareTarget& target, const Routes& routes) const override;
+  bool IsContribution(const ShareTarget&) const override { return false; }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
   std::vector<Postponed> TakePostponed(const ShareTarget&, const NodeReply&,
@@ -102,14 +107,14 @@ class UpdateWork final : public CallWork {
   struct Options {
     SessionId session{};
     SessionProof proof{};
-    std::uint64_t step = 0;  // 0: the update's own number.
+    std::uint64_t step = 0;  // 0: the update's own number; of contributions, as it is.
   };
   // Checks and combines what the call is about.
   using MakeRoute = std::function<absl::StatusOr<UpdateRoute>(const Routes& routes)>;
 
-  // `window` is not owned; it outlives this object.
-  UpdateWork(MakeRoute make_route, const Options& options, UpdateWindow& window)
-      : make_route_(std::move(make_route)), options_(options), window_(window) {}
+  // `window` and `rank` are not owned; they outlive this object.
+  UpdateWork(MakeRoute make_route, const Options& options, UpdateWindow& window, StepRank& rank)
+      : make_route_(std::move(make_route)), options_(options), window_(window), rank_(rank) {}
 
   absl::Status Prepare(const Routes& routes) override;
   void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) override;
@@ -117,6 +122,9 @@ class UpdateWork final : public CallWork {
   absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target, const Routes& routes,
                                                     NodeId avoid) override;
   bool HasOtherCopy(const ShareTarget&, const Routes&) const override { return false; }
+  bool IsContribution(const ShareTarget& target) const override {
+    return shares_[target.share].claim.has_value();
+  }
   void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
             NodeChannel::Done done) override;
   std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
@@ -130,10 +138,16 @@ class UpdateWork final : public CallWork {
   // A share of the rows in `refused`, unless there are none.
   void Postpone(const ShareTarget& target, std::span<const RefusedUnit> refused,
                 const Routes& routes, Postponed postponed, std::vector<Postponed>& all);
+  // Of a contribution. What is refused for one reason stays one request, as long as one node has
+  // it: so a claim has all units of a node that did not move, or none of them.
+  std::vector<Postponed> TakeRefusedClaims(const ShareTarget& target,
+                                           std::span<const RefusedClaim> refused,
+                                           const Routes& routes);
 
   const MakeRoute make_route_;
   const Options options_;
   UpdateWindow& window_;
+  StepRank& rank_;
   std::optional<UpdateRoute> route_;
   std::deque<UpdateShare> shares_;
   UpdateSeq seq_{};  // 0: not entered.

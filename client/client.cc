@@ -22,7 +22,7 @@ std::string DefaultName() {
 }
 
 template <typename Value>
-absl::Status OutOfBounds(const char* field, const Value& value, const char* allowed) {
+absl::Status OutOfBounds(const char* field, const Value& value, absl::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", must be ", allowed));
 }
 
@@ -46,6 +46,12 @@ absl::Status ConnectOptions::Validate() const {
     return OutOfBounds("retry_budget_per_second", retry_budget_per_second, "0 to 1,000,000");
   }
   if (threads < 1 || threads > 256) return OutOfBounds("threads", threads, "1 to 256");
+  if (rank.has_value() != (ranks > 0)) {
+    return absl::InvalidArgumentError("rank and ranks are stated together, or none of them is");
+  }
+  if (rank.has_value() && *rank >= ranks) {
+    return OutOfBounds("rank", *rank, absl::StrCat("below ranks, ", ranks));
+  }
   return absl::OkStatus();
 }
 

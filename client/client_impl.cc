@@ -12,6 +12,7 @@
 #include "client/npy_file.h"
 #include "client/route/distinct_ids.h"
 #include "client/row_reader.h"
+#include "client/step_join.h"
 #include "client/zch_table.h"
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
@@ -113,6 +114,7 @@ absl::Status ClientImpl::AskForSession(SessionRequest& request, absl::Time deadl
       session_ = grant.session;
       proof_ = grant.proof;
       groups_ = {options_.replica_group, grant.turn};
+      if (request.replaces != SessionId{}) step_rank_.SetTakenOver();
       return absl::OkStatus();
     }
     request.replaces = grant.latest;
@@ -125,7 +127,8 @@ absl::Status ClientImpl::AskForSession(SessionRequest& request, absl::Time deadl
 // Both steps until they succeed: the coordinator may be about to start.
 absl::Status ClientImpl::OpenSession() {
   const absl::Time deadline = timer_->Now() + options_.timeout;
-  SessionRequest request{options_.name, options_.trainer, RandomId64(), {}};
+  SessionRequest request{options_.name, options_.trainer, RandomId64(), {}, {}, options_.ranks};
+  if (options_.rank.has_value()) request.rank = Rank{*options_.rank};
   absl::Status status;
   while (true) {
     const absl::Time attempt_deadline = std::min(deadline, timer_->Now() + kConnectAttempt);
@@ -147,6 +150,22 @@ absl::Time ClientImpl::DeadlineOf(const CallOptions& options) const {
   return timer_->Now() + (stated ? options.timeout : options_.timeout);
 }
 
+// A step may have to wait until a silent rank is closed, which takes a step_timeout and some rounds
+// of messages.
+CallOptions ClientImpl::WithTimeout(std::span<const FeatureGradient> features,
+                                    CallOptions options) const {
+  if (options.timeout > absl::ZeroDuration()) return options;
+  const RoutesPtr routes = plans_.routes();
+  std::uint32_t step_timeout_ms = 0;
+  for (const FeatureGradient& feature : features) {
+    const TableRoute* const table = routes->Find(feature.table);
+    if (table == nullptr || !table->spec().sync.has_value()) continue;
+    step_timeout_ms = std::max(step_timeout_ms, table->spec().sync->step_timeout_ms);
+  }
+  options.timeout = options_.timeout + 2 * absl::Milliseconds(step_timeout_ms);
+  return options;
+}
+
 std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> features,
                                               const CallOptions& options) {
   const LookupRoute::Options route{.wire_dtype = DTypeOf(options.wire),
@@ -159,9 +178,11 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureLookup> fea
 
 std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> features,
                                               const CallOptions& options) {
-  const UpdateRoute::Options route{.wire_dtype = DTypeOf(options.wire),
-                                   .combine_duplicates = options.combine_duplicates,
-                                   .groups = groups_};
+  const UpdateRoute::Options route{
+      .wire_dtype = DTypeOf(options.wire),
+      .combine_duplicates = options.combine_duplicates,
+      .groups = groups_,
+      .rank = options_.rank.has_value() ? std::optional(Rank{*options_.rank}) : std::nullopt};
   return WorkFor(
       [this, route, all = std::vector(features.begin(), features.end())](const Routes& routes) {
         return UpdateRoute::Create(all, routes, route, pool_);
@@ -172,7 +193,7 @@ std::unique_ptr<CallWork> ClientImpl::WorkFor(std::span<const FeatureGradient> f
 std::unique_ptr<CallWork> ClientImpl::WorkFor(UpdateWork::MakeRoute make_route,
                                               const CallOptions& options) {
   const UpdateWork::Options work{.session = session_, .proof = proof_, .step = options.step};
-  return std::make_unique<UpdateWork>(std::move(make_route), work, window_);
+  return std::make_unique<UpdateWork>(std::move(make_route), work, window_, step_rank_);
 }
 
 absl::Status ClientImpl::RunCall(std::unique_ptr<CallWork> work, const CallOptions& options,
@@ -240,12 +261,24 @@ void ClientImpl::LookupAsync(std::vector<FeatureLookup> features, const CallOpti
 
 absl::Status ClientImpl::Update(std::span<const FeatureGradient> features,
                                 const CallOptions& options) {
-  return RunCall(WorkFor(features, options), options, update_metrics_);
+  return RunCall(WorkFor(features, options), WithTimeout(features, options), update_metrics_);
 }
 
 void ClientImpl::UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
                              DoneCallback done) {
-  StartCall(WorkFor(features, options), options, update_metrics_, std::move(done));
+  StartCall(WorkFor(features, options), WithTimeout(features, options), update_metrics_,
+            std::move(done));
+}
+
+absl::StatusOr<std::vector<std::uint64_t>> ClientImpl::JoinSteps(
+    const std::vector<std::string>& tables, absl::Duration timeout) {
+  if (!options_.rank.has_value()) {
+    return absl::InvalidArgumentError("this client is no rank: connect with rank and ranks");
+  }
+  for (const std::string& table : tables) EMBLA_RETURN_IF_ERROR(RoutesWith(table).status());
+  StepJoin join(*coordinator_, plans_, *timer_,
+                {session_, proof_, Rank{*options_.rank}, options_.ranks});
+  return join.Run(tables, timer_->Now() + timeout);
 }
 
 absl::Status ClientImpl::ReadRows(std::string_view table, std::span<const std::int64_t> ids,
@@ -512,7 +545,8 @@ std::vector<TableInfo> ClientImpl::Tables() {
                       .optimizer = std::string(NameOf(table.spec.optimizer.kind)),
                       .replica_groups = table.spec.replica_groups,
                       .replica_group = groups_.Of(table.spec).value_or(0),
-                      .zch = table.spec.zch.has_value()});
+                      .zch = table.spec.zch.has_value(),
+                      .sync = table.spec.sync.has_value()});
   }
   return tables;
 }

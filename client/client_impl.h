@@ -11,6 +11,7 @@
 #include "client/call.h"
 #include "client/include/embla/client.h"
 #include "client/row_reader.h"
+#include "client/step_rank.h"
 #include "client/transport/coordinator_channel.h"
 #include "core/base/buffer.h"
 #include "core/base/mutex.h"
@@ -40,6 +41,9 @@ class ClientImpl final : public Client {
                       const CallOptions& options) override;
   void UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
                    DoneCallback done) override;
+
+  absl::StatusOr<std::vector<std::uint64_t>> JoinSteps(const std::vector<std::string>& tables,
+                                                       absl::Duration timeout) override;
 
   absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
                         std::span<float> rows_out) override;
@@ -76,6 +80,8 @@ class ClientImpl final : public Client {
   absl::Status OpenSession();
   absl::Status AskForSession(SessionRequest& request, absl::Time deadline);
   absl::Time DeadlineOf(const CallOptions& options) const;
+  // With the timeout of an update of the features' tables, if none is stated.
+  CallOptions WithTimeout(std::span<const FeatureGradient> features, CallOptions options) const;
   // Counts a call. FailedPrecondition: the client is closed.
   absl::Status BeginCall();
   void EndCall();
@@ -116,6 +122,7 @@ class ClientImpl final : public Client {
   Backoff backoff_;
   NodeDirectory nodes_;
   UpdateWindow window_;
+  StepRank step_rank_;
   PlanKeeper plans_;
   Executor executor_;
   std::atomic<bool> cut_off_ = false;

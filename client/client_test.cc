@@ -604,6 +604,10 @@ TEST(ConnectOptionsValidate, NamesTheFieldThatIsWrong) {
               HasSubstr("timeout"));
   EXPECT_THAT(message({.coordinator = "a:1", .retry_budget_ratio = -1}),
               HasSubstr("retry_budget_ratio"));
+  EXPECT_EQ(message({.coordinator = "a:1", .rank = 3, .ranks = 4}), "");
+  EXPECT_THAT(message({.coordinator = "a:1", .rank = 0}), HasSubstr("rank and ranks"));
+  EXPECT_THAT(message({.coordinator = "a:1", .ranks = 2}), HasSubstr("rank and ranks"));
+  EXPECT_THAT(message({.coordinator = "a:1", .rank = 4, .ranks = 4}), HasSubstr("below ranks, 4"));
 }
 
 }  // namespace

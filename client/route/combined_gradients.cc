@@ -50,7 +50,8 @@ absl::StatusOr<CombinedGradients> CombinedGradients::Create(std::span<const Sour
                                                             const TableSpec& spec,
                                                             BufferPool& pool) {
   CombinedGradients combined(spec, pool);
-  if (spec.optimizer.gradient_clip > 0 && spec.nan_policy == NanPolicy::kReject) {
+  const bool is_checked = spec.optimizer.gradient_clip > 0 || spec.sync.has_value();
+  if (is_checked && spec.nan_policy == NanPolicy::kReject) {
     if (absl::Status status = CheckFinite(sources, spec); !status.ok()) return status;
   }
   std::uint64_t ids = 0, rows = 0;

@@ -27,7 +27,8 @@ class CombinedGradients {
   };
 
   // `sources` are all features of the table, in the call's order.
-  // InvalidArgument: a gradient is NaN or infinite, which the clamp would hide from the server.
+  // InvalidArgument: a gradient is NaN or infinite, which the clamp would hide from the server, or
+  // which one server would refuse while others count what it should have stepped with.
   static absl::StatusOr<CombinedGradients> Create(std::span<const Source> sources,
                                                   const TableSpec& spec, BufferPool& pool);
 

@@ -73,6 +73,7 @@ bool RouteBlock::SameRows(const RouteBlock& other) const {
 }
 
 TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
+  if (table.spec.sync.has_value()) step_units_.emplace(table);
   // The groups' copies are on the same nodes: requests say which group they mean.
   const std::size_t copies = table.grouped() ? 1 : table.replicas.size();
   for (std::size_t copy = 0; copy < copies; ++copy) {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/route/step_units.h"
 #include "core/base/ids.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
@@ -62,6 +64,8 @@ class TableRoute {
   const std::vector<RouteBlock>& primary() const { return replicas_.front(); }
   // Whether the primary copy of a row is on several nodes.
   bool columns_cut() const { return replicas_.front().size() > 1; }
+  // Null unless the table has synchronous steps.
+  const StepUnits* step_units() const { return step_units_.has_value() ? &*step_units_ : nullptr; }
 
   // The copy that a session reads: always the same one, so that a trainer reads its own writes in
   // order, unless it has rows on `avoid`: then the primary, or else any, that has none.
@@ -70,6 +74,7 @@ class TableRoute {
  private:
   const TableSpec* spec_;  // Of the plan; not owned; outlives this object.
   std::vector<std::vector<RouteBlock>> replicas_;
+  std::optional<StepUnits> step_units_;
 };
 
 // The routes of all tables of a plan, which it keeps alive. Immutable.

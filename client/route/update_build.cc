@@ -73,7 +73,14 @@ NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& head
                    .first_incomplete = header.first_incomplete,
                    .step = header.step,
                    .wire_dtype = options_.wire_dtype,
-                   .parts = {}};
+                   .parts = {},
+                   .claim = {}};
+  if (share.claim.has_value()) {
+    request.batch.claim = {.table = TableOf(share),
+                           .rank = *options_.rank,
+                           .resumes = header.resumes,
+                           .units = share.claim->units};
+  }
   std::size_t ids = 0, lengths = 0, weights = 0, sums = 0, gradient_bytes = 0;
   for (const UpdateItem& item : share.items) {
     const UpdatePart& part = request.batch.parts.emplace_back(PartOf(item));

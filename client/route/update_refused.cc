@@ -34,6 +34,36 @@ UpdateShare UpdateRoute::Refused(const UpdateShare& share, std::span<const Refus
   return left;
 }
 
+UpdateShare UpdateRoute::Within(const UnitSet& units, const UpdateShare& share,
+                                const Routes& routes) const {
+  UpdateShare within;
+  within.node = share.node;
+  within.plan_version = share.plan_version;
+  UnitSet claimed = share.claim->units.And(units);
+  const TableRoute* const table = routes.Find(tables_[share.claim->table].id);
+  if (claimed.empty()) return within;
+  if (table == nullptr) return share;  // Whoever sends it finds that the table is gone.
+  const IdRows rows(table->spec());
+  for (const StepUnits::CutRows& cut : table->step_units()->RowsOf(claimed)) {
+    const auto is_within = [&](std::int64_t id) {
+      const std::int64_t row = rows.RowOf(RowId{id});
+      // Ids outside the table are sent to the owner of row 0.
+      return cut.Has(0 <= row && row < table->spec().rows ? row : 0);
+    };
+    for (const UpdateItem& item : share.items) {
+      UpdateItem kept = item;
+      kept.column_begin = std::max(item.column_begin, cut.column_begin);
+      kept.column_end = std::min(item.column_end, cut.column_end);
+      if (kept.column_begin >= kept.column_end) continue;
+      kept.ranges = KeepRanges(item, is_within);
+      if (!kept.ranges.empty()) within.items.push_back(std::move(kept));
+    }
+  }
+  within.claim = {share.claim->table, std::move(claimed)};
+  KeepLearningRate(*table->step_units(), within);
+  return within;
+}
+
 std::vector<IdRange> UpdateRoute::KeepRanges(const UpdateItem& item, KeepId keep) const {
   const std::span<const std::int64_t> ids = tables_[item.table].combined->ids();
   std::vector<IdRange> kept;

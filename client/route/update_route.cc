@@ -14,7 +14,7 @@ namespace {
 
 UpdateShare& ShareOf(NodeId node, PlanVersion version, std::vector<UpdateShare>& shares) {
   for (UpdateShare& share : shares) {
-    if (share.node == node) return share;
+    if (share.node == node && !share.claim.has_value()) return share;
   }
   UpdateShare& share = shares.emplace_back();
   share.node = node;
@@ -65,7 +65,8 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
                                                      inputs_.size() - 1, options_.groups));
   input.gradients = feature.gradients.data();
   input.ttl_steps = feature.ttl_steps;
-  if (input.feature.ids.empty()) return absl::OkStatus();
+  const bool is_sync = routes.Find(input.feature.table)->step_units() != nullptr;
+  if (input.feature.ids.empty() && !is_sync) return absl::OkStatus();
   auto table = std::find_if(tables_.begin(), tables_.end(),
                             [&](const Table& t) { return t.id == input.feature.table; });
   if (table == tables_.end()) {
@@ -73,6 +74,7 @@ absl::Status UpdateRoute::AddFeature(const FeatureGradient& feature, const Route
     table->id = input.feature.table;
     table->dim = input.feature.dim;
     table->replica_group = input.feature.replica_group;
+    table->sync = is_sync;
   }
   EMBLA_RETURN_IF_ERROR(SetLearningRate(*table, feature));
   table->features.push_back(static_cast<std::uint32_t>(inputs_.size() - 1));
@@ -123,8 +125,11 @@ absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
   const TableRoute* route = routes.Find(table.id);
   if (route == nullptr) return TableIsGone(table.id, routes);
   if (table.images.has_value()) return absl::OkStatus();
-  if (!options_.combine_duplicates && !route->columns_cut()) return absl::OkStatus();
+  if (!options_.combine_duplicates && !route->columns_cut() && !table.sync) {
+    return absl::OkStatus();
+  }
   if (!table.combined.has_value()) {
+    if (table.sync) EMBLA_RETURN_IF_ERROR(CheckContribution(table, route->spec()));
     std::vector<CombinedGradients::Source> sources;
     for (const std::uint32_t f : table.features) {
       sources.push_back({&inputs_[f].feature, inputs_[f].gradients});
@@ -133,9 +138,28 @@ absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
                            CombinedGradients::Create(sources, route->spec(), *pool_));
     CombineTtls(table, route->spec());
   }
-  const bool needed = route->columns_cut() && NeedsRowStatistic(route->spec().optimizer);
+  const bool needed =
+      !table.sync && route->columns_cut() && NeedsRowStatistic(route->spec().optimizer);
   if (needed && table.combined->row_sum_squares().empty()) {
     table.combined->ComputeRowSumSquares(route->primary(), options_.wire_dtype);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateRoute::CheckContribution(const Table& table, const TableSpec& spec) const {
+  if (!options_.rank.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name,
+                     " has synchronous steps, which only ranks contribute to: connect with rank "
+                     "and ranks"));
+  }
+  if (spec.zch.has_value() || spec.bounds != BoundsMode::kError) return absl::OkStatus();
+  for (const std::uint32_t f : table.features) {
+    for (const std::int64_t id : inputs_[f].feature.ids) {
+      if (0 <= id && id < spec.rows) continue;
+      return absl::OutOfRangeError(
+          absl::StrCat("table ", spec.name, ": id ", id, " is outside its ", spec.rows, " rows"));
+    }
   }
   return absl::OkStatus();
 }
@@ -162,6 +186,7 @@ std::vector<UpdateItem> UpdateRoute::CombinedItems(std::uint32_t t) const {
   item.table = t;
   item.column_end = tables_[t].dim;
   const std::vector<std::uint32_t>& ttls = tables_[t].ttls;
+  if (tables_[t].combined->ids().empty()) return {};
   if (ttls.empty()) {
     item.ranges = {{0, static_cast<std::uint32_t>(tables_[t].combined->ids().size())}};
     return {item};
@@ -204,7 +229,12 @@ UpdateItem UpdateRoute::CombinedItem(const UpdateItem& item) const {
 
 absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes) const {
   std::vector<UpdateShare> shares;
+  std::map<TableId, std::uint32_t> sync;
   for (std::uint32_t t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].sync) {
+      sync.emplace(tables_[t].id, t);
+      continue;
+    }
     if (tables_[t].combined.has_value()) {
       for (const UpdateItem& item : CombinedItems(t)) {
         EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
@@ -220,12 +250,47 @@ absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Split(const Routes& routes
       EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, shares));
     }
   }
+  for (const auto& [id, t] : sync) {
+    EMBLA_RETURN_IF_ERROR(SplitClaim(t, nullptr, CombinedItems(t), routes, shares));
+  }
   return shares;
+}
+
+absl::Status UpdateRoute::SplitClaim(std::uint32_t t, const UnitSet* units,
+                                     std::span<const UpdateItem> items, const Routes& routes,
+                                     std::vector<UpdateShare>& shares) const {
+  const TableRoute* const table = routes.Find(tables_[t].id);
+  if (table == nullptr) return TableIsGone(tables_[t].id, routes);
+  std::vector<UpdateShare> rows;
+  for (const UpdateItem& item : items) EMBLA_RETURN_IF_ERROR(SplitItem(item, routes, rows));
+  for (const auto& [node, all] : table->step_units()->by_node()) {
+    UnitSet claimed = units == nullptr ? all : all.And(*units);
+    if (claimed.empty()) continue;
+    UpdateShare& share = shares.emplace_back(ShareOf(node, routes.plan().version(), rows));
+    share.claim = {t, std::move(claimed)};
+    KeepLearningRate(*table->step_units(), share);
+  }
+  return absl::OkStatus();
+}
+
+void UpdateRoute::KeepLearningRate(const StepUnits& units, UpdateShare& share) const {
+  const std::uint32_t table = share.claim->table;
+  if (!share.items.empty() || !tables_[table].learning_rate.has_value()) return;
+  const StepUnits::CutRows first = units.RowsOf(share.claim->units).front();
+  UpdateItem& item = share.items.emplace_back();
+  item.table = table;
+  item.column_begin = first.column_begin;
+  item.column_end = first.column_end;
+  item.ranges = {{0, 0}};
 }
 
 absl::StatusOr<std::vector<UpdateShare>> UpdateRoute::Resplit(const UpdateShare& share,
                                                               const Routes& routes) {
   std::vector<UpdateShare> shares;
+  if (const std::optional<UpdateClaim>& claim = share.claim; claim.has_value()) {
+    EMBLA_RETURN_IF_ERROR(SplitClaim(claim->table, &claim->units, share.items, routes, shares));
+    return shares;
+  }
   std::vector<bool> done(tables_.size(), false);
   for (const UpdateItem& item : share.items) {
     Table& table = tables_[item.table];

@@ -8,6 +8,9 @@
 //
 // Images of rows (CreateWrite) travel as they were given, each node's columns of them.
 //
+// Gradients of a table with synchronous steps are always combined, and have shares of their own:
+// one for every node that has units of the table, with rows or without, which claims these units.
+//
 // A request is built from the caller's arrays each time it is sent, so nothing is kept for retries.
 // Tests: route_test.cc.
 #pragma once
@@ -50,11 +53,18 @@ struct UpdateItem {
   bool combined() const { return !ranges.empty(); }
 };
 
+// The units of a table with synchronous steps that a share speaks for.
+struct UpdateClaim {
+  std::uint32_t table = 0;  // As UpdateItem::table.
+  UnitSet units;
+};
+
 // What one node does for one update.
 struct UpdateShare {
   NodeId node{};
   PlanVersion plan_version{};
   std::vector<UpdateItem> items;
+  std::optional<UpdateClaim> claim = {};  // Then all items are of its table, and may be none.
 };
 
 // What a request says beside its parts.
@@ -64,6 +74,7 @@ struct UpdateHeader {
   UpdateSeq seq{};
   UpdateSeq first_incomplete{};
   std::uint64_t step = 0;
+  bool resumes = false;  // Of a contribution.
 };
 
 // New values of rows, in place of a step.
@@ -82,6 +93,7 @@ class UpdateRoute {
     DType wire_dtype = DType::kFloat32;
     bool combine_duplicates = true;
     GroupChoice groups{};
+    std::optional<Rank> rank = {};  // None: tables with synchronous steps are refused.
   };
 
   // Checks the features (CheckFeature) and combines. Their arrays and `pool` must outlive this
@@ -93,7 +105,8 @@ class UpdateRoute {
   static absl::StatusOr<UpdateRoute> CreateWrite(const RowWrite& write, const Routes& routes,
                                                  const Options& options, BufferPool& pool);
 
-  // One share per node that has anything to do. Errors: NotFound (a table is gone).
+  // One share per node that has anything to do, and then the shares with claims: by table id, so
+  // that all ranks send them in one order. Errors: NotFound (a table is gone).
   absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
   // What `share` was to do, under newer routes. Errors: as Split and Create.
   absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share, const Routes& routes);
@@ -101,10 +114,15 @@ class UpdateRoute {
   // The rows of `share` that lie in `refused`, units that its node left out; no items: none do.
   UpdateShare Refused(const UpdateShare& share, std::span<const RefusedUnit> refused,
                       const Routes& routes) const;
+  // The part of `share`, which has a claim, that is of `units`; no claim: none is.
+  UpdateShare Within(const UnitSet& units, const UpdateShare& share, const Routes& routes) const;
 
   NodeUpdate Build(const UpdateShare& share, const UpdateHeader& header) const;
 
-  TableId TableOf(const UpdateItem& item) const { return tables_[item.table].id; }
+  // The first table of the share.
+  TableId TableOf(const UpdateShare& share) const {
+    return tables_[share.claim ? share.claim->table : share.items.front().table].id;
+  }
 
  private:
   struct Input {
@@ -117,6 +135,7 @@ class UpdateRoute {
     TableId id{};
     std::uint32_t dim = 0;
     std::uint32_t replica_group = 0;
+    bool sync = false;  // With synchronous steps.
     std::vector<std::uint32_t> features;
     std::optional<float> learning_rate;
     std::optional<StateShape> images;  // Its optimizer's state; none: gradients.
@@ -129,6 +148,9 @@ class UpdateRoute {
   UpdateRoute(const Options& options, BufferPool& pool) : options_(options), pool_(&pool) {}
 
   absl::Status AddFeature(const FeatureGradient& feature, const Routes& routes);
+  // InvalidArgument, OutOfRange: a node would refuse the contribution. Looked at before any is
+  // sent: those to other nodes would be counted, or wait.
+  absl::Status CheckContribution(const Table& table, const TableSpec& spec) const;
   // InvalidArgument: not one that a step can have, or not that of the table's features before.
   absl::Status SetLearningRate(Table& table, const FeatureGradient& feature) const;
   // Combines, and computes the rows' statistic, where that is needed and not done.
@@ -139,6 +161,12 @@ class UpdateRoute {
   UpdateItem CombinedItem(const UpdateItem& item) const;
   absl::Status SplitItem(const UpdateItem& item, const Routes& routes,
                          std::vector<UpdateShare>& shares) const;
+  // The whole table's, or that of `units`.
+  absl::Status SplitClaim(std::uint32_t table, const UnitSet* units,
+                          std::span<const UpdateItem> items, const Routes& routes,
+                          std::vector<UpdateShare>& shares) const;
+  // A contribution without rows still has to say its learning rate: in a part without ids.
+  void KeepLearningRate(const StepUnits& units, UpdateShare& share) const;
   void SplitRows(const UpdateItem& item, const RouteBlock& block, PlanVersion version,
                  std::vector<UpdateShare>& shares) const;
   void AssignRanges(const UpdateItem& item, const RouteBlock& block,

@@ -35,6 +35,13 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
   absl::Status CloseSession(SessionId, const SessionProof&, absl::Time) override {
     return absl::OkStatus();
   }
+  absl::Status JoinSteps(SessionId session, const SessionProof& proof,
+                         std::span<const TableId> tables, absl::Time deadline) override {
+    MutexLock lock(cluster_.mu_);
+    EMBLA_CHECK(session == SessionId{77} && proof == kFakeProof);
+    cluster_.step_wishes_.emplace_back(tables.begin(), tables.end());
+    return cluster_.AskCoordinator(deadline);
+  }
   // A watch that never says anything: tests of the client see what refreshing alone does.
   void StartWatch(PlanVersion, const SessionGrant&, std::function<void(PlanPtr)>) override {}
   void StopWatch() override {}
@@ -218,7 +225,9 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   Request& record = requests_.emplace_back();
   record.address = address;
   record.plan_version = request.batch.plan_version;
-  record.replica_group = request.batch.parts.front().replica_group;
+  if (!request.batch.parts.empty()) {
+    record.replica_group = request.batch.parts.front().replica_group;
+  }
   record.session = request.batch.session;
   record.proof = request.batch.proof;
   record.time = now;
@@ -229,21 +238,112 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   } else {
     record.seq = request.batch.seq;
     record.first_incomplete = request.batch.first_incomplete;
+    record.step = request.batch.step;
+    record.claim = request.batch.claim;
+    for (const UpdatePart& part : request.batch.parts) record.ids += part.ids.size();
+    if (!request.batch.parts.empty()) {
+      record.learning_rate = request.batch.parts.front().learning_rate;
+    }
     NodeReply reply;
+    if (record.answer.ok() && request.batch.claim.has_value()) {
+      reply = AnswerContribution(node, request);
+      requests_.back().answer = reply.status;
+      return reply;
+    }
     if (record.answer.ok()) record.answer = nodes_.CheckUpdate(node, request);
     if (record.answer.ok()) reply.refused = Refuse(request);
     if (record.answer.ok()) record.answer = nodes_.Update(node, request, reply.refused);
     reply.status = record.answer;
     for (const RefusedUnit& unit : reply.refused) {
       if (unit.reason != RefusedUnit::Reason::kMoved || plans_.empty()) continue;
-      coordinator_plan_ = plans_.front();
-      nodes_.SetPlan(coordinator_plan_);
-      plans_.pop_front();
+      FollowNextPlan();
       break;
     }
     return reply;
   }
   return {.status = record.answer};
+}
+
+void FakeCluster::FollowNextPlan() {
+  coordinator_plan_ = plans_.front();
+  nodes_.SetPlan(coordinator_plan_);
+  plans_.pop_front();
+}
+
+NodeReply FakeCluster::AnswerContribution(NodeId node, const NodeUpdate& request) {
+  NodeReply reply;
+  const StepClaim& claim = *request.batch.claim;
+  const UnitSet moved = claim.units.Minus(nodes_.UnitsOn(node, claim.table));
+  const UnitSet here = claim.units.Minus(moved);
+  reply.refused_claims = RefuseClaim(here);
+  for (const UnitSet::Run& run : moved.runs()) {
+    reply.refused_claims.push_back({.units = run,
+                                    .reason = RefusedClaim::Reason::kMoved,
+                                    .plan_version = nodes_.routes()->plan().version()});
+  }
+  if (!moved.empty() && reply.refused_claims.size() == moved.runs().size()) {
+    // A node takes all of a claim or nothing.
+    for (const UnitSet::Run& run : here.runs()) {
+      reply.refused_claims.push_back({.units = run, .reason = RefusedClaim::Reason::kAgain});
+    }
+  }
+  UnitSet refused;
+  bool is_moved = false;
+  for (const RefusedClaim& each : reply.refused_claims) {
+    refused.Include(UnitSet(each.units));
+    is_moved |= each.reason == RefusedClaim::Reason::kMoved && moved.empty();
+  }
+  refusals_ += static_cast<int>(reply.refused_claims.size());
+  reply.status = nodes_.MakeStep(request, claim.units.Minus(refused));
+  if (is_moved && !plans_.empty()) FollowNextPlan();
+  return reply;
+}
+
+// Stated, or at random: units that are frozen, that move, that go again and that have stepped.
+std::vector<RefusedClaim> FakeCluster::RefuseClaim(const UnitSet& here) {
+  std::vector<RefusedClaim> refused;
+  if (!refused_claims_.empty()) {
+    refused = std::move(refused_claims_.front());
+    refused_claims_.pop_front();
+    return refused;
+  }
+  if (!refuses_ || random_() % 3 == 0) return refused;
+  for (const UnitSet::Run& run : here.runs()) {
+    for (std::uint32_t granule = run.begin; granule < run.end; ++granule) {
+      RefusedClaim claim{.units = {run.column_granule, granule, granule + 1}};
+      const std::uint32_t fate = random_() % 6;
+      if (fate < 2) continue;
+      claim.reason = RefusedClaim::Reason::kAgain;
+      if (fate == 2) claim.reason = RefusedClaim::Reason::kFrozen;
+      if (fate == 3 && !plans_.empty()) claim.reason = RefusedClaim::Reason::kMoved;
+      if (fate == 2) claim.retry_after_ms = 5;
+      if (claim.reason == RefusedClaim::Reason::kMoved) {
+        claim.plan_version = plans_.front()->version();
+      }
+      refused.push_back(claim);
+    }
+  }
+  return refused;
+}
+
+void FakeCluster::RefuseClaims(std::deque<std::vector<RefusedClaim>> refused) {
+  MutexLock lock(mu_);
+  refused_claims_ = std::move(refused);
+}
+
+bool FakeCluster::AllAt(TableId table, std::uint64_t step) const {
+  MutexLock lock(mu_);
+  for (const UnitSet::Run& run : nodes_.AllUnits(table).runs()) {
+    for (std::uint32_t granule = run.begin; granule < run.end; ++granule) {
+      if (nodes_.NextStep(table, {run.column_granule, granule, granule + 1}) != step) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<std::vector<TableId>> FakeCluster::step_wishes() const {
+  MutexLock lock(mu_);
+  return step_wishes_;
 }
 
 std::vector<RefusedUnit> FakeCluster::Refuse(const NodeUpdate& request) {

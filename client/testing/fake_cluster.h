@@ -36,6 +36,10 @@ class FakeCluster {
     SessionProof proof{};
     absl::Time time;
     absl::Status answer;
+    std::uint64_t step = 0;
+    std::optional<StepClaim> claim = {};
+    std::size_t ids = 0;                      // Of an update, in all parts.
+    std::optional<float> learning_rate = {};  // Of its first part.
   };
 
   // The nodes have `plan`; the coordinator says so.
@@ -68,6 +72,13 @@ class FakeCluster {
   void RefuseAll(RefusedUnit::Reason reason);
   int refusals() const;
 
+  // Which units of the next contributions do not step: by request, until there are no more.
+  void RefuseClaims(std::deque<std::vector<RefusedClaim>> refused);
+  // Every unit of the table has made the steps before `step`, and no other.
+  bool AllAt(TableId table, std::uint64_t step) const;
+  // Wishes for steps: of these tables, so often.
+  std::vector<std::vector<TableId>> step_wishes() const;
+
   // The next node that is to average `row` leaves it, and what is behind it in its slice, out.
   void LeaveOutOnce(std::int64_t row);
 
@@ -93,6 +104,10 @@ class FakeCluster {
   template <typename NodeRequest>
   NodeReply Answer(const std::string& address, NodeId node, const NodeRequest& request,
                    absl::Time now);
+  NodeReply AnswerContribution(NodeId node, const NodeUpdate& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<RefusedClaim> RefuseClaim(const UnitSet& here) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FollowNextPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Which units of `request` are left out.
   std::vector<RefusedUnit> Refuse(const NodeUpdate& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -111,6 +126,8 @@ class FakeCluster {
   std::mt19937 random_ ABSL_GUARDED_BY(mu_);
   std::deque<PlanPtr> plans_ ABSL_GUARDED_BY(mu_);
   int refusals_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<std::vector<RefusedClaim>> refused_claims_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::vector<TableId>> step_wishes_ ABSL_GUARDED_BY(mu_);
   std::int64_t moving_row_ ABSL_GUARDED_BY(mu_) = -1;
   int coordinator_calls_to_lose_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time last_lost_deadline_ ABSL_GUARDED_BY(mu_);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +21,8 @@ struct SessionRequest {
   std::string trainer;            // ConnectOptions::trainer
   std::uint64_t incarnation = 0;  // Of the client, not 0: whoever asks twice has one session.
   SessionId replaces{};           // The trainer's latest session; 0: it had none.
+  std::optional<Rank> rank = {};  // ConnectOptions::rank, and
+  std::uint32_t ranks = 0;        // how many there are.
 };
 
 // A session, and its turn among those that are open: it decides about replica groups.
@@ -43,6 +47,11 @@ class CoordinatorChannel {
                                                    absl::Time deadline) = 0;
   virtual absl::Status CloseSession(SessionId session, const SessionProof& proof,
                                     absl::Time deadline) = 0;
+
+  // The session's rank wants to be a member of the tables' steps. The coordinator keeps that in
+  // mind for seconds: whoever waits for it repeats it.
+  virtual absl::Status JoinSteps(SessionId session, const SessionProof& proof,
+                                 std::span<const TableId> tables, absl::Time deadline) = 0;
 
   // Calls `on_plan` with every plan newer than `newer_than`, on a thread of the channel, until
   // StopWatch, and keeps the lease of `session` meanwhile. Reconnects for ever, with jittered

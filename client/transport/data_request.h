@@ -16,6 +16,9 @@ struct DataRequest {
   NodeChannel::Done done;
 
   bool is_lookup() const { return call.index() == 0; }
+  bool is_contribution() const {
+    return !is_lookup() && std::get<NodeUpdate>(call).batch.claim.has_value();
+  }
   // Where the answered rows go; updates have none.
   std::span<std::byte> reply_rows() const {
     return is_lookup() ? std::get<NodeLookup>(call).reply_rows : std::span<std::byte>();

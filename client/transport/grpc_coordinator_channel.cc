@@ -49,6 +49,8 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     request.set_trainer(wanted.trainer);
     request.set_incarnation(wanted.incarnation);
     request.set_replaces(ToInt(wanted.replaces));
+    if (wanted.rank.has_value()) request.set_rank(ToInt(*wanted.rank));
+    request.set_ranks(wanted.ranks);
     v1::OpenSessionReply reply;
     const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
       return stub_->OpenSession(&context, request, &reply);
@@ -70,6 +72,18 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     v1::CloseSessionReply reply;
     return Call(deadline, [&](grpc::ClientContext& context) {
       return stub_->CloseSession(&context, request, &reply);
+    });
+  }
+
+  absl::Status JoinSteps(SessionId session, const SessionProof& proof,
+                         std::span<const TableId> tables, absl::Time deadline) override {
+    v1::JoinStepsRequest request;
+    request.set_session(ToInt(session));
+    request.set_session_proof(proof.data(), proof.size());
+    for (const TableId table : tables) request.add_table_ids(ToInt(table));
+    v1::JoinStepsReply reply;
+    return Call(deadline, [&](grpc::ClientContext& context) {
+      return stub_->JoinSteps(&context, request, &reply);
     });
   }
 

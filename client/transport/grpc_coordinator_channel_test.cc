@@ -34,6 +34,9 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
     if (request->trainer().empty() || request->incarnation() != 12) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "somebody else"};
     }
+    if (request->has_rank() && (request->rank() != 0 || request->ranks() != 2)) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "another rank"};
+    }
     if (request->replaces() == 4) reply->set_session(request->client_name().size());
     reply->set_proof("sixteen bytes ab");
     reply->set_latest(4);
@@ -46,6 +49,13 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
       return grpc::Status::OK;
     }
     return {grpc::StatusCode::NOT_FOUND, "no such session"};
+  }
+  grpc::Status JoinSteps(grpc::ServerContext*, const v1::JoinStepsRequest* request,
+                         v1::JoinStepsReply*) override {
+    const bool is_right = request->session() == 8 &&
+                          request->session_proof() == "sixteen bytes ab" &&
+                          request->table_ids_size() == 2 && request->table_ids(1) == 7;
+    return is_right ? grpc::Status::OK : grpc::Status(grpc::StatusCode::NOT_FOUND, "");
   }
   grpc::Status WatchPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
                          grpc::ServerWriter<v1::Plan>* writer) override {
@@ -115,7 +125,8 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   const auto newer = channel->GetPlan(PlanVersion{1}, Soon());
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_EQ(*newer, nullptr);
-  SessionRequest request{.client_name = "somebody", .trainer = "t0", .incarnation = 12};
+  SessionRequest request{
+      .client_name = "somebody", .trainer = "t0", .incarnation = 12, .rank = Rank{0}, .ranks = 2};
   const auto latest = channel->OpenSession(request, Soon());
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->session, SessionId{});
@@ -124,6 +135,8 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(ToInt(session->session), 8u);
   EXPECT_EQ(session->turn, 3u);
+  const TableId tables[] = {TableId{3}, TableId{7}};
+  EXPECT_EQ(channel->JoinSteps(session->session, session->proof, tables, Soon()), absl::OkStatus());
   EXPECT_EQ(channel->CloseSession(session->session, session->proof, Soon()), absl::OkStatus());
   EXPECT_EQ(channel->CloseSession(SessionId{9}, {}, Soon()).code(), absl::StatusCode::kNotFound);
 }

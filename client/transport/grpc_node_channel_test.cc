@@ -158,6 +158,32 @@ TEST_P(NodeChannelTest, UpdateArrivesAsItWasBuilt) {
   EXPECT_EQ(update.gradients(), std::string(2 * kColumns * 2, '\2'));
 }
 
+TEST_P(NodeChannelTest, AContributionArrivesAndItsRefusedUnitsComeBack) {
+  const PlainServer server(service_, "127.0.0.1:0");
+  const auto channel = Connect(server.address());
+  v1::RefusedClaim refused;
+  refused.mutable_units()->set_granule_begin(4);
+  refused.mutable_units()->set_granule_end(6);
+  refused.set_reason(v1::RefusedClaim::REASON_AGAIN);
+  service_.SetRefusedClaim(refused);
+  NodeUpdate request;
+  request.batch.session = SessionId{5};
+  request.batch.seq = UpdateSeq{6};
+  request.batch.claim = {.table = TableId{8}, .rank = Rank{2}, .units = UnitSet({0, 1, 9})};
+  auto [done, reply] = Promised();
+  channel->Update(std::move(request), absl::Now() + absl::Seconds(60), std::move(done));
+  const NodeReply answered = reply.get();
+  ASSERT_EQ(answered.status, absl::OkStatus());
+  ASSERT_EQ(answered.refused_claims.size(), 1u);
+  EXPECT_EQ(answered.refused_claims[0].units, (UnitSet::Run{0, 4, 6}));
+  EXPECT_EQ(answered.refused_claims[0].reason, RefusedClaim::Reason::kAgain);
+  const std::vector<v1::UpdateRequest> updates = service_.updates();
+  ASSERT_EQ(updates.size(), 1u);
+  EXPECT_EQ(updates[0].claim().table_id(), 8u);
+  EXPECT_EQ(updates[0].claim().rank(), 2u);
+  EXPECT_EQ(updates[0].claim().units(0).granule_end(), 9u);
+}
+
 TEST_P(NodeChannelTest, ErrorsOfTheNodeKeepCodeAndWords) {
   const PlainServer server(service_, "127.0.0.1:0");
   const auto channel = Connect(server.address());

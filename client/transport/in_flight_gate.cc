@@ -9,6 +9,7 @@
 namespace embla::client {
 
 void InFlightGate::Enter(DataRequest request) {
+  if (request.is_contribution()) return start_(std::move(request));
   const std::size_t bytes = request.bytes();
   std::size_t waiting = 0;
   {

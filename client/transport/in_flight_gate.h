@@ -1,5 +1,6 @@
 // Bounds the bytes on their way to and from one node: requests beyond that wait in order, up to a
-// number, until their deadlines.
+// number, until their deadlines. Contributions to synchronous steps go at once and do not count:
+// they are answered when other clients have sent theirs, which may wait for something behind them.
 //
 // Thread safety: every method may be called from any thread.
 #pragma once

@@ -53,6 +53,25 @@ TEST_F(InFlightGateTest, RequestLargerThanTheBoundGoesAlone) {
   FinishOne();
 }
 
+TEST_F(InFlightGateTest, ContributionsWaitForNothingAndHoldNothingUp) {
+  InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
+  const auto contribute = [&](std::size_t bytes) {
+    NodeUpdate update;
+    update.batch.claim.emplace();
+    update.gradients = Buffer::Allocate(bytes);
+    gate.Enter({std::move(update), absl::InfiniteFuture(),
+                [this](NodeReply reply) { ended_.push_back(reply.status.code()); }});
+  };
+  contribute(90);
+  Enter(gate, 60);
+  Enter(gate, 60);
+  contribute(90);
+  EXPECT_EQ(started_.size(), 3u);
+  EXPECT_TRUE(started_.back().is_contribution());
+  while (!started_.empty()) FinishOne();
+  EXPECT_EQ(ended_.size(), 4u);
+}
+
 TEST_F(InFlightGateTest, WaitingEndsAtTheDeadlineOrWhenTooManyWait) {
   InFlightGate gate(100, timer_, [&](DataRequest r) { started_.push_back(std::move(r)); });
   Enter(gate, 100);

@@ -199,6 +199,7 @@ bool StreamConnection::Stream::Receive() {
     }
     finished = Finish(std::move(pending), std::move(status));
     finished.reply.refused = std::move(reply->refused);
+    finished.reply.refused_claims = std::move(reply->refused_claims);
     pending_.erase(entry);
     ++connection_.finishing_;
   }

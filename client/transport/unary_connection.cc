@@ -24,6 +24,7 @@ absl::Status DecodeUpdate(grpc::ByteBuffer& message, NodeReply& reply) {
         absl::StrCat("not a reply to an update: ", decoded.status().message()));
   }
   reply.refused = std::move(decoded->refused);
+  reply.refused_claims = std::move(decoded->refused_claims);
   return absl::OkStatus();
 }
 

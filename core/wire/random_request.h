@@ -56,7 +56,11 @@ class RandomRequest {
     request.set_first_incomplete(Below(request.seq() + 1));
     request.set_step(random_());
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
-    for (std::uint64_t parts = Below(6); parts > 0; --parts) AddPart(request);
+    if (Chance(20)) {
+      AddContribution(request);
+    } else {
+      for (std::uint64_t parts = Below(6); parts > 0; --parts) AddPart(request);
+    }
     return request;
   }
 
@@ -171,6 +175,36 @@ class RandomRequest {
       part.set_weighted(part.pooling() == v1::POOLING_SUM && Chance(50));
       rows = part.bags_count();
     }
+    AppendArrays(part, rows, request);
+  }
+
+  // What a rank has for a synchronous step. Its runs of units are apart, as an encoder has them.
+  void AddContribution(v1::UpdateRequest& request) {
+    v1::StepClaim& claim = *request.mutable_claim();
+    claim.set_table_id(static_cast<std::uint32_t>(1 + Below(1000)));
+    claim.set_rank(static_cast<std::uint32_t>(Below(64)));
+    claim.set_resumes(Chance(30));
+    for (std::uint32_t column = 0; column < 3; ++column) {
+      std::uint32_t granule = 0;
+      for (std::uint64_t runs = Below(3) + (column == 0 ? 1 : 0); runs > 0; --runs) {
+        v1::UnitRun& run = *claim.add_units();
+        run.set_column_granule(column);
+        run.set_granule_begin(static_cast<std::uint32_t>(granule + Below(1000)));
+        run.set_granule_end(static_cast<std::uint32_t>(run.granule_begin() + 1 + Below(1000)));
+        granule = run.granule_end() + 1;
+      }
+    }
+    for (std::uint64_t parts = Below(4); parts > 0; --parts) {
+      v1::UpdatePart& part = *request.add_parts();
+      SetShape(part);
+      part.set_table_id(claim.table_id());
+      part.set_form(v1::GRADIENT_FORM_ROWS);
+      part.set_clipped(true);
+      AppendArrays(part, part.ids_count(), request);
+    }
+  }
+
+  void AppendArrays(const v1::UpdatePart& part, std::size_t rows, v1::UpdateRequest& request) {
     request.mutable_ids()->append(Bytes(8 * part.ids_count()));
     if (part.weighted()) request.mutable_weights()->append(Bytes(4 * part.ids_count()));
     if (part.has_row_sum_squares()) {

@@ -73,7 +73,7 @@ RefusedClaim::Reason ReasonOf(const v1::RefusedClaim& message) {
   }
 }
 
-UpdateReply FromMessage(const v1::UpdateReply& message) {
+absl::StatusOr<UpdateReply> FromMessage(const v1::UpdateReply& message) {
   UpdateReply reply;
   reply.plan_version = PlanVersion{message.plan_version()};
   reply.duplicate = message.duplicate();
@@ -88,6 +88,9 @@ UpdateReply FromMessage(const v1::UpdateReply& message) {
   }
   for (const v1::RefusedClaim& refused : message.refused_claims()) {
     const v1::UnitRun& run = refused.units();
+    if (run.granule_begin() >= run.granule_end()) {
+      return absl::InvalidArgumentError("malformed message: a refused claim without units");
+    }
     RefusedClaim& claim = reply.refused_claims.emplace_back();
     claim.units = {run.column_granule(), run.granule_begin(), run.granule_end()};
     claim.reason = ReasonOf(refused);
@@ -186,7 +189,7 @@ absl::StatusOr<StreamReply> DecodeStreamReply(grpc::ByteBuffer& bytes,
     reply.plan_version = PlanVersion{lookup.plan_version()};
   } else if (number == v1::StreamReply::kUpdateFieldNumber) {
     reply.kind = StreamReply::Kind::kUpdate;
-    UpdateReply decoded = FromMessage(update);
+    EMBLA_ASSIGN_OR_RETURN(UpdateReply decoded, FromMessage(update));
     reply.plan_version = decoded.plan_version;
     reply.duplicate = decoded.duplicate;
     reply.refused = std::move(decoded.refused);

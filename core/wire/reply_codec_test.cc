@@ -159,6 +159,30 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
   EXPECT_EQ(DecodeUpdateReply(unary)->plan_version, PlanVersion{6});
 }
 
+TEST(ReplyCodecDecode, ReadsTheClaimsThatAreRefused) {
+  UpdateReply partial{.plan_version = PlanVersion{6}};
+  for (const auto reason : {RefusedClaim::Reason::kFrozen, RefusedClaim::Reason::kMoved,
+                            RefusedClaim::Reason::kAgain}) {
+    partial.refused_claims.push_back({.units = {.column_granule = 3, .begin = 70, .end = 900},
+                                      .reason = reason,
+                                      .retry_after_ms = 5,
+                                      .plan_version = PlanVersion{9}});
+  }
+  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  EXPECT_EQ(DecodeStreamReply(streamed, nullptr)->refused_claims, partial.refused_claims);
+  grpc::ByteBuffer answered = EncodeUpdateReply(partial);
+  EXPECT_EQ(DecodeUpdateReply(answered)->refused_claims, partial.refused_claims);
+}
+
+TEST(ReplyCodecDecode, ARefusedClaimHasUnits) {
+  const UpdateReply partial{.refused_claims = {{.units = {.begin = 7, .end = 7}}}};
+  grpc::ByteBuffer streamed = EncodeStreamUpdateReply(3, partial);
+  EXPECT_EQ(DecodeStreamReply(streamed, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  grpc::ByteBuffer answered = EncodeUpdateReply(partial);
+  EXPECT_EQ(DecodeUpdateReply(answered).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
   SCOPED_TRACE(kSeed);
   RandomRequest random(kSeed);
@@ -166,7 +190,13 @@ TEST(ReplyCodecDecode, DamagedRepliesAreErrorsNotCrashes) {
     v1::StreamReply reply;
     reply.set_sequence(random.Below(1000));
     reply.set_more(random.Chance(50));
-    reply.mutable_lookup()->set_rows(random.Bytes(random.Below(500)));
+    if (random.Chance(70)) {
+      reply.mutable_lookup()->set_rows(random.Bytes(random.Below(500)));
+    } else {
+      v1::RefusedClaim& refused = *reply.mutable_update()->add_refused_claims();
+      refused.mutable_units()->set_granule_begin(static_cast<std::uint32_t>(random.Below(9)));
+      refused.mutable_units()->set_granule_end(static_cast<std::uint32_t>(random.Below(99)));
+    }
     std::string text = reply.SerializeAsString();
     random.Mutate(text);
     grpc::ByteBuffer bytes = random.Cut(text);

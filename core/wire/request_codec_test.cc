@@ -335,6 +335,87 @@ INSTANTIATE_TEST_SUITE_P(
                   "wire_dtype is 5"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+v1::UpdateRequest GoodContribution() {
+  v1::UpdateRequest request = GoodUpdate();
+  Part(request).set_has_row_sum_squares(false);
+  Part(request).set_clipped(true);
+  request.clear_row_sum_squares();
+  request.mutable_claim()->set_table_id(1);
+  v1::UnitRun& run = *request.mutable_claim()->add_units();
+  run.set_column_granule(2);
+  run.set_granule_begin(5);
+  run.set_granule_end(9);
+  return request;
+}
+
+TEST(RequestCodecDecode, ReadsWhatAContributionClaims) {
+  v1::UpdateRequest request = GoodContribution();
+  request.mutable_claim()->set_rank(3);
+  request.mutable_claim()->set_resumes(true);
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+
+  const auto call = DecodeUpdateRequest(bytes, pool, {});
+
+  ASSERT_TRUE(call.ok()) << call.status();
+  ASSERT_TRUE(call->batch.claim.has_value());
+  EXPECT_EQ(call->batch.claim->table, TableId{1});
+  EXPECT_EQ(call->batch.claim->rank, Rank{3});
+  EXPECT_TRUE(call->batch.claim->resumes);
+  EXPECT_EQ(call->batch.claim->units, UnitSet(UnitSet::Run{2, 5, 9}));
+}
+
+class RequestCodecBadContribution : public ::testing::TestWithParam<BadUpdate> {};
+
+TEST_P(RequestCodecBadContribution, IsInvalidArgumentAndSaysWhy) {
+  v1::UpdateRequest request = GoodContribution();
+  GetParam().damage(request);
+  grpc::Slice flat(request.SerializeAsString());
+  grpc::ByteBuffer bytes(&flat, 1);
+  BufferPool pool;
+
+  const auto call = DecodeUpdateRequest(bytes, pool, {});
+
+  EXPECT_EQ(call.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(call.status()), HasSubstr(GetParam().message));
+}
+
+v1::UnitRun& Run(v1::UpdateRequest& request) { return *request.mutable_claim()->mutable_units(0); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RequestCodecBadContribution,
+    ::testing::Values(
+        BadUpdate{"NoTable", [](auto& r) { r.mutable_claim()->clear_table_id(); }, "table_id is 0"},
+        BadUpdate{"NoUnits", [](auto& r) { r.mutable_claim()->clear_units(); }, "0 runs of units"},
+        BadUpdate{"TooManyRuns",
+                  [](auto& r) {
+                    for (int i = 0; i < 4096; ++i) *r.mutable_claim()->add_units() = Run(r);
+                  },
+                  "4097 runs of units"},
+        BadUpdate{"EmptyRun", [](auto& r) { Run(r).set_granule_end(5); }, "[5, 5)"},
+        BadUpdate{"TurnedRun", [](auto& r) { Run(r).set_granule_end(4); }, "[5, 4)"},
+        BadUpdate{"RunTooLong", [](auto& r) { Run(r).set_granule_end((1 << 20) + 1); },
+                  "are no units"},
+        BadUpdate{"ColumnTooLarge", [](auto& r) { Run(r).set_column_granule(1u << 31); },
+                  "are no units"},
+        BadUpdate{"AnotherTable", [](auto& r) { Part(r).set_table_id(2); }, "of table 2"},
+        BadUpdate{"NotClipped", [](auto& r) { Part(r).set_clipped(false); }, "is clipped"},
+        BadUpdate{"Bags",
+                  [](auto& r) {
+                    Part(r).set_form(v1::GRADIENT_FORM_BAGS);
+                    Part(r).set_pooling(v1::POOLING_SUM);
+                    Part(r).set_bags_count(2);
+                  },
+                  "has form 1"},
+        BadUpdate{"Sums",
+                  [](auto& r) {
+                    Part(r).set_has_row_sum_squares(true);
+                    r.set_row_sum_squares(std::string(8, '\0'));
+                  },
+                  "no row_sum_squares"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 TEST(RequestCodecDecode, RefusesPayloadsOverTheLimit) {
   v1::LookupRequest request = GoodLookup();
   grpc::Slice flat(request.SerializeAsString());

@@ -40,7 +40,11 @@ inline void CheckInvariants(const LookupCall& call) {
 
 inline void CheckInvariants(const UpdateCall& call) {
   EMBLA_CHECK(ToInt(call.batch.session) != 0 && ToInt(call.batch.seq) != 0);
+  EMBLA_CHECK(!call.batch.claim.has_value() || !call.batch.claim->units.empty());
   for (const UpdatePart& part : call.batch.parts) {
+    EMBLA_CHECK(!call.batch.claim.has_value() ||
+                (part.table == call.batch.claim->table && part.clipped &&
+                 part.form == UpdatePart::Form::kRows && part.row_sum_squares.empty()));
     EMBLA_CHECK(part.column_begin < part.column_end && part.column_end <= kDimMax);
     EMBLA_CHECK(Inside(call.memory, part.ids.data(), part.ids.size_bytes()));
     EMBLA_CHECK(Inside(call.memory, part.gradients.data(), part.gradients.size()));

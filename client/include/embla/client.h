@@ -58,18 +58,26 @@ struct ConnectOptions {
   // Whether Connect waits, for `timeout`, for a coordinator that does not answer: it may be about
   // to start. False: it fails at once if nobody listens there or the name has no address.
   bool waits_for_coordinator = true;
+  // For tables with synchronous steps: this trainer's number, and how many trainers there are. Both
+  // or none; rank < ranks. A rank is one open session's; a trainer that is started again under its
+  // name has its rank back at once.
+  std::optional<std::uint32_t> rank = {};
+  std::uint32_t ranks = 0;
 
   // InvalidArgument names the field.
   absl::Status Validate() const;
 };
 
 struct CallOptions {
-  absl::Duration timeout = absl::ZeroDuration();  // Zero: ConnectOptions::timeout.
-  WireFormat wire = WireFormat::kFp32;            // Of rows (Lookup) or gradients (Update).
+  // Zero: ConnectOptions::timeout, and for updates of tables with synchronous steps, twice their
+  // step_timeout more.
+  absl::Duration timeout = absl::ZeroDuration();
+  WireFormat wire = WireFormat::kFp32;  // Of rows (Lookup) or gradients (Update).
   // Lookup: an id that occurs several times in an unpooled feature travels once.
   // Update: duplicate ids are summed before they travel.
   bool combine_duplicates = true;
-  // Update: the training step (keys stochastic rounding). 0: the update's own sequence number.
+  // Update: the training step (keys stochastic rounding). 0: the update's own sequence number; of
+  // tables with synchronous steps: step 0, the first.
   std::uint64_t step = 0;
 };
 
@@ -115,6 +123,7 @@ struct TableInfo {
   std::uint32_t replica_groups = 1;
   std::uint32_t replica_group = 0;  // This client's.
   bool zch = false;                 // Ids are any 64-bit numbers; `rows` of them can have a row.
+  bool sync = false;                // It steps once per training step, with the sum over all ranks.
 };
 
 // How far the copies of a table had come apart when they were averaged.
@@ -225,7 +234,8 @@ class PendingLookup {
 //                      Lookups may be repeated; an update's outcome is unknown
 //   ResourceExhausted  the node is overloaded, or too many calls wait for the client's threads
 //   DeadlineExceeded   the call's time is over; names the node that was awaited
-//   FailedPrecondition the client is closed
+//   FailedPrecondition the client is closed; or, of a synchronous step: it is over, it has failed,
+//                      or this rank is no member of it: join again
 //   Cancelled          the client was closed while the call ran; an update's outcome is unknown
 //   PermissionDenied   the session is closed: another client has connected as the same trainer, or
 //                      the coordinator has not heard of this one for its lease.
@@ -245,10 +255,24 @@ class Client {
 
   // One optimizer step on every touched row, exactly once, although the client retries inside.
   // Features of one table are one step: gradients of an id are summed over all of them first.
+  //
+  // Features of tables with synchronous steps are this rank's contribution to the step that
+  // `options` name: to be made for every step and table once, by every rank, also when there is
+  // nothing to say (a feature without ids). It ends when the step is made, with the sum over all
+  // ranks. Steps may be started before the ones before have ended, up to the table's
+  // steps_ahead_max.
   virtual absl::Status Update(std::span<const FeatureGradient> features,
                               const CallOptions& options) = 0;
   virtual void UpdateAsync(std::vector<FeatureGradient> features, const CallOptions& options,
                            DoneCallback done) = 0;
+
+  // Makes this client's rank a member of the tables' synchronous steps, and waits for it. Returns
+  // the first step, by table, that it contributes to (of a rank that was a member already: that it
+  // has been one since), as far as is known.
+  // InvalidArgument: a table without synchronous steps, or a client without a rank.
+  // DeadlineExceeded names the ranks that are missing.
+  virtual absl::StatusOr<std::vector<std::uint64_t>> JoinSteps(
+      const std::vector<std::string>& tables, absl::Duration timeout) = 0;
 
   // Starts the next batch's lookup. It sees every update that was acknowledged before this call.
   PendingLookup Prefetch(std::vector<FeatureLookup> features, const CallOptions& options);

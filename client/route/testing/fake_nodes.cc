@@ -195,6 +195,88 @@ absl::Status FakeNodes::WriteImages(NodeId node, const NodeUpdate& request, std:
   return absl::OkStatus();
 }
 
+FakeNodes::Unit FakeNodes::UnitOf(TableId id, std::int64_t row, std::uint32_t column) const {
+  const TablePlan& table = *routes_->plan().FindTable(id);
+  const TableSpec& spec = table.spec;
+  Unit unit;
+  while (spec.RowGranuleBegin(unit.second + 1) <= row) ++unit.second;
+  std::uint32_t cut_begin = 0;
+  for (const Slice& slice : table.primary()) {
+    for (const std::uint32_t border : {slice.column_begin, slice.column_end}) {
+      if (border <= column) cut_begin = std::max(cut_begin, border);
+    }
+  }
+  unit.first = cut_begin / spec.column_granule_width;
+  return unit;
+}
+
+UnitSet FakeNodes::UnitsOn(NodeId node, TableId id) const {
+  UnitSet units;
+  const TablePlan& table = *routes_->plan().FindTable(id);
+  for (const Slice& slice : table.primary()) {
+    if (slice.device.node != node) continue;
+    for (std::int64_t row = slice.row_begin; row < slice.row_end; ++row) {
+      for (std::uint32_t column = slice.column_begin; column < slice.column_end; ++column) {
+        const auto [column_granule, granule] = UnitOf(id, row, column);
+        units.Include(UnitSet({column_granule, granule, granule + 1}));
+      }
+    }
+  }
+  return units;
+}
+
+UnitSet FakeNodes::AllUnits(TableId id) const {
+  UnitSet units;
+  for (const NodeSpec& node : routes_->plan().nodes()) units.Include(UnitsOn(node.id, id));
+  return units;
+}
+
+std::uint64_t FakeNodes::NextStep(TableId table, const UnitSet::Run& unit) const {
+  const auto steps = next_steps_.find(table);
+  if (steps == next_steps_.end()) return 0;
+  const auto step = steps->second.find({unit.column_granule, unit.begin});
+  return step == steps->second.end() ? 0 : step->second;
+}
+
+absl::Status FakeNodes::MakeStep(const NodeUpdate& request, const UnitSet& units) {
+  const StepClaim& claim = *request.batch.claim;
+  PlainTable& table = tables_.at(claim.table);
+  const auto has = [](const UnitSet& set, const Unit& unit) {
+    return set.Meets(UnitSet({unit.first, unit.second, unit.second + 1}));
+  };
+  for (const UnitSet::Run& run : units.runs()) {
+    for (std::uint32_t granule = run.begin; granule < run.end; ++granule) {
+      std::uint64_t& next = next_steps_[claim.table][{run.column_granule, granule}];
+      if (next++ == request.batch.step) continue;
+      return absl::FailedPreconditionError(absl::StrCat("step ", request.batch.step, " is over"));
+    }
+  }
+  std::map<std::pair<std::int64_t, std::uint32_t>, int> elements;
+  for (const UpdatePart& part : request.batch.parts) {
+    const bool is_allowed = part.table == claim.table && part.form == UpdatePart::Form::kRows &&
+                            part.clipped && part.row_sum_squares.empty();
+    if (!is_allowed) return absl::InvalidArgumentError("not a contribution's part");
+    const std::size_t row_bytes = RowBytes(request.batch.wire_dtype, part.columns());
+    std::vector<float> row(part.columns());
+    for (std::size_t i = 0; i < part.ids.size(); ++i) {
+      const std::int64_t id = ToInt(part.ids[i]);
+      kernels::Convert(
+          {part.gradients.data() + i * row_bytes, row_bytes, ElementOf(request.batch.wire_dtype)},
+          {row.data(), part.columns() * sizeof(float)}, 1, part.columns());
+      for (std::uint32_t c = 0; c < part.columns(); ++c) {
+        const std::uint32_t column = part.column_begin + c;
+        const Unit unit = UnitOf(claim.table, id, column);
+        if (!has(claim.units, unit) || elements[{id, column}]++ > 0) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("row ", id, " is outside the claim, or ", "twice in it"));
+        }
+        if (has(units, unit)) table.Step(id, column, row[c], /*sum_squares=*/0);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FakeNodes::CheckUpdate(NodeId node, const NodeUpdate& request) const {
   for (std::uint32_t p = 0; p < request.batch.parts.size(); ++p) {
     Rows rows;

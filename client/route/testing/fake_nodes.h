@@ -66,6 +66,16 @@ class FakeNodes {
   // Rows in `refused` are left out.
   absl::Status Update(NodeId node, const NodeUpdate& request,
                       std::span<const RefusedUnit> refused = {});
+  // A contribution to a synchronous step that no other rank contributes to: `units` of its claim
+  // make the step, by SGD. InvalidArgument: rows outside the claim, an id twice, or another form.
+  // FailedPrecondition: the step is not the next one of a unit.
+  absl::Status MakeStep(const NodeUpdate& request, const UnitSet& units);
+  // The units that the plan gives `node`, and all of the table.
+  UnitSet UnitsOn(NodeId node, TableId table) const;
+  UnitSet AllUnits(TableId table) const;
+  // The step that the unit makes next.
+  std::uint64_t NextStep(TableId table, const UnitSet::Run& unit) const;
+
   // What Update would say of all rows; changes nothing.
   absl::Status CheckUpdate(NodeId node, const NodeUpdate& request) const;
 
@@ -74,6 +84,7 @@ class FakeNodes {
 
  private:
   struct RowGradient;
+  using Unit = std::pair<std::uint32_t, std::uint32_t>;  // Column granule, row granule.
 
   absl::Status CheckOwned(NodeId node, const TableRoute& table, std::int64_t id,
                           std::uint32_t column_begin, std::uint32_t column_end, bool update) const;
@@ -84,9 +95,12 @@ class FakeNodes {
                            std::span<const RefusedUnit> refused);
   absl::Status AddPart(NodeId node, const NodeUpdate& request, std::uint32_t number,
                        std::span<const RefusedUnit> refused, Rows& rows) const;
+  // The unit of an element, by the definition.
+  Unit UnitOf(TableId table, std::int64_t row, std::uint32_t column) const;
 
   RoutesPtr routes_;
   std::map<TableId, PlainTable> tables_;
+  std::map<TableId, std::map<Unit, std::uint64_t>> next_steps_;  // 0 where there is none.
 };
 
 }  // namespace embla::client

@@ -52,14 +52,22 @@ grpc::Status PlainDataService::Lookup(grpc::ServerContext*, const v1::LookupRequ
 }
 
 grpc::Status PlainDataService::Update(grpc::ServerContext*, const v1::UpdateRequest* request,
-                                      v1::UpdateReply*) {
+                                      v1::UpdateReply* reply) {
   const grpc::Status status = Enter();
-  {
-    MutexLock lock(mu_);
-    updates_.push_back(*request);
-  }
+  Record(*request, *reply);
   Leave();
   return status;
+}
+
+void PlainDataService::Record(const v1::UpdateRequest& request, v1::UpdateReply& reply) {
+  MutexLock lock(mu_);
+  updates_.push_back(request);
+  for (const v1::RefusedClaim& claim : refused_claims_) *reply.add_refused_claims() = claim;
+}
+
+void PlainDataService::SetRefusedClaim(const v1::RefusedClaim& claim) {
+  MutexLock lock(mu_);
+  refused_claims_ = {claim};
 }
 
 void PlainDataService::Write(grpc::ServerReaderWriter<v1::StreamReply, v1::StreamRequest>& stream,
@@ -72,11 +80,7 @@ void PlainDataService::Write(grpc::ServerReaderWriter<v1::StreamReply, v1::Strea
   if (!status.ok()) {
     stream.Write(reply);
   } else if (request.has_update()) {
-    reply.mutable_update();
-    {
-      MutexLock lock(mu_);
-      updates_.push_back(request.update());
-    }
+    Record(request.update(), *reply.mutable_update());
     stream.Write(reply);
   } else {
     const std::string rows = Rows(request.lookup());

@@ -43,6 +43,8 @@ class PlainDataService final : public v1::DataService::Service {
   // A stream answers this many requests at a time, the last one first.
   void SetReverse(std::size_t count);
   void SetFrameBytes(std::size_t bytes);
+  // Answers to updates say that these units did not step.
+  void SetRefusedClaim(const v1::RefusedClaim& claim);
   // Streams end after this many requests, without an answer to the last.
   void SetRequestsPerStream(std::size_t count);
 
@@ -56,6 +58,7 @@ class PlainDataService final : public v1::DataService::Service {
   grpc::Status Enter();
   void Leave();
   std::string Rows(const v1::LookupRequest& request) const;
+  void Record(const v1::UpdateRequest& request, v1::UpdateReply& reply);
   void Write(grpc::ServerReaderWriter<v1::StreamReply, v1::StreamRequest>& stream,
              const v1::StreamRequest& request);
 
@@ -72,6 +75,7 @@ class PlainDataService final : public v1::DataService::Service {
   int arrived_ ABSL_GUARDED_BY(mu_) = 0;
   int streams_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::UpdateRequest> updates_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::RefusedClaim> refused_claims_ ABSL_GUARDED_BY(mu_);
 };
 
 // A listener; address "127.0.0.1:0" takes a free port.

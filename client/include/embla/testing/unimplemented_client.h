@@ -27,6 +27,10 @@ class UnimplementedClient : public Client {
   void UpdateAsync(std::vector<FeatureGradient>, const CallOptions&, DoneCallback done) override {
     done(NotFaked());
   }
+  absl::StatusOr<std::vector<std::uint64_t>> JoinSteps(const std::vector<std::string>&,
+                                                       absl::Duration) override {
+    return NotFaked();
+  }
   absl::Status ReadRows(std::string_view, std::span<const std::int64_t>,
                         std::span<float>) override {
     return NotFaked();
