@@ -66,6 +66,7 @@ struct UpdateExample {
 
 // The same as a synchronous step of two contributions.
 DecidedUpdate StepOf(DecidedUpdate update) {
+  update.batch.is_step = true;
   update.batch.claim.emplace().table = TableId{7};
   update.batch.contributors = {{SessionId{9}, UpdateSeq{4}, UpdateSeq{3}},
                                {SessionId{12}, UpdateSeq{70}, UpdateSeq{70}}};

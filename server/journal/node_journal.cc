@@ -94,7 +94,7 @@ absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  const JournalKind kind = update.batch.is_step() ? JournalKind::kStep : JournalKind::kUpdate;
+  const JournalKind kind = update.batch.is_step ? JournalKind::kStep : JournalKind::kUpdate;
   return Append(options_.level, kind, EncodeUpdateRecord(update), std::move(done));
 }
 

@@ -102,7 +102,7 @@ bool UpdateTask::replicates() const {
 
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(update_->batch));
-  if (update_->batch.is_step()) EMBLA_RETURN_IF_ERROR(PlanStep());
+  if (update_->batch.is_step) EMBLA_RETURN_IF_ERROR(PlanStep());
   for (std::uint32_t i = 0; i < update_->batch.parts.size(); ++i) {
     EMBLA_RETURN_IF_ERROR(PlanPart(i));
   }
@@ -122,7 +122,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
   // A decision of a primary or of an earlier process is applied.
   const bool is_decided =
-      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step();
+      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step;
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          is_decided ? tables_->Find(part.table, update_->batch.plan_version)
                                     : tables_->FindServed(part.table, update_->batch.plan_version));
@@ -181,7 +181,7 @@ void UpdateTask::Run(std::uint32_t device) {
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
   // Contributions of sessions that close are dropped while they wait.
   const bool is_of_trainer =
-      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step();
+      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step;
   // On every device: none shall make a record of a session that is closed.
   if (is_of_trainer) EMBLA_RETURN_IF_ERROR(node_.sessions->Check(update_->batch.session));
   for (const std::unique_ptr<TableWork>& work : work_) {
