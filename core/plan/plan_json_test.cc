@@ -156,8 +156,8 @@ TEST(TableSpecJson, TellsWhichFieldIsWrong) {
 // Its members changed twice, and a third change is open.
 TablePlan SteppedTable() {
   TablePlan table = ExamplePlan().tables().front();
-  table.spec.sync = SyncSpec{
-      .step_timeout_ms = 500, .on_silence = OnSilence::kFail, .steps_ahead_max = 3};
+  table.spec.sync =
+      SyncSpec{.step_timeout_ms = 500, .on_silence = OnSilence::kFail, .steps_ahead_max = 3};
   table.steps = {.version = PlanVersion{7},
                  .members = {{.first_step = 0, .ranks = {Rank{0}, Rank{1}}},
                              {.first_step = 9, .ranks = {Rank{0}}, .optional = {Rank{1}}},
@@ -201,7 +201,7 @@ TEST(TablePlanJson, TellsWhatIsWrongAboutSteps) {
       {"a timeout out of range", R"("step_timeout_ms":500)", R"("step_timeout_ms":5)",
        "step_timeout_ms"},
       {"an unknown field", R"("steps_ahead_max":3)", R"("steps_ahead":3)", "\"steps_ahead\""},
-      {"no sync", R"("sync":{"step_timeout_ms":500,"on_silence":"fail","steps_ahead_max":3},)", "",
+      {"no sync", R"(,"sync":{"step_timeout_ms":500,"on_silence":"fail","steps_ahead_max":3})", "",
        "no synchronous steps"},
       {"ranks that descend", R"("ranks":[0,1])", R"("ranks":[1,0])", "ranks are not ascending"},
       {"a rank twice", R"("ranks":[0,1])", R"("ranks":[1,1])", "ranks are not ascending"},

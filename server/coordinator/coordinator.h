@@ -236,7 +236,8 @@ class Coordinator final : private MoveCluster {
   absl::Status CloseSession(SessionId session, const SessionProof& proof);
   // The session's rank is to be a member of the tables: a plan to come has it. To be repeated until
   // then. All or nothing.
-  // PermissionDenied: `proof` is none of `session`, or it is closed; NotFound: no such table;
+  // PermissionDenied: `proof` is none of `session`, or it is closed; InvalidArgument: thousands of
+  // tables; NotFound: no such table;
   // FailedPrecondition: a table without synchronous steps, a session without a rank, or one whose
   // rank of a table is another open session's.
   absl::Status JoinSteps(SessionId session, const SessionProof& proof,

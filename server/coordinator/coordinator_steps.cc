@@ -35,6 +35,7 @@ namespace {
 
 // Each has a record in memory and in the store.
 constexpr std::size_t kRankedSessionsMax = 65536;
+constexpr std::size_t kTablesAskedMax = 16384;
 
 // Whether a step that units may still have to make waits for `rank`.
 bool IsAwaited(const StepPlan& steps, Rank rank) {
@@ -171,6 +172,11 @@ absl::Status Coordinator::JoinSteps(SessionId session, const SessionProof& proof
     return absl::PermissionDeniedError(
         absl::StrCat("session ", ToInt(session), " is closed; connect again"));
   }
+  if (tables.size() > kTablesAskedMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "JoinSteps names ", tables.size(), " tables, at most ", kTablesAskedMax, " at once"));
+  }
+  HearSession(session, 0);
   const std::set<TableId> asked(tables.begin(), tables.end());
   EMBLA_ASSIGN_OR_RETURN(const SessionRanks::Changes changes, ClaimsOf(session, asked));
   EMBLA_RETURN_IF_ERROR(ranks_.Write(store_, changes));
@@ -247,10 +253,11 @@ std::optional<std::uint64_t> Coordinator::NextStepOf(const TablePlan& table) con
   std::uint64_t next = 0;
   for (const NodeSpec& spec : plan_->nodes()) {
     const NodeView& node = *membership_.Find(spec.id);
-    if (IsForgotten(spec.id) || (!node.live() && !holders.contains(spec.id))) continue;
     const StepReport* const report = ReportOf(node, table.spec.id);
+    // Also of a node that has given its units away and was stopped then.
+    if (report != nullptr) next = std::max(next, report->first_unmade);
+    if (IsForgotten(spec.id) || (!node.live() && !holders.contains(spec.id))) continue;
     if (report == nullptr || report->change != table.steps.changes) return std::nullopt;
-    next = std::max(next, report->first_unmade);
   }
   return next;
 }

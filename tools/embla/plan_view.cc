@@ -88,8 +88,9 @@ std::string Steps(const TablePlan& table) {
       " silent for ", absl::FormatDuration(absl::Milliseconds(sync.step_timeout_ms)), "; up to ",
       Plural(sync.steps_ahead_max, "step"), " ahead\n  members: ", MembersText(table.steps));
   if (!table.steps.open.has_value()) return text;
-  absl::StrAppend(&text, "\n  change ", table.steps.changes, " is open: ",
-                  ChangeText(*table.steps.open), "; no step is made until all nodes have answered");
+  absl::StrAppend(&text, "\n  change ", table.steps.changes,
+                  " is open: ", ChangeText(*table.steps.open),
+                  "; no step is made until all nodes have answered");
   return text;
 }
 

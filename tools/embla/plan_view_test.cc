@@ -131,8 +131,8 @@ TEST(PlanView, ShowsSynchronousStepsTheirMembersAndAnOpenChange) {
   table.spec.sync->on_silence = OnSilence::kFail;
   table.steps.members = {{.first_step = 7, .ranks = {Rank{0}, Rank{1}, Rank{2}, Rank{5}}}};
   table.steps.changes = 2;
-  table.steps.open = MemberChange{
-      .number = 2, .kind = MemberChange::Kind::kFail, .step = 9, .ranks = {Rank{1}}};
+  table.steps.open =
+      MemberChange{.number = 2, .kind = MemberChange::Kind::kFail, .step = 9, .ranks = {Rank{1}}};
   EXPECT_THAT(text(), HasSubstr(R"(
   synchronous steps: they fail when ranks are silent for 30s; up to 8 steps ahead
   members: ranks 0-2, 5 from step 7 on

@@ -97,11 +97,14 @@ absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& outpu
   TextTable text(titles);
   for (const TablePlan& table : tables) {
     const std::string id = absl::StrCat(" (", ToInt(table.spec.id), ")");
-    std::vector<std::string> cells = {
-        table.spec.name + (aside ? id : ""),    FormatCount(table.spec.rows),
-        absl::StrCat(table.spec.dim),           std::string(NameOf(table.spec.dtype)),
-        std::string(NameOf(table.spec.optimizer.kind)), std::string(NameOf(table.sharding)),
-        absl::StrCat(DeviceCount(table)),       FormatBytes(TableBytes(table))};
+    std::vector<std::string> cells = {table.spec.name + (aside ? id : ""),
+                                      FormatCount(table.spec.rows),
+                                      absl::StrCat(table.spec.dim),
+                                      std::string(NameOf(table.spec.dtype)),
+                                      std::string(NameOf(table.spec.optimizer.kind)),
+                                      std::string(NameOf(table.sharding)),
+                                      absl::StrCat(DeviceCount(table)),
+                                      FormatBytes(TableBytes(table))};
     if (has_members) {
       cells.push_back(table.spec.sync.has_value() ? MembersText(table.steps) : "");
     }

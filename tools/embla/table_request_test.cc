@@ -62,9 +62,9 @@ TEST(TableRequest, SyncFlagsMakeATableWithSynchronousSteps) {
   flags.steps_ahead = 2;
   requests = RequestsFromFlags(flags);
   ASSERT_TRUE(requests.ok()) << requests.status();
-  EXPECT_EQ(requests->front().spec.sync, (SyncSpec{.step_timeout_ms = 2000,
-                                                   .on_silence = OnSilence::kFail,
-                                                   .steps_ahead_max = 2}));
+  EXPECT_EQ(
+      requests->front().spec.sync,
+      (SyncSpec{.step_timeout_ms = 2000, .on_silence = OnSilence::kFail, .steps_ahead_max = 2}));
   flags.steps_ahead = 0;
   EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("steps_ahead_max"));
   flags.on_silence = "wait";
