@@ -438,6 +438,18 @@ TEST(JoinSteps, TheDeadlineNamesTheRanksThatAreMissing) {
   EXPECT_EQ(world.cluster().step_wishes().size(), 5u);
 }
 
+TEST(JoinSteps, AsksOnceAlsoWhereThePlanHasTheRank) {
+  World world;
+  EXPECT_THAT(world.Join({"row_wise"}, absl::Seconds(5)),
+              embla::testing::IsOkAndHolds(::testing::ElementsAre(0u)));
+  EXPECT_EQ(world.cluster().step_wishes().size(), 1u);
+  // Somebody else has it.
+  world.cluster().SetCoordinatorStatus(absl::FailedPreconditionError("it is session 5's"));
+  EXPECT_THAT(world.Join({"row_wise"}, absl::Seconds(3)).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("session 5's")));
+  EXPECT_EQ(world.cluster().step_wishes().size(), 4u);
+}
+
 TEST(JoinSteps, OfAnOrdinaryTableIsAnError) {
   World world;
   EXPECT_THAT(world.Join({"plain"}, absl::Seconds(5)).status(),

@@ -23,23 +23,25 @@ constexpr absl::Duration kLookInterval = absl::Milliseconds(50);
 absl::StatusOr<std::vector<std::uint64_t>> StepJoin::Run(const std::vector<std::string>& tables,
                                                          absl::Time deadline) {
   absl::Time next_wish = timer_.Now();
-  absl::Status said;
+  absl::Status said = absl::UnavailableError("it was not asked");
   while (true) {
     std::vector<TableId> ids;
     std::string lacking;
     EMBLA_ASSIGN_OR_RETURN(std::vector<std::uint64_t> since, Look(tables, ids, lacking));
-    if (lacking.empty()) return since;
+    if (said.ok() && lacking.empty()) return since;
     const absl::Time now = timer_.Now();
     if (now >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("rank ", ToInt(member_.rank), " is no member of ", lacking,
-                       said.ok() ? "" : "; the coordinator: ", Message(said)));
+          absl::StrCat("rank ", ToInt(member_.rank), " could not join",
+                       lacking.empty() ? "" : absl::StrCat(" ", lacking),
+                       said.ok() ? "" : absl::StrCat("; the coordinator: ", Message(said))));
     }
     if (now >= next_wish) {
       const absl::Time attempt = std::min(deadline, now + kWishInterval);
       said = coordinator_.JoinSteps(member_.session, member_.proof, ids, attempt);
-      const Remedy remedy = RemedyFor(said);
-      if (!said.ok() && remedy != Remedy::kRetry && remedy != Remedy::kSlowDown) return said;
+      // FailedPrecondition: another session has the rank, but may be closed soon.
+      const bool passes = RemedyFor(said) != Remedy::kGiveUp && !absl::IsNotFound(said);
+      if (!said.ok() && !passes) return said;
       // Without an answer there is no newer plan either.
       if (said.ok()) (void)plans_.Refresh(attempt);
       next_wish = now + kWishInterval;

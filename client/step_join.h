@@ -1,5 +1,6 @@
 // Makes a session's rank a member of tables' synchronous steps: tells the coordinator so again and
-// again, until the plan says it.
+// again, until the plan says it. At least once, as it is the coordinator that knows whether the
+// rank is this session's.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class StepJoin {
       : coordinator_(coordinator), plans_(plans), timer_(timer), member_(member) {}
 
   // The steps since which the rank is a member, by table. Blocks. Errors: NotFound,
-  // InvalidArgument (a table without synchronous steps), DeadlineExceeded (says who is missing),
-  // and those of the coordinator that do not pass.
+  // InvalidArgument (a table without synchronous steps), DeadlineExceeded (says who is missing, or
+  // has the rank), and those of the coordinator that do not pass.
   absl::StatusOr<std::vector<std::uint64_t>> Run(const std::vector<std::string>& tables,
                                                  absl::Time deadline);
 

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/rows/stale_plan.h"
 #include "server/shard/contribution_task.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
@@ -316,10 +317,17 @@ absl::Status ShardNodeImpl::Explain(const absl::Status& status) const {
 
 absl::Status ShardNodeImpl::ExplainAs(const std::string& node, PlanVersion plan,
                                       const absl::Status& status) {
+  const absl::Status signed_status = SignAs(node, plan, status);
+  if (!absl::IsFailedPrecondition(status)) return signed_status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(signed_status.message(), ToAbsl(kRefreshThePlan)));
+}
+
+absl::Status ShardNodeImpl::SignAs(const std::string& node, PlanVersion plan,
+                                   const absl::Status& status) {
   if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("node ", node, " at plan ", ToInt(plan), ": ", status.message(),
-                                   absl::IsFailedPrecondition(status) ? "; refresh the plan" : ""));
+  return absl::Status(
+      status.code(), absl::StrCat("node ", node, " at plan ", ToInt(plan), ": ", status.message()));
 }
 
 std::vector<UnitStandings> ShardNodeImpl::OwnedUnits() {

@@ -89,6 +89,8 @@ class ShardNodeImpl final : public ShardNode {
   // The same for callbacks that may run when the node is no more: those that wait for the journal.
   static absl::Status ExplainAs(const std::string& node, PlanVersion plan,
                                 const absl::Status& status);
+  // The same, without asking for a newer plan: a contribution is refused for its step.
+  static absl::Status SignAs(const std::string& node, PlanVersion plan, const absl::Status& status);
   // Submits a task that has a `done`, and answers when it is refused.
   template <typename Task, typename TakeDone>
   void Submit(std::unique_ptr<Task> task, DeviceSet devices, std::size_t bytes, TakeDone take_done,

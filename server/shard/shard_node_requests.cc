@@ -88,7 +88,7 @@ void ShardNodeImpl::Contribute(NodeTablesPtr tables, SharedUpdatePtr update, abs
   if (!task.ok()) return done(Explain(task.status()));
   (*task)->SetCaller([name = options_.name, plan, replayed = metrics_.updates_replayed,
                       done = std::move(done)](const absl::StatusOr<UpdateResult>& result) {
-    if (!result.ok()) return done(ExplainAs(name, plan, result.status()));
+    if (!result.ok()) return done(SignAs(name, plan, result.status()));
     if (result->duplicate) replayed.Add();
     done(result);
   });

@@ -16,6 +16,7 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
+#include "core/rows/stale_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/testing/random_table.h"
@@ -434,6 +435,7 @@ TEST_F(ContributionsTest, OfAStepThatIsOverNameTheNext) {
   const absl::Status over = Refused({.rank = 0, .seq = UpdateSeq{9}});
   EXPECT_THAT(over, StatusIs(Code::kFailedPrecondition));
   EXPECT_THAT(std::string(over.message()), HasSubstr("step 0 is over, step 1 is next"));
+  EXPECT_FALSE(AsksForNewerPlan(over)) << over;
   // A rank's next session is told that the step has its contribution.
   const Result resumed =
       Send({.rank = 0, .session = SessionId{99}, .seq = UpdateSeq{1}, .resumes = true})->Wait();

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "core/rows/stale_plan.h"
 #include "server/migration/step_session.h"
 #include "server/shard/node_tables.h"
 
@@ -193,8 +195,8 @@ absl::Status TableSteps::Check(const UpdateBatch& batch) const {
   const StepClaim& claim = *batch.claim;
   if (claim.units.Meets(rest_) && !claim.units.Covers(rest_)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "table ", spec_.name,
-        ": the claim has some of the units that never moved, not all of them; refresh the plan"));
+        "table ", spec_.name, ": the claim has some of the units that never moved, not all of them",
+        ToAbsl(kRefreshThePlan)));
   }
   for (const SyncSteps::Waiting& waiting : steps_.waiting()) {
     if (waiting.contribution.step != batch.step) continue;

@@ -182,7 +182,9 @@ class Client(_native.Client):
         ----------
         features : sequence of Gradient
         step : int
-            The training step; 0: the update's own number.
+            The training step; 0: the update's own number. Of tables with synchronous steps: the
+            step that this is the rank's contribution to, from 0; the call ends when all ranks have
+            contributed.
         learning_rate : float, optional
             For this step; None: the tables' own.
         wire, timeout, combine_duplicates
@@ -295,6 +297,26 @@ class Client(_native.Client):
 
         return [TableSyncReport(**fields) for fields in self._sync(list(tables), timeout)]
 
+    def join_steps(self, tables: Sequence[str], *, timeout: float = 60.0) -> list[int]:
+        """Make this client's rank a member of the tables' synchronous steps, and wait for it.
+
+        Every rank calls this, and then contributes to every step of every table once: an `update`
+        with that ``step``, also where there is nothing to say (a `Gradient` without ids).
+
+        Parameters
+        ----------
+        tables : sequence of str
+            Tables made with ``TableSpec(sync=...)``.
+        timeout : float
+            Seconds; `DeadlineExceededError` names the ranks that are missing.
+
+        Returns
+        -------
+        list of int
+            The first step that each table needs this rank for, or has since it is a member.
+        """
+        return list(self._join_steps(list(tables), timeout))
+
     def _info(self, name: str) -> TableInfo:
         # Once more after a refresh: another process may just have created it.
         for refresh in (False, True):
@@ -356,6 +378,8 @@ def connect(
     threads: int = 2,
     replica_group: int | None = None,
     waits_for_coordinator: bool = True,
+    rank: int | None = None,
+    ranks: int = 0,
 ) -> Client:
     """Connect to a cluster.
 
@@ -382,6 +406,10 @@ def connect(
         Which copy of tables with replica groups to train; None: as the coordinator gives them.
     waits_for_coordinator : bool
         Whether to wait, for `timeout`, where nobody answers.
+    rank, ranks : int
+        For tables with synchronous steps: this trainer's number, and how many trainers there are;
+        both or none. A rank has one client; one with a `trainer` name, started again, has its rank
+        back at once.
     """
     return Client(
         coordinator if coordinator is not None else _from_environment("EMBLA_COORDINATOR"),
@@ -396,6 +424,8 @@ def connect(
         threads=threads,
         replica_group=replica_group,
         waits_for_coordinator=waits_for_coordinator,
+        rank=rank,
+        ranks=ranks,
     )
 
 

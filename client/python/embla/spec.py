@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 __all__ = ["SGD", "Adagrad", "Adam", "Constant", "Default", "Initializer", "Normal", "Optimizer",
-           "Placement", "RowwiseAdagrad", "TableSpec", "Uniform", "Zch"]  # fmt: skip
+           "Placement", "RowwiseAdagrad", "Sync", "TableSpec", "Uniform", "Zch"]  # fmt: skip
 
 WeightDecayMode = Literal["none", "l2", "decoupled"]
 Sharding = Literal[
@@ -162,6 +162,32 @@ class Zch:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """Makes a table that steps once per training step, with the sum over all ranks.
+
+    docs/synchronous_steps.md. None: as the service says.
+
+    Attributes
+    ----------
+    step_timeout_ms : int, optional
+        How long a step waits for a rank that is silent.
+    on_silence : str, optional
+        What then: ``"close"`` completes the step without that rank, which has to join again;
+        ``"fail"`` ends training for all until ranks join again.
+    steps_ahead_max : int, optional
+        How many steps a rank may be ahead of the others.
+    """
+
+    step_timeout_ms: int | None = None
+    on_silence: Literal["close", "fail"] | None = None
+    steps_ahead_max: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document's `sync`."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table to create.
@@ -182,6 +208,8 @@ class TableSpec:
         Of initial values and of stochastic rounding.
     zch : Zch, optional
         Makes a ZCH table.
+    sync : Sync or bool
+        Makes a table with synchronous steps; True: as `Sync()`.
     rounding, bounds, nan_policy, replica_groups, sync_every_steps, lookups_per_sample
         As docs/plan_format.md says.
     """
@@ -202,6 +230,7 @@ class TableSpec:
     replica_groups: int = 1
     sync_every_steps: int = 0
     lookups_per_sample: float = 1.0
+    sync: Sync | bool = False
 
     def to_json(self) -> str:
         """Return the document that the service takes."""
@@ -224,6 +253,8 @@ class TableSpec:
         }
         if self.zch is not None:
             document["zch"] = self.zch.to_dict()
+        if self.sync is not False:
+            document["sync"] = (Sync() if self.sync is True else self.sync).to_dict()
         return json.dumps(document)
 
 

@@ -30,6 +30,7 @@ class TableInfo:
     replica_groups: int
     replica_group: int
     zch: bool
+    sync: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ namespace {
 void Connect(ClientHandle* self, std::string coordinator, std::string name, std::string trainer,
              double timeout, std::string_view transport, int connections_per_node,
              std::int64_t in_flight_bytes_max_per_node, double retry_budget_ratio, int threads,
-             std::optional<std::uint32_t> replica_group, bool waits_for_coordinator) {
+             std::optional<std::uint32_t> replica_group, bool waits_for_coordinator,
+             std::optional<std::uint32_t> rank, std::uint32_t ranks) {
   new (self) ClientHandle({.coordinator = std::move(coordinator),
                            .name = std::move(name),
                            .trainer = std::move(trainer),
@@ -41,7 +42,9 @@ void Connect(ClientHandle* self, std::string coordinator, std::string name, std:
                            .retry_budget_ratio = retry_budget_ratio,
                            .threads = threads,
                            .replica_group = replica_group,
-                           .waits_for_coordinator = waits_for_coordinator});
+                           .waits_for_coordinator = waits_for_coordinator,
+                           .rank = rank,
+                           .ranks = ranks});
 }
 
 nb::object Await(nb::handle ticket) {
@@ -77,7 +80,8 @@ void BindClient(nb::module_& module) {
   binding.def("__init__", &Connect, "coordinator"_a, nb::kw_only(), "name"_a = "", "trainer"_a = "",
               "timeout"_a = 10.0, "transport"_a = "stream", "connections_per_node"_a = 1,
               "in_flight_bytes_max_per_node"_a = 64 << 20, "retry_budget_ratio"_a = 0.1,
-              "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true);
+              "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true,
+              "rank"_a = nb::none(), "ranks"_a = 0);
   binding.def("lookup_packed", &LookupPacked, "features"_a, nb::arg("ids").noconvert(),
               nb::arg("lengths").noconvert(), nb::arg("weights").noconvert().none(),
               nb::arg("out").noconvert(), nb::kw_only(),

@@ -79,6 +79,7 @@ nb::list Tables(ClientHandle& handle) {
     info["replica_groups"] = table.replica_groups;
     info["replica_group"] = table.replica_group;
     info["zch"] = table.zch;
+    info["sync"] = table.sync;
     tables.append(info);
   }
   return tables;
@@ -100,6 +101,13 @@ nb::list Sync(ClientHandle& handle, std::vector<std::string> tables, double time
     list.append(fields);
   }
   return list;
+}
+
+std::vector<std::uint64_t> JoinSteps(ClientHandle& handle, std::vector<std::string> tables,
+                                     double timeout) {
+  return RunFor<std::vector<std::uint64_t>>(
+      handle, [tables = std::move(tables), timeout = DurationFromSeconds("timeout", timeout)](
+                  Client& client) { return client.JoinSteps(tables, timeout); });
 }
 
 nb::dict ExplainId(ClientHandle& handle, std::string table, std::int64_t id) {
@@ -183,6 +191,7 @@ void BindTables(nb::class_<ClientHandle>& binding) {
       },
       "Fetches the current plan; calls do so by themselves when they need it.");
   binding.def("_sync", &Sync, "tables"_a, "timeout"_a);
+  binding.def("_join_steps", &JoinSteps, "tables"_a, "timeout"_a);
   binding.def("_explain_id", &ExplainId, "table"_a, "id"_a);
   binding.def("_survey", &Survey, "table"_a);
   binding.def("_sweep", &Sweep, "table"_a, "older_than_steps"_a, "at_step"_a);
