@@ -73,7 +73,6 @@ class PackedSide(PythonSide):
                 start = time.perf_counter_ns()
                 call()
                 walls[part] += time.perf_counter_ns() - start
-                self.rows.fill(1e-6)
         return [wall / CALLS for wall in walls]
 
 
@@ -94,7 +93,7 @@ class CppSide:
     def round(self):
         self.peer.stdin.write("round\n")
         self.peer.stdin.flush()
-        return [float(word) for word in self.peer.stdout.readline().split()][2:]
+        return [float(word) for word in self.peer.stdout.readline().split()][4:]
 
 
 class WaitingModel(nn.Module):

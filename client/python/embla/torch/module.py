@@ -64,17 +64,13 @@ class RemoteModule(nn.Module):
         weights: Tensor | None = None,
         batch_sizes: Sequence[int] | None = None,
     ) -> Tensor:
+        sizes = None if batch_sizes is None else list(batch_sizes)
+        if ops.is_eager(values, lengths, weights):
+            return ops.lookup_eagerly(self._hook, values, lengths, weights, self._site, sizes)
         return cast(
             Tensor,
             torch.ops.embla.lookup(
-                self._hook,
-                values,
-                lengths,
-                weights,
-                self._handle,
-                self._dims,
-                self._pooled,
-                None if batch_sizes is None else list(batch_sizes),
+                self._hook, values, lengths, weights, self._handle, self._dims, self._pooled, sizes
             ),
         )
 

@@ -43,6 +43,7 @@ class FusedOptimizer(torch.optim.Optimizer):
             {"params": [torch.empty(0)], "lr": rates[table], "table": table} for table in tables
         ]
         super().__init__(groups, {})
+        self._position = {table: position for position, table in enumerate(tables)}
         for site in self._sites:
             site.learning_rate_of = self._learning_rate
 
@@ -70,10 +71,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         return [s for s in self._sites if any(f.table == table for f in s.features)]
 
     def _learning_rate(self, table: str) -> float:
-        for group in self.param_groups:
-            if group["table"] == table:
-                return float(group["lr"])
-        raise KeyError(table)
+        return float(self.param_groups[self._position[table]]["lr"])
 
 
 def find_sites(modules: nn.Module | Iterable[nn.Module]) -> list[Site]:

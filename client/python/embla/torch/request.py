@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,7 @@ class Feature:
     dim: int
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The packed ids of one call, as NumPy arrays on the host."""
 
     ids: npt.NDArray[np.int64]
@@ -67,16 +66,9 @@ class Request:
             )
         )
 
-    def arguments(self) -> dict[str, Any]:
-        """Return what lookups and updates of a client have in common."""
-        return {
-            "ids": self.ids,
-            "lengths": self.lengths,
-            "weights": self.weights,
-            "batch_sizes": (
-                None if self.batch_sizes is None else np.array(self.batch_sizes, np.int64)
-            ),
-        }
+    def sizes(self) -> npt.NDArray[np.int64] | None:
+        """Return the batch sizes as packed calls take them."""
+        return None if self.batch_sizes is None else np.array(self.batch_sizes, np.int64)
 
 
 def check_features(features: Sequence[Feature]) -> bool:
@@ -112,4 +104,6 @@ def output_shape(
 
 
 def _host(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
-    return tensor.detach().to("cpu", dtype).contiguous().numpy()
+    if tensor.dtype != dtype or tensor.requires_grad or not tensor.is_cpu:
+        tensor = tensor.detach().to("cpu", dtype)
+    return tensor.contiguous().numpy()

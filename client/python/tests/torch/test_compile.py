@@ -40,6 +40,13 @@ def test_a_compiled_model_sends_the_gradients_of_an_eager_one(client, create_tab
     assert abs(eager - other).max() < 1e-7
 
 
+def test_a_compiled_backward_pass_of_an_eager_model_sends_its_update(client):
+    backend = torch.compile(backend="aot_eager")
+    with torch._dynamo.compiled_autograd._enable(backend):
+        train(Model(client), steps=2)
+    assert client.order == "LULU"
+
+
 @pytest.mark.skipif(not ORDERED_EFFECTS, reason="torch before 2.14 has no effects in backward")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_equal_lookups_are_not_merged(client, backend):
