@@ -1,9 +1,10 @@
 """What does a call from Python cost over the same call of the C++ client?
 
 Processor time of the thread that calls, least of nine rounds, which alternate between all sides;
-and the ratio of wall times, median of the rounds. The bars: 60 us of processor time over the C++ client
-for 26 features; with --large, 26 tables x 2048 ids x dim 64, a lookup and an update at most 1.10 x
-its wall time. Processor time of the whole process, the client's threads included, has no bar.
+and the ratio of wall times, median of the rounds. The bars: 60 us of processor time over the C++
+client for 26 features; with --large, 26 tables x 2048 ids x dim 64, a lookup and an update at most
+1.10 x its wall time. Processor time of the whole process, the client's threads included, has no
+bar.
 
 With --module, where torch is installed, the same of a call of EmbeddingBagSet: a forward pass with
 and without gradient; and a forward and a backward pass, less what torch's engine costs around two
