@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         SweepReport,
         Table,
         TableInfo,
+        TableRows,
         TableSurvey,
         TableSyncReport,
     )
@@ -105,6 +106,7 @@ __all__ = [
     "Table",
     "TableChange",
     "TableInfo",
+    "TableRows",
     "TableNotFoundError",
     "TableSpec",
     "TableSurvey",

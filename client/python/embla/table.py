@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from embla.client import Client
 
-__all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "TableSurvey",
-           "TableSyncReport"]  # fmt: skip
+__all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "TableRows",
+           "TableSurvey", "TableSyncReport"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,26 @@ class Eviction:
     missed: int
 
 
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """A stretch of a table's rows.
+
+    Attributes
+    ----------
+    first_row : int
+        The number of the first one; a ZCH table counts its ids.
+    ids : int64 array, shape [N]
+    weights : float32 array, shape [N, dim]
+    state : float32 array, shape [N, state_floats(table)], or None
+        The optimizer state, as `Client.read_state` gives it; None where it was not asked for.
+    """
+
+    first_row: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    state: NDArray[np.float32] | None
+
+
 class Table:
     """A table of a client: ``client.table("clicks")``."""
 
@@ -140,6 +160,23 @@ class Table:
             end = min(begin + chunk, self.info.rows)
             ids = np.arange(begin, end, dtype=np.int64)
             yield self.client.read_rows(self.name, ids, None if out is None else out[begin:end])
+
+    def scan(self, *, with_state: bool = False) -> Iterator[TableRows]:
+        """Yield every row, about 16 MiB at a time, or of a ZCH table every id that has a row.
+
+        Rows of a ZCH table are in the order of its buckets, and the ids of a stretch ascend. Each
+        row is as it is when it is read: of an update that is made meanwhile some rows may be old
+        and some new.
+        """
+        state_floats = self.client.state_floats(self.name)
+        for fields in self.client._scan(self.name, with_state):
+            count = len(fields["ids"])
+            yield TableRows(
+                fields["first_row"],
+                fields["ids"],
+                fields["weights"].reshape(count, self.dim),
+                fields["state"].reshape(count, state_floats) if with_state else None,
+            )
 
     def export_npy(self, path: str) -> None:
         """Write all weights as a NumPy file; of a ZCH table its ids, too (``path.ids.npy``)."""
