@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +61,8 @@ def save(
     state = {"model": model_state(model, ids), "optimizer": optimizer_state(model, ids)}
     if optimizer is not None:
         state[_DENSE_OPTIMIZER] = _to_bytes(optimizer.state_dict())  # type: ignore[assignment]
-    dcp.save(state, checkpoint_id=Path(path), planner=SavePlanner(), no_dist=_no_dist())
+    with _one_process_is_meant():
+        dcp.save(state, checkpoint_id=Path(path), planner=SavePlanner())
 
 
 def load(
@@ -104,7 +108,8 @@ def load(
     if optimizer is not None:
         state[_DENSE_OPTIMIZER] = _bytes_like(metadata)
     _check(state, metadata)
-    dcp.load(state, checkpoint_id=Path(path), planner=LoadPlanner(), no_dist=_no_dist())
+    with _one_process_is_meant():
+        dcp.load(state, checkpoint_id=Path(path), planner=LoadPlanner())
     model.load_state_dict({k: state["model"][k] for k in dense_state(model)}, strict=False)
     if with_optimizer_state:
         _set_steps(model, state["optimizer"]["state"])
@@ -130,7 +135,8 @@ def _saved_ids(model: nn.Module, path: Path, metadata: Metadata) -> dict[str, Id
             tensors[use.fqn] = torch.empty(saved.size, dtype=torch.int64)
     if tensors:
         wanted = {"model": {f"{fqn}.ids": ids for fqn, ids in tensors.items()}}
-        dcp.load(wanted, checkpoint_id=path, no_dist=_no_dist())
+        with _one_process_is_meant():
+            dcp.load(wanted, checkpoint_id=path)
     return {fqn: ids.numpy() for fqn, ids in tensors.items()}
 
 
@@ -185,5 +191,9 @@ def _bytes_like(metadata: Metadata) -> Tensor:
     return torch.empty(saved.size, dtype=torch.uint8)
 
 
-def _no_dist() -> bool:
-    return not dist.is_initialized()
+@contextlib.contextmanager
+def _one_process_is_meant() -> Iterator[None]:
+    """Keep torch from warning that there is no process group."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is ")
+        yield

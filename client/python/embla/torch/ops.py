@@ -34,25 +34,31 @@ from embla.torch.site import Site, find_site
 _EFFECTS_SINCE = (2, 14)
 
 _library = Library("embla", "DEF")
-_tags = [
-    tag
-    for tag in (getattr(torch.Tag, "cudagraph_unsafe", None), torch.Tag.needs_exact_strides)
-    if tag is not None
-]
+# Names of tags that some versions lack; where a layout cannot be fixed exactly, its order can.
+_tags = tuple(
+    getattr(torch.Tag, name)
+    for name in (
+        "cudagraph_unsafe",
+        "needs_exact_strides"
+        if hasattr(torch.Tag, "needs_exact_strides")
+        else "needs_fixed_stride_order",
+    )
+    if hasattr(torch.Tag, name)
+)
 _library.define(
     "lookup(Tensor hook, Tensor values, Tensor lengths, Tensor? weights, int handle, int[] dims,"
     " bool pooled, SymInt[]? batch_sizes) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 _library.define(
     "update(Tensor gradient, Tensor values, Tensor lengths, Tensor? weights, int handle,"
     " SymInt[]? batch_sizes, Tensor? after) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 _library.define(
     "weight_gradient(Tensor gradient, Tensor values, Tensor lengths, int handle,"
     " SymInt[]? batch_sizes) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 
 

@@ -134,7 +134,7 @@ def test_stock_tools_read_a_checkpoint(service, tmp_path):
     expected = all_bits(model)["t"]
     embla.checkpoint.save(model, tmp_path / "dcp")
     target = {WEIGHT: torch.zeros(50, 8)}
-    dcp.load(target, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    dcp.load(target, checkpoint_id=tmp_path / "dcp")
     assert torch.equal(target[WEIGHT], expected)
     dcp_to_torch_save(tmp_path / "dcp", tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=False)
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_another_shape_is_refused(service, cluster, tmp_path):
 
 def test_a_checkpoint_that_lacks_a_table_is_refused(service, tmp_path):
     model = Model(service)
-    dcp.save({"model": {"dense.weight": torch.zeros(1, 24)}}, checkpoint_id=tmp_path, no_dist=True)
+    dcp.save({"model": {"dense.weight": torch.zeros(1, 24)}}, checkpoint_id=tmp_path)
     with pytest.raises(RuntimeError, match=r"the checkpoint lacks model\.dense\.bias, model\.bags"):
         embla.checkpoint.load(model, tmp_path)
 
@@ -291,7 +291,7 @@ def test_weights_load_without_optimizer_state(service, tmp_path):
     rows = {f"bags.embedding_bags.{t}.weight": torch.rand(50, d) for t, d in (("t", 8), ("u", 16))}
     rows["rows.embeddings.v.weight"] = torch.rand(50, 8)
     saved = {"model": dict(model.dense.state_dict(prefix="dense.")) | rows}
-    dcp.save(saved, checkpoint_id=tmp_path, no_dist=True)
+    dcp.save(saved, checkpoint_id=tmp_path)
     embla.checkpoint.load(model, tmp_path, with_optimizer_state=False)
     assert torch.equal(all_bits(model)["t"], rows["bags.embedding_bags.t.weight"])
 
@@ -363,112 +363,3 @@ def test_modules_without_torchrec_are_saved_by_torchs_names(service, cluster, tm
     embla.checkpoint.load(model, tmp_path)
     assert (client.read_rows("t", np.arange(50)) == before).all()
     assert model["bag"].site.step == 1
-
-
-ZCH_OPTIMIZERS = {
-    "sgd": embla.SGD(lr=0.1),
-    "rowwise_adagrad": embla.RowwiseAdagrad(lr=0.1),
-    "adam": embla.Adam(lr=0.1),
-}
-# Any 64-bit numbers, more than one chunk of them.
-ZCH_IDS = torch.arange(-20, 20) * ((1 << 58) + 12_345)
-
-
-def zch_model(service, cluster, optimizer, **zch):
-    spec = embla.TableSpec("z", 1000, 8, optimizer=ZCH_OPTIMIZERS[optimizer], zch=embla.Zch(**zch))
-    cluster.admin.create_table(spec)
-    service["client"].refresh_plan()
-    torch.manual_seed(1)
-    return nn.ModuleDict(
-        {"bag": embla.torch.EmbeddingBag(service["client"], "z"), "dense": nn.Linear(8, 1)}
-    )
-
-
-def train_zch(model, seeds):
-    for seed in seeds:
-        generator = torch.Generator().manual_seed(seed)
-        ids = ZCH_IDS[torch.randint(0, 30, (8, 3), generator=generator)]
-        model["dense"](model["bag"](ids)).square().sum().backward()
-
-
-def zch_bits(client):
-    """Return the ids that have rows, ascending, and their rows and state."""
-    parts = [(r.ids, r.weights, r.state) for r in client.table("z").scan(with_state=True)]
-    ids, weights, state = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = ids.argsort()
-    return ids[order], weights[order], state[order]
-
-
-def assert_zch_equal(one, other):
-    for name, mine, theirs in zip(("ids", "weights", "state"), one, other, strict=True):
-        np.testing.assert_array_equal(mine, theirs, err_msg=name)
-
-
-@pytest.mark.parametrize("form", ["dcp", "safetensors"])
-@pytest.mark.parametrize("optimizer", ZCH_OPTIMIZERS)
-def test_a_table_of_any_ids_comes_back_whole(service, cluster, tmp_path, form, optimizer):
-    if form == "safetensors":
-        pytest.importorskip("safetensors")
-        save, load = embla.checkpoint.save_safetensors, embla.checkpoint.load_safetensors
-    else:
-        save, load = embla.checkpoint.save, embla.checkpoint.load
-    client = service["client"]
-    model = zch_model(service, cluster, optimizer)
-    train_zch(model, range(4))
-    saved = zch_bits(client)
-    assert 20 < len(saved[0]) < 40
-    save(model, tmp_path)
-    drop_tables(cluster, client)
-    # An admission that would want three touches before an id gets a row.
-    resumed = zch_model(service, cluster, optimizer, admission="count", admission_count=3)
-    load(resumed, tmp_path)
-    assert_zch_equal(zch_bits(client), saved)
-    assert resumed["bag"].site.step == 4
-    assert torch.equal(resumed["dense"].weight, model["dense"].weight)
-
-
-def test_a_resumed_run_over_any_ids_has_the_bits_of_one_that_was_not_stopped(
-    service, cluster, tmp_path
-):
-    client = service["client"]
-    model = zch_model(service, cluster, "adam")
-    train_zch(model, range(4))
-    embla.checkpoint.save(model, tmp_path)
-    train_zch(model, range(4, 8))
-    expected = zch_bits(client)
-    drop_tables(cluster, client)
-    resumed = zch_model(service, cluster, "adam")
-    embla.checkpoint.load(resumed, tmp_path)
-    train_zch(resumed, range(4, 8))
-    assert_zch_equal(zch_bits(client), expected)
-
-
-def test_stock_tools_read_the_rows_of_any_ids(service, cluster, tmp_path):
-    model = zch_model(service, cluster, "adam")
-    train_zch(model, range(2))
-    embla.checkpoint.save(model, tmp_path / "dcp")
-    dcp_to_torch_save(tmp_path / "dcp", tmp_path / "model.pt")
-    state = torch.load(tmp_path / "model.pt", weights_only=False)
-    ids = state["model"]["bag.weight.ids"].numpy()
-    order = ids.argsort()
-    rows = state["model"]["bag.weight"].numpy()[order]
-    moments = state["optimizer"]["state"]["bag.weight"]["z.state"].numpy()[order]
-    assert_zch_equal((ids[order], rows, moments), zch_bits(service["client"]))
-
-
-def test_a_table_of_any_ids_that_has_none_yet_is_saved(service, cluster, tmp_path):
-    model = zch_model(service, cluster, "adam")
-    embla.checkpoint.save(model, tmp_path / "dcp")
-    embla.checkpoint.load(model, tmp_path / "dcp")
-    embla.checkpoint.save_safetensors(model, tmp_path / "files")
-    embla.checkpoint.load_safetensors(model, tmp_path / "files")
-    assert len(zch_bits(service["client"])[0]) == 0
-    assert embla.checkpoint.state_dict(model)["bag.weight"].shape == (0, 8)
-
-
-def test_a_checkpoint_of_numbered_rows_is_refused_by_a_table_of_any_ids(service, cluster, tmp_path):
-    saved = {"model": {"bag.weight": torch.rand(50, 8), "dense.weight": torch.zeros(1, 8)}}
-    dcp.save(saved, checkpoint_id=tmp_path, no_dist=True)
-    model = zch_model(service, cluster, "sgd")
-    with pytest.raises(RuntimeError, match=r"lacks model\.bag\.weight\.ids"):
-        embla.checkpoint.load(model, tmp_path)
