@@ -224,7 +224,7 @@ class LocalCluster:
     # ------------------------------------------------------------------ verbs
 
     def start_shard(self, name: str) -> Process:
-        """Start a shard server: a new one, or, with its rows, one that has ended."""
+        """Start the shard server `name`: a new one, or, with its rows, one that has ended."""
         shard = self._spawn_shard(name)
         shard.await_ports(time.monotonic() + self._start_timeout)
         self._await_live(time.monotonic() + self._start_timeout)

@@ -33,9 +33,10 @@ native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
 # of CUDA libraries, which nothing here calls (torch/nvidia_stubs.py stands in for them).
 torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 cloudpickle==3.1.2
   expecttest==0.3.0 filelock fsspec importlib_metadata iniconfig jinja2 lightning-utilities==0.15.3
-  markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging pluggy pygments
-  pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3' safetensors==0.8.0 'setuptools<81' sympy
-  tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing_extensions typing-inspect zipp)
+  markdown2==2.5.4 markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging
+  pdoc==16.0.0 pluggy pygments pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3'
+  safetensors==0.8.0 'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm
+  typing_extensions typing-inspect zipp)
 oldest=(--no-deps torch==2.6.0 expecttest==0.3.0 filelock fsspec iniconfig jinja2 markupsafe mpmath
   networkx numpy==1.26.4 packaging pluggy pygments pytest==9.2.0 safetensors==0.8.0 'setuptools<81'
   sympy==1.13.1 typing_extensions)

@@ -63,7 +63,10 @@ class RemoteTensor:
         return torch.from_numpy(np.ascontiguousarray(floats)).reshape(end - begin, *self.shape[1:])
 
     def write(self, begin: int, values: Tensor, first_column: int = 0) -> None:
-        """Write rows from ``begin`` on; ``values`` may have some of the columns only."""
+        """Write ``values``, ``[N, columns]``, to the rows from ``begin`` on.
+
+        They may be some of the columns only, from ``first_column`` on.
+        """
         ids = self._ids(begin, begin + values.shape[0])
         if len(ids) == 0:
             return

@@ -37,11 +37,11 @@ _NAMES = {
 
 
 def save_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Save a model: ``dense.safetensors``, and ``<name of the weights>.safetensors`` per table.
+    """Save ``model``: ``dense.safetensors``, and ``<name of the weights>.safetensors`` per table.
 
     A table's file holds ``weight``, its optimizer state by TorchRec's names, and ``iter``, the
-    number of updates; of a ZCH table ``ids``, their ``weight`` and ``state``. Let no other trainer
-    send updates meanwhile.
+    number of updates; of a ZCH table ``ids``, their ``weight`` and ``state``. ``folder`` is made
+    where it is absent. Let no other trainer send updates meanwhile.
     """
     flush(model)
     folder = Path(folder)
@@ -54,7 +54,9 @@ def save_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def load_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Load what :func:`save_safetensors` has saved, or tables from files with a ``weight`` only.
+    """Load into ``model`` what :func:`save_safetensors` has saved in ``folder``.
+
+    A table's file may also have its ``weight`` only.
 
     Raises
     ------

@@ -52,7 +52,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         return None if closure is None else closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Do nothing: there are no gradients to keep."""
+        """Do nothing, whatever ``set_to_none``: there are no gradients to keep."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return learning rates, and how many updates each table has had from these modules."""

@@ -14,7 +14,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Feature:
-    """One input: the table that its ids are looked up in, and how the rows of a bag are pooled."""
+    """One input: the table that its ids are looked up in, and how the rows of a bag are pooled.
+
+    Attributes
+    ----------
+    table
+        A table that exists.
+    pooling
+        ``"none"``: a row per id; ``"sum"`` or ``"mean"``: a row per bag, zeros for an empty one.
+    dim
+        The table's columns.
+    """
 
     table: str
     pooling: Literal["none", "sum", "mean"]

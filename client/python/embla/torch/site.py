@@ -65,6 +65,10 @@ class CallOptions:
 class Site:
     """One module's place at the service: a client, the features it looks up, and what it has sent.
 
+    Its methods take what :meth:`EmbeddingBagSet.forward` takes: ``values`` ``[N]``, ``lengths``
+    ``[F * B]``, ``weights`` ``[N]`` or None, ``batch_sizes`` ``[F]`` or None; and raise
+    :class:`embla.EmblaError`. ``options`` say how it calls.
+
     Thread safety: every method may be called from any thread.
     """
 
