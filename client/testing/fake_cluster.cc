@@ -229,6 +229,7 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
   } else {
     record.seq = request.batch.seq;
     record.first_incomplete = request.batch.first_incomplete;
+    record.routed_since = request.batch.routed_since;
     NodeReply reply;
     if (record.answer.ok()) record.answer = nodes_.CheckUpdate(node, request);
     if (record.answer.ok()) reply.refused = Refuse(request);

@@ -88,6 +88,7 @@ struct UpdatePart {
 
 struct UpdateBatch {
   PlanVersion plan_version{};
+  PlanVersion routed_since{};  // The oldest one that any request of the seq was routed by; 0: any.
   SessionId session{};
   SessionProof proof{};  // Looked at where requests come in; nodes do not tell each other.
   UpdateSeq seq{};
