@@ -29,6 +29,7 @@ enum class JournalKind : std::uint16_t {
   kClosedSessions = 11,  // That are refused from here on.
   kAveraged = 12,        // Rows of replica groups are averaged.
   kCopied = 13,          // server/journal/copied_record.h
+  kFolded = 20,          // server/journal/unit_records.h
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;

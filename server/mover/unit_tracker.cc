@@ -42,7 +42,25 @@ void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn) {
   is_adopted_ = true;
 }
 
-void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged) {
+bool UnitTracker::MayFold() const {
+  return IsAtRest() && !is_folded_ && reserves_open_ == 0 && !has_memory_ &&
+         state_.reserving == MoveId{0} && !state_.durable.import.has_value();
+}
+
+UnitWindows UnitTracker::Fold() {
+  EMBLA_CHECK(MayFold());
+  is_folded_ = true;
+  return std::exchange(state_.durable.windows, UnitWindows());
+}
+
+void UnitTracker::TakeBack(UnitWindows windows) {
+  EMBLA_CHECK(is_folded_);
+  is_folded_ = false;
+  state_.durable.windows = std::move(windows);
+}
+
+void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged, bool is_folded) {
+  is_folded_ = is_folded;
   awake_for_ = durable.frozen;
   has_memory_ = durable.import.has_value();
   state_ = Recovered(std::move(durable), std::move(staged), context_.chunks);

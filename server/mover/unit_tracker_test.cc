@@ -59,6 +59,31 @@ TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtR
   EXPECT_TRUE(tracker.IsAtRest());
 }
 
+TEST_F(UnitTrackerTest, AUnitThatIsFoldedBackGivesItsRecordAndTakesACopyOfTheRests) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  tracker.Apply(UpdateOf(1));
+  ASSERT_TRUE(tracker.MayFold());
+  UnitWindows rest = tracker.Fold();
+  EXPECT_FALSE(tracker.MayFold());
+  EXPECT_TRUE(tracker.state().durable.windows.sessions().empty());
+  rest.Record(kSession, UpdateSeq{2}, UpdateSeq{1});
+  tracker.TakeBack(rest);
+  EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kDuplicate);
+  EXPECT_EQ(tracker.Check(UpdateOf(2)).status, PartStatus::kDuplicate);
+  EXPECT_EQ(tracker.Check(UpdateOf(3)).status, PartStatus::kApplied);
+}
+
+TEST_F(UnitTrackerTest, AUnitWithRoomOnAnotherDeviceIsNotFoldedBack) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  UnitRecord within = OpenRecord(1);
+  within.target = kSource;
+  tracker.Step(RecordEvent{within});
+  EXPECT_TRUE(tracker.IsAtRest());
+  EXPECT_FALSE(tracker.MayFold());
+}
+
 TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   UnitTracker tracker = TrackerAt(kSource);
   tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});

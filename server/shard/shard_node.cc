@@ -74,7 +74,9 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
   executors_ = std::make_unique<DeviceExecutors>(executors);
   units_ = std::make_unique<UnitTables>(UnitTables::Node{
       *executors_, [this] { return tables(); },
-      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker(), pool_});
+      [this](const UnitTables::Change& change) { return ChangeTables(change); }, Maker(), pool_,
+      [this](SessionId session, UpdateSeq seq) { return sessions_.IsOver(session, seq); },
+      *options_.clock});
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
