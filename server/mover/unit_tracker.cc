@@ -138,6 +138,9 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
   UnitDurable& durable = state_.durable;
   if (!Owns(state_) || IsFrozen(state_) || epoch != durable.epoch) return;
   if (move < durable.min_move || move <= awake_for_) return;
+  // A target that has not heard of the end goes on pulling: were each of its pulls answered by all
+  // chunks anew, it would never stop to ask.
+  if (SaysEndedWithoutCommit(state_.seen, move)) return;
   awake_for_ = move;
   averaged_ = Lsn{0};
   durable.lsn = Next(durable.lsn);

@@ -59,6 +59,23 @@ TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtR
   EXPECT_TRUE(tracker.IsAtRest());
 }
 
+// A target that lost the end of its move goes on pulling, until nothing comes any more.
+TEST_F(UnitTrackerTest, APullOfAMoveThatHasEndedWakesNothing) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  UnitRecord aborted = OpenRecord(2);
+  aborted.phase = MovePhase::kAborted;
+  tracker.Step(RecordEvent{aborted});
+  const Lsn lsn = tracker.state().durable.lsn;
+  const Pull pull{
+      .move = MoveId{1}, .epoch = UnitEpoch{3}, .held = ChunkVersions(2, lsn), .credit = 2};
+  const UnitTracker::Stepped stepped = tracker.Step(PullEvent{.from = kTarget, .pull = pull});
+  for (const NodeAction& action : stepped.actions) {
+    EXPECT_FALSE(std::holds_alternative<SendChunk>(action));
+  }
+  EXPECT_EQ(tracker.state().durable.lsn, lsn);
+}
+
 TEST_F(UnitTrackerTest, AUnitThatIsFoldedBackGivesItsRecordAndTakesACopyOfTheRests) {
   UnitTracker tracker = TrackerAt(kSource);
   tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
