@@ -106,6 +106,7 @@ struct StepClaim {
 
 struct UpdateBatch {
   PlanVersion plan_version{};
+  PlanVersion routed_since{};  // The oldest one that any request of the seq was routed by; 0: any.
   SessionId session{};
   SessionProof proof{};  // Looked at where requests come in; nodes do not tell each other.
   UpdateSeq seq{};

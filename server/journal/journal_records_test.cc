@@ -180,6 +180,8 @@ std::vector<Example> Examples() {
     examples.push_back(MakeExample(JournalKind::kCopied, EncodeCopiedRecord(message),
                                    DecodeCopiedRecord, EncodeCopiedRecord));
   }
+  examples.push_back(MakeExample(JournalKind::kFolded, EncodeFoldedUnit({kUnit, PlanVersion{9}}),
+                                 DecodeFoldedUnit, EncodeFoldedUnit));
   return examples;
 }
 

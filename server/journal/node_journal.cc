@@ -142,6 +142,10 @@ absl::Status NodeJournal::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
   return Append(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}), {});
 }
 
+absl::Status NodeJournal::AppendFolded(const UnitId& unit, PlanVersion plan) {
+  return Append(Durability::kQueued, JournalKind::kFolded, EncodeFoldedUnit({unit, plan}), {});
+}
+
 absl::Status NodeJournal::AppendReserved(const UnitId& unit, std::uint32_t device,
                                          const RowRun& run) {
   return Append(Durability::kQueued, JournalKind::kReserved,

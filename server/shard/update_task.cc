@@ -228,8 +228,12 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
     EMBLA_RETURN_IF_ERROR(Annotate(work.shard().step_bound().Check(update_->batch.step, now_),
                                    absl::StrCat("table ", work.shard().name())));
   }
-  if (work.shard().units().any_gates()) return LeadUnits(work);
+  if (work.shard().units().any_gates()) {
+    EMBLA_RETURN_IF_ERROR(CheckFolds(work));
+    return LeadUnits(work);
+  }
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
+  if (!work.applied_before) EMBLA_RETURN_IF_ERROR(CheckFolds(work));
   work.order = work.shard().replica_position().order;
   // The update was applied to what was here then. Rows that a newer plan sends here may be on
   // their way yet: only for those that are here it is a repetition.
@@ -249,6 +253,16 @@ absl::Status UpdateTask::LeadUnits(TableWork& work) {
   }
   work.applied_before = units.applies_nothing();
   return absl::OkStatus();
+}
+
+absl::Status UpdateTask::CheckFolds(TableWork& work) const {
+  if (work.shard().units().Admit(update_->batch.routed_since, tables_->plan->version())) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table ", work.shard().name(), ": the update was first routed by plan ",
+      ToInt(update_->batch.routed_since), ", but units that have moved since came to rest here, ",
+      "and are taken apart before it is applied: send it again"));
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {

@@ -35,6 +35,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
     touched.update.first_incomplete = batch.first_incomplete;
     touched.answer = touched.gate->Check(touched.update);
     if (touched.applies() && !touched.present) return table.RowsAreMoving();
+    if (touched.refused()) table.units().fold().Cancel();
   }
   return absl::OkStatus();
 }
