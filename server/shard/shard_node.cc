@@ -35,6 +35,12 @@ bool SameTerms(const NodeTables& old, const NodeTables& next) {
   });
 }
 
+// Where steps of a table are decided: on its thread none is under way.
+std::uint32_t LeadOf(const NodeTables& tables, std::uint32_t table) {
+  const auto here = tables.tables.find(table);
+  return here == tables.tables.end() ? 0 : here->second.shard()->lead_device();
+}
+
 Replicator::Options ReplicatorOptions(const ShardNodeOptions& options) {
   Replicator::Options replicator;
   replicator.backlog_max = options.replica_backlog_max;
@@ -110,10 +116,7 @@ void ShardNodeImpl::LookAtSteps(TableId table) {
 
 void ShardNodeImpl::FollowSteps(const NodeTables& next, std::uint32_t device) {
   for (const auto& [id, steps] : next.steps) {
-    // Where steps of the table are made, so that none is under way.
-    const auto here = next.tables.find(id);
-    const std::uint32_t lead = here == next.tables.end() ? 0 : here->second.shard()->lead_device();
-    if (device != lead) continue;
+    if (LeadOf(next, id) != device) continue;
     const TablePlan* const table = next.plan->FindTable(TableId{id});
     TableSteps::Send(steps->Follow(table->steps, next));
     SubmitNextStep(Context(), TableId{id});
@@ -282,9 +285,6 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   // All that have settled: rows that came since may have brought what others had forgotten.
   const ClosedSessions all = sessions_.closed();
   const NodeTablesPtr tables = this->tables();
-  for (const auto& [id, steps] : tables->steps) {
-    TableSteps::Send(steps->Drop(more.refused, *tables));
-  }
   for (const auto& [id, table] : tables->tables) {
     if (table.group_copies != nullptr) table.group_copies->ForgetSessions(all.settled);
   }
@@ -293,6 +293,9 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
       for (const std::shared_ptr<TableShard>& shard : table.shards) {
         if (shard->lead_device() == device) shard->ForgetSessions(all.settled);
       }
+    }
+    for (const auto& [id, steps] : tables->steps) {
+      if (LeadOf(*tables, id) == device) TableSteps::Send(steps->Drop(more.refused, *tables));
     }
   });
   if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->WriteClosedSessions(more));

@@ -73,7 +73,10 @@ void UpdateTask::RecordRest(TableShard& shard) const {
 void UpdateTask::AnswerContributors(const absl::Status& status) {
   const TableId table = update_->batch.claim->table;
   if (!status.ok()) {
-    TableSteps::Send(steps_->NotMade(*step_, status, *tables_));
+    // Rows may have changed devices since the task was made: that is nothing that senders know of.
+    const absl::Status told =
+        absl::IsFailedPrecondition(status) ? absl::UnavailableError(status.message()) : status;
+    TableSteps::Send(steps_->NotMade(*step_, told, *tables_));
     return SubmitNextStep(node_, table);
   }
   steps_->Made();

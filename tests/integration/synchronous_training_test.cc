@@ -306,5 +306,89 @@ TEST_P(SynchronousTrainingTest, HasTheBitsOfOneTrainerThroughDeathsAndReshards) 
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SynchronousTrainingTest, ::testing::Values(1, 2, 4));
 
+// Two ranks of which one falls silent.
+class SilentRankTest : public ::testing::Test {
+ protected:
+  void Start(const std::string& on_silence) {
+    auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 1, .journals = true});
+    ASSERT_THAT(started.status(), IsOk());
+    cluster_ = *std::move(started);
+    const auto admin = cluster_->ConnectAdmin();
+    ASSERT_THAT(admin.status(), IsOk());
+    const std::string spec =
+        absl::StrCat(R"({"name":"t","rows":64,"dim":4,"init":{"kind":"constant"},)",
+                     R"("optimizer":{"kind":"sgd","learning_rate":1},)",
+                     R"("sync":{"step_timeout_ms":300,"on_silence":")", on_silence, R"("}})");
+    ASSERT_THAT((*admin)->CreateTable(spec, R"({"sharding":"row_wise"})").status(), IsOk());
+    std::vector<std::thread> joins;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      client::ConnectOptions options;
+      options.timeout = kAwaitMax;
+      options.rank = rank;
+      options.ranks = 2;
+      auto client = cluster_->Connect(options);
+      ASSERT_THAT(client.status(), IsOk());
+      clients_.push_back(*std::move(client));
+      joins.emplace_back([this, rank] { EXPECT_EQ(Join(rank), 0u); });
+    }
+    for (std::thread& join : joins) join.join();
+  }
+  std::uint64_t Join(std::uint32_t rank) {
+    const auto joined = clients_[rank]->JoinSteps({"t"}, kAwaitMax);
+    EXPECT_THAT(joined.status(), IsOk());
+    return joined.ok() ? joined->front() : 0;
+  }
+  // Adds 1 to every weight.
+  absl::Status Step(std::uint32_t rank, std::uint64_t step) {
+    CallOptions call;
+    call.step = step;
+    const FeatureGradient feature{.table = "t", .ids = ids_, .gradients = ones_};
+    return clients_[rank]->Update({&feature, 1}, call);
+  }
+  void StepBoth(std::uint64_t step) {
+    std::thread other([&] { EXPECT_THAT(Step(1, step), IsOk()); });
+    EXPECT_THAT(Step(0, step), IsOk());
+    other.join();
+  }
+  void ExpectWeights(float value) {
+    std::vector<float> rows(ids_.size() * 4);
+    ASSERT_THAT(clients_[0]->ReadRows("t", ids_, rows), IsOk());
+    EXPECT_THAT(rows, ::testing::Each(value));
+  }
+
+  std::unique_ptr<ProcessCluster> cluster_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::int64_t> ids_ = {0, 1, 31, 32, 63};
+  std::vector<float> ones_ = std::vector<float>(5 * 4, -1.0f);
+};
+
+TEST_F(SilentRankTest, IsLeftOutAndJoinsAgain) {
+  ASSERT_NO_FATAL_FAILURE(Start("close"));
+  StepBoth(0);
+  ExpectWeights(2.0f);
+  EXPECT_THAT(Step(0, 1), IsOk());  // Without the other one, in the end.
+  ExpectWeights(3.0f);
+  const absl::Status late = Step(1, 1);
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition) << late;
+  const std::uint64_t step = Join(1);
+  EXPECT_EQ(step, 2u);
+  StepBoth(step);
+  ExpectWeights(5.0f);
+}
+
+TEST_F(SilentRankTest, FailsTheStepOfTablesThatAreDeclaredSo) {
+  ASSERT_NO_FATAL_FAILURE(Start("fail"));
+  StepBoth(0);
+  const absl::Status failed = Step(0, 1);
+  EXPECT_EQ(failed.code(), absl::StatusCode::kFailedPrecondition) << failed;
+  ExpectWeights(2.0f);
+  std::uint64_t step = 0;
+  std::thread other([&] { Join(1); });
+  step = Join(0);
+  other.join();
+  StepBoth(step);
+  ExpectWeights(4.0f);
+}
+
 }  // namespace
 }  // namespace embla
