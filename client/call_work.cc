@@ -114,7 +114,9 @@ absl::StatusOr<std::vector<ShareTarget>> UpdateWork::Retarget(const ShareTarget&
 
 void UpdateWork::Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                       NodeChannel::Done done) {
-  UpdateHeader header{.session = options_.session,
+  // Plans only get newer.
+  UpdateHeader header{.routed_since = shares_.front().plan_version,
+                      .session = options_.session,
                       .proof = options_.proof,
                       .seq = seq_,
                       .first_incomplete = window_.first_incomplete(),

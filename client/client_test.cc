@@ -215,6 +215,7 @@ TEST_F(ClientTest, StalePlanIsRefreshedAndOnlyTheRefusedShareIsSentAgain) {
   ASSERT_EQ(requests.size(), 4u);  // Old: 1 (refused), 2. New: 1, 2.
   for (const auto& request : requests) EXPECT_EQ(ToInt(request.seq), 1u);
   EXPECT_EQ(ToInt(requests.back().plan_version), 2u);
+  for (const auto& request : requests) EXPECT_EQ(ToInt(request.routed_since), 1u);
   // Row 93 was stepped by the first round alone.
   const float rate = cluster_.table(TableId{1}).spec().optimizer.learning_rate;
   EXPECT_EQ(cluster_.table(TableId{1}).weight(93, 0), before - rate * 0.25f);

@@ -67,6 +67,7 @@ UpdatePart UpdateRoute::PartOf(const UpdateItem& item) const {
 NodeUpdate UpdateRoute::Build(const UpdateShare& share, const UpdateHeader& header) const {
   NodeUpdate request;
   request.batch = {.plan_version = share.plan_version,
+                   .routed_since = header.routed_since,
                    .session = header.session,
                    .proof = header.proof,
                    .seq = header.seq,

@@ -69,6 +69,7 @@ struct UpdateShare {
 
 // What a request says beside its parts.
 struct UpdateHeader {
+  PlanVersion routed_since{};  // The plan of the update's first requests.
   SessionId session{};
   SessionProof proof{};
   UpdateSeq seq{};

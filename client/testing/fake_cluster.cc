@@ -244,6 +244,7 @@ NodeReply FakeCluster::Answer(const std::string& address, NodeId node, const Nod
     if (!request.batch.parts.empty()) {
       record.learning_rate = request.batch.parts.front().learning_rate;
     }
+    record.routed_since = request.batch.routed_since;
     NodeReply reply;
     if (record.answer.ok() && request.batch.claim.has_value()) {
       reply = AnswerContribution(node, request);

@@ -32,6 +32,7 @@ class FakeCluster {
     PlanVersion plan_version{};
     UpdateSeq seq{};
     UpdateSeq first_incomplete{};
+    PlanVersion routed_since{};
     SessionId session{};
     SessionProof proof{};
     absl::Time time;

@@ -64,6 +64,8 @@ constexpr MetricInfo kAll[] = {
     metric::kMoveChunksResent,
     metric::kMoveYields,
     metric::kUnitFrozen,
+    metric::kUnitsFolded,
+    metric::kUnitGates,
     metric::kUnitsMoving,
     metric::kJournalBytes,
     metric::kJournalQueueBytes,

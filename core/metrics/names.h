@@ -185,6 +185,13 @@ inline constexpr MetricInfo kMoveYields{
 inline constexpr MetricInfo kUnitFrozen{
     "embla_unit_frozen_seconds", kHistogram,
     "How long a unit's updates were refused while it was handed over."};
+inline constexpr MetricInfo kUnitsFolded{
+    "embla_units_folded_total", kCounter,
+    "How often the record of updates of a unit at rest joined that of its table."};
+inline constexpr MetricInfo kUnitGates{
+    "embla_unit_gates", kGauge,
+    "Units that go by a record of updates of their own: they take part in a move, or came to rest "
+    "lately."};
 inline constexpr MetricInfo kUnitsMoving{
     "embla_units_moving", kGauge, "Units that take part in a move here now.", {"state"}};
 inline constexpr MetricInfo kJournalBytes{"embla_journal_bytes_total", kCounter,

@@ -82,6 +82,9 @@ PlanDiff DiffPlans(const Plan& before, const Plan& after) {
     if (old->spec != table.spec || old->aside != table.aside) {
       diff.tables.push_back({Kind::kSpecChanged, table.spec.name, 0, {}});
     }
+    if (old->steps != table.steps) {
+      diff.tables.push_back({Kind::kMembersChanged, table.spec.name, 0, {}});
+    }
     if (old->replicas == table.replicas) continue;
     TableDiff moved{Kind::kMoved, table.spec.name, 0, MovesBetween(*old, table)};
     for (const SliceMove& move : moved.moves) moved.bytes += move.bytes;

@@ -21,7 +21,7 @@ struct SliceMove {
 };
 
 struct TableDiff {
-  enum class Kind : std::uint8_t { kCreated, kDropped, kMoved, kSpecChanged };
+  enum class Kind : std::uint8_t { kCreated, kDropped, kMoved, kSpecChanged, kMembersChanged };
 
   Kind kind = Kind::kMoved;
   std::string name;
@@ -31,7 +31,7 @@ struct TableDiff {
 
 struct PlanDiff {
   std::vector<std::string> nodes_added, nodes_removed, nodes_changed;
-  std::vector<TableDiff> tables;  // By name; a table that moved and changed is in it twice.
+  std::vector<TableDiff> tables;  // By name; a table is in it once per kind of change.
 
   std::int64_t moved_bytes() const;
   bool empty() const;

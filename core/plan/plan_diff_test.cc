@@ -51,6 +51,16 @@ TEST(DiffPlans, MovedRowsAreTheOnesOnAnotherDevice) {
   EXPECT_EQ(diff.moved_bytes(), 20 * 4 * 4);
 }
 
+TEST(DiffPlans, NamesAChangeOfMembers) {
+  TablePlan before = Split(1, "a", 50);
+  before.spec.sync = SyncSpec();
+  TablePlan after = before;
+  after.steps.changes = 1;
+  const PlanDiff diff = DiffPlans(PlanOf({before}), PlanOf({after}));
+  ASSERT_THAT(diff.tables, SizeIs(1));
+  EXPECT_EQ(diff.tables[0].kind, TableDiff::Kind::kMembersChanged);
+}
+
 TEST(DiffPlans, TablesAndNodesThatCameOrWent) {
   TablePlan changed = Split(2, "b", 50);
   changed.spec.optimizer.learning_rate = 0.5f;

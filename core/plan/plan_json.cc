@@ -150,6 +150,7 @@ absl::StatusOr<MemberChange> ReadChange(const Json& json, std::uint64_t number) 
   const Json& ranks = fields.Array("ranks");
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   EMBLA_ASSIGN_OR_RETURN(change.ranks, ReadRanks(ranks));
+  if (change.ranks.empty()) return absl::InvalidArgumentError("an open change has no ranks");
   return change;
 }
 
@@ -332,6 +333,10 @@ absl::StatusOr<TablePlan> ReadTablePlan(const Json& json) {
       EMBLA_ASSIGN_OR_RETURN(const Slice slice, ReadSlice(slice_json));
       slices.push_back(slice);
     }
+  }
+  if (!table.spec.sync.has_value() && table.steps != StepPlan{}) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan of table ", table.spec.name, " has steps, but the table has no synchronous steps"));
   }
   EMBLA_RETURN_IF_ERROR(Annotate(table.Validate(), "plan of table " + table.spec.name));
   return table;

@@ -153,6 +153,76 @@ TEST(TableSpecJson, TellsWhichFieldIsWrong) {
   }
 }
 
+// Its members changed twice, and a third change is open.
+TablePlan SteppedTable() {
+  TablePlan table = ExamplePlan().tables().front();
+  table.spec.sync =
+      SyncSpec{.step_timeout_ms = 500, .on_silence = OnSilence::kFail, .steps_ahead_max = 3};
+  table.steps = {.version = PlanVersion{7},
+                 .members = {{.first_step = 0, .ranks = {Rank{0}, Rank{1}}},
+                             {.first_step = 9, .ranks = {Rank{0}}, .optional = {Rank{1}}},
+                             {.first_step = 18446744073709551615u}},
+                 .changes = 3,
+                 .open = MemberChange{.number = 3,
+                                      .kind = MemberChange::Kind::kJoin,
+                                      .step = 12,
+                                      .ranks = {Rank{1}, Rank{4095}}}};
+  return table;
+}
+
+TEST(TablePlanJson, StepsRoundTripExactlyAndAreLeftOutOfOtherTables) {
+  const TablePlan table = SteppedTable();
+  const auto read = TablePlanFromJson(TablePlanToJson(table));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, table);
+  const auto steps = StepPlanFromJson(StepPlanToJson(table.steps));
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ(*steps, table.steps);
+  const std::string plain = TablePlanToJson(ExamplePlan().tables().front());
+  EXPECT_THAT(plain, testing::Not(HasSubstr("sync\"")));
+  EXPECT_THAT(plain, testing::Not(HasSubstr("steps\"")));
+}
+
+TEST(TableSpecJson, SyncWithoutFieldsIsTheDefault) {
+  const auto spec = TableSpecFromJson(R"({"name": "t", "rows": 10, "dim": 4, "sync": {}})");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->sync, SyncSpec());
+}
+
+TEST(TablePlanJson, TellsWhatIsWrongAboutSteps) {
+  struct Case {
+    const char* what;
+    const char* replaced;
+    const char* by;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"a word that is none", R"("on_silence":"fail")", R"("on_silence":"wait")", "\"wait\""},
+      {"a timeout out of range", R"("step_timeout_ms":500)", R"("step_timeout_ms":5)",
+       "step_timeout_ms"},
+      {"an unknown field", R"("steps_ahead_max":3)", R"("steps_ahead":3)", "\"steps_ahead\""},
+      {"no sync", R"(,"sync":{"step_timeout_ms":500,"on_silence":"fail","steps_ahead_max":3})", "",
+       "no synchronous steps"},
+      {"ranks that descend", R"("ranks":[0,1])", R"("ranks":[1,0])", "ranks are not ascending"},
+      {"a rank twice", R"("ranks":[0,1])", R"("ranks":[1,1])", "ranks are not ascending"},
+      {"a negative rank", R"("ranks":[0,1])", R"("ranks":[-1,1])", "ranks are not ascending"},
+      {"a rank beyond 32 bits", R"("ranks":[0,1])", R"("ranks":[0,4294967296])",
+       "ranks are not ascending"},
+      {"entries that descend", R"("first_step":9)", R"("first_step":0)", "members of steps"},
+      {"an open change of nobody", R"("ranks":[1,4095])", R"("ranks":[])", "no ranks"},
+      {"a change that is none", R"("kind":"join")", R"("kind":"leave")", "\"leave\""},
+  };
+  for (const Case& c : cases) {
+    std::string text = TablePlanToJson(SteppedTable());
+    const std::size_t at = text.find(c.replaced);
+    ASSERT_NE(at, std::string::npos) << c.what << ": " << text;
+    text.replace(at, std::string(c.replaced).size(), c.by);
+    const absl::Status status = TablePlanFromJson(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.what;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.says)) << c.what;
+  }
+}
+
 TEST(PlanJson, RefusesAPlanThatDoesNotHoldTogether) {
   std::string text = PlanToJson(ExamplePlan());
   const std::string whole = "\"rows\":[400,700]";

@@ -106,6 +106,7 @@ struct StepClaim {
 
 struct UpdateBatch {
   PlanVersion plan_version{};
+  PlanVersion routed_since{};  // The oldest one that any request of the seq was routed by; 0: any.
   SessionId session{};
   SessionProof proof{};  // Looked at where requests come in; nodes do not tell each other.
   UpdateSeq seq{};
@@ -114,10 +115,9 @@ struct UpdateBatch {
   DType wire_dtype = DType::kFloat32;  // Of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
   std::optional<StepClaim> claim = {};
-  // Of a whole step, which a node makes of the contributions that have come: theirs.
+  // A whole step, which a node makes of the contributions that have come; theirs may be none.
+  bool is_step = false;
   std::vector<UpdateName> contributors = {};
-
-  bool is_step() const { return !contributors.empty(); }
 };
 
 }  // namespace embla

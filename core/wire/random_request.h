@@ -55,6 +55,7 @@ class RandomRequest {
     request.set_seq(1 + (random_() >> (1 + Below(60))));
     request.set_first_incomplete(Below(request.seq() + 1));
     request.set_step(random_());
+    request.set_routed_since(random_() >> Below(64));
     request.set_wire_dtype(static_cast<v1::WireDType>(Below(5)));
     if (Chance(20)) {
       AddContribution(request);

@@ -321,6 +321,7 @@ absl::StatusOr<UpdateBatch> UpdateHeader(const v1::UpdateRequest& small) {
   batch.session = SessionId{small.session()};
   EMBLA_ASSIGN_OR_RETURN(batch.proof, ProofFrom(small.session_proof()));
   batch.seq = UpdateSeq{small.seq()};
+  batch.routed_since = PlanVersion{small.routed_since()};
   batch.first_incomplete = UpdateSeq{small.first_incomplete()};
   batch.step = small.step();
   EMBLA_ASSIGN_OR_RETURN(batch.wire_dtype, ToDType(small.wire_dtype()));

@@ -95,6 +95,7 @@ v1::UpdateRequest SmallPart(const UpdateBatch& batch) {
   if (batch.proof != SessionProof{})
     small.set_session_proof(batch.proof.data(), batch.proof.size());
   small.set_seq(ToInt(batch.seq));
+  small.set_routed_since(ToInt(batch.routed_since));
   small.set_first_incomplete(ToInt(batch.first_incomplete));
   small.set_step(batch.step);
   small.set_wire_dtype(static_cast<v1::WireDType>(batch.wire_dtype));

@@ -222,6 +222,7 @@ absl::Status ShardProcess::Join() {
   };
   link.on_installed = [this](const Plan& plan) {
     SetReady(absl::OkStatus());
+    mover_->mover().OnPlan(plan.version());
     return NotePlan(plan);
   };
   if (directory_ != nullptr) {

@@ -78,6 +78,7 @@ class ShardProcess {
 
   const std::string& address() const { return server_->address(); }
   // Empty without a metrics endpoint.
+  const Metrics& metrics() const { return metrics_; }
   std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
   bool registered() const { return link_->registered(); }
   // Why the coordinator can never take this node; OK: as far as is known, it can.

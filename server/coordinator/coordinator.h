@@ -236,7 +236,8 @@ class Coordinator final : private MoveCluster {
   absl::Status CloseSession(SessionId session, const SessionProof& proof);
   // The session's rank is to be a member of the tables: a plan to come has it. To be repeated until
   // then. All or nothing.
-  // PermissionDenied: `proof` is none of `session`, or it is closed; NotFound: no such table;
+  // PermissionDenied: `proof` is none of `session`, or it is closed; InvalidArgument: thousands of
+  // tables; NotFound: no such table;
   // FailedPrecondition: a table without synchronous steps, a session without a rank, or one whose
   // rank of a table is another open session's.
   absl::Status JoinSteps(SessionId session, const SessionProof& proof,
@@ -334,6 +335,8 @@ class Coordinator final : private MoveCluster {
   // The change that the table's members need; none: they need none now.
   std::optional<MemberChange> NextChange(const TablePlan& table) const;
   std::vector<Rank> LeavingOf(const TablePlan& table) const;
+  // Requires: the session has declared a rank.
+  bool HasLeft(SessionId session) const;
   MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: nobody is silent.
   std::vector<Rank> JoiningOf(const TablePlan& table) const;
   // The first step that no node has made, when all that count have answered to the open change.
@@ -415,7 +418,8 @@ class Coordinator final : private MoveCluster {
   SessionLeases leases_;
   SessionRanks ranks_;
   std::map<TableId, std::map<Rank, SessionId>> wishes_;  // To join; those who ask, ask again.
-  bool has_earlier_sessions_ = true;  // Of earlier processes, not closed, as far as is known.
+  std::map<TableId, std::set<Rank>> left_;  // Claimed by sessions that were closed, at the tick.
+  bool has_earlier_sessions_ = true;        // Of earlier processes, not closed, as far as is known.
   UnitSettler settler_;
   std::uint64_t opened_generation_ = 0;  // Of the store, at Open.
   Revision opened_revision_{};

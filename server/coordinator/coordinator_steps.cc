@@ -35,6 +35,7 @@ namespace {
 
 // Each has a record in memory and in the store.
 constexpr std::size_t kRankedSessionsMax = 65536;
+constexpr std::size_t kTablesAskedMax = 16384;
 
 // Whether a step that units may still have to make waits for `rank`.
 bool IsAwaited(const StepPlan& steps, Rank rank) {
@@ -58,8 +59,8 @@ bool IsMember(const StepPlan& steps, Rank rank) {
 }
 
 const StepReport* ReportOf(const NodeView& node, TableId table) {
-  const auto found = std::ranges::find(node.steps, table, &StepReport::table);
-  return found == node.steps.end() ? nullptr : &*found;
+  const auto found = std::ranges::lower_bound(node.steps, table, {}, &StepReport::table);
+  return found == node.steps.end() || found->table != table ? nullptr : &*found;
 }
 
 // The ranks that `report` lacks and the step still waits for.
@@ -171,6 +172,11 @@ absl::Status Coordinator::JoinSteps(SessionId session, const SessionProof& proof
     return absl::PermissionDeniedError(
         absl::StrCat("session ", ToInt(session), " is closed; connect again"));
   }
+  if (tables.size() > kTablesAskedMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "JoinSteps names ", tables.size(), " tables, at most ", kTablesAskedMax, " at once"));
+  }
+  HearSession(session, 0);
   const std::set<TableId> asked(tables.begin(), tables.end());
   EMBLA_ASSIGN_OR_RETURN(const SessionRanks::Changes changes, ClaimsOf(session, asked));
   EMBLA_RETURN_IF_ERROR(ranks_.Write(store_, changes));
@@ -194,15 +200,19 @@ std::optional<MemberChange> Coordinator::NextChange(const TablePlan& table) cons
 }
 
 std::vector<Rank> Coordinator::LeavingOf(const TablePlan& table) const {
-  std::set<Rank> leaving;
-  for (const StepMembers& entry : table.steps.members) {
-    for (const Rank rank : entry.ranks) {
-      const std::optional<SessionId> holder = ranks_.HolderOf(table.spec.id, rank);
-      if (!holder || !sessions_.IsClosed(*holder) || ranks_.Find(*holder)->is_replaced) continue;
-      leaving.insert(rank);
-    }
+  std::vector<Rank> leaving;
+  const auto left = left_.find(table.spec.id);
+  if (left == left_.end()) return leaving;
+  for (const Rank rank : left->second) {
+    // Another session may have claimed it meanwhile.
+    const std::optional<SessionId> holder = ranks_.HolderOf(table.spec.id, rank);
+    if (holder && HasLeft(*holder) && IsAwaited(table.steps, rank)) leaving.push_back(rank);
   }
-  return {leaving.begin(), leaving.end()};
+  return leaving;
+}
+
+bool Coordinator::HasLeft(SessionId session) const {
+  return sessions_.IsClosed(session) && !ranks_.Find(session)->is_replaced;
 }
 
 // Ranks that are silent at the lowest step; others are missed at a later one, and again then.
@@ -247,10 +257,11 @@ std::optional<std::uint64_t> Coordinator::NextStepOf(const TablePlan& table) con
   std::uint64_t next = 0;
   for (const NodeSpec& spec : plan_->nodes()) {
     const NodeView& node = *membership_.Find(spec.id);
-    if (IsForgotten(spec.id) || (!node.live() && !holders.contains(spec.id))) continue;
     const StepReport* const report = ReportOf(node, table.spec.id);
+    // Also of a node that has given its units away and was stopped then.
+    if (report != nullptr) next = std::max(next, report->first_unmade);
+    if (IsForgotten(spec.id) || (!node.live() && !holders.contains(spec.id))) continue;
     if (report == nullptr || report->change != table.steps.changes) return std::nullopt;
-    next = std::max(next, report->first_unmade);
   }
   return next;
 }
@@ -300,12 +311,24 @@ void Coordinator::AdvanceStepsBy(std::span<const StepReport> reports, absl::Time
 }
 
 void Coordinator::AdvanceAllSteps(absl::Time now) {
-  const PlanPtr plan = plan_;
-  for (const TablePlan& table : plan->tables()) {
-    if (table.spec.sync.has_value()) AdvanceSteps(table.spec.id, now);
-  }
-  std::erase_if(wishes_, [this](const auto& of) { return plan_->FindTable(of.first) == nullptr; });
   TidyRanks();
+  left_.clear();
+  for (const auto& [session, known] : ranks_.all()) {
+    if (!HasLeft(session)) continue;
+    for (const TableId table : known.tables) left_[table].insert(known.rank);
+  }
+  std::set<TableId> due;
+  for (const TablePlan& table : plan_->tables()) {
+    if (table.steps.open.has_value()) due.insert(table.spec.id);
+  }
+  for (const auto& [table, ranks] : left_) due.insert(table);
+  for (const auto& [table, wishes] : wishes_) due.insert(table);
+  for (const NodeSpec& node : plan_->nodes()) {
+    for (const StepReport& report : membership_.Find(node.id)->steps) {
+      if (!report.lacks.empty()) due.insert(report.table);
+    }
+  }
+  for (const TableId table : due) AdvanceSteps(table, now);
 }
 
 void Coordinator::DropWishes(TableId id) {

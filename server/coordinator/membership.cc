@@ -80,6 +80,7 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   view.device_stopped = info.device_stopped;
   view.sessions_heard = info.sessions_heard;
   view.steps = info.steps;
+  std::ranges::sort(view.steps, {}, &StepReport::table);
   view.last_heartbeat = now;
   it->second.heard = now;
   return absl::OkStatus();

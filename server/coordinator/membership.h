@@ -60,7 +60,7 @@ struct NodeView {
   std::vector<std::int64_t> device_used_bytes;
   std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
   std::uint64_t sessions_heard = 0;         // As in HeartbeatInfo.
-  std::vector<StepReport> steps;            // As in HeartbeatInfo; also when it is not live.
+  std::vector<StepReport> steps;            // By table; also when it is not live.
   bool drained = false;                     // Gets no new slices.
   HostMemory host_memory;
 

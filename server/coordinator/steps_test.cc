@@ -310,6 +310,20 @@ TEST_F(CoordinatorSteps, ADeadNodeHoldsAChangeUpIfItHasSlices) {
   EXPECT_EQ(Steps().members.back().first_step, 6u);
 }
 
+TEST_F(CoordinatorSteps, ANodeThatGaveItsUnitsAwayAndStoppedCountsByItsLastWord) {
+  Train(2);
+  Answer(nodes_[2], 9);
+  c_.Advance(absl::Seconds(10));
+  Answer(nodes_[0], 3);
+  Answer(nodes_[1], 3);
+  Tick();  // n2 is dead.
+  ASSERT_THAT(Join(Open(2, 3)), IsOk());
+  Answer(nodes_[0], 3);
+  Answer(nodes_[1], 3);
+  ASSERT_FALSE(Steps().open.has_value());
+  EXPECT_EQ(Steps().members.back().first_step, 9u);
+}
+
 TEST_F(CoordinatorSteps, ALiveNodeWithoutSlicesIsWaitedForUntilItDies) {
   Train(2);
   ASSERT_THAT(Join(Open(2, 3)), IsOk());
@@ -389,6 +403,9 @@ TEST_F(CoordinatorSteps, JoinNamesWhatIsWrong) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("77")));
   EXPECT_THAT(c_->JoinSteps(grant.session, rankless.proof, {}, c_.now()),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("session_proof")));
+  const std::vector<TableId> many(16'385, Table().spec.id);
+  EXPECT_THAT(c_->JoinSteps(grant.session, grant.proof, many, c_.now()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("16385")));
   EXPECT_EQ(Steps(), StepPlan()) << "all or nothing";
   ASSERT_THAT(c_->CloseSession(grant.session, grant.proof), IsOk());
   EXPECT_THAT(Join(grant), StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("closed")));

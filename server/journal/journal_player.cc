@@ -58,6 +58,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return PlayClosedSessions(bytes.bytes());
     case JournalKind::kAdopted:
       return PlayAdopted(bytes.bytes());
+    case JournalKind::kFolded:
+      return PlayFolded(bytes.bytes());
     case JournalKind::kReserved:
       return PlayReserved(bytes.bytes());
     case JournalKind::kChunk:
@@ -216,6 +218,18 @@ absl::Status JournalPlayer::PlayAdopted(std::span<const std::byte> bytes) {
   }));
   units_.Adopt(record.unit, shape.chunks(), record.epoch, std::move(windows));
   return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::PlayFolded(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const FoldedUnitRecord record, DecodeFoldedUnit(bytes));
+  if (!HasTable(record.unit.table)) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(const UnitWindows windows, units_.Fold(record.unit, record.plan));
+  return Await([&](const HostDone& done) {
+    node_.units().RunInOrder(record.unit.table, [&, done] {
+      node_.units().JoinRest(record.unit, windows, record.plan);
+      done(absl::OkStatus());
+    });
+  });
 }
 
 absl::Status JournalPlayer::PlayReserved(std::span<const std::byte> bytes) {

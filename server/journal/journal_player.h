@@ -64,6 +64,7 @@ class JournalPlayer {
   absl::Status PlaySweep(std::span<const std::byte> bytes);
   absl::Status PlayClosedSessions(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);
+  absl::Status PlayFolded(std::span<const std::byte> bytes);
   absl::Status PlayReserved(std::span<const std::byte> bytes);
   absl::Status PlayChunk(std::span<const std::byte> bytes);
   absl::Status PlayControl(std::span<const std::byte> bytes);

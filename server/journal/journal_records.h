@@ -30,6 +30,7 @@ enum class JournalKind : std::uint16_t {
   kAveraged = 12,        // Rows of replica groups are averaged.
   kCopied = 13,          // server/journal/copied_record.h
   kStep = 14,            // A synchronous step: server/journal/update_record.h
+  kFolded = 20,          // server/journal/unit_records.h
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;

@@ -66,6 +66,7 @@ struct UpdateExample {
 
 // The same as a synchronous step of two contributions.
 DecidedUpdate StepOf(DecidedUpdate update) {
+  update.batch.is_step = true;
   update.batch.claim.emplace().table = TableId{7};
   update.batch.contributors = {{SessionId{9}, UpdateSeq{4}, UpdateSeq{3}},
                                {SessionId{12}, UpdateSeq{70}, UpdateSeq{70}}};
@@ -179,6 +180,8 @@ std::vector<Example> Examples() {
     examples.push_back(MakeExample(JournalKind::kCopied, EncodeCopiedRecord(message),
                                    DecodeCopiedRecord, EncodeCopiedRecord));
   }
+  examples.push_back(MakeExample(JournalKind::kFolded, EncodeFoldedUnit({kUnit, PlanVersion{9}}),
+                                 DecodeFoldedUnit, EncodeFoldedUnit));
   return examples;
 }
 

@@ -94,7 +94,7 @@ absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  const JournalKind kind = update.batch.is_step() ? JournalKind::kStep : JournalKind::kUpdate;
+  const JournalKind kind = update.batch.is_step ? JournalKind::kStep : JournalKind::kUpdate;
   return Append(options_.level, kind, EncodeUpdateRecord(update), std::move(done));
 }
 
@@ -140,6 +140,10 @@ absl::Status NodeJournal::WritePlan(const Plan& plan, NodeId self) {
 // The control record that relies on it lies behind it, and is synced: no level is waited for.
 absl::Status NodeJournal::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
   return Append(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}), {});
+}
+
+absl::Status NodeJournal::AppendFolded(const UnitId& unit, PlanVersion plan) {
+  return Append(Durability::kQueued, JournalKind::kFolded, EncodeFoldedUnit({unit, plan}), {});
 }
 
 absl::Status NodeJournal::AppendReserved(const UnitId& unit, std::uint32_t device,

@@ -60,6 +60,7 @@ class NodeJournal final : public Journal, public MoveLog {
   absl::Status WritePlan(const Plan& plan, NodeId self) override;
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
+  absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) override;
   absl::Status AppendReserved(const UnitId& unit, std::uint32_t device, const RowRun& run) override;
   absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                            std::span<const std::byte> rows) override;

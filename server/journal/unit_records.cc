@@ -150,6 +150,22 @@ absl::StatusOr<AdoptedUnitRecord> DecodeAdoptedUnit(std::span<const std::byte> b
   return record;
 }
 
+std::string EncodeFoldedUnit(const FoldedUnitRecord& record) {
+  RecordWriter out;
+  Put(record.unit, out);
+  out.Put(ToInt(record.plan));
+  return std::move(out).Take();
+}
+
+absl::StatusOr<FoldedUnitRecord> DecodeFoldedUnit(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  FoldedUnitRecord record;
+  record.unit = GetUnit(in);
+  record.plan = GetId<PlanVersion>(in);
+  if (!in.at_end() || record.plan == PlanVersion{}) return Damaged("folded");
+  return record;
+}
+
 std::string EncodeReservedUnit(const ReservedUnitRecord& record) {
   RecordWriter out;
   Put(record.unit, out);

@@ -18,6 +18,10 @@ struct AdoptedUnitRecord {
   UnitId unit;
   UnitEpoch epoch{};
 };
+struct FoldedUnitRecord {
+  UnitId unit;
+  PlanVersion plan{};
+};
 struct ReservedUnitRecord {
   UnitId unit;
   std::uint32_t device = 0;
@@ -40,6 +44,7 @@ struct UnitControlRecord {
 };
 
 std::string EncodeAdoptedUnit(const AdoptedUnitRecord& record);
+std::string EncodeFoldedUnit(const FoldedUnitRecord& record);
 std::string EncodeReservedUnit(const ReservedUnitRecord& record);
 std::string EncodeChunkPiece(const ChunkPieceRecord& record);
 // Requires: not an AppliedUpdate.
@@ -48,6 +53,7 @@ std::string EncodeUnitControl(const UnitId& unit, const LogRecord& record);
 // DataLoss: not such a record. A piece's rows view `bytes`.
 // Requires: bytes.data() is aligned to 8.
 absl::StatusOr<AdoptedUnitRecord> DecodeAdoptedUnit(std::span<const std::byte> bytes);
+absl::StatusOr<FoldedUnitRecord> DecodeFoldedUnit(std::span<const std::byte> bytes);
 absl::StatusOr<ReservedUnitRecord> DecodeReservedUnit(std::span<const std::byte> bytes);
 absl::StatusOr<ChunkPieceRecord> DecodeChunkPiece(std::span<const std::byte> bytes);
 absl::StatusOr<UnitControlRecord> DecodeUnitControl(std::span<const std::byte> bytes);

@@ -162,6 +162,7 @@ void PutStep(const UpdateBatch& batch, RecordWriter& out) {
 }
 
 void GetStep(RecordReader& in, UpdateBatch& batch) {
+  batch.is_step = true;
   batch.claim.emplace().table = TableId{in.Get<std::uint32_t>()};
   for (std::uint32_t left = in.GetCount(kNameBytes); left > 0; --left) {
     UpdateName& name = batch.contributors.emplace_back();
@@ -169,7 +170,6 @@ void GetStep(RecordReader& in, UpdateBatch& batch) {
     name.seq = UpdateSeq{in.Get<std::uint64_t>()};
     name.first_incomplete = UpdateSeq{in.Get<std::uint64_t>()};
   }
-  if (batch.contributors.empty()) in.Fail();
 }
 
 bool IsKnown(std::uint32_t dtype) {
@@ -192,7 +192,7 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
   bytes += kNameBytes * batch.contributors.size();
   RecordWriter out;
   out.Reserve(bytes);
-  if (batch.is_step()) PutStep(batch, out);
+  if (batch.is_step) PutStep(batch, out);
   out.Put(ToInt(batch.session));
   out.Put(ToInt(batch.seq));
   out.Put(ToInt(batch.first_incomplete));
@@ -241,7 +241,7 @@ absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes)
   RecordReader in(bytes);
   DecidedUpdate update;
   GetStep(in, update.batch);
-  if (!in.ok()) return Damaged("a step of no contributions");
+  if (!in.ok()) return Damaged("a step whose contributions are cut off");
   return Decode(in, std::move(update));
 }
 

@@ -30,6 +30,8 @@ struct UnitOrder {
   bool settles = false;
   // The record's table only counts: the rows of its units that are kept aside are dropped.
   bool drops_aside = false;
+  // The newest plan that came from the coordinator before the order; the receiver notes it.
+  PlanVersion heard_plan{};
   bool operator==(const UnitOrder&) const = default;
 };
 

@@ -19,6 +19,19 @@ SessionWindow::Verdict SessionWindow::Classify(UpdateSeq seq) const {
   return (words[WordOf(value)] & BitOf(value)) != 0 ? Verdict::kApplied : Verdict::kNew;
 }
 
+UpdateSeq SessionWindow::Highest() const {
+  const std::uint64_t first = ToInt(floor);
+  for (std::uint64_t seq = first + kSize; seq-- > first;) {
+    // A word without updates is passed over at once.
+    if (words[WordOf(seq)] == 0 && seq % kWordBits == kWordBits - 1 && seq - first >= kWordBits) {
+      seq -= kWordBits - 1;
+    } else if ((words[WordOf(seq)] & BitOf(seq)) != 0) {
+      return UpdateSeq{seq};
+    }
+  }
+  return UpdateSeq{first - 1};
+}
+
 void SessionWindow::RaiseFloor(UpdateSeq first_incomplete) {
   const std::uint64_t from = ToInt(floor);
   const std::uint64_t to = ToInt(first_incomplete);

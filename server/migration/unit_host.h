@@ -100,6 +100,22 @@ class UnitHost {
   // What the unit's updates were deduplicated by so far, those of all groups.
   virtual UnitWindows WindowsOf(const UnitId& unit) const = 0;
 
+  // ---- There, too: a unit at rest whose record joins that of the table's rest
+  // (server/migration/record_fold.h). A round of the table's fold: it begins, or looks at what is
+  // over by now. `plan` is the one that the node goes by, or nothing is done.
+  virtual void StepFold(TableId table, PlanVersion plan) = 0;
+  virtual void CancelFold(TableId table) = 0;
+  // Unless the fold waits under another plan, or that has the unit elsewhere, or the unit has no
+  // gate.
+  virtual void NoteForFold(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) = 0;
+  // The plan under which the unit may join; 0: it may not.
+  virtual PlanVersion MayJoin(const UnitId& unit) const = 0;
+  // The rest's record takes in `windows`, and is the unit's until SetGate.
+  virtual void JoinRest(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) = 0;
+
+  // Whether an update waits until all units that have joined have records of their own.
+  virtual bool AsksApart(TableId table) const = 0;
+
   // ---- The source.
   // The rows of a chunk with all their state, encoded (docs/row_block.md; a ZCH bucket, and several
   // copies: docs/migration.md), with every update that was queued before this call.

@@ -16,8 +16,8 @@ namespace embla {
 
 // All records of a node, those of its updates too, lie in one log in the order of the calls.
 //
-// Adopted, Reserved and Chunk are not waited for: the control record that needs them lies behind
-// them, and its sync covers them. Their errors, after which the record is not in the log:
+// Adopted, Folded, Reserved and Chunk are not waited for: the control record that needs them lies
+// behind them, and its sync covers them. Their errors, after which the record is not in the log:
 //   ResourceExhausted  try again
 //   Unavailable        the log cannot write any more
 //   InvalidArgument    the record is too large
@@ -33,6 +33,8 @@ class MoveLog {
   // The unit was part of the table's rest, and goes by windows of its own from here on. Called on
   // the table's lead device, between two updates.
   virtual absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) = 0;
+  // The unit's record has joined that of the table's rest. There, too.
+  virtual absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) = 0;
   // UnitHost::Reserve has made room.
   virtual absl::Status AppendReserved(const UnitId& unit, std::uint32_t device,
                                       const RowRun& run) = 0;
@@ -52,6 +54,7 @@ class MoveLog {
 class ForgetfulMoveLog final : public MoveLog {
  public:
   absl::Status AppendAdopted(const UnitId&, UnitEpoch) override { return absl::OkStatus(); }
+  absl::Status AppendFolded(const UnitId&, PlanVersion) override { return absl::OkStatus(); }
   absl::Status AppendReserved(const UnitId&, std::uint32_t, const RowRun&) override {
     return absl::OkStatus();
   }

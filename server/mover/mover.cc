@@ -80,6 +80,11 @@ void Mover::HandleOrder(const UnitOrder& order) {
     unit->target_device = order.target_device;
     unit->run = order.run;
   }
+  if (record.phase == MovePhase::kCommitted && record.owner == self_ &&
+      record.move > unit->arrival) {
+    unit->arrival = record.move;
+    unit->arrived_under = order.heard_plan;
+  }
   Deliver(*unit, RecordEvent{record});
   if (order.settles) ReportIfSettled(*unit, record.move);
   if (order.freeze) Deliver(*unit, FreezeEvent{record});
@@ -214,16 +219,19 @@ void Mover::Restore(RestoredNode restored) {
     const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.retained != MoveId{0};
     const bool is_unused = from.has_memory && !from.durable.import.has_value();
     const std::shared_ptr<UnitTracker> tracker = MakeTracker(restored.self, chunks);
-    tracker->Restore(std::move(from.durable), std::move(from.staged));
+    tracker->Restore(std::move(from.durable), std::move(from.staged), from.folded != PlanVersion{});
     auto unit = std::make_unique<MovingUnit>(from.unit, chunks, tracker);
     unit->target_device = from.device;
     unit->run = from.run;
     unit->status = tracker->Status();
+    unit->is_folded = tracker->is_folded();
     if (is_unused) unit->work.emplace_back(NodeAction(DiscardStaged{}));
     if (is_here) {
-      parts_.host.RunInOrder(from.unit.table, [&host = parts_.host, id = from.unit, tracker] {
-        host.SetGate(id, tracker);
-      });
+      parts_.host.RunInOrder(from.unit.table,
+                             [&host = parts_.host, id = from.unit, plan = from.folded, tracker] {
+                               host.SetGate(id, tracker);
+                               if (tracker->is_folded()) host.JoinRest(id, UnitWindows(), plan);
+                             });
     }
     units.push_back(std::move(unit));
   }
@@ -234,6 +242,7 @@ void Mover::Restore(RestoredNode restored) {
     for (auto& unit : units) {
       MovingUnit& known = *(units_[unit->id] = std::move(unit));
       metrics_.CountChange(UnitPhase::kElsewhere, known.status.phase);
+      if (known.is_folded) ++folded_[known.id.table];
       RunWork(known);
     }
   });
@@ -262,11 +271,14 @@ void Mover::HandleMessage(PeerMessage message) {
 }
 
 void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
-  parts_.host.RunInOrder(unit.id.table, [this, queue = queue_, id = unit.id, tracker = unit.tracker,
+  parts_.host.RunInOrder(unit.id.table, [fold = fold_steps(), id = unit.id, tracker = unit.tracker,
                                          event = std::move(event)] {
+    if (!fold.TakeApart(id, tracker)) return;  // As if it had been lost: it is said again.
     UnitTracker::Stepped stepped = tracker->Step(event);
-    queue->Post(
-        [this, id, stepped = std::move(stepped)]() mutable { OnStepped(id, std::move(stepped)); });
+    if (!tracker->IsAtRest()) fold.parts.host.CancelFold(id.table);
+    fold.queue->Post([mover = fold.mover, id, stepped = std::move(stepped)]() mutable {
+      mover->OnStepped(id, std::move(stepped));
+    });
   });
 }
 
@@ -318,6 +330,9 @@ absl::Duration Mover::Tick() {
   if (now >= units_tick_at_) {
     units_tick_at_ = now + std::min(options_.resend_after, options_.freeze_deadline) / 4;
     for (const auto& [id, unit] : units_) TickUnit(*unit, now);
+    TakeApartWhatAsks(now);
+    FoldUnits(now);
+    CountGates();
   }
   sender_.Pump();
   return std::min(units_tick_at_ - now, sender_.NextPump());

@@ -46,6 +46,9 @@ struct MoverOptions {
   absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
   absl::Duration freeze_deadline = absl::Seconds(1);  // Then the source asks for an abort.
   absl::Duration progress_interval = absl::Seconds(1);
+  absl::Duration fold_interval = absl::Seconds(5);  // Between two rounds of a table's fold.
+  // A table whose units had to be taken apart again is left alone for so long.
+  absl::Duration fold_pause = absl::Hours(1);
   std::size_t peer_tasks_max = 4096;  // Messages of peers that wait for the mover's thread.
 };
 
@@ -74,6 +77,8 @@ class Mover {
   void Restore(RestoredNode restored);
   // What the coordinator says; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
+  // The node goes by `plan`, which this process got from the coordinator.
+  void OnPlan(PlanVersion plan);
   // What the other end says. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
 
@@ -98,6 +103,23 @@ class Mover {
   void ReportIfSettled(const MovingUnit& unit, MoveId move);
   void DropAside(TableId table);
   bool IsRepeatedTooSoon(const MovingUnit& unit, const UnitOrder& order) const;
+
+  // mover_folds.cc: units at rest, whose records join those of their tables' rest.
+  void FoldUnits(absl::Time now);
+  void TakeApartWhatAsks(absl::Time now);
+  void OnFolded(const UnitId& id, bool is_folded);
+  void CountGates();
+  // What of it runs on lead devices, whose tasks may outlive the mover.
+  struct FoldSteps {
+    MoverParts parts;
+    std::shared_ptr<TaskQueue> queue;
+    Mover* mover;  // Touched by the queue's tasks only.
+
+    void NoteOrJoin(const UnitId& id, UnitTracker& tracker, PlanVersion plan) const;
+    // Gives a unit that is folded back a record of its own again; false: the log has no room.
+    bool TakeApart(const UnitId& id, const std::shared_ptr<UnitTracker>& tracker) const;
+  };
+  FoldSteps fold_steps() { return {parts_, queue_, this}; }
 
   // The tracker takes `event` in its turn; OnStepped follows.
   void Deliver(MovingUnit& unit, NodeEvent event);
@@ -147,11 +169,14 @@ class Mover {
   ChunkSender sender_;
 
   absl::Time units_tick_at_ = absl::InfinitePast();
-  NodeId self_{};  // 0: no order has come.
+  PlanVersion plan_{};  // As OnPlan says; 0: it has said nothing.
+  absl::Time fold_at_ = absl::InfinitePast();
+  std::map<TableId, std::size_t> folded_;          // Units, by table; none that has none.
+  std::map<TableId, absl::Time> fold_not_before_;  // Of tables that were taken apart.
+  NodeId self_{};                                  // 0: no order has come.
   std::uint64_t incarnation_ = 0;
-  // Never fewer. A unit that came to rest here goes by windows of its own, which those of the
-  // table's rest cannot take in: the same update may have been applied to one and not to the other.
-  // A unit that has left keeps its min_move, without which an old record would bring it back.
+  // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
+  // record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
   std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
   // The last pull of each unit that came before the order that opened its move.

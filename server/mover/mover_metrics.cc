@@ -19,6 +19,8 @@ MoverMetrics::MoverMetrics(Metrics* metrics) {
   bytes = metrics->MakeCounter(metric::kMoveBytes);
   chunks_resent = metrics->MakeCounter(metric::kMoveChunksResent);
   yields = metrics->MakeCounter(metric::kMoveYields);
+  folded = metrics->MakeCounter(metric::kUnitsFolded);
+  gates = metrics->MakeGauge(metric::kUnitGates);
   frozen = metrics->MakeHistogram(metric::kUnitFrozen);
   const auto units = [metrics](std::string_view state) {
     return metrics->MakeGauge(metric::kUnitsMoving, {state});

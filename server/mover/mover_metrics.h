@@ -18,6 +18,8 @@ class MoverMetrics {
   Counter bytes;
   Counter chunks_resent;
   Counter yields;
+  Counter folded;
+  Gauge gates;  // Units that have one.
   Histogram frozen;
 
  private:

@@ -21,6 +21,7 @@ struct Sums {
   std::uint64_t acked = 0;
   std::uint64_t refused = 0;
   std::uint64_t deaths = 0;
+  std::uint64_t folds = 0;
 };
 
 Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
@@ -43,11 +44,12 @@ Sums RunSeeds(SimulationOptions options, int seeds, int steps) {
     sums.acked += simulation.acked();
     sums.refused += simulation.refused();
     sums.deaths += simulation.deaths();
+    sums.folds += simulation.folds();
   }
   std::cout << "seed=" << kSeed << " seeds=" << seeds << " commits=" << sums.commits
             << " within_nodes=" << sums.commits_within_nodes << " aborts=" << sums.aborts
             << " acked=" << sums.acked << " refused=" << sums.refused << " deaths=" << sums.deaths
-            << '\n';
+            << " folds=" << sums.folds << '\n';
   return sums;
 }
 
@@ -59,6 +61,7 @@ TEST(MoverSimulation, AppliesEachUpdateOnceWithoutFaults) {
   const Sums sums = RunSeeds(options, /*seeds=*/100, /*steps=*/20'000);
   EXPECT_GT(sums.commits, 500u);
   EXPECT_GT(sums.refused, 0u);
+  EXPECT_GT(sums.folds, 50u);
 }
 
 TEST(MoverSimulation, AppliesEachUpdateOnceWhateverTheNetworkDoes) {
@@ -85,6 +88,7 @@ TEST(MoverSimulation, SurvivesTheDeathOfAnyProcessAtAnyMoment) {
   EXPECT_GT(sums.deaths, 10'000u);
   EXPECT_GT(sums.commits, 1'000u);
   EXPECT_GT(sums.commits_within_nodes, 300u);
+  EXPECT_GT(sums.folds, 50u);
 }
 
 // Many first moves: of units whose log says nothing of them yet, or has just lost it.

@@ -38,6 +38,12 @@ struct MovingUnit {
   // The epoch under which the unit was here before its tracker, until the tracker knows it.
   std::optional<UnitEpoch> adopts;
 
+  // Its record has joined that of the table's rest, as far as the mover's thread has heard.
+  bool is_folded = false;
+  // The move that brought it here, and the newest plan that the node had heard of by then.
+  MoveId arrival{};
+  PlanVersion arrived_under{};
+
   // One piece of work at a time, the next when it is done.
   std::deque<UnitWork> work;
   bool is_busy = false;

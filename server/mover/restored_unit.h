@@ -17,6 +17,7 @@ struct RestoredUnit {
   ChunkVersions staged;  // Of an import that is not sealed: what the host has staged, by chunk.
   // Memory that the host keeps for an import, or for one that never came to be.
   bool has_memory = false;
+  PlanVersion folded{};  // Under which its record joined the rest's; 0: it has its own.
   std::uint32_t device = 0;
   RowRun run;
 };

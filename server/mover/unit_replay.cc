@@ -78,7 +78,12 @@ void UnitReplay::BeginProcess() {
 
 void UnitReplay::Adopt(const UnitId& id, std::uint32_t chunks, UnitEpoch epoch,
                        UnitWindows windows) {
-  UnitDurable& durable = At(id, chunks).durable;
+  RestoredUnit& unit = At(id, chunks);
+  UnitDurable& durable = unit.durable;
+  if (std::exchange(unit.folded, PlanVersion{}) != PlanVersion{}) {
+    durable.windows = std::move(windows);
+    return;
+  }
   durable = FreshUnit(chunks, FirstLsnOf(incarnation_));
   durable.epoch = epoch;
   durable.windows = std::move(windows);
@@ -87,13 +92,22 @@ void UnitReplay::Adopt(const UnitId& id, std::uint32_t chunks, UnitEpoch epoch,
 absl::Status UnitReplay::Apply(const UnitId& id, SessionId session, UpdateSeq seq,
                                UpdateSeq first_incomplete) {
   const auto it = units_.find(id);
-  if (it == units_.end()) return Misplaced(id, "an update of a unit that was not adopted");
+  if (it == units_.end() || it->second.folded != PlanVersion{}) {
+    return Misplaced(id, "an update of a unit without a record of its own");
+  }
   UnitWindows& windows = it->second.durable.windows;
   if (windows.Classify(session, seq, first_incomplete) != UnitWindows::Verdict::kNew) {
     return Misplaced(id, "an update that was applied before, or is too new");
   }
   windows.Record(session, seq, first_incomplete);
   return absl::OkStatus();
+}
+
+absl::StatusOr<UnitWindows> UnitReplay::Fold(const UnitId& id, PlanVersion plan) {
+  if (!Owns(id)) return Misplaced(id, "it is folded back, and not owned");
+  RestoredUnit& unit = units_.at(id);
+  unit.folded = plan;
+  return std::exchange(unit.durable.windows, UnitWindows());
 }
 
 bool UnitReplay::HasApplied(const UnitId& id, SessionId session, UpdateSeq seq) const {
@@ -124,6 +138,7 @@ absl::Status UnitReplay::Control(const UnitId& id, const LogRecord& record) {
   const auto it = units_.find(id);
   if (it == units_.end()) return Misplaced(id, "a record of a unit without a beginning");
   RestoredUnit& unit = it->second;
+  if (unit.folded != PlanVersion{}) return Misplaced(id, "a record of a unit that is folded back");
   EMBLA_RETURN_IF_ERROR(std::visit(RecordCheck(unit), record));
   Replay(record, unit.durable);
   const bool begins = std::holds_alternative<ImportRecord>(record);

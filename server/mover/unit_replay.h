@@ -7,6 +7,7 @@
 //   a process begins       -                                 BeginProcess
 //   an update              its rows, as they were decided    Apply, per unit that applied it
 //   Adopted                -                                 Adopt
+//   Folded                 JoinRest                          Fold
 //   Reserved               Discard if told to, then Reserve  Reserve
 //   Chunk                  Stage                             Stage
 //   Own, Trim, Discard     Install, Trim, Discard            Control
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/migration/move_ids.h"
 #include "server/migration/unit_state.h"
 #include "server/migration/unit_windows.h"
@@ -35,10 +37,13 @@ class UnitReplay {
   void BeginProcess();
   std::uint64_t incarnation() const { return incarnation_; }
 
-  // `windows` are those of the table's rest at this point; `chunks` are the unit's.
+  // `windows` are those of the table's rest at this point; `chunks` are the unit's. Of a unit that
+  // was folded back: it has a record of its own again.
   void Adopt(const UnitId& unit, std::uint32_t chunks, UnitEpoch epoch, UnitWindows windows);
   absl::Status Apply(const UnitId& unit, SessionId session, UpdateSeq seq,
                      UpdateSeq first_incomplete);
+  // Returns the windows that join those of the table's rest.
+  absl::StatusOr<UnitWindows> Fold(const UnitId& unit, PlanVersion plan);
   // Whether the unit goes by windows of its own, and has the update in them.
   bool HasApplied(const UnitId& unit, SessionId session, UpdateSeq seq) const;
   // True: the host still has memory that was given back without a record; Discard comes first.

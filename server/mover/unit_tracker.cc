@@ -43,7 +43,25 @@ void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn) {
   is_adopted_ = true;
 }
 
-void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged) {
+bool UnitTracker::MayFold() const {
+  return IsAtRest() && !is_folded_ && reserves_open_ == 0 && !has_memory_ &&
+         state_.reserving == MoveId{0} && !state_.durable.import.has_value();
+}
+
+UnitWindows UnitTracker::Fold() {
+  EMBLA_CHECK(MayFold());
+  is_folded_ = true;
+  return std::exchange(state_.durable.windows, UnitWindows());
+}
+
+void UnitTracker::TakeBack(UnitWindows windows) {
+  EMBLA_CHECK(is_folded_);
+  is_folded_ = false;
+  state_.durable.windows = std::move(windows);
+}
+
+void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged, bool is_folded) {
+  is_folded_ = is_folded;
   awake_for_ = durable.frozen;
   has_memory_ = durable.import.has_value();
   state_ = Recovered(std::move(durable), std::move(staged), context_.chunks);
@@ -121,6 +139,9 @@ void UnitTracker::WakeFor(UnitEpoch epoch, MoveId move) {
   UnitDurable& durable = state_.durable;
   if (!Owns(state_) || IsFrozen(state_) || epoch != durable.epoch) return;
   if (move < durable.min_move || move <= awake_for_) return;
+  // A target that has not heard of the end goes on pulling: were each of its pulls answered by all
+  // chunks anew, it would never stop to ask.
+  if (SaysEndedWithoutCommit(state_.seen, move)) return;
   awake_for_ = move;
   averaged_ = Lsn{0};
   durable.lsn = Next(durable.lsn);

@@ -52,7 +52,15 @@ class UnitTracker final : public UnitGate {
   // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.
   void Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn);
   // Goes on where an earlier process ended. Requires: nothing was asked of the tracker yet.
-  void Restore(UnitDurable durable, ChunkVersions staged);
+  void Restore(UnitDurable durable, ChunkVersions staged, bool is_folded);
+
+  // The unit goes by the record of its table's rest, which takes in what is returned, until it
+  // takes a copy of that one back. It is not stepped in between. Requires: MayFold().
+  UnitWindows Fold();
+  void TakeBack(UnitWindows windows);
+  bool is_folded() const { return is_folded_; }
+  // At rest, and no answer to any of its steps is on its way.
+  bool MayFold() const;
 
   // Requires: one ReservedEvent for each ReserveImport, in their order.
   Stepped Step(const NodeEvent& event);
@@ -93,6 +101,7 @@ class UnitTracker final : public UnitGate {
 
   UnitState state_;
   bool is_adopted_ = false;
+  bool is_folded_ = false;
   MoveId awake_for_{0};      // 0: at rest.
   Lsn averaged_{0};          // Copies of chunks that were touched no later are equal; 0: not known.
   int reserves_open_ = 0;    // ReserveImports that no ReservedEvent has come for.

@@ -59,6 +59,48 @@ TEST_F(UnitTrackerTest, AMoveFindsEveryChunkTouchedAndAnEndedOneLeavesTheUnitAtR
   EXPECT_TRUE(tracker.IsAtRest());
 }
 
+// A target that lost the end of its move goes on pulling, until nothing comes any more.
+TEST_F(UnitTrackerTest, APullOfAMoveThatHasEndedWakesNothing) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  UnitRecord aborted = OpenRecord(2);
+  aborted.phase = MovePhase::kAborted;
+  tracker.Step(RecordEvent{aborted});
+  const Lsn lsn = tracker.state().durable.lsn;
+  const Pull pull{
+      .move = MoveId{1}, .epoch = UnitEpoch{3}, .held = ChunkVersions(2, lsn), .credit = 2};
+  const UnitTracker::Stepped stepped = tracker.Step(PullEvent{.from = kTarget, .pull = pull});
+  for (const NodeAction& action : stepped.actions) {
+    EXPECT_FALSE(std::holds_alternative<SendChunk>(action));
+  }
+  EXPECT_EQ(tracker.state().durable.lsn, lsn);
+}
+
+TEST_F(UnitTrackerTest, AUnitThatIsFoldedBackGivesItsRecordAndTakesACopyOfTheRests) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  tracker.Apply(UpdateOf(1));
+  ASSERT_TRUE(tracker.MayFold());
+  UnitWindows rest = tracker.Fold();
+  EXPECT_FALSE(tracker.MayFold());
+  EXPECT_TRUE(tracker.state().durable.windows.sessions().empty());
+  rest.Record(kSession, UpdateSeq{2}, UpdateSeq{1});
+  tracker.TakeBack(rest);
+  EXPECT_EQ(tracker.Check(UpdateOf(1)).status, PartStatus::kDuplicate);
+  EXPECT_EQ(tracker.Check(UpdateOf(2)).status, PartStatus::kDuplicate);
+  EXPECT_EQ(tracker.Check(UpdateOf(3)).status, PartStatus::kApplied);
+}
+
+TEST_F(UnitTrackerTest, AUnitWithRoomOnAnotherDeviceIsNotFoldedBack) {
+  UnitTracker tracker = TrackerAt(kSource);
+  tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
+  UnitRecord within = OpenRecord(1);
+  within.target = kSource;
+  tracker.Step(RecordEvent{within});
+  EXPECT_TRUE(tracker.IsAtRest());
+  EXPECT_FALSE(tracker.MayFold());
+}
+
 TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   UnitTracker tracker = TrackerAt(kSource);
   tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});

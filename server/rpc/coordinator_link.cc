@@ -220,6 +220,7 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
   } else if (command.has_install_plan()) {
     absl::StatusOr<PlanPtr> plan = wire::FromMessage(command.install_plan());
     MutexLock lock(mu_);
+    heard_ = std::max(heard_, PlanVersion{command.install_plan().version()});
     if (plan.ok()) {
       if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) {
         wanted_ = *plan;
@@ -273,6 +274,7 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
     MutexLock lock(mu_);
     if (!has_sessions_) return;  // They are said again.
     self = self_;
+    for (UnitOrder& order : *decoded) order.heard_plan = heard_;
   }
   options_.on_orders(self, *std::move(decoded));
 }

@@ -140,6 +140,7 @@ class CoordinatorLink {
   PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed; tried again until it is.
   absl::Time install_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // Not before.
   absl::Duration install_backoff_ ABSL_GUARDED_BY(mu_);
+  PlanVersion heard_ ABSL_GUARDED_BY(mu_){};  // The newest that came.
   PlanVersion installed_ ABSL_GUARDED_BY(mu_){};
   PlanVersion failed_ ABSL_GUARDED_BY(mu_){};  // 0: the last plan was installed.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

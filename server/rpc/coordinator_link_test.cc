@@ -351,6 +351,40 @@ TEST_F(CoordinatorLinkTest, RefusesClosedSessionsAndSaysSo) {
   }));
 }
 
+// Ranks 0 and 1 join by the word of their clients, and 1 leaves by the node's.
+TEST_F(CoordinatorLinkTest, TellsHowFarStepsHaveComeAndWhoIsMissing) {
+  Start();
+  node_.lacks = {Rank{1}};
+  CoordinatorLink link(Options("n0"), node_);
+  ASSERT_TRUE(AwaitNodes(OneLive));
+  v1::CreateTableRequest request = TableRequest("t");
+  request.set_table_json(R"({"name": "t", "rows": 100, "dim": 8, "sync": {}})");
+  grpc::ClientContext creating;
+  v1::TableReply created;
+  const grpc::Status status = admin_->CreateTable(&creating, request, &created);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    grpc::ClientContext opening, joining;
+    v1::OpenSessionRequest open;
+    open.set_rank(rank);
+    open.set_ranks(2);
+    v1::OpenSessionReply session;
+    ASSERT_TRUE(stub_->OpenSession(&opening, open, &session).ok());
+    v1::JoinStepsRequest join;
+    join.set_session(session.session());
+    join.set_session_proof(session.proof());
+    join.add_table_ids(ToInt(node_.plan()->FindTable("t")->spec.id));
+    v1::JoinStepsReply joined;
+    const grpc::Status answer = stub_->JoinSteps(&joining, join, &joined);
+    ASSERT_TRUE(answer.ok()) << answer.error_message();
+  }
+  const std::vector<Rank> left = {Rank{0}};
+  EXPECT_TRUE(node_.Await([&](const FakeShardNode& node) {
+    const std::vector<StepMembers>& members = node.table("t").steps.members;
+    return !members.empty() && members.back().ranks == left;
+  }));
+}
+
 TEST_F(CoordinatorLinkTest, StopsWhileTheCoordinatorIsAway) {
   Start();
   const CoordinatorLinkOptions options = Options("n0");

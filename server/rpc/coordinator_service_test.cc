@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -333,6 +334,44 @@ TEST_F(CoordinatorServiceTest, ATrainersClientThatAsksAgainIsAnsweredWithItsSess
   const std::uint64_t second = ask(2, first).session();
   EXPECT_GT(second, first);
   EXPECT_EQ(ask(3, first).latest(), second);
+}
+
+TEST_F(CoordinatorServiceTest, RanksAndJoinsAreCheckedAndExplained) {
+  Start();
+  const auto open = [this](std::optional<std::uint32_t> rank, std::uint32_t ranks,
+                           v1::OpenSessionReply* reply) {
+    grpc::ClientContext context;
+    v1::OpenSessionRequest request;
+    if (rank.has_value()) request.set_rank(*rank);
+    request.set_ranks(ranks);
+    return stub_->OpenSession(&context, request, reply);
+  };
+  v1::OpenSessionReply ranked, rankless;
+  EXPECT_EQ(open(0, 0, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(open(std::nullopt, 2, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(open(2, 2, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_TRUE(open(0, 2, &ranked).ok());
+  ASSERT_TRUE(open(std::nullopt, 0, &rankless).ok());
+  const auto join = [this](const v1::OpenSessionReply& session, const std::string& proof) {
+    grpc::ClientContext context;
+    v1::JoinStepsRequest request;
+    request.set_session(session.session());
+    request.set_session_proof(proof);
+    request.add_table_ids(7);
+    v1::JoinStepsReply reply;
+    return stub_->JoinSteps(&context, request, &reply);
+  };
+  EXPECT_EQ(join(ranked, ranked.proof()).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(join(ranked, rankless.proof()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(join(ranked, "short").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(join(rankless, rankless.proof()).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  v1::CloseSessionRequest close;
+  close.set_session(ranked.session());
+  close.set_session_proof(ranked.proof());
+  v1::CloseSessionReply closed;
+  grpc::ClientContext closing;
+  ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
+  EXPECT_EQ(join(ranked, ranked.proof()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
 TEST_F(CoordinatorServiceTest, AdminRequestsAreCheckedAndExplained) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -155,13 +156,25 @@ class FakeShardNode final : public ShardNode {
     return std::vector<UnitContent>();
   }
   std::vector<UnitStandings> OwnedUnits() override { return {}; }
-  std::vector<StepReport> StepReports() const override { return {}; }
+  // Has heard of every change, and made no step.
+  std::vector<StepReport> StepReports() const override {
+    MutexLock lock(mu_);
+    std::vector<StepReport> reports;
+    if (plan_ == nullptr) return reports;
+    for (const TablePlan& table : plan_->tables()) {
+      if (!table.spec.sync.has_value()) continue;
+      reports.push_back({.table = table.spec.id, .change = table.steps.changes});
+      if (table.steps.At(0) != nullptr) reports.back().lacks = lacks;
+    }
+    return reports;
+  }
   std::vector<std::int64_t> device_used_bytes() const override { return {11, 22}; }
   std::vector<std::string> device_stopped() const override { return {"", stopped}; }
 
   // --- What tests do.
 
-  std::string stopped;  // Device 1, for that reason. Before anybody asks.
+  std::string stopped;           // Device 1, for that reason. Before anybody asks.
+  std::vector<Rank> lacks = {};  // Step 0 of every table waits for these, once there are members.
 
   // Requests wait until Release.
   void Hold() {
@@ -209,6 +222,10 @@ class FakeShardNode final : public ShardNode {
   NodeId self() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return self_; }
   PlanVersion version() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return plan_ == nullptr ? PlanVersion{} : plan_->version();
+  }
+  // Requires: the plan that is installed has it.
+  const TablePlan& table(std::string_view name) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return *plan_->FindTable(name);
   }
 
  private:

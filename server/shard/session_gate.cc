@@ -84,8 +84,16 @@ absl::Status SessionGate::Admit(SessionId session, UpdateSeq seq, UpdateSeq firs
         ", so seq is at most ", most, " by now, and first_incomplete at most seq"));
   }
   if (seq > known.seq) known.seq = seq;
+  known.first_incomplete = std::max(known.first_incomplete, first_incomplete);
   known.seen = now;
   return absl::OkStatus();
+}
+
+bool SessionGate::IsOver(SessionId session, UpdateSeq seq) const {
+  const MutexLock lock(mu_);
+  if (closed_.refused.Has(session)) return true;
+  const auto known = known_.find(ToInt(session));
+  return known != known_.end() && seq < known->second.first_incomplete;
 }
 
 void SessionGate::Recall(SessionId session, UpdateSeq seq, absl::Time now) {

@@ -48,6 +48,9 @@ class SessionGate {
   // An update that an earlier process of this node has taken.
   void Recall(SessionId session, UpdateSeq seq, absl::Time now);
 
+  // Whether the sender has said that all updates up to `seq` are over, or the session is closed.
+  bool IsOver(SessionId session, UpdateSeq seq) const;
+
   void Close(const ClosedSessions& closed);
   bool IsClosed(SessionId session) const;
   // PermissionDenied: the session is closed.
@@ -56,9 +59,10 @@ class SessionGate {
 
  private:
   struct Known {
-    SessionProof proof{};  // Verified, unless all zeros.
-    UpdateSeq seq{};       // The highest one that was taken; 0: none.
-    absl::Time seen;       // Then.
+    SessionProof proof{};          // Verified, unless all zeros.
+    UpdateSeq seq{};               // The highest one that was taken; 0: none.
+    absl::Time seen;               // Then.
+    UpdateSeq first_incomplete{};  // The highest one that was said.
   };
   Known& Remember(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -74,10 +74,12 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
   executors.node_name = options_.name;
   executors.metrics = options_.metrics;
   executors_ = std::make_unique<DeviceExecutors>(executors);
-  units_ = std::make_unique<UnitTables>(
-      UnitTables::Node{*executors_, [this] { return tables(); },
-                       [this](const UnitTables::Change& change) { return ChangeTables(change); },
-                       [this](TableId table) { LookAtSteps(table); }, Maker(), pool_});
+  units_ = std::make_unique<UnitTables>(UnitTables::Node{
+      *executors_, [this] { return tables(); },
+      [this](const UnitTables::Change& change) { return ChangeTables(change); },
+      [this](TableId table) { LookAtSteps(table); }, Maker(), pool_,
+      [this](SessionId session, UpdateSeq seq) { return sessions_.IsOver(session, seq); },
+      *options_.clock});
 }
 
 ShardNodeImpl::~ShardNodeImpl() {

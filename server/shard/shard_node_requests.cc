@@ -112,7 +112,7 @@ void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone d
   std::erase_if(update.batch.parts, [&](const UpdatePart& part) {
     return tables->tables.find(ToInt(part.table)) == tables->tables.end();
   });
-  const bool is_step = update.batch.is_step();
+  const bool is_step = update.batch.is_step;
   const bool is_dropped = is_step ? !tables->tables.contains(ToInt(update.batch.claim->table))
                                   : update.batch.parts.empty();
   if (is_dropped) return done(UpdateResult{tables->plan->version(), false});

@@ -131,6 +131,7 @@ SharedUpdatePtr StepUpdates::Join(std::uint64_t step, const UnitSet& units,
   batch.session = kStepSession;
   batch.seq = batch.first_incomplete = SeqOfStep(step);
   batch.step = step;
+  batch.is_step = true;
   batch.claim = StepClaim{.table = spec_.id, .rank = {}, .resumes = false, .units = units};
   const bool as_they_are = FitTogether(parts, cuts);
   for (const StepPart& part : parts) {

@@ -316,7 +316,9 @@ TableSteps::Replies TableSteps::Stop(const absl::Status& why) {
 
 TableSteps::StepPtr TableSteps::Next() {
   const MutexLock lock(mu_);
-  if (is_on_its_way_) return nullptr;
+  // Steps that nobody waits for can wait, too; a node that repeats its journal makes none of its
+  // own.
+  if (is_on_its_way_ || held_.empty()) return nullptr;
   std::optional<SyncSteps::ReadyStep> ready = steps_.Ready();
   if (!ready.has_value()) return nullptr;
   is_on_its_way_ = true;

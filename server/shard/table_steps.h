@@ -68,7 +68,7 @@ class TableSteps {
   // Answers all that wait with `why`, as all that come later.
   Replies Stop(const absl::Status& why);
 
-  // The step that can be made, unless one is on its way; Made or NotMade follows.
+  // The step that can be made, unless one is on its way, or nothing waits; Made or NotMade follows.
   StepPtr Next();
   // Whether it can still be made. Requires: LookAt was called in the same task.
   bool IsStill(const Step& step) const;

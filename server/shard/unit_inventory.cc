@@ -50,7 +50,7 @@ class TableInventory {
     const std::uint32_t column = table_.spec.ColumnGranuleBegin(unit.column_granule);
     for (const TableUnits::Cut& cut : shard_.units().cuts()) {
       if (cut.columns.begin != column) continue;
-      const std::uint32_t gate = cut.GateOf(unit.granule_begin);
+      const std::uint32_t gate = cut.KnownGateOf(unit.granule_begin);
       if (gate != TableUnits::Cut::kNoGate) unit.standing = cut.gates[gate].gate->Standing();
     }
     if (unit.standing.state == UnitStanding::State::kOwned) AppendUnit(unit, units);

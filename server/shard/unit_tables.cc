@@ -121,6 +121,7 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindIn(NodeTablesPtr tables, const 
         absl::StrCat("table ", spec.name, " has no unit of row granule ", id.row_granule,
                      " whose columns begin with column granule ", id.column_granule));
   }
+  unit.owner = slice->device.node;
   unit.shape = ShapeOfUnit(spec, id.row_granule, {slice->column_begin, slice->column_end});
   const auto it = unit.tables->tables.find(ToInt(id.table));
   if (it != unit.tables->tables.end()) unit.copies = it->second.shards;
@@ -148,6 +149,13 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindChunk(const UnitId& id,
 absl::StatusOr<UnitShape> UnitTables::ShapeOf(const UnitId& unit) const {
   EMBLA_ASSIGN_OR_RETURN(const Unit found, Find(unit));
   return found.shape;
+}
+
+std::vector<std::shared_ptr<TableShard>> UnitTables::CopiesOf(TableId id) const {
+  const NodeTablesPtr tables = node_.tables();
+  const auto it = tables->tables.find(ToInt(id));
+  return it == tables->tables.end() ? std::vector<std::shared_ptr<TableShard>>()
+                                    : it->second.shards;
 }
 
 DeviceSet UnitTables::LeadsOf(TableId id) const {

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "server/migration/record_fold.h"
 #include "server/migration/unit_host.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/work_thread.h"
@@ -37,6 +39,8 @@ class UnitTables final : public UnitHost {
     std::function<void(TableId table)> changed;
     TableMaker maker;
     BufferPool& pool;  // Of chunks that are read.
+    RecordFold::IsOver is_over;
+    const Clock& clock;
   };
   explicit UnitTables(Node node) : node_(std::move(node)) {}
   // Ends what runs on threads of its own. Called before the executors go.
@@ -47,6 +51,12 @@ class UnitTables final : public UnitHost {
   void RunInOrder(TableId table, std::function<void()> work) override;
   void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
   UnitWindows WindowsOf(const UnitId& unit) const override;
+  void StepFold(TableId table, PlanVersion plan) override;
+  void CancelFold(TableId table) override;
+  void NoteForFold(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) override;
+  PlanVersion MayJoin(const UnitId& unit) const override;
+  void JoinRest(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) override;
+  bool AsksApart(TableId table) const override;
   void ReadChunk(const UnitId& unit, std::uint32_t chunk,
                  std::function<void(absl::StatusOr<Buffer>)> done) override;
   void Trim(const UnitId& unit, HostDone done) override;
@@ -66,6 +76,7 @@ class UnitTables final : public UnitHost {
     UnitId id;
     UnitShape shape;
     const TablePlan* plan = nullptr;  // Of `tables`.
+    NodeId owner{};                   // By the plan.
     // The copies of the table, by replica group; none: nothing of it is here.
     std::vector<std::shared_ptr<TableShard>> copies;
     std::uint32_t devices_per_group = 0;
@@ -96,6 +107,8 @@ class UnitTables final : public UnitHost {
   absl::StatusOr<Unit> FindChunk(const UnitId& id, std::uint32_t chunk) const;
   absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
 
+  // None: nothing of the table is here.
+  std::vector<std::shared_ptr<TableShard>> CopiesOf(TableId table) const;
   // Where steps of the table's units run: the lead devices of its copies.
   DeviceSet LeadsOf(TableId table) const;
   // After a step of some unit of `table`, on `leads`, while they stand still.

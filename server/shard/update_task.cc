@@ -102,7 +102,7 @@ bool UpdateTask::replicates() const {
 
 absl::Status UpdateTask::Plan() {
   EMBLA_RETURN_IF_ERROR(CheckUpdateId(update_->batch));
-  if (update_->batch.is_step()) EMBLA_RETURN_IF_ERROR(PlanStep());
+  if (update_->batch.is_step) EMBLA_RETURN_IF_ERROR(PlanStep());
   for (std::uint32_t i = 0; i < update_->batch.parts.size(); ++i) {
     EMBLA_RETURN_IF_ERROR(PlanPart(i));
   }
@@ -122,7 +122,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
   // A decision of a primary or of an earlier process is applied.
   const bool is_decided =
-      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step();
+      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step;
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          is_decided ? tables_->Find(part.table, update_->batch.plan_version)
                                     : tables_->FindServed(part.table, update_->batch.plan_version));
@@ -181,7 +181,7 @@ void UpdateTask::Run(std::uint32_t device) {
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
   // Contributions of sessions that close are dropped while they wait.
   const bool is_of_trainer =
-      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step();
+      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step;
   // On every device: none shall make a record of a session that is closed.
   if (is_of_trainer) EMBLA_RETURN_IF_ERROR(node_.sessions->Check(update_->batch.session));
   for (const std::unique_ptr<TableWork>& work : work_) {
@@ -228,8 +228,12 @@ absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
     EMBLA_RETURN_IF_ERROR(Annotate(work.shard().step_bound().Check(update_->batch.step, now_),
                                    absl::StrCat("table ", work.shard().name())));
   }
-  if (work.shard().units().any_gates()) return LeadUnits(work);
+  if (work.shard().units().any_gates()) {
+    EMBLA_RETURN_IF_ERROR(CheckFolds(work));
+    return LeadUnits(work);
+  }
   EMBLA_ASSIGN_OR_RETURN(work.applied_before, IsApplied(work));
+  if (!work.applied_before) EMBLA_RETURN_IF_ERROR(CheckFolds(work));
   work.order = work.shard().replica_position().order;
   // The update was applied to what was here then. Rows that a newer plan sends here may be on
   // their way yet: only for those that are here it is a repetition.
@@ -249,6 +253,16 @@ absl::Status UpdateTask::LeadUnits(TableWork& work) {
   }
   work.applied_before = units.applies_nothing();
   return absl::OkStatus();
+}
+
+absl::Status UpdateTask::CheckFolds(TableWork& work) const {
+  if (work.shard().units().Admit(update_->batch.routed_since, tables_->plan->version())) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table ", work.shard().name(), ": the update was first routed by plan ",
+      ToInt(update_->batch.routed_since), ", but units that have moved since came to rest here, ",
+      "and are taken apart before it is applied: send it again"));
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {

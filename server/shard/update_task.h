@@ -131,6 +131,8 @@ class UpdateTask final : public RequestTask {
   absl::Status LeadRepeated(TableWork& work);
   absl::Status LeadStep(TableWork& work);
   absl::StatusOr<bool> IsApplied(TableWork& work) const;
+  // FailedPrecondition: units have to be taken apart first (server/migration/record_fold.h).
+  absl::Status CheckFolds(TableWork& work) const;
   absl::Status CheckRole(const NodeTable& table) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.

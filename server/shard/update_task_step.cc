@@ -58,7 +58,7 @@ absl::Status UpdateTask::LeadStep(TableWork& work) {
 
 void UpdateTask::RecordRest(TableShard& shard) const {
   const UpdateBatch& batch = update_->batch;
-  if (!batch.is_step()) return shard.replay_windows().Record(batch.session, batch.seq);
+  if (!batch.is_step) return shard.replay_windows().Record(batch.session, batch.seq);
   std::vector<UpdateName> names = batch.contributors;
   names.push_back({batch.session, batch.seq, batch.first_incomplete});
   for (const UpdateName& name : names) {

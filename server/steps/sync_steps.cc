@@ -25,6 +25,8 @@ void SyncSteps::Place(std::uint64_t next_step, const UnitSet& units) {
 
 void SyncSteps::Add(const UnitSet& units, std::uint64_t next_step) {
   EMBLA_CHECK(!this->units().Meets(units));
+  // The steps before were made by whoever had the units, and may be gone without an answer.
+  first_unmade_ = std::max(first_unmade_, next_step);
   Place(next_step, units);
 }
 

@@ -64,6 +64,16 @@ void ReplayWindows::Import(const UnitWindows& windows, absl::Time now) {
   }
 }
 
+void ReplayWindows::Include(const UnitWindows& windows, absl::Time now) {
+  MutexLock lock(mu_);
+  for (const SessionWindow& window : windows.sessions()) {
+    Session& session = sessions_[ToInt(window.session)];
+    session.window.session = window.session;
+    session.window.Include(window);
+    session.last_used = now;
+  }
+}
+
 UnitWindows ReplayWindows::Export() const {
   std::vector<SessionWindow> windows;
   {

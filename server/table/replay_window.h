@@ -2,7 +2,8 @@
 // exactly once (docs/consistency.md).
 //
 // One record for all units of a table that have not moved. A unit that moves takes a copy along
-// (server/migration/unit_windows.h) and has its own record from then on.
+// (server/migration/unit_windows.h) and has its own record until it has come to rest
+// (server/migration/record_fold.h).
 #pragma once
 
 #include <cstddef>
@@ -49,6 +50,8 @@ class ReplayWindows {
   // Becomes what was exported elsewhere: whatever was known here is forgotten. Takes all of it,
   // also more sessions than the limit, each as used `now`.
   void Import(const UnitWindows& windows, absl::Time now);
+  // Has applied what `windows` have applied, too; sessions as for Import.
+  void Include(const UnitWindows& windows, absl::Time now);
   // All of it, to travel with a unit.
   UnitWindows Export() const;
 

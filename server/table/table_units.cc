@@ -36,7 +36,9 @@ void TableUnits::FindRest() {
       const auto first = cut.is_rest.begin() + GranuleOf(rows.begin);
       std::fill(first, cut.is_rest.begin() + GranuleOf(rows.end - 1) + 1, 1);
     }
-    for (const Cut::Gated& unit : cut.gates) cut.is_rest[unit.row_granule] = 0;
+    for (const Cut::Gated& unit : cut.gates) {
+      if (!unit.is_folded) cut.is_rest[unit.row_granule] = 0;
+    }
     cut.rest_is_known = true;
   }
 }
@@ -49,15 +51,40 @@ void TableUnits::SetGate(std::uint32_t row_granule, const UnitShape& shape,
   if (gate == nullptr) {
     RemoveGate(cut, row_granule);
   } else if (number != 0) {
-    cut.gates[number - 1].gate = std::move(gate);
+    Cut::Gated& gated = cut.gates[number - 1];
+    if (std::exchange(gated.is_folded, false)) --cut.folded;
+    gated.gate = std::move(gate);
   } else {
     cut.gates.push_back({row_granule, shape, std::move(gate)});
     number = static_cast<std::uint32_t>(cut.gates.size());
   }
+  CountGates();
+}
+
+bool TableUnits::Fold(std::uint32_t row_granule, const UnitShape& shape) {
+  Cut& cut = CutOf({shape.column_begin, shape.column_end});
+  const std::uint32_t gate = cut.GateOf(row_granule);
+  if (gate == Cut::kNoGate) return false;
+  cut.gates[gate].is_folded = true;
+  ++cut.folded;
+  CountGates();
+  return true;
+}
+
+void TableUnits::CountGates() {
   GatesMayHaveChanged();
-  const bool any =
-      std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& some) { return !some.gates.empty(); });
-  any_gates_.store(any, std::memory_order_release);
+  const auto is_asked = [](const Cut& cut) { return cut.gates.size() > cut.folded; };
+  const auto has_folded = [](const Cut& cut) { return cut.folded > 0; };
+  any_gates_.store(std::any_of(cuts_.begin(), cuts_.end(), is_asked), std::memory_order_release);
+  if (std::any_of(cuts_.begin(), cuts_.end(), has_folded)) return;
+  fold_.TakenApart();
+  asks_apart_.store(false, std::memory_order_relaxed);
+}
+
+bool TableUnits::Admit(PlanVersion routed_since, PlanVersion installed) {
+  if (fold_.Admit(routed_since, installed)) return true;
+  asks_apart_.store(true, std::memory_order_relaxed);
+  return false;
 }
 
 void TableUnits::ForgetSessions(const SessionSet& sessions) {
@@ -70,6 +97,7 @@ void TableUnits::ForgetSessions(const SessionSet& sessions) {
 void TableUnits::RemoveGate(Cut& cut, std::uint32_t row_granule) {
   const std::uint32_t number = cut.gate_of[row_granule];
   if (number == 0) return;
+  if (cut.gates[number - 1].is_folded) --cut.folded;
   cut.gates[number - 1] = std::move(cut.gates.back());
   cut.gate_of[cut.gates[number - 1].row_granule] = number;
   cut.gate_of[row_granule] = 0;
@@ -80,7 +108,7 @@ void TableUnits::AskWhoServes() {
   for (Cut& cut : cuts_) {
     cut.closed = RowIntervals();
     for (const Cut::Gated& gated : cut.gates) {
-      if (gated.gate->ServesLookups()) continue;
+      if (gated.is_folded || gated.gate->ServesLookups()) continue;
       cut.closed.Insert({gated.shape.row_begin, gated.shape.row_end});
     }
   }

@@ -1,13 +1,13 @@
 // Which units of a table are on this node, and who is asked before one that may be on the move is
 // touched (server/migration/unit_host.h).
 //
-// Only units that take or took part in a move have a gate, and they keep it: the unit's record of
-// updates and that of the other units, "the rest", never become one again (docs/consistency.md,
-// "Units that came to rest"). Without gates a table pays nothing; with gates, an update's rows are
-// sorted by row granule: no slice cuts through one.
+// Only units that take or took part in a move have a gate. A unit that came to rest is folded back:
+// its record of updates joins that of the other units, "the rest", and its gate is asked no more
+// until it moves again (docs/consistency.md, "Units that came to rest"). Without gates a table pays
+// nothing; with gates, an update's rows are sorted by row granule: no slice cuts through one.
 //
-// Thread safety: any_gates() may be called from any thread, the rest is for the table's lead
-// device.
+// Thread safety: any_gates() and asks_apart() may be called from any thread, the rest is for the
+// table's lead device.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "core/plan/table_spec.h"
 #include "core/rows/request.h"
+#include "server/migration/record_fold.h"
 #include "server/migration/unit_host.h"
 #include "server/storage/row_store.h"
 #include "server/table/row_intervals.h"
@@ -34,20 +35,27 @@ class TableUnits {
       std::uint32_t row_granule = 0;
       UnitShape shape;
       std::shared_ptr<UnitGate> gate;
+      bool is_folded = false;  // The rest's record is the unit's; only Standing is asked.
     };
     ColumnRange columns;
     RowIntervals present;  // On some device of this node.
     RowIntervals staged;
     std::vector<Gated> gates;
+    std::size_t folded = 0;              // Of them.
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
     RowIntervals closed;                 // Whose gates do not serve lookups; CheckServed's.
     // By row granule: present, and without a gate; FindRest's.
     std::vector<char> is_rest;
     bool rest_is_known = false;
 
-    // Of a unit without a gate: kNoGate.
+    // Of a unit without a gate, or that is folded back: kNoGate.
     static constexpr std::uint32_t kNoGate = 0xffffffff;
     std::uint32_t GateOf(std::uint32_t granule) const {
+      const std::uint32_t gate = KnownGateOf(granule);
+      return gate == kNoGate || gates[gate].is_folded ? kNoGate : gate;
+    }
+    // Of a unit that is folded back, too.
+    std::uint32_t KnownGateOf(std::uint32_t granule) const {
       return gate_of.empty() ? kNoGate : gate_of[granule] - 1;
     }
     bool Meets(ColumnRange other) const {
@@ -66,6 +74,13 @@ class TableUnits {
 
   // Null: the unit is no longer tracked.
   void SetGate(std::uint32_t row_granule, const UnitShape& shape, std::shared_ptr<UnitGate> gate);
+  // The rest's record, which has taken in the unit's, is asked from now on, until SetGate. False:
+  // the unit has no gate.
+  bool Fold(std::uint32_t row_granule, const UnitShape& shape);
+  RecordFold& fold() { return fold_; }
+  // As RecordFold::Admit.
+  bool Admit(PlanVersion routed_since, PlanVersion installed);
+  bool asks_apart() const { return asks_apart_.load(std::memory_order_relaxed); }
   // What gates say of lookups may be another thing from here on.
   void GatesMayHaveChanged() {
     closed_is_known_ = false;
@@ -88,6 +103,7 @@ class TableUnits {
  private:
   static void RemoveGate(Cut& cut, std::uint32_t row_granule);
   static std::uint64_t NextVersion();
+  void CountGates();
   void AskWhoServes();
   absl::Status CheckServed(std::span<const RowId> ids, const RowIntervals& closed) const;
 
@@ -96,7 +112,9 @@ class TableUnits {
   GranuleFinder granule_finder_;  // FindRest's.
   bool closed_is_known_ = false;
   std::uint64_t version_ = NextVersion();
-  std::atomic<bool> any_gates_ = false;  // Released by SetGate.
+  std::atomic<bool> any_gates_ = false;  // That are asked. Released by SetGate.
+  RecordFold fold_;
+  std::atomic<bool> asks_apart_ = false;  // Relaxed: whoever looks, looks again.
 };
 
 }  // namespace embla

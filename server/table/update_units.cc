@@ -25,7 +25,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
   for (std::size_t number = 0; number < parts.size(); ++number) {
     EMBLA_RETURN_IF_ERROR(Sort(table, *parts[number], number, bounds));
   }
-  if (batch.is_step()) TouchAll(table, batch.claim->units);
+  if (batch.is_step) TouchAll(table, batch.claim->units);
   for (Touched& touched : touched_) {
     std::vector<std::uint32_t>& chunks = touched.update.chunks;
     std::sort(chunks.begin(), chunks.end());
@@ -35,6 +35,7 @@ absl::Status UpdateUnits::Decide(TableShard& table, TableParts parts, const Upda
     touched.update.first_incomplete = batch.first_incomplete;
     touched.answer = touched.gate->Check(touched.update);
     if (touched.applies() && !touched.present) return table.RowsAreMoving();
+    if (touched.refused()) table.units().fold().Cancel();
   }
   return absl::OkStatus();
 }

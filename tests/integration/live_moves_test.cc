@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,6 +69,7 @@ class LiveMovesTest : public CoordinatorFixture {
     options.cluster_key = key_;
     options.devices.assign(2, {.kind = DeviceKind::kCpu, .memory_bytes = 64 << 20});
     options.threads_per_device = 1;
+    options.mover.fold_interval = absl::Milliseconds(300);
     auto node = ShardProcess::Start(options);
     ASSERT_TRUE(node.ok()) << node.status();
     nodes_.push_back(*std::move(node));
@@ -154,6 +156,24 @@ class LiveMovesTest : public CoordinatorFixture {
     auto client = Client::Connect(options);
     EXPECT_TRUE(client.ok()) << client.status();
     return client.ok() ? *std::move(client) : nullptr;
+  }
+
+  // Of all nodes together.
+  double Sum(const std::string& metric) const {
+    double sum = 0;
+    for (const auto& node : nodes_) {
+      std::istringstream text(node->metrics().Text());
+      for (std::string name, value; text >> name >> value;) {
+        if (name == metric) sum += std::stod(value);
+        std::getline(text, value);
+      }
+    }
+    return sum;
+  }
+  // While trainers go on: until more units were folded back than `before`, and none has a gate.
+  bool AwaitFolded(double before) {
+    return Await(
+        [&] { return Sum("embla_units_folded_total") > before && Sum("embla_unit_gates") == 0; });
   }
 
   std::vector<std::unique_ptr<ShardProcess>> nodes_;
@@ -318,6 +338,7 @@ TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
   Training training([this] { return Connect(); }, tables, is_zch);
   std::vector<int> since;
   ASSERT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  bool folds = true;
   struct Step {
     std::uint32_t begin, end;
     const char* node;
@@ -326,6 +347,7 @@ TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
   // From wherever the granules are: both nodes send and receive, and units come back.
   for (const Step& step :
        {Step{0, 24, "n1", 0}, Step{0, 48, "n0", 1}, Step{0, 48, "n1", 1}, Step{7, 31, "n0", 0}}) {
+    const double folded = Sum("embla_units_folded_total");
     Run(MoveGoal{.table = "moved",
                  .granule_begin = step.begin,
                  .granule_end = step.end,
@@ -333,6 +355,9 @@ TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
                  .device = step.device});
     if (HasFatalFailure()) break;
     EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); })) << step.node;
+    // The next moves find units that were folded back, or are about to be.
+    EXPECT_TRUE(!folds || AwaitFolded(folded)) << Sum("embla_unit_gates") << " gates are left";
+    folds = !folds;
   }
   training.Stop();
   const auto reader = Connect();

@@ -183,6 +183,8 @@ std::string_view WordOf(TableDiff::Kind kind) {
       return "moved";
     case TableDiff::Kind::kSpecChanged:
       return "set";
+    case TableDiff::Kind::kMembersChanged:
+      return "members";
   }
   return "";
 }

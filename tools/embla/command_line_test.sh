@@ -52,6 +52,12 @@ expect 0 "16 slices on 16 devices of 2 nodes, in 2 replica groups, averaged when
   "${groups[@]}" 2
 expect 0 '"replica_groups": 4' "${groups[@]}" 4 --memory-per-device 128GiB -o json
 expect 2 "n0 has 8 devices, which cannot be divided into 3" "${groups[@]}" 3
+stepped=(plan table "${shape[@]}" --nodes 2 --devices-per-node 8)
+expect 0 "made without ranks that are silent for 2s; up to 8 steps ahead" "${stepped[@]}" \
+  --sync --step-timeout-ms 2000
+expect 0 '"on_silence": "fail"' "${stepped[@]}" --sync --on-silence fail --steps-ahead 2 -o json
+expect 2 "steps_ahead_max" "${stepped[@]}" --sync --steps-ahead 0
+expect 2 "are of tables with --sync" "${stepped[@]}" --on-silence fail
 expect 3 "127.0.0.1:1" table sync clicks "${nobody[@]}"
 expect 2 "shards is required" reshard --table t
 expect 2 "granules" move --table t --granules 9-3 --to n0 "${nobody[@]}"

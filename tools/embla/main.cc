@@ -77,6 +77,19 @@ void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
       ->transform(CLI::AsSizeValue(false));
 }
 
+void AddSyncFlags(CLI::App& verb, TableFlags& table) {
+  verb.add_flag("--sync", table.sync,
+                "synchronous steps: rows step once per training step, with the sum over all ranks");
+  verb.add_option("--step-timeout-ms", table.step_timeout_ms,
+                  "with --sync: a rank whose part of a step others have waited for so long is "
+                  "silent; default 30000");
+  verb.add_option("--on-silence", table.on_silence,
+                  "with --sync: close (default), steps are made without the silent rank, or fail, "
+                  "they fail for all until ranks join again");
+  verb.add_option("--steps-ahead", table.steps_ahead,
+                  "with --sync: nodes keep parts of up to so many steps to come; default 8");
+}
+
 void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
   OptimizerSpec& numbers = table.numbers;
   verb.add_option("--optimizer", table.optimizer,
@@ -114,6 +127,7 @@ void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nod
 void AddTableFlags(CLI::App& verb, TableFlags& table, const std::string& nodes_flag) {
   AddShapeFlags(verb, table);
   AddZchFlags(verb, table.zch);
+  AddSyncFlags(verb, table);
   AddOptimizerFlags(verb, table);
   AddPlacementFlags(verb, table, nodes_flag);
 }

@@ -2,12 +2,16 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "core/base/text.h"
 #include "core/plan/names.h"
+#include "core/plan/plan_json.h"
+#include "core/plan/rank_runs.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {
@@ -58,12 +62,44 @@ std::string CopyName(const TablePlan& table, std::size_t copy) {
   return copy == 0 ? "primary" : "replica";
 }
 
+std::string RanksText(std::span<const Rank> ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", RankRuns(ranks));
+}
+
+std::string ChangeText(const MemberChange& change) {
+  switch (change.kind) {
+    case MemberChange::Kind::kJoin:
+      return absl::StrCat(RanksText(change.ranks), " to join");
+    case MemberChange::Kind::kClose:
+      return absl::StrCat(RanksText(change.ranks), " to be left out");
+    case MemberChange::Kind::kFail:
+      return absl::StrCat("steps to fail without ", RanksText(change.ranks));
+  }
+  return "";
+}
+
+// Lines about synchronous steps; nothing of other tables.
+std::string Steps(const TablePlan& table) {
+  if (!table.spec.sync.has_value()) return "";
+  const SyncSpec& sync = *table.spec.sync;
+  const bool fails = sync.on_silence == OnSilence::kFail;
+  std::string text = absl::StrCat(
+      "\n  synchronous steps: ", fails ? "they fail when ranks are" : "made without ranks that are",
+      " silent for ", absl::FormatDuration(absl::Milliseconds(sync.step_timeout_ms)), "; up to ",
+      Plural(sync.steps_ahead_max, "step"), " ahead\n  members: ", MembersText(table.steps));
+  if (!table.steps.open.has_value()) return text;
+  absl::StrAppend(&text, "\n  change ", table.steps.changes,
+                  " is open: ", ChangeText(*table.steps.open),
+                  "; no step is made until all nodes have answered");
+  return text;
+}
+
 std::string Headline(const TablePlan& table) {
   const TableSpec& spec = table.spec;
   return absl::StrCat(spec.name, ": ", FormatCount(spec.rows), " rows x ", spec.dim, " columns ",
                       ToAbsl(NameOf(spec.dtype)), ", ", ToAbsl(NameOf(spec.optimizer.kind)), ", ",
                       FormatBytes(TableBytes(table)), "\n  ", ToAbsl(NameOf(table.sharding)), ": ",
-                      Spread(table), Groups(spec));
+                      Spread(table), Groups(spec), Steps(table));
 }
 
 // What the tables put on a device.
@@ -109,6 +145,18 @@ std::int64_t TableBytes(const TablePlan& table) {
   return bytes;
 }
 
+std::string MembersText(const StepPlan& steps) {
+  if (steps.members.empty()) return "none yet";
+  const StepMembers& last = steps.members.back();
+  if (last.fails()) {
+    return absl::StrCat("none from step ", last.first_step, " on, until ranks join");
+  }
+  const std::string optional =
+      last.optional.empty() ? "" : absl::StrCat(", optional ", RanksText(last.optional));
+  const std::string ranks = last.ranks.empty() ? "none" : RanksText(last.ranks);
+  return absl::StrCat(ranks, optional, " from step ", last.first_step, " on");
+}
+
 std::string TableText(const Plan& plan, const TablePlan& table) {
   std::vector<std::string> titles = {"node",     ">device",      ">rows", "row range",
                                      ">columns", "column range", ">bytes"};
@@ -150,6 +198,10 @@ Json TableView(const Plan& plan, const TablePlan& table) {
   if (table.grouped()) {
     view["replica_groups"] = table.spec.replica_groups;
     view["sync_every_steps"] = table.spec.sync_every_steps;
+  }
+  if (table.spec.sync.has_value()) {
+    view["sync"] = Json::parse(TableSpecToJson(table.spec))["sync"];
+    view["steps"] = Json::parse(StepPlanToJson(table.steps));
   }
   return view;
 }

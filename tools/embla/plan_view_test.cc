@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla::cli {
@@ -111,6 +112,39 @@ TEST(PlanView, ShowsTheReplicaGroupOfEverySlice) {
   const Json view = TableView(plan, table);
   EXPECT_EQ(view["replica_groups"], 2);
   EXPECT_EQ(view["slices"][1]["replica"], 1);
+}
+
+TEST(PlanView, ShowsSynchronousStepsTheirMembersAndAnOpenChange) {
+  TablePlan table;
+  table.spec = MakeSpec(1, "clicks", 1000, 64);
+  table.spec.sync = SyncSpec();
+  table.sharding = ShardingType::kTableWise;
+  table.replicas = {{MakeSlice({0, 1000}, {0, 64}, 1, 0)}};
+  const Plan plan(PlanVersion{1}, "cluster", {MakeNode(1, "n0")}, {table});
+  ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+  const auto text = [&] { return TableText(plan, table); };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(text(), HasSubstr(R"(
+  synchronous steps: made without ranks that are silent for 30s; up to 8 steps ahead
+  members: none yet
+  node )"));
+  table.spec.sync->on_silence = OnSilence::kFail;
+  table.steps.members = {{.first_step = 7, .ranks = {Rank{0}, Rank{1}, Rank{2}, Rank{5}}}};
+  table.steps.changes = 2;
+  table.steps.open =
+      MemberChange{.number = 2, .kind = MemberChange::Kind::kFail, .step = 9, .ranks = {Rank{1}}};
+  EXPECT_THAT(text(), HasSubstr(R"(
+  synchronous steps: they fail when ranks are silent for 30s; up to 8 steps ahead
+  members: ranks 0-2, 5 from step 7 on
+  change 2 is open: steps to fail without rank 1; no step is made until all nodes have answered
+)"));
+  const Json view = TableView(plan, table);
+  EXPECT_EQ(view["sync"]["on_silence"], "fail");
+  EXPECT_EQ(view["steps"]["members"][0]["ranks"][3], 5);
+  EXPECT_EQ(view["steps"]["open"]["kind"], "fail");
+  table.steps.open.reset();
+  table.steps.members.push_back({.first_step = 9});
+  EXPECT_THAT(text(), HasSubstr("members: none from step 9 on, until ranks join"));
 }
 
 TEST(PlanView, JsonHasTheSameFacts) {

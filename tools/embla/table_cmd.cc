@@ -1,5 +1,6 @@
 #include "tools/embla/table_cmd.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -82,14 +83,32 @@ absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& outpu
     output.PutJson(list);
     return absl::OkStatus();
   }
-  TextTable text({aside ? "table (id)" : "table", ">rows", ">dim", "dtype", "optimizer", "sharding",
-                  ">devices", ">bytes"});
+  const bool has_members = std::ranges::any_of(
+      tables, [](const TablePlan& table) { return table.spec.sync.has_value(); });
+  std::vector<std::string> titles = {aside ? "table (id)" : "table",
+                                     ">rows",
+                                     ">dim",
+                                     "dtype",
+                                     "optimizer",
+                                     "sharding",
+                                     ">devices",
+                                     ">bytes"};
+  if (has_members) titles.emplace_back("members");
+  TextTable text(titles);
   for (const TablePlan& table : tables) {
     const std::string id = absl::StrCat(" (", ToInt(table.spec.id), ")");
-    text.Add({table.spec.name + (aside ? id : ""), FormatCount(table.spec.rows),
-              absl::StrCat(table.spec.dim), std::string(NameOf(table.spec.dtype)),
-              std::string(NameOf(table.spec.optimizer.kind)), std::string(NameOf(table.sharding)),
-              absl::StrCat(DeviceCount(table)), FormatBytes(TableBytes(table))});
+    std::vector<std::string> cells = {table.spec.name + (aside ? id : ""),
+                                      FormatCount(table.spec.rows),
+                                      absl::StrCat(table.spec.dim),
+                                      std::string(NameOf(table.spec.dtype)),
+                                      std::string(NameOf(table.spec.optimizer.kind)),
+                                      std::string(NameOf(table.sharding)),
+                                      absl::StrCat(DeviceCount(table)),
+                                      FormatBytes(TableBytes(table))};
+    if (has_members) {
+      cells.push_back(table.spec.sync.has_value() ? MembersText(table.steps) : "");
+    }
+    text.Add(cells);
   }
   output.out << text.Render();
   if (!aside && tables.size() < plan.tables().size()) {
@@ -144,7 +163,9 @@ absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name,
   const Json spec = Json::parse(TableSpecToJson(table->spec));
   if (output.json) {
     Json view = TableView(plan, *table);
-    output.PutJson({{"spec", spec}, {"bytes", view["bytes"]}, {"slices", view["slices"]}});
+    Json shown = {{"spec", spec}, {"bytes", view["bytes"]}, {"slices", view["slices"]}};
+    if (view.contains("steps")) shown["steps"] = view["steps"];
+    output.PutJson(shown);
     return absl::OkStatus();
   }
   TextTable text({"field", "value"});

@@ -1,6 +1,7 @@
 #include "tools/embla/table_request.h"
 
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -52,6 +53,21 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text.str();
 }
 
+absl::StatusOr<std::optional<SyncSpec>> SyncFromFlags(const TableFlags& flags) {
+  if (!flags.sync) {
+    if (!flags.step_timeout_ms && flags.on_silence.empty() && !flags.steps_ahead) {
+      return std::nullopt;
+    }
+    return absl::InvalidArgumentError(
+        "--step-timeout-ms, --on-silence and --steps-ahead are of tables with --sync");
+  }
+  SyncSpec sync;
+  sync.step_timeout_ms = flags.step_timeout_ms.value_or(sync.step_timeout_ms);
+  sync.steps_ahead_max = flags.steps_ahead.value_or(sync.steps_ahead_max);
+  EMBLA_RETURN_IF_ERROR(SetByName(flags.on_silence, sync.on_silence));
+  return sync;
+}
+
 absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   TableRequest request;
   TableSpec& spec = request.spec;
@@ -67,6 +83,7 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   spec.optimizer = flags.numbers;
   spec.init.a = flags.init_a;
   spec.init.b = flags.init_b;
+  EMBLA_ASSIGN_OR_RETURN(spec.sync, SyncFromFlags(flags));
   EMBLA_ASSIGN_OR_RETURN(spec.zch, ZchFromFlags(flags.zch));
   if (flags.zch.capacity != 0) spec.rows = flags.zch.capacity;
   EMBLA_RETURN_IF_ERROR(SetByName(flags.dtype, spec.dtype));

@@ -10,6 +10,8 @@
 // A file may also hold a list of such tables.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,11 @@ struct TableFlags {
   std::uint32_t replica_groups = 1;
   float lookups_per_sample = 1.0f;
   std::uint32_t sync_every_steps = 0;
+
+  bool sync = false;  // Synchronous steps; without it none of these may be given.
+  std::optional<std::uint32_t> step_timeout_ms = {};
+  std::string on_silence = {};
+  std::optional<std::uint32_t> steps_ahead = {};
 };
 
 // The one table of the flags, or the tables of flags.file.

@@ -47,6 +47,41 @@ TEST(TableRequest, FlagsMustSayTheSharding) {
   EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("row_wise"));
 }
 
+TEST(TableRequest, SyncFlagsMakeATableWithSynchronousSteps) {
+  TableFlags flags;
+  flags.name = "clicks";
+  flags.rows = 1000;
+  flags.dim = 64;
+  flags.sharding = "row_wise";
+  flags.sync = true;
+  auto requests = RequestsFromFlags(flags);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  EXPECT_EQ(requests->front().spec.sync, SyncSpec());
+  flags.step_timeout_ms = 2000;
+  flags.on_silence = "fail";
+  flags.steps_ahead = 2;
+  requests = RequestsFromFlags(flags);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  EXPECT_EQ(
+      requests->front().spec.sync,
+      (SyncSpec{.step_timeout_ms = 2000, .on_silence = OnSilence::kFail, .steps_ahead_max = 2}));
+  flags.steps_ahead = 0;
+  EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("steps_ahead_max"));
+  flags.on_silence = "wait";
+  EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("close, fail"));
+  flags.sync = false;
+  EXPECT_THAT(Message(RequestsFromFlags(flags).status()), HasSubstr("--sync"));
+}
+
+TEST(TableRequest, AFileMaySaySync) {
+  const auto requests = RequestsFromText(
+      "name: t\nrows: 10\ndim: 4\nsync: {on_silence: fail, step_timeout_ms: 1000}\n"
+      "placement: {sharding: row_wise}\n");
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  EXPECT_EQ(requests->front().spec.sync,
+            (SyncSpec{.step_timeout_ms = 1000, .on_silence = OnSilence::kFail}));
+}
+
 TEST(TableRequest, ZchFlagsMakeAZchTable) {
   TableFlags flags;
   flags.name = "users";

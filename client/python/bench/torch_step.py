@@ -1,14 +1,16 @@
 """What does a training step of embla.torch cost, and how much of a lookup does a pipeline hide?
 
 A step: 26 tables x 2048 ids x dim 64, forward and backward through EmbeddingBagSet, beside the same
-packed lookup and update from Python and, with the program client_calls, from C++. Rounds alternate;
-ratios of wall times are the median of the rounds. The bar: 1.10 x the C++ client.
+packed lookup and update from Python and, with the program client_calls, from C++. Sides alternate
+step by step, in an order that is drawn each time: what a step leaves to the servers to do meets all
+alike. Ratios of wall times are the median of rounds of ten steps. The bar: 1.10 x the C++ client.
 
 A pipeline: steps with a dense part that is a timed wait as long as the lookup of a step without
-pipeline, in the optimizer for staleness 0 and in the forward pass for staleness 1. Hidden is by how
-much a step of the pipeline is shorter than one without, in percent of a lookup: medians of a
-round's steps, then of the rounds. The bars: 60 % and 90 %. Beside it, without a bar: by how much
-less a forward pass waits for rows.
+pipeline, in the optimizer for staleness 0 and in the forward pass for staleness 1. Steps without
+and with pipelines alternate, too; a step ends when the lookup that it has started is over. Hidden
+is by how much a step of the pipeline is shorter than one without, in percent of a lookup: lower
+quartiles of all steps, because the upper ones tell what else the machine does. The bars: 60 % and
+90 %. Beside it, without a bar: by how much less a forward pass waits for rows.
 
     python client/python/bench/torch_step.py [build/client/bench/client_calls]
 
@@ -22,22 +24,19 @@ import contextlib
 import itertools
 import os
 import shlex
-import statistics
-import subprocess
 import sys
 import time
 
 import numpy as np
 import torch
-from overhead import FEATURES, ROUNDS, PythonSide
+from overhead import FEATURES, ROUNDS, WALL, CppSide, PythonSide
 from torch import nn
 
 import embla
 import embla.torch
 
-DIM, BAGS, ROWS, CALLS = 64, 2048, 10_000, 10
+DIM, BAGS, ROWS, STEPS = 64, 2048, 10_000, 10
 SET = [embla.torch.Feature(f"t{f}", "sum", DIM) for f in range(FEATURES)]
-WARM_UP_STEPS = 2
 
 
 class TorchSide:
@@ -47,54 +46,27 @@ class TorchSide:
         self.rows = embla.torch.EmbeddingBagSet(client, SET)
         self.ids = torch.from_numpy(packed.ids)
         self.lengths = torch.from_numpy(packed.lengths)
-        self.gradients = torch.full(packed.rows.shape, 1e-6)
+        self.gradients = torch.from_numpy(packed.gradients)
 
-    def round(self):
+    def step(self):
         """Returns nanoseconds of a forward pass and of a backward pass."""
-        forward = backward = 0
-        for _ in range(CALLS):
-            start = time.perf_counter_ns()
-            out = self.rows(self.ids, self.lengths)
-            middle = time.perf_counter_ns()
-            out.backward(self.gradients)
-            forward += middle - start
-            backward += time.perf_counter_ns() - middle
-        return [forward / CALLS, backward / CALLS]
+        start = time.perf_counter_ns()
+        out = self.rows(self.ids, self.lengths)
+        middle = time.perf_counter_ns()
+        out.backward(self.gradients)
+        return [middle - start, time.perf_counter_ns() - middle]
 
 
 class PackedSide(PythonSide):
     """The packed calls in the order of a training loop."""
 
-    def round(self):
+    def step(self):
         """Returns nanoseconds of a lookup and of an update."""
-        walls = [0, 0]
-        for _ in range(CALLS):
-            for part, call in enumerate((self.lookup, self.update)):
-                start = time.perf_counter_ns()
-                call()
-                walls[part] += time.perf_counter_ns() - start
-                self.rows.fill(1e-6)
-        return [wall / CALLS for wall in walls]
-
-
-class CppSide:
-    """The program client_calls, which runs a round per line that it reads."""
-
-    def __init__(self, program, coordinator, ends):
-        numbers = map(str, [FEATURES, DIM, BAGS, 1, CALLS])
-        self.peer = ends.enter_context(
-            subprocess.Popen(
-                [program, coordinator, "t", *numbers],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-
-    def round(self):
-        self.peer.stdin.write("round\n")
-        self.peer.stdin.flush()
-        return [float(word) for word in self.peer.stdout.readline().split()][2:]
+        start = time.perf_counter_ns()
+        self.lookup()
+        middle = time.perf_counter_ns()
+        self.update()
+        return [middle - start, time.perf_counter_ns() - middle]
 
 
 class WaitingModel(nn.Module):
@@ -119,63 +91,69 @@ class WaitingModel(nn.Module):
 
 
 class Loop:
-    """Steps without pipeline (staleness None) or with one; they go on where they ended."""
+    """Steps without pipeline (staleness None) or with one."""
 
-    def __init__(self, client, staleness, batches):
+    def __init__(self, client, staleness, batches, wait_seconds):
         self.model, self.staleness = WaitingModel(client), staleness
         self.batches = itertools.cycle(batches)
-        if staleness is None:
-            return
-        self.pipeline = embla.torch.TrainPipeline(
-            self.model,
-            self.model,
-            prefetch=lambda batch: self.model.rows.prefetch(*batch),
-            staleness=staleness,
-        )
+        self.model.forward_seconds = wait_seconds if staleness == 1 else 0.0
+        self.model.optimizer_seconds = 0.0 if staleness == 1 else wait_seconds
+        self.started = []
+        if staleness is not None:
+            self.pipeline = embla.torch.TrainPipeline(
+                self.model, self.model, prefetch=self._prefetch, staleness=staleness
+            )
 
     def step(self):
-        if self.staleness is not None:
+        """Returns seconds of a step, and of its wait for rows."""
+        start = time.perf_counter()
+        if self.staleness is None:
+            self.model.zero_grad()
+            self.model(next(self.batches))[0].backward()
+            self.model.step()
+        else:
             self.pipeline.progress(self.batches)
-            return
-        self.model.zero_grad()
-        self.model(next(self.batches))[0].backward()
-        self.model.step()
+            for lookup in self.started:
+                lookup.wait()
+            self.started.clear()
+        return [time.perf_counter() - start, self.model.rows_seconds.pop()]
 
-    def round(self, wait_seconds):
-        """Returns seconds of a step with so long a dense part, and of its wait for rows."""
-        in_forward = self.staleness == 1
-        self.model.forward_seconds = wait_seconds if in_forward else 0.0
-        self.model.optimizer_seconds = 0.0 if in_forward else wait_seconds
-        for _ in range(WARM_UP_STEPS):
-            self.step()
-        self.model.rows_seconds.clear()
-        steps = []
-        for _ in range(CALLS):
-            start = time.perf_counter()
-            self.step()
-            steps.append(time.perf_counter() - start)
-        return np.array([statistics.median(steps), statistics.median(self.model.rows_seconds)])
+    def _prefetch(self, batch):
+        self.started.append(self.model.rows.prefetch(*batch))
+
+
+def alternate(sides):
+    """Returns what each side's steps returned, without the first ones, which warm up."""
+    rng = np.random.default_rng(0)
+    names, steps = list(sides), []
+    for _ in range((ROUNDS + 1) * STEPS):
+        order = rng.permutation(len(names))
+        done = {names[i]: sides[names[i]]() for i in order}
+        steps.append([done[name] for name in names])
+    return dict(zip(names, np.swapaxes(steps[STEPS:], 0, 1), strict=True))
 
 
 def measure_step(cluster, client, program):
     """Returns whether the bar was missed."""
-    packed = PackedSide(client, DIM, BAGS, 1, CALLS)
-    through_torch = TorchSide(client, packed)
+    shape = (DIM, BAGS, 1, 1)
+    packed = PackedSide(client, *shape)
     with contextlib.ExitStack() as ends:
-        sides = {"torch": through_torch.round, "packed": packed.round}
+        sides = {"torch": TorchSide(client, packed).step, "packed": packed.step}
         if program:
-            sides["C++"] = CppSide(program, cluster.coordinator, ends).round
-        rounds = [{name: side() for name, side in sides.items()} for _ in range(ROUNDS + 1)][1:]
-    for name in sides:
-        lookup, update = (statistics.median(r[name][part] for r in rounds) / 1e6 for part in (0, 1))
+            cpp = ends.enter_context(CppSide(program, cluster.coordinator, *shape))
+            sides["C++"] = lambda: [times[WALL] for times in cpp.round().values()]
+        steps = alternate(sides)
+    walls = {name: np.reshape(wall, (-1, STEPS, 2)) / 1e6 for name, wall in steps.items()}
+    for name, wall in walls.items():
+        lookup, update = np.median(wall, axis=(0, 1))
         print(f"{name}: lookup {lookup:.2f} ms, update {update:.2f} ms")
     missed = False
     for name in list(sides)[1:]:
-        ratios = [sum(r["torch"]) / sum(r[name]) for r in rounds]
+        ratios = walls["torch"].sum((1, 2)) / walls[name].sum((1, 2))
         bar = " (bar 1.10)" if name == "C++" else ""
-        print(f"torch / {name}: {statistics.median(ratios):.3f}{bar}, "
-              f"rounds {min(ratios):.3f} to {max(ratios):.3f}")  # fmt: skip
-        missed |= name == "C++" and statistics.median(ratios) > 1.10
+        print(f"torch / {name}: {np.median(ratios):.3f}{bar}, "
+              f"rounds {ratios.min():.3f} to {ratios.max():.3f}")  # fmt: skip
+        missed |= name == "C++" and bool(np.median(ratios) > 1.10)
     return missed
 
 
@@ -186,23 +164,18 @@ def measure_pipeline(client):
     batches = [
         (torch.from_numpy(rng.integers(0, ROWS, FEATURES * BAGS)), lengths) for _ in range(8)
     ]
-    plain, zero, one = (Loop(client, staleness, batches) for staleness in (None, 0, 1))
-    hidden, steps = {0: [], 1: []}, []
-    wait = plain.round(0.0)[1]
-    for _ in range(ROUNDS):
-        step = plain.round(wait)
-        for loop in (zero, one):
-            hidden[loop.staleness].append((step - loop.round(wait)) / step[1] * 100)
-        steps.append(step)
-        wait = step[1]
-    step, lookup = np.median(steps, axis=0) * 1e3
-    print(f"a step of {step:.2f} ms: a lookup, {lookup:.2f} ms, a wait as long, and an update")
+    warm_up = Loop(client, None, batches, 0.0)
+    wait = float(np.median([warm_up.step()[1] for _ in range(3 * STEPS)]))
+    steps = alternate(
+        {staleness: Loop(client, staleness, batches, wait).step for staleness in (None, 0, 1)}
+    )
+    plain, *pipelines = (np.quantile(step, 0.25, axis=0) * 1e3 for step in steps.values())
+    print(f"a step of {plain[0]:.2f} ms: a lookup, {plain[1]:.2f} ms, a wait of "
+          f"{wait * 1e3:.2f} ms, and an update")  # fmt: skip
     missed = False
-    for staleness, bar in ((0, 60), (1, 90)):
-        shares = np.array(hidden[staleness])
-        share, waits = np.median(shares, axis=0)
-        print(f"staleness {staleness}: {share:.0f} % hidden (bar {bar} %), rounds "
-              f"{shares[:, 0].min():.0f} to {shares[:, 0].max():.0f} %; "
+    for staleness, bar, times in zip((0, 1), (60, 90), pipelines, strict=True):
+        share, waits = (plain - times) / plain[1] * 100
+        print(f"staleness {staleness}: {share:.0f} % hidden (bar {bar} %); "
               f"waits for rows: {waits:.0f} % less")  # fmt: skip
         missed |= bool(share < bar)
     return missed

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         SweepReport,
         Table,
         TableInfo,
+        TableRows,
         TableSurvey,
         TableSyncReport,
     )
@@ -108,6 +109,7 @@ __all__ = [
     "TableChange",
     "TableInfo",
     "TableNotFoundError",
+    "TableRows",
     "TableSpec",
     "TableSurvey",
     "TableSyncReport",

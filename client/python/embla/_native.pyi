@@ -110,6 +110,8 @@ class Client:
 
     def _evictions(self, table: str, follow: bool) -> EvictionIterator: ...
 
+    def _scan(self, table: str, with_state: bool) -> ScanIterator: ...
+
     @property
     def closed(self) -> bool: ...
 
@@ -143,6 +145,15 @@ class EvictionIterator:
     """
 
     def __iter__(self) -> EvictionIterator: ...
+
+    def __next__(self) -> dict: ...
+
+class ScanIterator:
+    """
+    Stretches of a table's rows, one dict after another: weights and state are flat. A reading that is dropped ends with the next stretch.
+    """
+
+    def __iter__(self) -> ScanIterator: ...
 
     def __next__(self) -> dict: ...
 

@@ -20,7 +20,21 @@ __all__ = ["Admin", "ClusterStatus", "Job", "NodeInfo", "PlannedMove", "TableCha
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The cluster as its coordinator sees it. `started`: seconds since the epoch."""
+    """The cluster as its coordinator sees it.
+
+    Attributes
+    ----------
+    cluster_id : str
+    plan_version : int
+        Of the current plan; every change makes a new one.
+    nodes_live, nodes_total : int
+    tables : int
+        How many there are.
+    started : float or None
+        When the coordinator began, in seconds since the epoch.
+    version : str
+        Of the coordinator's program.
+    """
 
     cluster_id: str
     plan_version: int
@@ -33,7 +47,29 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A shard server. `devices`: as docs/plan_format.md says."""
+    """A shard server.
+
+    Attributes
+    ----------
+    id : int
+    name : str
+    address : str
+        ``host:port`` of its data service.
+    devices : list of dict
+        As docs/plan_format.md says.
+    live : bool
+        Whether the coordinator hears of it.
+    drained : bool
+        Whether it gets no slices.
+    plan_version : int
+        Of the plan that it serves.
+    failure : str
+        What keeps it from the newest plan; empty: nothing.
+    device_used_bytes : list of int
+        Of each device.
+    last_heartbeat : float or None
+        When it was heard of last, in seconds since the epoch.
+    """
 
     id: int
     name: str
@@ -51,7 +87,14 @@ class NodeInfo:
 class TableChange:
     """What creating or changing a table came to.
 
-    `left_out`: nodes that are away and get no slices, and why.
+    Attributes
+    ----------
+    plan : dict
+        The table's plan, as docs/plan_format.md says.
+    plan_version : int
+        The first plan that has it; 0 after `Admin.explain`.
+    left_out : list of str
+        Nodes that are away and get no slices, and why.
     """
 
     plan: dict[str, Any]
@@ -61,7 +104,18 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A run of units of one table with one way to go."""
+    """A run of units of one table with one way to go.
+
+    Attributes
+    ----------
+    table : str
+    rows, columns : tuple of int
+        What moves: from, and up to but without.
+    from_node, to_node : str
+    from_device, to_device : int
+    bytes : int
+        Weights and optimizer state.
+    """
 
     table: str
     rows: tuple[int, int]
@@ -75,10 +129,29 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that moves units. `id` 0: a dry run, or there is nothing to move.
+    """A job that moves units, the pieces of tables that go from device to device.
 
-    `started`, `ended`: seconds since the epoch, or None. `error`: why it failed, or what it waits
-    for. `pause_*_ms`: how long a unit was not updated. `moves`: not in a list of jobs.
+    Attributes
+    ----------
+    id : int
+        0: a dry run, or there is nothing to move.
+    description : str
+        What was asked for.
+    state : str
+    error : str
+        Why it failed, or what it waits for.
+    units_total, units_moved : int
+    units_open : int
+        Are being copied.
+    units_frozen : int
+        Are not updated at the moment.
+    bytes_total, bytes_moved : int
+    started, ended : float or None
+        Seconds since the epoch.
+    pause_p50_ms, pause_p99_ms, pause_max_ms : float
+        How long a unit was not updated, in milliseconds.
+    moves : list of PlannedMove
+        Empty in a list of jobs.
     """
 
     id: int
@@ -146,7 +219,7 @@ class Admin(_native.Admin):
     def create_table(
         self, spec: TableSpec, placement: Placement | Sharding = "auto"
     ) -> TableChange:
-        """Create a table, and wait until its nodes serve it.
+        """Create the table `spec`, and wait until its nodes serve it.
 
         `placement`: a `Placement`, or just its sharding type. Raises `AlreadyExistsError`.
         """
@@ -157,11 +230,15 @@ class Admin(_native.Admin):
         return _change(self._plan_table(spec.to_json(), _placement(placement).to_json()))
 
     def set_table(self, name: str, **values: object) -> TableChange:
-        """Change hyper-parameters while training goes on: ``set_table("t", learning_rate=0.1)``."""
+        """Change hyper-parameters while training goes on: ``set_table("t", learning_rate=0.1)``.
+
+        Raises `TableNotFoundError` where there is no table `name`, `InvalidArgumentError` for a
+        value that cannot change.
+        """
         return _change(self._set_table(name, {key: _text(value) for key, value in values.items()}))
 
     def drop_table(self, name: str) -> int:
-        """Drop a table and its rows; returns the new plan version."""
+        """Drop the table `name` and its rows; returns the new plan version."""
         return self._drop_table(name)
 
     def plan(self) -> dict[str, Any]:
@@ -187,13 +264,23 @@ class Admin(_native.Admin):
         return [_job(fields) for fields in self._jobs()]
 
     def job(self, id: int) -> Job:
-        """Return one job, with its moves."""
+        """Return the job `id`, with its moves."""
         return _job(self._job(id))
 
     def reshard(
         self, table: str, shards: int, *, bytes_per_second: int = 0, dry_run: bool = False
     ) -> Job:
-        """Spread a table over so many devices, while it is trained."""
+        """Spread a table over `shards` devices, while it is trained.
+
+        Parameters
+        ----------
+        table : str
+        shards : int
+        bytes_per_second : int
+            How fast rows are copied at most; 0: as fast as may be.
+        dry_run : bool
+            Only say what would move.
+        """
         return self._start("reshard", table, shards, "", bytes_per_second, dry_run)
 
     def drain(self, node: str, *, bytes_per_second: int = 0, dry_run: bool = False) -> Job:

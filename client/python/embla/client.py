@@ -72,8 +72,10 @@ class Lookup:
 class Gradient:
     """One input of an update: the gradient of what the matching lookup returned.
 
-    Attributes are those of `Lookup`, and
-
+    Attributes
+    ----------
+    table, ids, lengths, offsets, weights, pooling
+        As of `Lookup`.
     gradients : float32 array, shape [N or B, dim]
         Of each row that the lookup gave.
     ttl_steps : int

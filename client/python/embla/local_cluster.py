@@ -33,6 +33,8 @@ __all__ = ["LocalCluster", "Process", "find_program"]
 
 _PREFIX = "embla-cluster-"
 _LOG_LINES = 20
+# Options of the coordinator, and what the addresses that it then serves are called.
+_COORDINATOR_PORTS = {"--listen": "listen", "--admin-listen": "admin"}
 _STOP_SECONDS = 20.0
 
 
@@ -208,6 +210,13 @@ class LocalCluster:
             self._admin = Admin(address)
         return self._admin
 
+    @property
+    def coordinator_process(self) -> Process:
+        """The coordinator, to kill it or to read its log."""
+        if self._coordinator is None:
+            raise ClientClosedError("the cluster has stopped")
+        return self._coordinator
+
     def connect(self, **options: Any) -> Client:
         """Return a new client of this cluster; `options` are those of `embla.connect`."""
         return connect(self.coordinator, **options)
@@ -215,11 +224,27 @@ class LocalCluster:
     # ------------------------------------------------------------------ verbs
 
     def start_shard(self, name: str) -> Process:
-        """Start a shard server: a new one, or, with its rows, one that has ended."""
+        """Start the shard server `name`: a new one, or, with its rows, one that has ended."""
         shard = self._spawn_shard(name)
         shard.await_ports(time.monotonic() + self._start_timeout)
         self._await_live(time.monotonic() + self._start_timeout)
         return shard
+
+    def restart_coordinator(self) -> Process:
+        """Start the coordinator again, with its plans and at its addresses; end it before.
+
+        Lookups and updates go on meanwhile: clients and nodes need it for changes of the plan.
+        """
+        ended = self.coordinator_process
+        _end([ended], signal.SIGTERM)
+        command = list(ended.command)
+        for option, port in _COORDINATOR_PORTS.items():
+            command[command.index(option) + 1] = ended.ports[port]
+        deadline = time.monotonic() + self._start_timeout
+        self._coordinator = Process("coordinator", command, self._starter, self.data_dir)
+        self._coordinator.await_ports(deadline)
+        self._await_live(deadline)
+        return self._coordinator
 
     def stop(self) -> None:
         """End all programs; a second call does nothing, nor does one in a child of fork."""

@@ -54,7 +54,15 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adagrad(Optimizer):
-    """An accumulator of squared gradients per element."""
+    """An accumulator of squared gradients per element.
+
+    Attributes
+    ----------
+    eps : float
+        Added to the root of the accumulator.
+    initial_accumulator : float
+        What it begins with.
+    """
 
     kind: ClassVar[str] = "adagrad"
     eps: float = 1e-8
@@ -63,7 +71,15 @@ class Adagrad(Optimizer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowwiseAdagrad(Optimizer):
-    """An accumulator of the mean squared gradient per row."""
+    """An accumulator of the mean squared gradient per row.
+
+    Attributes
+    ----------
+    eps : float
+        Added to the root of the accumulator.
+    initial_accumulator : float
+        What it begins with.
+    """
 
     kind: ClassVar[str] = "rowwise_adagrad"
     eps: float = 1e-8
@@ -74,8 +90,15 @@ class RowwiseAdagrad(Optimizer):
 class Adam(Optimizer):
     """Lazy Adam: rows that an update does not touch do not move.
 
-    `bias_correction` ``"row"``: by the number of steps of the row; ``"step"``: by the step that the
-    update states.
+    Attributes
+    ----------
+    eps : float
+        Added to the root of the second moment.
+    beta1, beta2 : float
+        Decay of the first and of the second moment.
+    bias_correction : str
+        ``"row"``: by the number of steps of the row; ``"step"``: by the step that the update
+        states.
     """
 
     kind: ClassVar[str] = "adam"
@@ -128,7 +151,7 @@ class Uniform(Initializer):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Initializer):
-    """Normally distributed."""
+    """Normally distributed, with the mean `mean` and the standard deviation `std`."""
 
     mean: float = 0.0
     std: float = 1.0
@@ -143,6 +166,34 @@ class Zch:
     """Makes a table whose ids are any 64-bit numbers (docs/zch.md); fixed at creation.
 
     `rows` of the table is then how many ids can have a row. None: as the service says.
+
+    Attributes
+    ----------
+    buckets : int
+        1 to 65536; the units that the table is cut by, and moved in.
+    policy : str
+        Which id loses its row when another needs one: the one touched least recently (``"lru"``),
+        least often (``"lfu"``), least often for its age (``"distance_lfu"``), or whose time is
+        over (``"ttl"``).
+    distance_exponent : int
+        Of ``"distance_lfu"``: the power of the age.
+    ttl_steps : int
+        Of ``"ttl"``: how many training steps an id lives after a touch.
+    evict_unexpired : bool
+        Of ``"ttl"``: whether the id that expires first gives way where none has expired.
+    admission : str
+        Which new ids get a row: all, those seen `admission_count` times, or each with
+        `admission_probability`.
+    admission_count : int
+    admission_probability : float
+        0 to 1.
+    reserved_lanes : int
+        0 to 63 rows of each 64 that ids without a row of their own share.
+    unseen : str
+        What a lookup gives for an id without a row: ``"initial"`` its initial row, ``"default"``
+        the row that it shares, ``"zero"`` zeros, ``"error"`` `IdOutOfRangeError`.
+    eviction_buffer_bytes : int
+        How much of its evicted rows a node keeps for `Table.evictions`.
     """
 
     buckets: int | None = None
@@ -210,6 +261,10 @@ class TableSpec:
         Makes a ZCH table.
     sync : Sync or bool
         Makes a table with synchronous steps; True: as `Sync()`.
+    row_granules : int
+        How many ranges of rows the table can be cut into; 0: at most 4096.
+    column_granule_width : int
+        Columns are cut at multiples of it; 0: 4.
     rounding, bounds, nan_policy, replica_groups, sync_every_steps, lookups_per_sample
         As docs/plan_format.md says.
     """
@@ -260,7 +315,21 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a table's slices go (docs/plan_format.md); empty sequences mean all."""
+    """Where a table's slices go (docs/plan_format.md); empty sequences mean all.
+
+    Attributes
+    ----------
+    sharding : str
+        The sharding type; ``"auto"``: the planner chooses.
+    nodes : sequence of str
+        Names of the nodes that may have slices.
+    devices : sequence of int
+        The devices of each node that may.
+    min_partition : int
+        The narrowest block of columns; 0: 128.
+    targets : sequence of str
+        Exactly where each block of columns goes: nodes ``"n0"`` or devices ``"n0:1"``.
+    """
 
     sharding: Sharding = "auto"
     nodes: Sequence[str] = ()

@@ -13,13 +13,34 @@ if TYPE_CHECKING:
 
     from embla.client import Client
 
-__all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "TableSurvey",
-           "TableSyncReport"]  # fmt: skip
+__all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "TableRows",
+           "TableSurvey", "TableSyncReport"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """What a client knows of a table."""
+    """What a client knows of a table.
+
+    Attributes
+    ----------
+    name : str
+    rows : int
+        Of a ZCH table: how many ids can have a row.
+    dim : int
+        Columns.
+    dtype : str
+        ``"fp32"``, ``"fp16"`` or ``"bf16"`` on the nodes; clients see float32.
+    sharding : str
+        The sharding type, such as ``"row_wise"``.
+    optimizer : str
+        Such as ``"rowwise_adagrad"``.
+    replica_groups : int
+        Copies that are trained apart and averaged; 1: none.
+    replica_group : int
+        This client's.
+    zch : bool
+        Whether ids are any 64-bit numbers.
+    """
 
     name: str
     rows: int
@@ -35,7 +56,18 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableSyncReport:
-    """How far the copies of a table had come apart when they were averaged."""
+    """How far the copies of a table had come apart when they were averaged.
+
+    Attributes
+    ----------
+    table : str
+    replica_groups : int
+        How many copies there are.
+    divergence_max : float
+        The largest distance of a weight from the mean of its copies.
+    divergence_rms : float
+        The root of the mean square of those distances.
+    """
 
     table: str
     replica_groups: int
@@ -45,7 +77,37 @@ class TableSyncReport:
 
 @dataclass(frozen=True, slots=True)
 class IdExplanation:
-    """What the cluster knows of one id of a ZCH table (docs/zch.md)."""
+    """What the cluster knows of one id of a ZCH table (docs/zch.md); times are training steps.
+
+    Attributes
+    ----------
+    node : str
+    device : int
+        The device of `node` that has the id's bucket.
+    bucket : int
+    row : int or None
+        The id's own row.
+    shared_row : int or None
+        The reserved row that it shares while it has none.
+    last_step : int
+        Of its latest touch.
+    touches : int
+        Policies ``lfu`` and ``distance_lfu``.
+    expires_at_step : int
+        Policy ``ttl``.
+    seen : int
+        Towards admission by count, while it has no row.
+    group_residents : int
+        Ids with a row among the 64 that it may have.
+    evicted_reason : str
+        Why it lost its row, where the bucket still knows: replaced, expired, idle or removed.
+    evicted_at_step : int
+        When.
+    evicted_last_step : int
+        Of its latest touch then.
+    evictions_known_since : int
+        The bucket remembers no evictions before this step; 0: it remembers all.
+    """
 
     node: str
     device: int
@@ -65,7 +127,25 @@ class IdExplanation:
 
 @dataclass(frozen=True, slots=True)
 class TableSurvey:
-    """What all nodes hold of a ZCH table."""
+    """What all nodes hold of a ZCH table. While buckets move, one may count twice, or not at all.
+
+    Attributes
+    ----------
+    slots : int
+        Rows that ids may have.
+    residents : int
+        Ids with a row.
+    full_groups : int
+        Groups of 64 rows in which a new id needs a victim.
+    waiting : int
+        Ids that are counted towards admission.
+    age_sum : int
+        Over ids with a row: steps from their latest touch to `latest_step`.
+    oldest_age : int
+        The largest of them, in steps.
+    latest_step : int
+        Of all touches.
+    """
 
     slots: int
     residents: int
@@ -78,7 +158,7 @@ class TableSurvey:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """How many ids lost their rows, and which step counted as now."""
+    """How many ids lost their rows (`evicted`), and which step counted as now (`at_step`)."""
 
     at_step: int
     evicted: int
@@ -88,8 +168,18 @@ class SweepReport:
 class Eviction:
     """An id of a ZCH table that lost its row, and the row as it was.
 
-    `reason`: replaced, expired, idle or removed. `step`: when; `last_step`: its latest touch.
-    `missed`: evictions of the same node right before, which it had not kept.
+    Attributes
+    ----------
+    id : int
+    reason : str
+        replaced, expired, idle or removed.
+    step, last_step : int
+        The training step of the eviction, and of the id's latest touch.
+    weights : float32 array, shape [dim]
+    state : float32 array, shape [state_floats(table)]
+        The optimizer state, as `Client.read_state` gives it.
+    missed : int
+        Evictions of the same node right before, which it had not kept.
     """
 
     id: int
@@ -101,8 +191,31 @@ class Eviction:
     missed: int
 
 
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """A stretch of a table's rows.
+
+    Attributes
+    ----------
+    first_row : int
+        The number of the first one; a ZCH table counts its ids.
+    ids : int64 array, shape [N]
+    weights : float32 array, shape [N, dim]
+    state : float32 array, shape [N, state_floats(table)], or None
+        The optimizer state, as `Client.read_state` gives it; None where it was not asked for.
+    """
+
+    first_row: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    state: NDArray[np.float32] | None
+
+
 class Table:
-    """A table of a client: ``client.table("clicks")``."""
+    """A table of a client: ``client.table("clicks")``. `info` is its `TableInfo`.
+
+    Errors of its methods are those of `embla.errors`, as of all calls of a client.
+    """
 
     def __init__(self, client: Client, info: TableInfo) -> None:
         self.client = client
@@ -136,11 +249,33 @@ class Table:
     def iter_rows(
         self, chunk: int = 1 << 16, out: NDArray[np.float32] | None = None
     ) -> Iterator[NDArray[np.float32]]:
-        """Yield the weights in blocks of `chunk` rows, in order. Not for ZCH tables."""
+        """Yield the weights in blocks of `chunk` rows, in order. Not for ZCH tables.
+
+        The blocks are parts of `out`, float32 [rows, dim], where it is given.
+        """
         for begin in range(0, self.info.rows, chunk):
             end = min(begin + chunk, self.info.rows)
             ids = np.arange(begin, end, dtype=np.int64)
             yield self.client.read_rows(self.name, ids, None if out is None else out[begin:end])
+
+    def scan(self, *, with_state: bool = False) -> Iterator[TableRows]:
+        """Yield every row, about 16 MiB at a time, or of a ZCH table every id that has a row.
+
+        `with_state`: with the optimizer state.
+
+        Rows of a ZCH table are in the order of its buckets, and the ids of a stretch ascend. Each
+        row is as it is when it is read: of an update that is made meanwhile some rows may be old
+        and some new.
+        """
+        state_floats = self.client.state_floats(self.name)
+        for fields in self.client._scan(self.name, with_state):
+            count = len(fields["ids"])
+            yield TableRows(
+                fields["first_row"],
+                fields["ids"],
+                fields["weights"].reshape(count, self.dim),
+                fields["state"].reshape(count, state_floats) if with_state else None,
+            )
 
     def export_npy(self, path: str) -> None:
         """Write all weights as a NumPy file; of a ZCH table its ids, too (``path.ids.npy``)."""
@@ -157,9 +292,10 @@ class Table:
     def sweep(
         self, *, older_than_steps: int | None = None, at_step: int | None = None
     ) -> SweepReport:
-        """Take the rows of ids away that were not touched for so long.
+        """Take the rows of ids away that were not touched for `older_than_steps` training steps.
 
-        None: of those whose TTL is over, in a table with policy ``ttl``.
+        None: of those whose TTL is over, in a table with policy ``ttl``. `at_step` counts as now;
+        None: the latest step of all touches.
         """
         return SweepReport(**self.client._sweep(self.name, older_than_steps, at_step))
 

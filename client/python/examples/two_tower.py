@@ -2,22 +2,26 @@
 
     EMBLA_COORDINATOR=host:7070 EMBLA_ADMIN=host:7071 python two_tower.py
     ... python two_tower.py --ratings ratings.csv
+    torchrun --nproc-per-node 2 two_tower.py --checkpoint /tmp/two_tower
 
 Without a file the ratings are generated from hidden vectors, so that the best possible AUC is
 known. A file has the columns user, item and rating, with a header; users and items are any words
-or numbers, and ratings of 4 and more count as likes.
+or numbers, and ratings of 4 and more count as likes. A resumed run goes on after the last epoch.
 """
 
 import argparse
 import csv
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-import embla
+import embla.checkpoint
 import embla.torch
 
 DIM, BATCH = 16, 512
@@ -26,43 +30,41 @@ DIM, BATCH = 16, 512
 class TwoTower(nn.Module):
     """A row per user and per item, each through a tower of its own."""
 
-    def __init__(self, client: embla.Client):
+    def __init__(self, client: embla.Client, world: int):
         super().__init__()
-        self.users = embla.torch.Embedding(client, "two_tower.users", update_mode="async")
-        self.items = embla.torch.Embedding(client, "two_tower.items", update_mode="async")
-        self.towers = nn.ModuleList(
-            nn.Sequential(nn.Linear(DIM, 32), nn.ReLU(), nn.Linear(32, DIM)) for _ in range(2)
-        )
-
-    def score(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
-        vectors = self.users(users), self.items(items)
-        towers = [x + tower(x) for x, tower in zip(vectors, self.towers, strict=True)]
-        return (towers[0] * towers[1]).sum(1)
+        options = {"update_mode": "async", "grad_scale": 1 / world}
+        self.users = embla.torch.Embedding(client, "two_tower.users", **options)
+        self.items = embla.torch.Embedding(client, "two_tower.items", **options)
+        towers = [nn.Sequential(nn.Linear(DIM, 32), nn.ReLU(), nn.Linear(32, DIM)) for _ in "ui"]
+        self.towers = nn.ModuleList(towers)
 
     def forward(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = self.score(batch[0], batch[1])
-        likes = batch[2].float()
-        return nn.functional.binary_cross_entropy_with_logits(scores, likes), scores
+        vectors = self.users(batch[0]), self.items(batch[1])
+        towers = [x + tower(x) for x, tower in zip(vectors, self.towers, strict=True)]
+        scores = (towers[0] * towers[1]).sum(1)
+        return nn.functional.binary_cross_entropy_with_logits(scores, batch[2].float()), scores
 
     def prefetch(self, batch: torch.Tensor) -> None:
         self.users.prefetch(batch[0])
         self.items.prefetch(batch[1])
 
 
-def generate(users: int, items: int, ratings: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return (user, item, like) as columns, and the chance of each like."""
+def generate(users: int, items: int, ratings: int) -> tuple[np.ndarray, float]:
+    """Return (user, item, like) as columns, and the best AUC that their last tenth allows."""
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(users, 4)), rng.normal(size=(items, 4))
     user, item = rng.integers(0, users, ratings), rng.integers(0, items, ratings)
     chance = 1 / (1 + np.exp(-(hidden[0][user] * hidden[1][item]).sum(1) * 1.5))
-    return np.stack([user, item, rng.random(ratings) < chance]).astype(np.int64), chance
+    like = rng.random(ratings) < chance
+    best = auc(chance[ratings * 9 // 10 :], like[ratings * 9 // 10 :])
+    return np.stack([user, item, like]).astype(np.int64), best
 
 
 def read(path: Path) -> np.ndarray:
     """Return (user, item, like) as columns, users and items numbered."""
     lines = list(csv.DictReader(path.open()))
-    numbered = [np.unique([line[c] for line in lines], return_inverse=True)[1]
-                for c in ("user", "item")]  # fmt: skip
+    columns = [[line[name] for line in lines] for name in ("user", "item")]
+    numbered = [np.unique(column, return_inverse=True)[1] for column in columns]
     likes = [float(line["rating"]) >= 4 for line in lines]
     order = np.random.default_rng(0).permutation(len(lines))
     return np.stack([*numbered, likes]).astype(np.int64)[:, order]
@@ -78,52 +80,68 @@ def auc(scores: np.ndarray, likes: np.ndarray) -> float:
 
 
 def create_tables(admin: embla.Admin, users: int, items: int) -> None:
+    existing = {table["spec"]["name"] for table in admin.plan()["tables"]}
     for name, rows in (("two_tower.users", users), ("two_tower.items", items)):
-        spec = embla.TableSpec(
-            name, rows, DIM, optimizer=embla.Adagrad(lr=0.1), init=embla.Normal(0.0, 0.1)
-        )
-        admin.create_table(spec, "row_wise")
+        if name not in existing:
+            spec = embla.TableSpec(name, rows, DIM, optimizer=embla.Adagrad(lr=0.1),
+                                   init=embla.Normal(0.0, 0.1))  # fmt: skip
+            admin.create_table(spec, "row_wise")
+
+
+def evaluate(model: TwoTower, test: torch.Tensor) -> float:
+    embla.torch.flush(model)
+    if dist.is_initialized():
+        dist.barrier()  # Now the updates of all ranks are in the rows.
+    return auc(torch.no_grad()(model)(test)[1].numpy(), test[2].numpy())
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ratings", type=Path, help="a file; without it ratings are generated")
     parser.add_argument("--count", type=int, default=200_000, help="of generated ratings")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3, help="in all, with those of a checkpoint")
     parser.add_argument("--staleness", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--checkpoint", type=Path, help="resumed from if it exists, and written")
     options = parser.parse_args(arguments)
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world > 1:
+        dist.init_process_group("gloo")
     torch.manual_seed(0)
     if options.ratings:
         data, best = read(options.ratings), float("nan")
-        users, items = int(data[0].max()) + 1, int(data[1].max()) + 1
     else:
-        users, items = options.count // 100, options.count // 200
-        data, chance = generate(users, items, options.count)
+        data, best = generate(options.count // 100, options.count // 200, options.count)
     cut = data.shape[1] * 9 // 10
-    if not options.ratings:
-        best = auc(chance[cut:], data[2, cut:])
-    create_tables(embla.Admin(), users, items)
+    if rank == 0:
+        create_tables(embla.Admin(), int(data[0].max()) + 1, int(data[1].max()) + 1)
+    if world > 1:
+        dist.barrier()
     with embla.connect() as client:
-        model = TwoTower(client)
-        rows = embla.torch.FusedOptimizer(model, lr=0.1)
-        decay = torch.optim.lr_scheduler.ExponentialLR(rows, gamma=0.5)
+        model = TwoTower(client, world)
         dense = torch.optim.Adam(model.towers.parameters(), lr=1e-3)
-        pipeline = embla.torch.TrainPipeline(
-            model, dense, prefetch=model.prefetch, staleness=options.staleness
-        )
-        for epoch in range(options.epochs):
-            order = np.random.default_rng(epoch).permutation(cut)
-            steps = cut // BATCH
-            batches = (torch.from_numpy(data[:, order[i * BATCH : (i + 1) * BATCH]])
-                       for i in range(steps))  # fmt: skip
-            for _ in tqdm(range(steps), desc=f"epoch {epoch}"):
+        if options.checkpoint and options.checkpoint.exists():
+            embla.checkpoint.load(model, options.checkpoint, optimizer=dense)
+        steps = cut // (BATCH * world)
+        done = model.users.site.step // steps  # Epochs: a checkpoint has the number of updates.
+        rows = embla.torch.FusedOptimizer(model, lr=0.1 * 0.5**done)
+        decay = torch.optim.lr_scheduler.ExponentialLR(rows, gamma=0.5)
+        trained = DistributedDataParallel(model) if world > 1 else model
+        pipeline = embla.torch.TrainPipeline(trained, dense, prefetch=model.prefetch,
+                                             staleness=options.staleness)  # fmt: skip
+        for epoch in range(done, options.epochs):
+            order = np.random.default_rng(epoch).permutation(cut)[: steps * world * BATCH]
+            parts = order.reshape(steps, world, BATCH)[:, rank]
+            batches = (torch.from_numpy(data[:, part]) for part in parts)
+            for _ in tqdm(range(steps), desc=f"epoch {epoch}", disable=rank > 0):
                 pipeline.progress(batches)
-            rows.step()
             decay.step()
-        with torch.no_grad():
-            test = torch.from_numpy(data[:, cut:])
-            result = auc(model.score(test[0], test[1]).numpy(), data[2, cut:])
-    print(f"test AUC {result:.4f}, best possible {best:.4f}")
+            if options.checkpoint:
+                embla.checkpoint.save(model, options.checkpoint, optimizer=dense)
+        result = evaluate(model, torch.from_numpy(data[:, cut:]))
+    if world > 1:
+        dist.destroy_process_group()
+    if rank == 0:
+        print(f"test AUC {result:.4f}, best possible {best:.4f}")
     return result, best
 
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -27,6 +29,17 @@ using Rows = nanobind::ndarray<nanobind::numpy, Scalar, nanobind::device::cpu>;
 template <typename Scalar, typename... Options>
 std::span<Scalar> SpanOf(const nanobind::ndarray<nanobind::numpy, Scalar, Options...>& array) {
   return {array.data(), array.size()};
+}
+
+// An array of one dimension that owns its numbers.
+template <typename Scalar>
+nanobind::object ArrayOf(std::vector<Scalar> numbers) {
+  auto* owned = new std::vector<Scalar>(std::move(numbers));
+  const nanobind::capsule owner(
+      owned, [](void* memory) noexcept { delete static_cast<std::vector<Scalar>*>(memory); });
+  return nanobind::ndarray<nanobind::numpy, Scalar, nanobind::ndim<1>>(owned->data(),
+                                                                       {owned->size()}, owner)
+      .cast();
 }
 
 }  // namespace embla::python

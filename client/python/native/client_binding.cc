@@ -18,6 +18,7 @@
 #include "client/python/native/feature_binding.h"
 #include "client/python/native/options.h"
 #include "client/python/native/packed_binding.h"
+#include "client/python/native/scan_binding.h"
 #include "client/python/native/table_binding.h"
 #include "client/python/native/ticket.h"
 
@@ -111,6 +112,7 @@ void BindClient(nb::module_& module) {
               "combine_duplicates"_a);
   BindTables(binding);
   BindEvictions(module, binding);
+  BindScans(module, binding);
   binding.def_prop_ro("closed", &ClientHandle::closed);
   binding.def_prop_ro(
       "plan_version", [](ClientHandle& handle) { return handle.Use()->plan_version(); },

@@ -1,18 +1,17 @@
 #include "client/python/native/eviction_binding.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
+#include <vector>
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include "client/python/native/errors.h"
-#include "client/python/native/eviction_queue.h"
-#include "client/python/native/fork_guard.h"
-#include "client/python/native/waiting.h"
+#include "client/python/native/arrays.h"
+#include "client/python/native/reading.h"
+#include "embla/client.h"
 
 namespace nb = nanobind;
 using nb::literals::operator""_a;
@@ -22,39 +21,35 @@ namespace {
 
 constexpr std::size_t kQueuedRowsMax = 1024;
 
-// An array that owns its floats.
-nb::object ArrayOf(std::vector<float> floats) {
-  auto* owned = new std::vector<float>(std::move(floats));
-  const nb::capsule owner(
-      owned, [](void* memory) noexcept { delete static_cast<std::vector<float>*>(memory); });
-  return nb::ndarray<nb::numpy, float, nb::ndim<1>>(owned->data(), {owned->size()}, owner).cast();
-}
+// client::EvictedRow with its own memory.
+struct OwnedEviction {
+  std::int64_t id = 0;
+  std::string reason;
+  std::uint64_t step = 0;
+  std::uint64_t last_step = 0;
+  std::vector<float> weights;
+  std::vector<float> state;
+  std::uint64_t missed = 0;
+};
 
-// One read of evictions, which goes on in a thread of its own until it is over or dropped.
 class EvictionIterator {
  public:
-  EvictionIterator(std::shared_ptr<client::Client> client, std::string table, bool follow) {
-    std::thread([queue = queue_, client = std::move(client), table = std::move(table), follow] {
-      queue->End(client->ReadEvictions(
-          table, follow, [&queue](const client::EvictedRow& row) { return queue->Put(row); }));
-    }).detach();
-  }
-  ~EvictionIterator() {
-    if (!fork_guard_.forked()) queue_->Stop();
-  }
-  EvictionIterator(const EvictionIterator&) = delete;
-  EvictionIterator& operator=(const EvictionIterator&) = delete;
+  EvictionIterator(std::shared_ptr<client::Client> client, std::string table, bool follow)
+      : reading_(kQueuedRowsMax, [client = std::move(client), table = std::move(table),
+                                  follow](ItemQueue<OwnedEviction>& queue) {
+          return client->ReadEvictions(table, follow, [&queue](const client::EvictedRow& row) {
+            return queue.Put({.id = row.id,
+                              .reason = row.reason,
+                              .step = row.step,
+                              .last_step = row.last_step,
+                              .weights = {row.weights.begin(), row.weights.end()},
+                              .state = {row.state.begin(), row.state.end()},
+                              .missed = row.missed});
+          });
+        }) {}
 
   nb::dict Next() {
-    if (fork_guard_.forked()) {
-      RaiseNamed("ForkedClientError", "the reading was begun before this process was forked");
-    }
-    WaitInterruptibly([this](absl::Duration timeout) { return queue_->WaitFor(timeout); },
-                      std::nullopt);
-    absl::StatusOr<std::optional<OwnedEviction>> row = queue_->Take();
-    Check(row.status());
-    if (!row->has_value()) throw nb::stop_iteration();
-    OwnedEviction& eviction = **row;
+    OwnedEviction eviction = reading_.Next();
     nb::dict fields;
     fields["id"] = eviction.id;
     fields["reason"] = eviction.reason;
@@ -67,8 +62,7 @@ class EvictionIterator {
   }
 
  private:
-  const ForkGuard fork_guard_;
-  const std::shared_ptr<EvictionQueue> queue_ = std::make_shared<EvictionQueue>(kQueuedRowsMax);
+  Reading<OwnedEviction> reading_;
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 #   client/python/tests/run.sh numpy   calls, arrays, processes: needs no torch
 #   client/python/tests/run.sh torch   operators, modules, checkpoints; installs torch and TorchRec
 #   client/python/tests/run.sh slow    those that take minutes: numerics beside FBGEMM, leaks
+#   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
+#                                      NumPy that are supported, which it installs (1.7 GB)
 #   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). Ends with 77, skipped,
@@ -12,8 +14,8 @@ set -euo pipefail
 export LC_ALL=C
 
 level="${1:-}"
-[[ "$level" =~ ^(numpy|torch|slow|prepare)$ ]] || {
-  echo "usage: $0 numpy|torch|slow|prepare" >&2
+[[ "$level" =~ ^(numpy|torch|slow|oldest|prepare)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|oldest|prepare" >&2
   exit 2
 }
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -31,9 +33,13 @@ native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
 # of CUDA libraries, which nothing here calls (torch/nvidia_stubs.py stands in for them).
 torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 cloudpickle==3.1.2
   expecttest==0.3.0 filelock fsspec importlib_metadata iniconfig jinja2 lightning-utilities==0.15.3
-  markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging pluggy pygments
-  pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3' safetensors==0.8.0 'setuptools<81' sympy
-  tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing_extensions typing-inspect zipp)
+  markdown2==2.5.4 markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging
+  pdoc==16.0.0 pluggy pygments pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3'
+  safetensors==0.8.0 'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm
+  typing_extensions typing-inspect zipp)
+oldest=(--no-deps torch==2.6.0 expecttest==0.3.0 filelock fsspec iniconfig jinja2 markupsafe mpmath
+  networkx numpy==1.26.4 packaging pluggy pygments pytest==9.2.0 safetensors==0.8.0 'setuptools<81'
+  sympy==1.13.1 typing_extensions)
 
 index_answers() { "$1/bin/pip" download --quiet --no-deps --dest "$(mktemp -d)" iniconfig; }
 
@@ -68,16 +74,18 @@ prepare_native() {
   }
 }
 
+# prepare_torch NAME PACKAGES...: stand-ins of the CUDA libraries belong to one version of torch.
 prepare_torch() {
-  environment venv-torch "${torch[@]}"
-  local site
-  site="$(echo "$folder"/venv-torch/lib/python3.*/site-packages)"
-  if [[ ! -d "$site/nvidia" && ! -d "$folder/nvidia" ]]; then
-    "$folder/venv-torch/bin/python" client/python/tests/torch/nvidia_stubs.py "$site" \
-      "$folder/nvidia.new"
-    mv "$folder/nvidia.new" "$folder/nvidia"
+  local name="$1" site stubs
+  shift
+  environment "$name" "$@"
+  site="$(echo "$folder/$name"/lib/python3.*/site-packages)"
+  stubs="$folder/$name/nvidia"
+  if [[ ! -d "$site/nvidia" && ! -d "$stubs" ]]; then
+    "$folder/$name/bin/python" client/python/tests/torch/nvidia_stubs.py "$site" "$stubs.new"
+    mv "$stubs.new" "$stubs"
   fi
-  export LD_LIBRARY_PATH="$folder/nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  export LD_LIBRARY_PATH="$stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
 
 # run PYTHON TESTS...: pytest ends with 5 where nothing is marked as asked for.
@@ -97,7 +105,12 @@ if [[ "$level" == numpy || "$level" == slow ]]; then
     --ignore tests/examples
 fi
 [[ "$level" != numpy ]] || exit 0
-prepare_torch
+if [[ "$level" == oldest ]]; then
+  prepare_torch venv-torch-oldest "${oldest[@]}"
+  run "$folder/venv-torch-oldest/bin/python" tests/torch
+  exit 0
+fi
+prepare_torch venv-torch "${torch[@]}"
 [[ "$level" != prepare ]] || exit 0
 tests=(tests/torch tests/torchrec)
 [[ ! -d client/python/tests/examples ]] || tests+=(tests/examples)

@@ -64,7 +64,7 @@ CHILD = """
     import json, os, sys, threading, time
     import embla
     cluster = embla.LocalCluster(nodes=2, devices=1)
-    pids = [cluster._coordinator.pid] + [shard.pid for shard in cluster.shards.values()]
+    pids = [cluster.coordinator_process.pid] + [shard.pid for shard in cluster.shards.values()]
     print(json.dumps({"pids": pids, "folder": str(cluster.data_dir)}), flush=True)
 """
 
@@ -263,6 +263,24 @@ def test_a_killed_shard_loses_no_update(await_for):
                 np.add.at(counts, ids, 1)
             rows = client.table("t").rows()
         np.testing.assert_array_equal(rows, -np.repeat(counts[:, None], 4, axis=1))
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "running"])
+def test_a_coordinator_comes_back_with_its_plan_and_at_its_address(killed):
+    with embla.LocalCluster(nodes=2, devices=1) as cluster, cluster.connect() as client:
+        cluster.admin.create_table(embla.TableSpec("before", 1000, 4), "row_wise")
+        addresses = cluster.coordinator, cluster.admin_address
+        first = cluster.coordinator_process
+        if killed:
+            first.kill()
+            client.lookup([Lookup("before", [5])])
+        cluster.restart_coordinator()
+        assert not alive(first.pid)
+        assert (cluster.coordinator, cluster.admin_address) == addresses
+        cluster.admin.create_table(embla.TableSpec("after", 1000, 4), "row_wise")
+        client.refresh_plan()
+        assert {table.name for table in client.tables()} == {"before", "after"}
+        client.lookup([Lookup("after", [5])])
 
 
 def test_a_table_reshards_under_a_training_loop():

@@ -40,6 +40,25 @@ void FakeUnitHost::Update(const UnitId& unit, const UnitUpdate& update,
   device_.emplace_back([this, unit, update, answered] { answered(Decide(unit, update)); });
 }
 
+void FakeUnitHost::CancelFold(TableId table) {
+  for (auto& [id, unit] : units_) {
+    if (id.table == table) unit.noted = PlanVersion{};
+  }
+}
+
+void FakeUnitHost::NoteForFold(const UnitId& id, const UnitWindows&, PlanVersion plan) {
+  Unit& unit = units_.at(id);
+  if (unit.is_here && unit.gate != nullptr) unit.noted = plan;
+}
+
+void FakeUnitHost::JoinRest(const UnitId& id, const UnitWindows& windows, PlanVersion) {
+  Unit& unit = units_.at(id);
+  unit.windows.Include(windows);
+  unit.gate = nullptr;
+  ++joined;
+  unit.noted = PlanVersion{};
+}
+
 PartStatus FakeUnitHost::Decide(const UnitId& id, const UnitUpdate& update) {
   Unit& unit = units_[id];
   if (unit.gate != nullptr) {

@@ -34,6 +34,8 @@ class FakeUnitHost final : public UnitHost {
   FakeUnitHost(std::uint32_t chunks, std::uint64_t seed) : chunks_(chunks), random_(seed) {}
 
   HostFaults faults;
+  bool asks_apart = false;
+  std::uint64_t joined = 0;  // Units whose record has joined, in the life of the process.
   // Asked before an update is applied; an error refuses it.
   std::function<absl::Status(const UnitId& unit, const UnitUpdate& update, bool is_gated)>
       log_update = [](const UnitId&, const UnitUpdate&, bool) { return absl::OkStatus(); };
@@ -66,6 +68,13 @@ class FakeUnitHost final : public UnitHost {
   void RunInOrder(TableId table, std::function<void()> work) override;
   void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) override;
   UnitWindows WindowsOf(const UnitId& unit) const override;
+  // Each unit is a table's rest of its own: it may join at the round after it was noted.
+  void StepFold(TableId, PlanVersion) override {}
+  void CancelFold(TableId table) override;
+  void NoteForFold(const UnitId& unit, const UnitWindows&, PlanVersion plan) override;
+  PlanVersion MayJoin(const UnitId& unit) const override { return units_.at(unit).noted; }
+  void JoinRest(const UnitId& unit, const UnitWindows& windows, PlanVersion plan) override;
+  bool AsksApart(TableId) const override { return asks_apart; }
   void ReadChunk(const UnitId& unit, std::uint32_t chunk,
                  std::function<void(absl::StatusOr<Buffer>)> done) override;
   void Trim(const UnitId& unit, HostDone done) override;
@@ -83,6 +92,7 @@ class FakeUnitHost final : public UnitHost {
     std::vector<ChunkRows> rows;
     UnitWindows windows;  // Without a gate.
     std::shared_ptr<UnitGate> gate;
+    PlanVersion noted{};
     std::optional<std::vector<ChunkRows>> staged;
     std::optional<std::uint32_t> room;  // Of a unit that is here: another device.
   };

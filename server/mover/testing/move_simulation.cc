@@ -26,6 +26,8 @@ MoverOptions OptionsOfMover() {
   options.credit_chunks = 2;
   options.behind_max = 1;
   options.freeze_deadline = absl::Seconds(10);
+  options.fold_interval = absl::ZeroDuration();
+  options.fold_pause = absl::Milliseconds(200);
   options.sender = {.reads_max = 1, .flying_per_target_max = 2};
   return options;
 }
@@ -136,6 +138,7 @@ void MoveSimulation::StepNode(SimulatedNode& node, std::uint64_t what) {
     if (Random(20) == 0) node.Start(has_faults_ ? options_.host : HostFaults{});
   } else if (what < 30) {
     node.queue().RunOne();
+    if (Random(50) == 0) node.host().asks_apart = Random(4) == 0;
   } else if (what < 55) {
     node.host().RunOne();
   } else if (!has_faults_ || Happens(options_.sync)) {
@@ -188,6 +191,12 @@ bool MoveSimulation::IsAtRest() const {
     }
   }
   return network_.empty();
+}
+
+std::uint64_t MoveSimulation::folds() const {
+  std::uint64_t folds = 0;
+  for (const auto& node : nodes_) folds += node->is_up() ? node->host().joined : 0;
+  return folds;
 }
 
 std::string MoveSimulation::Describe() const {

@@ -57,6 +57,7 @@ class MoveSimulation {
   void CheckAtRest();
   std::string Describe() const;
 
+  std::uint64_t folds() const;  // In the lives of the processes that run.
   std::uint64_t commits() const { return commits_; }
   std::uint64_t commits_within_nodes() const { return commits_within_nodes_; }
   std::uint64_t aborts() const { return aborts_; }

@@ -103,6 +103,7 @@ void SimulatedNode::Start(const HostFaults& faults) {
   process_->mover.Restore({options_.id, incarnation, std::move(replay).Take()});
   while (host.RunOne()) {  // The gates: requests come behind them.
   }
+  process_->mover.OnPlan(PlanVersion{1});
 }
 
 void SimulatedNode::Kill(std::size_t unsynced) {
@@ -126,6 +127,8 @@ void SimulatedNode::ReplayRecord(const TestLog::Record& record, FakeUnitHost& ho
     EMBLA_CHECK(replay.Apply(update->unit, part.session, part.seq, part.first_incomplete).ok());
   } else if (const auto* const adopted = std::get_if<TestLog::Adopted>(&record)) {
     replay.Adopt(adopted->unit, options_.chunks, adopted->epoch, host.WindowsOf(adopted->unit));
+  } else if (const auto* const folded = std::get_if<TestLog::Folded>(&record)) {
+    host.JoinRest(folded->unit, replay.Fold(folded->unit, folded->plan).value(), folded->plan);
   } else if (const auto* const reserved = std::get_if<TestLog::Reserved>(&record)) {
     const UnitId& unit = reserved->unit;
     if (replay.Reserve(unit, options_.chunks, reserved->device, reserved->run)) {

@@ -15,6 +15,10 @@ absl::Status TestLog::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
   return Append(Adopted{unit, epoch});
 }
 
+absl::Status TestLog::AppendFolded(const UnitId& unit, PlanVersion plan) {
+  return Append(Folded{unit, plan});
+}
+
 absl::Status TestLog::AppendReserved(const UnitId& unit, std::uint32_t device, const RowRun& run) {
   return Append(Reserved{unit, device, run});
 }

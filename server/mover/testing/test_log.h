@@ -28,6 +28,10 @@ class TestLog final : public MoveLog {
     UnitId unit;
     UnitEpoch epoch{};
   };
+  struct Folded {
+    UnitId unit;
+    PlanVersion plan{};
+  };
   struct Reserved {
     UnitId unit;
     std::uint32_t device = 0;
@@ -42,12 +46,13 @@ class TestLog final : public MoveLog {
     UnitId unit;
     LogRecord record;
   };
-  using Record = std::variant<ProcessBegins, Update, Adopted, Reserved, Staged, Control>;
+  using Record = std::variant<ProcessBegins, Update, Adopted, Folded, Reserved, Staged, Control>;
 
   // Whether a record finds no room.
   std::function<bool()> is_full = [] { return false; };
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
+  absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) override;
   absl::Status AppendReserved(const UnitId& unit, std::uint32_t device, const RowRun& run) override;
   absl::Status AppendChunk(const UnitId& unit, const Chunk& chunk,
                            std::span<const std::byte> rows) override;

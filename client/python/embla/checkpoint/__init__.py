@@ -8,7 +8,7 @@ loaded. Rows travel chunk by chunk, and no process group is needed.
 """
 
 from embla.checkpoint.dcp import load, save
-from embla.checkpoint.model_state import model_state, optimizer_state, state_dict
+from embla.checkpoint.model_state import model_state, optimizer_state, resident_ids, state_dict
 from embla.checkpoint.planners import LoadPlanner, SavePlanner
 from embla.checkpoint.remote_tensor import RemoteTensor
 
@@ -20,6 +20,7 @@ __all__ = [
     "load_safetensors",
     "model_state",
     "optimizer_state",
+    "resident_ids",
     "save",
     "save_safetensors",
     "state_dict",

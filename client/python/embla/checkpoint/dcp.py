@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,14 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from embla.checkpoint.model_state import model_state, optimizer_state, tables_of
+from embla.checkpoint.model_state import (
+    Ids,
+    dense_state,
+    model_state,
+    optimizer_state,
+    resident_ids,
+    tables_of,
+)
 from embla.checkpoint.planners import LoadPlanner, SavePlanner
 from embla.checkpoint.remote_tensor import RemoteTensor, check_shape
 from embla.torch import flush
@@ -33,6 +43,9 @@ def save(
     Rows are read chunk by chunk, after the updates of all ranks; let no other trainer send any
     meanwhile. With a process group every rank calls it, and saves a share.
 
+    Of a ZCH table the ids that have rows are saved with their rows; memory holds all its ids. When
+    and how often each id was touched is not saved.
+
     Parameters
     ----------
     model
@@ -44,10 +57,12 @@ def save(
         Of the dense parameters.
     """
     _flush_all(model)
-    state = {"model": model_state(model), "optimizer": optimizer_state(model)}
+    ids = resident_ids(model)
+    state = {"model": model_state(model, ids), "optimizer": optimizer_state(model, ids)}
     if optimizer is not None:
         state[_DENSE_OPTIMIZER] = _to_bytes(optimizer.state_dict())  # type: ignore[assignment]
-    dcp.save(state, checkpoint_id=Path(path), planner=SavePlanner(), no_dist=_no_dist())
+    with _one_process_is_meant():
+        dcp.save(state, checkpoint_id=Path(path), planner=SavePlanner())
 
 
 def load(
@@ -61,6 +76,10 @@ def load(
 
     Rows go to the service chunk by chunk, onto any plan. With a process group every rank calls it,
     and writes a share.
+
+    The ids of a ZCH table get rows whatever its admission is, and other ids keep theirs. One whose
+    group of slots is full of ids that the table's policy keeps is left out: that may happen where
+    the table has fewer slots or other buckets than the one that was saved.
 
     Parameters
     ----------
@@ -82,15 +101,16 @@ def load(
     """
     _flush_all(model)
     metadata = dcp.FileSystemReader(Path(path)).read_metadata()
-    state: dict[str, Any] = {"model": model_state(model)}
+    ids = _saved_ids(model, Path(path), metadata)
+    state: dict[str, Any] = {"model": model_state(model, ids)}
     if with_optimizer_state:
-        state["optimizer"] = _what_may_lack(optimizer_state(model), metadata)
+        state["optimizer"] = _what_may_lack(optimizer_state(model, ids), metadata)
     if optimizer is not None:
         state[_DENSE_OPTIMIZER] = _bytes_like(metadata)
     _check(state, metadata)
-    dcp.load(state, checkpoint_id=Path(path), planner=LoadPlanner(), no_dist=_no_dist())
-    dense = {k: v for k, v in state["model"].items() if isinstance(v, Tensor)}
-    model.load_state_dict(dense, strict=False)
+    with _one_process_is_meant():
+        dcp.load(state, checkpoint_id=Path(path), planner=LoadPlanner())
+    model.load_state_dict({k: state["model"][k] for k in dense_state(model)}, strict=False)
     if with_optimizer_state:
         _set_steps(model, state["optimizer"]["state"])
     if optimizer is not None:
@@ -102,6 +122,22 @@ def _flush_all(model: nn.Module) -> None:
     flush(model)
     if dist.is_initialized():
         dist.barrier()
+
+
+def _saved_ids(model: nn.Module, path: Path, metadata: Metadata) -> dict[str, Ids]:
+    """Return the ids of the checkpoint's rows of each ZCH table."""
+    tensors = {}
+    for use in tables_of(model):
+        if use.is_zch:
+            saved = metadata.state_dict_metadata.get(f"model.{use.fqn}.ids")
+            if not isinstance(saved, TensorStorageMetadata):
+                raise RuntimeError(f"the checkpoint lacks model.{use.fqn}.ids of a ZCH table")
+            tensors[use.fqn] = torch.empty(saved.size, dtype=torch.int64)
+    if tensors:
+        wanted = {"model": {f"{fqn}.ids": ids for fqn, ids in tensors.items()}}
+        with _one_process_is_meant():
+            dcp.load(wanted, checkpoint_id=path)
+    return {fqn: ids.numpy() for fqn, ids in tensors.items()}
 
 
 def _what_may_lack(state: dict[str, Any], metadata: Metadata) -> dict[str, Any]:
@@ -155,5 +191,9 @@ def _bytes_like(metadata: Metadata) -> Tensor:
     return torch.empty(saved.size, dtype=torch.uint8)
 
 
-def _no_dist() -> bool:
-    return not dist.is_initialized()
+@contextlib.contextmanager
+def _one_process_is_meant() -> Iterator[None]:
+    """Keep torch from warning that there is no process group."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is ")
+        yield

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -16,6 +18,8 @@ from embla.checkpoint.remote_tensor import RemoteTensor, state_of, weights_of
 from embla.torch import EmbeddingBagSet, RemoteModule, Site, flush
 
 MATERIALIZE_BYTES_MAX = 1 << 30
+
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -30,18 +34,27 @@ class TableUse:
         The table's name in the model.
     site
         The module's place at the service.
-    weights
-        The weights.
+    table
+        The table's name in the service.
     """
 
     fqn: str
     name: str
     site: Site
-    weights: RemoteTensor
+    table: str
 
-    def state(self) -> dict[str, RemoteTensor]:
+    @property
+    def is_zch(self) -> bool:
+        """Whether the table takes any 64-bit id."""
+        return self.site.client.table(self.table).info.zch
+
+    def weights(self, ids: Ids | None = None) -> RemoteTensor:
+        """Return the weights, of a ZCH table those of ``ids``."""
+        return weights_of(self.site.client, self.table, ids)
+
+    def state(self, ids: Ids | None = None) -> dict[str, RemoteTensor]:
         """Return the optimizer state by TorchRec's names: ``<table>.momentum1``."""
-        parts = state_of(self.weights.client, self.weights.table)
+        parts = state_of(self.site.client, self.table, ids)
         return {f"{self.name}.{part}": tensor for part, tensor in parts.items()}
 
 
@@ -54,18 +67,60 @@ def tables_of(model: nn.Module) -> list[TableUse]:
     return list(_tables_of(model, ""))
 
 
-def model_state(model: nn.Module) -> dict[str, Any]:
-    """Return the model's state: dense tensors as they are, tables as remote tensors."""
-    tables = {use.fqn: use.weights for use in tables_of(model)}
-    dense = {key: value for key, value in model.state_dict().items() if key not in tables}
-    return dense | tables
+def resident_ids(model: nn.Module) -> dict[str, Ids]:
+    """Return the ids that have rows in each ZCH table of ``model``, by the weights' name.
+
+    With a process group every rank calls it, and has the ids that the first one found.
+    """
+    ids: dict[str, Ids] = {}
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        ids = {use.fqn: _scan_ids(use) for use in tables_of(model) if use.is_zch}
+    if dist.is_initialized():
+        sent = [ids]
+        dist.broadcast_object_list(sent, src=0)
+        (ids,) = sent
+    return ids
 
 
-def optimizer_state(model: nn.Module) -> dict[str, Any]:
-    """Return the tables' optimizer state, and how many updates each has had from the model."""
+def model_state(model: nn.Module, ids: Mapping[str, Ids] | None = None) -> dict[str, Any]:
+    """Return the model's state: dense tensors as they are, tables as remote tensors.
+
+    Parameters
+    ----------
+    model
+        With remote tables. A ZCH table has beside its weights ``[N, dim]`` the tensor
+        ``<weights>.ids``, int64 ``[N]``.
+    ids
+        The ids of ZCH tables by the name of their weights; None: those that have rows now. Give
+        what :func:`resident_ids` returned where :func:`optimizer_state` is to have the same.
+    """
+    known = resident_ids(model) if ids is None else ids
+    tables: dict[str, Any] = {}
+    for use in tables_of(model):
+        own = known.get(use.fqn)
+        tables[use.fqn] = use.weights(own)
+        if own is not None:
+            tables[f"{use.fqn}.ids"] = torch.from_numpy(own)
+    return dense_state(model) | tables
+
+
+def dense_state(model: nn.Module) -> dict[str, Any]:
+    """Return what of the model's state is in this process."""
+    tables = {use.fqn for use in tables_of(model)}
+    return {key: value for key, value in model.state_dict().items() if key not in tables}
+
+
+def optimizer_state(model: nn.Module, ids: Mapping[str, Ids] | None = None) -> dict[str, Any]:
+    """Return the tables' optimizer state, and how many updates each has had from the model.
+
+    ``ids`` is that of :func:`model_state`. The state of a ZCH table is one tensor
+    ``<table>.state``, ``[N, state_floats]``.
+    """
+    known = resident_ids(model) if ids is None else ids
     return {
         "state": {
-            use.fqn: use.state() | {f"{use.name}.iter": torch.tensor(use.site.step)}
+            use.fqn: use.state(known.get(use.fqn))
+            | {f"{use.name}.iter": torch.tensor(use.site.step)}
             for use in tables_of(model)
         }
     }
@@ -128,17 +183,20 @@ def _read_shard(tensor: RemoteTensor) -> DTensor:
     )
 
 
+def _scan_ids(use: TableUse) -> Ids:
+    stretches = [rows.ids for rows in use.site.client.table(use.table).scan()]
+    return np.concatenate([np.empty(0, np.int64), *stretches])
+
+
 def _tables_of(module: nn.Module, prefix: str) -> Iterator[TableUse]:
     if hasattr(module, "remote_tables"):  # A collection in TorchRec's form.
         collection: Any = module
         for name, path, table in collection.remote_tables():
-            weights = weights_of(collection.site.client, table)
-            yield TableUse(f"{prefix}{path}", name, collection.site, weights)
+            yield TableUse(f"{prefix}{path}", name, collection.site, table)
     elif isinstance(module, RemoteModule):
         for table in dict.fromkeys(feature.table for feature in module.features):
             path = f"{table}.weight" if isinstance(module, EmbeddingBagSet) else "weight"
-            weights = weights_of(module.site.client, table)
-            yield TableUse(f"{prefix}{path}", table, module.site, weights)
+            yield TableUse(f"{prefix}{path}", table, module.site, table)
     else:
         for name, child in module.named_children():
             yield from _tables_of(child, f"{prefix}{name}.")

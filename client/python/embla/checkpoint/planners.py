@@ -41,7 +41,10 @@ from embla.checkpoint.remote_tensor import RemoteTensor, check_shape
 
 
 class SavePlanner(DefaultSavePlanner):
-    """Saves remote tensors among others: ``dcp.save(state, planner=SavePlanner())``."""
+    """Saves remote tensors among others: ``dcp.save(state, planner=SavePlanner())``.
+
+    Parameters are those of torch's ``DefaultSavePlanner``.
+    """
 
     def create_local_plan(self) -> SavePlan:
         """Plan the items of this rank."""
@@ -67,7 +70,8 @@ class SavePlanner(DefaultSavePlanner):
 class LoadPlanner(DefaultLoadPlanner):
     """Loads remote tensors among others, whoever saved them and however they were sharded.
 
-    ``dcp.load(state, planner=LoadPlanner())``.
+    ``dcp.load(state, planner=LoadPlanner())``. Parameters are those of torch's
+    ``DefaultLoadPlanner``.
     """
 
     def set_up_planner(

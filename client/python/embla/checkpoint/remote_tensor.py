@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +31,8 @@ class RemoteTensor:
         Of what is read.
     state
         None: the weights. Else the first float of a row's state that belongs to the tensor.
+    ids
+        The id of each row of the tensor, where the table takes any 64-bit id; None: its number.
     """
 
     client: Client = field(repr=False)
@@ -37,6 +40,7 @@ class RemoteTensor:
     shape: tuple[int, ...]
     dtype: torch.dtype
     state: int | None = None
+    ids: npt.NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     @property
     def rows_per_chunk(self) -> int:
@@ -47,25 +51,33 @@ class RemoteTensor:
     def chunks(self) -> list[tuple[int, int]]:
         """Return the row ranges of all chunks."""
         rows, step = self.shape[0], self.rows_per_chunk
-        return [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
+        # A tensor without rows is one chunk, too: a checkpoint names it then.
+        return [(begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step)]
 
     def read(self, begin: int, end: int) -> Tensor:
         """Return rows ``begin`` to ``end``."""
-        ids = np.arange(begin, end)
+        ids = self._ids(begin, end)
         if self.state is None:
             return torch.from_numpy(self.client.read_rows(self.table, ids)).to(self.dtype)
         floats = self.client.read_state(self.table, ids)[:, self._state_columns()]
         return torch.from_numpy(np.ascontiguousarray(floats)).reshape(end - begin, *self.shape[1:])
 
     def write(self, begin: int, values: Tensor, first_column: int = 0) -> None:
-        """Write rows from ``begin`` on; ``values`` may have some of the columns only."""
-        ids = np.arange(begin, begin + values.shape[0])
+        """Write ``values``, ``[N, columns]``, to the rows from ``begin`` on.
+
+        They may be some of the columns only, from ``first_column`` on.
+        """
+        ids = self._ids(begin, begin + values.shape[0])
+        if len(ids) == 0:
+            return
         new = values.detach().to("cpu", torch.float32).reshape(len(ids), -1).numpy()
         columns = slice(first_column, first_column + new.shape[1])
         if self.state is not None:
-            state = self.client.read_state(self.table, ids)
-            state[:, self._state_columns()][:, columns] = new
-            self.client.write_rows(self.table, ids, state=state)
+            if new.shape[1] < self.client.state_floats(self.table):
+                state = self.client.read_state(self.table, ids)
+                state[:, self._state_columns()][:, columns] = new
+                new = state
+            self.client.write_rows(self.table, ids, state=np.ascontiguousarray(new))
             return
         if new.shape[1] < self.shape[1]:
             rows = self.client.read_rows(self.table, ids)
@@ -73,32 +85,38 @@ class RemoteTensor:
             new = rows
         self.client.write_rows(self.table, ids, np.ascontiguousarray(new))
 
+    def _ids(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        return np.arange(begin, end) if self.ids is None else self.ids[begin:end]
+
     def _state_columns(self) -> slice:
         assert self.state is not None
         width = self.shape[1] if len(self.shape) == 2 else 1
         return slice(self.state, self.state + width)
 
 
-def weights_of(client: Client, table: str) -> RemoteTensor:
-    """Return the weights of ``table``.
-
-    Raises
-    ------
-    ValueError
-        The table takes any 64-bit id: its rows have no numbers.
-    """
+def weights_of(
+    client: Client, table: str, ids: npt.NDArray[np.int64] | None = None
+) -> RemoteTensor:
+    """Return the weights of ``table``, of a ZCH table those of ``ids``."""
     info = client.table(table).info
-    if info.zch:
-        raise ValueError(f"table {table} takes any 64-bit id: its rows have no numbers to save")
-    return RemoteTensor(client, table, (info.rows, info.dim), _DTYPES[info.dtype])
+    rows = info.rows if ids is None else len(ids)
+    return RemoteTensor(client, table, (rows, info.dim), _DTYPES[info.dtype], ids=ids)
 
 
-def state_of(client: Client, table: str) -> dict[str, RemoteTensor]:
+def state_of(
+    client: Client, table: str, ids: npt.NDArray[np.int64] | None = None
+) -> dict[str, RemoteTensor]:
     """Return the optimizer state of ``table``, by TorchRec's names.
 
-    A row's state is first its scalars, then its arrays of the table's dim.
+    A row's state is first its scalars, then its arrays of the table's dim. The state of a ZCH table
+    is one tensor, ``state``: a row that has none yet cannot be given a part of it.
     """
     info = client.table(table).info
+    if ids is not None:
+        floats = client.state_floats(table)
+        shape = (len(ids), floats)
+        whole = RemoteTensor(client, table, shape, torch.float32, state=0, ids=ids)
+        return {"state": whole} if floats else {}
     scalars, arrays = {
         "sgd": ([], []),
         "rowwise_adagrad": (["momentum1"], []),
@@ -111,8 +129,7 @@ def state_of(client: Client, table: str) -> dict[str, RemoteTensor]:
     }
     for position, name in enumerate(arrays):
         first = len(scalars) + position * info.dim
-        shape = (info.rows, info.dim)
-        parts[name] = RemoteTensor(client, table, shape, torch.float32, first)
+        parts[name] = RemoteTensor(client, table, (info.rows, info.dim), torch.float32, first)
     return parts
 
 

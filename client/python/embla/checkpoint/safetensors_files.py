@@ -17,7 +17,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from embla.checkpoint.model_state import TableUse, model_state, tables_of
+from embla.checkpoint.model_state import (
+    Ids,
+    TableUse,
+    dense_state,
+    resident_ids,
+    tables_of,
+)
 from embla.checkpoint.remote_tensor import RemoteTensor, check_shape
 from embla.torch import flush
 
@@ -31,22 +37,26 @@ _NAMES = {
 
 
 def save_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Save a model: ``dense.safetensors``, and ``<name of the weights>.safetensors`` per table.
+    """Save ``model``: ``dense.safetensors``, and ``<name of the weights>.safetensors`` per table.
 
     A table's file holds ``weight``, its optimizer state by TorchRec's names, and ``iter``, the
-    number of updates. Let no other trainer send updates meanwhile.
+    number of updates; of a ZCH table ``ids``, their ``weight`` and ``state``. ``folder`` is made
+    where it is absent. Let no other trainer send updates meanwhile.
     """
     flush(model)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    dense = {k: v for k, v in model_state(model).items() if isinstance(v, Tensor)}
-    save_file({k: v.contiguous() for k, v in dense.items()}, folder / DENSE_FILE)
+    ids = resident_ids(model)
+    dense = {k: v.contiguous() for k, v in dense_state(model).items() if isinstance(v, Tensor)}
+    save_file(dense, folder / DENSE_FILE)
     for use in tables_of(model):
-        _write_table(folder / f"{use.fqn}.safetensors", _tensors_of(use))
+        _write_table(folder / f"{use.fqn}.safetensors", _tensors_of(use, ids.get(use.fqn)))
 
 
 def load_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Load what :func:`save_safetensors` has saved, or tables from files with a ``weight`` only.
+    """Load into ``model`` what :func:`save_safetensors` has saved in ``folder``.
+
+    A table's file may also have its ``weight`` only.
 
     Raises
     ------
@@ -60,9 +70,12 @@ def load_safetensors(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         _read_table(folder / f"{use.fqn}.safetensors", use)
 
 
-def _tensors_of(use: TableUse) -> dict[str, RemoteTensor | Tensor]:
-    state = {name.removeprefix(f"{use.name}."): part for name, part in use.state().items()}
-    return {"weight": use.weights, **state, "iter": torch.tensor([use.site.step])}
+def _tensors_of(use: TableUse, ids: Ids | None) -> dict[str, RemoteTensor | Tensor]:
+    tensors: dict[str, RemoteTensor | Tensor] = {"weight": use.weights(ids)}
+    for name, part in use.state(ids).items():
+        tensors[name.removeprefix(f"{use.name}.")] = part
+    tensors["iter"] = torch.tensor([use.site.step])
+    return tensors if ids is None else {"ids": torch.from_numpy(ids), **tensors}
 
 
 def _write_table(path: Path, tensors: dict[str, RemoteTensor | Tensor]) -> None:
@@ -91,14 +104,15 @@ def _write_tensor(file: BinaryIO, tensor: RemoteTensor | Tensor) -> None:
         file.write(tensor.numpy().tobytes())
         return
     for begin, end in tensor.chunks():
-        file.write(tensor.read(begin, end).contiguous().view(torch.uint8).numpy().tobytes())
+        file.write(tensor.read(begin, end).flatten().view(torch.uint8).numpy().tobytes())
 
 
 def _read_table(path: Path, use: TableUse) -> None:
     with safe_open(path, framework="pt") as file:
         saved = set(file.keys())
-        for name, tensor in _tensors_of(use).items():
-            if name not in saved and name != "weight":
+        ids = file.get_tensor("ids").numpy() if use.is_zch else None
+        for name, tensor in _tensors_of(use, ids).items():
+            if (name not in saved and name != "weight") or name == "ids":
                 continue
             if isinstance(tensor, Tensor):
                 use.site.step = int(file.get_tensor(name))

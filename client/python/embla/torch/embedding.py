@@ -139,6 +139,13 @@ class EmbeddingBag(RemoteModule):
         -------
         Tensor
             ``[B, dim]`` float32.
+
+        Raises
+        ------
+        ValueError
+            Bags are given in no form, or in two.
+        EmblaError
+            The service's error, or that of an earlier asynchronous update.
         """
         return self._lookup(*self._packed(ids, offsets, per_sample_weights, lengths))
 
@@ -185,7 +192,13 @@ class Embedding(RemoteModule):
         super().__init__(client, [feature], CallOptions(**options))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the rows of ``ids``: ``[*ids.shape, dim]`` float32."""
+        """Return the rows of ``ids``, int64 or int32: ``[*ids.shape, dim]`` float32.
+
+        Raises
+        ------
+        EmblaError
+            The service's error, or that of an earlier asynchronous update.
+        """
         return self._lookup(*_one_bag(ids)).reshape(*ids.shape, self._dims[0])
 
     def prefetch(self, ids: Tensor) -> Prefetch:

@@ -26,6 +26,15 @@ class RemoteModule(nn.Module):
 
     A deep copy shares the client; an unpickled module connects anew to the same coordinator, once
     per process.
+
+    Parameters
+    ----------
+    client
+        What :func:`embla.connect` returns.
+    features
+        The inputs.
+    options
+        How it calls the service.
     """
 
     def __init__(self, client: Client, features: Sequence[Feature], options: CallOptions) -> None:
@@ -48,7 +57,10 @@ class RemoteModule(nn.Module):
         self._site.flush()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Train the rows, or freezes them: then no backward pass sends an update."""
+        """Train the rows, or freeze them: with False no backward pass sends an update.
+
+        ``requires_grad`` is that of :meth:`torch.nn.Module.requires_grad_`.
+        """
         super().requires_grad_(requires_grad)
         self._hook.requires_grad_(requires_grad)
         return self
@@ -64,17 +76,13 @@ class RemoteModule(nn.Module):
         weights: Tensor | None = None,
         batch_sizes: Sequence[int] | None = None,
     ) -> Tensor:
+        sizes = None if batch_sizes is None else list(batch_sizes)
+        if ops.is_eager(values, lengths, weights):
+            return ops.lookup_eagerly(self._hook, values, lengths, weights, self._site, sizes)
         return cast(
             Tensor,
             torch.ops.embla.lookup(
-                self._hook,
-                values,
-                lengths,
-                weights,
-                self._handle,
-                self._dims,
-                self._pooled,
-                None if batch_sizes is None else list(batch_sizes),
+                self._hook, values, lengths, weights, self._handle, self._dims, self._pooled, sizes
             ),
         )
 

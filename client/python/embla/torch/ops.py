@@ -12,43 +12,53 @@ once more, before the update changes them.
 
 An operator finds its client by an integer handle (:mod:`embla.torch.site`), because integers can
 be traced, exported and serialised.
+
+Eager mode needs none of that, and going through the dispatcher costs as much as a small call does:
+there :func:`lookup_eagerly` calls the same functions as one ``torch.autograd.Function``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.library import Library, register_autograd, register_fake
+from torch.nn import Parameter
 
 from embla.torch.request import output_shape
-from embla.torch.site import find_site
+from embla.torch.site import Site, find_site
 
 # The first version in which ordered effects work in backward passes, too.
 _EFFECTS_SINCE = (2, 14)
 
 _library = Library("embla", "DEF")
-_tags = [
-    tag
-    for tag in (getattr(torch.Tag, "cudagraph_unsafe", None), torch.Tag.needs_exact_strides)
-    if tag is not None
-]
+# Names of tags that some versions lack; where a layout cannot be fixed exactly, its order can.
+_tags = tuple(
+    getattr(torch.Tag, name)
+    for name in (
+        "cudagraph_unsafe",
+        "needs_exact_strides"
+        if hasattr(torch.Tag, "needs_exact_strides")
+        else "needs_fixed_stride_order",
+    )
+    if hasattr(torch.Tag, name)
+)
 _library.define(
     "lookup(Tensor hook, Tensor values, Tensor lengths, Tensor? weights, int handle, int[] dims,"
     " bool pooled, SymInt[]? batch_sizes) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 _library.define(
     "update(Tensor gradient, Tensor values, Tensor lengths, Tensor? weights, int handle,"
     " SymInt[]? batch_sizes, Tensor? after) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 _library.define(
     "weight_gradient(Tensor gradient, Tensor values, Tensor lengths, int handle,"
     " SymInt[]? batch_sizes) -> Tensor",
-    tags=tuple(_tags),
+    tags=_tags,
 )
 
 
@@ -62,7 +72,7 @@ def _lookup(
     pooled: bool,
     batch_sizes: Sequence[int] | None,
 ) -> Tensor:
-    return find_site(handle).lookup(values, lengths, weights, batch_sizes).to(hook.device)
+    return _on_device_of(hook, find_site(handle).lookup(values, lengths, weights, batch_sizes))
 
 
 def _update(
@@ -87,7 +97,11 @@ def _weight_gradient(
     batch_sizes: Sequence[int] | None,
 ) -> Tensor:
     site = find_site(handle)
-    return site.weight_gradient(gradient, values, lengths, batch_sizes).to(gradient.device)
+    return _on_device_of(gradient, site.weight_gradient(gradient, values, lengths, batch_sizes))
+
+
+def _on_device_of(other: Tensor, tensor: Tensor) -> Tensor:
+    return tensor if other.is_cpu else tensor.to(other.device)
 
 
 def _lookup_fake(
@@ -147,6 +161,70 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
             gradient, values, lengths, weights, ctx.handle, ctx.batch_sizes, weight_gradient
         )
     return hook_gradient, None, None, weight_gradient, None, None, None, None
+
+
+_PLAIN = frozenset((Tensor, Parameter, type(None)))
+
+
+def is_eager(*tensors: Tensor | None) -> bool:
+    """Tell whether tensors have values, and nobody wants to see which operators are called."""
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._are_functorch_transforms_active()
+        and _PLAIN.issuperset(map(type, tensors))
+    )
+
+
+def lookup_eagerly(
+    hook: Tensor,
+    values: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    site: Site,
+    batch_sizes: Sequence[int] | None,
+) -> Tensor:
+    """Do what the operators do, where :func:`is_eager` says that nobody can tell."""
+    if torch.is_grad_enabled():
+        rows = _EagerLookup.apply(hook, values, lengths, weights, site, batch_sizes)
+        return cast(Tensor, rows)
+    return _on_device_of(hook, site.lookup(values, lengths, weights, batch_sizes))
+
+
+class _EagerLookup(torch.autograd.Function):
+    """The operators' functions without the dispatcher."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hook: Tensor,
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        site: Site,
+        batch_sizes: Sequence[int] | None,
+    ) -> Tensor:
+        ctx.save_for_backward(values, lengths, weights)
+        ctx.site = site
+        ctx.handle = site.handle
+        ctx.batch_sizes = batch_sizes
+        return _on_device_of(hook, site.lookup(values, lengths, weights, batch_sizes))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if not is_eager(gradient):
+            return _backward(ctx, gradient)[:6]
+        values, lengths, weights = ctx.saved_tensors
+        site: Site = ctx.site
+        weight_gradient = None
+        if ctx.needs_input_grad[3]:
+            weight_gradient = _on_device_of(
+                gradient, site.weight_gradient(gradient, values, lengths, ctx.batch_sizes)
+            )
+        if ctx.needs_input_grad[0]:
+            site.update(gradient, values, lengths, weights, ctx.batch_sizes)
+        # Nothing could drop the update here, so the hook needs no gradient.
+        return None, None, None, weight_gradient, None, None
 
 
 def _declare_effects() -> None:

@@ -43,6 +43,7 @@ class FusedOptimizer(torch.optim.Optimizer):
             {"params": [torch.empty(0)], "lr": rates[table], "table": table} for table in tables
         ]
         super().__init__(groups, {})
+        self._position = {table: position for position, table in enumerate(tables)}
         for site in self._sites:
             site.learning_rate_of = self._learning_rate
 
@@ -51,7 +52,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         return None if closure is None else closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Do nothing: there are no gradients to keep."""
+        """Do nothing, whatever ``set_to_none``: there are no gradients to keep."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return learning rates, and how many updates each table has had from these modules."""
@@ -70,10 +71,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         return [s for s in self._sites if any(f.table == table for f in s.features)]
 
     def _learning_rate(self, table: str) -> float:
-        for group in self.param_groups:
-            if group["table"] == table:
-                return float(group["lr"])
-        raise KeyError(table)
+        return float(self.param_groups[self._position[table]]["lr"])
 
 
 def find_sites(modules: nn.Module | Iterable[nn.Module]) -> list[Site]:

@@ -25,6 +25,8 @@ class Prefetch:
     """A lookup under way. It sees every update whose backward pass ran before it was started.
 
     A context manager: what no forward pass has taken by the end of the block is given up.
+    ``prefetch`` of a module makes one; ``request`` is what it asks for, ``out`` where the rows go,
+    float32, and ``start`` begins the lookup.
     """
 
     def __init__(

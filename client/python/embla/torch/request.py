@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,24 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Feature:
-    """One input: the table that its ids are looked up in, and how the rows of a bag are pooled."""
+    """One input: the table that its ids are looked up in, and how the rows of a bag are pooled.
+
+    Attributes
+    ----------
+    table
+        A table that exists.
+    pooling
+        ``"none"``: a row per id; ``"sum"`` or ``"mean"``: a row per bag, zeros for an empty one.
+    dim
+        The table's columns.
+    """
 
     table: str
     pooling: Literal["none", "sum", "mean"]
     dim: int
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The packed ids of one call, as NumPy arrays on the host."""
 
     ids: npt.NDArray[np.int64]
@@ -67,16 +76,9 @@ class Request:
             )
         )
 
-    def arguments(self) -> dict[str, Any]:
-        """Return what lookups and updates of a client have in common."""
-        return {
-            "ids": self.ids,
-            "lengths": self.lengths,
-            "weights": self.weights,
-            "batch_sizes": (
-                None if self.batch_sizes is None else np.array(self.batch_sizes, np.int64)
-            ),
-        }
+    def sizes(self) -> npt.NDArray[np.int64] | None:
+        """Return the batch sizes as packed calls take them."""
+        return None if self.batch_sizes is None else np.array(self.batch_sizes, np.int64)
 
 
 def check_features(features: Sequence[Feature]) -> bool:
@@ -112,4 +114,6 @@ def output_shape(
 
 
 def _host(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
-    return tensor.detach().to("cpu", dtype).contiguous().numpy()
+    if tensor.dtype != dtype or tensor.requires_grad or not tensor.is_cpu:
+        tensor = tensor.detach().to("cpu", dtype)
+    return tensor.contiguous().numpy()

@@ -70,6 +70,10 @@ class CallOptions:
 class Site:
     """One module's place at the service: a client, the features it looks up, and what it has sent.
 
+    Its methods take what :meth:`EmbeddingBagSet.forward` takes: ``values`` ``[N]``, ``lengths``
+    ``[F * B]``, ``weights`` ``[N]`` or None, ``batch_sizes`` ``[F]`` or None; and raise
+    :class:`embla.EmblaError`. ``options`` say how it calls.
+
     Thread safety: every method may be called from any thread.
     """
 
@@ -109,7 +113,7 @@ class Site:
     ) -> Tensor:
         """Return the rows, prefetched or fresh; every update before this call is in them."""
         request = Request.of(values, lengths, weights, batch_sizes)
-        prefetched = self._take_prefetched(request)
+        prefetched = self._take_prefetched(request) if self._prefetched else None
         if prefetched is not None:
             self._after(self._updates.raise_failed)
             return prefetched.wait()
@@ -139,11 +143,15 @@ class Site:
         step = self._steps.next()
         ticket = self.client.update_packed(
             self._set,
-            gradients=gradients,
+            request.ids,
+            request.lengths,
+            request.weights,
+            gradients,
+            batch_sizes=request.sizes(),
             step=step,
             learning_rates=self._learning_rates(),
-            **self._call_options(),
-            **request.arguments(),
+            wire=self.options.wire or self.client.wire,
+            timeout=self.options.timeout,
         )
         if is_async:
             self._after(lambda: self._updates.add(ticket, self.options.in_flight_max))
@@ -200,9 +208,13 @@ class Site:
     def _start_lookup(self, request: Request, out: npt.NDArray[np.float32]) -> Any:
         return self.client.lookup_packed(
             self._set,
-            out=out,
-            **self._call_options(),
-            **request.arguments(),
+            request.ids,
+            request.lengths,
+            request.weights,
+            out,
+            batch_sizes=request.sizes(),
+            wire=self.options.wire or self.client.wire,
+            timeout=self.options.timeout,
         )
 
     def _empty(self, request: Request) -> npt.NDArray[np.float32]:

@@ -23,7 +23,7 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
     """
 
     def __init__(self, site: Site, rates: Mapping[str, tuple[str, Tensor, float]]) -> None:
-        """Take, for each table in the service, its key, its stub and its learning rate."""
+        """Take the ``site``, and in ``rates`` each table's key, its stub and its learning rate."""
         self._site = site
         self._groups: dict[str, dict[str, Any]] = {
             table: {"params": [stub], "lr": rate} for table, (_, stub, rate) in rates.items()
@@ -38,10 +38,10 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
             closure()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Do nothing: there are no gradients to keep."""
+        """Do nothing, whatever ``set_to_none``: there are no gradients to keep."""
 
     def update_hyper_parameters(self, params_dict: Mapping[str, Any]) -> None:
-        """Set the learning rate of all tables."""
+        """Set the learning rate of all tables: ``params_dict`` has ``lr`` and nothing else."""
         for name, value in params_dict.items():
             if name != "lr":
                 raise ValueError(f"{name} of a table is set by Admin.set_table, not per update")

@@ -67,7 +67,7 @@ _RULES: Mapping[type[torch.optim.Optimizer], _Rule] = {
 def to_service_optimizer(
     optimizer_class: type[torch.optim.Optimizer], kwargs: Mapping[str, Any]
 ) -> embla.Optimizer:
-    """Return the service's optimizer for a class and what its constructor is given.
+    """Return the service's optimizer for ``optimizer_class`` and the ``kwargs`` of its constructor.
 
     Adam is lazy, as FBGEMM's: it counts updates for its bias correction, moves only the rows that
     an update touches, and takes its weight decay from the weight.

@@ -20,6 +20,19 @@ class RemoteTable:
     """The rows of a table in a ``state_dict``: where they are, not what they are.
 
     :mod:`embla.checkpoint` reads and writes them.
+
+    Attributes
+    ----------
+    name
+        The table's name in the service.
+    rows
+        How many it has.
+    dim
+        Columns.
+    dtype
+        ``"fp32"``, ``"fp16"`` or ``"bf16"``.
+    coordinator
+        The address of its cluster.
     """
 
     name: str

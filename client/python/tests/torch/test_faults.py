@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from small_model import Model, batch
 
 import embla
 import embla.torch
-from embla.local_cluster import Process
 
 TABLES = {"t8": 8, "t16": 16}
 
@@ -108,16 +106,9 @@ def test_a_shard_server_dies_between_forward_and_backward(mortal):
 def test_training_needs_no_coordinator_and_goes_on_when_it_is_back(mortal):
     run = Run(mortal)
     run.steps(5)
-    before = mortal._coordinator
-    before.kill()
+    mortal.coordinator_process.kill()
     run.steps(20)
-    # Nodes and clients know the coordinator by its address.
-    addresses = {"--listen": "listen", "--admin-listen": "admin"}
-    command = list(before.command)
-    for option, port in addresses.items():
-        command[command.index(option) + 1] = before.ports[port]
-    mortal._coordinator = Process("coordinator", command, mortal._starter, mortal.data_dir)
-    mortal._coordinator.await_ports(time.monotonic() + 30)
+    mortal.restart_coordinator()
     with ThreadPoolExecutor(1) as beside:
         serves = beside.submit(restart_shard, mortal, "node2")
         while not serves.done():

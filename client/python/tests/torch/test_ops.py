@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
 import torch
 from small_model import FEATURES, Model, batch, train
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from embla.torch import EmbeddingBagSet
@@ -148,3 +150,37 @@ def test_a_handle_outlives_its_module_only_as_an_error(client):
     ids, lengths = batch(0)
     with pytest.raises(RuntimeError, match=f"no module has the handle {handle}"):
         torch.ops.embla.lookup(torch.zeros(1), ids, lengths, None, handle, [8, 8, 16], True, None)
+
+
+class OperatorNames(TorchDispatchMode):
+    """Writes down which operators of Embla are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace == "embla":
+            self.names.append(op.name())
+        return op(*args, **(kwargs or {}))
+
+
+def test_who_looks_at_operators_sees_them(client):
+    model = Model(client)
+    with OperatorNames() as seen:
+        train(model, steps=2)
+    assert seen.names == ["embla::lookup", "embla::update"] * 2
+    assert client.order == "LULU"
+
+
+def test_eager_mode_sends_what_the_operators_send(client, create_tables):
+    gradients = []
+    for mode in (contextlib.nullcontext(), OperatorNames()):
+        create_tables()
+        client.refresh_plan()
+        torch.manual_seed(1)
+        with mode:
+            train(Model(client), steps=1)
+        gradients.append(client.calls[-1].arguments["gradients"])
+    assert abs(gradients[0]).max() > 1e-4
+    assert (gradients[0] == gradients[1]).all()

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.numpy import load_file
-from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 import embla
 
@@ -54,8 +53,10 @@ def test_torch_reads_an_export(embla_verb, trained, tmp_path):
         f"{WEIGHTS}.momentum1": torch.empty(ROWS, DIM),
         f"{WEIGHTS}.momentum2": torch.empty(ROWS, DIM),
     }
-    reader = HuggingFaceStorageReader(str(tmp_path / "users"))
-    dcp.load(loaded, storage_reader=reader, no_dist=True)
+    if not hasattr(dcp, "HuggingFaceStorageReader"):
+        pytest.skip("this version of torch reads no safetensors as a checkpoint")
+    reader = dcp.HuggingFaceStorageReader(str(tmp_path / "users"))
+    dcp.load(loaded, storage_reader=reader)
     assert np.array_equal(loaded[WEIGHTS].numpy(), weights)
     assert np.array_equal(loaded[f"{WEIGHTS}.steps"].numpy(), state[:, 0])
     assert np.array_equal(loaded[f"{WEIGHTS}.momentum1"].numpy(), state[:, 1 : 1 + DIM])

@@ -134,7 +134,7 @@ def test_stock_tools_read_a_checkpoint(service, tmp_path):
     expected = all_bits(model)["t"]
     embla.checkpoint.save(model, tmp_path / "dcp")
     target = {WEIGHT: torch.zeros(50, 8)}
-    dcp.load(target, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    dcp.load(target, checkpoint_id=tmp_path / "dcp")
     assert torch.equal(target[WEIGHT], expected)
     dcp_to_torch_save(tmp_path / "dcp", tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=False)
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_another_shape_is_refused(service, cluster, tmp_path):
 
 def test_a_checkpoint_that_lacks_a_table_is_refused(service, tmp_path):
     model = Model(service)
-    dcp.save({"model": {"dense.weight": torch.zeros(1, 24)}}, checkpoint_id=tmp_path, no_dist=True)
+    dcp.save({"model": {"dense.weight": torch.zeros(1, 24)}}, checkpoint_id=tmp_path)
     with pytest.raises(RuntimeError, match=r"the checkpoint lacks model\.dense\.bias, model\.bags"):
         embla.checkpoint.load(model, tmp_path)
 
@@ -291,7 +291,7 @@ def test_weights_load_without_optimizer_state(service, tmp_path):
     rows = {f"bags.embedding_bags.{t}.weight": torch.rand(50, d) for t, d in (("t", 8), ("u", 16))}
     rows["rows.embeddings.v.weight"] = torch.rand(50, 8)
     saved = {"model": dict(model.dense.state_dict(prefix="dense.")) | rows}
-    dcp.save(saved, checkpoint_id=tmp_path, no_dist=True)
+    dcp.save(saved, checkpoint_id=tmp_path)
     embla.checkpoint.load(model, tmp_path, with_optimizer_state=False)
     assert torch.equal(all_bits(model)["t"], rows["bags.embedding_bags.t.weight"])
 
@@ -363,12 +363,3 @@ def test_modules_without_torchrec_are_saved_by_torchs_names(service, cluster, tm
     embla.checkpoint.load(model, tmp_path)
     assert (client.read_rows("t", np.arange(50)) == before).all()
     assert model["bag"].site.step == 1
-
-
-def test_tables_of_any_ids_are_refused(service, cluster, tmp_path):
-    spec = embla.TableSpec("z", 1000, 8, optimizer=embla.SGD(), zch=embla.Zch())
-    cluster.admin.create_table(spec)
-    service["client"].refresh_plan()
-    model = nn.ModuleDict({"bag": embla.torch.EmbeddingBag(service["client"], "z")})
-    with pytest.raises(ValueError, match="table z takes any 64-bit id"):
-        embla.checkpoint.save(model, tmp_path)

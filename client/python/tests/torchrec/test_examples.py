@@ -213,6 +213,30 @@ def test_two_tower_comes_near_the_planted_truth(on_cluster, staleness):
     assert result > best - 0.05
 
 
+def test_two_tower_resumes_as_if_it_had_not_stopped(on_cluster, cluster, tmp_path):
+    example = load("two_tower")
+    arguments = ["--count", "40000"]
+    expected = example.main([*arguments, "--epochs", "2"])
+    drop_tables(cluster)
+    arguments += ["--checkpoint", str(tmp_path / "two_tower")]
+    example.main([*arguments, "--epochs", "1"])
+    drop_tables(cluster)
+    assert example.main([*arguments, "--epochs", "2"]) == expected
+
+
+@pytest.mark.slow
+def test_two_tower_under_torchrun_with_two_ranks(on_cluster, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(EXAMPLES / "two_tower.py"), "--checkpoint", str(tmp_path / "two_tower")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    result, best = re.search(r"test AUC (\S+), best possible (\S+)", done.stdout).groups()
+    assert float(result) > float(best) - 0.05
+    assert "epoch 2: 100%" in done.stderr
+
+
 def test_two_tower_reads_ratings(on_cluster, tmp_path):
     generator = torch.Generator().manual_seed(0)
     lines = ["user,item,rating"]
