@@ -71,6 +71,7 @@ class ClientImpl final : public Client {
   absl::Status RefreshPlan() override;
   std::uint64_t plan_version() const override;
   std::uint64_t session() const override { return ToInt(session_); }
+  bool has_taken_over() const override { return step_rank_.is_taken_over(); }
   absl::Status Close(absl::Duration timeout) override;
   std::string MetricsText() const override { return metrics_.Text(); }
 

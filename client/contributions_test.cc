@@ -386,6 +386,7 @@ TEST(Contributions, OfASessionThatTookTheRankOverSaySoForAWhile) {
   ConnectOptions options = kRank0;
   options.trainer = "t";
   World world(options, SessionId{12});
+  EXPECT_TRUE(world.client().has_taken_over());
   const Feature rows = RowsOf({7});
   const std::uint64_t first = 0;
   for (std::uint64_t step = first; step < first + 258; ++step) {
@@ -440,6 +441,7 @@ TEST(JoinSteps, TheDeadlineNamesTheRanksThatAreMissing) {
 
 TEST(JoinSteps, AsksOnceAlsoWhereThePlanHasTheRank) {
   World world;
+  EXPECT_FALSE(world.client().has_taken_over());
   EXPECT_THAT(world.Join({"row_wise"}, absl::Seconds(5)),
               embla::testing::IsOkAndHolds(::testing::ElementsAre(0u)));
   EXPECT_EQ(world.cluster().step_wishes().size(), 1u);

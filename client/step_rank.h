@@ -27,6 +27,7 @@ class StepRank {
  public:
   // The session has taken the place of another one of the same trainer.
   void SetTakenOver() { is_taken_over_ = true; }
+  bool is_taken_over() const { return is_taken_over_; }
 
   // StepClaim::resumes. The answer for a step stays the same.
   bool Resumes(TableId table, std::uint64_t step);

@@ -337,6 +337,9 @@ class Client {
   virtual absl::Status RefreshPlan() = 0;
   virtual std::uint64_t plan_version() const = 0;
   virtual std::uint64_t session() const = 0;
+  // Whether the session has taken the place of an earlier one of the same trainer: its rank then
+  // goes on with the step at which that one was, and else with what JoinSteps returns.
+  virtual bool has_taken_over() const = 0;
 
   // Ends the client. Calls that begin from now on fail with FailedPrecondition; those in flight
   // have until `timeout` is over, then they fail with Cancelled, at most about 2 s later. Returns

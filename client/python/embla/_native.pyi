@@ -120,6 +120,12 @@ class Client:
         """The version of the plan that calls go by."""
 
     @property
+    def has_taken_over(self) -> bool:
+        """
+        Whether the session took the place of an earlier one of the same trainer: its rank then goes on with the step at which that one was.
+        """
+
+    @property
     def session(self) -> int:
         """The number of this trainer incarnation."""
 

@@ -440,11 +440,14 @@ def set_default_client(client: Client | None) -> None:
     _default_client = client
 
 
-def get_default_client() -> Client:
-    """Return the default client; where none was set, connect by ``EMBLA_COORDINATOR``."""
+def get_default_client(**options: Any) -> Client:
+    """Return the default client; where none was set, connect by ``EMBLA_COORDINATOR``.
+
+    `options` are those of `connect`, for the case that it has to.
+    """
     global _default_client
     if _default_client is None or _default_client.closed:
-        _default_client = connect()
+        _default_client = connect(**options)
     return _default_client
 
 

@@ -118,6 +118,10 @@ void BindClient(nb::module_& module) {
       "plan_version", [](ClientHandle& handle) { return handle.Use()->plan_version(); },
       "The version of the plan that calls go by.");
   binding.def_prop_ro(
+      "has_taken_over", [](ClientHandle& handle) { return handle.Use()->has_taken_over(); },
+      "Whether the session took the place of an earlier one of the same trainer: its rank then "
+      "goes on with the step at which that one was.");
+  binding.def_prop_ro(
       "session", [](ClientHandle& handle) { return handle.Use()->session(); },
       "The number of this trainer incarnation.");
   binding.def(

@@ -64,6 +64,7 @@ class UnimplementedClient : public Client {
   absl::Status RefreshPlan() override { return absl::OkStatus(); }
   std::uint64_t plan_version() const override { return 1; }
   std::uint64_t session() const override { return 1; }
+  bool has_taken_over() const override { return false; }
   absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
   std::string MetricsText() const override { return ""; }
 };

@@ -15,6 +15,7 @@ from embla.torch.pipeline import TrainPipeline
 from embla.torch.prefetch import Prefetch
 from embla.torch.request import Feature
 from embla.torch.site import CallOptions, Site
+from embla.torch.steps import rank_of_process
 
 __all__ = [
     "CallOptions",
@@ -29,4 +30,5 @@ __all__ = [
     "TrainPipeline",
     "find_sites",
     "flush",
+    "rank_of_process",
 ]

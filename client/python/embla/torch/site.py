@@ -15,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from embla import Client, FeatureSet
+from embla import Client, FailedPreconditionError, FeatureSet
 from embla.torch.prefetch import Prefetch
 from embla.torch.request import Feature, Request, check_features, output_shape
 from embla.torch.row_reader import RowReader
+from embla.torch.steps import StepCounter
 from embla.torch.updates import queue_of
 
 UpdateMode = Literal["sync", "async"]
@@ -47,6 +48,9 @@ class CallOptions:
         client was connected with.
     timeout
         Seconds until a call fails; 0: what the client was connected with.
+    join_timeout
+        Seconds that the first training step waits for the other ranks, where tables have
+        synchronous steps.
     """
 
     update_mode: UpdateMode = "sync"
@@ -54,6 +58,7 @@ class CallOptions:
     grad_scale: float = 1.0
     wire: str | None = None
     timeout: float = 0.0
+    join_timeout: float = 600.0
 
     def __post_init__(self) -> None:
         if self.update_mode not in ("sync", "async"):
@@ -78,8 +83,7 @@ class Site:
         self.options = options
         self.dims = [feature.dim for feature in features]
         self.pooled = check_features(features)
-        # The updates sent so far. Adam's bias correction by step counts with it.
-        self.step = 0
+        self._steps = StepCounter(client, [f.table for f in features], options.join_timeout)
         # The learning rate of a table, or None: as the service has it.
         self.learning_rate_of: Callable[[str], float] | None = None
         self.prefetch_hits = 0
@@ -90,6 +94,15 @@ class Site:
         self._prefetched: deque[Prefetch] = deque()
         self._lock = threading.Lock()
         self.handle = _register(self)
+
+    @property
+    def step(self) -> int:
+        """The updates sent so far. Adam's bias correction by step counts with it."""
+        return self._steps.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._steps.step = step
 
     def lookup(
         self,
@@ -102,9 +115,9 @@ class Site:
         request = Request.of(values, lengths, weights, batch_sizes)
         prefetched = self._take_prefetched(request) if self._prefetched else None
         if prefetched is not None:
-            self._updates.raise_failed()
+            self._after(self._updates.raise_failed)
             return prefetched.wait()
-        self._updates.wait()
+        self._after(self._updates.wait)
         out = self._empty(request)
         self._start_lookup(request, out).wait()
         return torch.from_numpy(out)
@@ -127,9 +140,7 @@ class Site:
         if is_async:
             # A compiled backward pass reuses the memory of gradients, and loaders that of ids.
             request, gradients = request.copy(), gradients.copy()
-        with self._lock:
-            self.step += 1
-            step = self.step
+        step = self._steps.next()
         ticket = self.client.update_packed(
             self._set,
             request.ids,
@@ -143,9 +154,9 @@ class Site:
             timeout=self.options.timeout,
         )
         if is_async:
-            self._updates.add(ticket, self.options.in_flight_max)
+            self._after(lambda: self._updates.add(ticket, self.options.in_flight_max))
         else:
-            ticket.wait()
+            self._after(ticket.wait)
 
     def weight_gradient(
         self,
@@ -184,7 +195,15 @@ class Site:
 
     def flush(self) -> None:
         """Wait until every update of the client is acknowledged, and raise what failed."""
-        self._updates.wait()
+        self._after(self._updates.wait)
+
+    def _after(self, wait: Callable[[], object]) -> None:
+        """Wait for updates; where a step is over without this rank, it joins again."""
+        try:
+            wait()
+        except FailedPreconditionError:
+            self._steps.leave()
+            raise
 
     def _start_lookup(self, request: Request, out: npt.NDArray[np.float32]) -> Any:
         return self.client.lookup_packed(

@@ -14,7 +14,7 @@ from torchrec.sparse.tensor_dict import maybe_td_to_kjt
 from typing_extensions import Self
 
 import embla
-from embla.torch import EmbeddingBagSet, Feature, Prefetch, Site
+from embla.torch import EmbeddingBagSet, Feature, Prefetch, Site, rank_of_process
 from embla.torch.connection import Connection
 from embla.torchrec.configs import dtype_of, refuse_unsupported, to_table_spec
 from embla.torchrec.fused_optimizer import EmblaFusedOptimizer
@@ -46,6 +46,7 @@ class RemoteCollection(nn.Module):
         update_hyper_parameters: bool = False,
         table_prefix: str = "",
         zch: Mapping[str, embla.Zch] | None = None,
+        sync: embla.Sync | bool = False,
         **options: Any,
     ) -> None:
         """Take over the tables' configurations.
@@ -74,6 +75,11 @@ class RemoteCollection(nn.Module):
             What the service's names of the tables begin with.
         zch
             Tables that take any 64-bit id.
+        sync
+            Whether the tables step once per training step of all trainers, with the sum over them
+            (docs/synchronous_steps.md); all collections of a model then run in every step of
+            every trainer. ``client`` has a rank (``embla.connect(**rank_of_process())``); None:
+            the default client is made so.
         **options
             The fields of :class:`embla.torch.CallOptions`.
         """
@@ -86,6 +92,7 @@ class RemoteCollection(nn.Module):
         self._update_hyper_parameters = update_hyper_parameters
         self._prefix = table_prefix
         self._zch = dict(zch or {})
+        self._sync = sync
         self._first_rows: dict[str, Tensor] = {}
         self._rates: dict[str, float] = {}  # Of the tables with an optimizer, by table.
         self._options = options
@@ -109,7 +116,7 @@ class RemoteCollection(nn.Module):
         """
         if self._rows is not None:
             return
-        client = self._client or embla.get_default_client()
+        client = self._client or default_client(self._sync)
         optimizers = {c.name: self._optimizer_of(c) for c in self._configs}
         creator = TableCreator(client, self._admin, self._if_exists, self._update_hyper_parameters)
         created = creator.ensure([self._wanted(c, optimizers[c.name]) for c in self._configs])
@@ -266,6 +273,7 @@ class RemoteCollection(nn.Module):
             optimizer or embla.SGD(),
             name=self.service_name(config.name),
             zch=self._zch.get(config.name),
+            sync=self._sync,
         )
         return spec, optimizer is not None, self._sharding.get(config.name, "auto")
 
@@ -323,6 +331,11 @@ class RemoteCollection(nn.Module):
         if not _is_meta(device):
             self._device = device
         return self
+
+
+def default_client(sync: embla.Sync | bool) -> embla.Client:
+    """Return the default client; with ``sync``, a new one has the rank of this process."""
+    return embla.get_default_client(**(rank_of_process() if sync is not False else {}))
 
 
 def _is_meta(device: torch.device | str) -> bool:

@@ -33,7 +33,12 @@ _POLICIES = {
 
 
 def to_table_spec(
-    config: BaseEmbeddingConfig, optimizer: embla.Optimizer, *, name: str, zch: embla.Zch | None
+    config: BaseEmbeddingConfig,
+    optimizer: embla.Optimizer,
+    *,
+    name: str,
+    zch: embla.Zch | None,
+    sync: embla.Sync | bool = False,
 ) -> embla.TableSpec:
     """Return the table that ``config`` describes.
 
@@ -47,6 +52,8 @@ def to_table_spec(
         The table's name in the service.
     zch
         Makes a table for any 64-bit ids, whatever ``config`` says of virtual tables.
+    sync
+        Makes a table with synchronous steps.
 
     Raises
     ------
@@ -62,6 +69,7 @@ def to_table_spec(
         optimizer=optimizer,
         init=initializer_of(config),
         zch=zch or _virtual_table(config),
+        sync=sync,
     )
 
 

@@ -64,6 +64,7 @@ class TableCreator:
                 ("dim", info.dim, spec.dim),
                 ("dtype", info.dtype, spec.dtype),
                 ("zch", info.zch, spec.zch is not None),
+                ("sync", info.sync, spec.sync is not False),
                 # The rows of a ZCH table are rounded up.
                 ("rows", info.rows, info.rows if info.zch else spec.rows),
                 ("optimizer", info.optimizer, spec.optimizer.kind if declared else info.optimizer),

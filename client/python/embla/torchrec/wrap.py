@@ -17,7 +17,7 @@ from torchrec.modules.mc_embedding_modules import (
 )
 
 import embla
-from embla.torchrec.collection import RemoteCollection
+from embla.torchrec.collection import RemoteCollection, default_client
 from embla.torchrec.managed_collision import (
     ManagedCollisionEmbeddingBagCollection,
     ManagedCollisionEmbeddingCollection,
@@ -55,7 +55,7 @@ def wrap(
     **service
         The keyword arguments of :class:`embla.torchrec.RemoteCollection`.
     """
-    client = client or embla.get_default_client()
+    client = client or default_client(service.get("sync", False))
     options = {"client": client, "sharding": sharding_types(plan), **service}
     replaced = _replace(model, options, copy_rows)
     if replaced is not None:
