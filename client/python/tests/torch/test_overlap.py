@@ -12,7 +12,8 @@ from torch import nn
 
 from embla.torch import EmbeddingBagSet, TrainPipeline
 
-# Of a lookup, and of whatever may overlap with it: long beside what a loaded machine adds.
+# Both a lookup and whatever may overlap with it take so long, which is much beside what a loaded
+# machine adds.
 SECONDS = 0.05
 STEPS = 12
 
