@@ -23,14 +23,15 @@ class UpdateQueue:
         self._tickets: deque[Ticket] = deque()
 
     def add(self, ticket: Ticket, in_flight_max: int) -> None:
-        """Add an update, and waits for older ones until at most ``in_flight_max`` are left."""
+        """Add an update, and wait for older ones until at most ``in_flight_max`` are left."""
         with self._lock:
             self._tickets.append(ticket)
         self._wait_until_at_most(in_flight_max)
 
     def wait(self) -> None:
         """Wait until every update is acknowledged; raise the error of the first that failed."""
-        self._wait_until_at_most(0)
+        if self._tickets:  # Without the lock: most lookups find none.
+            self._wait_until_at_most(0)
 
     def pending(self) -> tuple[Ticket, ...]:
         """Return the updates that nobody has waited for."""

@@ -21,7 +21,7 @@ PUBLIC = [
     for name in importlib.import_module(module).__all__
     if not name.startswith("__")
 ]
-# What is an array or a tensor wherever it is a parameter.
+# Parameters that are arrays or tensors wherever they occur.
 ARRAYS = {"ids", "lengths", "offsets", "weights", "per_sample_weights", "gradients", "values"}
 
 
@@ -33,7 +33,7 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield the public methods and properties that classes of this package define."""
     for base in filter(is_ours, cls.__mro__):
         for name, value in vars(base).items():
-            # What another library has declared, it has described, but for forward passes.
+            # Another library describes whatever it declares, but for forward passes.
             theirs = any(name in vars(other) for other in cls.__mro__ if not is_ours(other))
             is_api = callable(value) or isinstance(value, property | classmethod | staticmethod)
             if is_api and not name.startswith("_") and (name == "forward" or not theirs):
