@@ -34,6 +34,7 @@ void Mover::FoldUnits(absl::Time now) {
     if (!is_at_rest || unit->is_folded || unit->arrived_under >= plan_) continue;
     const auto paused = fold_not_before_.find(id.table);
     if (paused != fold_not_before_.end() && now < paused->second) continue;
+    if (!parts_.host.ShapeOf(id).ok()) continue;  // The table was dropped.
     if (stepped.insert(id.table).second) {
       parts_.host.RunInOrder(id.table, [&host = parts_.host, table = id.table, plan = plan_] {
         host.StepFold(table, plan);

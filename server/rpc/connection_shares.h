@@ -65,6 +65,9 @@ class ConnectionShares {
   // is one of these connections.
   void Open(int number);
 
+  // Held by all strangers that are open and have not been ended.
+  std::size_t strangers_bytes() const { return strangers_bytes_.load(std::memory_order_relaxed); }
+
  private:
   friend class ConnectionAccount;
 
