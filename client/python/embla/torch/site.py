@@ -102,7 +102,7 @@ class Site:
 
     @step.setter
     def step(self, step: int) -> None:
-        self._steps.step = step
+        self._steps.restore(step)
 
     def lookup(
         self,

@@ -58,6 +58,12 @@ class StepCounter:
             self.step += 1
             return self.step
 
+    def restore(self, step: int) -> None:
+        """Go on behind ``step``; once tables' steps are joined, the count is that of all ranks."""
+        with self._lock:
+            if not (self._has_joined and self._synchronous):
+                self.step = step
+
     def leave(self) -> None:
         """Take note that this rank is no member any more: the next step joins again."""
         with self._lock:

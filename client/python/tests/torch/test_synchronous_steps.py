@@ -99,6 +99,24 @@ def test_a_rank_that_was_closed_joins_again(cluster):
     cluster.admin.drop_table(spec.name)
 
 
+def test_a_trainer_that_starts_again_makes_no_step_twice(cluster, table):
+    ids = torch.tensor([[7]])
+    rank = {"trainer": "t", "rank": 0, "ranks": 1}
+    with cluster.connect(**rank) as before:
+        module = EmbeddingBag(before, table)
+        for _ in range(2):
+            module(ids).sum().backward()
+        rows = before.read_rows(table, [7])
+        with cluster.connect(**rank) as after:
+            again = EmbeddingBag(after, table)
+            again.site.step = 1  # Of a checkpoint.
+            again(ids).sum().backward()
+            assert again.site.step == 2
+            np.testing.assert_array_equal(after.read_rows(table, [7]), rows)
+            again(ids).sum().backward()
+            np.testing.assert_allclose(rows - after.read_rows(table, [7]), 1.0, atol=1e-5)
+
+
 def test_two_modules_over_a_table_are_refused(cluster, table):
     with cluster.connect(rank=0, ranks=1) as client:
         modules = [EmbeddingBag(client, table) for _ in range(2)]
