@@ -53,7 +53,7 @@ absl::Status Await(Start start) {
 constexpr std::array kClocks = {CLOCK_THREAD_CPUTIME_ID, CLOCK_PROCESS_CPUTIME_ID, CLOCK_MONOTONIC};
 using Times = std::array<double, kClocks.size()>;
 
-// What each clock says of `calls` calls, per call.
+// Returns each clock's time per call of `calls` calls.
 template <typename Call>
 Times Measure(int calls, Call call) {
   Times times{};
