@@ -40,6 +40,8 @@ class TableInfo:
         This client's.
     zch : bool
         Whether ids are any 64-bit numbers.
+    sync : bool
+        Whether it steps once per training step, with the sum over all ranks.
     """
 
     name: str
