@@ -52,7 +52,7 @@ def in_threads(function, count=RANKS):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_all_trainers_step_together(clients, table, mode):
+def test_all_trainers_step_together(table, clients, mode):
     ids = [
         torch.tensor([[1, 2], [3, 4]]),
         torch.tensor([[1, 1]]),
