@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from embla.checkpoint.remote_tensor import RemoteTensor, state_of, weights_of
+from embla.checkpoint.remote_tensor import RemoteTensor, share_of_rows, state_of, weights_of
 from embla.torch import EmbeddingBagSet, RemoteModule, Site, flush
 
 MATERIALIZE_BYTES_MAX = 1 << 30
@@ -170,9 +170,7 @@ def _read_all(tensor: RemoteTensor) -> Tensor:
 def _read_shard(tensor: RemoteTensor) -> DTensor:
     """Return this rank's rows, in the even cut that DTensor makes."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    rows = tensor.shape[0]
-    block = -(-rows // ranks)
-    begin, end = min(rank * block, rows), min((rank + 1) * block, rows)
+    begin, end = share_of_rows(tensor.shape[0], rank, ranks)
     return DTensor.from_local(
         tensor.read(begin, end),
         init_device_mesh("cpu", (ranks,)),

@@ -138,14 +138,14 @@ def _partition(state: dict[str, Any]) -> tuple[dict[str, RemoteTensor], dict[str
 
 
 def _own_chunks(tensor: RemoteTensor) -> list[ChunkStorageMetadata]:
-    """Return the chunks of this rank: every n-th of n ranks."""
+    """Return the chunks of this rank."""
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     return [
         ChunkStorageMetadata(
             offsets=torch.Size([begin, *(0 for _ in tensor.shape[1:])]),
             sizes=torch.Size([end - begin, *tensor.shape[1:]]),
         )
-        for begin, end in tensor.chunks()[rank::ranks]
+        for begin, end in tensor.chunks(rank, ranks)
     ]
 
 

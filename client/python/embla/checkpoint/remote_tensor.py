@@ -48,11 +48,18 @@ class RemoteTensor:
         row_bytes = self.dtype.itemsize * (self.shape[1] if len(self.shape) == 2 else 1)
         return max(1, CHUNK_BYTES // row_bytes)
 
-    def chunks(self) -> list[tuple[int, int]]:
-        """Return the row ranges of all chunks."""
+    def chunks(self, rank: int = 0, ranks: int = 1) -> list[tuple[int, int]]:
+        """Return the row ranges of the chunks in a rank's share.
+
+        Shares are the same for all tensors of a table, as a write of some of a row's state reads
+        the rest of it: two ranks never write one row.
+        """
         rows, step = self.shape[0], self.rows_per_chunk
+        first, last = share_of_rows(rows, rank, ranks)
         # A tensor without rows is one chunk, too: a checkpoint names it then.
-        return [(begin, min(begin + step, rows)) for begin in range(0, max(rows, 1), step)]
+        if rows == 0 and rank == 0:
+            return [(0, 0)]
+        return [(begin, min(begin + step, last)) for begin in range(first, last, step)]
 
     def read(self, begin: int, end: int) -> Tensor:
         """Return rows ``begin`` to ``end``."""
@@ -92,6 +99,12 @@ class RemoteTensor:
         assert self.state is not None
         width = self.shape[1] if len(self.shape) == 2 else 1
         return slice(self.state, self.state + width)
+
+
+def share_of_rows(rows: int, rank: int, ranks: int) -> tuple[int, int]:
+    """Return the rows of a rank in the even cut that DTensor makes."""
+    block = -(-rows // ranks)
+    return min(rank * block, rows), min((rank + 1) * block, rows)
 
 
 def weights_of(
