@@ -138,7 +138,7 @@ class UpdateWork final : public CallWork {
   // A share of the rows in `refused`, unless there are none.
   void Postpone(const ShareTarget& target, std::span<const RefusedUnit> refused,
                 const Routes& routes, Postponed postponed, std::vector<Postponed>& all);
-  // Of a contribution. What is refused for one reason stays one request, as long as one node has
+  // In a contribution, what is refused for one reason stays one request, as long as one node has
   // it: so a claim has all units of a node that did not move, or none of them.
   std::vector<Postponed> TakeRefusedClaims(const ShareTarget& target,
                                            std::span<const RefusedClaim> refused,

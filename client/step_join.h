@@ -36,7 +36,7 @@ class StepJoin {
                                                  absl::Time deadline);
 
  private:
-  // What the plan says: empty, if some table does not have the rank; `lacking` says which.
+  // The plan's answer: empty, if some table does not have the rank; `lacking` says which.
   absl::StatusOr<std::vector<std::uint64_t>> Look(const std::vector<std::string>& tables,
                                                   std::vector<TableId>& ids, std::string& lacking);
   void Wait(absl::Duration time);

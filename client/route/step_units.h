@@ -30,7 +30,7 @@ class StepUnits {
   // By node, what the plan gives it; each unit once.
   const std::map<NodeId, UnitSet>& by_node() const { return by_node_; }
 
-  // What `units` are, by column cut, ascending. Units that the table does not have are left out.
+  // The runs of `units`, by column cut, ascending. Units that the table does not have are left out.
   std::vector<CutRows> RowsOf(const UnitSet& units) const;
 
  private:

@@ -28,7 +28,7 @@ struct NodeReply {
   std::size_t received_bytes = 0;
   // Of an update: rows that the node left out. Everything else is applied.
   std::vector<RefusedUnit> refused = {};
-  // Of a contribution: units of its claim that did not step. All others have.
+  // Units of a contribution's claim that did not step. All others have.
   std::vector<RefusedClaim> refused_claims = {};
 };
 

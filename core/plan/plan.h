@@ -122,7 +122,7 @@ bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices);
 // Bytes of `slice`: weights, optimizer state and, of a ZCH table, what is known about its slots.
 std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice);
 
-// What the optimizer demands of the tiling: the columns may not be cut where a row statistic takes
+// The optimizer's demand on the tiling: the columns may not be cut where a row statistic takes
 // in all the weights of its row (L2 weight decay), or the sum of what all ranks contribute.
 absl::Status CheckOptimizerFits(const TableSpec& spec, bool cuts_columns);
 

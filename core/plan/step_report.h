@@ -1,4 +1,4 @@
-// What a node tells the coordinator of a table with synchronous steps (docs/synchronous_steps.md).
+// A node's word to the coordinator on a table with synchronous steps (docs/synchronous_steps.md).
 #pragma once
 
 #include <cstdint>

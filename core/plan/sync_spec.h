@@ -8,7 +8,7 @@
 
 namespace embla {
 
-// What becomes of a step that a rank is silent in for step_timeout_ms.
+// The fate of a step that a rank is silent in for step_timeout_ms.
 //   kClose  it completes with the other ranks, and the silent one is no member from there on
 //   kFail   it fails for all, as do the steps behind it, until ranks join again
 enum class OnSilence : std::uint8_t { kClose = 1, kFail = 2 };

@@ -95,7 +95,7 @@ struct UpdateName {
   bool operator==(const UpdateName&) const = default;
 };
 
-// Of an update of a table with synchronous steps: the batch is what a rank contributes to `step`,
+// In updates of tables with synchronous steps: the batch is what a rank contributes to `step`,
 // and has no parts of other tables (docs/synchronous_steps.md).
 struct StepClaim {
   TableId table{};

@@ -179,7 +179,7 @@ class RandomRequest {
     AppendArrays(part, rows, request);
   }
 
-  // What a rank has for a synchronous step. Its runs of units are apart, as an encoder has them.
+  // A rank's share of a synchronous step. Its runs of units are apart, as an encoder has them.
   void AddContribution(v1::UpdateRequest& request) {
     v1::StepClaim& claim = *request.mutable_claim();
     claim.set_table_id(static_cast<std::uint32_t>(1 + Below(1000)));

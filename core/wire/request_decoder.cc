@@ -295,7 +295,7 @@ absl::StatusOr<StepClaim> ToClaim(const v1::StepClaim& message) {
   return claim;
 }
 
-// What a contribution is, beside an update.
+// A contribution has to be more than an update.
 absl::Status CheckContribution(const StepClaim& claim, std::size_t i, const v1::UpdatePart& part) {
   if (part.table_id() != ToInt(claim.table)) {
     return PartError(i, absl::StrCat("it is of table ", part.table_id(), ", the claim of table ",

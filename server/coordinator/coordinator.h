@@ -329,7 +329,7 @@ class Coordinator final : private MoveCluster {
   absl::Status DeclareRank(SessionId session, const SessionRequest& request);
   // `session` is about to be closed for the one that is asked for, which may have the same rank.
   absl::Status KeepRank(SessionId session, const SessionRequest& request);
-  // What becomes of ranks' records when `session` joins. Errors of JoinSteps.
+  // The fate of ranks' records when `session` joins. Errors of JoinSteps.
   absl::StatusOr<SessionRanks::Changes> ClaimsOf(SessionId session,
                                                  const std::set<TableId>& tables) const;
   // The change that the table's members need; none: they need none now.

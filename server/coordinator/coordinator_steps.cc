@@ -7,7 +7,7 @@
 // open change is in the plan and the answers are in heartbeats, so a coordinator that restarts in
 // between goes on.
 //
-// What asks for a change, in order:
+// Reasons for a change, in order:
 //   leave    a session that is closed has claimed the rank, and no next session of its trainer is
 //            to have it. How the session was closed does not matter: by its client, by its lease.
 //   silence  a live node reports that contributions have waited for a rank for step_timeout

@@ -46,7 +46,7 @@ struct Pending {
   bool names_plan = true;
   bool is_images = false;  // Weights and state in place of gradients.
   std::map<std::int64_t, std::vector<float>> gradients;
-  // Of a synchronous step: by rank, and the units that have not made it.
+  // In a synchronous step: by rank, and the units that have not made it.
   std::uint64_t step = 0;
   std::vector<std::map<std::int64_t, std::vector<float>>> contributions = {};
   std::set<std::uint32_t> units = {};
@@ -185,7 +185,7 @@ class Trial {
     return state.row_floats + state.element_arrays * spec_.dim;
   }
 
-  // What a rank has for the units.
+  // A rank's gradients for the units.
   UpdatePartData PartOf(const Pending& update, std::uint32_t rank,
                         const std::set<std::uint32_t>& units) const {
     UpdatePartData data;
@@ -209,7 +209,7 @@ class Trial {
     header.step = update.step;
     return header;
   }
-  // Of all ranks, at once; by rank.
+  // All ranks contribute at once; by rank.
   std::vector<absl::StatusOr<UpdateResult>> Contribute(ShardNode& node, const Pending& update,
                                                        const std::set<std::uint32_t>& units) {
     using Result = absl::StatusOr<UpdateResult>;
@@ -239,7 +239,7 @@ class Trial {
   }
   void StepLeft(Pending& update) {
     std::map<std::size_t, std::set<std::uint32_t>> by_node;
-    // As other updates, so that those of a row stay in their order.
+    // Like other updates, so that those of a row stay in their order.
     const bool is_first = update.plan == 0;
     if (is_first) update.plan = known_plan_;
     for (const std::uint32_t unit : update.units) {
@@ -248,7 +248,7 @@ class Trial {
     }
     for (const auto& [n, units] : by_node) {
       std::set<std::uint32_t> claimed = units;
-      // What is named to be sent again is here: without the others it steps.
+      // Units that are named to be sent again are here: without the others they step.
       while (!claimed.empty()) {
         if (random_() % 4 == 0) Contribute(node(n), update, claimed);  // Answers lost.
         std::set<std::uint32_t> again;

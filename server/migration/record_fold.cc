@@ -36,7 +36,7 @@ void RecordFold::Note(const UnitId& unit, const UnitWindows& windows) {
   is_ready_ = false;
 }
 
-// What is below a floor is over.
+// Updates below a floor are over.
 void RecordFold::Note(const UnitWindows& windows) {
   for (const SessionWindow& window : windows.sessions()) {
     const UpdateSeq highest = window.Highest();

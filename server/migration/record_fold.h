@@ -100,7 +100,7 @@ class RecordFold {
   bool MayJoin(const UnitId& unit) const { return is_ready_ && HasNoted(unit); }
   // Requires: MayJoin(unit).
   void Join(const UnitId& unit);
-  // Of a unit that has joined in an earlier process.
+  // For a unit that has joined in an earlier process.
   void Restore(PlanVersion folded);
   // Every unit has a record of its own again.
   void TakenApart();

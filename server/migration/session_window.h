@@ -22,7 +22,7 @@ struct SessionWindow {
   std::array<std::uint64_t, kSize / 64> words = {};  // Bit seq % 256, for floor..floor+255.
 
   Verdict Classify(UpdateSeq seq) const;
-  // Of all that has been applied from the floor on; below the floor: none.
+  // The highest of all that has been applied from the floor on; below the floor: none.
   UpdateSeq Highest() const;
   // Forgets what is below `first_incomplete`; the floor never falls.
   void RaiseFloor(UpdateSeq first_incomplete);

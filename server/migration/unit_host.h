@@ -69,7 +69,7 @@ class UnitGate {
   // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
   // same task.
   virtual void Averaged(bool all) = 0;
-  // Of a table with synchronous steps.
+  // The unit's place among synchronous steps.
   virtual UnitStepping Stepping() const = 0;
   // For the coordinator.
   virtual UnitStanding Standing() const = 0;

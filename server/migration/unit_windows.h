@@ -26,7 +26,7 @@ class UnitWindows {
   // Raises the session's floor to `first_incomplete` and sets the bit of `seq`; one that was set
   // stays. Requires: Classify() != kTooNew.
   void Record(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete);
-  // Of the session; 0: nothing is known of it.
+  // The session's floor; 0: nothing is known of it.
   UpdateSeq FloorOf(SessionId session) const;
   // Has applied what `other` has applied, too.
   void Include(const UnitWindows& other);

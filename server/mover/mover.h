@@ -109,7 +109,7 @@ class Mover {
   void TakeApartWhatAsks(absl::Time now);
   void OnFolded(const UnitId& id, bool is_folded);
   void CountGates();
-  // What of it runs on lead devices, whose tasks may outlive the mover.
+  // Work of it runs on lead devices, whose tasks may outlive the mover.
   struct FoldSteps {
     MoverParts parts;
     std::shared_ptr<TaskQueue> queue;

@@ -138,7 +138,7 @@ class Soak {
     }
   }
 
-  // What the client has to say arrives, in pieces.
+  // The client's words arrive, in pieces.
   void Pass() {
     while (!out_.empty()) {
       const std::size_t piece = std::min(out_.size(), 1 + Random(16384));

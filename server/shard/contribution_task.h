@@ -1,4 +1,4 @@
-// What a rank contributes to a synchronous step, on its way into the table's steps: the lead device
+// A rank's contribution to a synchronous step, on its way into the table's steps: the lead device
 // looks at it, and queues the steps that can be made now.
 #pragma once
 

@@ -53,7 +53,7 @@ struct NodeTables {
   PlanPtr plan = std::make_shared<const Plan>();
   NodeId self{};
   absl::flat_hash_map<std::uint32_t, NodeTable> tables;  // By id.
-  // Of every table with synchronous steps in the plan, also where none of its slices is here.
+  // One for every table with synchronous steps in the plan, also where none of its slices is here.
   absl::flat_hash_map<std::uint32_t, std::shared_ptr<TableSteps>> steps;
 
   // NotFound or Unavailable (the node is behind the sender's plan) with the table's id.

@@ -291,7 +291,7 @@ class ShardNode {
   // devices; must not be called on a device thread.
   virtual std::vector<UnitStandings> OwnedUnits() = 0;
 
-  // Of every table with synchronous steps in the plan. Waits for nothing.
+  // One for every table with synchronous steps in the plan. Waits for nothing.
   virtual std::vector<StepReport> StepReports() const = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;

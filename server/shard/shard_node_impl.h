@@ -65,7 +65,7 @@ class ShardNodeImpl final : public ShardNode {
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
   }
-  // Of an update with a claim.
+  // Takes an update with a claim.
   void Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,
                   UpdateDone done);
   // On the lead device, in its order: units of a table may have changed.

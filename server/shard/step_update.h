@@ -17,7 +17,7 @@
 
 namespace embla {
 
-// What a request adds to a step: the rows of `units`, not those of others that it has.
+// A request's part of a step: the rows of `units`, not those of others that it has.
 struct StepPart {
   SharedUpdatePtr update;
   UnitSet units;

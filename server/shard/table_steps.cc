@@ -13,7 +13,7 @@
 namespace embla {
 namespace {
 
-// As long as a unit takes that is handed over.
+// About the time that a unit's hand-over takes.
 constexpr std::uint32_t kRetryAfterMs = 5;
 
 std::uint32_t ColumnGranule(const TableSpec& spec, ColumnRange columns) {

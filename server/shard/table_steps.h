@@ -39,7 +39,7 @@ struct NodeTables;
 // table's lead device only.
 class TableSteps {
  public:
-  // What is to be told to a caller: without this object's lock.
+  // An answer to be given to a caller: without this object's lock.
   struct Reply {
     UpdateDone done;
     absl::StatusOr<UpdateResult> result;
@@ -75,7 +75,7 @@ class TableSteps {
   // On the lead device, with the record of the step: what is to be told when that is written.
   Replies Commit(const Step& step, const NodeTables& tables);
   void Made();
-  // As it could not be (Aborted: it was not what could be made any more, and nobody is told).
+  // The step could not be made (Aborted: another one can be by now, and nobody is told).
   Replies NotMade(const Step& step, const absl::Status& why, const NodeTables& tables);
   // By an earlier process.
   void NoteMade(std::uint64_t step);
@@ -88,7 +88,7 @@ class TableSteps {
     UpdateDone done;
     absl::Time since;
   };
-  // What is here of the table, by the step that it makes next.
+  // Units of the table that are here, by the step that it makes next.
   struct Here {
     std::map<std::uint64_t, UnitSet> by_step;
     UnitSet rest;  // Units without gates.

@@ -55,7 +55,7 @@ void UnitTables::JoinRest(const UnitId& id, const UnitWindows& windows, PlanVers
   for (const std::shared_ptr<TableShard>& copy : unit->copies) {
     RecordFold& fold = copy->units().fold();
     copy->replay_windows().Include(windows, node_.clock.Now());
-    // What is repeated from the log has no gate yet.
+    // Units that are repeated from the log have no gate yet.
     if (!copy->units().Fold(id.row_granule, unit->shape)) continue;
     fold.MayJoin(id) ? fold.Join(id) : fold.Restore(plan);
   }

@@ -163,7 +163,7 @@ class UpdateTask final : public RequestTask {
   absl::Time now_;  // That sessions are taken to be used at.
   // Of an update that is repeated from the log.
   std::optional<std::vector<DecidedTable>> repeated_;
-  // Of a step that is made now.
+  // Set for a step that is made now.
   TableSteps::StepPtr step_;
   TableSteps* steps_ = nullptr;   // Of its table; of one that is repeated, too. Kept by tables_.
   TableSteps::Replies answered_;  // Set by the lead device, read in Finish.

@@ -1,4 +1,4 @@
-// What an update does otherwise when it is a synchronous step (docs/synchronous_steps.md).
+// An update that is a synchronous step: what it does otherwise (docs/synchronous_steps.md).
 #include <memory>
 #include <utility>
 

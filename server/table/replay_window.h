@@ -41,7 +41,7 @@ class ReplayWindows {
   // Requires: IsApplied answered false, and nobody recorded it since.
   void Record(SessionId session, UpdateSeq seq);
 
-  // Of the session; 0: nothing is known of it.
+  // The session's floor; 0: nothing is known of it.
   UpdateSeq FloorOf(SessionId session) const;
 
   // Forgets sessions. Requires: every node refuses their updates from now on, however late.

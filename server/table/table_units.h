@@ -48,13 +48,13 @@ class TableUnits {
     std::vector<char> is_rest;
     bool rest_is_known = false;
 
-    // Of a unit without a gate, or that is folded back: kNoGate.
+    // kNoGate for a unit without a gate, or that is folded back.
     static constexpr std::uint32_t kNoGate = 0xffffffff;
     std::uint32_t GateOf(std::uint32_t granule) const {
       const std::uint32_t gate = KnownGateOf(granule);
       return gate == kNoGate || gates[gate].is_folded ? kNoGate : gate;
     }
-    // Of a unit that is folded back, too.
+    // Also for a unit that is folded back.
     std::uint32_t KnownGateOf(std::uint32_t granule) const {
       return gate_of.empty() ? kNoGate : gate_of[granule] - 1;
     }
@@ -78,7 +78,7 @@ class TableUnits {
   // the unit has no gate.
   bool Fold(std::uint32_t row_granule, const UnitShape& shape);
   RecordFold& fold() { return fold_; }
-  // As RecordFold::Admit.
+  // Admits an update as RecordFold::Admit does.
   bool Admit(PlanVersion routed_since, PlanVersion installed);
   bool asks_apart() const { return asks_apart_.load(std::memory_order_relaxed); }
   // What gates say of lookups may be another thing from here on.

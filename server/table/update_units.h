@@ -83,7 +83,7 @@ class UpdateUnits {
   RowIntervals Skipped(ColumnRange columns) const;
 
  private:
-  // Of a step: also units without rows make it.
+  // For a step: also units without rows make it.
   void TouchAll(TableShard& table, const UnitSet& units);
   absl::Status Sort(TableShard& table, const UpdatePart& part, std::size_t number,
                     BoundsMode bounds);

@@ -158,7 +158,7 @@ class LiveMovesTest : public CoordinatorFixture {
     return client.ok() ? *std::move(client) : nullptr;
   }
 
-  // Of all nodes together.
+  // The sum over all nodes.
   double Sum(const std::string& metric) const {
     double sum = 0;
     for (const auto& node : nodes_) {

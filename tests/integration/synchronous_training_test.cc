@@ -38,7 +38,7 @@ using embla::testing::Progress;
 constexpr std::uint64_t kSeed = 20261123;
 constexpr std::uint32_t kDim = 16;
 constexpr std::int64_t kRows = 6000;
-// Of each rank, between two troubles.
+// Each rank makes so many between two troubles.
 constexpr int kCalmSteps = 30;
 constexpr absl::Duration kLookMax = absl::Milliseconds(20);
 
@@ -60,7 +60,7 @@ std::string SpecOf(std::size_t table, const std::string& more) {
   return absl::StrCat(R"({"dim":16,)", spec[table], more, "}");
 }
 
-// What a rank contributes to a step: of every table some ids, each once.
+// A rank's contribution to a step: of every table some ids, each once.
 struct Contribution {
   std::vector<std::vector<std::int64_t>> ids;
   std::vector<std::vector<float>> gradients;
@@ -122,7 +122,7 @@ class RankTrainer {
   void Run() {
     auto client = Connect();
     ASSERT_THAT(client.status(), IsOk()) << cluster_.LogTails();
-    // What a process that is gone had in flight goes on for a while.
+    // Updates of a process that is gone go on for a while.
     std::vector<std::unique_ptr<Client>> gone;
     std::vector<std::unique_ptr<Contribution>> held;
     for (std::uint64_t step = 0; step < end_; ++step) {

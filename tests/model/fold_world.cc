@@ -202,7 +202,7 @@ std::uint8_t FoldModel::DecideUnit(const Request& request, bool leaves_out, Worl
   return kUnit;
 }
 
-// As UpdateTask does.
+// UpdateTask does the same.
 std::uint8_t FoldModel::DecideOnNodeOfRest(const Request& request, bool leaves_out,
                                            World& world) const {
   world.first_incomplete = std::max(world.first_incomplete, request.first_incomplete);

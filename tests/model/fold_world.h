@@ -67,7 +67,7 @@ struct FoldWorld {
   RecordFold fold;
   bool is_folded = false;
   std::uint64_t first_incomplete = 1;  // The highest one heard of.
-  // What the log says of the unit's record, where the log lacks that it is no more.
+  // The log's word on the unit's record, where the log lacks that it is no more.
   std::optional<UnitWindows> unlogged;
 
   int freezes = 0;
