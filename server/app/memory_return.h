@@ -21,8 +21,8 @@ void KeepFewArenas();
 
 class MemoryReturn {
  public:
-  // Everything is given back within two looks.
-  static constexpr absl::Duration kLook = absl::Seconds(4);
+  // Everything is given back within two looks, or three when it became free during one.
+  static constexpr absl::Duration kLook = absl::Seconds(3);
 
   // `pool` may be null; otherwise it is not owned and outlives this object.
   explicit MemoryReturn(BufferPool* pool, absl::Duration look = kLook);

@@ -237,7 +237,7 @@ TEST_F(MemoryShares, SessionsRequestsThatNeverEndHave512MiB) {
   }
   std::cout << static_cast<double>(sent) / kMiB << " MiB sent: " << most << " MiB\n";
   EXPECT_GE(most, 256);
-  EXPECT_LE(most, 512 + kReadAhead);
+  EXPECT_LE(most, 512 + 2 * kReadAhead);  // It reads in larger pieces than strangers do.
   ExpectGivenBack();
 }
 
