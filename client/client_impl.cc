@@ -139,7 +139,7 @@ absl::Status ClientImpl::OpenSession() {
     if (!WorthRepeating(status) || timer_->Now() + kConnectBackoff >= deadline) return status;
     absl::SleepFor(kConnectBackoff);
   }
-  coordinator_->StartWatch(plans_.routes()->plan().version(),
+  coordinator_->StartWatch(plans_.routes()->plan_ptr(),
                            {.session = session_, .latest = {}, .turn = 0, .proof = proof_},
                            [this](PlanPtr plan) { plans_.Offer(std::move(plan)); });
   return absl::OkStatus();

@@ -251,7 +251,7 @@ TEST_F(ClientTest, NewTableIsFoundByARefreshAndAMissingOneIsNotFound) {
   EXPECT_EQ(Lookup({.table = "none", .ids = kIds, .rows_out = rows_}).code(),
             absl::StatusCode::kNotFound);
   const PlanPtr old_plan = MakePlan(2);
-  std::vector<TablePlan> tables = old_plan->tables();
+  std::vector<TablePlan> tables(old_plan->tables().begin(), old_plan->tables().end());
   tables.push_back(tables[0]);
   tables[3].spec.id = TableId{4};
   tables[3].spec.name = "new";
@@ -510,7 +510,7 @@ TEST_F(ClientTest, ReadsRowsAndStateInTheOrderOfTheIds) {
 // Table "clicks" in three replica groups.
 PlanPtr GroupedPlan() {
   const PlanPtr plan = MakePlan(2);
-  std::vector<TablePlan> tables = plan->tables();
+  std::vector<TablePlan> tables(plan->tables().begin(), plan->tables().end());
   tables[0].spec.replica_groups = 3;
   tables[0].replicas.resize(3, tables[0].replicas[0]);
   return std::make_shared<Plan>(plan->version(), "test", plan->nodes(), std::move(tables));

@@ -38,7 +38,8 @@ void PlanKeeper::Offer(PlanPtr plan) {
   if (plan->version() <= routes()->plan().version()) return;
   // Channels first: whoever sees the plan finds its nodes.
   nodes_.Install(*plan);
-  auto routes = std::make_shared<Routes>(std::move(plan));
+  const RoutesPtr before = this->routes();
+  auto routes = std::make_shared<Routes>(std::move(plan), before.get());
   MutexLock lock(mu_);
   if (routes->plan().version() <= routes_->plan().version()) return;
   metrics_.plan_version.Set(static_cast<double>(ToInt(routes->plan().version())));
@@ -47,7 +48,7 @@ void PlanKeeper::Offer(PlanPtr plan) {
 }
 
 absl::Status PlanKeeper::Refresh(absl::Time deadline) {
-  absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(routes()->plan().version(), deadline);
+  absl::StatusOr<PlanPtr> plan = coordinator_.GetPlan(routes()->plan_ptr(), deadline);
   if (!plan.ok()) return plan.status();
   if (*plan != nullptr) Offer(*std::move(plan));
   return absl::OkStatus();

@@ -72,7 +72,8 @@ bool RouteBlock::SameRows(const RouteBlock& other) const {
   return row_borders_ == other.row_borders_ && owners_ == other.owners_;
 }
 
-TableRoute::TableRoute(const TablePlan& table) : spec_(&table.spec) {
+TableRoute::TableRoute(TablePtr plan) : table_(std::move(plan)) {
+  const TablePlan& table = *table_;
   if (table.spec.sync.has_value()) step_units_.emplace(table);
   // The groups' copies are on the same nodes: requests say which group they mean.
   const std::size_t copies = table.grouped() ? 1 : table.replicas.size();
@@ -104,14 +105,19 @@ std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
   return first;
 }
 
-Routes::Routes(PlanPtr plan) : plan_(std::move(plan)) {
+Routes::Routes(PlanPtr plan, const Routes* before) : plan_(std::move(plan)) {
   tables_.reserve(plan_->tables().size());
-  for (const TablePlan& table : plan_->tables()) tables_.emplace_back(table);
+  for (const TablePtr& table : plan_->tables().pointers()) {
+    const TableRoute* const known = before == nullptr ? nullptr : before->Find(table->spec.id);
+    const bool is_same = known != nullptr && known->table() == table;
+    tables_.push_back(is_same ? before->tables_[before->plan_->tables().IndexOf(*table)]
+                              : std::make_shared<const TableRoute>(table));
+  }
 }
 
 const TableRoute* Routes::Find(std::string_view table) const {
   const TablePlan* found = plan_->FindTable(table);
-  return found == nullptr ? nullptr : &tables_[found - plan_->tables().data()];
+  return found == nullptr ? nullptr : tables_[plan_->tables().IndexOf(*found)].get();
 }
 
 absl::Status Routes::NoSuchTable(std::string_view table) const {
@@ -128,7 +134,7 @@ absl::Status Routes::NoSuchTable(std::string_view table) const {
 
 const TableRoute* Routes::Find(TableId table) const {
   const TablePlan* found = plan_->FindTable(table);
-  return found == nullptr ? nullptr : &tables_[found - plan_->tables().data()];
+  return found == nullptr ? nullptr : tables_[plan_->tables().IndexOf(*found)].get();
 }
 
 }  // namespace embla::client

@@ -1,5 +1,6 @@
 // Which node holds which rows and columns of a table: the plan's slices with a node's devices taken
-// together. Made once per plan version; routing a batch only reads it.
+// together. Made once per table and change of its plan; routing a
+// batch only reads it.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +55,10 @@ class RouteBlock {
 
 class TableRoute {
  public:
-  explicit TableRoute(const TablePlan& table);
+  explicit TableRoute(TablePtr table);
 
-  const TableSpec& spec() const { return *spec_; }
+  const TablePtr& table() const { return table_; }
+  const TableSpec& spec() const { return table_->spec; }
   std::size_t replica_count() const { return replicas_.size(); }
   // Ascending by column; they cover all columns.
   const std::vector<RouteBlock>& blocks(std::size_t replica) const { return replicas_[replica]; }
@@ -72,7 +74,7 @@ class TableRoute {
   std::size_t ReplicaFor(SessionId session, NodeId avoid) const;
 
  private:
-  const TableSpec* spec_;  // Of the plan; not owned; outlives this object.
+  TablePtr table_;
   std::vector<std::vector<RouteBlock>> replicas_;
   std::optional<StepUnits> step_units_;
 };
@@ -80,7 +82,8 @@ class TableRoute {
 // The routes of all tables of a plan, which it keeps alive. Immutable.
 class Routes {
  public:
-  explicit Routes(PlanPtr plan);
+  // Shares the routes of tables that `before` has from the same plan of the table.
+  explicit Routes(PlanPtr plan, const Routes* before = nullptr);
 
   const Plan& plan() const { return *plan_; }
   const PlanPtr& plan_ptr() const { return plan_; }
@@ -92,7 +95,7 @@ class Routes {
 
  private:
   PlanPtr plan_;
-  std::vector<TableRoute> tables_;  // In the order of plan_->tables().
+  std::vector<std::shared_ptr<const TableRoute>> tables_;  // In the order of plan_->tables().
 };
 
 using RoutesPtr = std::shared_ptr<const Routes>;

@@ -15,11 +15,11 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
  public:
   explicit Coordinator(FakeCluster& cluster) : cluster_(cluster) {}
 
-  absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) override {
+  absl::StatusOr<PlanPtr> GetPlan(const PlanPtr& have, absl::Time deadline) override {
     MutexLock lock(cluster_.mu_);
     ++cluster_.coordinator_calls_;
     if (const absl::Status status = cluster_.AskCoordinator(deadline); !status.ok()) return status;
-    if (cluster_.coordinator_plan_->version() <= newer_than) return PlanPtr();
+    if (cluster_.coordinator_plan_->version() <= have->version()) return PlanPtr();
     return cluster_.coordinator_plan_;
   }
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request,
@@ -43,7 +43,7 @@ class FakeCluster::Coordinator final : public CoordinatorChannel {
     return cluster_.AskCoordinator(deadline);
   }
   // A watch that never says anything: tests of the client see what refreshing alone does.
-  void StartWatch(PlanVersion, const SessionGrant&, std::function<void(PlanPtr)>) override {}
+  void StartWatch(PlanPtr, const SessionGrant&, std::function<void(PlanPtr)>) override {}
   void StopWatch() override {}
 
  private:

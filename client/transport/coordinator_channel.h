@@ -38,9 +38,8 @@ class CoordinatorChannel {
  public:
   virtual ~CoordinatorChannel() = default;
 
-  // The current plan; null: it is not newer than `newer_than`. Errors: Unavailable,
-  // DeadlineExceeded.
-  virtual absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) = 0;
+  // The current plan; null: it is not newer than `have`. Errors: Unavailable, DeadlineExceeded.
+  virtual absl::StatusOr<PlanPtr> GetPlan(const PlanPtr& have, absl::Time deadline) = 0;
   // Unavailable also while the session before of the same trainer is being closed.
   // PermissionDenied: the session that this client was given is closed.
   virtual absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request,
@@ -53,10 +52,10 @@ class CoordinatorChannel {
   virtual absl::Status JoinSteps(SessionId session, const SessionProof& proof,
                                  std::span<const TableId> tables, absl::Time deadline) = 0;
 
-  // Calls `on_plan` with every plan newer than `newer_than`, on a thread of the channel, until
+  // Calls `on_plan` with every plan newer than `have`, on a thread of the channel, until
   // StopWatch, and keeps the lease of `session` meanwhile. Reconnects for ever, with jittered
   // backoff. Call once.
-  virtual void StartWatch(PlanVersion newer_than, const SessionGrant& session,
+  virtual void StartWatch(PlanPtr have, const SessionGrant& session,
                           std::function<void(PlanPtr)> on_plan) = 0;
   // When it returns, on_plan is not running and will not run again.
   virtual void StopWatch() = 0;

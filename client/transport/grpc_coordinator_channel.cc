@@ -30,16 +30,17 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
 
   ~GrpcCoordinatorChannel() override { StopWatch(); }
 
-  absl::StatusOr<PlanPtr> GetPlan(PlanVersion newer_than, absl::Time deadline) override {
+  absl::StatusOr<PlanPtr> GetPlan(const PlanPtr& have, absl::Time deadline) override {
     v1::GetPlanRequest request;
-    request.set_newer_than(ToInt(newer_than));
-    v1::Plan plan;
+    request.set_newer_than(ToInt(have->version()));
+    request.set_source(SourceOf(have));
+    v1::PlanDelta plan;
     const absl::Status status = Call(deadline, [&](grpc::ClientContext& context) {
       return stub_->GetPlan(&context, request, &plan);
     });
     if (!status.ok()) return status;
-    if (plan.version() <= ToInt(newer_than)) return PlanPtr();
-    return wire::FromMessage(plan);
+    if (plan.version() <= ToInt(have->version())) return PlanPtr();
+    return Read(plan, *have);
   }
 
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& wanted,
@@ -87,9 +88,9 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     });
   }
 
-  void StartWatch(PlanVersion newer_than, const SessionGrant& session,
+  void StartWatch(PlanPtr have, const SessionGrant& session,
                   std::function<void(PlanPtr)> on_plan) override {
-    newer_than_ = newer_than;
+    have_ = std::move(have);
     session_ = session;
     on_plan_ = std::move(on_plan);
     watcher_ = std::thread([this] { Watch(); });
@@ -106,6 +107,22 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
   }
 
  private:
+  absl::StatusOr<PlanPtr> Read(const v1::PlanDelta& message, const Plan& have) {
+    absl::StatusOr<PlanPtr> plan = wire::ApplyMessage(message, have);
+    if (!plan.ok()) return plan;
+    MutexLock lock(mu_);
+    if (newest_.plan == nullptr || newest_.plan->version() < (*plan)->version()) {
+      newest_ = {*plan, message.source()};
+    }
+    return plan;
+  }
+
+  // 0: not known any more.
+  std::uint64_t SourceOf(const PlanPtr& plan) {
+    MutexLock lock(mu_);
+    return newest_.plan == plan ? newest_.source : 0;
+  }
+
   template <typename Rpc>
   absl::Status Call(absl::Time deadline, const Rpc& rpc) {
     grpc::ClientContext context;
@@ -148,21 +165,23 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       watching_ = &context;
     }
     v1::GetPlanRequest request;
-    request.set_newer_than(ToInt(newer_than_));
+    request.set_newer_than(ToInt(have_->version()));
+    request.set_source(SourceOf(have_));
     request.set_session(ToInt(session_.session));
     request.set_session_proof(session_.proof.data(), session_.proof.size());
     const auto reader = stub_->WatchPlan(&context, request);
     bool any = false;
-    v1::Plan message;
+    v1::PlanDelta message;
     while (reader->Read(&message)) {
       any = true;
-      absl::StatusOr<PlanPtr> plan = wire::FromMessage(message);
+      absl::StatusOr<PlanPtr> plan = Read(message, *have_);
       if (!plan.ok()) {
         LogError("client", "a plan cannot be read version=", message.version(),
                  " status=", plan.status().ToString());
+        context.TryCancel();  // Nothing that leads on from it can be read.
         continue;
       }
-      newer_than_ = (*plan)->version();
+      have_ = *plan;
       on_plan_(*std::move(plan));
     }
     {
@@ -177,12 +196,17 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 
   // Of the watcher, once it runs.
-  PlanVersion newer_than_{};
+  PlanPtr have_;
   SessionGrant session_;
   std::function<void(PlanPtr)> on_plan_;
 
   Mutex mu_;
   CondVar changed_;
+  // The newest plan that came, and the coordinator's process that sent it.
+  struct {
+    PlanPtr plan;
+    std::uint64_t source = 0;
+  } newest_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::thread watcher_;

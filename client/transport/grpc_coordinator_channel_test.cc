@@ -15,15 +15,19 @@
 namespace embla::client {
 namespace {
 
-v1::Plan PlanMessage(std::uint64_t version) {
-  return wire::ToMessage(Plan(PlanVersion{version}, "test", {}, {}));
+Plan PlanOf(std::uint64_t version) { return Plan(PlanVersion{version}, "test", {}, {}); }
+
+v1::PlanDelta PlanMessage(std::uint64_t version) {
+  return wire::ToMessage(DeltaBetween(Plan(), PlanOf(version)));
 }
+
+const PlanPtr kNone = std::make_shared<const Plan>();
 
 // Tells every watcher the newest plan, once per version.
 class PlainCoordinator final : public v1::CoordinatorService::Service {
  public:
   grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
-                       v1::Plan* reply) override {
+                       v1::PlanDelta* reply) override {
     MutexLock lock(mu_);
     reply->set_version(version_);
     if (version_ > request->newer_than()) *reply = PlanMessage(version_);
@@ -58,18 +62,19 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
     return is_right ? grpc::Status::OK : grpc::Status(grpc::StatusCode::NOT_FOUND, "");
   }
   grpc::Status WatchPlan(grpc::ServerContext* context, const v1::GetPlanRequest* request,
-                         grpc::ServerWriter<v1::Plan>* writer) override {
+                         grpc::ServerWriter<v1::PlanDelta>* writer) override {
     std::uint64_t sent = request->newer_than();
     {
       MutexLock lock(mu_);
       watched_ = request->session_proof() == "sixteen bytes ab" ? request->session() : 0;
     }
     while (!context->IsCancelled()) {
-      std::optional<v1::Plan> plan;
+      std::optional<v1::PlanDelta> plan;
       {
         MutexLock lock(mu_);
         if (version_ <= sent) changed_.WaitFor(mu_, absl::Milliseconds(20));
         if (version_ > sent) plan = PlanMessage(sent = version_);
+        if (plan.has_value() && next_base_ != 0) plan->set_base(std::exchange(next_base_, 0));
       }
       if (plan.has_value()) writer->Write(*plan);
     }
@@ -80,8 +85,10 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
     MutexLock lock(mu_);
     return watched_;
   }
-  void SetVersion(std::uint64_t version) {
+  // The next plan of a watch leads on from `base`.
+  void SetVersion(std::uint64_t version, std::uint64_t base = 0) {
     MutexLock lock(mu_);
+    next_base_ = base;
     version_ = version;
     changed_.NotifyAll();
   }
@@ -90,6 +97,7 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
   Mutex mu_;
   CondVar changed_;
   std::uint64_t version_ ABSL_GUARDED_BY(mu_) = 1;
+  std::uint64_t next_base_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t watched_ ABSL_GUARDED_BY(mu_) = 0;  // By the last WatchPlan.
 };
 
@@ -119,10 +127,10 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   PlainCoordinator coordinator;
   const PlainServer server(coordinator, "127.0.0.1:0");
   const auto channel = MakeGrpcCoordinatorChannel(server.address());
-  const auto plan = channel->GetPlan(PlanVersion{0}, Soon());
+  const auto plan = channel->GetPlan(kNone, Soon());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(ToInt((*plan)->version()), 1u);
-  const auto newer = channel->GetPlan(PlanVersion{1}, Soon());
+  const auto newer = channel->GetPlan(*plan, Soon());
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_EQ(*newer, nullptr);
   SessionRequest request{
@@ -143,7 +151,7 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
 
 TEST(GrpcCoordinatorChannel, UnreachableCoordinatorIsNamed) {
   const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
-  const absl::Status status = channel->GetPlan(PlanVersion{0}, Soon()).status();
+  const absl::Status status = channel->GetPlan(kNone, Soon()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("coordinator 127.0.0.1:1"));
 }
@@ -156,7 +164,7 @@ TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
   Seen seen;
   SessionGrant session{.session = SessionId{8}, .latest = {}, .turn = 0, .proof = {}};
   std::copy_n("sixteen bytes ab", session.proof.size(), session.proof.begin());
-  channel->StartWatch(PlanVersion{0}, session, [&](const PlanPtr& plan) { seen.Add(plan); });
+  channel->StartWatch(kNone, session, [&](const PlanPtr& plan) { seen.Add(plan); });
   EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
   coordinator.SetVersion(2);
   EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
@@ -168,9 +176,23 @@ TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
   channel->StopWatch();
 }
 
+TEST(GrpcCoordinatorChannel, WatchFollowsWhatLeadsOnAndAsksAgainWhereItDoesNot) {
+  PlainCoordinator coordinator;
+  const PlainServer server(coordinator, "127.0.0.1:0");
+  const auto channel = MakeGrpcCoordinatorChannel(server.address());
+  Seen seen;
+  channel->StartWatch(kNone, {}, [&](const PlanPtr& plan) { seen.Add(plan); });
+  EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
+  coordinator.SetVersion(2, 1);
+  EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
+  coordinator.SetVersion(9, 7);  // Nobody has plan 7: the watch that is begun anew brings all of 9.
+  EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 9));
+  channel->StopWatch();
+}
+
 TEST(GrpcCoordinatorChannel, WatchOfACoordinatorThatIsDownCanBeStopped) {
   const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
-  channel->StartWatch(PlanVersion{0}, {}, [](const PlanPtr&) { ADD_FAILURE(); });
+  channel->StartWatch(kNone, {}, [](const PlanPtr&) { ADD_FAILURE(); });
   channel->StopWatch();
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <tuple>
+#include <ranges>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -11,72 +11,12 @@
 #include "core/base/text.h"
 #include "core/plan/names.h"
 #include "core/plan/replica_groups.h"
-#include "core/plan/slice_map.h"
-#include "core/plan/zch_memory.h"
 
 namespace embla {
 namespace {
 
 constexpr std::size_t kDevicesPerNodeMax = 1024;
 constexpr std::size_t kAddressBytesMax = 512;
-
-std::string Describe(const Slice& slice) {
-  return absl::StrCat("rows ", slice.row_begin, "-", slice.row_end, " x columns ",
-                      slice.column_begin, "-", slice.column_end);
-}
-
-absl::Status CheckSlice(const TableSpec& spec, const Slice& slice) {
-  if (slice.row_begin < 0 || slice.row_begin >= slice.row_end || slice.row_end > spec.rows ||
-      slice.column_begin >= slice.column_end || slice.column_end > spec.dim) {
-    return absl::InvalidArgumentError(absl::StrCat("slice ", Describe(slice),
-                                                   " is empty or outside ", spec.rows, " rows x ",
-                                                   spec.dim, " columns"));
-  }
-  if (!spec.IsRowBorder(slice.row_begin) || !spec.IsRowBorder(slice.row_end) ||
-      !spec.IsColumnBorder(slice.column_begin) || !spec.IsColumnBorder(slice.column_end)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slice ", Describe(slice), " is not cut on granule borders (", spec.row_granules,
-        " row granules, column granules of ", spec.column_granule_width, ")"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckSorted(const std::vector<Slice>& slices) {
-  for (std::size_t i = 1; i < slices.size(); ++i) {
-    const Slice& a = slices[i - 1];
-    const Slice& b = slices[i];
-    if (std::tie(a.column_begin, a.row_begin) < std::tie(b.column_begin, b.row_begin)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slices are not sorted by (column_begin, row_begin), or overlap: ", Describe(b),
-        " comes after ", Describe(a)));
-  }
-  return absl::OkStatus();
-}
-
-// Rows [begin, end) of `cut` belong to `what`: to no slice, or to two.
-absl::Status TilingError(const char* what, std::int64_t begin, std::int64_t end,
-                         std::uint32_t column_begin, std::uint32_t column_end) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rows ", begin, "-", end, " x columns ", column_begin, "-", column_end, " belong to ", what));
-}
-
-absl::Status CheckRowsCovered(const TableSpec& spec, const std::vector<Slice>& slices,
-                              const ColumnCut& cut) {
-  std::int64_t covered_to = 0;
-  for (const std::uint32_t index : cut.slices) {
-    const Slice& slice = slices[index];
-    if (slice.row_begin > covered_to) {
-      return TilingError("no slice", covered_to, slice.row_begin, cut.column_begin, cut.column_end);
-    }
-    if (slice.row_begin < covered_to) {
-      return TilingError("two slices", slice.row_begin, std::min(covered_to, slice.row_end),
-                         cut.column_begin, cut.column_end);
-    }
-    covered_to = slice.row_end;
-  }
-  if (covered_to == spec.rows) return absl::OkStatus();
-  return TilingError("no slice", covered_to, spec.rows, cut.column_begin, cut.column_end);
-}
 
 bool HasPort(std::string_view address) {
   const std::size_t colon = address.rfind(':');
@@ -114,25 +54,9 @@ absl::Status CheckDevices(const Plan& plan, const std::vector<Slice>& slices) {
   for (const Slice& slice : slices) {
     const NodeSpec* const node = plan.FindNode(slice.device.node);
     if (node != nullptr && slice.device.index < node->devices.size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("slice ", Describe(slice), " is on device ",
+    return absl::InvalidArgumentError(absl::StrCat("slice ", ToString(slice), " is on device ",
                                                    slice.device.index, " of node ",
                                                    ToInt(slice.device.node), ", which is unknown"));
-  }
-  return absl::OkStatus();
-}
-
-// Two copies of one row on one device would be neither safer nor faster.
-absl::Status CheckReplicas(const TablePlan& table) {
-  if (table.replicas.empty()) return absl::InvalidArgumentError("there are no slices");
-  absl::flat_hash_set<std::pair<std::uint32_t, std::uint32_t>> devices;
-  for (const std::vector<Slice>& replica : table.replicas) {
-    absl::flat_hash_set<std::pair<std::uint32_t, std::uint32_t>> mine;
-    for (const Slice& slice : replica) mine.insert({ToInt(slice.device.node), slice.device.index});
-    for (const auto& device : mine) {
-      if (devices.insert(device).second) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("two replicas are on device ", device.second, " of node ", device.first));
-    }
   }
   return absl::OkStatus();
 }
@@ -148,39 +72,13 @@ absl::Status CheckTable(const Plan& plan, const TablePlan& table) {
 
 }  // namespace
 
-absl::Status TablePlan::Validate() const {
-  EMBLA_RETURN_IF_ERROR(spec.Validate());
-  if (NameOf(sharding).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown sharding type ", static_cast<int>(sharding)));
-  }
-  EMBLA_RETURN_IF_ERROR(CheckShardingFits(spec, sharding));
-  EMBLA_RETURN_IF_ERROR(CheckReplicas(*this));
-  if (spec.zch.has_value() && replicas.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a zch table has one copy, not ", replicas.size()));
-  }
-  for (const std::vector<Slice>& replica : replicas) {
-    EMBLA_RETURN_IF_ERROR(ValidateTiling(spec, replica));
-    EMBLA_RETURN_IF_ERROR(CheckOptimizerFits(spec, CutsColumns(spec, replica)));
-  }
-  return CheckGroupCount(*this);
-}
-
 Plan::Plan(PlanVersion version, std::string cluster_id, std::vector<NodeSpec> nodes,
-           std::vector<TablePlan> tables)
+           TableList tables)
     : version_(version),
       cluster_id_(std::move(cluster_id)),
       nodes_(std::move(nodes)),
       tables_(std::move(tables)) {
-  std::stable_sort(nodes_.begin(), nodes_.end(),
-                   [](const NodeSpec& a, const NodeSpec& b) { return a.id < b.id; });
-  std::stable_sort(tables_.begin(), tables_.end(),
-                   [](const TablePlan& a, const TablePlan& b) { return a.spec.id < b.spec.id; });
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    if (!tables_[i].aside) table_by_name_.emplace(tables_[i].spec.name, i);
-    table_by_id_.emplace(ToInt(tables_[i].spec.id), i);
-  }
+  std::ranges::stable_sort(nodes_, {}, &NodeSpec::id);
 }
 
 const NodeSpec* Plan::FindNode(NodeId id) const {
@@ -196,92 +94,33 @@ const NodeSpec* Plan::FindNode(std::string_view name) const {
   return it == nodes_.end() ? nullptr : &*it;
 }
 
-const TablePlan* Plan::FindTable(TableId id) const {
-  const auto it = table_by_id_.find(ToInt(id));
-  return it == table_by_id_.end() ? nullptr : &tables_[it->second];
-}
-
-const TablePlan* Plan::FindTable(std::string_view name) const {
-  const auto it = table_by_name_.find(ToAbsl(name));
-  return it == table_by_name_.end() ? nullptr : &tables_[it->second];
-}
+const TablePlan* Plan::FindTable(std::string_view name) const { return tables_.FindServed(name); }
 
 const TablePlan* Plan::FindAside(std::string_view name) const {
-  const auto it = std::find_if(tables_.rbegin(), tables_.rend(), [name](const TablePlan& table) {
-    return table.aside && table.spec.name == name;
-  });
-  return it == tables_.rend() ? nullptr : &*it;
+  const TablePlan* found = nullptr;
+  for (const TablePlan& table : tables_) {
+    if (table.aside && table.spec.name == name) found = &table;
+  }
+  return found;
 }
 
-absl::Status Plan::Validate() const {
-  EMBLA_RETURN_IF_ERROR(CheckNodes(nodes_));
-  const auto served =
-      static_cast<std::size_t>(std::ranges::count(tables_, false, &TablePlan::aside));
-  if (table_by_id_.size() != tables_.size() || table_by_name_.size() != served) {
+absl::Status Plan::Validate() const { return ValidateAfter(Plan()); }
+
+absl::Status Plan::ValidateAfter(const Plan& before) const {
+  const bool has_same_nodes = nodes_ == before.nodes_;
+  if (!has_same_nodes) EMBLA_RETURN_IF_ERROR(CheckNodes(nodes_));
+  if (!tables_.AreDistinct()) {
     return absl::InvalidArgumentError("two tables have the same id or the same name");
   }
-  for (const TablePlan& table : tables_) {
-    EMBLA_RETURN_IF_ERROR(Annotate(CheckTable(*this, table), "plan of table " + table.spec.name));
+  auto old = before.tables_.pointers().begin();
+  const auto old_end = before.tables_.pointers().end();
+  for (const TablePtr& table : tables_.pointers()) {
+    while (old != old_end && (*old)->spec.id < table->spec.id) ++old;
+    const bool is_checked = has_same_nodes && old != old_end && *old == table;
+    if (is_checked) continue;
+    EMBLA_RETURN_IF_ERROR(Annotate(CheckTable(*this, *table), "plan of table " + table->spec.name));
   }
   return absl::OkStatus();
-}
-
-std::set<NodeId> HoldersOf(const TablePlan& table) {
-  std::set<NodeId> holders;
-  for (const std::vector<Slice>& replica : table.replicas) {
-    for (const Slice& slice : replica) holders.insert(slice.device.node);
-  }
-  return holders;
-}
-
-bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices) {
-  return std::any_of(slices.begin(), slices.end(),
-                     [&](const Slice& slice) { return slice.columns() != spec.dim; });
-}
-
-std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice) {
-  const StateShape state = StateShapeOf(spec.optimizer);
-  const std::int64_t state_floats =
-      state.row_floats + std::int64_t{state.element_arrays} * slice.columns();
-  const auto weight_bytes = static_cast<std::int64_t>(RowBytes(spec.dtype, slice.columns()));
-  const std::int64_t slot_bytes = spec.zch.has_value() ? IdMapBytesPerSlot(*spec.zch) : 0;
-  return slice.rows() * (weight_bytes + 4 * state_floats + slot_bytes);
-}
-
-absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding) {
-  const bool whole_rows = sharding == ShardingType::kTableWise ||
-                          sharding == ShardingType::kRowWise ||
-                          sharding == ShardingType::kTableRowWise;
-  if (spec.sync.has_value() && sharding == ShardingType::kDataParallel) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec.name,
-                     " has synchronous steps, which a data_parallel table cannot have; use "
-                     "table_wise or row_wise"));
-  }
-  if (!spec.zch.has_value() || whole_rows) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "table ", spec.name,
-      " is a zch table: it has one copy and keeps its rows whole, so sharding ",
-      ToAbsl(NameOf(sharding)), " is not possible; use table_wise, table_row_wise or row_wise"));
-}
-
-absl::Status CheckOptimizerFits(const TableSpec& spec, bool cuts_columns) {
-  const OptimizerSpec& optimizer = spec.optimizer;
-  if (!cuts_columns || !NeedsRowStatistic(optimizer)) return absl::OkStatus();
-  if (spec.sync.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        ToAbsl(NameOf(optimizer.kind)),
-        " has a row statistic, and with synchronous steps that is of the sum over all ranks, which "
-        "is known where the row is whole, but this table's columns are cut: use a type that keeps "
-        "rows whole"));
-  }
-  if (optimizer.weight_decay == 0.0f || optimizer.weight_decay_mode != WeightDecayMode::kL2) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("L2 weight decay makes ", ToAbsl(NameOf(optimizer.kind)),
-                   "'s row statistic depend on all weights of a row, but this table's columns are "
-                   "cut: use decoupled decay or a type that keeps rows whole"));
 }
 
 absl::Status ValidateNode(const NodeSpec& node) {
@@ -303,21 +142,6 @@ absl::Status ValidateNode(const NodeSpec& node) {
     return absl::OkStatus();
   };
   return Annotate(check(), "node " + node.name);
-}
-
-absl::Status ValidateTiling(const TableSpec& spec, const std::vector<Slice>& slices) {
-  for (const Slice& slice : slices) EMBLA_RETURN_IF_ERROR(CheckSlice(spec, slice));
-  EMBLA_RETURN_IF_ERROR(CheckSorted(slices));
-  std::uint32_t covered_to = 0;
-  for (const ColumnCut& cut : CutColumns(slices)) {
-    if (cut.column_begin > covered_to) {
-      return TilingError("no slice", 0, spec.rows, covered_to, cut.column_begin);
-    }
-    EMBLA_RETURN_IF_ERROR(CheckRowsCovered(spec, slices, cut));
-    covered_to = cut.column_end;
-  }
-  if (covered_to == spec.dim) return absl::OkStatus();
-  return TilingError("no slice", 0, spec.rows, covered_to, spec.dim);
 }
 
 }  // namespace embla

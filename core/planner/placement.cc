@@ -382,7 +382,7 @@ std::vector<std::vector<Slice>> CopyToGroups(const TableSpec& spec,
   return groups;
 }
 
-std::map<DeviceId, std::int64_t> Loads(const std::vector<TablePlan>& tables) {
+std::map<DeviceId, std::int64_t> Loads(const TableList& tables) {
   std::map<DeviceId, std::int64_t> loads;
   for (const TablePlan& table : tables) {
     for (const std::vector<Slice>& replica : table.replicas) {
@@ -404,8 +404,7 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 }
 
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
-                                     const std::vector<NodeSpec>& nodes,
-                                     const std::vector<TablePlan>& existing,
+                                     const std::vector<NodeSpec>& nodes, const TableList& existing,
                                      const GivenUp& given_up) {
   TablePlan table;
   table.spec = spec;
@@ -448,7 +447,7 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   return table;
 }
 
-std::vector<DeviceLoad> LoadPerDevice(const std::vector<TablePlan>& tables) {
+std::vector<DeviceLoad> LoadPerDevice(const TableList& tables) {
   std::vector<DeviceLoad> result;
   for (const auto& [device, bytes] : Loads(tables)) result.push_back({device, bytes});
   return result;

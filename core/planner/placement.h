@@ -45,8 +45,7 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 // ResourceExhausted (a slice does not fit: names the device, bytes needed and free), Cancelled (was
 // given up).
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
-                                     const std::vector<NodeSpec>& nodes,
-                                     const std::vector<TablePlan>& existing,
+                                     const std::vector<NodeSpec>& nodes, const TableList& existing,
                                      const GivenUp& given_up = nullptr);
 
 // Weight and state bytes of `table` on each device, sorted by device. Replicas count everywhere.
@@ -54,6 +53,6 @@ struct DeviceLoad {
   DeviceId device;
   std::int64_t bytes = 0;
 };
-std::vector<DeviceLoad> LoadPerDevice(const std::vector<TablePlan>& tables);
+std::vector<DeviceLoad> LoadPerDevice(const TableList& tables);
 
 }  // namespace embla

@@ -86,7 +86,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
       grpc::ClientContext nodes_context;
       v1::ListNodesReply nodes;
       grpc::ClientContext plan_context;
-      v1::Plan plan;
+      v1::PlanDelta plan;
       if (!admin_->ListNodes(&nodes_context, {}, &nodes).ok()) continue;
       if (!plans_->GetPlan(&plan_context, {}, &plan).ok()) continue;
       if (nodes.nodes_size() != 1) continue;

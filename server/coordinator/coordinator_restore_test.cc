@@ -272,7 +272,7 @@ TEST_F(CoordinatorRestore, NumbersThatANodeThatIsDownMayHaveSeenAreSkipped) {
 
 TEST_F(CoordinatorRestore, ATableThatIsAnotherOneOnTheNodeIsRefused) {
   const PlanPtr plan = c_->GetPlan();
-  std::vector<TablePlan> tables = plan->tables();
+  std::vector<TablePlan> tables(plan->tables().begin(), plan->tables().end());
   tables.front().spec.name = "another";
   seen_ = std::make_shared<const Plan>(plan->version(), plan->cluster_id(), plan->nodes(), tables);
   c_.Restart();

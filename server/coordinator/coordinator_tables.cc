@@ -300,7 +300,7 @@ absl::StatusOr<PlacementQuestion> Coordinator::AskPlacement(const TableSpec& spe
 }
 
 absl::StatusOr<TablePlan> PlanTable(const PlacementQuestion& question, const GivenUp& given_up) {
-  const std::vector<TablePlan> none;
+  const TableList none;
   return planner::PlaceOrChoose(question.spec, question.request, question.nodes,
                                 question.plan == nullptr ? none : question.plan->tables(),
                                 given_up);

@@ -52,7 +52,7 @@ std::set<NodeId> AllOf(const std::vector<NodeSpec>& nodes) {
 
 // The plan when all moves are over; checks what is true of every plan of moves.
 Plan After(const MoveScope& scope, const MovePlan& moves) {
-  std::vector<TablePlan> tables = scope.plan.tables();
+  std::vector<TablePlan> tables(scope.plan.tables().begin(), scope.plan.tables().end());
   std::map<DeviceId, std::int64_t> incoming;
   std::int64_t bytes = 0;
   for (TablePlan& table : tables) {

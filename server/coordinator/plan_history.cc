@@ -147,7 +147,7 @@ absl::StatusOr<Plan> PlanAt(const StateStore& store, const Plan& current, PlanVe
                                             oldest, " to ", ToInt(current.version())));
   }
   std::vector<NodeSpec> nodes = current.nodes();
-  std::vector<TablePlan> tables = current.tables();
+  std::vector<TablePlan> tables(current.tables().begin(), current.tables().end());
   for (const PlanChange& change : changes) {
     if (ToInt(change.version) <= ToInt(version)) break;
     PutBack(

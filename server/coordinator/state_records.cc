@@ -199,7 +199,8 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
   GiveIds(&edit, &head);
   std::optional<PendingCreate> pending = pending_;
   std::vector<NodeSpec> nodes = plan.nodes();
-  std::vector<TablePlan> tables = plan.tables();
+  std::vector<TablePtr> changed_tables;
+  std::vector<TableId> dropped_tables;
   std::vector<StateWrite> writes = {{std::string(kHeadKey), HeadToJson(head)}};
   AppendHistoryWrites(ChangeOf(plan, edit, head.version), &writes);
   if (edit.node) {
@@ -208,13 +209,11 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
     writes.push_back({KeyOf(kNodesPrefix, edit.node->id), NodeSpecToJson(*edit.node)});
   }
   if (edit.table) {
-    PutById(
-        *edit.table, [](const TablePlan& table) { return table.spec.id; }, &tables);
+    changed_tables.push_back(std::make_shared<const TablePlan>(*edit.table));
     writes.push_back({KeyOf(kTablesPrefix, edit.table->spec.id), TablePlanToJson(*edit.table)});
   }
   if (edit.drop_table) {
-    std::erase_if(tables,
-                  [&](const TablePlan& table) { return table.spec.id == *edit.drop_table; });
+    dropped_tables.push_back(*edit.drop_table);
     writes.push_back({KeyOf(kTablesPrefix, *edit.drop_table), std::nullopt});
   }
   if (edit.drop_node) {
@@ -231,8 +230,8 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
     writes.push_back({std::string(kPendingKey), std::nullopt});
   }
   auto next = std::make_shared<const Plan>(head.version, plan.cluster_id(), std::move(nodes),
-                                           std::move(tables));
-  EMBLA_RETURN_IF_ERROR(next->Validate());
+                                           plan.tables().With(changed_tables, dropped_tables));
+  EMBLA_RETURN_IF_ERROR(next->ValidateAfter(plan));
   edit.compares.push_back({std::string(kHeadKey), head_revision_});
   std::ranges::move(edit.writes, std::back_inserter(writes));
   EMBLA_ASSIGN_OR_RETURN(head_revision_, store.Commit(edit.compares, writes));

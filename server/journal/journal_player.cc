@@ -39,7 +39,8 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
     case JournalKind::kProcess:
       return PlayProcess(bytes.bytes());
     case JournalKind::kPlan:
-      return PlayPlan(bytes.bytes());
+    case JournalKind::kPlanDelta:
+      return PlayPlan(kind, bytes.bytes());
     case JournalKind::kUpdate:
       return PlayUpdate(&DecodeUpdateRecord, std::move(bytes));
     case JournalKind::kStep:
@@ -79,9 +80,11 @@ absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
       absl::StrCat("process ", record.incarnation, " of the log comes as ", units_.incarnation()));
 }
 
-absl::Status JournalPlayer::PlayPlan(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(PlanRecord record, DecodePlanRecord(bytes));
+absl::Status JournalPlayer::PlayPlan(JournalKind kind, std::span<const std::byte> bytes) {
   const PlanPtr old = node_.plan();
+  EMBLA_ASSIGN_OR_RETURN(PlanRecord record, kind == JournalKind::kPlan
+                                                ? DecodePlanRecord(bytes)
+                                                : DecodePlanDeltaRecord(bytes, *old));
   for (const TablePlan& table : old->tables()) {
     if (record.plan->FindTable(table.spec.id) == nullptr) units_.DropTable(table.spec.id);
   }

@@ -54,7 +54,7 @@ class JournalPlayer {
 
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
-  absl::Status PlayPlan(std::span<const std::byte> bytes);
+  absl::Status PlayPlan(JournalKind kind, std::span<const std::byte> bytes);
   using DecodeUpdate = absl::StatusOr<DecidedUpdate> (*)(std::span<const std::byte>);
   absl::Status PlayUpdate(DecodeUpdate decode, Buffer bytes);
   absl::Status PlayCopied(Buffer bytes);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
+#include "core/wire/plan_bytes.h"
 #include "server/journal/record_bytes.h"
 
 namespace embla {
@@ -75,13 +76,30 @@ absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> byt
   return record;
 }
 
-std::string EncodePlanRecord(NodeId self, const Plan& plan) {
-  const std::string json = PlanToJson(plan);
+std::string EncodePlanDeltaRecord(NodeId self, const PlanDelta& delta) {
+  const std::string message = wire::ToBytes(delta);
   RecordWriter out;
   out.Put(ToInt(self));
-  out.Put(static_cast<std::uint32_t>(json.size()));
-  out.PutArray(std::span<const char>(json));
+  out.Put(static_cast<std::uint32_t>(message.size()));
+  out.PutArray(std::span<const char>(message));
   return std::move(out).Take();
+}
+
+absl::StatusOr<PlanRecord> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
+                                                 const Plan& before) {
+  RecordReader in(bytes);
+  PlanRecord record;
+  record.self = NodeId{in.Get<std::uint32_t>()};
+  const std::uint32_t size = in.GetCount(1);
+  const std::span<const char> message = in.GetArray<char>(size);
+  if (!in.at_end()) return Damaged("plan");
+  const absl::StatusOr<PlanDelta> delta = wire::PlanDeltaFromBytes(message);
+  absl::StatusOr<PlanPtr> plan = delta.ok() ? Apply(*delta, before) : delta.status();
+  if (!plan.ok()) {
+    return absl::DataLossError(absl::StrCat("plan record: ", Message(plan.status())));
+  }
+  record.plan = *std::move(plan);
+  return record;
 }
 
 absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes) {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
-#include "core/plan/plan.h"
+#include "core/plan/plan_delta.h"
 #include "server/shard/journal.h"
 
 namespace embla {
@@ -17,7 +17,7 @@ namespace embla {
 // Numbers are part of the format.
 enum class JournalKind : std::uint16_t {
   kProcess = 1,          // A process opened the log.
-  kPlan = 2,             // Tables and hyper-parameters from here on.
+  kPlan = 2,             // Tables and hyper-parameters from here on, as older programs wrote it.
   kUpdate = 3,           // server/journal/update_record.h
   kMarker = 4,           // Nothing: somebody waits for what is before it.
   kSync = 5,             // All that is here of replica groups is averaged. Written no more.
@@ -31,6 +31,7 @@ enum class JournalKind : std::uint16_t {
   kCopied = 13,          // server/journal/copied_record.h
   kStep = 14,            // A synchronous step: server/journal/update_record.h
   kFolded = 20,          // server/journal/unit_records.h
+  kPlanDelta = 21,       // What changed of the plan since the last record of one.
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
@@ -49,7 +50,8 @@ struct SyncRecord {
 std::string EncodeSweepRecord(const DecidedSweep& sweep);
 std::string EncodeClosedSessionsRecord(const ClosedSessions& closed);
 std::string EncodeProcessRecord(const ProcessRecord& record);
-std::string EncodePlanRecord(NodeId self, const Plan& plan);
+// The plan that is installed next is the one before with `delta`.
+std::string EncodePlanDeltaRecord(NodeId self, const PlanDelta& delta);
 std::string EncodeSyncRecord(std::span<const TableId> tables);
 std::string EncodeAveragedRecord(const DecidedSync& sync);
 
@@ -57,6 +59,8 @@ std::string EncodeAveragedRecord(const DecidedSync& sync);
 // Requires: bytes.data() is aligned to 8.
 absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes);
 absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
+absl::StatusOr<PlanRecord> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
+                                                 const Plan& before);
 absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes);

@@ -11,9 +11,11 @@
 #include "core/base/buffer.h"
 #include "core/base/file.h"
 #include "core/base/testing/seeds.h"
+#include "core/plan/plan_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/copied_record.h"
+#include "server/journal/record_bytes.h"
 #include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
 
@@ -295,16 +297,42 @@ TEST(JournalRecords, AveragedRowsComeBack) {
 }
 
 TEST(JournalRecords, PlansComeBackAndDamagedOnesAreDataLoss) {
-  const Plan plan(PlanVersion{3}, "cluster",
-                  {{NodeId{1}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}}, {});
-  const std::string bytes = EncodePlanRecord(NodeId{1}, plan);
-  const absl::StatusOr<PlanRecord> record = DecodePlanRecord(BufferOf(bytes).bytes());
+  const std::vector<NodeSpec> nodes = {{NodeId{1}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}};
+  const Plan before(PlanVersion{3}, "cluster", nodes, {});
+  TablePlan table;
+  table.spec.id = TableId{7};
+  table.spec.name = "t";
+  table.spec.rows = 40;
+  table.spec.dim = 4;
+  table.spec.SetDefaults();
+  table.replicas = {{{0, 40, 0, 4, {NodeId{1}, 0}}}};
+  const Plan plan(PlanVersion{5}, "cluster", nodes, {table});
+  const std::string bytes = EncodePlanDeltaRecord(NodeId{1}, DeltaBetween(before, plan));
+  const absl::StatusOr<PlanRecord> record = DecodePlanDeltaRecord(BufferOf(bytes).bytes(), before);
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->self, NodeId{1});
   EXPECT_EQ(*record->plan, plan);
+  EXPECT_TRUE(absl::IsDataLoss(DecodePlanDeltaRecord(BufferOf(bytes).bytes(), plan).status()))
+      << "it leads on from another plan";
   std::string damaged = bytes;
-  damaged[20] ^= 1;
-  EXPECT_TRUE(absl::IsDataLoss(DecodePlanRecord(BufferOf(damaged).bytes()).status()));
+  damaged[4] ^= 1;
+  EXPECT_TRUE(absl::IsDataLoss(DecodePlanDeltaRecord(BufferOf(damaged).bytes(), before).status()));
+}
+
+// The record of plans that programs before this one wrote.
+TEST(JournalRecords, APlanAsJsonComesBack) {
+  const Plan plan(PlanVersion{3}, "cluster",
+                  {{NodeId{1}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}}, {});
+  const std::string json = PlanToJson(plan);
+  RecordWriter out;
+  out.Put(std::uint32_t{1});
+  out.Put(static_cast<std::uint32_t>(json.size()));
+  out.PutArray(std::span<const char>(json));
+  const absl::StatusOr<PlanRecord> record =
+      DecodePlanRecord(BufferOf(std::move(out).Take()).bytes());
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->self, NodeId{1});
+  EXPECT_EQ(*record->plan, plan);
 }
 
 TEST(JournalRecords, ACutRecordIsDataLoss) {

@@ -131,10 +131,13 @@ absl::Status NodeJournal::WriteClosedSessions(const ClosedSessions& closed) {
       .status();
 }
 
-absl::Status NodeJournal::WritePlan(const Plan& plan, NodeId self) {
-  return log_
-      ->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlan), EncodePlanRecord(self, plan))
-      .status();
+absl::Status NodeJournal::WritePlan(const PlanPtr& plan, NodeId self) {
+  const absl::Status status =
+      log_->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlanDelta),
+                         EncodePlanDeltaRecord(self, DeltaBetween(*written_plan_, *plan)))
+          .status();
+  if (status.ok()) written_plan_ = plan;
+  return status;
 }
 
 // The control record that relies on it lies behind it, and is synced: no level is waited for.

@@ -57,7 +57,7 @@ class NodeJournal final : public Journal, public MoveLog {
   bool keeps_rows() const override { return options_.level != Durability::kNone; }
   absl::Status AppendSweep(const DecidedSweep& sweep, Done done) override;
   absl::Status WriteClosedSessions(const ClosedSessions& closed) override;
-  absl::Status WritePlan(const Plan& plan, NodeId self) override;
+  absl::Status WritePlan(const PlanPtr& plan, NodeId self) override;
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
   absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) override;
@@ -83,6 +83,8 @@ class NodeJournal final : public Journal, public MoveLog {
   Gauge queue_bytes_;
   JournalRecovery recovery_;
   std::unique_ptr<NodeLog> log_;
+  // By the last record of one that this process wrote. Each process begins with a whole plan.
+  PlanPtr written_plan_ = std::make_shared<const Plan>();
 };
 
 }  // namespace embla

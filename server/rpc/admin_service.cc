@@ -11,13 +11,20 @@
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/planner/placement_json.h"
-#include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/post_unary.h"
 
 namespace embla {
 namespace {
+
+v1::Plan AsJson(const Plan& plan) {
+  v1::Plan message;
+  message.set_version(ToInt(plan.version()));
+  message.set_cluster_id(plan.cluster_id());
+  message.set_json(PlanToJson(plan));
+  return message;
+}
 
 struct TableRequest {
   TableSpec spec;
@@ -183,7 +190,7 @@ grpc::ServerUnaryReactor* AdminService::PlanTable(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* AdminService::GetPlan(grpc::CallbackServerContext* call,
                                                 const v1::GetClusterPlanRequest*, v1::Plan* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  *reply = *host_.MessageOf(*host_.plan());
+  *reply = AsJson(*host_.plan());
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
@@ -208,7 +215,7 @@ grpc::ServerUnaryReactor* AdminService::GetPlanAt(grpc::CallbackServerContext* c
   Read(*call, reactor, [this, request, reply](const GivenUp&) -> absl::Status {
     EMBLA_ASSIGN_OR_RETURN(const Plan plan,
                            PlanAt(host_.store(), *host_.plan(), PlanVersion{request->version()}));
-    *reply = wire::ToMessage(plan);
+    *reply = AsJson(plan);
     return absl::OkStatus();
   });
   return reactor;

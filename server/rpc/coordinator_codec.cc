@@ -129,7 +129,7 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
   message.mutable_host_memory()->set_id(registration.host_memory.id);
   message.mutable_host_memory()->set_bytes(registration.host_memory.bytes);
   if (registration.installed != nullptr) {
-    *message.mutable_installed() = wire::ToMessage(*registration.installed);
+    *message.mutable_installed() = wire::ToMessage(DeltaBetween(Plan(), *registration.installed));
   }
   for (const UnitStandings& units : registration.units) ToMessage(units, *message.add_units());
   return message;
@@ -159,7 +159,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
   registration.testimony = message.testimony();
   registration.host_memory = {message.host_memory().id(), message.host_memory().bytes()};
   if (message.has_installed()) {
-    EMBLA_ASSIGN_OR_RETURN(registration.installed, wire::FromMessage(message.installed()));
+    EMBLA_ASSIGN_OR_RETURN(registration.installed, wire::ApplyMessage(message.installed(), Plan()));
   }
   for (const v1::UnitStandings& units : message.units()) {
     EMBLA_ASSIGN_OR_RETURN(registration.units.emplace_back(), FromMessage(units));

@@ -15,6 +15,8 @@ namespace {
 
 // To the next tick when the coordinator wants one soon.
 constexpr absl::Duration kSoon = absl::Milliseconds(10);
+// Who has an older plan gets the newest whole.
+constexpr std::size_t kRecentPlansMax = 64;
 
 }  // namespace
 
@@ -126,19 +128,33 @@ PlanPtr CoordinatorHost::plan() const {
   return plan_;
 }
 
-std::shared_ptr<const v1::Plan> CoordinatorHost::MessageOf(const Plan& plan) const {
+std::shared_ptr<const v1::PlanDelta> CoordinatorHost::MessageOf(const PlanPtr& to,
+                                                                PlanVersion from) const {
+  PlanPtr base = std::make_shared<const Plan>();
+  bool is_current = false;
   {
     MutexLock lock(plan_mu_);
-    if (message_->version() == ToInt(plan.version())) return message_;
+    for (const PlanPtr& plan : recent_) {
+      if (plan->version() == from) base = plan;
+    }
+    is_current = to == plan_;
+    const auto made = messages_.find(base->version());
+    if (is_current && made != messages_.end()) return made->second;
   }
-  return std::make_shared<const v1::Plan>(wire::ToMessage(plan));
+  v1::PlanDelta message = wire::ToMessage(DeltaBetween(*base, *to));
+  message.set_source(source_);
+  auto shared = std::make_shared<const v1::PlanDelta>(std::move(message));
+  MutexLock lock(plan_mu_);
+  if (to == plan_) messages_[base->version()] = shared;
+  return shared;
 }
 
 void CoordinatorHost::SetPlan(const PlanPtr& plan) {
-  auto message = std::make_shared<const v1::Plan>(wire::ToMessage(*plan));
   MutexLock lock(plan_mu_);
   plan_ = plan;
-  message_ = std::move(message);
+  messages_.clear();
+  recent_.push_back(plan);
+  if (recent_.size() > kRecentPlansMax) recent_.pop_front();
 }
 
 void CoordinatorHost::AddListener(PlanListener* listener) {

@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/random.h"
 #include "core/metrics/instruments.h"
 #include "core/metrics/metrics.h"
 #include "core/plan/plan.h"
@@ -34,7 +35,7 @@
 #include "server/rpc/session_watchers.h"
 
 namespace embla::v1 {
-class Plan;
+class PlanDelta;
 }  // namespace embla::v1
 
 namespace embla {
@@ -112,8 +113,13 @@ class CoordinatorHost {
   void OnRefusal(std::function<void()> tell);
   // The current plan; never null.
   PlanPtr plan() const;
-  // `plan` on the wire: made once for all who get the current one.
-  std::shared_ptr<const v1::Plan> MessageOf(const Plan& plan) const;
+  // What leads from plan `from` to `to`, on the wire: made once for all who ask for the same. The
+  // whole of `to` where `from` is 0 or too old.
+  std::shared_ptr<const v1::PlanDelta> MessageOf(const PlanPtr& to, PlanVersion from) const;
+  // What `from` may be of a receiver that has the plan `version` by the process `source`.
+  PlanVersion BaseOf(std::uint64_t source, PlanVersion version) const {
+    return source == source_ ? version : PlanVersion{};
+  }
 
   // For readers on any thread: it may be ahead of plan().
   const StateStore& store() const { return coordinator_->store(); }
@@ -187,7 +193,11 @@ class CoordinatorHost {
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);
-  std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(plan_mu_);  // Of plan_.
+  std::deque<PlanPtr> recent_ ABSL_GUARDED_BY(plan_mu_);  // The last ones; plan_ at the end.
+  // What leads to plan_, by where it leads from.
+  mutable std::map<PlanVersion, std::shared_ptr<const v1::PlanDelta>> messages_
+      ABSL_GUARDED_BY(plan_mu_);
+  const std::uint64_t source_ = RandomId64();
 
   const std::shared_ptr<const ClusterKey> key_;
   SessionWatchers watchers_;

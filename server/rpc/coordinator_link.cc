@@ -218,8 +218,13 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     registered_ = true;
     report_now_ = true;
   } else if (command.has_install_plan()) {
-    absl::StatusOr<PlanPtr> plan = wire::FromMessage(command.install_plan());
+    absl::StatusOr<PlanPtr> plan = wire::ApplyMessage(command.install_plan(), *received_);
+    if (plan.ok()) received_ = *plan;
+    // Without the plan before, no plan that comes on this link can be read; a new one begins with a
+    // whole plan.
+    const bool is_lost = absl::IsFailedPrecondition(plan.status());
     MutexLock lock(mu_);
+    if (is_lost && context_ != nullptr) context_->TryCancel();
     heard_ = std::max(heard_, PlanVersion{command.install_plan().version()});
     if (plan.ok()) {
       if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) {

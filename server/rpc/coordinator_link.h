@@ -137,7 +137,8 @@ class CoordinatorLink {
   // forgotten these sessions.
   bool has_sessions_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t sessions_heard_ ABSL_GUARDED_BY(mu_) = 0;  // The number of the last.
-  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);  // To be installed; tried again until it is.
+  PlanPtr received_ = std::make_shared<const Plan>();  // The last one; of the thread that reads.
+  PlanPtr wanted_ ABSL_GUARDED_BY(mu_);                // To be installed; tried again until it is.
   absl::Time install_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // Not before.
   absl::Duration install_backoff_ ABSL_GUARDED_BY(mu_);
   PlanVersion heard_ ABSL_GUARDED_BY(mu_){};  // The newest that came.

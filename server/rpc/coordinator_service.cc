@@ -57,7 +57,7 @@ grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::No
 
 grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContext* call,
                                                       const v1::GetPlanRequest* request,
-                                                      v1::Plan* reply) {
+                                                      v1::PlanDelta* reply) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
   if (const absl::Status known = HearOf(*request, 0); !known.ok()) {
     reactor->Finish(wire::ToGrpc(known));
@@ -65,19 +65,21 @@ grpc::ServerUnaryReactor* CoordinatorService::GetPlan(grpc::CallbackServerContex
   }
   const PlanPtr plan = host_.plan();
   reply->set_version(ToInt(plan->version()));
-  if (ToInt(plan->version()) > request->newer_than()) *reply = *host_.MessageOf(*plan);
+  if (plan->version() > PlanVersion{request->newer_than()}) {
+    *reply = *host_.MessageOf(plan, BaseOf(*request));
+  }
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::Plan>* CoordinatorService::WatchPlan(
+grpc::ServerWriteReactor<v1::PlanDelta>* CoordinatorService::WatchPlan(
     grpc::CallbackServerContext* call, const v1::GetPlanRequest* request) {
   absl::StatusOr<OpenCalls::Ticket> ticket = watches_.Enter(call->peer());
-  if (!ticket.ok()) return new RefusedStream<v1::Plan>(ticket.status());
+  if (!ticket.ok()) return new RefusedStream<v1::PlanDelta>(ticket.status());
   const absl::Status known = HearOf(*request, 1);
   const SessionId session{known.ok() ? request->session() : 0};
-  return new WatchPlanCall(host_, PlanVersion{request->newer_than()}, session, known,
-                           *std::move(ticket));
+  return new WatchPlanCall(host_, PlanVersion{request->newer_than()}, BaseOf(*request), session,
+                           known, *std::move(ticket));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerContext* call,

@@ -19,9 +19,10 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService 
   grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* NodeLink(
       grpc::CallbackServerContext* call) override;
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* call,
-                                    const v1::GetPlanRequest* request, v1::Plan* reply) override;
-  grpc::ServerWriteReactor<v1::Plan>* WatchPlan(grpc::CallbackServerContext* call,
-                                                const v1::GetPlanRequest* request) override;
+                                    const v1::GetPlanRequest* request,
+                                    v1::PlanDelta* reply) override;
+  grpc::ServerWriteReactor<v1::PlanDelta>* WatchPlan(grpc::CallbackServerContext* call,
+                                                     const v1::GetPlanRequest* request) override;
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* call,
                                         const v1::OpenSessionRequest* request,
                                         v1::OpenSessionReply* reply) override;
@@ -35,6 +36,9 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService 
  private:
   // Keeps the lease of the session that the request names. PermissionDenied: its proof is wrong.
   absl::Status HearOf(const v1::GetPlanRequest& request, int watches);
+  PlanVersion BaseOf(const v1::GetPlanRequest& request) const {
+    return host_.BaseOf(request.source(), PlanVersion{request.newer_than()});
+  }
 
   CoordinatorHost& host_;  // Not owned; outlives this object.
   OpenCalls watches_{256, 16'384};

@@ -62,10 +62,11 @@ class PlainNode {
     v1::NodeCommand command;
     while (Read(command)) {
       if (!command.has_install_plan()) continue;
-      const auto plan = wire::FromMessage(command.install_plan());
+      auto plan = wire::ApplyMessage(command.install_plan(), *plan_);
       ASSERT_TRUE(plan.ok()) << plan.status();
-      const bool found = static_cast<int>((*plan)->tables().size()) == tables;
-      const std::uint64_t version = ToInt((*plan)->version());
+      plan_ = *std::move(plan);
+      const bool found = static_cast<int>(plan_->tables().size()) == tables;
+      const std::uint64_t version = ToInt(plan_->version());
       if (found && fail) {
         Beat(version - 1, version);
       } else {
@@ -79,6 +80,7 @@ class PlainNode {
  private:
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NodeReport, v1::NodeCommand>> stream_;
+  PlanPtr plan_ = std::make_shared<const Plan>();  // That came last.
   bool finished_ = false;
 };
 
@@ -107,7 +109,7 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   EXPECT_EQ(command.sessions().refused(0).last(), session.session());
   EXPECT_EQ(command.sessions().number() >> 32, session.session() >> 32);
   ASSERT_TRUE(node.Read(command));
-  const auto plan = wire::FromMessage(command.install_plan());
+  const auto plan = wire::ApplyMessage(command.install_plan(), Plan());
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ((*plan)->nodes().size(), 1u);
   EXPECT_EQ((*plan)->nodes()[0].name, "n0");
@@ -193,9 +195,10 @@ TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
   EXPECT_THAT(reply.table_plan_json(), HasSubstr("clicks"));
 
   grpc::ClientContext get;
-  v1::Plan plan;
+  v1::PlanDelta plan;
   ASSERT_TRUE(stub_->GetPlan(&get, {}, &plan).ok());
-  EXPECT_EQ((*wire::FromMessage(plan))->tables().size(), 1u);
+  EXPECT_EQ(plan.base(), 0u);
+  EXPECT_EQ(plan.tables_size(), 1);
 
   grpc::ClientContext again;
   EXPECT_EQ(admin_->CreateTable(&again, TableRequest("clicks"), &reply).error_code(),
@@ -238,8 +241,7 @@ TEST_F(CoordinatorServiceTest, StoppingFailsACreationThatIsAwaited) {
   v1::NodeCommand command;
   bool seen = false;
   while (!seen && node.Read(command)) {
-    seen = command.has_install_plan() &&
-           (*wire::FromMessage(command.install_plan()))->tables().size() == 1;
+    seen = command.has_install_plan() && command.install_plan().tables_size() == 1;
   }
   Stop();
   creator.join();
@@ -253,16 +255,46 @@ TEST_F(CoordinatorServiceTest, WatchersGetTheCurrentPlanAndNewerOnes) {
   ASSERT_TRUE(first.Read(command));
   grpc::ClientContext context;
   const auto watch = stub_->WatchPlan(&context, {});
-  v1::Plan plan;
+  v1::PlanDelta plan;
   ASSERT_TRUE(watch->Read(&plan));
-  const std::uint64_t version = plan.version();
+  EXPECT_EQ(plan.base(), 0u);
+  const PlanPtr before = *wire::ApplyMessage(plan, Plan());
   PlainNode second(*stub_, *key_, "n1", 2);
   ASSERT_TRUE(watch->Read(&plan));
-  EXPECT_GT(plan.version(), version);
-  EXPECT_EQ((*wire::FromMessage(plan))->nodes().size(), 2u);
+  EXPECT_EQ(plan.base(), ToInt(before->version()));
+  EXPECT_EQ(plan.nodes_size(), 1) << "the first node is as before";
+  EXPECT_EQ((*wire::ApplyMessage(plan, *before))->nodes().size(), 2u);
   Stop();
   EXPECT_FALSE(watch->Read(&plan));
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// The versions of another process of the coordinator may be other plans.
+TEST_F(CoordinatorServiceTest, WhoHasAPlanGetsWhatLeadsOnFromItAndOthersTheWhole) {
+  Start();
+  const auto get = [this](std::uint64_t newer_than, std::uint64_t source) {
+    grpc::ClientContext context;
+    v1::GetPlanRequest request;
+    request.set_newer_than(newer_than);
+    request.set_source(source);
+    v1::PlanDelta plan;
+    const grpc::Status status = stub_->GetPlan(&context, request, &plan);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return plan;
+  };
+  const v1::PlanDelta first = get(0, 0);
+  EXPECT_NE(first.source(), 0u);
+  PlainNode node(*stub_, *key_, "n0", 1);
+  v1::NodeCommand command;
+  ASSERT_TRUE(node.Read(command));
+  while (!command.has_install_plan()) ASSERT_TRUE(node.Read(command));
+  EXPECT_EQ(get(first.version(), first.source()).base(), first.version());
+  EXPECT_EQ(get(first.version(), first.source() + 1).base(), 0u);
+  EXPECT_EQ(get(first.version(), 0).base(), 0u);
+  const v1::PlanDelta whole = get(0, first.source());
+  EXPECT_EQ(whole.base(), 0u);
+  EXPECT_EQ(whole.nodes_size(), 1);
+  EXPECT_EQ(get(whole.version(), whole.source()).nodes_size(), 0) << "nothing is newer";
 }
 
 TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
@@ -297,7 +329,7 @@ TEST_F(CoordinatorServiceTest, WatchesOfASessionAreForThoseWhoHaveItsProof) {
   v1::GetPlanRequest request;
   request.set_session(session.session());
   request.set_session_proof(session.proof());
-  v1::Plan plan;
+  v1::PlanDelta plan;
   {
     grpc::ClientContext context;
     EXPECT_TRUE(stub_->WatchPlan(&context, request)->Read(&plan));

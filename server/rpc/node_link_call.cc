@@ -242,7 +242,7 @@ void NodeLinkCall::WriteMore() {
   } else if (plan_ != nullptr && plan_->version() > written_ &&
              (is_first_plan || orders_.empty())) {
     command_.Clear();
-    *command_.mutable_install_plan() = *host_.MessageOf(*plan_);
+    *command_.mutable_install_plan() = *host_.MessageOf(plan_, written_);
     written_ = plan_->version();
     plan_.reset();
   } else if (!orders_.empty()) {

@@ -6,9 +6,14 @@
 
 namespace embla {
 
-WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
-                             const absl::Status& admitted, OpenCalls::Ticket ticket)
-    : host_(host), session_(session), ticket_(std::move(ticket)), written_(newer_than) {
+WatchPlanCall::WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, PlanVersion base,
+                             SessionId session, const absl::Status& admitted,
+                             OpenCalls::Ticket ticket)
+    : host_(host),
+      session_(session),
+      ticket_(std::move(ticket)),
+      base_(base),
+      written_(newer_than) {
   {
     MutexLock lock(mu_);
     ended_ = !admitted.ok();
@@ -57,7 +62,8 @@ void WatchPlanCall::WriteOrFinish() {
     finished_ = true;
     Finish(result_);
   } else if (plan_->version() > written_) {
-    message_ = host_.MessageOf(*plan_);
+    message_ = host_.MessageOf(plan_, base_);
+    base_ = plan_->version();
     written_ = plan_->version();
     writing_ = true;
     StartWrite(message_.get());

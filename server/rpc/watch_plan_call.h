@@ -7,18 +7,18 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "core/base/mutex.h"
-#include "embla/v1/types.pb.h"
+#include "embla/v1/plan.pb.h"
 #include "server/rpc/coordinator_host.h"
 #include "server/rpc/open_calls.h"
 
 namespace embla {
 
 // gRPC never runs a reactor's callback inside Start* or Finish, so those are called under mu_.
-class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private PlanListener {
+class WatchPlanCall final : public grpc::ServerWriteReactor<v1::PlanDelta>, private PlanListener {
  public:
-  // `session`, if any, is watched until the call ends. An error of `admitted` ends the call.
-  // `host` is not owned and outlives the call.
-  WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, SessionId session,
+  // `base`: as of CoordinatorHost::BaseOf. `session`, if any, is watched until the call ends. An
+  // error of `admitted` ends the call. `host` is not owned and outlives the call.
+  WatchPlanCall(CoordinatorHost& host, PlanVersion newer_than, PlanVersion base, SessionId session,
                 const absl::Status& admitted, OpenCalls::Ticket ticket);
 
   void OnWriteDone(bool ok) override;
@@ -37,9 +37,10 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::Plan>, private P
   const OpenCalls::Ticket ticket_;
 
   Mutex mu_;
-  std::shared_ptr<const v1::Plan> message_ ABSL_GUARDED_BY(mu_);  // Being written.
-  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                             // Newest.
-  PlanVersion written_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const v1::PlanDelta> message_ ABSL_GUARDED_BY(mu_);  // Being written.
+  PlanPtr plan_ ABSL_GUARDED_BY(mu_);                                  // Newest.
+  PlanVersion base_ ABSL_GUARDED_BY(mu_);     // What the client has; 0: nothing that is known.
+  PlanVersion written_ ABSL_GUARDED_BY(mu_);  // What it has, or claims to.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

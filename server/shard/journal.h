@@ -81,7 +81,7 @@ class Journal {
 
   // The tables and hyper-parameters from here on. Waits until it lasts; an error means that it may
   // or may not be in the log, and that repeating it does no harm.
-  virtual absl::Status WritePlan(const Plan& plan, NodeId self) = 0;
+  virtual absl::Status WritePlan(const PlanPtr& plan, NodeId self) = 0;
 };
 
 }  // namespace embla

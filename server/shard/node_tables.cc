@@ -125,6 +125,10 @@ absl::Status CheckKept(const NodeTable& old, const TablePlan& table, const Group
       ". Slices of a data_parallel table cannot move while it is in use"));
 }
 
+bool HasReleased(const NodeTable& table) {
+  return std::ranges::any_of(table.shards, [](const auto& shard) { return shard->has_released(); });
+}
+
 // Without the slices whose last unit has moved away.
 std::vector<std::shared_ptr<TableShard>> CurrentShards(const NodeTable& old) {
   std::vector<std::shared_ptr<TableShard>> shards = old.shards;
@@ -190,7 +194,7 @@ DeviceSet NodeTable::devices() const {
 
 absl::StatusOr<const NodeTable*> NodeTables::Find(TableId id, PlanVersion senders_plan) const {
   const auto it = tables.find(ToInt(id));
-  if (it != tables.end()) return &it->second;
+  if (it != tables.end()) return it->second.get();
   if (ToInt(senders_plan) > ToInt(plan->version())) {
     return absl::UnavailableError(absl::StrCat("table ", ToInt(id), " is not here yet: plan ",
                                                ToInt(senders_plan), " is not installed"));
@@ -219,6 +223,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
   auto next = std::make_shared<NodeTables>();
   next->plan = plan;
   next->self = self;
+  const bool has_same_nodes = self == old.self && plan->nodes() == old.plan->nodes();
   for (const TablePlan& table : plan->tables()) {
     if (table.spec.sync.has_value()) {
       const auto it = old.steps.find(ToInt(table.spec.id));
@@ -227,9 +232,16 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
                                                     : std::make_shared<TableSteps>(
                                                           table.spec, *maker.clock, maker.metrics));
     }
-    EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const auto it = old.tables.find(ToInt(table.spec.id));
-    const NodeTable* const existing = it == old.tables.end() ? nullptr : &it->second;
+    const NodeTable* const existing = it == old.tables.end() ? nullptr : it->second.get();
+    if (has_same_nodes && old.plan->FindTable(table.spec.id) == &table) {
+      if (existing == nullptr) continue;
+      if (!HasReleased(*existing)) {
+        next->tables.insert(*it);
+        continue;
+      }
+    }
+    EMBLA_ASSIGN_OR_RETURN(const GroupSlices groups, SlicesHere(*plan, table, self, maker.devices));
     const bool has_copies = HasCopies(table);
     // A copy that the plan does not have any more goes with its last request.
     if (groups.empty() && (existing == nullptr || has_copies)) continue;
@@ -256,7 +268,8 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
       if (has_copies) node_table.copy = std::make_shared<CopyState>(node_table.is_primary);
     }
     KeepHistory(existing, plan->version(), node_table);
-    next->tables.emplace(ToInt(table.spec.id), std::move(node_table));
+    next->tables.emplace(ToInt(table.spec.id),
+                         std::make_shared<const NodeTable>(std::move(node_table)));
   }
   return next;
 }

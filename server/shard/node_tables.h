@@ -52,7 +52,8 @@ class TableSteps;
 struct NodeTables {
   PlanPtr plan = std::make_shared<const Plan>();
   NodeId self{};
-  absl::flat_hash_map<std::uint32_t, NodeTable> tables;  // By id.
+  // By id. Shared by the snapshots whose plans share the table.
+  absl::flat_hash_map<std::uint32_t, std::shared_ptr<const NodeTable>> tables;
   // One for every table with synchronous steps in the plan, also where none of its slices is here.
   absl::flat_hash_map<std::uint32_t, std::shared_ptr<TableSteps>> steps;
 

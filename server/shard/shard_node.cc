@@ -19,26 +19,27 @@ namespace {
 // Whether two plans have the same tables, ranks that step them, and copies of each, wherever their
 // rows are otherwise: what a journal must know.
 bool SameTables(const Plan& a, const Plan& b) {
-  return std::equal(a.tables().begin(), a.tables().end(), b.tables().begin(), b.tables().end(),
-                    [](const TablePlan& x, const TablePlan& y) {
-                      const bool has_copies = x.sharding == ShardingType::kDataParallel;
-                      return x.spec == y.spec && x.aside == y.aside && x.steps == y.steps &&
-                             (!has_copies || x.replicas == y.replicas);
-                    });
+  return std::ranges::equal(
+      a.tables().pointers(), b.tables().pointers(), [](const TablePtr& x, const TablePtr& y) {
+        const bool has_copies = x->sharding == ShardingType::kDataParallel;
+        return x == y || (x->spec == y->spec && x->aside == y->aside && x->steps == y->steps &&
+                          (!has_copies || x->replicas == y->replicas));
+      });
 }
 
 // Whether the primaries that are here are so since the same plans: others have heard of those.
 bool SameTerms(const NodeTables& old, const NodeTables& next) {
   return std::ranges::all_of(next.tables, [&old](const auto& entry) {
     const auto before = old.tables.find(entry.first);
-    return before == old.tables.end() || before->second.primary_since == entry.second.primary_since;
+    return before == old.tables.end() ||
+           before->second->primary_since == entry.second->primary_since;
   });
 }
 
 // Where steps of a table are decided: on its thread none is under way.
 std::uint32_t LeadOf(const NodeTables& tables, std::uint32_t table) {
   const auto here = tables.tables.find(table);
-  return here == tables.tables.end() ? 0 : here->second.shard()->lead_device();
+  return here == tables.tables.end() ? 0 : here->second->shard()->lead_device();
 }
 
 Replicator::Options ReplicatorOptions(const ShardNodeOptions& options) {
@@ -109,7 +110,7 @@ void ShardNodeImpl::LookAtSteps(TableId table) {
   const auto steps = tables->steps.find(ToInt(table));
   if (steps == tables->steps.end()) return;
   const auto here = tables->tables.find(ToInt(table));
-  TableShard* const shard = here == tables->tables.end() ? nullptr : here->second.shard().get();
+  TableShard* const shard = here == tables->tables.end() ? nullptr : here->second->shard().get();
   TableSteps::Send(steps->second->LookAt(shard, *tables));
   SubmitNextStep(Context(), table);
 }
@@ -191,7 +192,8 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
 
 void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
   std::vector<Replicator::ReplicatedTable> replicated;
-  for (const auto& [id, table] : tables.tables) {
+  for (const auto& [id, shared] : tables.tables) {
+    const NodeTable& table = *shared;
     if (table.copy == nullptr) continue;
     replicated.push_back({.table = TableId{id},
                           .is_primary = table.is_primary,
@@ -204,7 +206,8 @@ void ShardNodeImpl::SetReplicas(const NodeTables& tables) {
 }
 
 void ShardNodeImpl::TakeRoles(const NodeTables& tables, std::uint32_t device) {
-  for (const auto& [id, table] : tables.tables) {
+  for (const auto& [id, shared] : tables.tables) {
+    const NodeTable& table = *shared;
     if (table.copy == nullptr || table.shard()->lead_device() != device) continue;
     // One that was to lead, and may, has what the next primary may need.
     LeadIfItMay(table, replicator_);
@@ -228,7 +231,8 @@ void ShardNodeImpl::set_journal(Journal* journal) {
   if (journal->keeps_rows()) return;
   // What the process before this one had copied is lost, as are the rows that it led.
   const NodeTablesPtr tables = this->tables();
-  for (const auto& [id, table] : tables->tables) {
+  for (const auto& [id, shared] : tables->tables) {
+    const NodeTable& table = *shared;
     if (table.copy != nullptr && table.is_primary) Confirm(table, 0);
   }
 }
@@ -256,7 +260,7 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     Communicator& all = *devices_[device]->communicator;
     if (writes) {
       EMBLA_RETURN_IF_ERROR(all.Barrier());
-      if (device == 0) written = journal_->WritePlan(*next.plan, next.self);
+      if (device == 0) written = journal_->WritePlan(next.plan, next.self);
       EMBLA_RETURN_IF_ERROR(all.Barrier());
     }
     EMBLA_RETURN_IF_ERROR(written);
@@ -285,11 +289,13 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   // All that have settled: rows that came since may have brought what others had forgotten.
   const ClosedSessions all = sessions_.closed();
   const NodeTablesPtr tables = this->tables();
-  for (const auto& [id, table] : tables->tables) {
+  for (const auto& [id, shared] : tables->tables) {
+    const NodeTable& table = *shared;
     if (table.group_copies != nullptr) table.group_copies->ForgetSessions(all.settled);
   }
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()), [&](std::uint32_t device) {
-    for (const auto& [id, table] : tables->tables) {
+    for (const auto& [id, shared] : tables->tables) {
+      const NodeTable& table = *shared;
       for (const std::shared_ptr<TableShard>& shard : table.shards) {
         if (shard->lead_device() == device) shard->ForgetSessions(all.settled);
       }
@@ -305,7 +311,8 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
 
 // Replicas take them from the updates instead.
 void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
-  for (const auto& [id, table] : tables.tables) {
+  for (const auto& [id, shared] : tables.tables) {
+    const NodeTable& table = *shared;
     if (!table.is_primary) continue;
     for (const std::shared_ptr<TableShard>& shard : table.shards) {
       // Updates name the plan that their hyper-parameters are from: replicas must have that one.

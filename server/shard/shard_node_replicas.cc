@@ -140,40 +140,41 @@ void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy
 void ShardNodeImpl::LeadCopy(TableId id) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(id));
-  if (it == tables->tables.end() || it->second.copy == nullptr) return;
+  if (it == tables->tables.end() || it->second->copy == nullptr) return;
   executors_->SubmitFollowUp(
-      std::make_unique<BeginTask>(it->second, replicator_, [this, id] { TakeSpecs(id); }),
-      DeviceSet::Of(it->second.shard()->lead_device()));
+      std::make_unique<BeginTask>(*it->second, replicator_, [this, id] { TakeSpecs(id); }),
+      DeviceSet::Of(it->second->shard()->lead_device()));
 }
 
 void ShardNodeImpl::TakeSpecs(TableId id) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(id));
-  if (it == tables->tables.end() || !it->second.is_primary) return;
-  executors_->SubmitFollowUp(std::make_unique<LeadTask>(it->second, tables->plan->version()),
-                             it->second.shard()->devices());
+  if (it == tables->tables.end() || !it->second->is_primary) return;
+  executors_->SubmitFollowUp(std::make_unique<LeadTask>(*it->second, tables->plan->version()),
+                             it->second->shard()->devices());
 }
 
 // Confirms the copy as its primary would, and writes that down.
 void ShardNodeImpl::LeadAsItIs(TableId id) {
   const NodeTablesPtr tables = this->tables();
   const auto it = tables->tables.find(ToInt(id));
-  if (it == tables->tables.end() || it->second.copy == nullptr) return;
-  if (it->second.copy->role() != CopyRole::kIncoming) return;
-  LogWarning("shard", "this node leads a table that may lack updates table=", it->second.spec.name);
-  Confirm(it->second, 0);
-  Confirmed(id, it->second.copy);
+  if (it == tables->tables.end() || it->second->copy == nullptr) return;
+  if (it->second->copy->role() != CopyRole::kIncoming) return;
+  LogWarning("shard",
+             "this node leads a table that may lack updates table=", it->second->spec.name);
+  Confirm(*it->second, 0);
+  Confirmed(id, it->second->copy);
 }
 
 ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
   const NodeTablesPtr tables = this->tables();
   CopyView view{.plan_version = tables->plan->version()};
   const auto it = tables->tables.find(ToInt(id));
-  if (it == tables->tables.end() || it->second.copy == nullptr) return view;
+  if (it == tables->tables.end() || it->second->copy == nullptr) return view;
   view.is_here = true;
-  view.serves = it->second.copy->serves();
-  view.has_all = it->second.copy->has_all();
-  view.leads = it->second.copy->leads() && !replicator_.HasLeaving(id);
+  view.serves = it->second->copy->serves();
+  view.has_all = it->second->copy->has_all();
+  view.leads = it->second->copy->leads() && !replicator_.HasLeaving(id);
   return view;
 }
 

@@ -91,7 +91,7 @@ absl::Status SyncTask::CanAverage(std::uint32_t device) const {
 void SyncTask::Choose(TableWork& work) const {
   work.tables = (*node_.tables)();
   const auto now = work.tables->tables.find(ToInt(work.asked->spec.id));
-  if (now != work.tables->tables.end()) work.table = &now->second;
+  if (now != work.tables->tables.end()) work.table = now->second.get();
   for (const TableUnits::Cut& cut : work.table->shard()->units().cuts()) {
     RowIntervals& rows = work.chosen.emplace_back(cut.columns, cut.present).second;
     if (decided_ != nullptr) {

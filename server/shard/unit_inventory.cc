@@ -78,7 +78,8 @@ void AppendUnit(const UnitStandings& unit, std::vector<UnitStandings>* units) {
 
 std::vector<UnitStandings> OwnedUnits(const NodeTables& tables, DeviceExecutors& executors) {
   std::vector<UnitStandings> units;
-  for (const auto& [id, table] : tables.tables) {
+  for (const auto& [id, shared] : tables.tables) {
+    const NodeTable& table = *shared;
     if (table.copy == nullptr && !table.shards.empty()) {
       TableInventory(table, executors).Append(&units);
     }

@@ -40,13 +40,15 @@ absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const 
   EMBLA_ASSIGN_OR_RETURN(std::vector<std::shared_ptr<OwnSlice>> slices,
                          MakeSlices(unit, device, rows));
   auto next = std::make_shared<NodeTables>(old);
-  NodeTable& table = next->tables[ToInt(id.table)];
+  std::shared_ptr<const NodeTable>& entry = next->tables[ToInt(id.table)];
+  NodeTable table = entry == nullptr ? NodeTable() : *entry;
   table.spec = unit.plan->spec;
   table.shards = WithSlices(unit, std::move(slices)).copies;
   if (unit.groups() > 1 && table.group_copies == nullptr) {
     table.group_copies =
         std::make_shared<GroupCopies>(table.spec, node_.executors.devices(), node_.maker.metrics);
   }
+  entry = std::make_shared<const NodeTable>(std::move(table));
   return NodeTablesPtr(std::move(next));
 }
 

@@ -124,7 +124,7 @@ absl::StatusOr<UnitTables::Unit> UnitTables::FindIn(NodeTablesPtr tables, const 
   unit.owner = slice->device.node;
   unit.shape = ShapeOfUnit(spec, id.row_granule, {slice->column_begin, slice->column_end});
   const auto it = unit.tables->tables.find(ToInt(id.table));
-  if (it != unit.tables->tables.end()) unit.copies = it->second.shards;
+  if (it != unit.tables->tables.end()) unit.copies = it->second->shards;
   return unit;
 }
 
@@ -155,14 +155,14 @@ std::vector<std::shared_ptr<TableShard>> UnitTables::CopiesOf(TableId id) const 
   const NodeTablesPtr tables = node_.tables();
   const auto it = tables->tables.find(ToInt(id));
   return it == tables->tables.end() ? std::vector<std::shared_ptr<TableShard>>()
-                                    : it->second.shards;
+                                    : it->second->shards;
 }
 
 DeviceSet UnitTables::LeadsOf(TableId id) const {
   const NodeTablesPtr tables = node_.tables();
   DeviceSet leads;
   if (const auto it = tables->tables.find(ToInt(id)); it != tables->tables.end()) {
-    for (const auto& copy : it->second.shards) leads |= DeviceSet::Of(copy->lead_device());
+    for (const auto& copy : it->second->shards) leads |= DeviceSet::Of(copy->lead_device());
     return leads;
   }
   const TablePlan* const plan = tables->plan->FindTable(id);
@@ -187,7 +187,7 @@ void UnitTables::AskGatesAgain(TableId table, DeviceSet leads) {
   const NodeTablesPtr tables = node_.tables();
   const auto it = tables->tables.find(ToInt(table));
   if (it == tables->tables.end()) return;
-  for (const std::shared_ptr<TableShard>& copy : it->second.shards) {
+  for (const std::shared_ptr<TableShard>& copy : it->second->shards) {
     if (leads.Has(copy->lead_device())) copy->units().GatesMayHaveChanged();
   }
   node_.changed(table);

@@ -54,7 +54,7 @@ void RestrictToCluster(Problem* problem) {
 
 // Tables of the cluster that `problem` does not plan: they stay where they are.
 std::vector<TablePlan> OtherTables(const Plan& plan, const Problem& problem) {
-  std::vector<TablePlan> others = plan.tables();
+  std::vector<TablePlan> others(plan.tables().begin(), plan.tables().end());
   std::erase_if(others, [&](const TablePlan& table) {
     return std::any_of(
         problem.tables.begin(), problem.tables.end(),

@@ -44,17 +44,25 @@ void PutFields(const Json& object, const std::string& prefix, TextTable& text) {
   }
 }
 
+bool HasHolders(const Plan& plan, const TablePlan& table) {
+  return std::ranges::all_of(HoldersOf(table),
+                             [&](NodeId node) { return plan.FindNode(node) != nullptr; });
+}
+
 }  // namespace
 
 absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
                              const Output& output) {
   Json views = Json::array();
+  Plan plan;  // Fetched again only for nodes that it does not have: it may be long.
   for (const TableRequest& request : requests) {
     EMBLA_ASSIGN_OR_RETURN(const client::TableChange change,
                            admin.CreateTable(TableSpecToJson(request.spec),
                                              PlacementRequestToJson(request.placement)));
     EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
-    EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
+    if (!HasHolders(plan, table)) {
+      EMBLA_ASSIGN_OR_RETURN(plan, FetchPlan(admin));
+    }
     if (output.json) {
       views.push_back(TableView(plan, table));
       views.back()["left_out"] = change.left_out;
@@ -71,7 +79,7 @@ absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest>
 
 absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
-  std::vector<TablePlan> tables = plan.tables();
+  std::vector<TablePlan> tables(plan.tables().begin(), plan.tables().end());
   std::erase_if(tables, [aside](const TablePlan& table) { return table.aside != aside; });
   if (output.json) {
     Json list = Json::array();

@@ -94,8 +94,7 @@ std::string ReasonOf(const std::vector<Candidate>& candidates, const Candidate& 
 absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const PlacementRequest& request,
                                               const std::vector<NodeSpec>& nodes,
-                                              const std::vector<TablePlan>& existing,
-                                              const GivenUp& given_up) {
+                                              const TableList& existing, const GivenUp& given_up) {
   if (spec.replica_groups > 1 || !request.targets.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name, ": sharding auto is for tables without ",
@@ -135,8 +134,7 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
 
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
-                                        const std::vector<TablePlan>& existing,
-                                        const GivenUp& given_up) {
+                                        const TableList& existing, const GivenUp& given_up) {
   if (!request.automatic) return PlaceTable(spec, request, nodes, existing, given_up);
   TableSpec whole = spec;
   whole.SetDefaults();

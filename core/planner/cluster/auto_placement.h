@@ -24,13 +24,13 @@ struct AutoPlacement {
 absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const PlacementRequest& request,
                                               const std::vector<NodeSpec>& nodes,
-                                              const std::vector<TablePlan>& existing,
+                                              const TableList& existing,
                                               const GivenUp& given_up = nullptr);
 
 // PlaceTable of the request, or of what ChoosePlacement makes of an automatic one. Errors of both.
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
-                                        const std::vector<TablePlan>& existing,
+                                        const TableList& existing,
                                         const GivenUp& given_up = nullptr);
 
 }  // namespace embla::planner

@@ -154,7 +154,7 @@ bool PlaceRows(const TablePlan& table, const std::vector<Block>& blocks, const N
 
 }  // namespace
 
-Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables) {
+Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const TableList& tables) {
   Cluster cluster;
   cluster.problem.topology = TopologyOf(nodes, {});
   cluster.problem.cost = CostKind::kEmbla;
@@ -225,7 +225,7 @@ double Slowdown(const DeviceSpec& device, const Bandwidths& bandwidth) {
 
 }  // namespace
 
-Topology TopologyOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables) {
+Topology TopologyOf(const std::vector<NodeSpec>& nodes, const TableList& tables) {
   std::map<DeviceId, std::int64_t> used;
   for (const DeviceLoad& load : LoadPerDevice(tables)) used[load.device] = load.bytes;
   Topology topology;

@@ -24,7 +24,7 @@ namespace embla::planner {
 inline constexpr std::int64_t kNoMoves = 1'000'000'000'000;
 
 // One host per node; devices with the memory that `tables` leave them.
-Topology TopologyOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables);
+Topology TopologyOf(const std::vector<NodeSpec>& nodes, const TableList& tables);
 
 // Without rules about places: types that the table's optimizer and granules allow.
 Table TableOf(const TableSpec& spec);
@@ -39,7 +39,7 @@ struct Cluster {
                     // spread over all it may use.
   std::vector<Choice> choices;
 };
-Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const std::vector<TablePlan>& tables);
+Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const TableList& tables);
 
 // What puts `spec` where `choice` says. FailedPrecondition names what a cluster cannot do: a kernel
 // other than device, data_parallel.

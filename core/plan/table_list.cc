@@ -1,0 +1,99 @@
+#include "core/plan/table_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/text.h"
+
+namespace embla {
+namespace {
+
+TableId IdOf(const TablePtr& table) { return table->spec.id; }
+
+std::vector<TablePtr> Shared(std::vector<TablePlan> tables) {
+  std::vector<TablePtr> shared;
+  shared.reserve(tables.size());
+  for (TablePlan& table : tables) {
+    shared.push_back(std::make_shared<const TablePlan>(std::move(table)));
+  }
+  return shared;
+}
+
+}  // namespace
+
+TableList::TableList(std::vector<TablePlan> tables) : TableList(Shared(std::move(tables))) {}
+
+TableList::TableList(std::vector<TablePtr> tables) : tables_(std::move(tables)) {
+  std::ranges::stable_sort(tables_, {}, &IdOf);
+  MakeNames();
+}
+
+void TableList::MakeNames() {
+  auto names = std::make_shared<Names>();
+  names->reserve(tables_.size());
+  are_distinct_ =
+      std::ranges::adjacent_find(tables_, std::ranges::equal_to(), &IdOf) == tables_.end();
+  for (const TablePtr& table : tables_) {
+    if (table->aside) continue;
+    if (!names->emplace(table->spec.name, table->spec.id).second) are_distinct_ = false;
+  }
+  names_ = std::move(names);
+}
+
+TableList TableList::With(std::span<const TablePtr> changed,
+                          std::span<const TableId> dropped) const {
+  std::vector<TablePtr> wanted(changed.begin(), changed.end());
+  std::ranges::stable_sort(wanted, {}, &IdOf);
+  TableList next;
+  next.tables_.reserve(tables_.size() + wanted.size());
+  bool has_same_names = dropped.empty();
+  auto put = wanted.begin();
+  const auto put_next = [&] { next.tables_.push_back(*put++); };
+  for (const TablePtr& table : tables_) {
+    while (put != wanted.end() && IdOf(*put) < IdOf(table)) {
+      has_same_names = false;
+      put_next();
+    }
+    if (put != wanted.end() && IdOf(*put) == IdOf(table)) {
+      if ((*put)->spec.name != table->spec.name || (*put)->aside != table->aside) {
+        has_same_names = false;
+      }
+      put_next();
+    } else if (std::ranges::find(dropped, IdOf(table)) == dropped.end()) {
+      next.tables_.push_back(table);
+    }
+  }
+  if (put != wanted.end()) has_same_names = false;
+  while (put != wanted.end()) put_next();
+  if (has_same_names) {
+    next.names_ = names_;
+    next.are_distinct_ = are_distinct_;
+  } else {
+    next.MakeNames();
+  }
+  return next;
+}
+
+const TablePlan* TableList::Find(TableId id) const {
+  const auto at = std::ranges::lower_bound(tables_, id, {}, &IdOf);
+  return at == tables_.end() || IdOf(*at) != id ? nullptr : at->get();
+}
+
+std::size_t TableList::IndexOf(const TablePlan& table) const {
+  const auto at = std::ranges::lower_bound(tables_, table.spec.id, {}, &IdOf);
+  return static_cast<std::size_t>(at - tables_.begin());
+}
+
+const TablePlan* TableList::FindServed(std::string_view name) const {
+  if (names_ == nullptr) return nullptr;
+  const auto at = names_->find(ToAbsl(name));
+  return at == names_->end() ? nullptr : Find(at->second);
+}
+
+bool TableList::operator==(const TableList& other) const {
+  return std::ranges::equal(tables_, other.tables_, [](const TablePtr& a, const TablePtr& b) {
+    return a == b || *a == *b;
+  });
+}
+
+}  // namespace embla
