@@ -12,6 +12,9 @@
 namespace embla {
 namespace {
 
+// A rank that is refused reads here what to do next.
+constexpr char kJoinAgain[] = ": join again (JoinSteps) and go on with the step that it names";
+
 absl::Status IsOver(std::uint64_t step, std::uint64_t next_step) {
   return absl::FailedPreconditionError(
       absl::StrCat("step ", step, " is over, step ", next_step, " is next"));
@@ -66,7 +69,8 @@ std::vector<SyncSteps::Answer> SyncSteps::Follow(const StepPlan& plan) {
   // Steps that fail are left out.
   for (auto& [step, units] : std::exchange(units_by_step_, {})) Place(step, units);
   return Refuse(
-      absl::FailedPreconditionError("the rank is no member of the step, or the step has failed"),
+      absl::FailedPreconditionError(absl::StrCat(
+          "the rank is no member of the step any more, or the step has failed", kJoinAgain)),
       [&](const Waiting& waiting) { return !CheckMember(waiting.contribution).ok(); });
 }
 
@@ -81,7 +85,7 @@ absl::Status SyncSteps::CheckMember(const Contribution& contribution) const {
                                : absl::StrCat("rank ", ToInt(contribution.rank),
                                               " is no member of step ", contribution.step);
   if (contribution.plan_version > plan_.version) return absl::UnavailableError(what);
-  return absl::FailedPreconditionError(what);
+  return absl::FailedPreconditionError(absl::StrCat(what, kJoinAgain));
 }
 
 absl::Status SyncSteps::CheckAgainstWaiting(const Contribution& contribution) const {
