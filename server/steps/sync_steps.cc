@@ -15,11 +15,6 @@ namespace {
 // A rank that is refused reads here what to do next.
 constexpr char kJoinAgain[] = ": join again (JoinSteps) and go on with the step that it names";
 
-absl::Status IsOver(std::uint64_t step, std::uint64_t next_step) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("step ", step, " is over, step ", next_step, " is next"));
-}
-
 }  // namespace
 
 void SyncSteps::Place(std::uint64_t next_step, const UnitSet& units) {
@@ -119,7 +114,12 @@ absl::Status SyncSteps::CheckMadeWith(const Contribution& contribution) const {
   const bool was_awaited = members != nullptr && members->Awaits(contribution.rank);
   const bool is_over = !contribution.resumes || !guards_.resumes_known;
   if (is_over || (!was_awaited && guards_.resumes_need_member)) {
-    return IsOver(contribution.step, units_by_step_.rbegin()->first);
+    const std::uint64_t next_step = units_by_step_.rbegin()->first;
+    const StepMembers* const next_members = plan_.At(next_step);
+    const bool goes_on = next_members != nullptr && next_members->Has(contribution.rank);
+    return absl::FailedPreconditionError(absl::StrCat("step ", contribution.step, " is over, step ",
+                                                      next_step, " is next",
+                                                      goes_on ? "" : kJoinAgain));
   }
   if (!plan_.open.has_value() || !guards_.resumes_wait) return absl::OkStatus();
   return absl::UnavailableError(

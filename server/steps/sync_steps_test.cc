@@ -10,6 +10,7 @@ namespace {
 
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -145,13 +146,16 @@ TEST_F(SyncStepsTest, RefusesAStepThatIsOverButToARankThatResumes) {
   Contribution late = Of(1, 0, Units(0, 4));
   late.session = SessionId{200};
   EXPECT_THAT(Offer(3, late),
-              StatusIs(Code::kFailedPrecondition, HasSubstr("step 0 is over, step 1 is next")));
+              StatusIs(Code::kFailedPrecondition, AllOf(HasSubstr("step 0 is over, step 1 is next"),
+                                                        Not(HasSubstr("join again")))));
   late.resumes = true;
   const auto answer = Offer(4, late);
   ASSERT_THAT(answer, IsOk());
   EXPECT_TRUE(answer->has_value());
   late.rank = Rank{2};
-  EXPECT_THAT(Offer(5, late), StatusIs(Code::kFailedPrecondition)) << "of no member";
+  EXPECT_THAT(Offer(5, late), StatusIs(Code::kFailedPrecondition,
+                                       HasSubstr("step 1 is next: join again (JoinSteps)")))
+      << "of no member";
 }
 
 TEST_F(SyncStepsTest, RefusesRanksThatAreNoMembers) {

@@ -160,7 +160,7 @@ def test_a_silent_rank_is_closed_and_joins_again(ranks, make_table):
     gradient = embla.Gradient(table, [1], np.ones((1, 4), np.float32))
     in_threads(lambda client: client.update([gradient], step=0), ranks)
     ranks[0].update([gradient], step=1)  # Ends without rank 1.
-    with pytest.raises(embla.FailedPreconditionError, match=r"rank 1 is no member.*: join again"):
+    with pytest.raises(embla.FailedPreconditionError, match="join again"):
         ranks[1].update([gradient], step=1)
     (first,) = ranks[1].join_steps([table])
     assert first >= 2
