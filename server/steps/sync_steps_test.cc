@@ -267,6 +267,15 @@ TEST_F(SyncStepsTest, CountsAnOptionalRankWhereItHasContributed) {
   EXPECT_EQ(ready->parts[1].units, Units(2, 4));
 }
 
+TEST_F(SyncStepsTest, RefusesStepsThatFailUntilRanksJoin) {
+  plan_.version = PlanVersion{2};
+  plan_.members = {{.first_step = 0}};
+  steps_.Follow(plan_);
+  EXPECT_THAT(
+      Offer(1, Of(0, 1, Units(0, 4))),
+      StatusIs(Code::kFailedPrecondition, HasSubstr("step 1 has failed: join again (JoinSteps)")));
+}
+
 TEST_F(SyncStepsTest, LeavesOutStepsThatFail) {
   Waits(1, Of(0, 0, Units(0, 4)));
   plan_.version = PlanVersion{2};
@@ -275,9 +284,6 @@ TEST_F(SyncStepsTest, LeavesOutStepsThatFail) {
   ASSERT_THAT(answers, SizeIs(1));
   EXPECT_THAT(answers[0].status,
               StatusIs(Code::kFailedPrecondition, HasSubstr("join again (JoinSteps)")));
-  EXPECT_THAT(
-      Offer(3, Of(0, 1, Units(0, 4))),
-      StatusIs(Code::kFailedPrecondition, HasSubstr("step 1 has failed: join again (JoinSteps)")));
   Waits(2, Of(0, 5, Units(0, 4)));
   EXPECT_THAT(Make(), ElementsAre(2));
 }
