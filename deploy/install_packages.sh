@@ -4,7 +4,7 @@
 #
 #   deploy/install_packages.sh            to build and run
 #   deploy/install_packages.sh --python   also what the Python package is built with
-#   deploy/install_packages.sh --tests    that, and what tests ask: format, shell scripts, debootstrap
+#   deploy/install_packages.sh --tests    that, and what tests ask: format, scripts, debootstrap
 #   deploy/install_packages.sh --all      also Clang and clang-tidy, for the other presets
 set -euo pipefail
 export LC_ALL=C
