@@ -4,8 +4,8 @@
 #   client/python/tests/run.sh numpy   calls, arrays, processes: needs no torch
 #   client/python/tests/run.sh torch   operators, modules, checkpoints; installs torch and TorchRec
 #   client/python/tests/run.sh slow    those that take minutes: numerics beside FBGEMM, leaks
-#   client/python/tests/run.sh wheels  builds wheels; uses them in an empty virtual environment and an
-#                                      empty Debian, as root and with debootstrap
+#   client/python/tests/run.sh wheels  builds wheels; uses them in an empty virtual environment and,
+#                                      as root and with debootstrap, in an empty Debian
 #   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
 #                                      NumPy that are supported, which it installs (1.7 GB)
 #   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
