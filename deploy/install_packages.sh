@@ -4,7 +4,7 @@
 #
 #   deploy/install_packages.sh            to build and run
 #   deploy/install_packages.sh --python   also what the Python package is built with
-#   deploy/install_packages.sh --tests    that, and what the house tests ask (format, shell scripts)
+#   deploy/install_packages.sh --tests    that, and what tests ask: format, scripts, debootstrap
 #   deploy/install_packages.sh --all      also Clang and clang-tidy, for the other presets
 set -euo pipefail
 export LC_ALL=C
@@ -17,7 +17,7 @@ packages=(
   protobuf-compiler protobuf-compiler-grpc zlib1g-dev
 )
 python_packages=(python3-dev python3-pip python3-venv)
-test_packages=(clang-format python3-yaml shellcheck)
+test_packages=(clang-format debian-archive-keyring debootstrap python3-yaml shellcheck)
 all_packages=(clang clang-tidy)
 
 case "${1:-}" in

@@ -12,10 +12,8 @@
 namespace embla {
 namespace {
 
-absl::Status IsOver(std::uint64_t step, std::uint64_t next_step) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("step ", step, " is over, step ", next_step, " is next"));
-}
+// A rank that is refused reads here what to do next.
+constexpr char kJoinAgain[] = ": join again (JoinSteps) and go on with the step that it names";
 
 }  // namespace
 
@@ -66,7 +64,8 @@ std::vector<SyncSteps::Answer> SyncSteps::Follow(const StepPlan& plan) {
   // Steps that fail are left out.
   for (auto& [step, units] : std::exchange(units_by_step_, {})) Place(step, units);
   return Refuse(
-      absl::FailedPreconditionError("the rank is no member of the step, or the step has failed"),
+      absl::FailedPreconditionError(absl::StrCat(
+          "the rank is no member of the step any more, or the step has failed", kJoinAgain)),
       [&](const Waiting& waiting) { return !CheckMember(waiting.contribution).ok(); });
 }
 
@@ -81,7 +80,7 @@ absl::Status SyncSteps::CheckMember(const Contribution& contribution) const {
                                : absl::StrCat("rank ", ToInt(contribution.rank),
                                               " is no member of step ", contribution.step);
   if (contribution.plan_version > plan_.version) return absl::UnavailableError(what);
-  return absl::FailedPreconditionError(what);
+  return absl::FailedPreconditionError(absl::StrCat(what, kJoinAgain));
 }
 
 absl::Status SyncSteps::CheckAgainstWaiting(const Contribution& contribution) const {
@@ -115,7 +114,12 @@ absl::Status SyncSteps::CheckMadeWith(const Contribution& contribution) const {
   const bool was_awaited = members != nullptr && members->Awaits(contribution.rank);
   const bool is_over = !contribution.resumes || !guards_.resumes_known;
   if (is_over || (!was_awaited && guards_.resumes_need_member)) {
-    return IsOver(contribution.step, units_by_step_.rbegin()->first);
+    const std::uint64_t next_step = units_by_step_.rbegin()->first;
+    const StepMembers* const next_members = plan_.At(next_step);
+    const bool goes_on = next_members != nullptr && next_members->Has(contribution.rank);
+    return absl::FailedPreconditionError(absl::StrCat("step ", contribution.step, " is over, step ",
+                                                      next_step, " is next",
+                                                      goes_on ? "" : kJoinAgain));
   }
   if (!plan_.open.has_value() || !guards_.resumes_wait) return absl::OkStatus();
   return absl::UnavailableError(

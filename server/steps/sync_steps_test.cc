@@ -10,9 +10,11 @@ namespace {
 
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using Code = absl::StatusCode;
 
@@ -144,21 +146,26 @@ TEST_F(SyncStepsTest, RefusesAStepThatIsOverButToARankThatResumes) {
   Contribution late = Of(1, 0, Units(0, 4));
   late.session = SessionId{200};
   EXPECT_THAT(Offer(3, late),
-              StatusIs(Code::kFailedPrecondition, HasSubstr("step 0 is over, step 1 is next")));
+              StatusIs(Code::kFailedPrecondition, AllOf(HasSubstr("step 0 is over, step 1 is next"),
+                                                        Not(HasSubstr("join again")))));
   late.resumes = true;
   const auto answer = Offer(4, late);
   ASSERT_THAT(answer, IsOk());
   EXPECT_TRUE(answer->has_value());
   late.rank = Rank{2};
-  EXPECT_THAT(Offer(5, late), StatusIs(Code::kFailedPrecondition)) << "of no member";
+  EXPECT_THAT(Offer(5, late), StatusIs(Code::kFailedPrecondition,
+                                       HasSubstr("step 1 is next: join again (JoinSteps)")))
+      << "of no member";
 }
 
 TEST_F(SyncStepsTest, RefusesRanksThatAreNoMembers) {
   EXPECT_THAT(Offer(1, Of(2, 0, Units(0, 4))),
-              StatusIs(Code::kFailedPrecondition, HasSubstr("rank 2 is no member of step 0")));
+              StatusIs(Code::kFailedPrecondition,
+                       HasSubstr("rank 2 is no member of step 0: join again (JoinSteps)")));
   Contribution newer = Of(2, 0, Units(0, 4));
   newer.plan_version = PlanVersion{2};
-  EXPECT_THAT(Offer(1, newer), StatusIs(Code::kUnavailable)) << "the node's plan is older";
+  EXPECT_THAT(Offer(1, newer), StatusIs(Code::kUnavailable, Not(HasSubstr("join again"))))
+      << "the node's plan is older";
 }
 
 TEST_F(SyncStepsTest, RefusesARequestAtOnceThatHasUnitsElsewhereOrFrozen) {
@@ -240,7 +247,8 @@ TEST_F(SyncStepsTest, MakesNoStepWhileAChangeIsOpen) {
   const auto answers = steps_.Follow(Decided(*opened, 0, PlanVersion{3}));
   ASSERT_THAT(answers, SizeIs(1));
   EXPECT_EQ(answers[0].ticket, 2u);
-  EXPECT_THAT(answers[0].status, StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(answers[0].status,
+              StatusIs(Code::kFailedPrecondition, HasSubstr("join again (JoinSteps)")));
   EXPECT_THAT(Make(), ElementsAre(1));
   EXPECT_THAT(steps_.Follow(*opened), IsEmpty()) << "an older plan";
   EXPECT_EQ(steps_.plan().version, PlanVersion{3});
@@ -259,13 +267,23 @@ TEST_F(SyncStepsTest, CountsAnOptionalRankWhereItHasContributed) {
   EXPECT_EQ(ready->parts[1].units, Units(2, 4));
 }
 
+TEST_F(SyncStepsTest, RefusesStepsThatFailUntilRanksJoin) {
+  plan_.version = PlanVersion{2};
+  plan_.members = {{.first_step = 0}};
+  steps_.Follow(plan_);
+  EXPECT_THAT(
+      Offer(1, Of(0, 1, Units(0, 4))),
+      StatusIs(Code::kFailedPrecondition, HasSubstr("step 1 has failed: join again (JoinSteps)")));
+}
+
 TEST_F(SyncStepsTest, LeavesOutStepsThatFail) {
   Waits(1, Of(0, 0, Units(0, 4)));
   plan_.version = PlanVersion{2};
   plan_.members = {{.first_step = 0}, {.first_step = 5, .ranks = {Rank{0}}}};
   const auto answers = steps_.Follow(plan_);
   ASSERT_THAT(answers, SizeIs(1));
-  EXPECT_THAT(answers[0].status, StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(answers[0].status,
+              StatusIs(Code::kFailedPrecondition, HasSubstr("join again (JoinSteps)")));
   Waits(2, Of(0, 5, Units(0, 4)));
   EXPECT_THAT(Make(), ElementsAre(2));
 }

@@ -34,6 +34,8 @@ using embla::testing::IsOk;
 using embla::testing::kAwaitMax;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
+using embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 20261123;
 constexpr std::uint32_t kDim = 16;
@@ -370,7 +372,8 @@ TEST_F(SilentRankTest, IsLeftOutAndJoinsAgain) {
   EXPECT_THAT(Step(0, 1), IsOk());  // Without the other one, in the end.
   ExpectWeights(3.0f);
   const absl::Status late = Step(1, 1);
-  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition) << late;
+  EXPECT_THAT(late,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("join again (JoinSteps)")));
   const std::uint64_t step = Join(1);
   EXPECT_EQ(step, 2u);
   StepBoth(step);
@@ -381,7 +384,8 @@ TEST_F(SilentRankTest, FailsTheStepOfTablesThatAreDeclaredSo) {
   ASSERT_NO_FATAL_FAILURE(Start("fail"));
   StepBoth(0);
   const absl::Status failed = Step(0, 1);
-  EXPECT_EQ(failed.code(), absl::StatusCode::kFailedPrecondition) << failed;
+  EXPECT_THAT(failed,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("join again (JoinSteps)")));
   ExpectWeights(2.0f);
   std::uint64_t step = 0;
   std::thread other([&] { Join(1); });

@@ -10,13 +10,13 @@
 
 This module needs NumPy only. `embla.torch` has modules for PyTorch, `embla.torchrec` TorchRec's
 collections over Embla.
+
+A name is imported when it is used first: NumPy and the native module come with the client, not
+with the package.
 """
 
 from typing import TYPE_CHECKING
 
-from embla import _native
-from embla._native import FeatureSet, Ticket
-from embla.client import Client, Gradient, Lookup, connect, get_default_client, set_default_client
 from embla.errors import (
     AlreadyExistsError,
     CancelledError,
@@ -38,6 +38,16 @@ from embla.errors import (
 
 if TYPE_CHECKING:
     from embla.admin import Admin, ClusterStatus, Job, NodeInfo, PlannedMove, TableChange
+    from embla.client import (
+        Client,
+        FeatureSet,
+        Gradient,
+        Lookup,
+        Ticket,
+        connect,
+        get_default_client,
+        set_default_client,
+    )
     from embla.local_cluster import LocalCluster
     from embla.spec import (
         SGD,
@@ -65,6 +75,8 @@ if TYPE_CHECKING:
         TableSurvey,
         TableSyncReport,
     )
+
+    __version__: str
 
 __all__ = [
     "SGD",
@@ -124,21 +136,23 @@ __all__ = [
     "version_info",
 ]
 
-__version__ = _native.version()
-
-# Modules that a trainer may do without: they are imported when one of their names is used.
-_LAZY_MODULES = ("admin", "local_cluster", "spec", "table")
+# Asked in this order for a name: the client is needed sooner or later.
+_LAZY_MODULES = ("client", "spec", "table", "admin", "local_cluster")
 
 
 def version_info() -> tuple[int, int, int]:
     """Return the version as numbers."""
-    major, minor, patch = __version__.split(".")
+    from embla import _native
+
+    major, minor, patch = _native.version().split(".")
     return int(major), int(minor), int(patch)
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
+    if name == "__version__":
+        return ".".join(map(str, version_info()))
     if name in __all__:
         for module_name in _LAZY_MODULES:
             module = import_module(f"embla.{module_name}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from embla import _native
+from embla._native import FeatureSet, Ticket
 from embla.errors import DeadlineExceededError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
     Floats = NDArray[np.float32]
 
-__all__ = ["Client", "Gradient", "Lookup", "Pooling", "Wire", "connect", "get_default_client",
-           "set_default_client"]  # fmt: skip
+__all__ = ["Client", "FeatureSet", "Gradient", "Lookup", "Pooling", "Ticket", "Wire", "connect",
+           "get_default_client", "set_default_client"]  # fmt: skip
 
 Pooling = Literal["none", "sum", "mean"]
 Wire = Literal["fp32", "fp16", "bf16", "int8"]
@@ -146,7 +147,7 @@ class Client(_native.Client):
         wire: Wire | None = None,
         timeout: float | None = None,
         combine_duplicates: bool = True,
-    ) -> _native.Ticket:
+    ) -> Ticket:
         """Start a lookup; ``wait()`` or ``await`` gives what `lookup` returns.
 
         It sees every update that was acknowledged before this call. The arrays must not be changed
@@ -210,7 +211,7 @@ class Client(_native.Client):
         wire: Wire | None = None,
         timeout: float | None = None,
         combine_duplicates: bool = True,
-    ) -> _native.Ticket:
+    ) -> Ticket:
         """Start an update; it is done, exactly once, when ``wait()`` or ``await`` returns."""
         arguments = []
         for feature in features:

@@ -90,7 +90,11 @@ class SessionClosedError(EmblaError, PermissionError):
 
 
 class FailedPreconditionError(EmblaError):
-    """The cluster is in a state in which this cannot be done."""
+    """The cluster is in a state in which this cannot be done.
+
+    A synchronous step that is over or has failed, or of which this rank is no member, raises it as
+    well: `embla.Client.join_steps` makes the rank a member again.
+    """
 
     default_code = "FAILED_PRECONDITION"
 

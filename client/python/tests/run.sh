@@ -4,18 +4,21 @@
 #   client/python/tests/run.sh numpy   calls, arrays, processes: needs no torch
 #   client/python/tests/run.sh torch   operators, modules, checkpoints; installs torch and TorchRec
 #   client/python/tests/run.sh slow    those that take minutes: numerics beside FBGEMM, leaks
+#   client/python/tests/run.sh wheels  builds wheels; uses them in an empty virtual environment and,
+#                                      as root and with debootstrap, in an empty Debian
 #   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
 #                                      NumPy that are supported, which it installs (1.7 GB)
 #   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
 #
-# EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). Ends with 77, skipped,
-# where the package index cannot be reached.
+# EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
+# of wheels to test in place of new ones. EMBLA_JOBS: how many compilers make a wheel. Ends with 77,
+# skipped, where the package index cannot be reached.
 set -euo pipefail
 export LC_ALL=C
 
 level="${1:-}"
-[[ "$level" =~ ^(numpy|torch|slow|oldest|prepare)$ ]] || {
-  echo "usage: $0 numpy|torch|slow|oldest|prepare" >&2
+[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|prepare)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|wheels|oldest|prepare" >&2
   exit 2
 }
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -32,11 +35,12 @@ native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
 # All that torch and TorchRec import, by name and without what they ask for: that would be gigabytes
 # of CUDA libraries, which nothing here calls (torch/nvidia_stubs.py stands in for them).
 torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 cloudpickle==3.1.2
-  expecttest==0.3.0 filelock fsspec importlib_metadata iniconfig jinja2 lightning-utilities==0.15.3
-  markdown2==2.5.4 markupsafe mpmath mypy_extensions networkx numpy==2.4.6 orjson packaging
-  pdoc==16.0.0 pluggy pygments pyre-extensions==0.0.32 pytest==9.2.0 'pyvers<0.3'
-  safetensors==0.8.0 'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm
-  typing_extensions typing-inspect zipp)
+  contourpy cycler expecttest==0.3.0 filelock fonttools fsspec importlib_metadata iniconfig jinja2
+  kiwisolver lightning-utilities==0.15.3 markdown2==2.5.4 markupsafe matplotlib==3.11.2 mpmath
+  mypy_extensions networkx numpy==2.4.6 orjson packaging pdoc==16.0.0 pillow pluggy pygments
+  pyparsing pyre-extensions==0.0.32 pytest==9.2.0 python-dateutil 'pyvers<0.3' safetensors==0.8.0
+  'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing_extensions
+  typing-inspect zipp)
 oldest=(--no-deps torch==2.6.0 expecttest==0.3.0 filelock fsspec iniconfig jinja2 markupsafe mpmath
   networkx numpy==1.26.4 packaging pluggy pygments pytest==9.2.0 safetensors==0.8.0 'setuptools<81'
   sympy==1.13.1 typing_extensions)
@@ -98,11 +102,21 @@ run() {
 }
 
 marked=()
-[[ "$level" != slow ]] || marked=(--slow -m slow)
+[[ "$level" != slow && "$level" != wheels ]] || marked=(--slow -m slow)
 prepare_native
+if [[ "$level" == wheels ]]; then
+  if [[ -z "${EMBLA_WHEELS:-}" ]]; then
+    export EMBLA_WHEELS="$folder/wheels"
+    rm -rf "$EMBLA_WHEELS"
+    deploy/build_wheels.sh --python "$folder/venv/bin/python" "$EMBLA_WHEELS/full"
+    deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$EMBLA_WHEELS/client"
+  fi
+  run "$folder/venv/bin/python" tests/test_wheels.py tests/test_wheels_in_debian.py
+  exit 0
+fi
 if [[ "$level" == numpy || "$level" == slow ]]; then
   run "$folder/venv/bin/python" tests --ignore tests/torch --ignore tests/torchrec \
-    --ignore tests/examples
+    --ignore-glob 'tests/test_wheels*'
 fi
 [[ "$level" != numpy ]] || exit 0
 if [[ "$level" == oldest ]]; then
@@ -112,6 +126,4 @@ if [[ "$level" == oldest ]]; then
 fi
 prepare_torch venv-torch "${torch[@]}"
 [[ "$level" != prepare ]] || exit 0
-tests=(tests/torch tests/torchrec)
-[[ ! -d client/python/tests/examples ]] || tests+=(tests/examples)
-run "$folder/venv-torch/bin/python" "${tests[@]}"
+run "$folder/venv-torch/bin/python" tests/torch tests/torchrec

@@ -60,6 +60,62 @@ def test_a_step_is_the_sum_of_what_all_ranks_contribute(ranks, make_table):
     np.testing.assert_allclose(before - after, np.broadcast_to(steps, (4, 4)), atol=1e-6)
 
 
+def bags(rng, rows):
+    """Ids of eight bags and their lengths; ids repeat, and bags may be empty."""
+    lengths = rng.integers(0, 5, 8).astype(np.uint32)
+    return rng.integers(0, rows, int(lengths.sum())), lengths
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        embla.SGD(lr=0.05),
+        embla.Adagrad(lr=0.05),
+        embla.RowwiseAdagrad(lr=0.05),
+        embla.Adam(lr=0.01),
+    ],
+    ids=lambda optimizer: type(optimizer).__name__,
+)
+@pytest.mark.parametrize("kind", ["whole numbers", "fractions"])
+def test_ranks_equal_one_trainer_on_the_joined_batch(
+    ranks, client, make_table, rng, optimizer, kind
+):
+    """Sums of small whole numbers are exact in any order: then every bit is the same."""
+    rows, dim = 50, 8
+    together, alone = (
+        make_table(rows=rows, dim=dim, optimizer=optimizer, seed=7, sync=sync)
+        for sync in (True, False)
+    )
+    in_threads(lambda rank: rank.join_steps([together]), ranks)
+    for step in range(20):
+        batches = [bags(rng, rows) for _ in range(RANKS)]
+        gradients = [
+            rng.integers(-3, 4, (8, dim)).astype(np.float32)
+            if kind == "whole numbers"
+            else rng.normal(size=(8, dim)).astype(np.float32)
+            for _ in range(RANKS)
+        ]
+
+        def contribute(rank, step=step, batches=batches, gradients=gradients):
+            ids, lengths = batches[rank]
+            feature = embla.Gradient(together, ids, gradients[rank], lengths, pooling="sum")
+            ranks[rank].update([feature], step=step)
+
+        in_threads(contribute, range(RANKS))
+        ids, lengths = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        joined = embla.Gradient(alone, ids, np.concatenate(gradients), lengths, pooling="sum")
+        client.update([joined], step=step)
+
+    for read in (client.read_rows, client.read_state):
+        got, wanted = (read(table, np.arange(rows)) for table in (together, alone))
+        if kind == "whole numbers":
+            np.testing.assert_array_equal(got.view(np.uint32), wanted.view(np.uint32))
+        elif read == client.read_rows:
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
+        else:
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_a_rank_without_ids_contributes_too(ranks, make_table):
     table = make_table(dim=4, sync=True)
     in_threads(lambda client: client.join_steps([table]), ranks)
@@ -104,7 +160,7 @@ def test_a_silent_rank_is_closed_and_joins_again(ranks, make_table):
     gradient = embla.Gradient(table, [1], np.ones((1, 4), np.float32))
     in_threads(lambda client: client.update([gradient], step=0), ranks)
     ranks[0].update([gradient], step=1)  # Ends without rank 1.
-    with pytest.raises(embla.FailedPreconditionError):
+    with pytest.raises(embla.FailedPreconditionError, match="join again"):
         ranks[1].update([gradient], step=1)
     (first,) = ranks[1].join_steps([table])
     assert first >= 2

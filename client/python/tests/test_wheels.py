@@ -1,26 +1,17 @@
-"""Wheels of deploy/build_wheels.sh, in the folder EMBLA_WHEELS: installed and used alone.
+"""Wheels, installed and used alone.
 
-The wheel of this Python is installed into a virtual environment of its own and used with an empty
-environment: no PYTHONPATH, no EMBLA_BIN_DIR, no programs in PATH.
+Each is installed into a virtual environment of its own and used with an empty environment: no
+PYTHONPATH, no EMBLA_BIN_DIR, no programs in PATH.
 """
 
-import os
 import re
 import subprocess
-import sys
 import venv
-import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import PROGRAM, TAG, WHEELS, has_servers, kind_of
 
-FOLDER = os.environ.get("EMBLA_WHEELS", "")
-TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
-WHEELS = [
-    path
-    for path in sorted(Path(FOLDER).glob("embla-*.whl"))
-    if FOLDER and (f"-{TAG}-" in path.name or ("abi3" in path.name and sys.version_info >= (3, 12)))
-]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not WHEELS, reason=f"EMBLA_WHEELS has no wheel for {TAG}"),
@@ -31,20 +22,8 @@ SYSTEM = re.compile(
     r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|z))\.so(\.\d+)*"
 )
 
-SESSION = """
-import sys, embla, numpy as np
-assert "torch" not in sys.modules
-with embla.LocalCluster() as cluster, cluster.connect() as client:
-    spec = embla.TableSpec("t", 1000, 8, optimizer=embla.SGD(lr=1.0))
-    cluster.admin.create_table(spec, "row_wise")
-    before = client.read_rows("t", [1])
-    client.update([embla.Gradient("t", [1], np.ones((1, 8), np.float32))])
-    assert np.allclose(before - client.read_rows("t", [1]), 1)
-print("trained")
-"""
 
-
-@pytest.fixture(scope="module", params=WHEELS, ids=lambda wheel: wheel.name)
+@pytest.fixture(scope="module", params=WHEELS, ids=kind_of)
 def wheel(request):
     return request.param
 
@@ -57,16 +36,15 @@ def environment(wheel, tmp_path_factory):
     return folder
 
 
-def has_servers(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        return "embla/bin/embla-shard" in archive.namelist()
-
-
 def run(environment, *command):
     return subprocess.run(
         command, cwd=environment, env={"HOME": str(environment), "PATH": ""},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
+
+
+def run_python(environment, code):
+    return run(environment, str(environment / "bin" / "python"), "-c", code)
 
 
 def test_its_size_is_within_bounds(wheel):
@@ -84,10 +62,25 @@ def test_it_asks_the_system_for_nothing_but_glibc(environment):
             assert own or SYSTEM.fullmatch(Path(name.split()[0]).name), line
 
 
+@pytest.mark.parametrize(
+    ("before", "code", "limit"),
+    [("", "import embla", 0.1), ("import numpy", "import embla; embla.Client", 0.04)],
+    ids=["the package", "the client beside NumPy"],
+)
+def test_the_import_is_quick(environment, before, code, limit):
+    """Processor time in seconds, least of nine."""
+    timed = f"""
+import time
+{before}
+start = time.process_time()
+{code}
+print(time.process_time() - start)
+"""
+    assert min(float(run_python(environment, timed).stdout) for _ in range(9)) <= limit
+
+
 def test_it_imports_and_trains(environment, wheel):
-    python = str(environment / "bin" / "python")
-    assert run(environment, python, "-c", "import embla").returncode == 0
-    ran = run(environment, python, "-c", SESSION)
+    ran = run_python(environment, PROGRAM)
     if has_servers(wheel):
         assert ran.stdout == "trained\n", ran.stderr
     else:

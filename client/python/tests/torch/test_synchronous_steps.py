@@ -82,7 +82,7 @@ def test_a_rank_that_was_closed_joins_again(cluster):
         modules = [EmbeddingBag(client, spec.name) for client in (first, second)]
         in_threads(lambda rank: modules[rank](ids).sum().backward(), 2)
         modules[0](ids).sum().backward()  # Ends when rank 1 is closed.
-        with pytest.raises(embla.FailedPreconditionError):
+        with pytest.raises(embla.FailedPreconditionError, match="join again"):
             modules[1](ids).sum().backward()
         over = threading.Event()
 
