@@ -14,6 +14,7 @@
 #include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
 #include "tools/load/bench_report.h"
 #include "tools/load/bench_run.h"
 #include "tools/load/local_cluster.h"
@@ -197,7 +198,8 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Measures lookups and updates against the ceilings of transport and memory");
+  CLI::App app("Measures lookups and updates against the ceilings of transport and memory",
+               "embla-bench");
   app.set_version_flag("--version", "embla-bench " EMBLA_VERSION);
   Settings settings;
   AddClusterOptions(app, settings);
@@ -206,7 +208,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kWrongOptions;
+    return ExitAfterParse(app, error);
   }
   settings.load.combine_duplicates = !settings.no_combine;
   settings.load.name = settings.load.only_lookups()   ? "lookup"

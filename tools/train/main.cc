@@ -14,6 +14,7 @@
 #include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
 #include "tools/train/job.h"
 
 namespace embla::train {
@@ -152,6 +153,7 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Se
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.threads = 1;
+    options.waits_for_coordinator = false;
     auto client = client::Client::Connect(options);
     if (!client.ok()) {
       return Annotate(client.status(), "cannot reach the coordinator " + settings.coordinator);
@@ -165,7 +167,8 @@ absl::Status Train(const Settings& settings, Inputs& inputs) {
   EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings));
   EMBLA_ASSIGN_OR_RETURN(
       const auto admin,
-      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds)));
+      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds),
+                             client::Admin::IfAbsent::kFail));
   const auto style = settings.quiet                 ? Progress::Style::kSilent
                      : ::isatty(STDOUT_FILENO) != 0 ? Progress::Style::kBar
                                                     : Progress::Style::kLines;
@@ -184,7 +187,8 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster");
+  CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster",
+               "embla-train");
   app.set_version_flag("--version", "embla-train " EMBLA_VERSION);
   Settings settings;
   AddClusterOptions(app, settings);
@@ -194,7 +198,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kWrongInput;
+    return ExitAfterParse(app, error);
   }
   if (!settings.run.report_path.empty()) {
     const absl::Status writable = Annotate(CheckWritable(settings.run.report_path), "--report");
@@ -209,7 +213,8 @@ int Main(int argc, char** argv) {
   auto inputs = OpenInputs(settings.input, std::cout);
   if (!inputs.ok()) return Fail(inputs.status(), kWrongInput);
   const absl::Status trained = Train(settings, *inputs);
-  return trained.ok() ? 0 : Fail(trained, kFailed);
+  if (trained.ok()) return 0;
+  return Fail(trained, absl::IsInvalidArgument(trained) ? kWrongInput : kFailed);
 }
 
 }  // namespace
