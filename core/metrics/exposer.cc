@@ -2,6 +2,11 @@
 
 #include <civetweb.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -48,8 +53,24 @@ int LogNothing(const mg_connection*, const char*) { return 1; }
 MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready)
     : metrics_(metrics), ready_(std::move(ready)) {}
 
+// The server looks at its stop flag when somebody connects, or every two seconds.
 MetricsExposer::~MetricsExposer() {
-  if (server_ != nullptr) mg_stop(server_);
+  if (server_ == nullptr) return;
+  std::promise<void> stopped;
+  std::future<void> is_stopped = stopped.get_future();
+  std::thread stopping([this, &stopped] {
+    mg_stop(server_);
+    stopped.set_value();
+  });
+  const std::size_t colon = address_.rfind(':');
+  const std::string host = address_.substr(0, std::min(colon, address_.size()));
+  const int port = std::atoi(address_.c_str() + std::min(colon + 1, address_.size()));
+  char error[128];
+  do {
+    mg_connection* const visit = mg_connect_client(host.c_str(), port, 0, error, sizeof(error));
+    if (visit != nullptr) mg_close_connection(visit);
+  } while (is_stopped.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready);
+  stopping.join();
 }
 
 absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::string_view listen,

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -70,6 +71,18 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
     address = (*exposer)->address();
   }
   EXPECT_EQ(HttpGet(address, "/metrics"), "");
+}
+
+// Every program waits for this when it ends, also when it cannot start.
+TEST(MetricsExposer, StopsAtOnce) {
+  Metrics metrics;
+  for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0"}) {
+    auto exposer = MetricsExposer::Start(listen, metrics);
+    ASSERT_TRUE(exposer.ok()) << exposer.status();
+    const auto begun = std::chrono::steady_clock::now();
+    exposer->reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(900)) << listen;
+  }
 }
 
 TEST(MetricsExposer, PortInUseIsUnavailableAndNamesTheAddress) {
