@@ -20,6 +20,13 @@ constexpr std::size_t kAdminMessageBytesMax = std::size_t{4} << 20;
 // A node's first report says what it has, of thousands of tables.
 constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
 
+constexpr char kAdminPort[] =
+    "the coordinator's admin port (--admin-listen, 7071 unless stated), which --admin wants; "
+    "--coordinator wants the port for trainers and shard servers (--listen, 7070)";
+constexpr char kTrainerPort[] =
+    "the coordinator's port for trainers and shard servers (--listen, 7070 unless stated), which "
+    "--coordinator wants; --admin wants the admin port (--admin-listen, 7071)";
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
@@ -75,6 +82,7 @@ absl::Status CoordinatorProcess::Listen() {
   service_ = std::make_unique<CoordinatorService>(*host_);
   admin_service_ = std::make_unique<AdminService>(*host_);
   RpcServerOptions server{.listen = options_.admin_listen,
+                          .port = kAdminPort,
                           .insecure = options_.insecure,
                           .message_bytes_max = kAdminMessageBytesMax,
                           .connections = options_.connections,
@@ -82,6 +90,7 @@ absl::Status CoordinatorProcess::Listen() {
   grpc::Service* const admin_services[] = {admin_service_.get()};
   EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
   server.listen = options_.listen;
+  server.port = kTrainerPort;
   server.message_bytes_max = kCoordinatorMessageBytesMax;
   grpc::Service* const services[] = {service_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));

@@ -145,6 +145,8 @@ absl::Status ShardProcess::Listen() {
   grpc::Service* const services[] = {service_.get(), inspect_.get()};
   RpcServerOptions server = options_.server;
   server.metrics = &metrics_;
+  server.port = absl::StrCat("the data port of shard server ", options_.name,
+                             "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
   return absl::OkStatus();

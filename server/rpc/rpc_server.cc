@@ -56,10 +56,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
   for (grpc::Service* const service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
-  if (started == nullptr) return absl::InternalError("gRPC does not start a server");
-  started->GetHealthCheckService()->SetServingStatus(options.is_serving);
-  std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address, options));
+  std::unique_ptr<RpcServer> server(new RpcServer(address, options));
+  builder.RegisterCallbackGenericService(&server->unknown_calls_);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr) return absl::InternalError("gRPC does not start a server");
+  server->SetServing(options.is_serving);
   EMBLA_ASSIGN_OR_RETURN(
       server->acceptor_,
       ConnectionAcceptor::Start(
@@ -71,10 +72,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   return server;
 }
 
-RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
-                     const RpcServerOptions& options)
+RpcServer::RpcServer(std::string address, const RpcServerOptions& options)
     : shares_(options.shares, options.metrics),
-      server_(std::move(server)),
+      unknown_calls_(options.port),
       address_(std::move(address)) {}
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }

@@ -14,11 +14,14 @@
 #include "core/metrics/metrics.h"
 #include "server/rpc/connection_acceptor.h"
 #include "server/rpc/connection_shares.h"
+#include "server/rpc/unknown_calls.h"
 
 namespace embla {
 
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
+  // What the port is for: calls that it does not serve are answered with "this is `port`".
+  std::string port = "another port";
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
   ConnectionLimits connections = {};
@@ -53,10 +56,10 @@ class RpcServer {
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
-            const RpcServerOptions& options);
+  RpcServer(std::string address, const RpcServerOptions& options);
 
   ConnectionShares shares_;  // Of connections that may outlive server_ by a moment.
+  UnknownCalls unknown_calls_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // Gone before server_.
   const std::string address_;
