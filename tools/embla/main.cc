@@ -1,4 +1,6 @@
 // embla: what operators type. One file per noun; this one binds flags to them.
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -12,7 +14,9 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/log.h"
 #include "core/base/named_option.h"
+#include "core/base/usage_error.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
@@ -476,7 +480,10 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
                  "evictions, export, import)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
-  app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")
+  app.add_option(
+         "--timeout", in.timeout_seconds,
+         "seconds to wait for an answer; table create waits as long as all its nodes are alive "
+         "and work on it")
       ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
   AddNamedOption(app, "-o,--output", in.json, {{"table", false}, {"json", true}}, "form of output")
@@ -487,6 +494,7 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
 }
 
 int Main(int argc, char** argv) {
+  SetLogLevel(LogLevel::kWarning);
   Invocation invocation;
   CLI::App app("Embla: tables, nodes and plans of a cluster", "embla");
   AddGlobalFlags(app, invocation);
@@ -499,10 +507,15 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return static_cast<int>(app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage);
+    if (error.get_exit_code() == 0 || !invocation.json) return ExitAfterParse(app, error);
+    invocation.run = [wrong = UsageMessage(app, error)] {
+      return absl::InvalidArgumentError(wrong);
+    };
   }
   const absl::Status status = invocation.run();
-  if (!status.ok()) std::cerr << "embla: " << status << "\n";
+  if (!status.ok()) {
+    std::cerr << ErrorText(status, invocation.json, Terminal::Of(STDERR_FILENO));
+  }
   return static_cast<int>(ExitCodeOf(status));
 }
 
