@@ -12,8 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
-#include "prometheus/registry.h"
-#include "prometheus/text_serializer.h"
 
 namespace embla {
 namespace {
@@ -50,8 +48,8 @@ int LogNothing(const mg_connection*, const char*) { return 1; }
 
 }  // namespace
 
-MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready)
-    : metrics_(metrics), ready_(std::move(ready)) {}
+MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready, Refresh refresh)
+    : metrics_(metrics), ready_(std::move(ready)), refresh_(std::move(refresh)) {}
 
 // The server looks at its stop flag when somebody connects, or every two seconds.
 MetricsExposer::~MetricsExposer() {
@@ -75,10 +73,12 @@ MetricsExposer::~MetricsExposer() {
 
 absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::string_view listen,
                                                                       const Metrics& metrics,
-                                                                      Ready ready) {
+                                                                      Ready ready,
+                                                                      Refresh refresh) {
   const absl::StatusOr<std::string> host = HostOf(listen);
   if (!host.ok()) return host.status();
-  std::unique_ptr<MetricsExposer> exposer(new MetricsExposer(metrics, std::move(ready)));
+  std::unique_ptr<MetricsExposer> exposer(
+      new MetricsExposer(metrics, std::move(ready), std::move(refresh)));
   const std::string address = absl::StrCat(*host, ToAbsl(listen.substr(listen.rfind(':'))));
   const char* options[] = {"listening_ports",    address.c_str(),   "num_threads", kThreads,
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
@@ -98,9 +98,9 @@ absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::strin
 }
 
 int MetricsExposer::OnMetrics(mg_connection* connection, void* self) {
-  const Metrics& metrics = static_cast<MetricsExposer*>(self)->metrics_;
-  return Answer(connection, "200 OK",
-                prometheus::TextSerializer().Serialize(metrics.registry()->Collect()));
+  const MetricsExposer& exposer = *static_cast<MetricsExposer*>(self);
+  if (exposer.refresh_ != nullptr) exposer.refresh_();
+  return Answer(connection, "200 OK", exposer.metrics_.Text());
 }
 
 int MetricsExposer::OnHealth(mg_connection* connection, void*) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/metrics/program_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -71,6 +72,19 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
     address = (*exposer)->address();
   }
   EXPECT_EQ(HttpGet(address, "/metrics"), "");
+}
+
+TEST(ProgramMetrics, ServesWhatItsClientsAndTheProcessCount) {
+  const auto program = ProgramMetrics::Start("127.0.0.1:0", "embla-train");
+  ASSERT_TRUE(program.ok()) << program.status();
+  (*program)->metrics().MakeCounter(metric::kClientRetries, {"Lookup"}).Add(3);
+  const std::string answer = HttpGet((*program)->address(), "/metrics");
+  EXPECT_THAT(answer, HasSubstr("embla_client_retries_total{method=\"Lookup\"} 3"));
+  EXPECT_THAT(answer, HasSubstr("embla_build_info{program=\"embla-train\""));
+  EXPECT_THAT(answer, HasSubstr("\nprocess_open_fds "));
+  const auto silent = ProgramMetrics::Start("", "embla-train");
+  ASSERT_TRUE(silent.ok()) << silent.status();
+  EXPECT_EQ((*silent)->address(), "");
 }
 
 // Every program waits for this when it ends, also when it cannot start.
