@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <grpcpp/server.h>
 
@@ -30,7 +31,9 @@ struct RpcServerOptions {
   // 0: a quarter of the machine's memory, or of its control group's, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
-  bool is_serving = true;      // What it says of itself at first; see SetServing.
+  // Full names of services whose calls are counted here, not by their handlers. Needs metrics.
+  std::vector<std::string> counted_services = {};
+  bool is_serving = true;  // What it says of itself at first; see SetServing.
 };
 
 class RpcServer {
