@@ -37,6 +37,7 @@ expect 2 "port-file: cannot write /nowhere/ports: No such file" embla-coordinato
   --state-dir /nowhere --port-file /nowhere/ports
 expect 2 "report: cannot write /nope/x.json: No such file" embla-train --generate 1000 \
   --report /nope/x.json
+expect 2 "export: .*Not a directory" embla-train --generate 1000 --export /dev/null/tables
 for program in embla embla-shard embla-coordinator embla-train; do
   if "$programs/$program" --help | grep -P '[^\x20-\x7e]'; then
     printf 'FAILED: %s --help has control characters\n' "$program"

@@ -15,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/base/usage_error.h"
+#include "core/metrics/program_metrics.h"
 #include "tools/load/bench_report.h"
 #include "tools/load/bench_run.h"
 #include "tools/load/local_cluster.h"
@@ -42,6 +43,7 @@ struct Settings {
   bool no_ceilings = false;
   std::string peer;
   std::string output = "table";
+  std::string metrics_listen;
 };
 
 void AddClusterOptions(CLI::App& app, Settings& settings) {
@@ -56,6 +58,8 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
       ->add_option("--threads-per-device", settings.cluster.threads_per_device,
                    "Of the local cluster")
       ->capture_default_str();
+  group->add_option("--metrics-listen", settings.metrics_listen,
+                    "Where to serve the clients' /metrics: host:port; default: nowhere");
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
   AddNamedOption(*group, "--transport", settings.transport,
@@ -136,13 +140,15 @@ absl::Status AwaitNodes(client::Admin& admin, std::uint32_t nodes) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Settings& settings,
-                                                                        int count) {
+                                                                        int count,
+                                                                        Metrics& metrics) {
   std::vector<std::unique_ptr<client::Client>> clients;
   for (int i = 0; i < count; ++i) {
     client::ConnectOptions options;
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.transport = settings.transport;
+    options.metrics = &metrics;
     EMBLA_ASSIGN_OR_RETURN(auto client, client::Client::Connect(options));
     clients.push_back(std::move(client));
   }
@@ -176,7 +182,11 @@ absl::Status Run(Settings& settings) {
   if (local) EMBLA_RETURN_IF_ERROR(AwaitNodes(*admin, settings.cluster.nodes));
   const std::vector<Case> cases =
       settings.suite.empty() ? std::vector<Case>{settings.load} : ServiceSuite();
-  EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings, settings.load.clients));
+  EMBLA_ASSIGN_OR_RETURN(const auto metrics,
+                         ProgramMetrics::Start(settings.metrics_listen, "embla-bench"));
+  if (!metrics->address().empty()) std::cerr << "metrics: " << metrics->address() << "\n";
+  EMBLA_ASSIGN_OR_RETURN(const auto clients,
+                         ConnectAll(settings, settings.load.clients, metrics->metrics()));
   RunEnvironment environment{*admin, {}, {}, ceilings.get(), std::cerr};
   for (const auto& client : clients) environment.clients.push_back(client.get());
   if (local) {
