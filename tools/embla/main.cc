@@ -66,7 +66,9 @@ void AddShapeFlags(CLI::App& verb, TableFlags& table) {
 
 void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
   verb.add_flag("--zch", zch.zch, "ids are any 64-bit numbers, and get rows as they come");
-  verb.add_option("--capacity", zch.capacity, "instead of --rows: ids that can have a row");
+  verb.add_option("--capacity", zch.capacity,
+                  "instead of --rows: ids that can have a row; rounded up to a multiple "
+                  "of 64 x buckets");
   verb.add_option("--buckets", zch.buckets, "units of a ZCH table; 0: 768");
   verb.add_option("--policy", zch.policy,
                   "who makes room: lru (default), lfu, distance_lfu[:2], ttl:STEPS[:evict]");
@@ -490,7 +492,8 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
       ->default_str("table");
   app.footer(
       "Exit codes: 0 ok, 1 error, 2 usage, 3 nobody answers, 4 not found, 5 refused (no room,\n"
-      "exists already, wrong state).");
+      "exists already, wrong state). With -o json errors are JSON on stderr. Colours: on a\n"
+      "terminal, unless NO_COLOR is set.");
 }
 
 int Main(int argc, char** argv) {

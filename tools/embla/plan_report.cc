@@ -230,8 +230,8 @@ std::string MovesReport(const planner::Replanned& r, bool all_moves) {
       "\nfrom the previous plan\n  its max load here was ", Ms(MsFromTicks(r.load_before)),
       ", wanted is at most ", Ms(MsFromTicks(r.target)), "\n  ", Count(r.moves.size(), "move"),
       " of ", share(r.moved_bytes), " of ", FormatBytes(r.total_bytes),
-      "; forced: ", share(r.forced_bytes), "\n  beyond that no plan with these cuts moves less than ",
-      share(r.shed_bound_bytes), "\n");
+      "; forced: ", share(r.forced_bytes),
+      "\n  beyond that no plan with these cuts moves less than ", share(r.shed_bound_bytes), "\n");
   TextTable table({"table", ">shard", "from", "to", ">bytes", "forced"});
   const std::size_t shown = all_moves ? r.moves.size() : std::min(kTablesShown, r.moves.size());
   for (std::size_t i = 0; i < shown; ++i) {
