@@ -51,8 +51,7 @@ TEST(MetricNames, AreUnique) {
 // A metric that is added to a header but not to AllMetrics() would never reach the page.
 TEST(MetricNames, AllMetricsHasEveryMetricOfTheHeaders) {
   std::stringstream text;
-  for (const char* path :
-       {"core/metrics/names.h", "core/metrics/gpu_names.h",
+  for (const char* path : {"core/metrics/names.h", "core/metrics/gpu_names.h",
                            "core/metrics/process_names.h", "core/metrics/turn_names.h"}) {
     text << std::ifstream(path).rdbuf();
   }
@@ -71,8 +70,8 @@ TEST(MetricNames, SayTheirUnitAndKind) {
     EXPECT_TRUE(info.name.starts_with("embla_") || info.name.starts_with("process_"));
     EXPECT_EQ(info.name.ends_with("_total"), info.kind == MetricKind::kCounter);
     // The start is a point in time: not a duration, and no histogram.
-    EXPECT_EQ(info.name.ends_with("_seconds"), info.kind == MetricKind::kHistogram ||
-                                                   info.name == "process_start_time_seconds");
+    EXPECT_EQ(info.name.ends_with("_seconds"),
+              info.kind == MetricKind::kHistogram || info.name == "process_start_time_seconds");
     EXPECT_TRUE(info.help.ends_with("."));
   }
 }

@@ -22,9 +22,9 @@ expect() {
 
 shard=(embla-shard --coordinator 127.0.0.1:1 --metrics-listen "" --listen 127.0.0.1:0)
 expect 2 "coordinator is required" embla-shard
-expect 2 'unknown flag --lisen; did you mean `--listen`?' embla-shard --lisen 127.0.0.1:0
-expect 2 'unknown flag --state-dri; did you mean `--state-dir`?' embla-coordinator --state-dri s
-expect 2 'unknown flag --epoch; did you mean `--epochs`?' embla-train --generate 1000 --epoch 3
+expect 2 'unknown flag --lisen; did you mean .--listen.?' embla-shard --lisen 127.0.0.1:0
+expect 2 'unknown flag --state-dri; did you mean .--state-dir.?' embla-coordinator --state-dri s
+expect 2 'unknown flag --epoch; did you mean .--epochs.?' embla-train --generate 1000 --epoch 3
 expect 1 "Connection refused" embla-train --generate 1000 --coordinator 127.0.0.1:1 --timeout 600
 expect 2 "is not host:port" embla-train --generate 1000 --coordinator 127.0.0.1 --timeout 600
 expect 2 "is not host:port" embla-train --generate 1000 --coordinator http://a:1 --timeout 600

@@ -28,9 +28,9 @@ expect 0 "^embla [0-9]" --version
 expect 0 "rows x columns" plan --help
 expect 2 "embla needs one more word; embla knows: cluster, id," # Nothing at all.
 expect 2 '"bogus" is unknown; embla knows: cluster, id,' bogus
-expect 2 '"tabel" is unknown; did you mean `embla table`?' tabel ls
-expect 2 '"lst" is unknown; did you mean `embla table ls`?' table lst
-expect 2 'unknown flag --nmae; did you mean `--name`?' table create --nmae t --rows 3
+expect 2 '"tabel" is unknown; did you mean .embla table.?' tabel ls
+expect 2 '"lst" is unknown; did you mean .embla table ls.?' table lst
+expect 2 'unknown flag --nmae; did you mean .--name.?' table create --nmae t --rows 3
 expect 2 '"t" was not expected after embla node ls' node ls t
 expect 2 '"exit_code": 2' -o json table lst
 expect 3 '"code": "UNAVAILABLE"' cluster status "${nobody[@]}" -o json
