@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client_impl.h"
+#include "client/transport/address.h"
 #include "client/transport/grpc_coordinator_channel.h"
 #include "client/transport/grpc_node_channel.h"
 #include "client/transport/timer.h"
@@ -57,6 +58,7 @@ absl::Status ConnectOptions::Validate() const {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ConnectOptions options) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
+  EMBLA_RETURN_IF_ERROR(CheckAddress(options.coordinator));
   if (options.name.empty()) options.name = DefaultName();
   const GrpcNodeOptions node{
       .transport = options.transport,

@@ -78,6 +78,8 @@ absl::StatusOr<std::unique_ptr<Client>> ClientImpl::Open(ConnectOptions options,
 
 ClientImpl::ClientImpl(ConnectOptions options, World world)
     : options_(std::move(options)),
+      own_metrics_(options_.metrics == nullptr ? std::make_unique<Metrics>() : nullptr),
+      metrics_(own_metrics_ != nullptr ? *own_metrics_ : *options_.metrics),
       client_metrics_(&metrics_),
       lookup_metrics_(&metrics_, MethodMetrics::Side::kClient, "Lookup"),
       update_metrics_(&metrics_, MethodMetrics::Side::kClient, "Update"),

@@ -107,7 +107,8 @@ class ClientImpl final : public Client {
       const std::function<absl::Status(const RowReader&, const TableRoute&, absl::Time)>& read);
 
   const ConnectOptions options_;
-  Metrics metrics_;
+  const std::unique_ptr<Metrics> own_metrics_;  // Null: the options have one.
+  Metrics& metrics_;
   ClientMetrics client_metrics_;
   MethodMetrics lookup_metrics_;
   MethodMetrics update_metrics_;

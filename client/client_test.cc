@@ -372,6 +372,22 @@ TEST_F(ClientWithoutBudgetTest, ErrorsPassThroughOnceTheBudgetIsUsedUp) {
   EXPECT_THAT(client_->MetricsText(), HasSubstr("embla_client_retry_budget_exhausted_total 1"));
 }
 
+struct CountsElsewhere {
+  Metrics shared;
+};
+class ClientWithSharedMetricsTest : CountsElsewhere, public ClientTest {
+ protected:
+  ClientWithSharedMetricsTest() : ClientTest({.coordinator = "fake", .metrics = &shared}) {}
+  std::string SharedText() const { return shared.Text(); }
+};
+
+TEST_F(ClientWithSharedMetricsTest, CountsWhereItIsTold) {
+  ASSERT_EQ(Update(ClicksGradient()), absl::OkStatus());
+  const std::string series = "embla_client_requests_total{code=\"OK\",method=\"Update\"} 1";
+  EXPECT_THAT(SharedText(), HasSubstr(series));
+  EXPECT_THAT(client_->MetricsText(), HasSubstr(series));
+}
+
 std::string FileContent(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

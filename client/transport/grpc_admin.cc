@@ -2,15 +2,14 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <grpcpp/client_context.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
+#include "client/transport/address.h"
 #include "client/transport/grpc_channel.h"
 #include "client/transport/job_codec.h"
 #include "core/base/text.h"
@@ -30,15 +29,6 @@ v1::PlanInputs ToMessage(const PlanInputs& inputs) {
   message.set_rules(inputs.rules);
   message.set_options(inputs.options);
   return message;
-}
-
-bool IsAddress(std::string_view address) {
-  if (address.starts_with("unix:")) return true;
-  const std::size_t colon = address.rfind(':');
-  std::uint32_t port = 0;
-  return colon != std::string_view::npos && colon > 0 &&
-         address.find('/') == std::string_view::npos &&
-         absl::SimpleAtoi(ToAbsl(address.substr(colon + 1)), &port) && port >= 1 && port <= 65535;
 }
 
 class GrpcAdmin final : public Admin {
@@ -287,12 +277,6 @@ class GrpcAdmin final : public Admin {
     grpc::ClientContext context;
     context.set_deadline(DeadlineOf(absl::Now() + timeout_));
     const absl::Status status = wire::FromGrpc(rpc(context));
-    if (absl::IsUnimplemented(status) && status.message().empty()) {
-      return absl::UnimplementedError(absl::StrCat(
-          address_,
-          " is no admin port of a coordinator: a coordinator has one port for trainers and "
-          "shard servers (--listen) and one for operators (--admin-listen)"));
-    }
     // The server's own words need no address in front of them.
     const bool unreachable = status.code() == absl::StatusCode::kUnavailable ||
                              status.code() == absl::StatusCode::kDeadlineExceeded;
@@ -329,10 +313,7 @@ class GrpcAdmin final : public Admin {
 
 absl::StatusOr<std::unique_ptr<Admin>> Admin::Connect(const std::string& admin_address,
                                                       absl::Duration timeout, IfAbsent if_absent) {
-  if (!IsAddress(admin_address)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("coordinator address \"", admin_address, "\" is not host:port"));
-  }
+  if (const absl::Status valid = CheckAddress(admin_address); !valid.ok()) return valid;
   if (timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout ", absl::FormatDuration(timeout), " must be positive"));

@@ -2,13 +2,16 @@
 
 #include <civetweb.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
-#include "prometheus/registry.h"
-#include "prometheus/text_serializer.h"
 
 namespace embla {
 namespace {
@@ -45,19 +48,37 @@ int LogNothing(const mg_connection*, const char*) { return 1; }
 
 }  // namespace
 
-MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready)
-    : metrics_(metrics), ready_(std::move(ready)) {}
+MetricsExposer::MetricsExposer(const Metrics& metrics, Ready ready, Refresh refresh)
+    : metrics_(metrics), ready_(std::move(ready)), refresh_(std::move(refresh)) {}
 
+// The server looks at its stop flag when somebody connects, or every two seconds.
 MetricsExposer::~MetricsExposer() {
-  if (server_ != nullptr) mg_stop(server_);
+  if (server_ == nullptr) return;
+  std::promise<void> stopped;
+  std::future<void> is_stopped = stopped.get_future();
+  std::thread stopping([this, &stopped] {
+    mg_stop(server_);
+    stopped.set_value();
+  });
+  const std::size_t colon = address_.rfind(':');
+  const std::string host = address_.substr(0, std::min(colon, address_.size()));
+  const int port = std::atoi(address_.c_str() + std::min(colon + 1, address_.size()));
+  char error[128];
+  do {
+    mg_connection* const visit = mg_connect_client(host.c_str(), port, 0, error, sizeof(error));
+    if (visit != nullptr) mg_close_connection(visit);
+  } while (is_stopped.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready);
+  stopping.join();
 }
 
 absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::string_view listen,
                                                                       const Metrics& metrics,
-                                                                      Ready ready) {
+                                                                      Ready ready,
+                                                                      Refresh refresh) {
   const absl::StatusOr<std::string> host = HostOf(listen);
   if (!host.ok()) return host.status();
-  std::unique_ptr<MetricsExposer> exposer(new MetricsExposer(metrics, std::move(ready)));
+  std::unique_ptr<MetricsExposer> exposer(
+      new MetricsExposer(metrics, std::move(ready), std::move(refresh)));
   const std::string address = absl::StrCat(*host, ToAbsl(listen.substr(listen.rfind(':'))));
   const char* options[] = {"listening_ports",    address.c_str(),   "num_threads", kThreads,
                            "request_timeout_ms", kRequestTimeoutMs, nullptr};
@@ -77,9 +98,9 @@ absl::StatusOr<std::unique_ptr<MetricsExposer>> MetricsExposer::Start(std::strin
 }
 
 int MetricsExposer::OnMetrics(mg_connection* connection, void* self) {
-  const Metrics& metrics = static_cast<MetricsExposer*>(self)->metrics_;
-  return Answer(connection, "200 OK",
-                prometheus::TextSerializer().Serialize(metrics.registry()->Collect()));
+  const MetricsExposer& exposer = *static_cast<MetricsExposer*>(self);
+  if (exposer.refresh_ != nullptr) exposer.refresh_();
+  return Answer(connection, "200 OK", exposer.metrics_.Text());
 }
 
 int MetricsExposer::OnHealth(mg_connection* connection, void*) {

@@ -20,6 +20,8 @@ class MetricsExposer {
   // OK: the program can do what it is there for; else what is missing. Asked at every GET /readyz,
   // on any thread.
   using Ready = std::function<absl::Status()>;
+  // Brings what is not counted as it happens up to date. Called before every scrape, likewise.
+  using Refresh = std::function<void()>;
 
   // Serves `metrics`, which outlives this object, on `listen`, "host:port"; port 0 takes a free
   // one. /healthz answers 200 as long as the process does anything; /readyz 200 or, with the
@@ -28,14 +30,15 @@ class MetricsExposer {
   // host:port), Unavailable (cannot listen there).
   static absl::StatusOr<std::unique_ptr<MetricsExposer>> Start(std::string_view listen,
                                                                const Metrics& metrics,
-                                                               Ready ready = nullptr);
+                                                               Ready ready = nullptr,
+                                                               Refresh refresh = nullptr);
   ~MetricsExposer();
 
   // "host:port" with the port in use.
   const std::string& address() const { return address_; }
 
  private:
-  MetricsExposer(const Metrics& metrics, Ready ready);
+  MetricsExposer(const Metrics& metrics, Ready ready, Refresh refresh);
 
   static int OnMetrics(mg_connection* connection, void* self);
   static int OnHealth(mg_connection* connection, void* self);
@@ -43,6 +46,7 @@ class MetricsExposer {
 
   const Metrics& metrics_;  // Not owned; outlives this object.
   const Ready ready_;       // Null: always.
+  const Refresh refresh_;   // Null: nothing to do.
   mg_context* server_ = nullptr;
   std::string address_;
 };

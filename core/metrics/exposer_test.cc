@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
+#include "core/metrics/program_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -70,6 +72,31 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
     address = (*exposer)->address();
   }
   EXPECT_EQ(HttpGet(address, "/metrics"), "");
+}
+
+TEST(ProgramMetrics, ServesWhatItsClientsAndTheProcessCount) {
+  const auto program = ProgramMetrics::Start("127.0.0.1:0", "embla-train");
+  ASSERT_TRUE(program.ok()) << program.status();
+  (*program)->metrics().MakeCounter(metric::kClientRetries, {"Lookup"}).Add(3);
+  const std::string answer = HttpGet((*program)->address(), "/metrics");
+  EXPECT_THAT(answer, HasSubstr("embla_client_retries_total{method=\"Lookup\"} 3"));
+  EXPECT_THAT(answer, HasSubstr("embla_build_info{program=\"embla-train\""));
+  EXPECT_THAT(answer, HasSubstr("\nprocess_open_fds "));
+  const auto silent = ProgramMetrics::Start("", "embla-train");
+  ASSERT_TRUE(silent.ok()) << silent.status();
+  EXPECT_EQ((*silent)->address(), "");
+}
+
+// Every program waits for this when it ends, also when it cannot start.
+TEST(MetricsExposer, StopsAtOnce) {
+  Metrics metrics;
+  for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0"}) {
+    auto exposer = MetricsExposer::Start(listen, metrics);
+    ASSERT_TRUE(exposer.ok()) << exposer.status();
+    const auto begun = std::chrono::steady_clock::now();
+    exposer->reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(900)) << listen;
+  }
 }
 
 TEST(MetricsExposer, PortInUseIsUnavailableAndNamesTheAddress) {

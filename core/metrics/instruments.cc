@@ -171,7 +171,7 @@ ClientMetrics::ClientMetrics(Metrics* metrics) {
 }
 
 void SetBuildInfo(Metrics& metrics, std::string_view program) {
-  metrics.MakeGauge(metric::kBuildInfo, {program, EMBLA_VERSION}).Set(1);
+  metrics.MakeGauge(metric::kBuildInfo, {program, EMBLA_VERSION "+" EMBLA_COMMIT}).Set(1);
 }
 
 }  // namespace embla

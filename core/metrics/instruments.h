@@ -164,7 +164,8 @@ struct ClientMetrics {
   Counter plan_refreshes;
 };
 
-// Sets embla_build_info; each main calls it once.
+// Sets embla_build_info: the version is like "0.1.0+4fdbd01", with the commit; each main calls it
+// once.
 void SetBuildInfo(Metrics& metrics, std::string_view program);
 
 // The code as the label value: "OK", "NOT_FOUND". Not a code: "UNKNOWN".

@@ -1,6 +1,7 @@
 #include "core/metrics/names.h"
 
 #include "core/metrics/gpu_names.h"
+#include "core/metrics/process_names.h"
 #include "core/metrics/turn_names.h"
 
 namespace embla {
@@ -8,6 +9,14 @@ namespace {
 
 constexpr MetricInfo kAll[] = {
     metric::kBuildInfo,
+    metric::kNodeInfo,
+    metric::kProcessCpu,
+    metric::kProcessMemory,
+    metric::kProcessDescriptors,
+    metric::kProcessThreads,
+    metric::kProcessStart,
+    metric::kDirectoryBytes,
+    metric::kDiskFree,
     metric::kPlanVersion,
     metric::kRequests,
     metric::kRequestLatency,
@@ -83,6 +92,9 @@ constexpr MetricInfo kAll[] = {
     metric::kSessionsClosed,
     metric::kSessionsExpired,
     metric::kSessionsOpen,
+    metric::kJobs,
+    metric::kJobUnitsLeft,
+    metric::kStoreSync,
     metric::kClientRequests,
     metric::kClientLatency,
     metric::kClientSentBytes,

@@ -32,7 +32,7 @@ std::set<std::string> RowsOfThePage() {
   std::ifstream page("docs/metrics.md");
   std::set<std::string> rows;
   for (std::string line; std::getline(page, line);) {
-    if (line.rfind("| `embla_", 0) == 0) rows.insert(line);
+    if (line.starts_with("| `embla_") || line.starts_with("| `process_")) rows.insert(line);
   }
   return rows;
 }
@@ -51,13 +51,15 @@ TEST(MetricNames, AreUnique) {
 // A metric that is added to a header but not to AllMetrics() would never reach the page.
 TEST(MetricNames, AllMetricsHasEveryMetricOfTheHeaders) {
   std::stringstream text;
-  for (const char* path :
-       {"core/metrics/names.h", "core/metrics/gpu_names.h", "core/metrics/turn_names.h"}) {
+  for (const char* path : {"core/metrics/names.h", "core/metrics/gpu_names.h",
+                           "core/metrics/process_names.h", "core/metrics/turn_names.h"}) {
     text << std::ifstream(path).rdbuf();
   }
   std::size_t declared = 0;
-  for (std::size_t at = 0; (at = text.str().find("\"embla_", at)) != std::string::npos; ++at) {
-    ++declared;
+  for (const char* begin : {"\"embla_", "\"process_"}) {
+    for (std::size_t at = 0; (at = text.str().find(begin, at)) != std::string::npos; ++at) {
+      ++declared;
+    }
   }
   EXPECT_EQ(AllMetrics().size(), declared);
 }
@@ -65,9 +67,11 @@ TEST(MetricNames, AllMetricsHasEveryMetricOfTheHeaders) {
 TEST(MetricNames, SayTheirUnitAndKind) {
   for (const MetricInfo& info : AllMetrics()) {
     SCOPED_TRACE(info.name);
-    EXPECT_TRUE(info.name.starts_with("embla_"));
+    EXPECT_TRUE(info.name.starts_with("embla_") || info.name.starts_with("process_"));
     EXPECT_EQ(info.name.ends_with("_total"), info.kind == MetricKind::kCounter);
-    EXPECT_EQ(info.name.ends_with("_seconds"), info.kind == MetricKind::kHistogram);
+    // The start is a point in time: not a duration, and no histogram.
+    EXPECT_EQ(info.name.ends_with("_seconds"),
+              info.kind == MetricKind::kHistogram || info.name == "process_start_time_seconds");
     EXPECT_TRUE(info.help.ends_with("."));
   }
 }

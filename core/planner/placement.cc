@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_text.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -57,9 +58,10 @@ std::int64_t Peak(const NodeDevices& devices) {
 
 absl::Status NoRoom(const TableSpec& spec, std::int64_t bytes, const Device& device) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("table ", spec.name, " needs ", bytes, " bytes on device ", device.fullest,
-                   " of node ", ToAbsl(device.node_name), ", which has ", device.free_bytes(),
-                   " of ", device.memory_bytes, " bytes free"));
+      absl::StrCat("table ", spec.name, " needs ", FormatBytes(bytes), " on device ",
+                   device.fullest, " of node ", ToAbsl(device.node_name), ", which has ",
+                   FormatBytes(device.free_bytes()), " of ", FormatBytes(device.memory_bytes),
+                   " free: ", FormatBytes(bytes - device.free_bytes()), " short"));
 }
 
 // Puts `slice` on `device`, or says that there is no room.

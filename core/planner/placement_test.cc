@@ -198,10 +198,10 @@ TEST(PlaceTableConstraints, RefuseUnknownNodesAndDevices) {
 
 TEST(PlaceTableMemory, NamesTheDeviceAndTheBytes) {
   const auto nodes = Nodes(2, 2, 1000);
-  ExpectRefused(
-      PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableWise}, nodes, {}),
-      absl::StatusCode::kResourceExhausted,
-      "table t needs 1600 bytes on device 0 of node n0, which has 1000 of 1000 bytes free");
+  ExpectRefused(PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableWise}, nodes, {}),
+                absl::StatusCode::kResourceExhausted,
+                "table t needs 1.56 KiB on device 0 of node n0, which has 1000 B of 1000 B free: "
+                "600 B short");
   EXPECT_TRUE(PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableRowWise}, nodes, {}).ok());
 }
 

@@ -174,6 +174,20 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
   v1::OpenSessionReply session_;
 };
 
+TEST_P(ClusterTest, TheCoordinatorCountsCallsJobsAndSyncsOfItsState) {
+  CreateTable("counted", "error");
+  const std::string text = coordinator_->metrics().Text();
+  EXPECT_THAT(text, HasSubstr("embla_requests_total{code=\"OK\",method=\"CreateTable\"} 1"));
+  EXPECT_THAT(text, HasSubstr("embla_request_latency_seconds_count{method=\"CreateTable\"} 1"));
+  EXPECT_THAT(text, HasSubstr("embla_jobs{state=\"failed\"} 0"));
+  EXPECT_THAT(text, HasSubstr("embla_job_units_left 0"));
+  EXPECT_THAT(text, HasSubstr("embla_store_sync_seconds_count"));
+  EXPECT_THAT(text, HasSubstr("node=\"coordinator\"} 1"));
+  // The node knows by now of which cluster it is.
+  EXPECT_THAT(shard_->metrics().Text(), HasSubstr(",node=\"n0\"} 1"));
+  EXPECT_THAT(shard_->metrics().Text(), testing::Not(HasSubstr("cluster=\"\"")));
+}
+
 TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
   CreateTable("t", "error");
   std::vector<float> rows;

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/named_option.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
 #include "server/app/coordinator_process.h"
 #include "server/app/memory_return.h"
 #include "server/app/port_file.h"
@@ -113,7 +114,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : embla::kWrongUsage;
+    return embla::ExitAfterParse(app, error);
   }
   absl::Status status;
   if (!flags.port_file.empty()) {

@@ -8,6 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/steady_clock.h"
 #include "core/metrics/instruments.h"
+#include "core/metrics/process_names.h"
 #include "server/rpc/listen_address.h"
 #include "server/state_store/file_state_store.h"
 #include "server/state_store/memory_state_store.h"
@@ -19,6 +20,13 @@ namespace {
 constexpr std::size_t kAdminMessageBytesMax = std::size_t{4} << 20;
 // A node's first report says what it has, of thousands of tables.
 constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
+
+constexpr char kAdminPort[] =
+    "the coordinator's admin port (--admin-listen, 7071 unless stated), which --admin wants; "
+    "--coordinator wants the port for trainers and shard servers (--listen, 7070)";
+constexpr char kTrainerPort[] =
+    "the coordinator's port for trainers and shard servers (--listen, 7070 unless stated), which "
+    "--coordinator wants; --admin wants the admin port (--admin-listen, 7071)";
 
 }  // namespace
 
@@ -39,7 +47,12 @@ absl::Status CoordinatorProcess::OpenState() {
   if (options_.state_dir.empty()) {
     store_ = std::make_unique<MemoryStateStore>();
   } else {
-    EMBLA_ASSIGN_OR_RETURN(store_, FileStateStore::Open(options_.state_dir));
+    FileStateStoreOptions store;
+    store.on_synced = [seconds = metrics_.MakeHistogram(metric::kStoreSync)](absl::Duration took) {
+      seconds.Observe(took);
+    };
+    EMBLA_ASSIGN_OR_RETURN(store_, FileStateStore::Open(options_.state_dir, store));
+    process_metrics_.Watch("state", options_.state_dir);
   }
   CoordinatorOptions coordinator = options_.coordinator;
   coordinator.new_cluster_id = RandomHexId();
@@ -69,19 +82,25 @@ absl::Status CoordinatorProcess::FindKey(CoordinatorOptions& coordinator) const 
 absl::Status CoordinatorProcess::Listen() {
   if (!options_.metrics_listen.empty()) {
     EMBLA_RETURN_IF_ERROR(CheckListenAddress(options_.metrics_listen, options_.insecure).status());
-    EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_,
-                                                           [this] { return host_->status(); }));
+    EMBLA_ASSIGN_OR_RETURN(
+        exposer_, MetricsExposer::Start(
+                      options_.metrics_listen, metrics_, [this] { return host_->status(); },
+                      [this] { process_metrics_.Refresh(); }));
   }
   service_ = std::make_unique<CoordinatorService>(*host_);
   admin_service_ = std::make_unique<AdminService>(*host_);
   RpcServerOptions server{.listen = options_.admin_listen,
+                          .port = kAdminPort,
                           .insecure = options_.insecure,
                           .message_bytes_max = kAdminMessageBytesMax,
                           .connections = options_.connections,
-                          .metrics = &metrics_};
+                          .metrics = &metrics_,
+                          .counted_services = {"embla.v1.AdminService"}};
   grpc::Service* const admin_services[] = {admin_service_.get()};
   EMBLA_ASSIGN_OR_RETURN(admin_server_, RpcServer::Start(server, admin_services));
   server.listen = options_.listen;
+  server.port = kTrainerPort;
+  server.counted_services = {"embla.v1.CoordinatorService"};
   server.message_bytes_max = kCoordinatorMessageBytesMax;
   grpc::Service* const services[] = {service_.get()};
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
@@ -90,6 +109,7 @@ absl::Status CoordinatorProcess::Listen() {
     server_->SetServing(false);
   });
   const PlanPtr plan = host_->plan();
+  process_metrics_.SetNode("coordinator", plan->cluster_id());
   LogInfo("coordinator", "serving address=", address(), " admin=", admin_address(),
           " metrics=", metrics_address(), " cluster=", plan->cluster_id(),
           " plan=", ToInt(plan->version()), " tables=", plan->tables().size(),

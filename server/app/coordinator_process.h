@@ -10,6 +10,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "core/metrics/process_metrics.h"
 #include "server/app/memory_return.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/admin_service.h"
@@ -47,6 +48,7 @@ class CoordinatorProcess {
   const std::string& admin_address() const { return admin_server_->address(); }
   // Empty without a metrics endpoint.
   std::string metrics_address() const { return exposer_ ? exposer_->address() : ""; }
+  const Metrics& metrics() const { return metrics_; }
 
  private:
   explicit CoordinatorProcess(const CoordinatorProcessOptions& options);
@@ -56,6 +58,7 @@ class CoordinatorProcess {
 
   const CoordinatorProcessOptions options_;
   Metrics metrics_;
+  ProcessMetrics process_metrics_{metrics_};
   MemoryReturn memory_return_{nullptr};
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<CoordinatorHost> host_;

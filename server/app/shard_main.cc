@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/named_option.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
 #include "server/app/device_list.h"
 #include "server/app/memory_return.h"
 #include "server/app/port_file.h"
@@ -194,7 +195,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : embla::kWrongUsage;
+    return embla::ExitAfterParse(app, error);
   }
   absl::Status status = embla::Validate(app, flags);
   const bool is_valid = status.ok();

@@ -69,6 +69,7 @@ ShardProcess::ShardProcess(const ShardProcessOptions& options)
       key_(options.cluster_key_file, options.cluster_key),
       peers_(key_, options.name) {
   SetBuildInfo(metrics_, "embla-shard");
+  process_metrics_.SetNode(options_.name, "");
 }
 
 absl::Status ShardProcess::MakeNode() {
@@ -103,6 +104,7 @@ absl::Status ShardProcess::MakeNode() {
 
 absl::Status ShardProcess::Recover() {
   if (options_.data_dir.empty()) return absl::OkStatus();
+  process_metrics_.Watch("journal", options_.data_dir);
   EMBLA_ASSIGN_OR_RETURN(storage_, DirectoryLogStorage::Open(options_.data_dir));
   EMBLA_ASSIGN_OR_RETURN(directory_, NodeDirectory::Open(options_.data_dir, options_.name));
   NodeJournalOptions journal;
@@ -125,8 +127,10 @@ absl::Status ShardProcess::Expose() {
   if (options_.metrics_listen.empty()) return absl::OkStatus();
   EMBLA_RETURN_IF_ERROR(
       CheckListenAddress(options_.metrics_listen, options_.server.insecure).status());
-  EMBLA_ASSIGN_OR_RETURN(exposer_, MetricsExposer::Start(options_.metrics_listen, metrics_,
-                                                         [this] { return readiness_.Get(); }));
+  EMBLA_ASSIGN_OR_RETURN(exposer_,
+                         MetricsExposer::Start(
+                             options_.metrics_listen, metrics_, [this] { return readiness_.Get(); },
+                             [this] { process_metrics_.Refresh(); }));
   return absl::OkStatus();
 }
 
@@ -145,6 +149,8 @@ absl::Status ShardProcess::Listen() {
   grpc::Service* const services[] = {service_.get(), inspect_.get()};
   RpcServerOptions server = options_.server;
   server.metrics = &metrics_;
+  server.port = absl::StrCat("the data port of shard server ", options_.name,
+                             "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
   return absl::OkStatus();
@@ -216,6 +222,7 @@ absl::Status ShardProcess::Join() {
     for (const UnitStandings& units : node_->OwnedUnits()) registration.units.push_back(units);
   };
   link.on_registered = [this](const v1::Registered& registered) {
+    process_metrics_.SetNode(options_.name, registered.cluster_id());
     const bool has_plan = ToInt(node_->plan()->version()) > 0;
     SetReady(has_plan ? absl::OkStatus() : absl::UnavailableError("no plan yet"));
     return NoteRegistered(registered);

@@ -15,6 +15,7 @@
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
+#include "core/metrics/process_metrics.h"
 #include "server/app/memory_return.h"
 #include "server/app/readiness.h"
 #include "server/journal/node_directory.h"
@@ -103,6 +104,7 @@ class ShardProcess {
   const ShardProcessOptions options_;
   Readiness readiness_;
   Metrics metrics_;
+  ProcessMetrics process_metrics_{metrics_};
   BufferPool pool_;  // Pinned, where the node has a GPU.
   NodeKey key_;
   MemoryReturn memory_return_{&pool_};

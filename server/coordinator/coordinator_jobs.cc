@@ -140,6 +140,7 @@ absl::StatusOr<JobView> Coordinator::GetJob(std::uint64_t id, absl::Time now) co
   return jobs_->Get(id, now);
 }
 
+JobCounts Coordinator::CountJobs() const { return jobs_->Counts(); }
 std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_->List(now); }
 
 bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }

@@ -160,7 +160,7 @@ TEST_F(CoordinatorCreateTable, AQueuedOneCanRunOutOfTimeOrOfMemory) {
   ASSERT_TRUE(c_.Install(n1_).ok());
   const auto outcomes = c_.Outcomes();
   ExpectError(outcomes.at(*late).status, StatusCode::kDeadlineExceeded, "table late");
-  ExpectError(outcomes.at(*large).status, StatusCode::kResourceExhausted, "bytes on device");
+  ExpectError(outcomes.at(*large).status, StatusCode::kResourceExhausted, "63.3 GiB on device 0");
 }
 
 TEST_F(CoordinatorCreateTable, TheQueueHasALimit) {

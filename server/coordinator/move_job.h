@@ -5,7 +5,9 @@
 // The newest kJobsMax are kept.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +36,12 @@ enum class JobState : std::uint8_t {
 inline bool IsOver(JobState state) {
   return state >= JobState::kDone && state != JobState::kQueued;
 }
+
+// The jobs that are kept, by state, and what the running one has yet to do.
+struct JobCounts {
+  std::map<JobState, std::size_t> jobs;
+  std::size_t units_left = 0;
+};
 
 // Write-frozen time per unit.
 struct PauseTimes {

@@ -298,6 +298,13 @@ absl::StatusOr<JobView> MoveJobs::Get(std::uint64_t id, absl::Time now) const {
       absl::StrCat("there is no job ", id, "; the newest ", kJobsMax, " are kept"));
 }
 
+JobCounts MoveJobs::Counts() const {
+  JobCounts counts;
+  for (const auto& [id, job] : jobs_) ++counts.jobs[job.state];
+  if (running_) counts.units_left = running_->waiting.size() + running_->open.size();
+  return counts;
+}
+
 std::vector<JobView> MoveJobs::List(absl::Time now) const {
   std::vector<JobView> views;
   for (auto entry = jobs_.rbegin(); entry != jobs_.rend(); ++entry) {

@@ -54,7 +54,8 @@ class MoveJobs {
   // NotFound; FailedPrecondition: it is over.
   absl::StatusOr<JobView> Control(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> Get(std::uint64_t id, absl::Time now) const;  // NotFound.
-  std::vector<JobView> List(absl::Time now) const;                      // The newest first.
+  JobCounts Counts() const;
+  std::vector<JobView> List(absl::Time now) const;  // The newest first.
 
   void OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
   void Tick(absl::Time now);

@@ -254,7 +254,7 @@ TEST(MovePlanReshard, NoDeviceIsGivenMoreThanItHas) {
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 2);
   EXPECT_EQ(moves.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(Message(moves.status()), HasSubstr("the most, 1000 bytes, are free on node n2"));
+  EXPECT_THAT(Message(moves.status()), HasSubstr("the most, 1000 B, is free on node n2"));
 }
 
 TEST(MovePlanReshard, ADeadNodeTakesNoPart) {

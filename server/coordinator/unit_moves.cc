@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_text.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/planner/placement.h"
@@ -120,10 +121,10 @@ absl::Status UnitMoves::NoRoom(const TablePlan& table, std::int64_t bytes,
     const std::int64_t free = FreeBytes(table, device);
     if (free <= most) continue;
     most = free;
-    best = absl::StrCat("the most, ", most, " bytes, are free on ", NameOf(device));
+    best = absl::StrCat("the most, ", FormatBytes(most), ", is free on ", NameOf(device));
   }
   return absl::ResourceExhaustedError(absl::StrCat("table ", table.spec.name, " needs room for ",
-                                                   bytes, " bytes more; ", best,
+                                                   FormatBytes(bytes), " more; ", best,
                                                    "; add nodes or memory"));
 }
 
@@ -174,9 +175,10 @@ absl::Status UnitMoves::CheckNode(const TablePlan& table, NodeId id) const {
 absl::Status UnitMoves::CheckRoom(DeviceId device) const {
   const Room& room = rooms_.at(device);
   if (room.free_bytes() >= 0) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      NameOf(device), " has no room for ", room.given_bytes, " bytes more: ", room.used_bytes,
-      " of ", room.memory_bytes, " are used; add nodes or memory"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(NameOf(device), " has no room for ", FormatBytes(room.given_bytes),
+                   " more: ", FormatBytes(room.used_bytes), " of ", FormatBytes(room.memory_bytes),
+                   " are used; add nodes or memory"));
 }
 
 absl::Status UnitMoves::Check(const MoveRun& run) const {

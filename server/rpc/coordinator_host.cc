@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/metrics/process_names.h"
 #include "core/wire/plan_codec.h"
 
 namespace embla {
@@ -17,6 +18,12 @@ namespace {
 constexpr absl::Duration kSoon = absl::Milliseconds(10);
 // Who has an older plan gets the newest whole.
 constexpr std::size_t kRecentPlansMax = 64;
+
+constexpr std::pair<JobState, std::string_view> kJobStates[] = {
+    {JobState::kQueued, "queued"}, {JobState::kRunning, "running"},
+    {JobState::kPaused, "paused"}, {JobState::kCancelling, "cancelling"},
+    {JobState::kDone, "done"},     {JobState::kCancelled, "cancelled"},
+    {JobState::kFailed, "failed"}};
 
 }  // namespace
 
@@ -30,6 +37,12 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
       counters_(metrics),
       key_(coordinator_->options().key) {
   SetPlan(coordinator_->GetPlan());
+  if (metrics != nullptr) {
+    for (const auto& [state, name] : kJobStates) {
+      job_counts_[state] = metrics->MakeGauge(metric::kJobs, {name});
+    }
+    job_units_left_ = metrics->MakeGauge(metric::kJobUnitsLeft);
+  }
   UpdateMetrics();
   thread_ = std::thread([this] { Run(); });
 }
@@ -305,6 +318,14 @@ void CoordinatorHost::Carry(const Effect& effect) {
   done(complete);
 }
 
+void CoordinatorHost::UpdateJobMetrics() {
+  JobCounts counts = coordinator_->CountJobs();
+  for (const auto& [state, gauge] : job_counts_) {
+    gauge.Set(static_cast<double>(counts.jobs[state]));
+  }
+  job_units_left_.Set(static_cast<double>(counts.units_left));
+}
+
 void CoordinatorHost::UpdateMetrics() {
   if (metrics_ == nullptr) return;
   const ClusterView view = coordinator_->Status();
@@ -321,6 +342,7 @@ void CoordinatorHost::UpdateMetrics() {
   counted_ = view;
   counters_.tables_aside.Set(view.tables_aside);
   counters_.store_generation.Set(static_cast<double>(view.generation));
+  UpdateJobMetrics();
   const std::vector<NodeView> nodes = coordinator_->Nodes();
   // First those that were forgotten: a node of another id may have the name.
   std::erase_if(node_metrics_, [&](const auto& entry) {

@@ -164,6 +164,7 @@ class CoordinatorHost {
   void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
   void UpdateMetrics();
+  void UpdateJobMetrics();
 
   const CoordinatorHostOptions options_;
   const Clock& clock_;      // Not owned; outlives this object.
@@ -173,6 +174,8 @@ class CoordinatorHost {
   const std::unique_ptr<Coordinator> coordinator_;
   std::map<ChangeId, ChangeDone> awaited_;
   CoordinatorMetrics counters_;
+  std::map<JobState, Gauge> job_counts_;
+  Gauge job_units_left_;
   struct MeteredNode {
     std::string name;
     NodeMetrics metrics;

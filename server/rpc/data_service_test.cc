@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "embla/v1/coordinator.grpc.pb.h"
 #include "server/rpc/data_fixture.h"
 
 namespace embla {
@@ -247,6 +248,19 @@ TEST_F(RpcServerStart, RefusesOtherMachinesUnlessInsecure) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
   const auto insecure = RpcServer::Start({.listen = "0.0.0.0:0", .insecure = true}, services);
   EXPECT_TRUE(insecure.ok()) << insecure.status();
+}
+
+TEST_F(RpcServerStart, CallsOfOtherServicesAreToldWhichPortThisIs) {
+  Start({}, {.listen = "127.0.0.1:0", .port = "the data port of shard server n0"});
+  const auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  v1::Plan plan;
+  const grpc::Status status =
+      v1::CoordinatorService::NewStub(channel)->GetPlan(&context, v1::GetPlanRequest(), &plan);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(status.error_message(),
+            "/embla.v1.CoordinatorService/GetPlan is not served here: this is the data port of "
+            "shard server n0");
 }
 
 TEST_F(RpcServerStart, SaysThatAPortIsTaken) {

@@ -14,6 +14,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/status_macros.h"
 #include "core/wire/callback_queue.h"
+#include "server/rpc/call_metrics.h"
 #include "server/rpc/listen_address.h"
 #include "server/rpc/listening_socket.h"
 
@@ -56,10 +57,16 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   grpc::ServerBuilder builder;
   SetArguments(builder, options);
   for (grpc::Service* const service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
-  if (started == nullptr) return absl::InternalError("gRPC does not start a server");
-  started->GetHealthCheckService()->SetServingStatus(options.is_serving);
-  std::unique_ptr<RpcServer> server(new RpcServer(std::move(started), address, options));
+  std::unique_ptr<RpcServer> server(new RpcServer(address, options));
+  builder.RegisterCallbackGenericService(&server->unknown_calls_);
+  if (options.metrics != nullptr && !options.counted_services.empty()) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> counters;
+    counters.push_back(std::make_unique<CallMetrics>(*options.metrics, options.counted_services));
+    builder.experimental().SetInterceptorCreators(std::move(counters));
+  }
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr) return absl::InternalError("gRPC does not start a server");
+  server->SetServing(options.is_serving);
   EMBLA_ASSIGN_OR_RETURN(
       server->acceptor_,
       ConnectionAcceptor::Start(
@@ -71,10 +78,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   return server;
 }
 
-RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
-                     const RpcServerOptions& options)
+RpcServer::RpcServer(std::string address, const RpcServerOptions& options)
     : shares_(options.shares, options.metrics),
-      server_(std::move(server)),
+      unknown_calls_(options.port),
       address_(std::move(address)) {}
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <grpcpp/server.h>
 
@@ -14,11 +15,14 @@
 #include "core/metrics/metrics.h"
 #include "server/rpc/connection_acceptor.h"
 #include "server/rpc/connection_shares.h"
+#include "server/rpc/unknown_calls.h"
 
 namespace embla {
 
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
+  // What the port is for: calls that it does not serve are answered with "this is `port`".
+  std::string port = "another port";
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
   ConnectionLimits connections = {};
@@ -27,7 +31,9 @@ struct RpcServerOptions {
   // 0: a quarter of the machine's memory, or of its control group's, at least 1 GiB.
   std::size_t grpc_bytes_max = 0;
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
-  bool is_serving = true;      // What it says of itself at first; see SetServing.
+  // Full names of services whose calls are counted here, not by their handlers. Needs metrics.
+  std::vector<std::string> counted_services = {};
+  bool is_serving = true;  // What it says of itself at first; see SetServing.
 };
 
 class RpcServer {
@@ -53,10 +59,10 @@ class RpcServer {
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
-            const RpcServerOptions& options);
+  RpcServer(std::string address, const RpcServerOptions& options);
 
   ConnectionShares shares_;  // Of connections that may outlive server_ by a moment.
+  UnknownCalls unknown_calls_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // Gone before server_.
   const std::string address_;

@@ -265,7 +265,7 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     }
     EMBLA_RETURN_IF_ERROR(written);
     TakeRoles(next, device);
-    SetSpecs(next, device);
+    SetSpecs(old, next, device);
     FollowSteps(next, device);
     return absl::OkStatus();
   };
@@ -310,8 +310,11 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
 }
 
 // Replicas take them from the updates instead.
-void ShardNodeImpl::SetSpecs(const NodeTables& tables, std::uint32_t device) {
+void ShardNodeImpl::SetSpecs(const NodeTables& old, const NodeTables& tables,
+                             std::uint32_t device) {
   for (const auto& [id, shared] : tables.tables) {
+    const auto before = old.tables.find(id);
+    if (before != old.tables.end() && before->second == shared) continue;
     const NodeTable& table = *shared;
     if (!table.is_primary) continue;
     for (const std::shared_ptr<TableShard>& shard : table.shards) {

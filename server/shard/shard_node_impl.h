@@ -82,7 +82,7 @@ class ShardNodeImpl final : public ShardNode {
   void TakeSpecs(TableId table);
   static absl::Status CheckSameNode(const NodeTables& old, const Plan& plan, NodeId self);
   absl::Status TakeOver(const NodeTables& old, const NodeTables& next);
-  void SetSpecs(const NodeTables& tables, std::uint32_t device);
+  void SetSpecs(const NodeTables& old, const NodeTables& tables, std::uint32_t device);
 
   // `status` with the node and its plan in front, where the sender's view of the plan matters.
   absl::Status Explain(const absl::Status& status) const;

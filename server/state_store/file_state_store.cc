@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "server/state_store/state_directory.h"
@@ -152,7 +153,9 @@ absl::Status FileStateStore::WriteFrame(const std::string& frame) {
 }
 
 absl::Status FileStateStore::SyncLog() {
+  const absl::Time begun = absl::Now();
   const absl::Status synced = log_.Sync();
+  if (options_.on_synced) options_.on_synced(absl::Now() - begun);
   is_synced_ = synced.ok();
   return synced.ok() ? synced : Break(synced);
 }

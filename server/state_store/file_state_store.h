@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "core/base/file.h"
 #include "core/base/mutex.h"
 #include "server/state_store/state_map.h"
@@ -25,6 +27,8 @@ namespace embla {
 struct FileStateStoreOptions {
   // The log is compacted when it is larger than this and than the snapshot.
   std::uint64_t log_bytes_max = std::uint64_t{4} << 20;
+  // Hears how long each sync of the log took, on the thread that commits. May be null.
+  std::function<void(absl::Duration)> on_synced = {};
 };
 
 // Lock order: mu_, then the hub's. No lock is held over a file: a commit takes the writer's turn.

@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_text.h"
 
 namespace embla {
 
@@ -24,8 +25,10 @@ absl::StatusOr<MemoryGrant> MemoryBudget::Take(std::size_t bytes) {
   do {
     // used <= limit always, so the difference does not wrap.
     if (bytes > limit_bytes_ - used) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "device memory: ", bytes, " bytes asked for, ", used, " of ", limit_bytes_, " in use"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("device memory: ", FormatBytes(static_cast<std::int64_t>(bytes)),
+                       " asked for, ", FormatBytes(static_cast<std::int64_t>(used)), " of ",
+                       FormatBytes(static_cast<std::int64_t>(limit_bytes_)), " in use"));
     }
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return MemoryGrant(this, bytes);

@@ -14,7 +14,7 @@ TEST(MemoryBudgetTake, StopsAtTheLimitAndGetsBackWhatGrantsHeld) {
     ASSERT_TRUE(first.ok());
     const auto second = budget.Take(41);
     EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(second.status().message(), "device memory: 41 bytes asked for, 60 of 100 in use");
+    EXPECT_EQ(second.status().message(), "device memory: 41 B asked for, 60 B of 100 B in use");
     EXPECT_FALSE(budget.Take(~std::size_t{0}).ok());
     const MemoryGrant moved = *std::move(first);
     EXPECT_TRUE(budget.Take(40).ok());

@@ -22,6 +22,12 @@ expect() {
 
 shard=(embla-shard --coordinator 127.0.0.1:1 --metrics-listen "" --listen 127.0.0.1:0)
 expect 2 "coordinator is required" embla-shard
+expect 2 'unknown flag --lisen; did you mean .--listen.?' embla-shard --lisen 127.0.0.1:0
+expect 2 'unknown flag --state-dri; did you mean .--state-dir.?' embla-coordinator --state-dri s
+expect 2 'unknown flag --epoch; did you mean .--epochs.?' embla-train --generate 1000 --epoch 3
+expect 1 "Connection refused" embla-train --generate 1000 --coordinator 127.0.0.1:1 --timeout 600
+expect 2 "is not host:port" embla-train --generate 1000 --coordinator 127.0.0.1 --timeout 600
+expect 2 "is not host:port" embla-train --generate 1000 --coordinator http://a:1 --timeout 600
 expect 2 "'fast' is not one of none, queued, written, synced" "${shard[@]}" --durability fast
 expect 2 "durability needs --data-dir" "${shard[@]}" --durability synced
 expect 2 "port-file: cannot write /nowhere/ports: No such file" "${shard[@]}" \
@@ -31,6 +37,7 @@ expect 2 "port-file: cannot write /nowhere/ports: No such file" embla-coordinato
   --state-dir /nowhere --port-file /nowhere/ports
 expect 2 "report: cannot write /nope/x.json: No such file" embla-train --generate 1000 \
   --report /nope/x.json
+expect 2 "export: .*Not a directory" embla-train --generate 1000 --export /dev/null/tables
 for program in embla embla-shard embla-coordinator embla-train; do
   if "$programs/$program" --help | grep -P '[^\x20-\x7e]'; then
     printf 'FAILED: %s --help has control characters\n' "$program"

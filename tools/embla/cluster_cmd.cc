@@ -30,12 +30,10 @@ void Put(const StateCopy& copy, const std::string& to, const std::string& what,
 
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const client::ClusterStatus status, admin.GetClusterStatus());
-  const std::string started =
-      absl::FormatTime(absl::RFC3339_sec, status.started, absl::UTCTimeZone());
   if (output.json) {
     output.PutJson({{"cluster_id", status.cluster_id},
                     {"version", status.version},
-                    {"started", started},
+                    {"started", TimeView(status.started)},
                     {"plan_version", status.plan_version},
                     {"nodes_live", status.nodes_live},
                     {"nodes_total", status.nodes_total},
@@ -45,7 +43,8 @@ absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
     return absl::OkStatus();
   }
   output.out << "cluster       " << status.cluster_id << "\n"
-             << "coordinator   version " << status.version << ", started " << started << "\n"
+             << "coordinator   version " << status.version << ", started "
+             << TimeText(status.started) << "\n"
              << "plan version  " << status.plan_version << "\n"
              << "nodes         " << status.nodes_live << " live of " << status.nodes_total << "\n"
              << "tables        " << status.tables;

@@ -21,6 +21,7 @@
 #include "core/planner/problem/units.h"
 #include "core/planner/solver/solve.h"
 #include "tools/embla/plan_cmd.h"
+#include "tools/embla/plan_report.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {
@@ -353,8 +354,8 @@ absl::Status PlanExplainVerb(client::Admin& admin, const std::string& table, con
   }
   output.out << table << ": " << planner::CutText(choice.cut) << "\n  " << why.text << "\n";
   if (why.runner_up) {
-    output.out << absl::StrFormat("  next best: %s, %+.4g ms\n",
-                                  planner::CutText(why.runner_up->cut), why.runner_up->margin_ms);
+    output.out << absl::StrFormat("  next best: %s, %s\n", planner::CutText(why.runner_up->cut),
+                                  MarginText(why.runner_up->margin_ms));
   }
   output.out << absl::StrFormat("  cluster: max load %.4g ms, no plan is below %.4g ms\n",
                                 planner::MsFromTicks(planned.solution.max_load),
@@ -366,11 +367,11 @@ absl::Status PlanHistoryVerb(client::Admin& admin, std::uint32_t limit, const Ou
   EMBLA_ASSIGN_OR_RETURN(const std::vector<client::PlanChange> changes,
                          admin.GetPlanHistory(limit));
   Json view = Json::array();
-  TextTable text({">version", "time (UTC)", "cause"});
+  TextTable text({">version", "time", "cause"});
   for (const client::PlanChange& change : changes) {
-    const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", change.at, absl::UTCTimeZone());
-    view.push_back({{"version", change.version}, {"time", time}, {"cause", change.cause}});
-    text.Add({absl::StrCat(change.version), time, change.cause});
+    view.push_back(
+        {{"plan_version", change.version}, {"time", TimeView(change.at)}, {"cause", change.cause}});
+    text.Add({absl::StrCat(change.version), TimeText(change.at), change.cause});
   }
   if (output.json) {
     output.PutJson(view);

@@ -195,8 +195,8 @@ TEST_F(ClusterPlanTest, DiffsVersions) {
 TEST_F(ClusterPlanTest, ListsTheHistory) {
   ASSERT_TRUE(PlanHistoryVerb(cluster_, 0, text_).ok());
   EXPECT_EQ(Printed(),
-            "version  time (UTC)            cause\n"
-            "      3  1970-01-01T00:00:07Z  table a created\n");
+            "version  time                      cause\n"
+            "      3  1970-01-01T00:00:07.000Z  table a created\n");
 }
 
 }  // namespace

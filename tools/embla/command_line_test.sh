@@ -26,8 +26,15 @@ shape=(--name clicks --rows 1600000000 --dim 64 --sharding row_wise)
 expect 0 "Exit codes" --help
 expect 0 "^embla [0-9]" --version
 expect 0 "rows x columns" plan --help
-expect 2 "subcommand" # Nothing at all.
-expect 2 "" bogus
+expect 2 "embla needs one more word; embla knows: cluster, id," # Nothing at all.
+expect 2 '"bogus" is unknown; embla knows: cluster, id,' bogus
+expect 2 '"tabel" is unknown; did you mean .embla table.?' tabel ls
+expect 2 '"lst" is unknown; did you mean .embla table ls.?' table lst
+expect 2 'unknown flag --nmae; did you mean .--name.?' table create --nmae t --rows 3
+expect 2 '"t" was not expected after embla node ls' node ls t
+expect 2 '"exit_code": 2' -o json table lst
+expect 3 '"code": "UNAVAILABLE"' cluster status "${nobody[@]}" -o json
+expect 3 '"what_to_do": "check that' cluster status "${nobody[@]}" -o json
 expect 2 "" table describe
 expect 2 "" cluster status --bogus
 expect 2 "'yaml' is not one of table, json" cluster status -o yaml
@@ -41,10 +48,19 @@ expect 3 "Connection refused" lookup --table t --ids 1 --coordinator 127.0.0.1:1
 expect 2 "is not host:port" cluster status --admin 127.0.0.1
 expect 2 "is not host:port" cluster status --admin http://127.0.0.1:1
 expect 3 "127.0.0.1:1" lookup --table t --ids 1,2 "${nobody[@]}"
+expect 2 "is a directory" plan table --nodes 1 --file /etc
+expect 2 'dtype "float32" is not one of fp32, fp16, bf16$' plan table --nodes 1 --name t --rows 9 \
+  --dim 4 --sharding row_wise --dtype float32
 expect 4 "cannot read" plan table --nodes 1 --file /nonexistent.yaml
 expect 5 "" plan table "${shape[@]}" --nodes 2 --devices-per-node 8 --memory-per-device 1GiB
 expect 0 "16 slices on 16 devices of 2 nodes" plan table "${shape[@]}" --nodes 2 \
   --devices-per-node 8
+silent="$("$embla" plan table --name t --rows 1000 --dim 4 --sharding auto --nodes 2 2>&1)"
+if grep -q "planner placement chosen" <<<"$silent"; then
+  echo "FAILED: a log line in what plan table --sharding auto prints"
+  failed=1
+fi
+expect 5 "64.0 GiB free: [0-9.]* GiB short" plan table "${shape[@]}" --nodes 1
 expect 0 '"rows": 100000000,' plan table "${shape[@]}" --nodes 2 --devices-per-node 8 -o json
 expect 0 '"rows": 100000000,' -o json plan table "${shape[@]}" --nodes 2 --devices-per-node 8
 groups=(plan table "${shape[@]}" --nodes 2 --devices-per-node 8 --replica-groups)

@@ -1,5 +1,6 @@
 #include "tools/embla/invocation.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -14,22 +15,32 @@
 namespace embla::cli {
 namespace {
 
+// The coordinator ends the creation of a table when a node fails or dies; as long as all of them
+// work on it, for at most ten minutes, it waits, and so does the verb, whatever --timeout says.
+constexpr absl::Duration kCreateTimeout = absl::Minutes(11);
+
 // Between two looks at something that goes on.
 void LookAgain() { absl::SleepFor(absl::Milliseconds(500)); }
 
 }  // namespace
 
 absl::Status Invocation::WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const {
-  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin,
-                         client::Admin::Connect(admin_address, absl::Seconds(timeout_seconds),
-                                                client::Admin::IfAbsent::kFail));
+  return WithAdmin(absl::Seconds(timeout_seconds), verb);
+}
+
+absl::Status Invocation::WithAdmin(absl::Duration timeout,
+                                   const std::function<absl::Status(client::Admin&)>& verb) const {
+  EMBLA_ASSIGN_OR_RETURN(
+      const std::unique_ptr<client::Admin> admin,
+      client::Admin::Connect(admin_address, timeout, client::Admin::IfAbsent::kFail));
   return verb(*admin);
 }
 
 absl::Status Invocation::CreateTable() const {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
+  const absl::Duration timeout = std::max(absl::Seconds(timeout_seconds), kCreateTimeout);
   return WithAdmin(
-      [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
+      timeout, [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
 }
 
 absl::Status Invocation::SolvePlan() const {

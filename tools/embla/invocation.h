@@ -1,6 +1,8 @@
 // What one command line asks for: the values of the flags, and what verbs do with them.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -9,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "tools/embla/cluster_plan_cmd.h"
@@ -62,9 +65,11 @@ struct Invocation {
 
   std::function<absl::Status()> run;
 
-  Output output() const { return {json, std::cout}; }
+  Output output() const { return {json, std::cout, Terminal::Of(STDOUT_FILENO)}; }
   // Connect, and do it. Unavailable names the address.
   absl::Status WithAdmin(const std::function<absl::Status(client::Admin&)>& verb) const;
+  absl::Status WithAdmin(absl::Duration timeout,
+                         const std::function<absl::Status(client::Admin&)>& verb) const;
   absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const;
 
   absl::Status CreateTable() const;

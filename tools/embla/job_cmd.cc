@@ -80,8 +80,8 @@ Json View(const client::Job& job) {
           {"units_frozen", job.units_frozen},
           {"bytes_total", job.bytes_total},
           {"bytes_moved", job.bytes_moved},
-          {"started_unix_ms", absl::ToUnixMillis(job.started)},
-          {"ended_unix_ms", absl::ToUnixMillis(job.ended)},
+          {"started", TimeView(job.started)},
+          {"ended", TimeView(job.ended)},
           {"pause_p50_ms", job.pause_p50_ms},
           {"pause_p99_ms", job.pause_p99_ms},
           {"pause_max_ms", job.pause_max_ms},
@@ -173,6 +173,16 @@ std::string ProgressLine(const client::Job& job) {
                         Seconds(job.seconds_left), NameOf(job.state));
   if (!job.error.empty()) absl::StrAppend(&line, ": ", job.error);
   return line;
+}
+
+// On a terminal one line is drawn over and over. A longer one would wrap, and stay.
+void ShowProgress(const std::string& line, const Output& output) {
+  if (!output.terminal.redraws) {
+    output.out << line << std::endl;
+    return;
+  }
+  const auto width = static_cast<std::size_t>(std::max(output.terminal.columns - 1, 1));
+  output.out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
 }
 
 absl::Status Outcome(const client::Job& job) {
@@ -290,9 +300,10 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
   while (true) {
     EMBLA_ASSIGN_OR_RETURN(const client::Job job, admin.GetJob(id));
     const std::string line = ProgressLine(job);
-    if (!output.json && line != shown) output.out << line << std::endl;
+    if (!output.json && line != shown) ShowProgress(line, output);
     shown = line;
     if (client::IsOver(job.state)) {
+      if (!output.json && output.terminal.redraws) output.out << "\n";
       if (output.json) output.PutJson(View(job));
       return Outcome(job);
     }

@@ -1,4 +1,6 @@
 // embla: what operators type. One file per noun; this one binds flags to them.
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -12,7 +14,9 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/log.h"
 #include "core/base/named_option.h"
+#include "core/base/usage_error.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
@@ -62,7 +66,9 @@ void AddShapeFlags(CLI::App& verb, TableFlags& table) {
 
 void AddZchFlags(CLI::App& verb, ZchFlags& zch) {
   verb.add_flag("--zch", zch.zch, "ids are any 64-bit numbers, and get rows as they come");
-  verb.add_option("--capacity", zch.capacity, "instead of --rows: ids that can have a row");
+  verb.add_option("--capacity", zch.capacity,
+                  "instead of --rows: ids that can have a row; rounded up to a multiple "
+                  "of 64 x buckets");
   verb.add_option("--buckets", zch.buckets, "units of a ZCH table; 0: 768");
   verb.add_option("--policy", zch.policy,
                   "who makes room: lru (default), lfu, distance_lfu[:2], ttl:STEPS[:evict]");
@@ -476,17 +482,22 @@ void AddGlobalFlags(CLI::App& app, Invocation& in) {
                  "evictions, export, import)")
       ->envname("EMBLA_COORDINATOR")
       ->capture_default_str();
-  app.add_option("--timeout", in.timeout_seconds, "seconds to wait for an answer")
+  app.add_option(
+         "--timeout", in.timeout_seconds,
+         "seconds to wait for an answer; table create waits as long as all its nodes are alive "
+         "and work on it")
       ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
   AddNamedOption(app, "-o,--output", in.json, {{"table", false}, {"json", true}}, "form of output")
       ->default_str("table");
   app.footer(
       "Exit codes: 0 ok, 1 error, 2 usage, 3 nobody answers, 4 not found, 5 refused (no room,\n"
-      "exists already, wrong state).");
+      "exists already, wrong state). With -o json errors are JSON on stderr. Colours: on a\n"
+      "terminal, unless NO_COLOR is set.");
 }
 
 int Main(int argc, char** argv) {
+  SetLogLevel(LogLevel::kWarning);
   Invocation invocation;
   CLI::App app("Embla: tables, nodes and plans of a cluster", "embla");
   AddGlobalFlags(app, invocation);
@@ -499,10 +510,15 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return static_cast<int>(app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage);
+    if (error.get_exit_code() == 0 || !invocation.json) return ExitAfterParse(app, error);
+    invocation.run = [wrong = UsageMessage(app, error)] {
+      return absl::InvalidArgumentError(wrong);
+    };
   }
   const absl::Status status = invocation.run();
-  if (!status.ok()) std::cerr << "embla: " << status << "\n";
+  if (!status.ok()) {
+    std::cerr << ErrorText(status, invocation.json, Terminal::Of(STDERR_FILENO));
+  }
   return static_cast<int>(ExitCodeOf(status));
 }
 

@@ -83,10 +83,10 @@ Json View(const Node& node) {
           {"live", node.status.live},
           {"drained", node.status.drained},
           {"plan_version", node.status.plan_version},
-          {"last_heartbeat_unix_ms", absl::ToUnixMillis(node.status.last_heartbeat)},
+          {"last_heartbeat", TimeView(node.status.last_heartbeat)},
           {"failed_plan_version", node.status.failed_plan_version},
           {"failure", node.status.failure},
-          {"failing_since_unix_ms", absl::ToUnixMillis(node.status.failing_since)},
+          {"failing_since", TimeView(node.status.failing_since)},
           {"devices", devices}};
 }
 

@@ -118,7 +118,11 @@ absl::Status PlanTableVerb(client::Admin& admin, std::span<const TableRequest> r
       output.out << TableText(plan, table);
     }
   }
-  if (output.json) output.PutJson(views);
+  if (output.json) {
+    output.PutJson({{"plan_version", ToInt(plan.version())},
+                    {"cluster_id", plan.cluster_id()},
+                    {"tables", views}});
+  }
   return absl::OkStatus();
 }
 

@@ -25,6 +25,8 @@ using planner::Solution;
 constexpr std::size_t kDevicesShown = 64;
 constexpr std::size_t kTablesShown = 25;
 constexpr int kBarWidth = 24;
+// Tables stay within 100 columns; -o json has whole names.
+constexpr std::size_t kNameColumns = 24;
 
 std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
 
@@ -68,7 +70,7 @@ std::string BoundLines(const Solution& s, const Explanation& e) {
   std::string text = absl::StrCat("\nbound\n  on average: least work ", Ms(e.bound_work_ms));
   if (e.bound_memory_credit_ms > 0) {
     absl::StrAppend(&text, " + price of the bytes used ", Ms(e.bound_memory_charge_ms),
-                    " - price of all memory ", Ms(e.bound_memory_credit_ms), " = ",
+                    "\n    - price of all memory ", Ms(e.bound_memory_credit_ms), " = ",
                     Ms(e.average_bound_ms));
   }
   absl::StrAppend(&text, "\n");
@@ -107,8 +109,9 @@ std::string TopLines(const Planned& planned, const Explanation& e) {
   const double load = MsFromTicks(std::max<planner::Ticks>(1, planned.solution.max_load));
   for (const planner::TopShard& shard : e.top) {
     const double ms = MsFromTicks(shard.load);
-    table.Add({planned.problem.tables[shard.table].name, absl::StrCat(shard.shards),
-               absl::StrFormat("%.4g", ms), absl::StrFormat("%.1f %%", 100 * ms / load)});
+    table.Add({Shortened(planned.problem.tables[shard.table].name, kNameColumns),
+               absl::StrCat(shard.shards), absl::StrFormat("%.4g", ms),
+               absl::StrFormat("%.1f %%", 100 * ms / load)});
   }
   return e.top.empty() ? "" : text + table.Render("  ");
 }
@@ -162,11 +165,18 @@ std::string HostLines(const Planned& planned, const Machine& machine) {
 }
 
 // "row_wise x8 host_cached".
-std::string RunnerUpText(const planner::TableExplanation& why) {
-  if (!why.runner_up.has_value()) return "";
-  const planner::Cut& cut = why.runner_up->cut;
+std::string CutWords(const planner::Cut& cut) {
   return absl::StrCat(ToAbsl(NameOf(cut.type)), " x", cut.shards(), " ",
                       ToAbsl(planner::NameOf(cut.kernel)));
+}
+
+// Why a table is cut so, and what comes next.
+std::string WhyText(const planner::TableExplanation& why) {
+  std::string text = absl::StrCat(ToAbsl(planner::NameOf(why.reason)), ": ", why.text);
+  if (!why.runner_up) return text;
+  absl::StrAppend(&text, "; next best ", CutWords(why.runner_up->cut), ", ",
+                  MarginText(why.runner_up->margin_ms));
+  return text;
 }
 
 std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
@@ -189,23 +199,26 @@ std::string TableLines(const Planned& planned, const Explanation& e, bool all) {
   absl::StrAppend(&text, shown.size() < planned.problem.tables.size()
                              ? absl::StrCat("; the ", shown.size(), " with the most work:\n")
                              : "\n");
-  TextTable table({"table", ">rows", ">dim", "type", "kernel", ">shards", ">ms each",
-                   ">device memory", "runner-up", ">margin ms", "why"});
+  TextTable table({"table", ">rows", ">dim", "cut", ">ms each", ">memory"});
   for (const std::uint32_t t : shown) {
     const planner::Cut& cut = planned.solution.choices[t].cut;
     const planner::TableExplanation& why = e.tables[t];
-    table.Add({planned.problem.tables[t].name, FormatCount(planned.problem.tables[t].rows),
-               absl::StrCat(planned.problem.tables[t].dim), std::string(NameOf(cut.type)),
-               std::string(planner::NameOf(cut.kernel)), absl::StrCat(cut.shards()),
+    table.Add({Shortened(planned.problem.tables[t].name, kNameColumns),
+               FormatCount(planned.problem.tables[t].rows),
+               absl::StrCat(planned.problem.tables[t].dim), CutWords(cut),
                absl::StrFormat("%.4g", MsFromTicks(why.price.work)),
-               FormatBytes(why.price.bytes_total[0]), RunnerUpText(why),
-               why.runner_up ? absl::StrFormat("%.3g", why.runner_up->margin_ms) : "",
-               absl::StrCat(ToAbsl(planner::NameOf(why.reason)), ": ", why.text)});
+               FormatBytes(why.price.bytes_total[0])});
+    table.AddNote(WhyText(why));
   }
   return shown.empty() ? text : text + table.Render("  ");
 }
 
 }  // namespace
+
+std::string MarginText(double margin_ms) {
+  if (margin_ms >= 0) return absl::StrFormat("which costs %.3g ms more", margin_ms);
+  return absl::StrFormat("which by itself would cost %.3g ms less", -margin_ms);
+}
 
 std::string MovesReport(const planner::Replanned& r, bool all_moves) {
   const auto share = [&](std::int64_t bytes) {
@@ -217,15 +230,15 @@ std::string MovesReport(const planner::Replanned& r, bool all_moves) {
       "\nfrom the previous plan\n  its max load here was ", Ms(MsFromTicks(r.load_before)),
       ", wanted is at most ", Ms(MsFromTicks(r.target)), "\n  ", Count(r.moves.size(), "move"),
       " of ", share(r.moved_bytes), " of ", FormatBytes(r.total_bytes),
-      "; forced: ", share(r.forced_bytes), "; beyond that no plan with these cuts moves less than ",
-      share(r.shed_bound_bytes), "\n");
+      "; forced: ", share(r.forced_bytes),
+      "\n  beyond that no plan with these cuts moves less than ", share(r.shed_bound_bytes), "\n");
   TextTable table({"table", ">shard", "from", "to", ">bytes", "forced"});
   const std::size_t shown = all_moves ? r.moves.size() : std::min(kTablesShown, r.moves.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const planner::Move& move = r.moves[i];
-    table.Add({r.planned.problem.tables[move.table].name, absl::StrCat(move.shard),
-               move.from.empty() ? "several" : move.from, move.to, FormatBytes(move.bytes),
-               move.forced ? "yes" : ""});
+    table.Add({Shortened(r.planned.problem.tables[move.table].name, kNameColumns),
+               absl::StrCat(move.shard), move.from.empty() ? "several" : move.from, move.to,
+               FormatBytes(move.bytes), move.forced ? "yes" : ""});
   }
   if (shown > 0) absl::StrAppend(&text, table.Render("  "));
   if (shown < r.moves.size()) {

@@ -74,6 +74,28 @@ TEST_F(PlanSolveTest, TextSaysHowGoodAndWhy) {
   EXPECT_THAT(text, HasSubstr("the 25 with the most work"));
 }
 
+TEST_F(PlanSolveTest, TextFitsIntoAHundredColumns) {
+  std::string csv = "name,rows,dim,pooling\n";
+  for (int t = 0; t < 12; ++t) {
+    csv += "a_table_with_a_name_that_is_much_too_long_" + std::to_string(t) + "," +
+           std::to_string(100'000'000 + 50'000'000 * t) + "," + std::to_string(16 << (t % 4)) +
+           "," + std::to_string(1 + t % 5) + "\n";
+  }
+  flags_.input.tables = Write("long.csv", csv);
+  flags_.input.topology = "2x8";
+  flags_.input.device_memory = "80GiB";
+  ASSERT_TRUE(Solve().ok()) << Solve();
+  EXPECT_THAT(out_.str(), HasSubstr("a_table_with_a_name_th.."));
+  EXPECT_THAT(out_.str(), HasSubstr("; next best "));
+  std::istringstream lines(out_.str());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST(MarginText, SaysWhatASignMeans) {
+  EXPECT_EQ(MarginText(3.314), "which costs 3.31 ms more");
+  EXPECT_EQ(MarginText(-0.0116), "which by itself would cost 0.0116 ms less");
+}
+
 TEST_F(PlanSolveTest, JsonHasTheTimeOfTheClock) {
   ASSERT_TRUE(Solve(true).ok());
   const auto json = nlohmann::json::parse(out_.str());

@@ -257,7 +257,7 @@ std::string PlanText(const Plan& plan) {
 Json PlanView(const Plan& plan) {
   Json tables = Json::array();
   for (const TablePlan& table : plan.tables()) tables.push_back(TableView(plan, table));
-  return {{"version", ToInt(plan.version())},
+  return {{"plan_version", ToInt(plan.version())},
           {"cluster_id", plan.cluster_id()},
           {"tables", tables},
           {"devices", DevicesView(plan)}};

@@ -149,7 +149,7 @@ TEST(PlanView, ShowsSynchronousStepsTheirMembersAndAnOpenChange) {
 
 TEST(PlanView, JsonHasTheSameFacts) {
   const Json view = PlanView(MakePlan());
-  EXPECT_EQ(view["version"], 7);
+  EXPECT_EQ(view["plan_version"], 7);
   EXPECT_EQ(view["tables"][0]["slices"][3].dump(),
             R"({"node":"n1","device":1,"replica":0,"row_begin":750000,"row_end":1000000,)"
             R"("rows":250000,"column_begin":0,"column_end":64,"columns":64,"bytes":65000000})");

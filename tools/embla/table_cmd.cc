@@ -70,7 +70,8 @@ absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest>
     }
     output.out << "created " << TableText(plan, table);
     if (change.left_out.empty()) continue;
-    output.out << "warning: " << absl::StrJoin(change.left_out, ", ")
+    output.out << Coloured("warning:", Colour::kYellow, output.terminal) << " "
+               << absl::StrJoin(change.left_out, ", ")
                << "; it has nothing of this table: start it, then embla rebalance or reshard\n";
   }
   if (output.json) output.PutJson(views);
@@ -171,9 +172,8 @@ absl::Status TableDescribeVerb(client::Admin& admin, const std::string& name,
   const Json spec = Json::parse(TableSpecToJson(table->spec));
   if (output.json) {
     Json view = TableView(plan, *table);
-    Json shown = {{"spec", spec}, {"bytes", view["bytes"]}, {"slices", view["slices"]}};
-    if (view.contains("steps")) shown["steps"] = view["steps"];
-    output.PutJson(shown);
+    view["spec"] = spec;
+    output.PutJson(view);
     return absl::OkStatus();
   }
   TextTable text({"field", "value"});

@@ -1,8 +1,10 @@
 #include "tools/embla/table_request.h"
 
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +29,13 @@ absl::Status SetByName(const std::string& name, Enum& value) {
   return absl::OkStatus();
 }
 
+// Rows travel in int8, too, but no table keeps them so.
+absl::Status SetDType(const std::string& name, DType& value) {
+  if (SetByName(name, value).ok() && value != DType::kInt8Rowwise) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype \"", name, "\" is not one of fp32, fp16, bf16"));
+}
+
 absl::Status Check(const TableRequest& request) {
   TableSpec spec = request.spec;
   spec.SetDefaults();
@@ -46,6 +55,10 @@ absl::StatusOr<TableRequest> RequestFromJson(json document) {
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a directory, not a file"));
+  }
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -86,7 +99,7 @@ absl::StatusOr<TableRequest> RequestFromWords(const TableFlags& flags) {
   EMBLA_ASSIGN_OR_RETURN(spec.sync, SyncFromFlags(flags));
   EMBLA_ASSIGN_OR_RETURN(spec.zch, ZchFromFlags(flags.zch));
   if (flags.zch.capacity != 0) spec.rows = flags.zch.capacity;
-  EMBLA_RETURN_IF_ERROR(SetByName(flags.dtype, spec.dtype));
+  EMBLA_RETURN_IF_ERROR(SetDType(flags.dtype, spec.dtype));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.rounding, spec.rounding));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.bounds, spec.bounds));
   EMBLA_RETURN_IF_ERROR(SetByName(flags.nan_policy, spec.nan_policy));

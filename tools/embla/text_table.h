@@ -1,10 +1,13 @@
 // Columns of text for people: aligned, two spaces apart.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/byte_text.h"  // FormatBytes, of the same cells.
 
 namespace embla::cli {
 
@@ -16,17 +19,25 @@ class TextTable {
   // Requires: one cell per title.
   void Add(std::vector<std::string> cells);
 
+  // Text below the line added last, across all columns: in at most kNoteColumns, the indent of
+  // Render included, broken at blanks and four columns further in.
+  void AddNote(std::string text);
+
+  static constexpr std::size_t kNoteColumns = 100;
+
   // Every line starts with `indent` and ends with a line break, without trailing spaces.
   std::string Render(std::string_view indent = "") const;
 
  private:
   std::vector<bool> right_;
   std::vector<std::vector<std::string>> lines_;  // [0] has the titles.
+  std::vector<std::string> notes_;               // By line; most are empty.
 };
+
+// `name`, or what fits of it into `columns`: "user_history_..".
+std::string Shortened(const std::string& name, std::size_t columns);
 
 // 1234567 as "1,234,567".
 std::string FormatCount(std::int64_t count);
-// With three significant digits and a binary unit: "0 B", "24.2 GiB".
-std::string FormatBytes(std::int64_t bytes);
 
 }  // namespace embla::cli

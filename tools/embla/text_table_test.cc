@@ -1,9 +1,35 @@
 #include "tools/embla/text_table.h"
 
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace embla::cli {
 namespace {
+
+TEST(TextTable, NotesStandBelowTheirLineWithinAHundredColumns) {
+  TextTable table({"name", ">rows"});
+  table.Add({"clicks", "7"});
+  std::string words;
+  for (int i = 0; i < 30; ++i) words += "because ";
+  table.AddNote(words);
+  table.Add({"users", "8"});
+  std::istringstream lines(table.Render("  "));
+  std::vector<std::string> read;
+  for (std::string line; std::getline(lines, line);) read.push_back(line);
+  ASSERT_EQ(read.size(), 6u);
+  EXPECT_EQ(read[1], "  clicks     7");
+  EXPECT_EQ(read[2].substr(0, 13), "      because");
+  EXPECT_EQ(read[5], "  users      8");
+  for (const std::string& line : read) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST(Shortened, SaysThatSomethingIsMissing) {
+  EXPECT_EQ(Shortened("clicks", 6), "clicks");
+  EXPECT_EQ(Shortened("user_clicks", 6), "user..");
+}
 
 TEST(TextTable, AlignsColumnsAndTrimsLines) {
   TextTable table({"name", ">rows", "note"});

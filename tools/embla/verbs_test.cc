@@ -203,6 +203,18 @@ TEST_F(VerbsTest, ClusterStatus) {
   EXPECT_EQ(Json::parse(Printed())["nodes_live"], 1);
 }
 
+TEST_F(VerbsTest, ProgressOnATerminalIsOneLineThatIsDrawnOver) {
+  const client::JobRequest request{.goal = client::JobRequest::Goal::kReshard, .table = "clicks"};
+  const Output terminal{false, out_, {.redraws = true, .columns = 60}};
+  ASSERT_TRUE(JobStartVerb(
+                  admin_, request, true, [] {}, terminal)
+                  .ok());
+  const std::string drawn = Printed();
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\n'), 2) << drawn;  // What it is, and the end.
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\r'), 4) << drawn;
+  EXPECT_THAT(drawn, HasSubstr("\r[########################] 4/4 units"));
+}
+
 TEST_F(VerbsTest, NodeListShowsTheDeadToo) {
   const absl::Time now = absl::FromUnixMillis(100'250);
   ASSERT_TRUE(NodeListVerb(admin_, now, text_).ok());
@@ -211,7 +223,10 @@ TEST_F(VerbsTest, NodeListShowsTheDeadToo) {
             "n0    live   127.0.0.1:7000  2 cpu    2.00 KiB  2.00 MiB     1  250 ms ago\n"
             "n1    dead   127.0.0.1:7001  2 cpu         0 B  2.00 MiB     0  never\n");
   ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
-  EXPECT_EQ(Json::parse(Printed())[0]["devices"][1]["used_bytes"], 1024);
+  const Json view = Json::parse(Printed());
+  EXPECT_EQ(view[0]["devices"][1]["used_bytes"], 1024);
+  EXPECT_EQ(view[0]["last_heartbeat"], "1970-01-01T00:01:40.000Z");
+  EXPECT_EQ(view[1]["last_heartbeat"], nullptr);
 }
 
 TEST_F(VerbsTest, NodeListSaysWhichDeviceHasStopped) {
@@ -251,6 +266,7 @@ TEST_F(VerbsTest, ListAndDescribe) {
   ASSERT_TRUE(TableDescribeVerb(admin_, "clicks", json_).ok());
   const Json view = Json::parse(Printed());
   EXPECT_EQ(view["spec"]["dim"], 8);
+  EXPECT_EQ(view["dim"], 8);  // Beside it, what plan show has of a table.
   EXPECT_EQ(view["slices"].size(), 4u);
 }
 
@@ -308,6 +324,8 @@ TEST_F(VerbsTest, DropAsksUnlessYes) {
 TEST_F(VerbsTest, PlanTableOnTheLiveClusterCreatesNothing) {
   ASSERT_TRUE(PlanTableVerb(admin_, Clicks(), text_).ok());
   EXPECT_THAT(Printed(), HasSubstr("4 slices on 4 devices of 2 nodes"));
+  ASSERT_TRUE(PlanTableVerb(admin_, Clicks(), json_).ok());
+  EXPECT_EQ(Json::parse(Printed())["tables"][0]["slices"].size(), 4u);
   ASSERT_TRUE(TableListVerb(admin_, false, json_).ok());
   EXPECT_EQ(Printed(), "[]\n");
 }

@@ -14,6 +14,8 @@
 #include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
+#include "core/metrics/program_metrics.h"
 #include "tools/load/bench_report.h"
 #include "tools/load/bench_run.h"
 #include "tools/load/local_cluster.h"
@@ -41,6 +43,7 @@ struct Settings {
   bool no_ceilings = false;
   std::string peer;
   std::string output = "table";
+  std::string metrics_listen;
 };
 
 void AddClusterOptions(CLI::App& app, Settings& settings) {
@@ -55,6 +58,8 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
       ->add_option("--threads-per-device", settings.cluster.threads_per_device,
                    "Of the local cluster")
       ->capture_default_str();
+  group->add_option("--metrics-listen", settings.metrics_listen,
+                    "Where to serve the clients' /metrics: host:port; default: nowhere");
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
   AddNamedOption(*group, "--transport", settings.transport,
@@ -135,13 +140,15 @@ absl::Status AwaitNodes(client::Admin& admin, std::uint32_t nodes) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Settings& settings,
-                                                                        int count) {
+                                                                        int count,
+                                                                        Metrics& metrics) {
   std::vector<std::unique_ptr<client::Client>> clients;
   for (int i = 0; i < count; ++i) {
     client::ConnectOptions options;
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.transport = settings.transport;
+    options.metrics = &metrics;
     EMBLA_ASSIGN_OR_RETURN(auto client, client::Client::Connect(options));
     clients.push_back(std::move(client));
   }
@@ -175,7 +182,11 @@ absl::Status Run(Settings& settings) {
   if (local) EMBLA_RETURN_IF_ERROR(AwaitNodes(*admin, settings.cluster.nodes));
   const std::vector<Case> cases =
       settings.suite.empty() ? std::vector<Case>{settings.load} : ServiceSuite();
-  EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings, settings.load.clients));
+  EMBLA_ASSIGN_OR_RETURN(const auto metrics,
+                         ProgramMetrics::Start(settings.metrics_listen, "embla-bench"));
+  if (!metrics->address().empty()) std::cerr << "metrics: " << metrics->address() << "\n";
+  EMBLA_ASSIGN_OR_RETURN(const auto clients,
+                         ConnectAll(settings, settings.load.clients, metrics->metrics()));
   RunEnvironment environment{*admin, {}, {}, ceilings.get(), std::cerr};
   for (const auto& client : clients) environment.clients.push_back(client.get());
   if (local) {
@@ -197,7 +208,8 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Measures lookups and updates against the ceilings of transport and memory");
+  CLI::App app("Measures lookups and updates against the ceilings of transport and memory",
+               "embla-bench");
   app.set_version_flag("--version", "embla-bench " EMBLA_VERSION);
   Settings settings;
   AddClusterOptions(app, settings);
@@ -206,7 +218,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kWrongOptions;
+    return ExitAfterParse(app, error);
   }
   settings.load.combine_duplicates = !settings.no_combine;
   settings.load.name = settings.load.only_lookups()   ? "lookup"

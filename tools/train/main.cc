@@ -14,6 +14,8 @@
 #include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
+#include "core/base/usage_error.h"
+#include "core/metrics/program_metrics.h"
 #include "tools/train/job.h"
 
 namespace embla::train {
@@ -28,10 +30,12 @@ struct Settings {
   RunOptions run;
   std::string coordinator = "127.0.0.1:7070";
   std::string admin = "127.0.0.1:7071";
+  std::string metrics_listen;
   double timeout_seconds = 10.0;
   double patience_seconds = 60.0;
   bool zch = false;
   std::int64_t zch_capacity = 1 << 20;
+  bool wait = false;
   bool quiet = false;
 };
 
@@ -43,8 +47,12 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
   group->add_option("--admin", settings.admin, "Address for table creation")
       ->envname("EMBLA_ADMIN")
       ->capture_default_str();
+  group->add_option("--metrics-listen", settings.metrics_listen,
+                    "Where to serve /metrics: host:port (0: a free port); default: nowhere");
   group->add_option("--timeout", settings.timeout_seconds, "Seconds per call")
       ->capture_default_str();
+  group->add_flag("--wait", settings.wait,
+                  "Wait, up to --timeout, for a coordinator that does not answer yet");
   group
       ->add_option("--patience", settings.patience_seconds,
                    "Seconds to repeat lookups while a node is away; 0: fail at once")
@@ -145,13 +153,16 @@ void AddTrainingOptions(CLI::App& app, Settings& settings) {
   group->add_flag("--quiet", settings.quiet, "No progress");
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Settings& settings) {
+absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Settings& settings,
+                                                                        Metrics& metrics) {
   std::vector<std::unique_ptr<client::Client>> clients;
   for (int i = 0; i < settings.run.trainers; ++i) {
     client::ConnectOptions options;
     options.coordinator = settings.coordinator;
     options.timeout = absl::Seconds(settings.timeout_seconds);
     options.threads = 1;
+    options.metrics = &metrics;
+    options.waits_for_coordinator = settings.wait;
     auto client = client::Client::Connect(options);
     if (!client.ok()) {
       return Annotate(client.status(), "cannot reach the coordinator " + settings.coordinator);
@@ -162,10 +173,15 @@ absl::StatusOr<std::vector<std::unique_ptr<client::Client>>> ConnectAll(const Se
 }
 
 absl::Status Train(const Settings& settings, Inputs& inputs) {
-  EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings));
+  EMBLA_ASSIGN_OR_RETURN(const auto metrics,
+                         ProgramMetrics::Start(settings.metrics_listen, "embla-train"));
+  if (!metrics->address().empty()) std::cout << "metrics: " << metrics->address() << std::endl;
+  EMBLA_ASSIGN_OR_RETURN(const auto clients, ConnectAll(settings, metrics->metrics()));
   EMBLA_ASSIGN_OR_RETURN(
       const auto admin,
-      client::Admin::Connect(settings.admin, absl::Seconds(settings.timeout_seconds)));
+      client::Admin::Connect(
+          settings.admin, absl::Seconds(settings.timeout_seconds),
+          settings.wait ? client::Admin::IfAbsent::kWait : client::Admin::IfAbsent::kFail));
   const auto style = settings.quiet                 ? Progress::Style::kSilent
                      : ::isatty(STDOUT_FILENO) != 0 ? Progress::Style::kBar
                                                     : Progress::Style::kLines;
@@ -184,7 +200,8 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster");
+  CLI::App app("Trains a factorization machine or matrix factorization through an Embla cluster",
+               "embla-train");
   app.set_version_flag("--version", "embla-train " EMBLA_VERSION);
   Settings settings;
   AddClusterOptions(app, settings);
@@ -194,11 +211,15 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kWrongInput;
+    return ExitAfterParse(app, error);
   }
   if (!settings.run.report_path.empty()) {
     const absl::Status writable = Annotate(CheckWritable(settings.run.report_path), "--report");
     if (!writable.ok()) return Fail(writable, kWrongInput);
+  }
+  if (!settings.run.export_dir.empty()) {
+    const absl::Status made = Annotate(MakeDirectories(settings.run.export_dir), "--export");
+    if (!made.ok()) return Fail(made, kWrongInput);
   }
   settings.run.trainer.patience = absl::Seconds(settings.patience_seconds);
   settings.input.rule.raw_ids = settings.zch;
@@ -209,7 +230,8 @@ int Main(int argc, char** argv) {
   auto inputs = OpenInputs(settings.input, std::cout);
   if (!inputs.ok()) return Fail(inputs.status(), kWrongInput);
   const absl::Status trained = Train(settings, *inputs);
-  return trained.ok() ? 0 : Fail(trained, kFailed);
+  if (trained.ok()) return 0;
+  return Fail(trained, absl::IsInvalidArgument(trained) ? kWrongInput : kFailed);
 }
 
 }  // namespace

@@ -23,6 +23,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+namespace embla {
+class Metrics;  // core/metrics: for programs that are built with this tree.
+}  // namespace embla
+
 namespace embla::client {
 
 // Number format of rows or gradients on the wire. kInt8 is row-wise: a byte per column and 8 per
@@ -58,6 +62,9 @@ struct ConnectOptions {
   // Whether Connect waits, for `timeout`, for a coordinator that does not answer: it may be about
   // to start. False: it fails at once if nobody listens there or the name has no address.
   bool waits_for_coordinator = true;
+  // Where this client counts; not owned, and outlives the client. Several clients may count
+  // together. Null: in a place of its own, see Client::MetricsText.
+  Metrics* metrics = nullptr;
   // For tables with synchronous steps: this trainer's number, and how many trainers there are. Both
   // or none; rank < ranks. A rank is one open session's; a trainer that is started again under its
   // name has its rank back at once.

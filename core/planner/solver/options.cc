@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_text.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 
@@ -241,8 +242,9 @@ class Enumerator {
           "rules types, kernels and spread leave no way to cut it on the allowed devices");
     }
     return absl::ResourceExhaustedError(absl::StrCat(
-        "its smallest shard needs ", smallest_, " bytes of device memory, the largest ",
-        "allowed device has ", set.capacity_max, " (", smallest_ - set.capacity_max, " short)"));
+        "its smallest shard needs ", FormatBytes(smallest_), " of device memory, the largest ",
+        "allowed device has ", FormatBytes(set.capacity_max), " (",
+        FormatBytes(smallest_ - set.capacity_max), " short)"));
   }
 
   const Problem& problem_;

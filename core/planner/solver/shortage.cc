@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/byte_text.h"
 #include "core/base/text.h"
 #include "core/planner/problem/names.h"
 #include "core/planner/solver/layout.h"
@@ -101,7 +102,7 @@ std::optional<Shortage> FindShortage(const Machine& machine, const OptionSet& op
   return worst;
 }
 
-// "name (bytes)" of the tables that need most of `tier`.
+// "name (24.2 GiB)" of the tables that need most of `tier`.
 std::string Neediest(const Problem& problem, const OptionSet& options, std::uint32_t set,
                      const Weights& weights, std::size_t tier) {
   std::vector<std::pair<std::int64_t, std::uint32_t>> order;
@@ -112,7 +113,7 @@ std::string Neediest(const Problem& problem, const OptionSet& options, std::uint
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end());
   order.resize(n);
   return absl::StrJoin(order, ", ", [&](std::string* out, const auto& entry) {
-    absl::StrAppend(out, problem.tables[entry.second].name, " (", -entry.first, " bytes)");
+    absl::StrAppend(out, problem.tables[entry.second].name, " (", FormatBytes(-entry.first), ")");
   });
 }
 
@@ -124,9 +125,9 @@ std::string Describe(const Problem& problem, const Machine& machine, const Optio
     if (shortage.weights[r] == 0) continue;
     if (first == kTiers) first = r;
     const Int128 bytes = (shortage.excess + shortage.weights[r] - 1) / shortage.weights[r];
-    parts.push_back(absl::StrCat(static_cast<std::int64_t>(bytes), " bytes of ",
+    parts.push_back(absl::StrCat(FormatBytes(static_cast<std::int64_t>(bytes)), " of ",
                                  ToAbsl(NameOf(static_cast<Tier>(r))), " memory short (there are ",
-                                 shortage.capacity[r], ")"));
+                                 FormatBytes(shortage.capacity[r]), ")"));
   }
   std::string where = "on all devices";
   if (shortage.set != 0) {
@@ -164,17 +165,17 @@ absl::Status NoPlanError(const Problem& problem, const Machine& machine, const O
   if (options.tables() <= kTablesTried) {
     if (const std::optional<std::uint32_t> table = HopelessTable(machine, options)) {
       const TierBytes least = Lightest(options, *table, {1, 1, 1}).total;
-      return absl::ResourceExhaustedError(
-          absl::StrCat("table ", problem.tables[*table].name,
-                       " fits nowhere, even alone: cut for the fewest bytes it needs ", least[0],
-                       " bytes of device, ", least[1], " of host and ", least[2],
-                       " of ssd memory, and no host has both room"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "table ", problem.tables[*table].name,
+          " fits nowhere, even alone: cut for the fewest bytes it needs ", FormatBytes(least[0]),
+          " of device, ", FormatBytes(least[1]), " of host and ", FormatBytes(least[2]),
+          " of ssd memory, and no host has both room"));
     }
   }
   const TierBytes capacity = CapacityOf(machine, options.sets[0]);
   return absl::ResourceExhaustedError(
       absl::StrCat(refuted ? "no plan fits: " : "no plan was found within the budget: ",
-                   "the bytes suffice in sum (device memory ", capacity[0],
+                   "the bytes suffice in sum (device memory ", FormatBytes(capacity[0]),
                    "), but whole shards do not fit together; most is needed by ",
                    Neediest(problem, options, 0, {1, 1, 1}, 0)));
 }
