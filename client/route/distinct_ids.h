@@ -25,7 +25,7 @@ DistinctIds FindDistinct(std::span<const std::int64_t> ids);
 // combine costs a second pass over all rows at the client; a row more costs its bytes on the way
 // and its turn at the node. docs/benchmarks.md has the measurements.
 constexpr bool IsWorthCombining(std::size_t ids, std::size_t duplicates) {
-  return duplicates > 0 && duplicates * 8 >= ids;
+  return duplicates > 0 && duplicates * 32 >= ids;
 }
 
 // IsWorthCombining of the ids of all `batches` together.

@@ -20,7 +20,7 @@ namespace {
 
 using ::embla::testing::IsOk;
 
-constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kRows = 128;
 constexpr std::uint32_t kDim = 4;
 constexpr NodeId kNode{1};
 
@@ -44,9 +44,9 @@ PlanPtr OneTable(float clip = 0.0f) {
           {.spec = spec, .sharding = ShardingType::kTableWise, .replicas = {{slice}}}});
 }
 
-// 32 ids, descending, of which the last `duplicates` repeat the first ones.
+// 64 ids, descending, of which the last `duplicates` repeat the first ones.
 std::vector<std::int64_t> IdsWith(std::size_t duplicates) {
-  std::vector<std::int64_t> ids(32);
+  std::vector<std::int64_t> ids(64);
   std::iota(ids.rbegin(), ids.rend(), std::int64_t{8});
   const std::size_t distinct = ids.size() - duplicates;
   for (std::size_t i = distinct; i < ids.size(); ++i) ids[i] = ids[i % distinct];
@@ -119,10 +119,10 @@ void SetRow(FakeNodes& nodes, std::int64_t row, float value) {
 
 TEST(LookupRouteDuplicates, ManyTravelOnceAndFewAsTheyAre) {
   FakeNodes nodes(OneTable());
-  EXPECT_EQ(Ask(nodes, IdsWith(4), {}, Pooling::kNone, true).ids_sent, 28u);
-  EXPECT_EQ(Ask(nodes, IdsWith(3), {}, Pooling::kNone, true).ids_sent, 32u);
-  EXPECT_EQ(Ask(nodes, IdsWith(31), {}, Pooling::kNone, false).ids_sent, 32u);
-  for (const std::size_t duplicates : {0, 3, 4, 31}) {
+  EXPECT_EQ(Ask(nodes, IdsWith(2), {}, Pooling::kNone, true).ids_sent, 62u);
+  EXPECT_EQ(Ask(nodes, IdsWith(1), {}, Pooling::kNone, true).ids_sent, 64u);
+  EXPECT_EQ(Ask(nodes, IdsWith(63), {}, Pooling::kNone, false).ids_sent, 64u);
+  for (const std::size_t duplicates : {0, 1, 2, 63}) {
     SCOPED_TRACE(duplicates);
     const std::vector<std::int64_t> ids = IdsWith(duplicates);
     EXPECT_EQ(Ask(nodes, ids, {}, Pooling::kNone, true).bits,
@@ -132,37 +132,37 @@ TEST(LookupRouteDuplicates, ManyTravelOnceAndFewAsTheyAre) {
 
 TEST(LookupRouteDuplicates, BagsOfOneIdTravelAsRows) {
   FakeNodes nodes(OneTable());
-  SetRow(nodes, 39, -0.0f);  // The first id; its sum is +0.
-  const std::vector<std::uint32_t> ones(32, 1);
+  SetRow(nodes, 71, -0.0f);  // The first id; its sum is +0.
+  const std::vector<std::uint32_t> ones(64, 1);
   const std::vector<std::int64_t> ids = IdsWith(20);
   for (const Pooling pooling : {Pooling::kSum, Pooling::kMean}) {
     const Answer rows = Ask(nodes, ids, ones, pooling, true);
     const Answer bags = Ask(nodes, ids, ones, pooling, false);
-    EXPECT_EQ(rows.ids_sent, 12u);
+    EXPECT_EQ(rows.ids_sent, 44u);
     EXPECT_EQ(rows.lengths_sent, 0u);
-    EXPECT_EQ(bags.ids_sent, 32u);
-    EXPECT_EQ(bags.lengths_sent, 32u);
+    EXPECT_EQ(bags.ids_sent, 64u);
+    EXPECT_EQ(bags.lengths_sent, 64u);
     EXPECT_EQ(rows.bits, bags.bits);
     EXPECT_EQ(rows.bits.front(), 0u);
   }
-  EXPECT_EQ(Ask(nodes, IdsWith(3), ones, Pooling::kSum, true).lengths_sent, 32u) << "few";
+  EXPECT_EQ(Ask(nodes, IdsWith(1), ones, Pooling::kSum, true).lengths_sent, 64u) << "few";
   std::vector<std::uint32_t> lengths = ones;
   lengths.back() = 0;
   lengths.front() = 2;
-  EXPECT_EQ(Ask(nodes, ids, lengths, Pooling::kSum, true).ids_sent, 32u) << "a bag of two";
+  EXPECT_EQ(Ask(nodes, ids, lengths, Pooling::kSum, true).ids_sent, 64u) << "a bag of two";
 }
 
 TEST(UpdateRouteDuplicates, ManyTravelOnceAndFewAsTheyAre) {
   for (const float clip : {0.0f, 0.25f}) {
-    for (const std::size_t duplicates : {0, 3, 4, 31}) {
+    for (const std::size_t duplicates : {0, 1, 2, 63}) {
       SCOPED_TRACE(duplicates);
       FakeNodes chosen(OneTable(clip));
       FakeNodes given(OneTable(clip));
       const std::vector<std::int64_t> ids = IdsWith(duplicates);
       const NodeUpdate request = Send(chosen, ids, {});
       const UpdatePart& part = request.batch.parts.front();
-      EXPECT_EQ(part.ids.size(), duplicates >= 4 ? 32 - duplicates : 32);
-      EXPECT_EQ(part.clipped, duplicates >= 4);
+      EXPECT_EQ(part.ids.size(), duplicates >= 2 ? 64 - duplicates : 64);
+      EXPECT_EQ(part.clipped, duplicates >= 2);
       Send(given, ids, {.combine_duplicates = false});
       EXPECT_EQ(Bits(chosen.table(TableId{1}).weights()), Bits(given.table(TableId{1}).weights()));
     }
@@ -172,9 +172,9 @@ TEST(UpdateRouteDuplicates, ManyTravelOnceAndFewAsTheyAre) {
 TEST(UpdateRouteDuplicates, AreSummedWhereTheWireRoundsOrIdsHaveATtl) {
   FakeNodes nodes(OneTable());
   const NodeUpdate rounded = Send(nodes, IdsWith(1), {.wire_dtype = DType::kBFloat16});
-  EXPECT_EQ(rounded.batch.parts.front().ids.size(), 31u);
+  EXPECT_EQ(rounded.batch.parts.front().ids.size(), 63u);
   const NodeUpdate with_ttl = Send(nodes, IdsWith(1), {}, /*ttl_steps=*/5);
-  EXPECT_EQ(with_ttl.batch.parts.front().ids.size(), 31u);
+  EXPECT_EQ(with_ttl.batch.parts.front().ids.size(), 63u);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ struct CallOptions {
   WireFormat wire = WireFormat::kFp32;  // Of rows (Lookup) or gradients (Update).
   // Lookup: an id that occurs several times in a feature that is not pooled, or whose bags have one
   // id each, travels once. Update: duplicate ids are summed before they travel. Both where at least
-  // one in eight ids is a duplicate; below that it costs more than it saves. Results are the same
+  // one in 32 ids is a duplicate; below that it costs more than it saves. Results are the same
   // bits either way, but updates in another wire format than fp32: their sums are rounded, not
   // their terms, so their duplicates are always summed.
   bool combine_duplicates = true;

@@ -131,7 +131,7 @@ class Client(_native.Client):
         timeout : float, optional
             Seconds; None: the client's.
         combine_duplicates : bool
-            Where at least one in eight ids is a duplicate, each travels once: of features that are
+            Where at least one in 32 ids is a duplicate, each travels once: of features that are
             not pooled, or whose bags have one id each.
         """
         ticket = self.lookup_async(
