@@ -65,6 +65,9 @@ struct StepBatch {
   // kRowwiseAdagrad: S of each slot. Null when the slice has the whole row: computed here.
   const float* row_sum_squares = nullptr;
   std::uint64_t step = 0;
+  // Not null: in place of `gradients`, the gradient of slots[i] is at gradient_rows[i], and g is +0
+  // plus it, as a sum of one gradient would be: -0 becomes +0.
+  const float* const* gradient_rows = nullptr;
 };
 
 // Requires: row_sum_squares, or weights.columns == dim, when the rule is kRowwiseAdagrad; with

@@ -19,6 +19,7 @@
 
 #include "bench/ceilings/tcp.h"
 #include "core/base/buffer.h"
+#include "core/base/heap.h"
 #include "core/base/mutex.h"
 
 namespace embla::bench {
@@ -134,6 +135,9 @@ void ServeTcp(TcpSocket socket) {
 }
 
 int Main() {
+  // The settings of the service that is compared with this.
+  KeepFewArenas();
+  if (!KeepHeap(kKeptHeapBytes).ok()) std::fprintf(stderr, "malloc keeps no heap\n");
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Service service;
   int port = 0;

@@ -1,6 +1,7 @@
 #include "client/route/distinct_ids.h"
 
 #include <bit>
+#include <utility>
 
 namespace embla::client {
 namespace {
@@ -13,31 +14,66 @@ std::uint64_t Hash(std::int64_t id) {
          0x9e3779b97f4a7c15u;
 }
 
+// Numbers ids in order of first occurrence.
+class IdNumbers {
+ public:
+  // Requires: 0 < ids_max < 2^32 - 1, and at most that many ids come.
+  explicit IdNumbers(std::size_t ids_max)
+      : bits_(std::bit_width(ids_max * 2 - 1)), cells_(std::size_t{1} << bits_, kFree) {
+    ids_.reserve(ids_max);
+  }
+
+  std::uint32_t Add(std::int64_t id) {
+    const std::size_t mask = cells_.size() - 1;
+    std::size_t cell = Hash(id) >> (64 - bits_);
+    while (cells_[cell] != kFree && ids_[cells_[cell]] != id) cell = (cell + 1) & mask;
+    if (cells_[cell] == kFree) {
+      cells_[cell] = static_cast<std::uint32_t>(ids_.size());
+      ids_.push_back(id);
+    }
+    return cells_[cell];
+  }
+
+  std::size_t count() const { return ids_.size(); }
+  std::vector<std::int64_t> TakeIds() { return std::move(ids_); }
+
+ private:
+  const int bits_;
+  std::vector<std::uint32_t> cells_;  // Numbers, at the hash of their id.
+  std::vector<std::int64_t> ids_;     // By number.
+};
+
 }  // namespace
 
 DistinctIds FindDistinct(std::span<const std::int64_t> ids) {
   DistinctIds distinct;
   if (ids.size() < 2) return distinct;
-  const int bits = std::bit_width(ids.size() * 2 - 1);
-  const std::size_t mask = (std::size_t{1} << bits) - 1;
-  std::vector<std::uint32_t> cells(mask + 1, kFree);  // Entries, at the hash of their id.
-  distinct.ids.reserve(ids.size());
+  IdNumbers numbers(ids.size());
   distinct.entry_of.resize(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    std::size_t cell = Hash(ids[i]) >> (64 - bits);
-    while (cells[cell] != kFree && distinct.ids[cells[cell]] != ids[i]) cell = (cell + 1) & mask;
-    if (cells[cell] == kFree) {
-      cells[cell] = static_cast<std::uint32_t>(distinct.ids.size());
-      distinct.ids.push_back(ids[i]);
-    }
-    distinct.entry_of[i] = cells[cell];
-  }
-  distinct.has_duplicates = distinct.ids.size() != ids.size();
-  if (!distinct.has_duplicates) {
-    distinct.ids.clear();
+  for (std::size_t i = 0; i < ids.size(); ++i) distinct.entry_of[i] = numbers.Add(ids[i]);
+  distinct.has_duplicates = numbers.count() != ids.size();
+  if (distinct.has_duplicates) {
+    distinct.ids = numbers.TakeIds();
+  } else {
     distinct.entry_of.clear();
   }
   return distinct;
+}
+
+bool HasManyDuplicates(std::span<const std::span<const std::int64_t>> batches) {
+  std::size_t ids = 0;
+  for (const std::span<const std::int64_t> batch : batches) ids += batch.size();
+  if (ids < 2) return false;
+  IdNumbers numbers(ids);
+  std::size_t seen = 0;
+  for (const std::span<const std::int64_t> batch : batches) {
+    for (const std::int64_t id : batch) {
+      numbers.Add(id);
+      ++seen;
+      if (IsWorthCombining(ids, seen - numbers.count())) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace embla::client

@@ -1,7 +1,11 @@
 #include "client/route/distinct_ids.h"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
+#include <span>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,6 +54,20 @@ TEST(FindDistinct, AgreesWithAMapOnRandomBatches) {
     ASSERT_EQ(distinct.ids.size(), entries.size());
     for (const auto& [id, entry] : entries) ASSERT_EQ(distinct.ids[entry], id);
   }
+}
+
+TEST(HasManyDuplicates, FromOneIdIn32OnOverAllBatches) {
+  std::vector<std::int64_t> ids(64);
+  std::iota(ids.begin(), ids.end(), std::int64_t{100});
+  const std::span<const std::int64_t> first = std::span(ids).first(40);
+  const std::span<const std::int64_t> rest = std::span(ids).subspan(40);
+  const std::span<const std::int64_t> batches[] = {first, {}, rest};
+  EXPECT_FALSE(HasManyDuplicates(batches));
+  ids.back() = ids.front();
+  EXPECT_FALSE(HasManyDuplicates(batches));
+  std::copy_n(ids.begin(), 2, ids.end() - 2);
+  EXPECT_TRUE(HasManyDuplicates(batches));
+  EXPECT_FALSE(HasManyDuplicates({}));
 }
 
 }  // namespace

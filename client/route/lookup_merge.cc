@@ -136,7 +136,8 @@ void LookupRoute::GatherRows(const Input& input, std::span<const Source> sources
   for (std::size_t p = 0; p < by_position.size(); ++p) {
     by_position[p] = slots[input.distinct.entry_of[p]];
   }
-  kernels::Gather(rows, by_position, out);
+  if (input.feature.pooling == Pooling::kNone) return kernels::Gather(rows, by_position, out);
+  kernels::Pool(rows, {by_position, input.feature.lengths}, out);  // -0 becomes +0.
 }
 
 void LookupRoute::PoolPartials(const Input& input, std::span<const Source> sources,

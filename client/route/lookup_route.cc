@@ -39,11 +39,20 @@ absl::StatusOr<LookupRoute> LookupRoute::Create(std::span<const FeatureLookup> f
     EMBLA_ASSIGN_OR_RETURN(input.feature,
                            CheckFeature(routes, ArgumentsOf(features[f]), f, options.groups));
     input.rows_out = features[f].rows_out.data();
-    if (options.combine_duplicates && !input.pooled()) {
-      input.distinct = FindDistinct(input.feature.ids);
-    }
+    if (options.combine_duplicates) input.FindDuplicates();
   }
   return route;
+}
+
+void LookupRoute::Input::FindDuplicates() {
+  const bool has_row_per_id =
+      feature.pooling == Pooling::kNone ||
+      (feature.weights.empty() &&
+       std::ranges::all_of(feature.lengths, [](std::uint32_t length) { return length == 1; }));
+  if (!has_row_per_id) return;
+  distinct = FindDistinct(feature.ids);
+  const std::size_t duplicates = feature.ids.size() - entries().size();
+  if (!IsWorthCombining(feature.ids.size(), duplicates)) distinct = {};
 }
 
 std::size_t LookupRoute::RowsOf(const LookupItem& item) const {
@@ -246,7 +255,8 @@ NodeLookup LookupRoute::Build(const LookupShare& share) const {
     LookupPart& part = request.batch.parts.emplace_back();
     part.table = feature.table;
     part.replica_group = feature.replica_group;
-    part.pooling = feature.pooling == Pooling::kNone ? embla::Pooling::kNone : embla::Pooling::kSum;
+    const bool pooled = inputs_[item.feature].pooled();
+    part.pooling = pooled ? embla::Pooling::kSum : embla::Pooling::kNone;
     part.column_begin = item.column_begin;
     part.column_end = item.column_end;
     const std::size_t count = ids_of(item);
@@ -256,7 +266,7 @@ NodeLookup LookupRoute::Build(const LookupShare& share) const {
     AppendIds(item, {next_id, count}, weighted ? next_weight : nullptr);
     next_id += count;
     if (weighted) next_weight += count;
-    if (feature.pooling == Pooling::kNone) continue;
+    if (!pooled) continue;
     const std::span<const std::uint32_t> bag_lengths =
         item.all ? feature.lengths : std::span<const std::uint32_t>(item.lengths);
     part.lengths = {next_length, bag_lengths.size()};

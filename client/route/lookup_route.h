@@ -1,7 +1,9 @@
 // A lookup's way out and back: which node is asked for which rows (Split), the request of each node
 // (Build), and the callers' arrays made of the answers (Merge). Pure: no network, no clock.
 //
-// A feature's ids are its entries (each distinct id once, where that was asked for). A column block
+// A feature's ids are its entries. Where that was asked for and many are duplicates, each distinct
+// id is one entry; so it is for pooled features, too, if all their bags have one id without weight:
+// nodes are asked for rows, and Merge adds each to zero, which is what a node does. A column block
 // on one node is asked for as it is. Otherwise every node gets its own entries in arrival order,
 // and for pooled features its own non-empty bags, and answers partial sums. Merge then reads all
 // answers of a column range as one array of rows: unpooled rows are gathered into the caller's
@@ -94,7 +96,10 @@ class LookupRoute {
     std::span<const std::int64_t> entries() const {
       return distinct.has_duplicates ? std::span<const std::int64_t>(distinct.ids) : feature.ids;
     }
-    bool pooled() const { return feature.pooling != Pooling::kNone; }
+    // Whether nodes are asked for sums.
+    bool pooled() const { return feature.pooling != Pooling::kNone && !distinct.has_duplicates; }
+    // Fills in `distinct`, if each answered row is of one id and many ids are duplicates.
+    void FindDuplicates();
   };
   // An item's rows among all answers.
   struct Source {

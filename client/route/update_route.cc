@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/route/distinct_ids.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 
@@ -55,7 +56,10 @@ absl::StatusOr<UpdateRoute> UpdateRoute::Create(std::span<const FeatureGradient>
   for (const FeatureGradient& feature : features) {
     EMBLA_RETURN_IF_ERROR(route.AddFeature(feature, routes));
   }
-  for (Table& table : route.tables_) EMBLA_RETURN_IF_ERROR(route.CombineTable(table, routes));
+  for (Table& table : route.tables_) {
+    table.is_worth_combining = options.combine_duplicates && route.IsWorthCombining(table);
+    EMBLA_RETURN_IF_ERROR(route.CombineTable(table, routes));
+  }
   return route;
 }
 
@@ -121,11 +125,23 @@ absl::StatusOr<UpdateRoute> UpdateRoute::CreateWrite(const RowWrite& write, cons
   return route;
 }
 
+// Nodes sum what comes as it was given to the same bits, but for two cases: rows that are rounded
+// for the wire are summed before that here, and after it there; and an id has one TTL per part.
+bool UpdateRoute::IsWorthCombining(const Table& table) const {
+  if (options_.wire_dtype != DType::kFloat32) return true;
+  std::vector<std::span<const std::int64_t>> ids;
+  for (const std::uint32_t f : table.features) {
+    if (inputs_[f].ttl_steps != 0) return true;
+    ids.push_back(inputs_[f].feature.ids);
+  }
+  return HasManyDuplicates(ids);
+}
+
 absl::Status UpdateRoute::CombineTable(Table& table, const Routes& routes) {
   const TableRoute* route = routes.Find(table.id);
   if (route == nullptr) return TableIsGone(table.id, routes);
   if (table.images.has_value()) return absl::OkStatus();
-  if (!options_.combine_duplicates && !route->columns_cut() && !table.sync) {
+  if (!table.is_worth_combining && !route->columns_cut() && !table.sync) {
     return absl::OkStatus();
   }
   if (!table.combined.has_value()) {

@@ -2,9 +2,10 @@
 // Pure: no network, no clock.
 //
 // A table's gradients are combined here, one row per distinct id over all features, when the caller
-// asks for it or when the columns of a row are on several nodes: then every node is told the sum of
-// squares over the whole row, if the optimizer needs it. Otherwise the features travel as they were
-// given, and the nodes combine, in the same order with the same result.
+// asks for it and many ids are duplicates (distinct_ids.h), or when the columns of a row are on
+// several nodes: then every node is told the sum of squares over the whole row, if the optimizer
+// needs it. Otherwise the features travel as they were given, and the nodes combine, in the same
+// order with the same result.
 //
 // Images of rows (CreateWrite) travel as they were given, each node's columns of them.
 //
@@ -136,7 +137,8 @@ class UpdateRoute {
     TableId id{};
     std::uint32_t dim = 0;
     std::uint32_t replica_group = 0;
-    bool sync = false;  // With synchronous steps.
+    bool sync = false;                // With synchronous steps.
+    bool is_worth_combining = false;  // Whatever the plan.
     std::vector<std::uint32_t> features;
     std::optional<float> learning_rate;
     std::optional<StateShape> images;  // Its optimizer's state; none: gradients.
@@ -154,6 +156,7 @@ class UpdateRoute {
   absl::Status CheckContribution(const Table& table, const TableSpec& spec) const;
   // InvalidArgument: not one that a step can have, or not that of the table's features before.
   absl::Status SetLearningRate(Table& table, const FeatureGradient& feature) const;
+  bool IsWorthCombining(const Table& table) const;
   // Combines, and computes the rows' statistic, where that is needed and not done.
   absl::Status CombineTable(Table& table, const Routes& routes);
   void CombineTtls(Table& table, const TableSpec& spec) const;

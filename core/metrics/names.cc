@@ -1,6 +1,7 @@
 #include "core/metrics/names.h"
 
 #include "core/metrics/gpu_names.h"
+#include "core/metrics/memory_names.h"
 #include "core/metrics/process_names.h"
 #include "core/metrics/turn_names.h"
 
@@ -28,6 +29,7 @@ constexpr MetricInfo kAll[] = {
     metric::kConnectionsEnded,
     metric::kDescriptorsMax,
     metric::kHeldBytes,
+    metric::kKeptHeapBytes,
     metric::kRowsLookedUp,
     metric::kRowsUpdated,
     metric::kGradientRows,

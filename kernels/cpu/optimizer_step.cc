@@ -34,6 +34,11 @@ struct StepContext {
   const std::byte* WeightRow(std::uint32_t slot) const {
     return static_cast<const std::byte*>(rows.weights.base) + slot * rows.weights.stride_bytes;
   }
+  const std::byte* GradientRow(std::size_t i) const {
+    const float* const row = batch.gradient_rows == nullptr ? batch.gradients + i * batch.stride
+                                                            : batch.gradient_rows[i];
+    return reinterpret_cast<const std::byte*>(row);
+  }
 };
 
 // Row scalars are made for this many rows at once, and a block of rows before its first is stepped.
@@ -114,7 +119,7 @@ struct RowwiseAdagradRule {
     const StepBatch& batch = context.batch;
     const float l2 = context.parameters.l2;
     if (batch.row_sum_squares != nullptr && l2 == 0.0f) return batch.row_sum_squares[i];
-    const auto* const g = reinterpret_cast<const std::byte*>(batch.gradients + i * batch.stride);
+    const std::byte* const g = context.GradientRow(i);  // Squares of +0 and -0 are equal.
     if (l2 == 0.0f) return SumSquares(context.rows.weights.columns, GradientColumns{g});
     return SumSquares(context.rows.weights.columns,
                       DecayedGradient<Format>{context.WeightRow(slot), g, l2});
@@ -240,11 +245,12 @@ struct StepColumns {
   const Store store;
   std::byte* weights;
   const std::byte* gradients;
+  float zero;  // +0, or -0, which changes no gradient.
   float* state;
   template <class D>
   HWY_INLINE void operator()(D d, std::size_t column) {
     const auto w = Format::Load(d, weights, column);
-    const auto g = Float32::Load(d, gradients, column);
+    const auto g = hn::Add(hn::Set(d, zero), Float32::Load(d, gradients, column));
     float* const at_column = state == nullptr ? nullptr : state + column;
     store.Put(d, rule.Apply(d, w, g, at_column), weights, column);
   }
@@ -298,11 +304,18 @@ void StepAll(const StepContext& context, Rule rule, Store store) {
   // Copies: what is behind a reference is read again after every store of a weight.
   const StepBatch batch = context.batch;
   const MutableRows weights = context.rows.weights;
-  const StepPrefetcher prefetcher(context, StepPrefetcher::Distance(context));
+  const std::size_t distance = StepPrefetcher::Distance(context);
+  const StepPrefetcher prefetcher(context, distance);
   const std::size_t rows = batch.slots.size();
+  const bool scattered = batch.gradient_rows != nullptr;
+  // Row scalars look at gradients up to two blocks before their columns are stepped.
+  const std::size_t gradients_ahead = scattered && distance != 0 ? distance + 2 * kRowBlock : rows;
   rule.Prepare(0, std::min(kRowBlock, rows));
   for (std::size_t i = 0; i < rows; ++i) {
     prefetcher.Ahead(i);
+    if (i + gradients_ahead < rows) {
+      PrefetchBytes(batch.gradient_rows[i + gradients_ahead], weights.columns * sizeof(float));
+    }
     const std::uint32_t slot = batch.slots[i];
     rule.BeginRow(slot, i);
     if (i % kRowBlock == 0 && i + kRowBlock < rows) {
@@ -310,8 +323,11 @@ void StepAll(const StepContext& context, Rule rule, Store store) {
     }
     store.BeginRow(context, slot);
     StepColumns<Format, Rule, Store> step{
-        rule, store, static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
-        reinterpret_cast<const std::byte*>(batch.gradients + i * batch.stride),
+        rule,
+        store,
+        static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
+        context.GradientRow(i),
+        scattered ? 0.0f : -0.0f,
         prefetcher.ElementState(slot)};
     ForColumns(weights.columns, step);
   }

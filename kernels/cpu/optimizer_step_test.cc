@@ -1,6 +1,10 @@
 #include "kernels/optimizer_step.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "kernels/combine.h"
 #include "kernels/cpu/testing/test_rows.h"
@@ -96,6 +100,48 @@ TEST_P(StepConformance, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
                         1024);
     ExpectLikeReference(kernels(), random, Parameters(rule, Decay::kNone, false), Element::kFloat32,
                         2048);
+  }
+}
+
+// -0 and +0 are different gradients where the weight is -0.
+TEST_P(StepConformance, GradientRowsStepLikeSumsOfOneGradient) {
+  constexpr std::uint32_t kSlots = 40;
+  for (const StepRule rule : kRules) {
+    for (const Decay decay : {Decay::kNone, Decay::kL2, Decay::kDecoupled}) {
+      for (const std::uint32_t columns : {1u, 7u, 16u, 31u, 64u}) {
+        TestRandom random(columns);
+        TestSlice in_place(random, rule, Element::kFloat32, kSlots, columns);
+        auto* const first = static_cast<std::byte*>(in_place.weights.mutable_rows().base);
+        const std::vector<float> zeros(columns, -0.0f);
+        std::memcpy(first, zeros.data(), columns * sizeof(float));
+        TestSlice summed = in_place;
+        TestSlice want = in_place;
+        std::vector<std::int64_t> ids(kSlots);
+        std::iota(ids.rbegin(), ids.rend(), std::int64_t{0});
+        auto gradients = random.Values(kSlots * columns);
+        for (std::size_t i = 0; i < gradients.size(); i += 3) gradients[i] = -0.0f;
+        std::fill_n(gradients.end() - columns, columns, -0.0f);  // Of id 0.
+        Grouping grouping;
+        GroupIds(ids, grouping);
+        std::vector<float> sums(gradients.size());
+        const Gradients given{.rows = {gradients.data(), columns * sizeof(float)},
+                              .columns = columns};
+        SumSegments(grouping, given, 0, kSlots, sums, columns);
+        std::vector<std::uint32_t> slots(kSlots);
+        std::iota(slots.begin(), slots.end(), 0u);
+        std::vector<const float*> rows;
+        for (const std::uint32_t position : grouping.positions) {
+          rows.push_back(&gradients[position * columns]);
+        }
+        const StepParameters parameters = Parameters(rule, decay, false);
+        kernels().Step(parameters, summed.rows(columns), {slots, sums.data(), columns});
+        const StepBatch scattered{.slots = slots, .gradient_rows = rows.data()};
+        kernels().Step(parameters, in_place.rows(columns), scattered);
+        reference::Step(parameters, want.rows(columns), scattered);
+        EXPECT_TRUE(in_place == summed) << static_cast<int>(rule) << " columns " << columns;
+        EXPECT_TRUE(in_place == want) << static_cast<int>(rule) << " columns " << columns;
+      }
+    }
   }
 }
 

@@ -96,7 +96,13 @@ void Step(const StepParameters& parameters, const StepRows& rows, const StepBatc
     const std::uint32_t slot = batch.slots[i];
     const auto* const weights =
         static_cast<const std::byte*>(rows.weights.base) + slot * rows.weights.stride_bytes;
-    Row row{std::vector<float>(columns), batch.gradients + i * batch.stride,
+    std::vector<float> alone;
+    const float* gradient = batch.gradients + i * batch.stride;
+    if (batch.gradient_rows != nullptr) {
+      for (std::size_t c = 0; c < columns; ++c) alone.push_back(0.0f + batch.gradient_rows[i][c]);
+      gradient = alone.data();
+    }
+    Row row{std::vector<float>(columns), gradient,
             RowStateFloats(parameters.rule) != 0 ? rows.row_state + slot : nullptr,
             arrays != 0 ? rows.element_state + slot * arrays * columns : nullptr};
     for (std::size_t c = 0; c < columns; ++c) {

@@ -7,12 +7,12 @@
 
 #include "core/base/failpoint.h"
 #include "core/base/file.h"
+#include "core/base/heap.h"
 #include "core/base/log.h"
 #include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "core/base/usage_error.h"
 #include "server/app/coordinator_process.h"
-#include "server/app/memory_return.h"
 #include "server/app/port_file.h"
 #include "server/app/stop_signal.h"
 #include "server/rpc/descriptor_limit.h"

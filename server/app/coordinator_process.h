@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
+#include "core/metrics/memory_names.h"
 #include "core/metrics/metrics.h"
 #include "core/metrics/process_metrics.h"
 #include "server/app/memory_return.h"
@@ -59,7 +60,7 @@ class CoordinatorProcess {
   const CoordinatorProcessOptions options_;
   Metrics metrics_;
   ProcessMetrics process_metrics_{metrics_};
-  MemoryReturn memory_return_{nullptr};
+  MemoryReturn memory_return_{{.kept_bytes = metrics_.MakeGauge(metric::kKeptHeapBytes)}};
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<CoordinatorService> service_;

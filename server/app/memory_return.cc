@@ -3,8 +3,9 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <thread>
+#include <utility>
+
+#include "core/base/heap.h"
 
 namespace embla {
 namespace {
@@ -12,21 +13,10 @@ namespace {
 // Less is not worth the work.
 constexpr std::size_t kWorthReturning = std::size_t{2} << 20;
 
-std::size_t KeptBytes() {
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.fordblks;
-}
-
 }  // namespace
 
-void KeepFewArenas() {
-  if (std::getenv("MALLOC_ARENA_MAX") != nullptr) return;
-  const unsigned int cores = std::thread::hardware_concurrency();
-  ::mallopt(M_ARENA_MAX, static_cast<int>(std::max(cores / 8, 1u)));
-}
-
-MemoryReturn::MemoryReturn(BufferPool* pool, absl::Duration look) : pool_(pool), look_(look) {
-  kept_least_ = kept_before_ = KeptBytes();
+MemoryReturn::MemoryReturn(MemoryReturnOptions options) : options_(std::move(options)) {
+  kept_least_ = kept_before_ = FreeHeapBytes();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -43,22 +33,30 @@ void MemoryReturn::Run() {
   while (true) {
     {
       MutexLock lock(mu_);
-      if (!stopping_) changed_.WaitFor(mu_, look_);
+      if (!stopping_) changed_.WaitFor(mu_, options_.look);
       if (stopping_) return;
     }
     Look();
+    options_.kept_bytes.Set(static_cast<double>(kept_before_));
   }
 }
 
 void MemoryReturn::Look() {
-  if (pool_ != nullptr) pool_->ReturnIdle();
-  const std::size_t kept = KeptBytes();
+  if (options_.pool != nullptr) options_.pool->ReturnIdle();
+  const std::size_t kept = FreeHeapBytes();
   const std::size_t idle = std::min(kept, kept_before_);
   kept_before_ = kept;
   kept_least_ = std::min(kept_least_, kept);
-  if (idle < kept_least_ + kWorthReturning) return;
+  if (MayKeep(idle) || idle < kept_least_ + kWorthReturning) return;
   ::malloc_trim(0);
-  kept_before_ = kept_least_ = KeptBytes();
+  kept_before_ = kept_least_ = FreeHeapBytes();
+}
+
+// Requests have come since the last look, and more of them will want the memory.
+bool MemoryReturn::MayKeep(std::size_t idle) {
+  if (!options_.requests) return false;
+  const std::uint64_t before = std::exchange(requests_before_, options_.requests());
+  return requests_before_ != before && idle <= options_.kept_bytes_max;
 }
 
 }  // namespace embla

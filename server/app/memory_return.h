@@ -2,42 +2,50 @@
 //
 // malloc and buffer pools keep what was freed, for whoever asks next: after a flood of connections
 // or requests a process would stay as large as it ever was. A thread looks now and then how much is
-// kept; what nobody has needed by the next look is given back.
+// kept. What nobody has needed by the next look is given back, unless requests came in between and
+// it is no more than what may be kept under load (core/base/heap.h).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <thread>
 
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
 #include "core/base/mutex.h"
+#include "core/metrics/metrics.h"
 
 namespace embla {
 
-// Limits the heaps that malloc's threads spread over to one for eight cores, as long as it has only
-// one: each keeps what was freed in it, so requests that come by this and that thread would take
-// their memory as often. MALLOC_ARENA_MAX, where it is set, counts instead. Call before threads.
-void KeepFewArenas();
+struct MemoryReturnOptions {
+  // Free memory is given back at the second look at which it is free, so within two looks after the
+  // last request, or three when it became free during one.
+  absl::Duration look = absl::Milliseconds(2500);
+  // May be null; otherwise it is not owned and outlives the MemoryReturn.
+  BufferPool* pool = nullptr;
+  // How many requests have come so far; called by the thread. Empty: nobody counts them.
+  std::function<std::uint64_t()> requests = {};
+  std::size_t kept_bytes_max = 0;  // While requests come.
+  Gauge kept_bytes = {};
+};
 
 class MemoryReturn {
  public:
-  // Everything is given back within two looks, or three when it became free during one.
-  static constexpr absl::Duration kLook = absl::Seconds(3);
-
-  // `pool` may be null; otherwise it is not owned and outlives this object.
-  explicit MemoryReturn(BufferPool* pool, absl::Duration look = kLook);
+  explicit MemoryReturn(MemoryReturnOptions options);
   ~MemoryReturn();
 
  private:
   void Run();
   void Look();
+  bool MayKeep(std::size_t idle);
 
-  BufferPool* const pool_;
-  const absl::Duration look_;
+  const MemoryReturnOptions options_;
 
   // Owned by the thread. In bytes.
   std::size_t kept_before_ = 0;  // At the last look.
   std::size_t kept_least_ = 0;   // Since the last return: fragments that cannot be given back.
+  std::uint64_t requests_before_ = 0;
 
   Mutex mu_;
   CondVar changed_;

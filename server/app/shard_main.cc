@@ -10,12 +10,12 @@
 
 #include "core/base/failpoint.h"
 #include "core/base/file.h"
+#include "core/base/heap.h"
 #include "core/base/log.h"
 #include "core/base/named_option.h"
 #include "core/base/text.h"
 #include "core/base/usage_error.h"
 #include "server/app/device_list.h"
-#include "server/app/memory_return.h"
 #include "server/app/port_file.h"
 #include "server/app/shard_process.h"
 #include "server/app/stop_signal.h"
@@ -33,6 +33,7 @@ struct Flags {
   std::string devices = "cpu:1";
   std::string memory_per_device = "0";
   std::string gpu_cache = "0";
+  std::string kept_heap = "512MiB";
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
   std::size_t descriptors_min = kDescriptorsMin;
@@ -45,6 +46,9 @@ void DefineLimits(CLI::App& app, Flags& flags) {
                  "Connections that one IP address, or one user of a unix socket, may have to one "
                  "listener")
       ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option("--kept-heap", flags.kept_heap,
+                 "Bytes of free memory kept for the next requests while requests come, at most "
+                 "2GiB - 1; given back to the system within 10 s of rest. 0: malloc's own rules");
   app.add_option("--descriptors-min", flags.descriptors_min,
                  "Do not start where fewer files and sockets may be open; the soft limit is raised "
                  "to the hard one");
@@ -137,6 +141,12 @@ absl::Status Validate(const CLI::App& app, const Flags& flags) {
 absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   SetLogLevel(flags.log_level);
   KeepFewArenas();
+  const absl::StatusOr<std::int64_t> kept_heap = ParseBytes(flags.kept_heap);
+  if (!kept_heap.ok()) return Annotate(kept_heap.status(), "--kept-heap");
+  flags.process.kept_heap_bytes = static_cast<std::size_t>(*kept_heap);
+  const absl::Status kept = KeepHeap(flags.process.kept_heap_bytes);
+  if (absl::IsInvalidArgument(kept)) return Annotate(kept, "--kept-heap");
+  if (!kept.ok()) LogWarning("shard", kept.message());
   if (const absl::Status enough = RaiseDescriptorLimit(flags.descriptors_min); !enough.ok()) {
     return enough;
   }

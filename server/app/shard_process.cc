@@ -12,6 +12,7 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/metrics/instruments.h"
+#include "core/metrics/memory_names.h"
 #include "server/gpu/pinned_buffers.h"
 #include "server/migration/copy_orders.h"
 #include "server/rpc/listen_address.h"
@@ -153,6 +154,11 @@ absl::Status ShardProcess::Listen() {
                              "; --coordinator and --admin want the coordinator's ports");
   server.is_serving = false;
   EMBLA_ASSIGN_OR_RETURN(server_, RpcServer::Start(server, services));
+  memory_return_ = std::make_unique<MemoryReturn>(
+      MemoryReturnOptions{.pool = &pool_,
+                          .requests = [this] { return service_->requests(); },
+                          .kept_bytes_max = options_.kept_heap_bytes,
+                          .kept_bytes = metrics_.MakeGauge(metric::kKeptHeapBytes)});
   return absl::OkStatus();
 }
 

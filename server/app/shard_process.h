@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "core/base/buffer.h"
 #include "core/base/cluster_key.h"
+#include "core/base/heap.h"
 #include "core/metrics/exposer.h"
 #include "core/metrics/metrics.h"
 #include "core/metrics/process_metrics.h"
@@ -64,6 +65,8 @@ struct ShardProcessOptions {
   // Rows that the node had and has not any more begin at their initial values; without this the
   // coordinator refuses the node.
   bool accept_loss = false;
+  // Free memory that the process keeps while requests come: what was given to KeepHeap.
+  std::size_t kept_heap_bytes = kKeptHeapBytes;
   DataServiceOptions data;
   MoverOptions mover;
 };
@@ -107,7 +110,6 @@ class ShardProcess {
   ProcessMetrics process_metrics_{metrics_};
   BufferPool pool_;  // Pinned, where the node has a GPU.
   NodeKey key_;
-  MemoryReturn memory_return_{&pool_};
   PeerChannel peers_;
   ForgetfulMoveLog move_log_;
   MoveReportOutbox move_reports_;
@@ -121,6 +123,7 @@ class ShardProcess {
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<MetricsExposer> exposer_;
   std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<MemoryReturn> memory_return_;
 };
 
 }  // namespace embla

@@ -54,6 +54,9 @@ class DataService final : public RawDataService {
   // before RpcServer::Start.
   void ServeMoves(MoveInbox inbox) { move_inbox_ = std::move(inbox); }
 
+  // How many requests have been taken in so far.
+  std::uint64_t requests() const { return context_.in_flight.taken(); }
+
   // Ends the open streams once their replies are written. Call before RpcServer::Shutdown.
   void Drain() { streams_.DrainAll(); }
 

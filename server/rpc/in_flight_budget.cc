@@ -19,6 +19,7 @@ absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& 
   {
     MutexLock lock(mu_);
     EMBLA_RETURN_IF_ERROR(Check(holder, bytes));
+    ++taken_;
     held_ += bytes;
     if (!holder.has_session) held_by_strangers_ += bytes;
     by_holder_[holder] += bytes;
@@ -61,6 +62,11 @@ void InFlightBudget::GiveBack(const InFlightHolder& holder, std::size_t bytes) {
   }
   if (!holder.has_session) GiveBackBeside(ConnectionId{holder.id}, bytes);
   held_bytes_.Add(-static_cast<double>(bytes));
+}
+
+std::uint64_t InFlightBudget::taken() const {
+  MutexLock lock(mu_);
+  return taken_;
 }
 
 std::size_t InFlightBudget::held() const {

@@ -77,6 +77,8 @@ class InFlightBudget {
   absl::StatusOr<Hold> Take(const InFlightHolder& holder, std::size_t bytes);
 
   std::size_t held() const;
+  // How often Take has succeeded: who sees the same number twice knows that no request came.
+  std::uint64_t taken() const;
 
  private:
   absl::Status Check(const InFlightHolder& holder, std::size_t bytes) const
@@ -89,6 +91,7 @@ class InFlightBudget {
   mutable Mutex mu_;
   std::size_t held_ ABSL_GUARDED_BY(mu_) = 0;
   std::size_t held_by_strangers_ ABSL_GUARDED_BY(mu_) = 0;  // Part of held_.
+  std::uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<InFlightHolder, std::size_t> by_holder_ ABSL_GUARDED_BY(mu_);  // Not 0.
 };
 

@@ -35,6 +35,14 @@ TEST(InFlightBudgetTake, SessionsThatNeverLetGoLeaveRoomForAnother) {
   EXPECT_THAT(budget.Take(Session(9), 1), IsOk());
 }
 
+TEST(InFlightBudgetTake, CountsTheRequestsThatItLetIn) {
+  InFlightBudget budget(kLimits, Gauge());
+  (void)budget.Take(Session(1), 1);
+  (void)budget.Take(Stranger(1), 1);
+  EXPECT_THAT(budget.Take(Stranger(1), 100), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(budget.taken(), 2u);
+}
+
 TEST(InFlightBudgetTake, OneSessionAloneGetsHalf) {
   InFlightBudget budget(kLimits, Gauge());
   const auto first = budget.Take(Session(1), 500);

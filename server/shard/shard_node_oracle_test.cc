@@ -172,7 +172,7 @@ class Oracle {
     const std::uint32_t dim = model.spec().dim;
     const std::size_t gradient_rows = feature.bags ? feature.lengths.size() : feature.ids.size();
     std::vector<float> exact(gradient_rows * dim);
-    for (float& value : exact) value = uniform_(random_);
+    for (float& value : exact) value = random_() % 8 == 0 ? -0.0f : uniform_(random_);
     feature.gradients.resize(exact.size());
     const std::vector<std::byte> encoded = EncodeRows(exact, dim, wire);
     kernels::Convert({encoded.data(), RowBytes(wire, dim), ElementOf(wire)},

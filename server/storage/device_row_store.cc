@@ -218,12 +218,8 @@ absl::Status DeviceRowStore::Step(const RowStepBatch& batch) {
   return StopOnError(lanes_.Run(
       batch.slots.size(), item_bytes,
       [&](Lane& lane, std::size_t begin, std::size_t end) {
-        const std::size_t count = end - begin;
-        RowStepBatch piece = batch;
-        piece.slots = batch.slots.subspan(begin, count);
-        piece.gradients = batch.gradients.subspan(begin * batch.stride);
-        piece.row_sum_squares = {};
-        if (needs_sums) piece.row_sum_squares = batch.row_sum_squares.subspan(begin, count);
+        RowStepBatch piece = batch.Piece(begin, end);
+        if (!needs_sums) piece.row_sum_squares = {};
         return QueueStep(lane, piece);
       },
       [](Lane&, std::size_t, std::size_t) {}));
@@ -239,7 +235,13 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
   step.count = count;
   const auto gradients = lane.in.Take<float>(count * columns);
   for (std::size_t i = 0; i < count; ++i) {
-    std::copy_n(batch.gradients.data() + i * batch.stride, columns, gradients.host + i * columns);
+    float* const row = gradients.host + i * columns;
+    if (batch.gradient_rows.empty()) {
+      std::copy_n(batch.gradients.data() + i * batch.stride, columns, row);
+    } else {
+      std::transform(batch.gradient_rows[i], batch.gradient_rows[i] + columns, row,
+                     [](float gradient) { return 0.0f + gradient; });  // -0 becomes +0.
+    }
   }
   step.gradients = gradients.device;
   step.stride = columns;

@@ -127,9 +127,11 @@ absl::Status HostRowStore::Step(const RowStepBatch& batch) {
   const kernels::StepParameters parameters = optimizer_.step_parameters(batch.learning_rate);
   pool_.ParallelFor(
       batch.slots.size(), GrainRows(row_bytes), [&](std::size_t begin, std::size_t end) {
+        const RowStepBatch piece = batch.Piece(begin, end);
         const kernels::StepBatch part{
-            batch.slots.subspan(begin, end - begin), batch.gradients.data() + begin * batch.stride,
-            batch.stride, needs_sums ? batch.row_sum_squares.data() + begin : nullptr, batch.step};
+            piece.slots,  piece.gradients.data(),
+            piece.stride, needs_sums ? piece.row_sum_squares.data() : nullptr,
+            piece.step,   piece.gradient_rows.empty() ? nullptr : piece.gradient_rows.data()};
         step_prefetch_.Run(part.slots.size(), [&](kernels::PrefetchTuning tuning) {
           kernels::Step(parameters, rows_, part, tuning);
         });

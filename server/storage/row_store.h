@@ -9,6 +9,7 @@
 // that thread. (Inside a batch a host store uses its pool's threads.)
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,13 +37,30 @@ struct RowStepBatch {
   std::span<const std::uint32_t> slots;  // Ascending and unique, no kNoSlot.
   // Row i is the summed gradient of slots[i] for all columns of the slice, at
   // gradients[i * stride]. Clipped already.
-  std::span<const float> gradients;
+  std::span<const float> gradients = {};
   std::size_t stride = 0;
   // One per slot: sum of squares of the gradient over all columns of the table. Empty, unless
   // Optimizer::NeedsRowSumSquares of the slice's columns.
-  std::span<const float> row_sum_squares;
+  std::span<const float> row_sum_squares = {};
   std::uint64_t step = 0;  // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
   std::optional<float> learning_rate = {};  // In place of the hyper-parameter.
+  // Not empty: one per slot, in place of `gradients`, where the row's gradient is. It is stepped
+  // with as the sum of one gradient (kernels::StepBatch::gradient_rows).
+  std::span<const float* const> gradient_rows = {};
+
+  // The slots [begin, end), without their sums of squares if there are none.
+  RowStepBatch Piece(std::size_t begin, std::size_t end) const {
+    RowStepBatch piece = *this;
+    piece.slots = slots.subspan(begin, end - begin);
+    if (!row_sum_squares.empty())
+      piece.row_sum_squares = row_sum_squares.subspan(begin, end - begin);
+    if (gradient_rows.empty()) {
+      piece.gradients = gradients.subspan(std::min(begin * stride, gradients.size()));
+    } else {
+      piece.gradient_rows = gradient_rows.subspan(begin, end - begin);
+    }
+    return piece;
+  }
 };
 
 // Rows as they move: packed weights in the table's dtype, and flat fp32 state

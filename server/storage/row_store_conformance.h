@@ -269,6 +269,31 @@ TYPED_TEST_P(RowStoreConformance, InitialRowsOfAnyIdAreThoseThatItIsResetTo) {
   });
 }
 
+TYPED_TEST_P(RowStoreConformance, StepsWithRowsWhereTheyLieAsWithTheirSums) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
+                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+    const TableSpec spec = ConformanceSpec(kind, DType::kFloat32);
+    const auto in_place = this->Make(spec);
+    const auto summed = this->Make(spec);
+    std::vector<std::uint32_t> slots;
+    for (std::uint32_t slot = 0; slot < in_place->slots(); slot += 2) slots.push_back(slot);
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> gradients(slots.size() * spec.dim);
+    for (float& g : gradients) g = random() % 8 == 0 ? -0.0f : normal(random);
+    std::vector<const float*> rows;  // The last gradient is that of the first slot.
+    for (std::size_t i = slots.size(); i-- > 0;) rows.push_back(&gradients[i * spec.dim]);
+    std::vector<float> sums;
+    for (const float* const row : rows) {
+      for (std::uint32_t c = 0; c < spec.dim; ++c) sums.push_back(0.0f + row[c]);
+    }
+    ASSERT_TRUE(
+        summed->Step({.slots = slots, .gradients = sums, .stride = spec.dim, .step = 1}).ok());
+    ASSERT_TRUE(in_place->Step({.slots = slots, .step = 1, .gradient_rows = rows}).ok());
+    EXPECT_EQ(ReadAll(*in_place), ReadAll(*summed));
+  }
+}
+
 TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
   TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kBFloat16);
   const auto changed = this->Make(spec);
@@ -290,6 +315,7 @@ REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,
                             EmptyBatchesDoNothing, WrittenRowsAreTheReadOnesAndTrainOnAlike,
                             ResetRowsAreAsAtCreation, RowsResetToIdsAreTheirInitialRows,
                             InitialRowsOfAnyIdAreThoseThatItIsResetTo,
+                            StepsWithRowsWhereTheyLieAsWithTheirSums,
                             SetOptimizerActsOnTheNextStepAndKeepsTheKind);
 
 }  // namespace embla

@@ -140,12 +140,8 @@ absl::Status TieredRowStore::Step(const RowStepBatch& batch) {
   for (std::size_t begin = 0; begin < batch.slots.size();) {
     const std::size_t end = PieceEnd(batch.slots, begin);
     EMBLA_RETURN_IF_ERROR(Fetch(batch.slots.subspan(begin, end - begin), /*changes=*/true));
-    RowStepBatch piece = batch;
+    RowStepBatch piece = batch.Piece(begin, end);
     piece.slots = placement_.lines;  // Unique; a GPU needs no order.
-    piece.gradients = batch.gradients.subspan(begin * batch.stride);
-    if (!batch.row_sum_squares.empty()) {
-      piece.row_sum_squares = batch.row_sum_squares.subspan(begin, end - begin);
-    }
     EMBLA_RETURN_IF_ERROR(gpu_->Step(piece));
     begin = end;
   }

@@ -285,18 +285,89 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
   return stepped;
 }
 
+std::size_t UpdateShare::SumsPerThread(std::size_t rows) const {
+  return std::clamp<std::size_t>(kSumBytes / (gradients_.columns * sizeof(float)), 16,
+                                 std::max<std::size_t>(16, rows));
+}
+
+std::size_t UpdateShare::SumsAtOnce(const OwnSlice& own, std::size_t rows,
+                                    const Steps& steps) const {
+  return std::min(rows, std::max(SumsPerThread(rows) * steps.pool.threads(),
+                                 own.store->piece_bytes() / (gradients_.columns * sizeof(float))));
+}
+
+// A gradient that is clamped, weighted or converted has no place where it lies as it is, and sums
+// of squares over whole rows are computed from columns that the slice does not have.
+bool UpdateShare::StepsInPlace() const {
+  return gradients_.rows.element == kernels::Element::kFloat32 && gradients_.factors == nullptr &&
+         !(gradients_.clip > 0) && !compute_row_sum_squares_;
+}
+
+// Describes rows from `first` on, until `end` or until `sums_max` of them have several gradients;
+// where it stopped. The sums are not computed yet.
+std::size_t UpdateShare::CollectInPlace(const OwnSlice& own, std::size_t first, std::size_t end,
+                                        std::size_t sums_max, SumScratch& scratch) const {
+  const std::size_t columns = gradients_.columns;
+  const auto* const base = static_cast<const std::byte*>(gradients_.rows.base);
+  scratch.slots.clear();
+  scratch.gradient_rows.clear();
+  scratch.row_sum_squares.clear();
+  scratch.summed.clear();
+  std::size_t row = first;
+  for (; row < end; ++row) {
+    const std::uint32_t position = grouping_.positions[grouping_.offsets[row]];
+    if (grouping_.offsets[row + 1] - grouping_.offsets[row] == 1) {
+      const std::byte* const gradient =
+          base + gradient_of_[position] * gradients_.rows.stride_bytes;
+      scratch.gradient_rows.push_back(reinterpret_cast<const float*>(gradient));
+    } else {
+      if (scratch.summed.size() == sums_max) break;
+      scratch.gradient_rows.push_back(&scratch.sums[scratch.summed.size() * columns]);
+      scratch.summed.push_back(row);
+    }
+    scratch.slots.push_back(static_cast<std::uint32_t>(grouping_.ids[row] - own.slice.row_begin));
+    if (!row_sum_squares_.empty()) scratch.row_sum_squares.push_back(row_sum_squares_[position]);
+  }
+  return row;
+}
+
+absl::Status UpdateShare::StepRowsInPlace(OwnSlice& own, std::size_t rows_begin,
+                                          std::size_t rows_end, const Steps& steps) const {
+  SumScratch& scratch = steps.scratch;
+  const std::size_t columns = gradients_.columns;
+  const std::size_t sums_max = SumsAtOnce(own, rows_end - rows_begin, steps);
+  scratch.sums.resize(std::min(sums_max, ids_.size() - grouping_.ids.size()) * columns);
+  for (std::size_t next = rows_begin; next < rows_end;) {
+    next = CollectInPlace(own, next, rows_end, sums_max, scratch);
+    const auto sum = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        const std::size_t row = scratch.summed[i];
+        kernels::SumSegments(grouping_, gradients_, row, row + 1,
+                             std::span(scratch.sums).subspan(i * columns, columns), columns);
+      }
+    };
+    steps.pool.ParallelFor(scratch.summed.size(), SumsPerThread(scratch.summed.size()), sum);
+    RowStepBatch batch;
+    batch.slots = scratch.slots;
+    batch.gradient_rows = scratch.gradient_rows;
+    batch.row_sum_squares = scratch.row_sum_squares;
+    batch.step = steps.step;
+    batch.learning_rate = learning_rate_;
+    EMBLA_RETURN_IF_ERROR(own.store->Step(batch));
+  }
+  return absl::OkStatus();
+}
+
 // Of the touched rows, those from `rows_begin` to `rows_end`.
 absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::size_t rows_end,
                                    const Steps& steps) const {
   SumScratch& scratch = steps.scratch;
   const std::size_t touched = rows_end - rows_begin;
   if (touched == 0) return absl::OkStatus();
+  if (StepsInPlace()) return StepRowsInPlace(own, rows_begin, rows_end, steps);
   const std::size_t columns = gradients_.columns;
-  const std::size_t rows_per_thread = std::clamp<std::size_t>(
-      kSumBytes / (columns * sizeof(float)), 16, std::max<std::size_t>(16, touched));
-  const std::size_t rows_at_once =
-      std::min(touched, std::max(rows_per_thread * steps.pool.threads(),
-                                 own.store->piece_bytes() / (columns * sizeof(float))));
+  const std::size_t rows_per_thread = SumsPerThread(touched);
+  const std::size_t rows_at_once = SumsAtOnce(own, touched, steps);
   scratch.sums.resize(rows_at_once * columns);
   scratch.slots.resize(rows_at_once);
   const bool with_squares = compute_row_sum_squares_ || !row_sum_squares_.empty();

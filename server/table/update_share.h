@@ -32,6 +32,8 @@ absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimiz
 // Memory of a device for summed gradients; reused by all its updates.
 struct SumScratch {
   std::vector<float> sums;
+  std::vector<std::size_t> summed;          // The rows that have sums.
+  std::vector<const float*> gradient_rows;  // By row of a piece.
   std::vector<float> row_sum_squares;
   std::vector<std::uint32_t> slots;
 };
@@ -69,6 +71,15 @@ class UpdateShare {
   absl::Status CheckUnique(const char* what) const;
   absl::Status StepRows(OwnSlice& own, std::size_t begin, std::size_t end,
                         const Steps& steps) const;
+  // Rows with one gradient are stepped with where it lies, without a sum.
+  bool StepsInPlace() const;
+  std::size_t CollectInPlace(const OwnSlice& own, std::size_t first, std::size_t end,
+                             std::size_t sums_max, SumScratch& scratch) const;
+  absl::Status StepRowsInPlace(OwnSlice& own, std::size_t begin, std::size_t end,
+                               const Steps& steps) const;
+  // Rows that are summed before they are stepped: a thread's share stays in its cache.
+  std::size_t SumsPerThread(std::size_t rows) const;
+  std::size_t SumsAtOnce(const OwnSlice& own, std::size_t rows, const Steps& steps) const;
   absl::Status WriteImages(OwnSlice& own, std::size_t begin, std::size_t end) const;
 
   // The parts of a slice have this in common when they are images.

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/heap.h"
 #include "core/base/named_option.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -168,6 +169,11 @@ absl::StatusOr<std::unique_ptr<TransportCeilings>> StartCeilings(const Settings&
 }
 
 absl::Status Run(Settings& settings) {
+  // As embla-shard does it: the local cluster's processes inherit the settings.
+  KeepFewArenas();
+  if (const absl::Status kept = KeepHeap(kKeptHeapBytes); !kept.ok()) {
+    std::cerr << "embla-bench: " << kept.message() << "\n";
+  }
   std::unique_ptr<LocalCluster> local;
   if (settings.coordinator.empty()) {
     // Before anything here starts a thread.

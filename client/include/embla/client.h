@@ -80,8 +80,11 @@ struct CallOptions {
   // step_timeout more.
   absl::Duration timeout = absl::ZeroDuration();
   WireFormat wire = WireFormat::kFp32;  // Of rows (Lookup) or gradients (Update).
-  // Lookup: an id that occurs several times in an unpooled feature travels once.
-  // Update: duplicate ids are summed before they travel.
+  // Lookup: an id that occurs several times in a feature that is not pooled, or whose bags have one
+  // id each, travels once. Update: duplicate ids are summed before they travel. Both where at least
+  // one in 32 ids is a duplicate; below that it costs more than it saves. Results are the same
+  // bits either way, but updates in another wire format than fp32: their sums are rounded, not
+  // their terms, so their duplicates are always summed.
   bool combine_duplicates = true;
   // Update: the training step (keys stochastic rounding). 0: the update's own sequence number; of
   // tables with synchronous steps: step 0, the first.

@@ -132,7 +132,8 @@ class Client(_native.Client):
         timeout : float, optional
             Seconds; None: the client's.
         combine_duplicates : bool
-            An id that occurs several times in an unpooled feature travels once.
+            Where at least one in 32 ids is a duplicate, each travels once: of features that are
+            not pooled, or whose bags have one id each.
         """
         ticket = self.lookup_async(
             features, wire=wire, timeout=timeout, combine_duplicates=combine_duplicates
@@ -191,7 +192,8 @@ class Client(_native.Client):
         learning_rate : float, optional
             For this step; None: the tables' own.
         wire, timeout, combine_duplicates
-            As for `lookup`; duplicate ids are summed before they travel.
+            As for `lookup`; duplicate ids are summed before they travel, where they are many or the
+            wire format is not fp32.
         """
         self.update_async(
             features,

@@ -58,6 +58,16 @@ std::vector<Slice> Tile(Random& random, const TableSpec& spec, const Topology& t
   return slices;
 }
 
+// Ids of the table, each as often as it has to be; in about half of the batches one id is there
+// once more.
+void MakeFewDuplicates(Random& random, std::int64_t rows, std::vector<std::int64_t>& ids) {
+  std::vector<std::int64_t> all(rows);
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  std::shuffle(all.begin(), all.end(), random);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = all[i % all.size()];
+  if (!ids.empty() && Below(random, 2) == 0) ids.back() = ids.front();
+}
+
 }  // namespace
 
 std::vector<TableSpec> RandomTables(Random& random) {
@@ -136,7 +146,7 @@ RandomFeature MakeRandomFeature(Random& random, const TableSpec& table, std::int
   feature.pooling = static_cast<Pooling>(1 + Below(random, 3));
   feature.by_offsets = Below(random, 2) == 0;
   std::vector<std::uint32_t> lengths(Below(random, 50));
-  const bool pooled = feature.pooling != Pooling::kNone;
+  const bool pooled = feature.pooling != Pooling::kNone && Below(random, 4) != 0;
   for (std::uint32_t& length : lengths) {
     length = pooled ? static_cast<std::uint32_t>(Below(random, 6)) : 1;
     if (pooled && Below(random, 20) == 0) length = 400;  // Longer than a piece of a sum.
@@ -145,6 +155,7 @@ RandomFeature MakeRandomFeature(Random& random, const TableSpec& table, std::int
   for (std::int64_t& id : feature.ids) {
     id = static_cast<std::int64_t>(Below(random, table.rows + 2 * range)) - range;
   }
+  if (Below(random, 2) == 0) MakeFewDuplicates(random, table.rows, feature.ids);
   feature.offsets.push_back(0);
   for (const std::uint32_t length : lengths) {
     feature.offsets.push_back(feature.offsets.back() + length);

@@ -2,6 +2,7 @@
 // it reads to the device, and what it wrote back.
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "kernels/cpu/testing/kernel_set.h"
 #include "kernels/cuda/combine.h"
@@ -148,6 +149,7 @@ class DeviceKernels final : public KernelSet {
 
   void Step(const StepParameters& parameters, const StepRows& rows,
             const StepBatch& batch) override {
+    if (batch.gradient_rows != nullptr) return StepPacked(parameters, rows, batch);
     const std::size_t end = SlotsEnd(batch.slots);
     const std::size_t columns = rows.weights.columns;
     const std::size_t state_bytes =
@@ -172,6 +174,21 @@ class DeviceKernels final : public KernelSet {
     weights.CopyTo(rows.weights.base);
     if (RowStateFloats(parameters.rule) != 0) row_state.CopyTo(rows.row_state);
     element_state.CopyTo(rows.element_state);
+  }
+
+  // A device has no rows of the host to read: they go there as one array, as sums of one gradient.
+  void StepPacked(const StepParameters& parameters, const StepRows& rows, const StepBatch& batch) {
+    std::vector<float> gradients;
+    for (std::size_t i = 0; i < batch.slots.size(); ++i) {
+      for (std::uint32_t c = 0; c < rows.weights.columns; ++c) {
+        gradients.push_back(0.0f + batch.gradient_rows[i][c]);
+      }
+    }
+    StepBatch packed = batch;
+    packed.gradient_rows = nullptr;
+    packed.gradients = gradients.data();
+    packed.stride = rows.weights.columns;
+    Step(parameters, rows, packed);
   }
 
   void Initialize(const InitParameters& parameters, const InitRows& rows, std::size_t first_slot,
