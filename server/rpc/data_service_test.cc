@@ -254,7 +254,7 @@ TEST_F(RpcServerStart, CallsOfOtherServicesAreToldWhichPortThisIs) {
   Start({}, {.listen = "127.0.0.1:0", .port = "the data port of shard server n0"});
   const auto channel = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
   grpc::ClientContext context;
-  v1::Plan plan;
+  v1::PlanDelta plan;
   const grpc::Status status =
       v1::CoordinatorService::NewStub(channel)->GetPlan(&context, v1::GetPlanRequest(), &plan);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);

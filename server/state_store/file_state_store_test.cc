@@ -66,7 +66,7 @@ class FileHarness {
   }
 
  private:
-  static constexpr FileStateStoreOptions kOptions{.log_bytes_max = kLogBytesMax};
+  const FileStateStoreOptions kOptions{.log_bytes_max = kLogBytesMax};
   Directory directory_;
   std::unique_ptr<FileStateStore> store_ = OpenOrDie(directory_, kOptions);
 };
@@ -205,7 +205,7 @@ TEST_F(FileStateStoreTest, AFullDiskRefusesTheCommitAndHeals) {
 // compacts often, so every operation of the store is met.
 
 constexpr int kScriptCommits = 8;
-constexpr FileStateStoreOptions kCompactOften{.log_bytes_max = 150};
+const FileStateStoreOptions kCompactOften{.log_bytes_max = 150};
 
 // Runs the script until something fails; `acked` tells each acknowledged commit.
 void RunScript(const std::string& directory, const std::function<void(int)>& acked) {
