@@ -362,15 +362,16 @@ absl::StatusOr<Verification> ChaosCluster::Verify(const std::string& table) cons
           {Program("embla"), "verify", "--admin", admin_address(), "--table", table, "-o", "json"},
           output));
   const int code = child.Wait();
-  // One document, and a line of the error behind it.
+  // What was found, and a second document with the error behind it.
   const std::string text = Tail(output, std::size_t{64} << 20);
-  const std::size_t end = text.rfind('}');
+  const std::size_t end = text.find("\n}");
   const nlohmann::json json =
-      nlohmann::json::parse(text.substr(0, end + 1), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::UnavailableError(text);
+      nlohmann::json::parse(end == std::string::npos ? text : text.substr(0, end + 2), nullptr,
+                            /*allow_exceptions=*/false);
+  if (!json.contains("findings")) return absl::UnavailableError(text);
   Verification verification;
   verification.units_without_one_owner = json.value("units_without_one_owner", 0);
-  for (const nlohmann::json& finding : json.value("findings", nlohmann::json::array())) {
+  for (const nlohmann::json& finding : json["findings"]) {
     verification.findings.push_back(
         absl::StrCat(finding.value("what", ""), ": ", finding.value("remedy", "")));
   }

@@ -321,6 +321,7 @@ void ChaosRun::VerifyTable(const JudgedTable& table) {
   }
   const MutexLock lock(mu_);
   report_.two_owners += verified->units_without_one_owner;
+  report_.named_by_verify += static_cast<int>(verified->findings.size());
 }
 
 }  // namespace embla::fault

@@ -43,6 +43,7 @@ struct ChaosReport {
   int lost = 0;
   int doubled = 0;
   int two_owners = 0;
+  int named_by_verify = 0;  // What `embla verify` found, as copies that differ.
   // Everything that must not be, in words: lost and doubled updates among it.
   std::vector<std::string> findings;
 };

@@ -12,7 +12,8 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Each shard server damages its second update.
+// Each shard server damages its second update. Where that is of a table with copies, reads may go
+// to a copy that is whole; then it is `embla verify` that names the damage.
 ChaosReport RunWith(const std::string& planted) {
   ChaosOptions options;
   options.faults = 0;
@@ -33,7 +34,7 @@ TEST(ChaosRun, FindsNothingWhereNothingIsDamaged) {
 
 TEST(ChaosRun, FindsAnUpdateThatIsAcknowledgedAndNotApplied) {
   const ChaosReport report = RunWith("update.lose=error@2");
-  EXPECT_GT(report.lost, 0);
+  EXPECT_GT(report.lost + report.named_by_verify, 0);
   EXPECT_EQ(report.doubled, 0);
   EXPECT_THAT(report.findings, Not(IsEmpty()));
 }
@@ -41,7 +42,7 @@ TEST(ChaosRun, FindsAnUpdateThatIsAcknowledgedAndNotApplied) {
 TEST(ChaosRun, FindsAnUpdateThatIsAppliedTwice) {
   const ChaosReport report = RunWith("update.double=error@2");
   EXPECT_EQ(report.lost, 0);
-  EXPECT_GT(report.doubled, 0);
+  EXPECT_GT(report.doubled + report.named_by_verify, 0);
   EXPECT_THAT(report.findings, Not(IsEmpty()));
 }
 
