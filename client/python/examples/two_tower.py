@@ -24,7 +24,7 @@ from tqdm import tqdm
 import embla.checkpoint
 import embla.torch
 
-DIM, BATCH = 16, 512
+DIM, BATCH = 32, 512  # A batch of all ranks: more of them change neither steps nor results.
 
 
 class TwoTower(nn.Module):
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         dense = torch.optim.Adam(model.towers.parameters(), lr=1e-3)
         if options.checkpoint and options.checkpoint.exists():
             embla.checkpoint.load(model, options.checkpoint, optimizer=dense)
-        steps = cut // (BATCH * world)
+        steps = cut // BATCH
         done = model.users.site.step // steps  # Epochs: a checkpoint has the number of updates.
         rows = embla.torch.FusedOptimizer(model, lr=0.1 * 0.5**done)
         decay = torch.optim.lr_scheduler.ExponentialLR(rows, gamma=0.5)
@@ -129,8 +129,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         pipeline = embla.torch.TrainPipeline(trained, dense, prefetch=model.prefetch,
                                              staleness=options.staleness)  # fmt: skip
         for epoch in range(done, options.epochs):
-            order = np.random.default_rng(epoch).permutation(cut)[: steps * world * BATCH]
-            parts = order.reshape(steps, world, BATCH)[:, rank]
+            order = np.random.default_rng(epoch).permutation(cut)[: steps * BATCH]
+            parts = order.reshape(steps, BATCH)[:, rank::world]
             batches = (torch.from_numpy(data[:, part]) for part in parts)
             for _ in tqdm(range(steps), desc=f"epoch {epoch}", disable=rank > 0):
                 pipeline.progress(batches)
