@@ -239,18 +239,45 @@ struct StochasticStore {
   }
 };
 
-template <class Format, class Rule, class Store>
+// Gradients in one array, row after row.
+struct DenseGradients {
+  const std::byte* base;
+  std::size_t stride_bytes;
+  const std::byte* Row(std::size_t i) const { return base + i * stride_bytes; }
+  void Ahead(std::size_t) const {}
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* row, std::size_t column) {
+    return Float32::Load(d, row, column);
+  }
+};
+
+// Each where a request has it; StepBatch::gradient_rows says what is read.
+struct ScatteredGradients {
+  const float* const* rows;
+  std::size_t row_bytes;
+  std::size_t ahead_end;  // Rows from here on have nothing ahead of them.
+  std::size_t ahead;
+  const std::byte* Row(std::size_t i) const { return reinterpret_cast<const std::byte*>(rows[i]); }
+  void Ahead(std::size_t i) const {
+    if (i < ahead_end) PrefetchBytes(rows[i + ahead], row_bytes);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* row, std::size_t column) {
+    return hn::Add(hn::Zero(d), Float32::Load(d, row, column));
+  }
+};
+
+template <class Format, class Rule, class Store, class Gradients>
 struct StepColumns {
   const Rule rule;
   const Store store;
   std::byte* weights;
   const std::byte* gradients;
-  float zero;  // +0, or -0, which changes no gradient.
   float* state;
   template <class D>
   HWY_INLINE void operator()(D d, std::size_t column) {
     const auto w = Format::Load(d, weights, column);
-    const auto g = hn::Add(hn::Set(d, zero), Float32::Load(d, gradients, column));
+    const auto g = Gradients::Load(d, gradients, column);
     float* const at_column = state == nullptr ? nullptr : state + column;
     store.Put(d, rule.Apply(d, w, g, at_column), weights, column);
   }
@@ -299,38 +326,45 @@ class StepPrefetcher {
   RowPrefetcher states_;
 };
 
-template <class Format, class Rule, class Store>
-void StepAll(const StepContext& context, Rule rule, Store store) {
+template <class Format, class Rule, class Store, class Gradients>
+void StepEach(const StepContext& context, Rule rule, Store store, const Gradients gradients) {
   // Copies: what is behind a reference is read again after every store of a weight.
   const StepBatch batch = context.batch;
   const MutableRows weights = context.rows.weights;
-  const std::size_t distance = StepPrefetcher::Distance(context);
-  const StepPrefetcher prefetcher(context, distance);
+  const StepPrefetcher prefetcher(context, StepPrefetcher::Distance(context));
   const std::size_t rows = batch.slots.size();
-  const bool scattered = batch.gradient_rows != nullptr;
-  // Row scalars look at gradients up to two blocks before their columns are stepped.
-  const std::size_t gradients_ahead = scattered && distance != 0 ? distance + 2 * kRowBlock : rows;
   rule.Prepare(0, std::min(kRowBlock, rows));
   for (std::size_t i = 0; i < rows; ++i) {
     prefetcher.Ahead(i);
-    if (i + gradients_ahead < rows) {
-      PrefetchBytes(batch.gradient_rows[i + gradients_ahead], weights.columns * sizeof(float));
-    }
+    gradients.Ahead(i);
     const std::uint32_t slot = batch.slots[i];
     rule.BeginRow(slot, i);
     if (i % kRowBlock == 0 && i + kRowBlock < rows) {
       rule.Prepare(i + kRowBlock, std::min(i + 2 * kRowBlock, rows));
     }
     store.BeginRow(context, slot);
-    StepColumns<Format, Rule, Store> step{
-        rule,
-        store,
-        static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
-        context.GradientRow(i),
-        scattered ? 0.0f : -0.0f,
-        prefetcher.ElementState(slot)};
+    StepColumns<Format, Rule, Store, Gradients> step{
+        rule, store, static_cast<std::byte*>(weights.base) + slot * weights.stride_bytes,
+        gradients.Row(i), prefetcher.ElementState(slot)};
     ForColumns(weights.columns, step);
   }
+}
+
+template <class Format, class Rule, class Store>
+void StepAll(const StepContext& context, const Rule& rule, const Store& store) {
+  const StepBatch& batch = context.batch;
+  if (batch.gradient_rows == nullptr) {
+    const DenseGradients dense{reinterpret_cast<const std::byte*>(batch.gradients),
+                               batch.stride * sizeof(float)};
+    return StepEach<Format>(context, rule, store, dense);
+  }
+  // Row scalars look at gradients up to two blocks before their columns are stepped.
+  const std::size_t distance = StepPrefetcher::Distance(context);
+  const std::size_t rows = batch.slots.size();
+  const std::size_t ahead = distance == 0 ? rows : std::min(rows, distance + 2 * kRowBlock);
+  const ScatteredGradients scattered{
+      batch.gradient_rows, context.rows.weights.columns * sizeof(float), rows - ahead, ahead};
+  StepEach<Format>(context, rule, store, scattered);
 }
 
 template <class Format, class Store>
