@@ -1,5 +1,5 @@
 // Greedy placement by bytes. Every choice takes the least loaded candidate that still has room,
-// ties by id; loads count what `existing` holds plus what this table has been given so far.
+// ties by id; loads count what is there plus what this table has been given so far.
 //
 //   rows      a row split over k devices gives each floor(G/k) of the G granules, in the order of
 //             devices, and the least loaded ones take one more: equal to one granule
@@ -308,7 +308,7 @@ absl::StatusOr<std::vector<const NodeSpec*>> AllowedNodes(const PlacementRequest
 }
 
 absl::StatusOr<NodeDevices> AllowedDevices(const PlacementRequest& request, const NodeSpec& node,
-                                           const std::map<DeviceId, std::int64_t>& loads) {
+                                           const DeviceLoads& loads) {
   std::vector<std::uint32_t> indices = request.devices;
   if (indices.empty()) {
     for (std::uint32_t i = 0; i < node.devices.size(); ++i) indices.push_back(i);
@@ -322,11 +322,10 @@ absl::StatusOr<NodeDevices> AllowedDevices(const PlacementRequest& request, cons
                                                      ", only ", node.devices.size()));
     }
     const DeviceId id{node.id, index};
-    const auto load = loads.find(id);
     devices.push_back({.id = id,
                        .node_name = node.name,
                        .memory_bytes = node.devices[index].memory_bytes,
-                       .load_bytes = load == loads.end() ? 0 : load->second,
+                       .load_bytes = loads.Of(id),
                        .fullest = index});
   }
   if (devices.empty()) {
@@ -384,17 +383,22 @@ std::vector<std::vector<Slice>> CopyToGroups(const TableSpec& spec,
   return groups;
 }
 
-std::map<DeviceId, std::int64_t> Loads(const TableList& tables) {
-  std::map<DeviceId, std::int64_t> loads;
-  for (const TablePlan& table : tables) {
-    for (const std::vector<Slice>& replica : table.replicas) {
-      for (const Slice& slice : replica) loads[slice.device] += SliceBytes(table.spec, slice);
-    }
-  }
-  return loads;
+}  // namespace
+
+DeviceLoads::DeviceLoads(const TableList& tables) {
+  for (const TablePlan& table : tables) Add(table);
 }
 
-}  // namespace
+void DeviceLoads::Add(const TablePlan& table) {
+  for (const std::vector<Slice>& replica : table.replicas) {
+    for (const Slice& slice : replica) bytes_[slice.device] += SliceBytes(table.spec, slice);
+  }
+}
+
+std::int64_t DeviceLoads::Of(DeviceId device) const {
+  const auto found = bytes_.find(device);
+  return found == bytes_.end() ? 0 : found->second;
+}
 
 std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partition) {
   const std::uint32_t granule = spec.column_granule_width;
@@ -406,7 +410,7 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 }
 
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
-                                     const std::vector<NodeSpec>& nodes, const TableList& existing,
+                                     const std::vector<NodeSpec>& nodes, const DeviceLoads& loads,
                                      const GivenUp& given_up) {
   TablePlan table;
   table.spec = spec;
@@ -419,7 +423,6 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   EMBLA_RETURN_IF_ERROR(table.spec.Validate());
   EMBLA_RETURN_IF_ERROR(CheckShardingFits(table.spec, request.sharding));
   EMBLA_ASSIGN_OR_RETURN(const std::vector<const NodeSpec*> allowed, AllowedNodes(request, nodes));
-  const std::map<DeviceId, std::int64_t> loads = Loads(existing);
   std::vector<NodeDevices> candidates;
   for (const NodeSpec* const node : allowed) {
     EMBLA_ASSIGN_OR_RETURN(candidates.emplace_back(), AllowedDevices(request, *node, loads));
@@ -447,12 +450,6 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   }
   EMBLA_RETURN_IF_ERROR(Annotate(CheckGroupCount(table), "table " + spec.name));
   return table;
-}
-
-std::vector<DeviceLoad> LoadPerDevice(const TableList& tables) {
-  std::vector<DeviceLoad> result;
-  for (const auto& [device, bytes] : Loads(tables)) result.push_back({device, bytes});
-  return result;
 }
 
 }  // namespace embla

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,21 @@ struct PlacementRequest {
   bool operator==(const PlacementRequest&) const = default;
 };
 
+// Bytes of weights and state that tables put on each device. Replicas count everywhere.
+class DeviceLoads {
+ public:
+  DeviceLoads() = default;
+  DeviceLoads(const TableList& tables);  // NOLINT(google-explicit-constructor): the same fact.
+  void Add(const TablePlan& table);
+  // Pairs of device and bytes, by device.
+  auto begin() const { return bytes_.begin(); }
+  auto end() const { return bytes_.end(); }
+  std::int64_t Of(DeviceId device) const;
+
+ private:
+  std::map<DeviceId, std::int64_t> bytes_;
+};
+
 // Width of every column block: the smallest divisor of dim that is at least min_partition and cuts
 // on column granules, else dim. With granules of 4 columns this is TorchRec's rule.
 // Requires: granules set.
@@ -38,21 +54,14 @@ std::uint32_t ColumnBlockWidth(const TableSpec& spec, std::uint32_t min_partitio
 
 // A table with replica groups gets one tiling per group, on that group's devices of every node.
 //
-// A device's free memory is its size less what `existing` already puts there.
+// A device's free memory is its size less what `loads` already puts there.
 // Errors: InvalidArgument (unknown node, no such device, a cut the type does not allow, an
 // optimizer that needs whole rows under a column cut across nodes with L2 decay, devices that
 // replica groups cannot share evenly),
 // ResourceExhausted (a slice does not fit: names the device, bytes needed and free), Cancelled (was
 // given up).
 absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementRequest& request,
-                                     const std::vector<NodeSpec>& nodes, const TableList& existing,
+                                     const std::vector<NodeSpec>& nodes, const DeviceLoads& loads,
                                      const GivenUp& given_up = nullptr);
-
-// Weight and state bytes of `table` on each device, sorted by device. Replicas count everywhere.
-struct DeviceLoad {
-  DeviceId device;
-  std::int64_t bytes = 0;
-};
-std::vector<DeviceLoad> LoadPerDevice(const TableList& tables);
 
 }  // namespace embla

@@ -44,7 +44,7 @@ TableSpec Spec(std::int64_t rows, std::uint32_t dim) {
 TablePlan PlaceOrDie(const TableSpec& spec, const PlacementRequest& request,
                      const std::vector<NodeSpec>& nodes,
                      const std::vector<TablePlan>& existing = {}) {
-  absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, existing);
+  absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, TableList(existing));
   EXPECT_TRUE(table.ok()) << table.status();
   return table.ok() ? *std::move(table) : TablePlan();
 }
@@ -211,7 +211,8 @@ TEST(PlaceTableMemory, FillsWhatIsFreeAndRefusesTheNext) {
     SCOPED_TRACE(std::string(NameOf(type)));
     std::vector<TablePlan> existing;
     while (existing.size() < 100) {
-      auto table = PlaceTable(Spec(10, 8), {.sharding = type, .min_partition = 4}, nodes, existing);
+      auto table = PlaceTable(Spec(10, 8), {.sharding = type, .min_partition = 4}, nodes,
+                              TableList(existing));
       if (!table.ok()) {
         EXPECT_EQ(table.status().code(), absl::StatusCode::kResourceExhausted);
         break;
@@ -219,9 +220,9 @@ TEST(PlaceTableMemory, FillsWhatIsFreeAndRefusesTheNext) {
       existing.push_back(*table);
     }
     EXPECT_LT(existing.size(), 100u);
-    for (const DeviceLoad& load : LoadPerDevice(existing)) {
-      EXPECT_LE(load.bytes, 1000);
-      EXPECT_GT(load.bytes, 1000 - 320);
+    for (const auto& [device, bytes] : DeviceLoads(existing)) {
+      EXPECT_LE(bytes, 1000);
+      EXPECT_GT(bytes, 1000 - 320);
     }
   }
 }
@@ -321,13 +322,13 @@ TEST_P(PlaceTableProperty, RowSplitsAreEqualToOneGranule) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, PlaceTableProperty, testing::Range(0u, 5u));
 
-TEST(LoadPerDevice, AddsUpToTheBytesOfEveryCopy) {
+TEST(DeviceLoads, AddsUpToTheBytesOfEveryCopy) {
   for (const ShardingType type : kAllTypes) {
     const auto nodes = Nodes(3, 2);
     const TablePlan table =
         PlaceOrDie(Spec(1000, 64), {.sharding = type, .min_partition = 16}, nodes);
     std::int64_t bytes = 0;
-    for (const DeviceLoad& load : LoadPerDevice({table})) bytes += load.bytes;
+    for (const auto& [device, load] : DeviceLoads({table})) bytes += load;
     const std::int64_t copies = type == ShardingType::kDataParallel ? 3 : 1;
     EXPECT_EQ(bytes, copies * 1000 * 64 * 4) << NameOf(type);
   }
@@ -382,7 +383,7 @@ TEST(PlaceTableGroups, CountTheFullestOfTheCopies) {
   const TablePlan table = PlaceOrDie(spec, {}, nodes, {other});
   EXPECT_EQ(table.replicas[0][0].device.index, 0u);
   EXPECT_EQ(table.replicas[1][0].device.index, 2u);
-  const absl::Status full = PlaceTable(spec, {}, nodes, {other, table}).status();
+  const absl::Status full = PlaceTable(spec, {}, nodes, TableList{other, table}).status();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
 }
 

@@ -39,8 +39,8 @@ UnitMoves::UnitMoves(const MoveScope& scope) : scope_(&scope) {
       }
     }
   }
-  for (const DeviceLoad& load : LoadPerDevice(scope.plan.tables())) {
-    rooms_[load.device].used_bytes = load.bytes;
+  for (const auto& [device, bytes] : DeviceLoads(scope.plan.tables())) {
+    rooms_[device].used_bytes = bytes;
   }
 }
 

@@ -1,9 +1,12 @@
 #include "core/planner/cluster/auto_placement.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/log.h"
@@ -11,6 +14,7 @@
 #include "core/base/text.h"
 #include "core/plan/names.h"
 #include "core/planner/cluster/cluster_problem.h"
+#include "core/planner/problem/machine.h"
 #include "core/planner/problem/units.h"
 #include "core/planner/solver/replan.h"
 
@@ -89,17 +93,78 @@ std::string ReasonOf(const std::vector<Candidate>& candidates, const Candidate& 
   return reason;
 }
 
+absl::Status CheckMayChoose(const TableSpec& spec, const PlacementRequest& request) {
+  if (spec.replica_groups == 1 && request.targets.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table ", spec.name, ": sharding auto is for tables without ",
+      spec.replica_groups > 1 ? "replica groups" : "targets", "; name a type"));
+}
+
+// Types without targets keep the restrictions.
+absl::StatusOr<PlacementRequest> RequestOf(const Problem& canonical, const TableSpec& spec,
+                                           const Choice& choice, const PlacementRequest& wanted) {
+  EMBLA_ASSIGN_OR_RETURN(PlacementRequest request, PlacementOf(canonical, spec.name, choice));
+  if (request.targets.empty()) {
+    request.nodes = wanted.nodes;
+    request.devices = wanted.devices;
+  }
+  return request;
+}
+
+// Holds the tables of a cluster to the devices that they are on: shards of a table are alike, so
+// which of them lies where changes no load.
+void Hold(const std::vector<Choice>& choices, Problem* problem) {
+  const Machine machine = MachineOf(*problem);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    TableRules& rules = problem->tables[i].rules;
+    for (const std::uint32_t target : choices[i].targets) {
+      if (choices[i].placement == Placement::kHosts) {
+        rules.hosts.push_back(problem->topology.hosts[target].name);
+      } else {
+        rules.devices.push_back(DeviceName(*problem, machine, target));
+      }
+    }
+  }
+}
+
+// What makes the max load of all tables least, in the order of `tables`.
+absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(
+    std::span<const TableToPlace> tables, const std::vector<NodeSpec>& nodes,
+    const TableList& existing) {
+  Cluster cluster = ClusterOf(nodes, existing);
+  Hold(cluster.choices, &cluster.problem);
+  for (const auto& [spec, request] : tables) {
+    EMBLA_RETURN_IF_ERROR(CheckMayChoose(spec, request));
+    Table table = TableOf(spec);
+    EMBLA_RETURN_IF_ERROR(Restrict(request, nodes, &table));
+    cluster.problem.tables.push_back(std::move(table));
+  }
+  EMBLA_ASSIGN_OR_RETURN(const Planned planned, Solve(std::move(cluster.problem)));
+  LogInfo("planner", "placements chosen tables=", tables.size(), " reason=",
+          absl::StrFormat("max load %.4g ms, proven least %.4g ms",
+                          MsFromTicks(planned.solution.max_load),
+                          MsFromTicks(planned.solution.lower_bound)));
+  absl::flat_hash_map<std::string_view, const Choice*> choices;
+  for (std::size_t i = 0; i < planned.problem.tables.size(); ++i) {
+    choices.emplace(planned.problem.tables[i].name, &planned.solution.choices[i]);
+  }
+  std::vector<PlacementRequest> requests;
+  requests.reserve(tables.size());
+  for (const auto& [spec, request] : tables) {
+    EMBLA_ASSIGN_OR_RETURN(
+        requests.emplace_back(),
+        RequestOf(planned.problem, spec, *choices.at(spec.name), request));
+  }
+  return requests;
+}
+
 }  // namespace
 
 absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const PlacementRequest& request,
                                               const std::vector<NodeSpec>& nodes,
                                               const TableList& existing, const GivenUp& given_up) {
-  if (spec.replica_groups > 1 || !request.targets.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec.name, ": sharding auto is for tables without ",
-                     spec.replica_groups > 1 ? "replica groups" : "targets", "; name a type"));
-  }
+  EMBLA_RETURN_IF_ERROR(CheckMayChoose(spec, request));
   const Cluster cluster = ClusterOf(nodes, existing);
   Table table = TableOf(spec);
   EMBLA_RETURN_IF_ERROR(Restrict(request, nodes, &table));
@@ -122,27 +187,63 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.max_load < b.max_load; });
   AutoPlacement placement;
-  EMBLA_ASSIGN_OR_RETURN(placement.request, PlacementOf(best.problem, spec.name, best.choice));
-  // Types without targets keep the restrictions.
-  if (placement.request.targets.empty()) {
-    placement.request.nodes = request.nodes;
-    placement.request.devices = request.devices;
-  }
+  EMBLA_ASSIGN_OR_RETURN(placement.request, RequestOf(best.problem, spec, best.choice, request));
   placement.reason = ReasonOf(candidates, best);
   return placement;
+}
+
+absl::StatusOr<std::vector<TablePlan>> PlaceTables(std::span<const TableToPlace> tables,
+                                                   const std::vector<NodeSpec>& nodes,
+                                                   const TableList& existing,
+                                                   const GivenUp& given_up) {
+  DeviceLoads loads = existing;
+  std::vector<TablePlan> placed(tables.size());
+  std::vector<std::size_t> automatic;
+  std::vector<TablePtr> others = existing.pointers();
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    if (tables[i].request.automatic) {
+      automatic.push_back(i);
+      continue;
+    }
+    EMBLA_ASSIGN_OR_RETURN(placed[i],
+                           PlaceTable(tables[i].spec, tables[i].request, nodes, loads, given_up));
+    loads.Add(placed[i]);
+    others.push_back(std::make_shared<const TablePlan>(placed[i]));
+  }
+  if (automatic.empty()) return placed;
+  std::vector<TableToPlace> wanted;
+  for (const std::size_t i : automatic) {
+    wanted.push_back(tables[i]);
+    wanted.back().spec.SetDefaults();
+    EMBLA_RETURN_IF_ERROR(wanted.back().spec.Validate());
+  }
+  const TableList beside(std::move(others));
+  std::vector<PlacementRequest> chosen;
+  if (wanted.size() == 1) {
+    EMBLA_ASSIGN_OR_RETURN(
+        AutoPlacement placement,
+        ChoosePlacement(wanted[0].spec, wanted[0].request, nodes, beside, given_up));
+    LogInfo("planner", "placement chosen table=", wanted[0].spec.name,
+            " reason=", placement.reason);
+    chosen.push_back(std::move(placement.request));
+  } else {
+    EMBLA_ASSIGN_OR_RETURN(chosen, ChooseTogether(wanted, nodes, beside));
+  }
+  for (std::size_t i = 0; i < automatic.size(); ++i) {
+    TablePlan& table = placed[automatic[i]];
+    EMBLA_ASSIGN_OR_RETURN(table, PlaceTable(wanted[i].spec, chosen[i], nodes, loads, given_up));
+    loads.Add(table);
+  }
+  return placed;
 }
 
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
                                         const TableList& existing, const GivenUp& given_up) {
-  if (!request.automatic) return PlaceTable(spec, request, nodes, existing, given_up);
-  TableSpec whole = spec;
-  whole.SetDefaults();
-  EMBLA_RETURN_IF_ERROR(whole.Validate());
-  EMBLA_ASSIGN_OR_RETURN(const AutoPlacement chosen,
-                         ChoosePlacement(whole, request, nodes, existing, given_up));
-  LogInfo("planner", "placement chosen table=", spec.name, " reason=", chosen.reason);
-  return PlaceTable(whole, chosen.request, nodes, existing, given_up);
+  const TableToPlace table{spec, request};
+  EMBLA_ASSIGN_OR_RETURN(std::vector<TablePlan> placed,
+                         PlaceTables({&table, 1}, nodes, existing, given_up));
+  return std::move(placed.front());
 }
 
 }  // namespace embla::planner

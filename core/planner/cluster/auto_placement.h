@@ -1,7 +1,8 @@
-// `--sharding auto`: the planner chooses type and places of one table beside those that are there,
+// `--sharding auto`: the planner chooses type and places of tables beside those that are there,
 // none of which moves.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,20 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
                                               const TableList& existing,
                                               const GivenUp& given_up = nullptr);
 
-// PlaceTable of the request, or of what ChoosePlacement makes of an automatic one. Errors of both.
+struct TableToPlace {
+  TableSpec spec;
+  PlacementRequest request;
+};
+
+// Places tables beside those that are there, in the order given: by PlaceTable where a type is
+// named, then the automatic ones, several of them together, with the least max load of all. Errors
+// of PlaceTable and ChoosePlacement, for the first table that has one.
+absl::StatusOr<std::vector<TablePlan>> PlaceTables(std::span<const TableToPlace> tables,
+                                                   const std::vector<NodeSpec>& nodes,
+                                                   const TableList& existing,
+                                                   const GivenUp& given_up = nullptr);
+
+// The same for one table.
 absl::StatusOr<TablePlan> PlaceOrChoose(const TableSpec& spec, const PlacementRequest& request,
                                         const std::vector<NodeSpec>& nodes,
                                         const TableList& existing,

@@ -39,7 +39,7 @@ std::vector<TablePlan> PlaceAll(const std::vector<TableSpec>& specs,
     const auto chosen = ChoosePlacement(spec, {.automatic = true}, nodes, tables);
     EXPECT_TRUE(chosen.ok()) << chosen.status();
     if (!chosen.ok()) return tables;
-    const auto table = PlaceTable(spec, chosen->request, nodes, tables);
+    const auto table = PlaceTable(spec, chosen->request, nodes, TableList(tables));
     EXPECT_TRUE(table.ok()) << table.status();
     if (!table.ok()) return tables;
     tables.push_back(*table);

@@ -226,15 +226,14 @@ double Slowdown(const DeviceSpec& device, const Bandwidths& bandwidth) {
 }  // namespace
 
 Topology TopologyOf(const std::vector<NodeSpec>& nodes, const TableList& tables) {
-  std::map<DeviceId, std::int64_t> used;
-  for (const DeviceLoad& load : LoadPerDevice(tables)) used[load.device] = load.bytes;
+  const DeviceLoads used = tables;
   Topology topology;
   topology.bandwidth = BandwidthsOf(nodes);
   for (const NodeSpec& node : nodes) {
     Host host;
     host.name = node.name;
     for (std::uint32_t i = 0; i < node.devices.size(); ++i) {
-      const std::int64_t free = node.devices[i].memory_bytes - used[DeviceId{node.id, i}];
+      const std::int64_t free = node.devices[i].memory_bytes - used.Of({node.id, i});
       host.devices.push_back({.memory_bytes = std::max<std::int64_t>(free, 0),
                               .slowdown = Slowdown(node.devices[i], topology.bandwidth)});
     }

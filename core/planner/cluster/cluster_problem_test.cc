@@ -131,7 +131,8 @@ TEST(ClusterProblem, ThePlanAsItIsKeepsEveryTableWhereItIs) {
                                   ShardingType::kTableRowWise, ShardingType::kColumnWise}) {
     TableSpec spec = Spec("t" + std::to_string(tables.size()), 1000, 16);
     spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
-    const auto table = PlaceTable(spec, {.sharding = type, .min_partition = 4}, nodes, tables);
+    const auto table =
+        PlaceTable(spec, {.sharding = type, .min_partition = 4}, nodes, TableList(tables));
     ASSERT_TRUE(table.ok()) << table.status();
     tables.push_back(*table);
   }
