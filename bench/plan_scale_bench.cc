@@ -133,8 +133,8 @@ void Measure(const std::vector<planner::Table>& tables, int runs) {
     client.Take(delta);
     client_ms.push_back(following.ms());
   }
-  std::printf("| %zu | %zu | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %zu |", tables.size(), slices,
-              placing_ms / 1000, MiB(whole.size()), MiB(client_bytes), taking_ms,
+  std::printf("| %zu | %zu | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %zu |", tables.size(),
+              slices, placing_ms / 1000, MiB(whole.size()), MiB(client_bytes), taking_ms,
               Median(coordinator_ms), Median(client_ms), delta_bytes);
   for (const auto& [type, count] : types) std::printf(" %s %zu", type.c_str(), count);
   std::printf(" |\n");
@@ -143,8 +143,8 @@ void Measure(const std::vector<planner::Table>& tables, int runs) {
 
 int Main(const std::vector<std::size_t>& counts, int runs) {
   const char* const data = std::getenv("EMBLA_DATA_DIR");
-  const std::string file = std::string(data == nullptr ? "../shared/data" : data) +
-                           "/planner_inputs/powerlaw100k.csv";
+  const std::string file =
+      std::string(data == nullptr ? "../shared/data" : data) + "/planner_inputs/powerlaw100k.csv";
   std::ifstream in(file);
   if (!in) {
     std::printf("SKIPPED: no %s; set EMBLA_DATA_DIR\n", file.c_str());

@@ -39,7 +39,7 @@ TablePlan Table(std::uint32_t id, const PlacementRequest& request,
                  .row_granules = granules};
   spec.replica_groups = groups;
   spec.SetDefaults();
-  auto table = PlaceTable(spec, request, nodes, tables);
+  auto table = PlaceTable(spec, request, nodes, TableList(tables));
   EXPECT_TRUE(table.ok()) << table.status();
   return table.ok() ? *std::move(table) : TablePlan{};
 }
@@ -304,7 +304,7 @@ TEST(MovePlanDrain, EmptiesTheNodeIfOthersHaveRoom) {
       TableSpec spec{.id = TableId{t}, .name = "t" + std::to_string(t), .rows = 500, .dim = 16};
       spec.row_granules = 50;
       spec.SetDefaults();
-      auto table = PlaceTable(spec, RandomRequest(random), nodes, tables);
+      auto table = PlaceTable(spec, RandomRequest(random), nodes, TableList(tables));
       if (table.ok()) tables.push_back(*std::move(table));
     }
     const Plan plan(PlanVersion{1}, "c", nodes, tables);

@@ -152,7 +152,7 @@ class Trial {
                            ? Pick({ShardingType::kTableWise, ShardingType::kRowWise})
                            : static_cast<ShardingType>(1 + random_() % 7);
     if (spec.replica_groups > 1) request.sharding = ShardingType::kRowWise;
-    const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, {spec_}, tables_);
+    const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, {spec_}, TableList(tables_));
     ASSERT_TRUE(table.ok()) << table.status();
     tables_.push_back(*table);
   }

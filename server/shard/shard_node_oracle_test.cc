@@ -92,7 +92,8 @@ class Oracle {
       PlacementRequest request;
       request.sharding = static_cast<ShardingType>(1 + random_() % 7);
       request.min_partition = 4;
-      const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, cluster_.specs(), tables);
+      const absl::StatusOr<TablePlan> table =
+          PlaceTable(spec, request, cluster_.specs(), TableList(tables));
       ASSERT_TRUE(table.ok()) << table.status();
       trace_ += " " + spec.name + "=" + std::string(NameOf(request.sharding)) + "/" +
                 std::string(NameOf(spec.dtype)) + "/" + std::string(NameOf(spec.optimizer.kind)) +

@@ -95,9 +95,9 @@ std::string ReasonOf(const std::vector<Candidate>& candidates, const Candidate& 
 
 absl::Status CheckMayChoose(const TableSpec& spec, const PlacementRequest& request) {
   if (spec.replica_groups == 1 && request.targets.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "table ", spec.name, ": sharding auto is for tables without ",
-      spec.replica_groups > 1 ? "replica groups" : "targets", "; name a type"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name, ": sharding auto is for tables without ",
+                   spec.replica_groups > 1 ? "replica groups" : "targets", "; name a type"));
 }
 
 // Types without targets keep the restrictions.
@@ -128,9 +128,9 @@ void Hold(const std::vector<Choice>& choices, Problem* problem) {
 }
 
 // What makes the max load of all tables least, in the order of `tables`.
-absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(
-    std::span<const TableToPlace> tables, const std::vector<NodeSpec>& nodes,
-    const TableList& existing) {
+absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(std::span<const TableToPlace> tables,
+                                                             const std::vector<NodeSpec>& nodes,
+                                                             const TableList& existing) {
   Cluster cluster = ClusterOf(nodes, existing);
   Hold(cluster.choices, &cluster.problem);
   for (const auto& [spec, request] : tables) {
@@ -151,9 +151,8 @@ absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(
   std::vector<PlacementRequest> requests;
   requests.reserve(tables.size());
   for (const auto& [spec, request] : tables) {
-    EMBLA_ASSIGN_OR_RETURN(
-        requests.emplace_back(),
-        RequestOf(planned.problem, spec, *choices.at(spec.name), request));
+    EMBLA_ASSIGN_OR_RETURN(requests.emplace_back(),
+                           RequestOf(planned.problem, spec, *choices.at(spec.name), request));
   }
   return requests;
 }

@@ -102,5 +102,67 @@ TEST(ChoosePlacement, SaysWhyNothingFits) {
       HasSubstr("replica groups"));
 }
 
+std::vector<TableToPlace> Automatic(const std::vector<TableSpec>& specs) {
+  std::vector<TableToPlace> tables;
+  for (const TableSpec& spec : specs) tables.push_back({spec, {.automatic = true}});
+  return tables;
+}
+
+std::map<DeviceId, double> LookupsPerDevice(const std::vector<TablePlan>& tables) {
+  std::map<DeviceId, double> lookups;
+  for (const TablePlan& table : tables) {
+    for (const Slice& slice : table.primary()) {
+      const double rows = static_cast<double>(slice.rows()) / table.spec.rows;
+      const double columns = static_cast<double>(slice.columns()) / table.spec.dim;
+      lookups[slice.device] += table.spec.lookups_per_sample * rows * columns;
+    }
+  }
+  return lookups;
+}
+
+TEST(PlaceTables, AutomaticOnesShareTheDevicesWhateverTheirOrder) {
+  const std::vector<NodeSpec> nodes = Nodes(2, 2, std::int64_t{1} << 30);
+  // One after the other, the last and largest would come on top.
+  std::vector<TableSpec> specs;
+  for (int i = 0; i < 12; ++i) {
+    specs.push_back(Spec("t" + std::to_string(i), 1000, 16, static_cast<float>(1 + i)));
+  }
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto placed = PlaceTables(Automatic(specs), nodes, {});
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    ASSERT_EQ(placed->size(), specs.size());
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      EXPECT_EQ((*placed)[i].spec.name, specs[i].name);
+      EXPECT_TRUE((*placed)[i].Validate().ok());
+    }
+    const auto lookups = LookupsPerDevice(*placed);
+    EXPECT_EQ(lookups.size(), 4u);
+    for (const auto& [device, count] : lookups) EXPECT_NEAR(count, 78.0 / 4, 2);
+    std::reverse(specs.begin(), specs.end());
+  }
+}
+
+TEST(PlaceTables, AutomaticOnesKeepClearOfTablesThatAreThereOrNamed) {
+  const std::vector<NodeSpec> nodes = Nodes(2, 1, std::int64_t{1} << 30);
+  TablePlan there = *PlaceTable(Spec("there", 1000, 16, 40), {.targets = {"n0:0"}}, nodes, {});
+  there.spec.id = TableId{1};
+  std::vector<TableToPlace> tables =
+      Automatic({Spec("a", 1000, 16, 10), Spec("b", 1000, 16, 10), Spec("c", 1000, 16, 10)});
+  tables.push_back({Spec("named", 1000, 16, 10), {.targets = {"n1:0"}}});
+  const auto placed = PlaceTables(tables, nodes, TableList{there});
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  for (const TablePlan& table : *placed) {
+    for (const Slice& slice : table.primary()) EXPECT_EQ(slice.device.node, NodeId{2});
+  }
+}
+
+TEST(PlaceTables, SaysWhichTableHasNoRoom) {
+  const std::vector<NodeSpec> nodes = Nodes(2, 1, 1'000'000);
+  const auto placed =
+      PlaceTables(Automatic({Spec("small", 100, 16), Spec("big", 1'000'000, 16)}), nodes, {});
+  EXPECT_EQ(placed.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(placed.status().message()), HasSubstr("big"));
+}
+
 }  // namespace
 }  // namespace embla::planner
