@@ -232,6 +232,9 @@ class Admin(_native.Admin):
     def set_table(self, name: str, **values: object) -> TableChange:
         """Change hyper-parameters while training goes on: ``set_table("t", learning_rate=0.1)``.
 
+        Each node uses them from the moment that it serves `TableChange.plan_version` on; `nodes`
+        says which do.
+
         Raises `TableNotFoundError` where there is no table `name`, `InvalidArgumentError` for a
         value that cannot change.
         """

@@ -87,10 +87,16 @@ def test_explain_creates_nothing(cluster):
     assert all(table["spec"]["name"] != "maybe" for table in cluster.admin.plan()["tables"])
 
 
-def test_hyper_parameters_change_while_training_goes_on(cluster, client, make_table):
+def test_hyper_parameters_change_while_training_goes_on(cluster, client, make_table, await_for):
     table = make_table(init=embla.Constant(0.0), optimizer=embla.SGD(lr=1.0))
     change = cluster.admin.set_table(table, learning_rate=0.5, bounds="ignore")
     assert change.plan["spec"]["optimizer"]["learning_rate"] == 0.5
+
+    def have_it():
+        nodes = [node for node in cluster.admin.nodes() if node.live]
+        return all(node.plan_version >= change.plan_version for node in nodes)
+
+    await_for(have_it, 30, "all nodes have the plan")
     client.update([Gradient(table, [1], np.ones((1, 8), np.float32))])
     assert client.read_rows(table, [1])[0, 0] == -0.5
     with pytest.raises(ValueError):
