@@ -2,10 +2,11 @@
 // 128 nodes of 8 devices, placed by `auto` in one change. Prints what a plan takes in memory, as
 // bytes on the wire and, for each further change, in the coordinator and in a client.
 //
-//   plan_scale_bench [--tables 1000,10000,100000] [--runs 9]
+//   plan_scale_bench [TABLES...]    default: 1000 10000 100000
 //
 // Finds the tables by EMBLA_DATA_DIR. A client's memory is all that it allocates for plan and
-// routes; its change is decoding, checking and routing what the coordinator sent.
+// routes; its change is decoding, checking and routing what the coordinator sent. The node is one
+// without rows: decoding, checking, and its devices' look at all tables.
 #include <malloc.h>
 
 #include <algorithm>
@@ -19,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
 #include "client/route/table_route.h"
 #include "core/plan/names.h"
@@ -27,12 +27,14 @@
 #include "core/planner/cluster/auto_placement.h"
 #include "core/planner/io/csv.h"
 #include "core/wire/plan_codec.h"
+#include "server/shard/shard_node.h"
 
 namespace embla {
 namespace {
 
 constexpr int kNodes = 128;
 constexpr int kDevices = 8;
+constexpr int kRuns = 9;
 constexpr std::int64_t kDeviceBytes = 29'205'777'612;
 
 double MiB(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -77,6 +79,15 @@ TableSpec SpecOf(const planner::Table& table) {
   return spec;
 }
 
+// After those that have tables.
+NodeSpec Spare() {
+  const DeviceSpec device{.kind = DeviceKind::kCpu, .memory_bytes = std::int64_t{1} << 20};
+  return {.id = NodeId{kNodes + 1},
+          .name = "spare",
+          .address = "10.0.1.0:7070",
+          .devices = std::vector<DeviceSpec>(2, device)};
+}
+
 // A client, as far as it deals with plans.
 struct ClientOfPlans {
   PlanPtr plan = std::make_shared<const Plan>();
@@ -90,7 +101,21 @@ struct ClientOfPlans {
   }
 };
 
-void Measure(const std::vector<planner::Table>& tables, int runs) {
+// A node, as far as it deals with plans.
+struct NodeOfPlans {
+  BufferPool pool;
+  std::unique_ptr<ShardNode> node =
+      ShardNode::Create({.name = Spare().name, .devices = Spare().devices}, pool).value();
+
+  void Take(const std::string& bytes) {
+    v1::PlanDelta message;
+    if (!message.ParseFromString(bytes)) std::abort();
+    const PlanPtr plan = wire::ApplyMessage(message, *node->plan()).value();
+    if (!node->InstallPlan(plan, Spare().id).ok()) std::abort();
+  }
+};
+
+void Measure(const std::vector<planner::Table>& tables) {
   std::vector<planner::TableToPlace> wanted;
   for (const planner::Table& table : tables) wanted.push_back({SpecOf(table), {.automatic = true}});
   const Stopwatch placing;
@@ -107,7 +132,9 @@ void Measure(const std::vector<planner::Table>& tables, int runs) {
     slices += (*placed)[i].primary().size();
     ++types[std::string(NameOf((*placed)[i].sharding))];
   }
-  PlanPtr plan = std::make_shared<const Plan>(PlanVersion{1}, "c", Nodes(), *std::move(placed));
+  std::vector<NodeSpec> nodes = Nodes();
+  nodes.push_back(Spare());
+  PlanPtr plan = std::make_shared<const Plan>(PlanVersion{1}, "c", nodes, *std::move(placed));
   const std::string whole = wire::ToMessage(DeltaBetween(Plan(), *plan)).SerializeAsString();
   ClientOfPlans client;
   const std::size_t before = InUse();
@@ -115,9 +142,11 @@ void Measure(const std::vector<planner::Table>& tables, int runs) {
   client.Take(whole);
   const double taking_ms = taking.ms();
   const std::size_t client_bytes = InUse() - before;
-  std::vector<double> coordinator_ms, client_ms;
+  NodeOfPlans node;
+  node.Take(whole);
+  std::vector<double> coordinator_ms, node_ms, client_ms;
   std::size_t delta_bytes = 0;
-  for (int run = 0; run < runs; ++run) {
+  for (int run = 0; run < kRuns; ++run) {
     const Stopwatch changing;
     auto changed = std::make_shared<TablePlan>(*plan->tables().pointers()[run]);
     changed->spec.optimizer.learning_rate *= 0.5F;
@@ -132,16 +161,19 @@ void Measure(const std::vector<planner::Table>& tables, int runs) {
     const Stopwatch following;
     client.Take(delta);
     client_ms.push_back(following.ms());
+    const Stopwatch installing;
+    node.Take(delta);
+    node_ms.push_back(installing.ms());
   }
-  std::printf("| %zu | %zu | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %zu |", tables.size(),
+  std::printf("| %zu | %zu | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %.2f | %zu |", tables.size(),
               slices, placing_ms / 1000, MiB(whole.size()), MiB(client_bytes), taking_ms,
-              Median(coordinator_ms), Median(client_ms), delta_bytes);
+              Median(coordinator_ms), Median(node_ms), Median(client_ms), delta_bytes);
   for (const auto& [type, count] : types) std::printf(" %s %zu", type.c_str(), count);
   std::printf(" |\n");
   std::fflush(stdout);
 }
 
-int Main(const std::vector<std::size_t>& counts, int runs) {
+int Main(const std::vector<std::size_t>& counts) {
   const char* const data = std::getenv("EMBLA_DATA_DIR");
   const std::string file =
       std::string(data == nullptr ? "../shared/data" : data) + "/planner_inputs/powerlaw100k.csv";
@@ -155,11 +187,11 @@ int Main(const std::vector<std::size_t>& counts, int runs) {
   const std::vector<planner::Table> tables = planner::TablesFromCsv(text.str()).value();
   std::printf(
       "| tables | slices | placed in s | whole plan MiB | client MiB | client takes it in ms | "
-      "ms per change: coordinator | client | bytes of a change | types |\n"
-      "|---|---|---|---|---|---|---|---|---|---|\n");
+      "ms per change: coordinator | node | client | bytes of a change | types |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const std::size_t count : counts) {
     const auto end = tables.begin() + static_cast<std::ptrdiff_t>(std::min(count, tables.size()));
-    Measure({tables.begin(), end}, runs);
+    Measure({tables.begin(), end});
   }
   return 0;
 }
@@ -168,11 +200,12 @@ int Main(const std::vector<std::size_t>& counts, int runs) {
 }  // namespace embla
 
 int main(int argc, char** argv) {
-  CLI::App app("Plans of 100,000 tables on 1,024 simulated devices.");
-  std::vector<std::size_t> counts = {1000, 10'000, 100'000};
-  int runs = 9;
-  app.add_option("--tables", counts, "how many of the file's tables")->delimiter(',');
-  app.add_option("--runs", runs, "changes of each plan");
-  CLI11_PARSE(app, argc, argv);
-  return embla::Main(counts, runs);
+  std::vector<std::size_t> counts;
+  for (int i = 1; i < argc; ++i) counts.push_back(std::strtoul(argv[i], nullptr, 10));
+  if (counts.empty()) counts = {1000, 10'000, 100'000};
+  if (std::count(counts.begin(), counts.end(), 0) > 0) {
+    std::fprintf(stderr, "usage: plan_scale_bench [TABLES...]\n");
+    return 2;
+  }
+  return embla::Main(counts);
 }
