@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,18 +17,20 @@ from embla import Lookup
 SLEEPING_NODE = """
     import os, signal, sys, threading, time
     import embla, numpy as np
+    from halting import halt
     cluster = embla.LocalCluster(nodes=1, devices=1)
     cluster.admin.create_table(embla.TableSpec("t", 1000, 4))
     client = cluster.connect(timeout=60.0)
     client.lookup([embla.Lookup("t", [1])])
-    cluster.shards["node1"].send_signal(signal.SIGSTOP)
+    halt(cluster.shards["node1"])
 """
 
 
 def run_python(code, timeout=30.0):
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=timeout,
+        capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from halting import halt
 
 import embla
 from embla import FeatureSet, Gradient, Lookup
@@ -23,7 +24,7 @@ def halted():
         )
         with cluster.connect(timeout=20.0) as client:
             client.lookup([Lookup("t", [1])])
-            cluster.shards["node1"].send_signal(signal.SIGSTOP)
+            halt(cluster.shards["node1"])
             yield client, lambda: cluster.shards["node1"].send_signal(signal.SIGCONT)
             cluster.shards["node1"].send_signal(signal.SIGCONT)
 
