@@ -23,8 +23,6 @@
 namespace embla::bench {
 namespace {
 
-using kernels::StepRule;
-
 // Summed gradients of a batch, as the server steps them (server/table/update_share.cc): they stay
 // in the second-level cache.
 constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
@@ -35,23 +33,9 @@ struct Options {
   int rounds = 9;
 };
 
-const char* NameOf(StepRule rule) {
-  switch (rule) {
-    case StepRule::kSgd:
-      return "sgd";
-    case StepRule::kRowwiseAdagrad:
-      return "rowwise adagrad";
-    case StepRule::kAdagrad:
-      return "adagrad";
-    case StepRule::kAdam:
-      return "adam";
-  }
-  return "";
-}
-
 class UpdateBench {
  public:
-  UpdateBench(StepRule rule, std::uint32_t dim, std::size_t bytes)
+  UpdateBench(OptimizerKind rule, std::uint32_t dim, std::size_t bytes)
       : dim_(dim),
         batch_(kBatchBytes / (dim * sizeof(float))),
         element_floats_(kernels::ElementStateArrays(rule) * std::size_t{dim}),
@@ -79,13 +63,14 @@ class UpdateBench {
   void Verify() {
     const std::uint32_t slots[] = {1, table_rows_ - 1};
     Step(slots);
-    const float moved = parameters_.rule == StepRule::kSgd ? 0.0001f : 0.01f;
+    const float moved = parameters_.rule == OptimizerKind::kSgd ? 0.0001f : 0.01f;
     for (const std::uint32_t slot : slots) {
       const auto* const w =
           reinterpret_cast<const float*>(weights_.data()) + std::size_t{slot} * dim_;
       for (std::uint32_t c = 0; c < dim_; ++c) {
         if (std::fabs(w[c] + moved) < 1e-4f * moved) continue;
-        std::fprintf(stderr, "%s: wrong result\n", NameOf(parameters_.rule));
+        std::fprintf(stderr, "%s: wrong result\n",
+                     std::string(TraitsOf(parameters_.rule).name).c_str());
         std::exit(1);
       }
     }
@@ -99,14 +84,15 @@ class UpdateBench {
     std::vector<Contender> contenders;
     for (const std::size_t distance : kCeilingPrefetchRows) {
       contenders.push_back(
-          {std::string(NameOf(parameters_.rule)) + " rows, prefetch " + std::to_string(distance),
+          {std::string(TraitsOf(parameters_.rule).name) + " rows, prefetch " +
+               std::to_string(distance),
            true, "update", [this, distance](auto slots) {
              ForBatches(slots, [&](auto batch) { IncrementRows(arrays_, batch, distance); });
            }});
     }
-    contenders.push_back({NameOf(parameters_.rule), false, "update", [this](auto slots) {
-                            ForBatches(slots, [&](auto batch) { Step(batch); });
-                          }});
+    contenders.push_back(
+        {std::string(TraitsOf(parameters_.rule).name), false, "update",
+         [this](auto slots) { ForBatches(slots, [&](auto batch) { Step(batch); }); }});
     RoundsOptions rounds;
     rounds.rounds = options.rounds;
     rounds.table_rows = table_rows_;
@@ -172,8 +158,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   std::vector<RoundsResult> results;
-  for (const StepRule rule :
-       {StepRule::kSgd, StepRule::kRowwiseAdagrad, StepRule::kAdagrad, StepRule::kAdam}) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const std::uint32_t dim : {16u, 64u, 128u}) {
       UpdateBench bench(rule, dim, options.mib << 20);
       bench.Verify();

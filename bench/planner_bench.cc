@@ -190,9 +190,8 @@ std::vector<Table> DrawTables(const Draw& draw, std::uint64_t seed) {
       table.rows = static_cast<std::int64_t>(std::min(4e6, 1000 * std::pow(uniform(), -1.3)));
       table.lookups_per_sample = std::min(200.0, std::pow(uniform(), -0.9));
     }
-    table.rules.types = {ShardingType::kTableWise, ShardingType::kColumnWise,
-                         ShardingType::kTableColumnWise, ShardingType::kRowWise,
-                         ShardingType::kTableRowWise};
+    table.rules.types = TypesWhere(
+        [](const ShardingTraits& type) { return !type.has_copies && !type.must_be_named; });
     tables.push_back(std::move(table));
   }
   return tables;
@@ -248,9 +247,8 @@ void PrintReplan(const char* name, const std::vector<Table>& tables, int hosts, 
   Problem problem;
   problem.tables = tables;
   for (Table& table : problem.tables) {
-    table.rules.types = {ShardingType::kTableWise, ShardingType::kColumnWise,
-                         ShardingType::kTableColumnWise, ShardingType::kRowWise,
-                         ShardingType::kTableRowWise};
+    table.rules.types = TypesWhere(
+        [](const ShardingTraits& type) { return !type.has_copies && !type.must_be_named; });
   }
   problem.reservation.fraction = 0;
   problem.local_batch = local_batch;

@@ -1,32 +1,22 @@
-// One optimizer step per touched row. The formulas, g = the row's summed gradient, w = its weight,
-// all in fp32, each operation rounded, in the written order:
-//   every rule       keep = 1 - lr * decoupled
-//   kSgd             w = keep*w - lr*(g + l2*w)
-//   kRowwiseAdagrad  s += S/dim;  mu = lr/(sqrt(s) + eps);  w = (keep - mu*l2)*w - mu*g
-//                    S = sum over the whole row of (g + l2*w)^2, by the 16-lane tree
-//   kAdagrad         h = g + l2*w;  a += h*h;  w = keep*w - (lr*h)/(sqrt(a) + eps)
-//   kAdam            h = g + l2*w;  m = beta1*m + (1-beta1)*h;  v = beta2*v + (1-beta2)*(h*h)
-//                    w = w - lr*((m/(1-beta1^t))/(sqrt(v/(1-beta2^t)) + eps) + decoupled*w)
-// beta^t is computed in double by repeated squaring and 1 - beta^t rounded to fp32 once.
-// State per row: kRowwiseAdagrad s; kAdam its number of steps (saturates at 2^24).
-// State per element: kAdagrad a; kAdam m, then v.
+// One optimizer step per touched row. docs/optimizers.md has each optimizer's formula: g is the
+// row's summed gradient, w its weight, all in fp32, each operation rounded, in the written order.
+// What state a row has: core/optimizer/optimizer_kind.h.
 //
 // A slice of columns gives the same bits as the whole row: column_begin enters the random numbers,
-// and kRowwiseAdagrad takes S from the caller.
+// and an optimizer with a statistic over the row takes it (S) from the caller.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/optimizer/optimizer_kind.h"
 #include "kernels/row_kernels.h"
 
 namespace embla::kernels {
 
-enum class StepRule : std::uint8_t { kSgd = 1, kRowwiseAdagrad = 2, kAdagrad = 3, kAdam = 4 };
-
 struct StepParameters {
-  StepRule rule = StepRule::kSgd;
+  OptimizerKind rule = OptimizerKind::kSgd;
   float learning_rate = 0.01f;
   float eps = 1e-8f;
   float beta1 = 0.9f;
@@ -40,11 +30,11 @@ struct StepParameters {
   std::uint32_t table_id = 0;
 };
 
-constexpr std::uint32_t RowStateFloats(StepRule rule) {
-  return rule == StepRule::kRowwiseAdagrad || rule == StepRule::kAdam ? 1 : 0;
+constexpr std::uint32_t RowStateFloats(OptimizerKind rule) {
+  return TraitsOf(rule).state.row_floats;
 }
-constexpr std::uint32_t ElementStateArrays(StepRule rule) {
-  return rule == StepRule::kAdagrad ? 1 : rule == StepRule::kAdam ? 2 : 0;
+constexpr std::uint32_t ElementStateArrays(OptimizerKind rule) {
+  return TraitsOf(rule).state.element_arrays;
 }
 
 // The memory of one slice. Slot s is row first_row + s of the table.

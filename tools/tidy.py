@@ -5,7 +5,8 @@ Errors (exit 1): an include that tools/layers.toml does not allow, a circle of r
 some files may use, a missing `#pragma once`, own header not first, lines over 100 columns, files
 over 600 lines (tests 800), functions over 70 lines, a TODO without an issue, commented-out code, a
 source or header that no CMakeLists.txt names, a file name that says nothing (util, helper, ...),
-std::min, std::max or std::clamp in a header that device code includes, a launch by <<<>>>.
+std::min, std::max or std::clamp in a header that device code includes, a launch by <<<>>>, a
+`default:` in a switch over an enum whose values the compiler is to ask for.
 Warnings (exit 0): headers over 200 lines, sources over 400, functions over 40, over 5 parameters.
 
 Covered by tools/tidy_test.py.
@@ -341,6 +342,35 @@ def check_functions(file):
             yield Finding(file.path, first, text, is_error=False)
 
 
+# ---------------------------------------------------------------------------- switches
+
+# A new optimizer or sharding type must not fall into what an old switch does by default.
+WHOLE_ENUMS = {"OptimizerKind", "ShardingType"}
+SWITCH_TOKEN = re.compile(r"\bswitch\b|\bcase\s+([\w:]+)|\bdefault\s*:|[{}]")
+
+
+def check_switches(file):
+    switches = []  # One entry per open brace: what the switch has, or None for another brace.
+    is_next = False  # The next brace opens a switch.
+    for number, line in enumerate(file.code, 1):
+        for m in SWITCH_TOKEN.finditer(line):
+            inner = next((s for s in reversed(switches) if s is not None), None)
+            if m.group() == "switch":
+                is_next = True
+            elif m.group() == "{":
+                switches.append({"enums": set(), "default": None} if is_next else None)
+                is_next = False
+            elif m.group() == "}":
+                found = switches.pop() if switches else None
+                if found and found["default"] and (enums := found["enums"] & WHOLE_ENUMS):
+                    text = f"no default in a switch over {enums.pop()}: name every value"
+                    yield Finding(file.path, found["default"], text)
+            elif inner is not None and m.group(1):
+                inner["enums"].update(m.group(1).split("::")[:-1])
+            elif inner is not None:
+                inner["default"] = number
+
+
 # ---------------------------------------------------------------------------- build
 
 
@@ -444,6 +474,7 @@ def check_all(root):
         findings += check_size(file)
         findings += check_pragma_once(file)
         findings += check_functions(file)
+        findings += check_switches(file)
         if file.path in for_devices:
             findings += check_device_code(file)
         if file.path not in for_tests:

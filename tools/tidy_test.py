@@ -154,6 +154,22 @@ class TidyTest(unittest.TestCase):
         self.assertEqual([f.path for f in found], ["low/a.cc"])
 
 
+class SwitchTest(unittest.TestCase):
+    def lines(self, code):
+        file = tidy.File("a.cc", code.splitlines(), code.splitlines())
+        return [f.line for f in tidy.check_switches(file)]
+
+    def test_default_over_a_whole_enum(self):
+        for name in ["OptimizerKind::kSgd", "embla::ShardingType::kRowWise"]:
+            code = f"switch (x) {{\n  case {name}: {{\n    F();\n  }}\n  default:\n    G();\n}}\n"
+            self.assertEqual(self.lines(code), [5], name)
+
+    def test_other_enums_and_outer_switches_may_have_one(self):
+        inner = "switch (y) {\n  case OptimizerKind::kSgd:\n    break;\n}\n"
+        code = "switch (x) {\n  case Color::kRed:\n" + inner + "  default:\n    break;\n}\n"
+        self.assertEqual(self.lines(code), [])
+
+
 class CommentedCodeTest(unittest.TestCase):
     def commented(self, line):
         return bool(tidy.COMMENTED_CODE.match(line))

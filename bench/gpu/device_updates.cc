@@ -26,7 +26,7 @@ kernels::MutableRows FloatRows(void* base, std::uint32_t dim) {
 
 }  // namespace
 
-DeviceUpdates::DeviceUpdates(const Workload& workload, kernels::StepRule rule)
+DeviceUpdates::DeviceUpdates(const Workload& workload, OptimizerKind rule)
     : tables_(workload),
       row_state_(nullptr,
                  std::size_t{workload.slots()} * kernels::RowStateFloats(rule) * sizeof(float)),

@@ -16,7 +16,7 @@ namespace embla::bench {
 // Gradients are functions of (bag or id, column), the same for every batch.
 class DeviceUpdates {
  public:
-  DeviceUpdates(const Workload& workload, kernels::StepRule rule);
+  DeviceUpdates(const Workload& workload, OptimizerKind rule);
 
   DeviceTables& tables() { return tables_; }
 

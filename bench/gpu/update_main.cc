@@ -17,33 +17,31 @@
 namespace embla::bench {
 namespace {
 
-using kernels::StepRule;
-
 struct UpdateCase {
   Workload workload;
-  StepRule rule;
+  OptimizerKind rule;
   const char* rule_name;
 };
 
 std::vector<UpdateCase> Cases(const GpuBenchOptions& options) {
   std::vector<UpdateCase> all;
-  const auto add = [&](Workload workload, StepRule rule, const char* name, const char* aim) {
+  const auto add = [&](Workload workload, OptimizerKind rule, const char* name, const char* aim) {
     workload.aim = aim;
     all.push_back({workload, rule, name});
   };
   const Workload uniform = UniformIds(options, 128, false);
-  add(UniformIds(options, 16, false), StepRule::kRowwiseAdagrad, "rowwise adagrad", "");
-  add(uniform, StepRule::kRowwiseAdagrad, "rowwise adagrad", "");
+  add(UniformIds(options, 16, false), OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
+  add(uniform, OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
   Workload hot = uniform;
   hot.name += "_hot50";
   hot.hot_share = 0.5;
-  add(hot, StepRule::kRowwiseAdagrad, "rowwise adagrad", "1.5 x uniform's us");
-  add(WorkloadA(), StepRule::kSgd, "sgd", "300 us");
-  add(WorkloadA(), StepRule::kRowwiseAdagrad, "rowwise adagrad", "");
-  add(WorkloadA(), StepRule::kAdam, "adam", "500 us");
-  add(Step327680(), StepRule::kSgd, "sgd", "with lookup 160 us");
-  add(SmallTables(10), StepRule::kSgd, "sgd", "5 x torch");
-  add(SmallTables(100), StepRule::kSgd, "sgd", "20 x torch");
+  add(hot, OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "1.5 x uniform's us");
+  add(WorkloadA(), OptimizerKind::kSgd, "sgd", "300 us");
+  add(WorkloadA(), OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
+  add(WorkloadA(), OptimizerKind::kAdam, "adam", "500 us");
+  add(Step327680(), OptimizerKind::kSgd, "sgd", "with lookup 160 us");
+  add(SmallTables(10), OptimizerKind::kSgd, "sgd", "5 x torch");
+  add(SmallTables(100), OptimizerKind::kSgd, "sgd", "20 x torch");
   return all;
 }
 

@@ -69,7 +69,7 @@ MovedBytes LookupBytes(const Workload& workload, std::span<const std::uint32_t> 
   return bytes;
 }
 
-MovedBytes UpdateBytes(const Workload& workload, kernels::StepRule rule,
+MovedBytes UpdateBytes(const Workload& workload, OptimizerKind rule,
                        std::span<const std::uint32_t> slots) {
   const std::size_t element_state =
       std::size_t{kernels::ElementStateArrays(rule)} * workload.dim * sizeof(float);

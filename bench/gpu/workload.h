@@ -60,7 +60,7 @@ struct MovedBytes {
 MovedBytes LookupBytes(const Workload& workload, std::span<const std::uint32_t> slots);
 // floor = ids * 4 + gradients in fp32 + 2 * (rows and their state), where gradients are one per bag
 // or id; nominal: a gradient, a row and its state per id. Sorting is not counted.
-MovedBytes UpdateBytes(const Workload& workload, kernels::StepRule rule,
+MovedBytes UpdateBytes(const Workload& workload, OptimizerKind rule,
                        std::span<const std::uint32_t> slots);
 
 }  // namespace embla::bench

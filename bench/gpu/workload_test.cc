@@ -8,8 +8,6 @@
 namespace embla::bench {
 namespace {
 
-using kernels::StepRule;
-
 Workload Small() {
   Workload small;
   small.tables = 2;
@@ -32,12 +30,12 @@ TEST(WorkloadBytes, LookupsReadEachRowOnceAtLeast) {
 }
 
 TEST(WorkloadBytes, UpdatesReadAndWriteRowsAndState) {
-  const MovedBytes sgd = UpdateBytes(Small(), StepRule::kSgd, kSlots);
+  const MovedBytes sgd = UpdateBytes(Small(), OptimizerKind::kSgd, kSlots);
   EXPECT_EQ(sgd.floor, 8 * 4 + 4 * 24 + 2 * (32 + 64 + 64 + 64));
   EXPECT_EQ(sgd.nominal, 8 * 4 + 8 * 24 + 2 * 8 * 24);
-  const MovedBytes rowwise = UpdateBytes(Small(), StepRule::kRowwiseAdagrad, kSlots);
+  const MovedBytes rowwise = UpdateBytes(Small(), OptimizerKind::kRowwiseAdagrad, kSlots);
   EXPECT_EQ(rowwise.floor, sgd.floor + 2 * 4 * 32) << "a sector of row state each";
-  const MovedBytes adagrad = UpdateBytes(Small(), StepRule::kAdagrad, kSlots);
+  const MovedBytes adagrad = UpdateBytes(Small(), OptimizerKind::kAdagrad, kSlots);
   EXPECT_EQ(adagrad.nominal, sgd.nominal + 2 * 8 * 24);
 }
 

@@ -16,6 +16,14 @@ struct Name {
   std::string_view name;
 };
 
+// The names that the kinds' traits have.
+template <typename Enum, std::size_t kCount>
+constexpr std::array<Name<Enum>, kCount> NamesOf(const std::array<Enum, kCount>& kinds) {
+  std::array<Name<Enum>, kCount> names{};
+  for (std::size_t i = 0; i < kCount; ++i) names[i] = {kinds[i], TraitsOf(kinds[i]).name};
+  return names;
+}
+
 // What the enum is called in messages, and its values in the order they are listed.
 template <typename Enum>
 struct Words;
@@ -32,24 +40,13 @@ struct Words<DType> {
 template <>
 struct Words<ShardingType> {
   static constexpr std::string_view kWhat = "sharding type";
-  static constexpr std::array<Name<ShardingType>, 7> kNames = {
-      {{ShardingType::kDataParallel, "data_parallel"},
-       {ShardingType::kTableWise, "table_wise"},
-       {ShardingType::kColumnWise, "column_wise"},
-       {ShardingType::kTableColumnWise, "table_column_wise"},
-       {ShardingType::kRowWise, "row_wise"},
-       {ShardingType::kTableRowWise, "table_row_wise"},
-       {ShardingType::kGridShard, "grid_shard"}}};
+  static constexpr auto kNames = NamesOf(kShardingTypes);
 };
 
 template <>
 struct Words<OptimizerKind> {
   static constexpr std::string_view kWhat = "optimizer";
-  static constexpr std::array<Name<OptimizerKind>, 4> kNames = {
-      {{OptimizerKind::kSgd, "sgd"},
-       {OptimizerKind::kRowwiseAdagrad, "rowwise_adagrad"},
-       {OptimizerKind::kAdagrad, "adagrad"},
-       {OptimizerKind::kAdam, "adam"}}};
+  static constexpr auto kNames = NamesOf(kOptimizerKinds);
 };
 
 template <>
@@ -176,14 +173,25 @@ std::string_view NameOf(zch::Admission value) { return Find(value); }
 std::string_view NameOf(zch::Unseen value) { return Find(value); }
 
 template <typename Enum>
+std::string AllNames() {
+  std::string names;
+  for (const Name<Enum>& entry : Words<Enum>::kNames) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", ToAbsl(entry.name));
+  }
+  return names;
+}
+
+template std::string AllNames<OptimizerKind>();
+template std::string AllNames<ShardingType>();
+
+template <typename Enum>
 absl::StatusOr<Enum> FromName(std::string_view name) {
-  std::string allowed;
   for (const Name<Enum>& entry : Words<Enum>::kNames) {
     if (entry.name == name) return entry.value;
-    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", ToAbsl(entry.name));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      ToAbsl(Words<Enum>::kWhat), " \"", ToAbsl(name.substr(0, 40)), "\" is not one of ", allowed));
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(Words<Enum>::kWhat), " \"",
+                                                 ToAbsl(name.substr(0, 40)), "\" is not one of ",
+                                                 AllNames<Enum>()));
 }
 
 template absl::StatusOr<DType> FromName(std::string_view name);

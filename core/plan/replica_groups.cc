@@ -42,7 +42,7 @@ absl::StatusOr<std::uint32_t> DevicesPerGroup(const std::string& node_name, std:
 
 absl::Status CheckGroupCount(const TablePlan& table) {
   if (!table.grouped()) return absl::OkStatus();
-  if (table.sharding == ShardingType::kDataParallel) {
+  if (TraitsOf(table.sharding).has_copies) {
     return absl::InvalidArgumentError(
         "a data_parallel table has an equal copy on every node already: it has no replica groups");
   }

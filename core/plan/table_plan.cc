@@ -125,25 +125,23 @@ bool CutsColumns(const TableSpec& spec, const std::vector<Slice>& slices) {
 }
 
 std::int64_t SliceBytes(const TableSpec& spec, const Slice& slice) {
-  const StateShape state = StateShapeOf(spec.optimizer);
-  const std::int64_t state_floats =
-      state.row_floats + std::int64_t{state.element_arrays} * slice.columns();
+  const auto state_floats =
+      static_cast<std::int64_t>(StateShapeOf(spec.optimizer).Floats(slice.columns()));
   const auto weight_bytes = static_cast<std::int64_t>(RowBytes(spec.dtype, slice.columns()));
   const std::int64_t slot_bytes = spec.zch.has_value() ? IdMapBytesPerSlot(*spec.zch) : 0;
   return slice.rows() * (weight_bytes + 4 * state_floats + slot_bytes);
 }
 
 absl::Status CheckShardingFits(const TableSpec& spec, ShardingType sharding) {
-  const bool whole_rows = sharding == ShardingType::kTableWise ||
-                          sharding == ShardingType::kRowWise ||
-                          sharding == ShardingType::kTableRowWise;
-  if (spec.sync.has_value() && sharding == ShardingType::kDataParallel) {
+  const ShardingTraits traits = TraitsOf(sharding);
+  const bool one_copy_of_whole_rows = !traits.cuts_columns && !traits.has_copies;
+  if (spec.sync.has_value() && traits.has_copies) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name,
                      " has synchronous steps, which a data_parallel table cannot have; use "
                      "table_wise or row_wise"));
   }
-  if (!spec.zch.has_value() || whole_rows) return absl::OkStatus();
+  if (!spec.zch.has_value() || one_copy_of_whole_rows) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "table ", spec.name,
       " is a zch table: it has one copy and keeps its rows whole, so sharding ",

@@ -206,8 +206,7 @@ std::int64_t TableSpec::WeightBytesPerRow() const {
 }
 
 std::int64_t TableSpec::StateBytesPerRow() const {
-  const StateShape shape = StateShapeOf(optimizer);
-  return std::int64_t{4} * (shape.row_floats + std::int64_t{shape.element_arrays} * dim);
+  return 4 * static_cast<std::int64_t>(StateShapeOf(optimizer).Floats(dim));
 }
 
 std::uint32_t ElementBytes(DType dtype) {
@@ -228,23 +227,10 @@ std::size_t RowBytes(DType dtype, std::uint32_t columns) {
   return header + std::size_t{ElementBytes(dtype)} * columns;
 }
 
-StateShape StateShapeOf(const OptimizerSpec& optimizer) {
-  switch (optimizer.kind) {
-    case OptimizerKind::kSgd:
-      return {};
-    case OptimizerKind::kRowwiseAdagrad:
-      return {.row_floats = 1, .element_arrays = 0};
-    case OptimizerKind::kAdagrad:
-      return {.row_floats = 0, .element_arrays = 1};
-    case OptimizerKind::kAdam:
-      // The row's step count is kept under both bias corrections: they can be switched live.
-      return {.row_floats = 1, .element_arrays = 2, .row_counters = 1};
-  }
-  return {};
-}
+StateShape StateShapeOf(const OptimizerSpec& optimizer) { return TraitsOf(optimizer.kind).state; }
 
 bool NeedsRowStatistic(const OptimizerSpec& optimizer) {
-  return optimizer.kind == OptimizerKind::kRowwiseAdagrad;
+  return TraitsOf(optimizer.kind).needs_row_statistic;
 }
 
 }  // namespace embla

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "core/base/ids.h"
+#include "core/optimizer/optimizer_kind.h"
+#include "core/plan/sharding_type.h"
 #include "core/plan/sync_spec.h"
 #include "core/plan/zch_spec.h"
 
@@ -23,21 +25,7 @@ inline constexpr std::uint32_t kReplicaGroupsMax = 64;
 // Number format of weights, or of rows and gradients on the wire.
 enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt8Rowwise = 4 };
 
-// The seven ways to tile a table (docs/ARCHITECTURE.md). Only the planner looks at this:
-// routing, storage and migration know slices.
-enum class ShardingType : std::uint8_t {
-  kDataParallel = 1,
-  kTableWise = 2,
-  kColumnWise = 3,
-  kTableColumnWise = 4,
-  kRowWise = 5,
-  kTableRowWise = 6,
-  kGridShard = 7,
-};
-
-enum class OptimizerKind : std::uint8_t { kSgd = 1, kRowwiseAdagrad = 2, kAdagrad = 3, kAdam = 4 };
-
-// How weight decay enters the step. Formulas: server/optimizer/optimizer.h.
+// How weight decay enters the step. Formulas: docs/optimizers.md.
 enum class WeightDecayMode : std::uint8_t { kNone = 0, kL2 = 1, kDecoupled = 2 };
 
 // Which step number Adam's bias correction uses.
@@ -151,20 +139,12 @@ std::uint32_t ElementBytes(DType dtype);
 // Bytes of a row of `columns` elements, the int8 row header included.
 std::size_t RowBytes(DType dtype, std::uint32_t columns);
 
-// fp32 state of one row: per row (for instance row-wise Adagrad's accumulator) and per element.
-struct StateShape {
-  std::uint32_t row_floats = 0;      // Scalars per row.
-  std::uint32_t element_arrays = 0;  // Arrays of `dim` per row.
-  // Of the scalars, from the first: how many count steps. Copies take the largest, not the mean.
-  std::uint32_t row_counters = 0;
-};
 StateShape StateShapeOf(const OptimizerSpec& optimizer);
 
 // Letters, digits, '.', '_' and '-', 1 to 128 of them, no leading dot: a name is safe as a file
 // name, a label and an argument. `what` says what it names, for the message.
 absl::Status ValidateName(std::string_view what, std::string_view name);
 
-// A statistic over a whole row enters every element's step, so a slice of columns is not enough.
 bool NeedsRowStatistic(const OptimizerSpec& optimizer);
 
 }  // namespace embla

@@ -262,23 +262,21 @@ absl::Status PutOnNode(const TableSpec& spec, Columns columns, const std::string
 // As Tile, where request.targets says.
 absl::Status TileAtTargets(const TableSpec& spec, const PlacementRequest& request,
                            std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
-  const bool whole = request.sharding == ShardingType::kTableWise ||
-                     request.sharding == ShardingType::kTableRowWise;
-  const bool on_nodes = request.sharding == ShardingType::kTableRowWise ||
-                        request.sharding == ShardingType::kGridShard;
+  const ShardingTraits traits = TraitsOf(request.sharding);
   if (request.sharding == ShardingType::kRowWise) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name, ": row_wise has no targets; name nodes and devices"));
   }
-  const std::vector<Columns> blocks =
-      whole ? std::vector<Columns>{{0, spec.dim}} : CutIntoBlocks(spec, request.min_partition);
+  const std::vector<Columns> blocks = traits.cuts_columns
+                                          ? CutIntoBlocks(spec, request.min_partition)
+                                          : std::vector<Columns>{{0, spec.dim}};
   if (blocks.size() != request.targets.size()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name, " has ", blocks.size(),
                                                    " column blocks, but there are ",
                                                    request.targets.size(), " targets"));
   }
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    EMBLA_RETURN_IF_ERROR(on_nodes
+    EMBLA_RETURN_IF_ERROR(traits.shares_hosts
                               ? PutOnNode(spec, blocks[b], request.targets[b], nodes, slices)
                               : PutOnDevice(spec, blocks[b], request.targets[b], nodes, slices));
   }
@@ -426,11 +424,11 @@ absl::StatusOr<TablePlan> PlaceTable(const TableSpec& spec, const PlacementReque
   std::vector<NodeDevices> candidates;
   for (const NodeSpec* const node : allowed) {
     EMBLA_ASSIGN_OR_RETURN(candidates.emplace_back(), AllowedDevices(request, *node, loads));
-    if (!table.grouped() || request.sharding == ShardingType::kDataParallel) continue;
+    if (!table.grouped() || TraitsOf(request.sharding).has_copies) continue;
     EMBLA_ASSIGN_OR_RETURN(candidates.back(),
                            FoldGroups(*node, candidates.back(), spec.replica_groups));
   }
-  if (request.sharding == ShardingType::kDataParallel) {
+  if (TraitsOf(request.sharding).has_copies) {
     if (!request.targets.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("table ", spec.name, ": data_parallel has no targets"));

@@ -370,13 +370,13 @@ void StepAll(const StepContext& context, const Rule& rule, const Store& store) {
 template <class Format, class Store>
 void StepByRule(const StepContext& context, Store store) {
   switch (context.parameters.rule) {
-    case StepRule::kSgd:
+    case OptimizerKind::kSgd:
       return StepAll<Format>(context, SgdRule(context), store);
-    case StepRule::kRowwiseAdagrad:
+    case OptimizerKind::kRowwiseAdagrad:
       return StepAll<Format>(context, RowwiseAdagradRule<Format>(context), store);
-    case StepRule::kAdagrad:
+    case OptimizerKind::kAdagrad:
       return StepAll<Format>(context, AdagradRule(context), store);
-    case StepRule::kAdam:
+    case OptimizerKind::kAdam:
       return StepAll<Format>(context, AdamRule(context), store);
   }
 }

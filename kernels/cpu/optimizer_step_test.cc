@@ -13,12 +13,9 @@
 namespace embla::kernels {
 namespace {
 
-constexpr StepRule kRules[] = {StepRule::kSgd, StepRule::kRowwiseAdagrad, StepRule::kAdagrad,
-                               StepRule::kAdam};
-
 // A slice's memory for one rule.
 struct TestSlice {
-  TestSlice(TestRandom& random, StepRule rule, Element element, std::uint32_t slots,
+  TestSlice(TestRandom& random, OptimizerKind rule, Element element, std::uint32_t slots,
             std::uint32_t columns)
       : weights(random, element, slots, columns),
         row_state(slots, 0.0f),
@@ -51,7 +48,7 @@ struct TestSlice {
 
 enum class Decay { kNone, kL2, kDecoupled };
 
-StepParameters Parameters(StepRule rule, Decay decay, bool stochastic) {
+StepParameters Parameters(OptimizerKind rule, Decay decay, bool stochastic) {
   StepParameters p;
   p.rule = rule;
   p.learning_rate = 0.1f;
@@ -87,7 +84,7 @@ void ExpectLikeReference(KernelSet& kernels, TestRandom& random, const StepParam
 
 TEST_P(StepConformance, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
   TestRandom random(1);
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const Decay decay : {Decay::kNone, Decay::kL2, Decay::kDecoupled}) {
       for (const Element element : kWeightElements) {
         for (const std::uint32_t columns : {1u, 3u, 7u, 8u, 15u, 16u, 31u, 64u, 127u}) {
@@ -106,7 +103,7 @@ TEST_P(StepConformance, EqualsTheReferenceForEveryRuleDimFormatAndDecay) {
 // -0 and +0 are different gradients where the weight is -0.
 TEST_P(StepConformance, GradientRowsStepLikeSumsOfOneGradient) {
   constexpr std::uint32_t kSlots = 40;
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const Decay decay : {Decay::kNone, Decay::kL2, Decay::kDecoupled}) {
       for (const std::uint32_t columns : {1u, 7u, 16u, 31u, 64u}) {
         TestRandom random(columns);
@@ -184,7 +181,7 @@ std::vector<float> StepColumns(KernelSet& kernels, const StepParameters& paramet
 }
 
 TEST_P(StepConformance, AnyColumnCutGivesTheSameWeights) {
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const Element element : kWeightElements) {
       StepParameters parameters = Parameters(rule, Decay::kDecoupled, true);
       const auto whole = StepColumns(kernels(), parameters, element, 0, 40);
@@ -203,7 +200,7 @@ TEST_P(StepConformance, AnyColumnCutGivesTheSameWeights) {
 
 TEST_P(StepConformance, UntouchedRowsAndEmptyBatchesChangeNothing) {
   TestRandom random(3);
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     TestSlice slice(random, rule, Element::kFloat32, 5, 9);
     const TestSlice before = slice;
     const auto parameters = Parameters(rule, Decay::kDecoupled, false);

@@ -111,16 +111,16 @@ void Step(const StepParameters& parameters, const StepRows& rows, const StepBatc
     const float* const sum_squares =
         batch.row_sum_squares == nullptr ? nullptr : batch.row_sum_squares + i;
     switch (parameters.rule) {
-      case StepRule::kSgd:
+      case OptimizerKind::kSgd:
         StepSgd(parameters, row);
         break;
-      case StepRule::kRowwiseAdagrad:
+      case OptimizerKind::kRowwiseAdagrad:
         StepRowwiseAdagrad(parameters, static_cast<float>(rows.dim), sum_squares, row);
         break;
-      case StepRule::kAdagrad:
+      case OptimizerKind::kAdagrad:
         StepAdagrad(parameters, row);
         break;
-      case StepRule::kAdam:
+      case OptimizerKind::kAdam:
         StepAdam(parameters, batch.step, row);
         break;
     }

@@ -145,7 +145,7 @@ StepPlan PlanOf(const StepParameters& parameters, const StepRows& rows, std::uin
   plan.scalars.correction1 = BiasCorrectionOf(parameters.beta1, plan.scalars.step);
   plan.scalars.correction2 = BiasCorrectionOf(parameters.beta2, plan.scalars.step);
   plan.target = {rows, MovesInWords<kElement, kPer>(rows.weights.base, rows.weights.stride_bytes)};
-  const unsigned lanes_min = parameters.rule == StepRule::kRowwiseAdagrad ? 16 / kPer : 1;
+  const unsigned lanes_min = TraitsOf(parameters.rule).needs_row_statistic ? 16 / kPer : 1;
   plan.shape = ShapeByGroup((rows.weights.columns + kPer - 1) / kPer, lanes_min);
   return plan;
 }
@@ -178,21 +178,6 @@ struct UpdateLaunch {
   }
 };
 
-template <Element kElement, class LaunchOf>
-int RunRule(StepRule rule, const LaunchOf& launch) {
-  switch (rule) {
-    case StepRule::kSgd:
-      return launch.template Run<kElement, SgdRule>();
-    case StepRule::kRowwiseAdagrad:
-      return launch.template Run<kElement, RowwiseAdagradRule>();
-    case StepRule::kAdagrad:
-      return launch.template Run<kElement, AdagradRule>();
-    case StepRule::kAdam:
-      return launch.template Run<kElement, AdamRule>();
-  }
-  return cudaErrorInvalidValue;
-}
-
 template <Element kElement>
 int StepElements(const StepParameters& parameters, const StepRows& rows,
                  const DeviceStepBatch& batch, StreamHandle stream) {
@@ -219,7 +204,7 @@ int StepAsync(const StepParameters& parameters, const StepRows& rows, const Devi
               StreamHandle stream) {
   const bool whole = rows.weights.columns == rows.dim;
   const bool has_squares = batch.row_sum_squares != nullptr && parameters.l2 == 0.0f;
-  if (parameters.rule == StepRule::kRowwiseAdagrad && !whole && !has_squares) {
+  if (TraitsOf(parameters.rule).needs_row_statistic && !whole && !has_squares) {
     return cudaErrorInvalidValue;
   }
   if (batch.count == 0) return cudaSuccess;
@@ -241,7 +226,7 @@ int UpdateAsync(const StepParameters& parameters, const StepRows& rows,
                 std::uint64_t step, Workspace partial_sums, StreamHandle stream) {
   const bool whole = rows.weights.columns == rows.dim;
   if (gradients.columns != rows.weights.columns ||
-      (parameters.rule == StepRule::kRowwiseAdagrad && !whole)) {
+      (TraitsOf(parameters.rule).needs_row_statistic && !whole)) {
     return cudaErrorInvalidValue;
   }
   if (grouping.count == 0) return cudaSuccess;

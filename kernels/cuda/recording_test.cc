@@ -121,7 +121,7 @@ class Update {
     rows_.row_state = row_state_.As<float>();
     rows_.element_state = element_state_.As<float>();
     rows_.dim = kColumns;
-    parameters_.rule = StepRule::kAdam;
+    parameters_.rule = OptimizerKind::kAdam;
     parameters_.stochastic = true;
   }
 

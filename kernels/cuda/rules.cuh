@@ -1,4 +1,4 @@
-// The optimizer's rules, one element at a time; formulas and order: kernels/optimizer_step.h.
+// The optimizer's rules, one element at a time; formulas and order: docs/optimizers.md.
 // A rule is a struct with
 //   kArrays             arrays of element state
 //   kNeedsSquares       whether BeginRow wants the sum of squares over the row
@@ -103,5 +103,21 @@ struct AdamRule {
     return w - p.learning_rate * (direction + p.decoupled * w);
   }
 };
+
+// launch.Run<kElement, Rule>() of the optimizer's rule.
+template <Element kElement, class LaunchOf>
+int RunRule(OptimizerKind rule, const LaunchOf& launch) {
+  switch (rule) {
+    case OptimizerKind::kSgd:
+      return launch.template Run<kElement, SgdRule>();
+    case OptimizerKind::kRowwiseAdagrad:
+      return launch.template Run<kElement, RowwiseAdagradRule>();
+    case OptimizerKind::kAdagrad:
+      return launch.template Run<kElement, AdagradRule>();
+    case OptimizerKind::kAdam:
+      return launch.template Run<kElement, AdamRule>();
+  }
+  return cudaErrorInvalidValue;
+}
 
 }  // namespace embla::kernels::cuda

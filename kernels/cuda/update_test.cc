@@ -266,12 +266,9 @@ void ExpectUpdatedLikeReference(TestRandom& random, const UpdateCase& c) {
   EXPECT_TRUE(SameSlices(got, want)) << c;
 }
 
-constexpr StepRule kRules[] = {StepRule::kSgd, StepRule::kRowwiseAdagrad, StepRule::kAdagrad,
-                               StepRule::kAdam};
-
 TEST_F(CudaUpdate, EqualsTheReferenceForEveryRuleFormatAndForm) {
   TestRandom random(3);
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const Element element : kWeightElements) {
       for (const Element wire : kWireElements) {
         for (const bool bags : {false, true}) {
@@ -293,7 +290,7 @@ TEST_F(CudaUpdate, EqualsTheReferenceForEveryRuleFormatAndForm) {
 
 TEST_F(CudaUpdate, EqualsTheReferenceForEveryDim) {
   TestRandom random(4);
-  for (const StepRule rule : kRules) {
+  for (const OptimizerKind rule : kOptimizerKinds) {
     for (const std::uint32_t columns : {1u, 3u, 7u, 8u, 15u, 31u, 64u, 127u, 300u}) {
       UpdateCase c;
       c.parameters.rule = rule;
@@ -312,7 +309,7 @@ TEST_F(CudaUpdate, EqualsTheReferenceForEveryBatchSizeAndSkew) {
   for (const std::size_t positions : kCounts) {
     for (const unsigned hot_pct : {0u, 50u, 100u}) {
       UpdateCase c;
-      c.parameters.rule = StepRule::kRowwiseAdagrad;
+      c.parameters.rule = OptimizerKind::kRowwiseAdagrad;
       c.columns = 5;
       c.positions = positions;
       c.hot_pct = hot_pct;
@@ -344,7 +341,7 @@ TEST_F(CudaUpdate, LongSegmentsAreSummedInPiecesWhereverTheyBegin) {
 
 TEST_F(CudaUpdate, TwentyRunsOfAHotBatchAreOne) {
   UpdateCase c;
-  c.parameters.rule = StepRule::kAdam;
+  c.parameters.rule = OptimizerKind::kAdam;
   c.element = Element::kFloat16;
   c.parameters.stochastic = true;
   c.positions = 3000;
@@ -364,7 +361,7 @@ TEST_F(CudaUpdate, TwentyRunsOfAHotBatchAreOne) {
 
 TEST_F(CudaUpdate, RefusesWhatItCannotSum) {
   StepParameters rowwise;
-  rowwise.rule = StepRule::kRowwiseAdagrad;
+  rowwise.rule = OptimizerKind::kRowwiseAdagrad;
   StepRows cut{{nullptr, 16, 4, Element::kFloat32}, nullptr, nullptr, 0, 0, 8};
   DeviceGradients gradients{{nullptr, 16, Element::kFloat32}, 4};
   DeviceGrouping grouping;

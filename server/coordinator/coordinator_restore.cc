@@ -218,7 +218,7 @@ absl::Status Coordinator::MergeForgotten(const Plan& plan, const NumberGap& gap,
     } else {
       edit.table = ours;
       edit.table->spec = theirs->spec;
-      if (ours.sharding == ShardingType::kDataParallel) edit.table->replicas = theirs->replicas;
+      if (TraitsOf(ours.sharding).has_copies) edit.table->replicas = theirs->replicas;
       edit.pending_done = IsPending(ours);  // A newer plan has it: its creation was completed.
       if (*edit.table == ours && !edit.pending_done) continue;
       edit.cause = absl::StrCat("table ", ours.spec.name, " as in plan ", ToInt(plan.version()),

@@ -28,9 +28,7 @@ struct CopyChange {
 };
 
 // Whether the table has copies that are kept equal, be there one now or several.
-inline bool HasCopies(const TablePlan& table) {
-  return table.sharding == ShardingType::kDataParallel;
-}
+inline bool HasCopies(const TablePlan& table) { return TraitsOf(table.sharding).has_copies; }
 
 // Where the table's copies are, the primary first. Requires: HasCopies(table).
 std::vector<DeviceId> CopiesOf(const TablePlan& table);

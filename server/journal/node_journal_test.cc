@@ -123,8 +123,7 @@ class Trial {
     spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
     spec.bounds = Pick({BoundsMode::kError, BoundsMode::kIgnore});
     spec.seed = random_();
-    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
+    spec.optimizer.kind = kOptimizerKinds[random_() % kOptimizerKinds.size()];
     spec.optimizer.learning_rate = 0.05f;
     spec.optimizer.gradient_clip = Pick({0.0f, 0.5f});
     if (random_() % 3 == 0) {

@@ -137,8 +137,7 @@ class Trial {
     spec.dtype = Pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16});
     spec.rounding = Pick({Rounding::kNearest, Rounding::kStochastic});
     spec.seed = random_();
-    spec.optimizer.kind = Pick({OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                OptimizerKind::kAdagrad, OptimizerKind::kAdam});
+    spec.optimizer.kind = kOptimizerKinds[random_() % kOptimizerKinds.size()];
     spec.row_granules = 6;
     if (random_() % 3 == 0) {  // Several chunks.
       spec.rows = 1200;

@@ -3,30 +3,15 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/check.h"
 #include "core/base/ids.h"
 #include "core/base/status_macros.h"
 
 namespace embla {
 namespace {
 
-kernels::StepRule RuleOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return kernels::StepRule::kSgd;
-    case OptimizerKind::kRowwiseAdagrad:
-      return kernels::StepRule::kRowwiseAdagrad;
-    case OptimizerKind::kAdagrad:
-      return kernels::StepRule::kAdagrad;
-    case OptimizerKind::kAdam:
-      return kernels::StepRule::kAdam;
-  }
-  EMBLA_CHECK(false);
-}
-
 void SetHyperParameters(const OptimizerSpec& spec, bool stochastic,
                         kernels::StepParameters& parameters) {
-  parameters.rule = RuleOf(spec.kind);
+  parameters.rule = spec.kind;
   parameters.learning_rate = spec.learning_rate;
   parameters.eps = spec.eps;
   parameters.beta1 = spec.beta1;
@@ -64,26 +49,19 @@ absl::Status Optimizer::Set(const OptimizerSpec& spec, Rounding rounding) {
 }
 
 std::size_t Optimizer::StateFloats(std::uint32_t columns) const {
-  return kernels::RowStateFloats(parameters_.rule) +
-         std::size_t{kernels::ElementStateArrays(parameters_.rule)} * columns;
+  return TraitsOf(spec_.kind).state.Floats(columns);
 }
 
 void Optimizer::FillInitialState(std::span<float> state) const {
-  const std::size_t scalars = kernels::RowStateFloats(parameters_.rule);
-  std::fill(state.begin(), state.begin() + scalars, initial_row_state());
-  std::fill(state.begin() + scalars, state.end(), initial_element_state());
+  std::fill(state.begin(), state.end(), initial_state());
 }
 
-float Optimizer::initial_row_state() const {
-  return parameters_.rule == kernels::StepRule::kRowwiseAdagrad ? spec_.initial_accumulator : 0.0f;
-}
-
-float Optimizer::initial_element_state() const {
-  return parameters_.rule == kernels::StepRule::kAdagrad ? spec_.initial_accumulator : 0.0f;
+float Optimizer::initial_state() const {
+  return TraitsOf(spec_.kind).starts_at_accumulator ? spec_.initial_accumulator : 0.0f;
 }
 
 bool Optimizer::NeedsRowSumSquares(std::uint32_t columns) const {
-  return parameters_.rule == kernels::StepRule::kRowwiseAdagrad && columns != dim_;
+  return TraitsOf(spec_.kind).needs_row_statistic && columns != dim_;
 }
 
 }  // namespace embla

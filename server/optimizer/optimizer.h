@@ -1,5 +1,5 @@
 // What a table's OptimizerSpec means for its rows: the state they carry and the kernel that steps
-// them. The formulas are in kernels/optimizer_step.h; this is how a spec enters them:
+// them. The formulas are in docs/optimizers.md; this is how a spec enters them:
 //
 //   weight_decay_mode   kL2: l2 = weight_decay      kDecoupled: decoupled = weight_decay
 //   learning_rate, eps, beta1, beta2                as they are
@@ -9,12 +9,8 @@
 //   gradient_clip       is applied before (kernels::Gradients::clip), not by Step
 //
 // State of one row, flat fp32, as in snapshots and migrations: the row's scalars, then each
-// element array for the columns of the slice.
-//   kSgd             none
-//   kRowwiseAdagrad  s: sum over the steps of mean(g^2) over the row      starts at
-//   initial_accumulator kAdagrad         a: sum over the steps of g^2, per element starts at
-//   initial_accumulator kAdam            t: steps taken; m and v per element                  start
-//   at 0
+// element array for the columns of the slice. How much of it a kind has, and where it starts:
+// core/optimizer/optimizer_kind.h.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +47,8 @@ class Optimizer {
   std::size_t StateFloats(std::uint32_t columns) const;
   // The state of a row that no step has touched. Requires: state.size() == StateFloats(columns).
   void FillInitialState(std::span<float> state) const;
-  // What the row scalars and the element arrays of such a row hold.
-  float initial_row_state() const;
-  float initial_element_state() const;
+  // What each float of it is.
+  float initial_state() const;
 
   // Whether the steps of a slice of `columns` columns need sums of squares over whole rows.
   bool NeedsRowSumSquares(std::uint32_t columns) const;

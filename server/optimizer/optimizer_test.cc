@@ -10,8 +10,6 @@
 namespace embla {
 namespace {
 
-constexpr OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                    OptimizerKind::kAdagrad, OptimizerKind::kAdam};
 constexpr WeightDecayMode kModes[] = {WeightDecayMode::kNone, WeightDecayMode::kL2,
                                       WeightDecayMode::kDecoupled};
 
@@ -141,7 +139,7 @@ void ExpectCloseToDoubleReference(const TableSpec& spec, std::mt19937_64& random
 
 TEST(OptimizerStep, StaysWithin1e5OfDoublePrecisionOver100Steps) {
   std::mt19937_64 random(20240607);
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kOptimizerKinds) {
     for (const WeightDecayMode mode : kModes) {
       for (const std::uint32_t dim : {1u, 8u, 37u, 128u}) {
         TableSpec spec = Spec(kind, dim);
@@ -220,7 +218,7 @@ TEST(OptimizerVectors, ElasticDlSparseSgdSumsDuplicates) {
 }
 
 TEST(OptimizerState, HasTheShapeThatThePlanCountsWith) {
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kOptimizerKinds) {
     const TableSpec spec = Spec(kind, 48);
     const Optimizer optimizer(spec);
     const StateShape shape = StateShapeOf(spec.optimizer);

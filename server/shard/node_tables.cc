@@ -15,7 +15,7 @@ bool IsOn(const Slice& slice, NodeId node) { return slice.device.node == node; }
 
 // Whether its copies are kept equal by a primary, be there one now or several.
 bool HasCopies(const TablePlan& table) {
-  return table.replicated() || table.sharding == ShardingType::kDataParallel;
+  return table.replicated() || TraitsOf(table.sharding).has_copies;
 }
 
 using GroupSlices = std::vector<std::vector<Slice>>;

@@ -147,8 +147,6 @@ class ReplicaGroupsTest : public ::testing::Test {
   std::unique_ptr<LocalCluster> cluster_;
 };
 
-constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                         OptimizerKind::kAdagrad, OptimizerKind::kAdam};
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 struct Cut {
@@ -164,7 +162,7 @@ constexpr Cut kCuts[] = {{ShardingType::kTableWise, 2, 2},
 // The groups are trained with the same inputs and averaged after each step: they stay equal bit
 // for bit, and equal to a table without groups.
 TEST_F(ReplicaGroupsTest, SyncEveryStepOnEqualInputsIsTrainingWithoutGroups) {
-  for (const OptimizerKind optimizer : kOptimizers) {
+  for (const OptimizerKind optimizer : kOptimizerKinds) {
     for (const DType dtype : kDTypes) {
       for (const Cut& cut : kCuts) {
         SCOPED_TRACE(absl::StrCat(std::string(NameOf(optimizer)), " ", std::string(NameOf(dtype)),
@@ -222,7 +220,7 @@ void ExpectMean(const std::vector<Copy>& before, std::vector<float> Copy::*value
 
 TEST_F(ReplicaGroupsTest, SyncMakesEveryCopyTheMeanOfWhatTheyWere) {
   std::mt19937 random(3);
-  for (const OptimizerKind optimizer : kOptimizers) {
+  for (const OptimizerKind optimizer : kOptimizerKinds) {
     for (const DType dtype : kDTypes) {
       for (const Cut& cut : kCuts) {
         SCOPED_TRACE(absl::StrCat(std::string(NameOf(optimizer)), " ", std::string(NameOf(dtype)),

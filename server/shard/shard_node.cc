@@ -21,7 +21,7 @@ namespace {
 bool SameTables(const Plan& a, const Plan& b) {
   return std::ranges::equal(
       a.tables().pointers(), b.tables().pointers(), [](const TablePtr& x, const TablePtr& y) {
-        const bool has_copies = x->sharding == ShardingType::kDataParallel;
+        const bool has_copies = TraitsOf(x->sharding).has_copies;
         return x == y || (x->spec == y->spec && x->aside == y->aside && x->steps == y->steps &&
                           (!has_copies || x->replicas == y->replicas));
       });

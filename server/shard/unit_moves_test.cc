@@ -421,9 +421,7 @@ TEST_P(UnitMovesTest, EveryRowAndItsStateAreAsWithoutMoves) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, UnitMovesTest,
-                         ::testing::Values(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                           OptimizerKind::kAdagrad, OptimizerKind::kAdam));
+INSTANTIATE_TEST_SUITE_P(Optimizers, UnitMovesTest, ::testing::ValuesIn(kOptimizerKinds));
 
 TEST(UnitMoves, UnitsOfSeveralChunksMove) {
   CheckCase({.optimizer = OptimizerKind::kSgd,
@@ -436,8 +434,7 @@ TEST(UnitMoves, UnitsOfSeveralChunksMove) {
 
 // Averaged between rounds, and in between by moves that come and go.
 TEST(UnitMovesOfGroups, EveryCopyIsAsWithoutMoves) {
-  for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                        OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+  for (const OptimizerKind optimizer : kOptimizerKinds) {
     for (const ShardingType sharding :
          {ShardingType::kRowWise, ShardingType::kColumnWise, ShardingType::kTableWise}) {
       CheckCase({.optimizer = optimizer,

@@ -40,7 +40,7 @@ const Slice* SliceOf(const TablePlan& plan, std::int64_t row, std::uint32_t colu
 }
 
 absl::Status CheckMovable(const TablePlan& plan) {
-  const bool has_copies = plan.replicated() || plan.sharding == ShardingType::kDataParallel;
+  const bool has_copies = plan.replicated() || TraitsOf(plan.sharding).has_copies;
   if (!has_copies) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "units of table ", plan.spec.name, " cannot move: it is replicated (data_parallel)"));

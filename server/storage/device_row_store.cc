@@ -355,10 +355,10 @@ absl::Status DeviceRowStore::Reset(gpu::Stream& stream, std::uint32_t first,
   const auto rule = optimizer_.step_parameters().rule;
   const std::size_t scalars = kernels::RowStateFloats(rule);
   const std::size_t elements = std::size_t{kernels::ElementStateArrays(rule)} * columns_.size();
-  EMBLA_RETURN_IF_ERROR(stream.Fill(rows_.row_state + first * scalars, count * scalars,
-                                    optimizer_.initial_row_state()));
+  EMBLA_RETURN_IF_ERROR(
+      stream.Fill(rows_.row_state + first * scalars, count * scalars, optimizer_.initial_state()));
   return stream.Fill(rows_.element_state + first * elements, count * elements,
-                     optimizer_.initial_element_state());
+                     optimizer_.initial_state());
 }
 
 absl::Status DeviceRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,

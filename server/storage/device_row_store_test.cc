@@ -46,8 +46,7 @@ using Factories = testing::Types<SmallPieces, SimulatedFactory<Pace::kEager, 102
 INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, RowStoreConformance, Factories);
 
 TEST(DeviceRowStoreStep, TrainsToTheBitsOfTheHost) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                          OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+  for (const auto kind : kOptimizerKinds) {
     const TableSpec spec = ConformanceSpec(kind, DType::kFloat16);
     const Slice slice{100, 700, 4, 20, {}};
     SmallPieces factory;

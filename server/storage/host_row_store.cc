@@ -209,11 +209,11 @@ absl::Status HostRowStore::ResetRows(std::uint32_t first, std::uint32_t count) {
                       const std::size_t n = end - begin;
                       kernels::Initialize(init_, rows, slot, n);
                       if (kernels::RowStateFloats(rule) != 0) {
-                        std::fill_n(rows_.row_state + slot, n, optimizer_.initial_row_state());
+                        std::fill_n(rows_.row_state + slot, n, optimizer_.initial_state());
                       }
                       if (element_floats != 0) {
                         std::fill_n(rows_.element_state + slot * element_floats, n * element_floats,
-                                    optimizer_.initial_element_state());
+                                    optimizer_.initial_state());
                       }
                     });
   return absl::OkStatus();
@@ -231,10 +231,10 @@ absl::Status HostRowStore::ResetRowsTo(std::span<const std::uint32_t> slots,
     kernels::MutableRows row = rows_.weights;
     row.base = arenas_.weights.data() + std::size_t{slot} * row.stride_bytes;
     kernels::Initialize(init_, {row, ToInt(ids[i]), rows_.column_begin}, 0, 1);
-    if (kernels::RowStateFloats(rule) != 0) rows_.row_state[slot] = optimizer_.initial_row_state();
+    if (kernels::RowStateFloats(rule) != 0) rows_.row_state[slot] = optimizer_.initial_state();
     if (element_floats == 0) continue;
     std::fill_n(rows_.element_state + std::size_t{slot} * element_floats, element_floats,
-                optimizer_.initial_element_state());
+                optimizer_.initial_state());
   }
   return absl::OkStatus();
 }

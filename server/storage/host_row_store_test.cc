@@ -26,8 +26,7 @@ using Factories = testing::Types<HostFactory<1>, HostFactory<3>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Host, RowStoreConformance, Factories);
 
 TEST(HostRowStoreStep, ThreadCountDoesNotChangeARow) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                          OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+  for (const auto kind : kOptimizerKinds) {
     TableSpec spec = ConformanceSpec(kind, DType::kBFloat16);
     spec.rows = 5'000;
     HostFactory<1> one;

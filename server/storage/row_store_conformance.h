@@ -103,8 +103,7 @@ class RowStoreConformance : public testing::Test {
   // Calls test(spec) for every optimizer and format.
   template <typename Test>
   void ForEverySpec(const Test& test) {
-    for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                            OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+    for (const auto kind : kOptimizerKinds) {
       for (const auto dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
         SCOPED_TRACE(testing::Message() << "optimizer " << static_cast<int>(kind) << " dtype "
                                         << static_cast<int>(dtype));
@@ -270,8 +269,7 @@ TYPED_TEST_P(RowStoreConformance, InitialRowsOfAnyIdAreThoseThatItIsResetTo) {
 }
 
 TYPED_TEST_P(RowStoreConformance, StepsWithRowsWhereTheyLieAsWithTheirSums) {
-  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                   OptimizerKind::kAdagrad, OptimizerKind::kAdam}) {
+  for (const OptimizerKind kind : kOptimizerKinds) {
     const TableSpec spec = ConformanceSpec(kind, DType::kFloat32);
     const auto in_place = this->Make(spec);
     const auto summed = this->Make(spec);

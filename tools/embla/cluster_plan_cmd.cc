@@ -47,9 +47,8 @@ void RestrictToCluster(Problem* problem) {
   for (planner::Table& table : problem->tables) {
     if (table.rules.kernels.empty()) table.rules.kernels = {planner::Kernel::kDevice};
     if (!table.rules.types.empty()) continue;
-    table.rules.types = {ShardingType::kTableWise, ShardingType::kColumnWise,
-                         ShardingType::kTableColumnWise, ShardingType::kRowWise,
-                         ShardingType::kTableRowWise};
+    table.rules.types = TypesWhere(
+        [](const ShardingTraits& type) { return type.auto_rank > 0 && !type.must_be_named; });
   }
 }
 

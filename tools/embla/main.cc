@@ -17,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/named_option.h"
 #include "core/base/usage_error.h"
+#include "core/plan/names.h"
 #include "tools/embla/cluster_cmd.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/exit_code.h"
@@ -99,7 +100,7 @@ void AddSyncFlags(CLI::App& verb, TableFlags& table) {
 void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
   OptimizerSpec& numbers = table.numbers;
   verb.add_option("--optimizer", table.optimizer,
-                  "sgd, rowwise_adagrad (default), adagrad or adam");
+                  AllNames<OptimizerKind>() + "; default rowwise_adagrad");
   verb.add_option("--learning-rate", numbers.learning_rate, "step size")->capture_default_str();
   verb.add_option("--eps", numbers.eps, "Adagrad, Adam")->capture_default_str();
   verb.add_option("--beta1", numbers.beta1, "Adam")->capture_default_str();
@@ -113,8 +114,7 @@ void AddOptimizerFlags(CLI::App& verb, TableFlags& table) {
 
 void AddPlacementFlags(CLI::App& verb, TableFlags& table, const std::string& nodes_flag) {
   verb.add_option("--sharding", table.sharding,
-                  "data_parallel, table_wise, column_wise, table_column_wise, row_wise,\n"
-                  "table_row_wise or grid_shard; auto: the planner chooses");
+                  AllNames<ShardingType>() + ";\nauto: the planner chooses");
   verb.add_option(nodes_flag, table.nodes, "allowed nodes, by name")->delimiter(',');
   verb.add_option("--devices", table.devices, "allowed device numbers of each node")
       ->delimiter(',');

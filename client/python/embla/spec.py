@@ -34,6 +34,9 @@ class Optimizer:
     """
 
     kind: ClassVar[str] = ""
+    # What a row's state is called in checkpoints: its scalars, then its arrays of `dim`.
+    row_state: ClassVar[tuple[str, ...]] = ()
+    element_state: ClassVar[tuple[str, ...]] = ()
     lr: float = 0.01
     weight_decay: float = 0.0
     weight_decay_mode: WeightDecayMode = "none"
@@ -65,6 +68,7 @@ class Adagrad(Optimizer):
     """
 
     kind: ClassVar[str] = "adagrad"
+    element_state: ClassVar[tuple[str, ...]] = ("momentum1",)
     eps: float = 1e-8
     initial_accumulator: float = 0.0
 
@@ -82,6 +86,7 @@ class RowwiseAdagrad(Optimizer):
     """
 
     kind: ClassVar[str] = "rowwise_adagrad"
+    row_state: ClassVar[tuple[str, ...]] = ("momentum1",)
     eps: float = 1e-8
     initial_accumulator: float = 0.0
 
@@ -102,6 +107,8 @@ class Adam(Optimizer):
     """
 
     kind: ClassVar[str] = "adam"
+    row_state: ClassVar[tuple[str, ...]] = ("row_steps",)
+    element_state: ClassVar[tuple[str, ...]] = ("momentum1", "momentum2")
     eps: float = 1e-8
     beta1: float = 0.9
     beta2: float = 0.999

@@ -260,9 +260,12 @@ Placement PlacementOf(ShardingType type) {
     case ShardingType::kTableRowWise:
     case ShardingType::kGridShard:
       return Placement::kHosts;
-    default:
-      return Placement::kShards;
+    case ShardingType::kTableWise:
+    case ShardingType::kColumnWise:
+    case ShardingType::kTableColumnWise:
+      break;
   }
+  return Placement::kShards;
 }
 
 absl::Status CheckCut(const Choice& choice, const Table& table, const std::vector<Cut>& allowed) {

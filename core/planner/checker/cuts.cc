@@ -54,9 +54,12 @@ bool Spreads(Spread spread, const Cut& cut, const AllowedPlaces& places) {
       return cut.shards() <= (spread == Spread::kDevices ? devices : hosts);
     case ShardingType::kGridShard:
       return spread == Spread::kDevices && cut.column_blocks <= places.complete.size();
-    default:  // All shards on one host.
+    case ShardingType::kTableWise:
+    case ShardingType::kTableColumnWise:
+    case ShardingType::kTableRowWise:  // All shards on one host.
       return spread == Spread::kDevices && cut.shards() <= devices;
   }
+  return false;
 }
 
 // Numbers of row blocks that `type` may have.
@@ -72,9 +75,12 @@ std::set<std::uint32_t> RowBlocks(const Machine& machine, ShardingType type,
       for (const std::uint32_t host : places.complete) counts.insert(machine.devices_of(host));
       return counts;
     }
-    default:
+    case ShardingType::kTableWise:
+    case ShardingType::kColumnWise:
+    case ShardingType::kTableColumnWise:
       return {1};
   }
+  return {};
 }
 
 }  // namespace

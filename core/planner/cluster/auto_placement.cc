@@ -21,10 +21,15 @@
 namespace embla::planner {
 namespace {
 
-// From the simplest.
-constexpr ShardingType kTypes[] = {ShardingType::kTableWise,  ShardingType::kTableColumnWise,
-                                   ShardingType::kColumnWise, ShardingType::kTableRowWise,
-                                   ShardingType::kRowWise,    ShardingType::kGridShard};
+// What `auto` tries, from the simplest.
+std::vector<ShardingType> TypesToTry() {
+  std::vector<ShardingType> types =
+      TypesWhere([](const ShardingTraits& traits) { return traits.auto_rank > 0; });
+  std::sort(types.begin(), types.end(), [](ShardingType a, ShardingType b) {
+    return TraitsOf(a).auto_rank < TraitsOf(b).auto_rank;
+  });
+  return types;
+}
 
 absl::Status Restrict(const PlacementRequest& request, const std::vector<NodeSpec>& nodes,
                       Table* table) {
@@ -170,7 +175,7 @@ absl::StatusOr<AutoPlacement> ChoosePlacement(const TableSpec& spec,
   std::vector<Candidate> candidates;
   absl::Status error = absl::ResourceExhaustedError(
       absl::StrCat("table ", spec.name, ": there is room only if other tables move"));
-  for (const ShardingType type : kTypes) {
+  for (const ShardingType type : TypesToTry()) {
     const auto& allowed = table.rules.types;
     if (std::find(allowed.begin(), allowed.end(), type) == allowed.end()) continue;
     if (IsGivenUp(given_up)) return absl::CancelledError("nobody waits for the placement");

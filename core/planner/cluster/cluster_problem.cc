@@ -101,7 +101,7 @@ bool SharesEvenly(const TablePlan& table, std::size_t row_blocks) {
 
 // Whole copies of data_parallel tables come and go, also where there is one.
 bool IsExpressible(const TablePlan& table) {
-  return table.sharding != ShardingType::kDataParallel && !table.replicated() && !table.grouped();
+  return !TraitsOf(table.sharding).has_copies && !table.replicated() && !table.grouped();
 }
 
 Cut CutOf(const std::vector<Block>& blocks) {
@@ -256,15 +256,11 @@ Table TableOf(const TableSpec& spec) {
   table.optimizer = spec.optimizer.kind;
   table.lookups_per_sample = spec.lookups_per_sample;
   table.rules.kernels = {Kernel::kDevice};
-  table.rules.types = {ShardingType::kTableWise, ShardingType::kRowWise,
-                       ShardingType::kTableRowWise};
   const bool cuts_columns = !spec.zch.has_value() && spec.column_granule_width == kPlannerGranule &&
                             CheckOptimizerFits(spec, /*cuts_columns=*/true).ok();
-  if (cuts_columns) {
-    table.rules.types.insert(
-        table.rules.types.end(),
-        {ShardingType::kColumnWise, ShardingType::kTableColumnWise, ShardingType::kGridShard});
-  }
+  table.rules.types = TypesWhere([&](const ShardingTraits& type) {
+    return type.auto_rank > 0 && (cuts_columns || !type.cuts_columns);
+  });
   return table;
 }
 
@@ -290,7 +286,7 @@ absl::StatusOr<PlacementRequest> PlacementOf(const Problem& canonical, const std
                      ": the plan keeps rows outside device memory, which shard servers do not "
                      "do; allow kernel device only"));
   }
-  if (choice.cut.type == ShardingType::kDataParallel) {
+  if (TraitsOf(choice.cut.type).has_copies) {
     return absl::FailedPreconditionError(
         absl::StrCat("table ", table,
                      ": the plan has a copy on every device; a cluster's "

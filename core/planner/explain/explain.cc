@@ -329,7 +329,7 @@ std::string_view NameOf(Reason reason) {
 
 std::string CutText(const Cut& cut) {
   std::string text = absl::StrCat(ToAbsl(NameOf(cut.type)), ", ");
-  if (cut.type == ShardingType::kDataParallel) {
+  if (TraitsOf(cut.type).has_copies) {
     absl::StrAppend(&text, cut.row_blocks, cut.row_blocks == 1 ? " copy" : " copies");
   } else {
     absl::StrAppend(&text, cut.shards(), cut.shards() == 1 ? " shard" : " shards");

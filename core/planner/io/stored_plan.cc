@@ -38,13 +38,11 @@ absl::Status ReadChoice(const Document& json, StoredChoice* choice) {
   fields.Need("targets");
   fields.Text("name", &choice->table);
   EMBLA_RETURN_IF_ERROR(ReadCut(fields, &choice->cut));
-  const ShardingType type = choice->cut.type;
   if (fields.Any("targets").is_string()) {
     choice->placement = Placement::kEverywhere;
   } else {
-    choice->placement = type == ShardingType::kTableRowWise || type == ShardingType::kGridShard
-                            ? Placement::kHosts
-                            : Placement::kShards;
+    choice->placement =
+        TraitsOf(choice->cut.type).shares_hosts ? Placement::kHosts : Placement::kShards;
     fields.Texts("targets", &choice->targets);
   }
   // The rest is for people: shard_ms, bytes, why ...

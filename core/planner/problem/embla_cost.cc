@@ -14,16 +14,8 @@ constexpr double kReduceOverheadMs = 0.010;  // A collective inside the node.
 double BytesPerMs(double gib_per_s) { return gib_per_s * 1073741824.0 / 1000.0; }
 
 double StateBytesPerRow(const Table& table, double columns) {
-  switch (table.optimizer) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-    case OptimizerKind::kAdam:
-      return 8 * columns + 4;
-    default:
-      return 4 * columns;
-  }
+  const StateShape state = TraitsOf(table.optimizer).state;
+  return 4 * (state.row_floats + state.element_arrays * columns);
 }
 
 // Share of lookups that the hottest `fraction` of rows gets.
@@ -74,7 +66,7 @@ EmblaCost::Traffic EmblaCost::TrafficOf(const Table& table, const Cut& cut) cons
   const double wire = table.wire_bytes == 0 ? table.element_bytes : table.wire_bytes;
   const double result_bytes = bags * cut.width * wire;
   Traffic traffic;
-  if (cut.type == ShardingType::kDataParallel) {
+  if (TraitsOf(cut.type).has_copies) {
     // Trainers read the copy on their own node; every copy takes every update, once per node.
     traffic.lookups = lookups / devices_;
     traffic.updates = lookups;
@@ -115,7 +107,7 @@ double EmblaCost::RowBandwidth(const Table& table, Kernel kernel) const {
 
 void EmblaCost::AddBytes(const Table& table, const Cut& cut, const Traffic& traffic,
                          Price* price) const {
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
   const std::int64_t rows = (table.rows + blocks - 1) / blocks;
   const std::int64_t all_rows = table.rows * cut.column_blocks * (replicated ? cut.row_blocks : 1);
@@ -158,7 +150,7 @@ Price EmblaCost::PriceOf(const Table& table, const Cut& cut) const {
   price.parts_ms[1] = reduce;
   price.parts_ms[2] =
       traffic.updates * 2 * (row_bytes + state_bytes) / rows + result_bytes / device;
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
   const std::int64_t block_rows = (table.rows + blocks - 1) / blocks;
   const auto held = static_cast<double>(block_rows);

@@ -85,9 +85,8 @@ absl::Status ValidateRules(const TableRules& rules) {
   const auto& types = rules.types;
   const auto& kernels = rules.kernels;
   const bool only_replicas =
-      !types.empty() && std::all_of(types.begin(), types.end(), [](ShardingType type) {
-        return type == ShardingType::kDataParallel;
-      });
+      !types.empty() && std::all_of(types.begin(), types.end(),
+                                    [](ShardingType type) { return TraitsOf(type).has_copies; });
   if (only_replicas && !kernels.empty() &&
       std::find(kernels.begin(), kernels.end(), Kernel::kDevice) == kernels.end()) {
     return Invalid("rule types allows data_parallel only, which needs the kernel 'device' that ",

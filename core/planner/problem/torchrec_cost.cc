@@ -18,17 +18,11 @@ double BytesPerMs(double gib_per_s) { return gib_per_s * 1073741824.0 / 1000.0; 
 // Narrow blocks waste lanes; TorchRec charges it to table- and column-wise shards only.
 double BlockPenalty(double columns) { return columns < 64 ? 1.75 : columns < 128 ? 1.15 : 1.0; }
 
+// Bytes of state per byte of weights, in fp32. TorchRec counts no steps per row.
 double StateFactor(const Table& table) {
-  switch (table.optimizer) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kRowwiseAdagrad:
-      return 1.0 / table.dim;
-    case OptimizerKind::kAdam:
-      return 2;
-    default:
-      return 1;
-  }
+  const StateShape state = TraitsOf(table.optimizer).state;
+  return state.element_arrays +
+         static_cast<double>(state.row_floats - state.row_counters) / table.dim;
 }
 
 bool IsCached(Kernel kernel) { return kernel == Kernel::kHostCached || kernel == Kernel::kSsd; }
@@ -42,10 +36,6 @@ double MissRate(const Table& table, double fraction) {
     y0 = y;
   }
   return 1 - (y0 + (1 - y0) * (x0 < 1 ? (fraction - x0) / (1 - x0) : 1));
-}
-
-bool SplitsRowsOnHost(ShardingType type) {
-  return type == ShardingType::kTableRowWise || type == ShardingType::kGridShard;
 }
 
 }  // namespace
@@ -75,11 +65,11 @@ TorchRecCost::Volume TorchRecCost::VolumeOf(const Table& table, const Cut& cut) 
   const double element = table.element_bytes;
   const double wire = table.wire_bytes == 0 ? element : table.wire_bytes;
   const double width = cut.width;
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const double trainers = replicated ? 1 : world_;  // Whose ids this shard sees.
   double rows_looked_up = lookups * trainers;
   double columns = width;
-  if (cut.type == ShardingType::kRowWise || SplitsRowsOnHost(cut.type)) {
+  if (cut.type == ShardingType::kRowWise || TraitsOf(cut.type).shares_hosts) {
     rows_looked_up = lookups / cut.row_blocks * trainers;
   } else if (!replicated) {
     columns = std::max(width, kLookupColumnsMin);
@@ -96,7 +86,7 @@ double TorchRecCost::KernelBandwidth(const Cut& cut) const {
   const Bandwidths& bandwidth = problem_.topology.bandwidth;
   const double device = BytesPerMs(bandwidth.device_memory);
   const double bus = BytesPerMs(bandwidth.host_to_device);
-  if (cut.type == ShardingType::kDataParallel) return 0.5 * device;
+  if (TraitsOf(cut.type).has_copies) return 0.5 * device;
   switch (cut.kernel) {
     case Kernel::kDevice:
       return device;
@@ -117,8 +107,8 @@ void TorchRecCost::AddTimes(const Table& table, const Cut& cut, Price* price) co
   const double kernel = KernelBandwidth(cut);
   const double intra = BytesPerMs(bandwidth.intra_host);
   const double inter = BytesPerMs(bandwidth.inter_host);
-  const bool row_split = cut.type == ShardingType::kRowWise || SplitsRowsOnHost(cut.type);
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool row_split = cut.type == ShardingType::kRowWise || TraitsOf(cut.type).shares_hosts;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const double penalty = row_split || replicated ? 1 : BlockPenalty(cut.width);
 
   const double forward = (volume.input + volume.lookup + volume.output) * penalty / kernel;
@@ -133,7 +123,7 @@ void TorchRecCost::AddTimes(const Table& table, const Cut& cut, Price* price) co
     backward_comms = bytes * (2 * hosts - 1) / hosts / (inter * local_);
     if (world_ > 2 * local_) backward_comms *= 2;
     backward_comms += bytes * kDpElementwiseFactor / kernel;
-  } else if (SplitsRowsOnHost(cut.type)) {
+  } else if (TraitsOf(cut.type).shares_hosts) {
     forward_comms = volume.comms / intra;
     if (world_ > cut.row_blocks) forward_comms += volume.comms / cut.row_blocks / inter;
     backward_comms = forward_comms;
@@ -169,7 +159,7 @@ double TorchRecCost::BufferBytes(const Table& table, const Cut& cut) const {
 }
 
 void TorchRecCost::AddBytes(const Table& table, const Cut& cut, Price* price) const {
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const std::int64_t row_blocks = replicated ? 1 : cut.row_blocks;
   const std::int64_t block_rows = (table.rows + row_blocks - 1) / row_blocks;
   const std::int64_t filled = (table.rows + block_rows - 1) / block_rows * cut.column_blocks *
@@ -210,7 +200,7 @@ Price TorchRecCost::PriceOf(const Table& table, const Cut& cut) const {
   Price price;
   AddTimes(table, cut, &price);
   AddBytes(table, cut, &price);
-  const bool replicated = cut.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(cut.type).has_copies;
   const std::int64_t blocks = replicated ? 1 : cut.row_blocks;
   const std::int64_t block_rows = (table.rows + blocks - 1) / blocks;
   const double sync = SyncMs(problem_, static_cast<double>(block_rows) * cut.width *

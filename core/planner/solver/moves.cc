@@ -10,16 +10,7 @@ namespace embla::planner {
 namespace {
 
 double StateBytesPerRow(const Table& table) {
-  switch (table.optimizer) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kRowwiseAdagrad:
-      return 4;
-    case OptimizerKind::kAdam:
-      return 8.0 * table.dim;
-    default:
-      return 4.0 * table.dim;
-  }
+  return 4.0 * static_cast<double>(TraitsOf(table.optimizer).state.Floats(table.dim));
 }
 
 std::int64_t GranulesOf(const Table& table) {
@@ -149,14 +140,14 @@ void AppendMoves(const Places& before, const Table& old_table, const Choice& old
         .Append(old_names, new_names, after.names, moves);
     return;
   }
-  const bool replicated = b.type == ShardingType::kDataParallel;
+  const bool replicated = TraitsOf(b.type).has_copies;
   const bool same = replicated ? a.type == b.type
                                : a.width == b.width && a.row_blocks == b.row_blocks &&
-                                     a.type != ShardingType::kDataParallel;
+                                     !TraitsOf(a.type).has_copies;
   const std::int64_t per_shard =
       static_cast<std::int64_t>(replicated ? bytes : bytes / static_cast<double>(b.shards()));
   for (std::uint32_t i = 0; i < new_names.size(); ++i) {
-    const bool held = replicated || a.type == ShardingType::kDataParallel
+    const bool held = replicated || TraitsOf(a.type).has_copies
                           ? Contains(old_names, new_names[i])
                           : same && old_names[i] == new_names[i];
     if (held) continue;

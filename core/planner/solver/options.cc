@@ -13,9 +13,6 @@
 namespace embla::planner {
 namespace {
 
-constexpr ShardingType kUsualTypes[] = {ShardingType::kDataParallel, ShardingType::kTableWise,
-                                        ShardingType::kColumnWise,   ShardingType::kTableColumnWise,
-                                        ShardingType::kRowWise,      ShardingType::kTableRowWise};
 constexpr Kernel kUsualKernels[] = {Kernel::kDevice, Kernel::kHostCached, Kernel::kHost};
 
 DeviceSet MakeSet(const Machine& machine, std::vector<std::uint32_t> devices) {
@@ -93,16 +90,12 @@ class Enumerator {
     smallest_ = INT64_MAX;
     cuts_ = 0;
     const auto& types = table.rules.types;
-    if (types.empty()) {
-      for (const ShardingType type : kUsualTypes) AddType(table, type, out->sets[set]);
-    } else {
-      // In the order of the enum, whatever order the rule has.
-      for (int i = 1; i <= 7; ++i) {
-        const ShardingType type = static_cast<ShardingType>(i);
-        if (std::find(types.begin(), types.end(), type) != types.end()) {
-          AddType(table, type, out->sets[set]);
-        }
-      }
+    // In the order of the enum, whatever order the rule has.
+    for (const ShardingType type : kShardingTypes) {
+      const bool allowed = types.empty()
+                               ? !TraitsOf(type).must_be_named
+                               : std::find(types.begin(), types.end(), type) != types.end();
+      if (allowed) AddType(table, type, out->sets[set]);
     }
     if (found_.empty()) return NoOption(table, out->sets[set]);
     Prune(out->sets[set], kept_cuts_.empty() ? std::nullopt : kept_cuts_[out->set_of.size() - 1]);
@@ -126,14 +119,14 @@ class Enumerator {
   }
 
   void AddType(const Table& table, ShardingType type, const DeviceSet& set) {
-    if (type == ShardingType::kDataParallel || type == ShardingType::kRowWise) {
+    const ShardingTraits traits = TraitsOf(type);
+    if (traits.is_everywhere) {
       const std::uint32_t devices = static_cast<std::uint32_t>(set.devices.size());
       Add(table, {type, Kernel::kDevice, table.dim, 1, devices}, Shape::kEverywhere, set);
       return;
     }
-    const bool rows = type == ShardingType::kTableRowWise || type == ShardingType::kGridShard;
-    Widths(table, type);
-    if (!rows) {
+    Widths(table, traits);
+    if (!traits.shares_hosts) {
       const Shape shape =
           type == ShardingType::kTableColumnWise ? Shape::kOneHost : Shape::kDevices;
       for (const std::uint32_t width : widths_) {
@@ -149,16 +142,16 @@ class Enumerator {
       if (count == before) continue;
       before = count;
       for (const std::uint32_t width : widths_) {
-        const Shape shape = type == ShardingType::kGridShard ? Shape::kGrid : Shape::kHostRows;
+        const Shape shape = traits.cuts_columns ? Shape::kGrid : Shape::kHostRows;
         Add(table, {type, Kernel::kDevice, width, table.dim / width, count}, shape, set);
       }
     }
   }
 
-  // Widths of the column blocks of `type`, widest first.
-  void Widths(const Table& table, ShardingType type) {
+  // Widths of the column blocks of a type, widest first.
+  void Widths(const Table& table, const ShardingTraits& type) {
     widths_.clear();
-    if (type == ShardingType::kTableWise || type == ShardingType::kTableRowWise) {
+    if (!type.cuts_columns) {
       widths_.push_back(table.dim);
       return;
     }
@@ -176,7 +169,7 @@ class Enumerator {
 
   void Add(const Table& table, Cut cut, Shape shape, const DeviceSet& set) {
     const auto& kernels = table.rules.kernels;
-    const bool replicated = cut.type == ShardingType::kDataParallel;
+    const bool replicated = TraitsOf(cut.type).has_copies;
     for (int i = 0; i < kKernels; ++i) {
       cut.kernel = static_cast<Kernel>(i);
       if (replicated && cut.kernel != Kernel::kDevice) continue;

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from embla import Client
+from embla.spec import Optimizer
 
 CHUNK_BYTES = 64 << 20
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -130,12 +131,8 @@ def state_of(
         shape = (len(ids), floats)
         whole = RemoteTensor(client, table, shape, torch.float32, state=0, ids=ids)
         return {"state": whole} if floats else {}
-    scalars, arrays = {
-        "sgd": ([], []),
-        "rowwise_adagrad": (["momentum1"], []),
-        "adagrad": ([], ["momentum1"]),
-        "adam": (["row_steps"], ["momentum1", "momentum2"]),
-    }[info.optimizer]
+    optimizer = next(kind for kind in Optimizer.__subclasses__() if kind.kind == info.optimizer)
+    scalars, arrays = optimizer.row_state, optimizer.element_state
     parts = {
         name: RemoteTensor(client, table, (info.rows,), torch.float32, position)
         for position, name in enumerate(scalars)

@@ -1,0 +1,16 @@
+// Which build this process is, and which processes it works with.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace embla {
+
+// Version and commit: "0.1.0+4fdbd01".
+std::string_view BuildVersion();
+
+// Raised by a change after which shard servers and coordinators of two builds do not work together:
+// the coordinator refuses nodes that have another one. docs/runbook.md, Upgrades.
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+}  // namespace embla
