@@ -39,7 +39,7 @@ std::string HttpGet(const std::string& address, const std::string& path) {
 
 TEST(MetricsExposer, ServesTheTextOnAFreePort) {
   Metrics metrics;
-  metrics.MakeGauge(metric::kPlanVersion).Set(42);
+  metrics.MakeGauge(MetricNamed("embla_plan_version")).Set(42);
   const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics);
   ASSERT_TRUE(exposer.ok()) << exposer.status();
 
@@ -77,7 +77,7 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
 TEST(ProgramMetrics, ServesWhatItsClientsAndTheProcessCount) {
   const auto program = ProgramMetrics::Start("127.0.0.1:0", "embla-train");
   ASSERT_TRUE(program.ok()) << program.status();
-  (*program)->metrics().MakeCounter(metric::kClientRetries, {"Lookup"}).Add(3);
+  (*program)->metrics().MakeCounter(MetricNamed("embla_client_retries_total"), {"Lookup"}).Add(3);
   const std::string answer = HttpGet((*program)->address(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("embla_client_retries_total{method=\"Lookup\"} 3"));
   EXPECT_THAT(answer, HasSubstr("embla_build_info{program=\"embla-train\""));

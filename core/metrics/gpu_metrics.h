@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/metrics/metrics.h"
+#include "core/metrics/table_series.h"
 
 namespace embla {
 
@@ -29,6 +30,7 @@ struct RowCacheMetrics {
   RowCacheMetrics() = default;
   RowCacheMetrics(Metrics* metrics, std::string_view table, std::uint32_t device);
 
+  TableSeries series;
   Counter hits;
   Counter misses;
   Counter evictions;

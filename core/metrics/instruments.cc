@@ -1,6 +1,7 @@
 #include "core/metrics/instruments.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/base/build_version.h"
 
 namespace embla {
 namespace {
@@ -42,14 +43,14 @@ MethodMetrics::MethodMetrics(Metrics* metrics, Side side, std::string_view metho
   static_assert(kCodes == std::size(kCodeLabels));
   if (metrics == nullptr) return;
   if (side == Side::kServer) {
-    latency_ = metrics->MakeHistogram(metric::kRequestLatency, {method});
-    request_bytes_ = metrics->MakeCounter(metric::kRequestBytes, {method});
-    reply_bytes_ = metrics->MakeCounter(metric::kReplyBytes, {method});
+    latency_ = metrics->MakeHistogram(MetricNamed("embla_request_latency_seconds"), {method});
+    request_bytes_ = metrics->MakeCounter(MetricNamed("embla_request_bytes_total"), {method});
+    reply_bytes_ = metrics->MakeCounter(MetricNamed("embla_reply_bytes_total"), {method});
   } else {
-    latency_ = metrics->MakeHistogram(metric::kClientLatency, {method});
-    request_bytes_ = metrics->MakeCounter(metric::kClientSentBytes, {method});
-    reply_bytes_ = metrics->MakeCounter(metric::kClientReceivedBytes, {method});
-    retries_ = metrics->MakeCounter(metric::kClientRetries, {method});
+    latency_ = metrics->MakeHistogram(MetricNamed("embla_client_latency_seconds"), {method});
+    request_bytes_ = metrics->MakeCounter(MetricNamed("embla_client_sent_bytes_total"), {method});
+    reply_bytes_ = metrics->MakeCounter(MetricNamed("embla_client_received_bytes_total"), {method});
+    retries_ = metrics->MakeCounter(MetricNamed("embla_client_retries_total"), {method});
   }
 }
 
@@ -66,112 +67,115 @@ Counter MethodMetrics::ByCode(std::size_t code) {
   // Acquire pairs with the release below: the series is complete before its pointer is seen.
   Counter counter = by_code_[code].load(std::memory_order_acquire);
   if (counter.counts()) return counter;
-  const auto& info = side_ == Side::kServer ? metric::kRequests : metric::kClientRequests;
+  const auto& info = side_ == Side::kServer ? MetricNamed("embla_requests_total")
+                                            : MetricNamed("embla_client_requests_total");
   counter = metrics_->MakeCounter(info, {method_, kCodeLabels[code]});
   by_code_[code].store(counter, std::memory_order_release);
   return counter;
 }
 
-TableMetrics::TableMetrics(Metrics* metrics, std::string_view table) {
-  if (metrics == nullptr) return;
-  rows_looked_up = metrics->MakeCounter(metric::kRowsLookedUp, {table});
-  rows_updated = metrics->MakeCounter(metric::kRowsUpdated, {table});
-  gradient_rows = metrics->MakeCounter(metric::kGradientRows, {table});
-  ids_out_of_range = metrics->MakeCounter(metric::kIdsOutOfRange, {table});
-  replication_lag_updates = metrics->MakeGauge(metric::kReplicationLag, {table});
+TableMetrics::TableMetrics(Metrics* metrics, std::string_view table) : series(metrics, table) {
+  rows_looked_up = series.MakeCounter(MetricNamed("embla_rows_looked_up_total"));
+  rows_updated = series.MakeCounter(MetricNamed("embla_rows_updated_total"));
+  gradient_rows = series.MakeCounter(MetricNamed("embla_gradient_rows_total"));
+  ids_out_of_range = series.MakeCounter(MetricNamed("embla_ids_out_of_range_total"));
+  replication_lag_updates = series.MakeGauge(MetricNamed("embla_replication_lag_updates"));
 }
 
-StepMetrics::StepMetrics(Metrics* metrics, std::string_view table) {
-  if (metrics == nullptr) return;
-  steps = metrics->MakeCounter(metric::kSyncSteps, {table});
-  wait = metrics->MakeHistogram(metric::kSyncStepWait, {table});
-  waiting = metrics->MakeGauge(metric::kSyncStepsWaiting, {table});
-  waiting_bytes = metrics->MakeGauge(metric::kSyncStepsWaitingBytes, {table});
+StepMetrics::StepMetrics(Metrics* metrics, std::string_view table) : series(metrics, table) {
+  steps = series.MakeCounter(MetricNamed("embla_sync_steps_total"));
+  wait = series.MakeHistogram(MetricNamed("embla_sync_step_wait_seconds"));
+  waiting = series.MakeGauge(MetricNamed("embla_sync_steps_waiting"));
+  waiting_bytes = series.MakeGauge(MetricNamed("embla_sync_steps_waiting_bytes"));
 }
 
-ReplicaGroupMetrics::ReplicaGroupMetrics(Metrics* metrics, std::string_view table) {
-  if (metrics == nullptr) return;
-  syncs = metrics->MakeCounter(metric::kReplicaSyncs, {table});
-  seconds = metrics->MakeHistogram(metric::kReplicaSyncTime, {table});
-  divergence_max = metrics->MakeGauge(metric::kReplicaDivergenceMax, {table});
-  divergence_rms = metrics->MakeGauge(metric::kReplicaDivergenceRms, {table});
+ReplicaGroupMetrics::ReplicaGroupMetrics(Metrics* metrics, std::string_view table)
+    : series(metrics, table) {
+  syncs = series.MakeCounter(MetricNamed("embla_replica_syncs_total"));
+  seconds = series.MakeHistogram(MetricNamed("embla_replica_sync_seconds"));
+  if (series.is_grouped()) return;  // The sum of distances would mean nothing.
+  divergence_max = series.MakeGauge(MetricNamed("embla_replica_divergence_max"));
+  divergence_rms = series.MakeGauge(MetricNamed("embla_replica_divergence_rms"));
 }
 
 TableDeviceMetrics::TableDeviceMetrics(Metrics* metrics, std::string_view table,
-                                       std::uint32_t device) {
-  if (metrics == nullptr) return;
+                                       std::uint32_t device)
+    : series(metrics, table) {
   const std::string label = absl::StrCat(device);
-  rows = metrics->MakeGauge(metric::kTableRows, {table, label});
-  bytes = metrics->MakeGauge(metric::kTableBytes, {table, label});
+  rows = series.MakeGauge(MetricNamed("embla_table_rows"), label);
+  bytes = series.MakeGauge(MetricNamed("embla_table_bytes"), label);
 }
 
 DeviceMetrics::DeviceMetrics(Metrics* metrics, std::uint32_t device) {
   if (metrics == nullptr) return;
   const std::string label = absl::StrCat(device);
-  queue_depth = metrics->MakeGauge(metric::kQueueDepth, {label});
-  queue_delay = metrics->MakeHistogram(metric::kQueueDelay, {label});
-  busy_seconds = metrics->MakeCounter(metric::kDeviceBusy, {label});
-  memory_bytes = metrics->MakeGauge(metric::kDeviceMemory, {label});
+  queue_depth = metrics->MakeGauge(MetricNamed("embla_device_queue_depth"), {label});
+  queue_delay = metrics->MakeHistogram(MetricNamed("embla_device_queue_seconds"), {label});
+  busy_seconds = metrics->MakeCounter(MetricNamed("embla_device_busy_seconds_total"), {label});
+  memory_bytes = metrics->MakeGauge(MetricNamed("embla_device_memory_bytes"), {label});
 }
 
 ConnectionMetrics::ConnectionMetrics(Metrics* metrics) : metrics(metrics) {
   if (metrics == nullptr) return;
-  connections = metrics->MakeGauge(metric::kConnections);
-  descriptors_max = metrics->MakeGauge(metric::kDescriptorsMax);
+  connections = metrics->MakeGauge(MetricNamed("embla_connections"));
+  descriptors_max = metrics->MakeGauge(MetricNamed("embla_descriptors_max"));
 }
 
 void ConnectionMetrics::Refused(std::string_view reason) const {
-  if (metrics != nullptr) metrics->MakeCounter(metric::kConnectionsRefused, {reason}).Add();
+  if (metrics == nullptr) return;
+  metrics->MakeCounter(MetricNamed("embla_connections_refused_total"), {reason}).Add();
 }
 
 void ConnectionMetrics::Ended(std::string_view reason) const {
-  if (metrics != nullptr) metrics->MakeCounter(metric::kConnectionsEnded, {reason}).Add();
+  if (metrics == nullptr) return;
+  metrics->MakeCounter(MetricNamed("embla_connections_ended_total"), {reason}).Add();
 }
 
 ShardMetrics::ShardMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
-  plan_version = metrics->MakeGauge(metric::kPlanVersion);
-  updates_replayed = metrics->MakeCounter(metric::kUpdatesReplayed);
-  streams = metrics->MakeGauge(metric::kStreams);
-  held_bytes = metrics->MakeGauge(metric::kHeldBytes);
+  plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
+  updates_replayed = metrics->MakeCounter(MetricNamed("embla_updates_replayed_total"));
+  streams = metrics->MakeGauge(MetricNamed("embla_streams"));
+  held_bytes = metrics->MakeGauge(MetricNamed("embla_held_bytes"));
 }
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
-  plan_version = metrics->MakeGauge(metric::kPlanVersion);
-  plan_changes = metrics->MakeCounter(metric::kPlanChanges);
-  tables = metrics->MakeGauge(metric::kTables);
-  tables_aside = metrics->MakeGauge(metric::kTablesAside);
-  store_generation = metrics->MakeGauge(metric::kStoreGeneration);
-  sessions_opened = metrics->MakeCounter(metric::kSessionsOpened);
-  sessions_closed = metrics->MakeCounter(metric::kSessionsClosed);
-  sessions_expired = metrics->MakeCounter(metric::kSessionsExpired);
-  sessions_open = metrics->MakeGauge(metric::kSessionsOpen);
-  rows_lost = metrics->MakeCounter(metric::kRowsLost);
+  plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
+  plan_changes = metrics->MakeCounter(MetricNamed("embla_plan_changes_total"));
+  tables = metrics->MakeGauge(MetricNamed("embla_tables"));
+  tables_aside = metrics->MakeGauge(MetricNamed("embla_tables_aside"));
+  store_generation = metrics->MakeGauge(MetricNamed("embla_store_generation"));
+  sessions_opened = metrics->MakeCounter(MetricNamed("embla_sessions_opened_total"));
+  sessions_closed = metrics->MakeCounter(MetricNamed("embla_sessions_closed_total"));
+  sessions_expired = metrics->MakeCounter(MetricNamed("embla_sessions_expired_total"));
+  sessions_open = metrics->MakeGauge(MetricNamed("embla_sessions_open"));
+  rows_lost = metrics->MakeCounter(MetricNamed("embla_rows_lost_total"));
 }
 
 NodeMetrics::NodeMetrics(Metrics* metrics, std::string_view node) {
   if (metrics == nullptr) return;
-  live = metrics->MakeGauge(metric::kNodeLive, {node});
-  plan_version = metrics->MakeGauge(metric::kNodePlanVersion, {node});
-  heartbeats = metrics->MakeCounter(metric::kHeartbeats, {node});
+  live = metrics->MakeGauge(MetricNamed("embla_node_live"), {node});
+  plan_version = metrics->MakeGauge(MetricNamed("embla_node_plan_version"), {node});
+  heartbeats = metrics->MakeCounter(MetricNamed("embla_heartbeats_total"), {node});
 }
 
 void NodeMetrics::Remove(Metrics& metrics, std::string_view node) {
-  metrics.RemoveGauge(metric::kNodeLive, {node});
-  metrics.RemoveGauge(metric::kNodePlanVersion, {node});
-  metrics.RemoveCounter(metric::kHeartbeats, {node});
+  metrics.Remove(MetricNamed("embla_node_live"), {node});
+  metrics.Remove(MetricNamed("embla_node_plan_version"), {node});
+  metrics.Remove(MetricNamed("embla_heartbeats_total"), {node});
 }
 
 ClientMetrics::ClientMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
-  plan_version = metrics->MakeGauge(metric::kPlanVersion);
-  retry_budget_exhausted = metrics->MakeCounter(metric::kClientRetryBudgetExhausted);
-  plan_refreshes = metrics->MakeCounter(metric::kClientPlanRefreshes);
+  plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
+  retry_budget_exhausted =
+      metrics->MakeCounter(MetricNamed("embla_client_retry_budget_exhausted_total"));
+  plan_refreshes = metrics->MakeCounter(MetricNamed("embla_client_plan_refreshes_total"));
 }
 
 void SetBuildInfo(Metrics& metrics, std::string_view program) {
-  metrics.MakeGauge(metric::kBuildInfo, {program, EMBLA_VERSION "+" EMBLA_COMMIT}).Set(1);
+  metrics.MakeGauge(MetricNamed("embla_build_info"), {program, BuildVersion()}).Set(1);
 }
 
 }  // namespace embla

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/metrics/metrics.h"
+#include "core/metrics/table_series.h"
 
 namespace embla {
 
@@ -54,6 +55,7 @@ struct TableMetrics {
   TableMetrics() = default;
   TableMetrics(Metrics* metrics, std::string_view table);
 
+  TableSeries series;
   Counter rows_looked_up;
   Counter rows_updated;
   Counter gradient_rows;
@@ -66,6 +68,7 @@ struct StepMetrics {
   StepMetrics() = default;
   StepMetrics(Metrics* metrics, std::string_view table);
 
+  TableSeries series;
   Counter steps;
   Histogram wait;
   Gauge waiting;
@@ -77,17 +80,19 @@ struct ReplicaGroupMetrics {
   ReplicaGroupMetrics() = default;
   ReplicaGroupMetrics(Metrics* metrics, std::string_view table);
 
+  TableSeries series;
   Counter syncs;
   Histogram seconds;
   Gauge divergence_max;
   Gauge divergence_rms;
 };
 
-// One table's slices on one device. A dropped table's gauges are set to 0 by their owner.
+// One table's slices on one device.
 struct TableDeviceMetrics {
   TableDeviceMetrics() = default;
   TableDeviceMetrics(Metrics* metrics, std::string_view table, std::uint32_t device);
 
+  TableSeries series;
   Gauge rows;
   Gauge bytes;
 };

@@ -1,8 +1,11 @@
 #include "core/metrics/metrics.h"
 
-#include <vector>
+#include <atomic>
+#include <string>
+#include <utility>
 
 #include "core/base/check.h"
+#include "core/metrics/table_series.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
@@ -43,19 +46,53 @@ void Counter::Add(double by) const {
 }
 double Counter::value() const { return series_ == nullptr ? 0 : series_->Value(); }
 
+// What one gauge has added to a series.
+class Gauge::Share {
+ public:
+  Share(prometheus::Gauge& series, std::shared_ptr<const void> series_user)
+      : series_user_(std::move(series_user)), series_(series) {}
+  ~Share() { Set(0); }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  void Set(double value) { series_.Increment(value - value_.exchange(value)); }
+  void Add(double by) {
+    value_.fetch_add(by);
+    series_.Increment(by);
+  }
+  double value() const { return value_.load(); }
+
+ private:
+  const std::shared_ptr<const void> series_user_;  // The series exists as long.
+  prometheus::Gauge& series_;
+  std::atomic<double> value_ = 0;
+};
+
 void Gauge::Set(double value) const {
+  if (share_ != nullptr) return share_->Set(value);
   if (series_ != nullptr) series_->Set(value);
 }
 void Gauge::Add(double by) const {
+  if (share_ != nullptr) return share_->Add(by);
   if (series_ != nullptr) series_->Increment(by);
 }
-double Gauge::value() const { return series_ == nullptr ? 0 : series_->Value(); }
+double Gauge::value() const {
+  if (share_ != nullptr) return share_->value();
+  return series_ == nullptr ? 0 : series_->Value();
+}
+Gauge Gauge::MakeShare(std::shared_ptr<const void> series_user) const {
+  Gauge gauge;
+  if (series_ != nullptr) gauge.share_ = std::make_shared<Share>(*series_, std::move(series_user));
+  return gauge;
+}
 
 void Histogram::Observe(absl::Duration duration) const {
   if (series_ != nullptr) series_->Observe(absl::ToDoubleSeconds(duration));
 }
 
-Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
+Metrics::Metrics(std::size_t tables_max)
+    : registry_(std::make_shared<prometheus::Registry>()),
+      table_labels_(std::make_unique<TableLabels>(*this, tables_max)) {}
 Metrics::~Metrics() = default;
 
 Counter Metrics::MakeCounter(const MetricInfo& info, LabelValues values) {
@@ -74,14 +111,19 @@ Histogram Metrics::MakeHistogram(const MetricInfo& info, LabelValues values) {
   return Histogram(&family.Add(labels, LatencyBuckets()));
 }
 
-void Metrics::RemoveCounter(const MetricInfo& info, LabelValues values) {
-  auto& family = FamilyOf(prometheus::BuildCounter(), info, *registry_);
-  family.Remove(&family.Add(LabelsOf(info, MetricKind::kCounter, values)));
-}
-
-void Metrics::RemoveGauge(const MetricInfo& info, LabelValues values) {
-  auto& family = FamilyOf(prometheus::BuildGauge(), info, *registry_);
-  family.Remove(&family.Add(LabelsOf(info, MetricKind::kGauge, values)));
+void Metrics::Remove(const MetricInfo& info, LabelValues values) {
+  const auto labels = LabelsOf(info, info.kind, values);
+  const auto remove = [&](auto& family, const auto&... buckets) {
+    family.Remove(&family.Add(labels, buckets...));
+  };
+  switch (info.kind) {
+    case MetricKind::kCounter:
+      return remove(FamilyOf(prometheus::BuildCounter(), info, *registry_));
+    case MetricKind::kGauge:
+      return remove(FamilyOf(prometheus::BuildGauge(), info, *registry_));
+    case MetricKind::kHistogram:
+      return remove(FamilyOf(prometheus::BuildHistogram(), info, *registry_), LatencyBuckets());
+  }
 }
 
 std::string Metrics::Text() const {

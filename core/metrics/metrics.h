@@ -5,6 +5,7 @@
 // room that is tested alone needs no Metrics.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ class Registry;
 }  // namespace prometheus
 
 namespace embla {
+
+class TableLabels;
 
 // Handles: small, copyable, thread safe. Their Metrics outlives them.
 class Counter {
@@ -42,12 +45,17 @@ class Gauge {
   Gauge() = default;
   void Set(double value) const;
   void Add(double by) const;  // Negative to go down.
-  double value() const;
+  double value() const;       // Of a share: its own part.
+  // A gauge that adds its value to the series, which others do, too: the series is their sum. What
+  // it added goes with its last copy. `series_user` is kept as long.
+  Gauge MakeShare(std::shared_ptr<const void> series_user) const;
 
  private:
   friend class Metrics;
+  class Share;
   explicit Gauge(prometheus::Gauge* series) : series_(series) {}
   prometheus::Gauge* series_ = nullptr;  // Not owned.
+  std::shared_ptr<Share> share_;         // Null: the series is this gauge's alone.
 };
 
 class Histogram {
@@ -66,7 +74,10 @@ class Metrics {
  public:
   using LabelValues = std::initializer_list<std::string_view>;
 
-  Metrics();
+  // Tables that have series of their own, at most (table_series.h): about 10 each, so 5,000 series.
+  static constexpr std::size_t kTablesMax = 500;
+
+  explicit Metrics(std::size_t tables_max = kTablesMax);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -77,9 +88,10 @@ class Metrics {
   Counter MakeCounter(const MetricInfo& info, LabelValues values = {});
   Gauge MakeGauge(const MetricInfo& info, LabelValues values = {});
   Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
-  // The series are gone; whoever has one of them must not use it any more.
-  void RemoveCounter(const MetricInfo& info, LabelValues values);
-  void RemoveGauge(const MetricInfo& info, LabelValues values);
+  // The series is gone; whoever has a handle of it must not use it any more.
+  void Remove(const MetricInfo& info, LabelValues values);
+  // Who makes the series with a label `table`: TableSeries.
+  TableLabels& table_labels() { return *table_labels_; }
 
   // Everything in Prometheus' text format.
   std::string Text() const;
@@ -89,6 +101,7 @@ class Metrics {
 
  private:
   const std::shared_ptr<prometheus::Registry> registry_;
+  const std::unique_ptr<TableLabels> table_labels_;
 };
 
 }  // namespace embla

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 TEST(Metrics, TextHasNameHelpTypeLabelsAndValue) {
   Metrics metrics;
-  metrics.MakeCounter(metric::kRowsLookedUp, {"user"}).Add(3);
+  metrics.MakeCounter(MetricNamed("embla_rows_looked_up_total"), {"user"}).Add(3);
 
   EXPECT_THAT(metrics.Text(),
               HasSubstr("# HELP embla_rows_looked_up_total Ids of lookups served."));
@@ -23,22 +23,23 @@ TEST(Metrics, TextHasNameHelpTypeLabelsAndValue) {
 
 TEST(Metrics, SameLabelsGiveTheSameSeries) {
   Metrics metrics;
-  metrics.MakeGauge(metric::kTableRows, {"user", "0"}).Set(5);
-  metrics.MakeGauge(metric::kTableRows, {"user", "1"}).Set(7);
+  metrics.MakeGauge(MetricNamed("embla_table_rows"), {"user", "0"}).Set(5);
+  metrics.MakeGauge(MetricNamed("embla_table_rows"), {"user", "1"}).Set(7);
 
-  EXPECT_EQ(metrics.MakeGauge(metric::kTableRows, {"user", "0"}).value(), 5);
-  EXPECT_EQ(metrics.MakeGauge(metric::kTableRows, {"user", "1"}).value(), 7);
+  EXPECT_EQ(metrics.MakeGauge(MetricNamed("embla_table_rows"), {"user", "0"}).value(), 5);
+  EXPECT_EQ(metrics.MakeGauge(MetricNamed("embla_table_rows"), {"user", "1"}).value(), 7);
 }
 
 TEST(Metrics, LabelValuesAreEscaped) {
   Metrics metrics;
-  metrics.MakeGauge(metric::kNodeLive, {"a\"b\\c\nd"}).Set(1);
+  metrics.MakeGauge(MetricNamed("embla_node_live"), {"a\"b\\c\nd"}).Set(1);
   EXPECT_THAT(metrics.Text(), HasSubstr(R"(embla_node_live{node="a\"b\\c\nd"} 1)"));
 }
 
 TEST(Metrics, HistogramCountsIntoBuckets) {
   Metrics metrics;
-  const Histogram latency = metrics.MakeHistogram(metric::kRequestLatency, {"Lookup"});
+  const Histogram latency =
+      metrics.MakeHistogram(MetricNamed("embla_request_latency_seconds"), {"Lookup"});
   latency.Observe(absl::Microseconds(150));
   latency.Observe(absl::Seconds(60));
 
@@ -67,18 +68,19 @@ TEST(Metrics, ConcurrentCountsAreNotLost) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&metrics] {
-      const Counter counter = metrics.MakeCounter(metric::kUpdatesReplayed);
+      const Counter counter = metrics.MakeCounter(MetricNamed("embla_updates_replayed_total"));
       for (int i = 0; i < 1000; ++i) counter.Add();
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(metrics.MakeCounter(metric::kUpdatesReplayed).value(), 4000);
+  EXPECT_EQ(metrics.MakeCounter(MetricNamed("embla_updates_replayed_total")).value(), 4000);
 }
 
 TEST(MetricsDeathTest, WrongKindOrLabelsIsOurBug) {
   Metrics metrics;
-  EXPECT_DEATH(metrics.MakeGauge(metric::kRequests, {"Lookup", "OK"}), "info.kind == kind");
-  EXPECT_DEATH(metrics.MakeCounter(metric::kRequests, {"Lookup"}), "label_count");
+  EXPECT_DEATH(metrics.MakeGauge(MetricNamed("embla_requests_total"), {"Lookup", "OK"}),
+               "info.kind == kind");
+  EXPECT_DEATH(metrics.MakeCounter(MetricNamed("embla_requests_total"), {"Lookup"}), "label_count");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "absl/time/clock.h"
-#include "core/metrics/process_names.h"
+#include "core/metrics/names.h"
 
 namespace embla {
 namespace {
@@ -77,27 +77,27 @@ double CountDescriptors() {
 
 ProcessMetrics::ProcessMetrics(Metrics& metrics)
     : metrics_(metrics),
-      cpu_(metrics.MakeCounter(metric::kProcessCpu)),
-      memory_(metrics.MakeGauge(metric::kProcessMemory)),
-      descriptors_(metrics.MakeGauge(metric::kProcessDescriptors)),
-      threads_(metrics.MakeGauge(metric::kProcessThreads)) {
-  metrics.MakeGauge(metric::kProcessStart).Set(UnixStart());
+      cpu_(metrics.MakeCounter(MetricNamed("process_cpu_seconds_total"))),
+      memory_(metrics.MakeGauge(MetricNamed("process_resident_memory_bytes"))),
+      descriptors_(metrics.MakeGauge(MetricNamed("process_open_fds"))),
+      threads_(metrics.MakeGauge(MetricNamed("process_threads"))) {
+  metrics.MakeGauge(MetricNamed("process_start_time_seconds")).Set(UnixStart());
 }
 
 void ProcessMetrics::Watch(const std::string& name, const std::string& path) {
   const MutexLock lock(mu_);
-  directories_.push_back({path, metrics_.MakeGauge(metric::kDirectoryBytes, {name}),
-                          metrics_.MakeGauge(metric::kDiskFree, {name})});
+  directories_.push_back({path, metrics_.MakeGauge(MetricNamed("embla_directory_bytes"), {name}),
+                          metrics_.MakeGauge(MetricNamed("embla_disk_free_bytes"), {name})});
 }
 
 void ProcessMetrics::SetNode(const std::string& node, const std::string& cluster) {
   const MutexLock lock(mu_);
   if (!node_.empty() || !cluster_.empty()) {
-    metrics_.RemoveGauge(metric::kNodeInfo, {node_, cluster_});
+    metrics_.RemoveGauge(MetricNamed("embla_node_info"), {node_, cluster_});
   }
   node_ = node;
   cluster_ = cluster;
-  metrics_.MakeGauge(metric::kNodeInfo, {node, cluster}).Set(1);
+  metrics_.MakeGauge(MetricNamed("embla_node_info"), {node, cluster}).Set(1);
 }
 
 void ProcessMetrics::Refresh() {

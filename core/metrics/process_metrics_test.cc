@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/metrics/process_names.h"
+#include "core/metrics/names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,12 +21,12 @@ TEST(ProcessMetrics, SaysWhatTheSystemKnowsOfTheProcess) {
   for (int i = 0; i < 20'000'000; ++i) spun += i;
   ASSERT_GT(spun, 0);
   process.Refresh();
-  EXPECT_GT(metrics.MakeCounter(metric::kProcessCpu).value(), 0.001);
-  EXPECT_GT(metrics.MakeGauge(metric::kProcessMemory).value(), 1 << 20);
-  EXPECT_GE(metrics.MakeGauge(metric::kProcessDescriptors).value(), 3);
-  EXPECT_GE(metrics.MakeGauge(metric::kProcessThreads).value(), 1);
+  EXPECT_GT(metrics.MakeCounter(MetricNamed("process_cpu_seconds_total")).value(), 0.001);
+  EXPECT_GT(metrics.MakeGauge(MetricNamed("process_resident_memory_bytes")).value(), 1 << 20);
+  EXPECT_GE(metrics.MakeGauge(MetricNamed("process_open_fds")).value(), 3);
+  EXPECT_GE(metrics.MakeGauge(MetricNamed("process_threads")).value(), 1);
   // After 2020, and not in the future.
-  EXPECT_GT(metrics.MakeGauge(metric::kProcessStart).value(), 1.57e9);
+  EXPECT_GT(metrics.MakeGauge(MetricNamed("process_start_time_seconds")).value(), 1.57e9);
 }
 
 TEST(ProcessMetrics, CountsTheFilesOfADirectoryAndItsDisk) {
@@ -38,11 +38,11 @@ TEST(ProcessMetrics, CountsTheFilesOfADirectoryAndItsDisk) {
   ProcessMetrics process(metrics);
   process.Watch("journal", path);
   process.Refresh();
-  EXPECT_EQ(metrics.MakeGauge(metric::kDirectoryBytes, {"journal"}).value(), 1024);
-  EXPECT_GT(metrics.MakeGauge(metric::kDiskFree, {"journal"}).value(), 0);
+  EXPECT_EQ(metrics.MakeGauge(MetricNamed("embla_directory_bytes"), {"journal"}).value(), 1024);
+  EXPECT_GT(metrics.MakeGauge(MetricNamed("embla_disk_free_bytes"), {"journal"}).value(), 0);
   std::filesystem::remove_all(path);
   process.Refresh();
-  EXPECT_EQ(metrics.MakeGauge(metric::kDirectoryBytes, {"journal"}).value(), 0);
+  EXPECT_EQ(metrics.MakeGauge(MetricNamed("embla_directory_bytes"), {"journal"}).value(), 0);
 }
 
 TEST(ProcessMetrics, HasOneSeriesOfWhoItIs) {

@@ -8,7 +8,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/steady_clock.h"
 #include "core/metrics/instruments.h"
-#include "core/metrics/process_names.h"
+#include "core/metrics/names.h"
 #include "server/rpc/listen_address.h"
 #include "server/state_store/file_state_store.h"
 #include "server/state_store/memory_state_store.h"
@@ -48,9 +48,8 @@ absl::Status CoordinatorProcess::OpenState() {
     store_ = std::make_unique<MemoryStateStore>();
   } else {
     FileStateStoreOptions store;
-    store.on_synced = [seconds = metrics_.MakeHistogram(metric::kStoreSync)](absl::Duration took) {
-      seconds.Observe(took);
-    };
+    store.on_synced = [seconds = metrics_.MakeHistogram(MetricNamed("embla_store_sync_seconds"))](
+                          absl::Duration took) { seconds.Observe(took); };
     EMBLA_ASSIGN_OR_RETURN(store_, FileStateStore::Open(options_.state_dir, store));
     process_metrics_.Watch("state", options_.state_dir);
   }

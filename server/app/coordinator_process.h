@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "core/base/cluster_key.h"
 #include "core/metrics/exposer.h"
-#include "core/metrics/memory_names.h"
 #include "core/metrics/metrics.h"
+#include "core/metrics/names.h"
 #include "core/metrics/process_metrics.h"
 #include "server/app/memory_return.h"
 #include "server/coordinator/coordinator.h"
@@ -60,7 +60,8 @@ class CoordinatorProcess {
   const CoordinatorProcessOptions options_;
   Metrics metrics_;
   ProcessMetrics process_metrics_{metrics_};
-  MemoryReturn memory_return_{{.kept_bytes = metrics_.MakeGauge(metric::kKeptHeapBytes)}};
+  MemoryReturn memory_return_{
+      {.kept_bytes = metrics_.MakeGauge(MetricNamed("embla_kept_heap_bytes"))}};
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<CoordinatorService> service_;

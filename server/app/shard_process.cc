@@ -12,7 +12,7 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/metrics/instruments.h"
-#include "core/metrics/memory_names.h"
+#include "core/metrics/names.h"
 #include "server/gpu/pinned_buffers.h"
 #include "server/migration/copy_orders.h"
 #include "server/rpc/listen_address.h"
@@ -158,7 +158,7 @@ absl::Status ShardProcess::Listen() {
       MemoryReturnOptions{.pool = &pool_,
                           .requests = [this] { return service_->requests(); },
                           .kept_bytes_max = options_.kept_heap_bytes,
-                          .kept_bytes = metrics_.MakeGauge(metric::kKeptHeapBytes)});
+                          .kept_bytes = metrics_.MakeGauge(MetricNamed("embla_kept_heap_bytes"))});
   return absl::OkStatus();
 }
 

@@ -24,8 +24,8 @@ constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
 
 MeteredStorage::Meters MetersOf(Metrics* metrics) {
   if (metrics == nullptr) return {};
-  return {metrics->MakeCounter(metric::kJournalBytes),
-          metrics->MakeHistogram(metric::kJournalSync)};
+  return {metrics->MakeCounter(MetricNamed("embla_journal_bytes_total")),
+          metrics->MakeHistogram(MetricNamed("embla_journal_sync_seconds"))};
 }
 
 }  // namespace
@@ -33,12 +33,13 @@ MeteredStorage::Meters MetersOf(Metrics* metrics) {
 NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
     : options_(options), storage_(storage, MetersOf(options.metrics)) {
   if (options.metrics == nullptr) return;
-  queue_bytes_ = options.metrics->MakeGauge(metric::kJournalQueueBytes);
+  queue_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_queue_bytes"));
 }
 
 void NodeJournal::CountRecovery() {
   if (options_.metrics == nullptr) return;
-  options_.metrics->MakeHistogram(metric::kJournalRecovery).Observe(recovery_.took);
+  options_.metrics->MakeHistogram(MetricNamed("embla_journal_recovery_seconds"))
+      .Observe(recovery_.took);
 }
 
 absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& storage,

@@ -16,24 +16,24 @@ bool IsTarget(UnitPhase phase) {
 
 MoverMetrics::MoverMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
-  bytes = metrics->MakeCounter(metric::kMoveBytes);
-  chunks_resent = metrics->MakeCounter(metric::kMoveChunksResent);
-  yields = metrics->MakeCounter(metric::kMoveYields);
-  folded = metrics->MakeCounter(metric::kUnitsFolded);
-  gates = metrics->MakeGauge(metric::kUnitGates);
-  frozen = metrics->MakeHistogram(metric::kUnitFrozen);
+  bytes = metrics->MakeCounter(MetricNamed("embla_move_bytes_total"));
+  chunks_resent = metrics->MakeCounter(MetricNamed("embla_move_chunks_resent_total"));
+  yields = metrics->MakeCounter(MetricNamed("embla_move_yields_total"));
+  folded = metrics->MakeCounter(MetricNamed("embla_units_folded_total"));
+  gates = metrics->MakeGauge(MetricNamed("embla_unit_gates"));
+  frozen = metrics->MakeHistogram(MetricNamed("embla_unit_frozen_seconds"));
   const auto units = [metrics](std::string_view state) {
-    return metrics->MakeGauge(metric::kUnitsMoving, {state});
+    return metrics->MakeGauge(MetricNamed("embla_units_moving"), {state});
   };
   units_[IndexOf(UnitPhase::kSending)] = units("sending");
   units_[IndexOf(UnitPhase::kFrozen)] = units("frozen");
   units_[IndexOf(UnitPhase::kReceiving)] = units("receiving");
   units_[IndexOf(UnitPhase::kSealed)] = units("sealed");
   units_[IndexOf(UnitPhase::kRetained)] = units("retained");
-  sent_ = metrics->MakeCounter(metric::kMoves, {"sent"});
-  received_ = metrics->MakeCounter(metric::kMoves, {"received"});
-  send_aborted_ = metrics->MakeCounter(metric::kMoves, {"send_aborted"});
-  receive_aborted_ = metrics->MakeCounter(metric::kMoves, {"receive_aborted"});
+  sent_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"sent"});
+  received_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"received"});
+  send_aborted_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"send_aborted"});
+  receive_aborted_ = metrics->MakeCounter(MetricNamed("embla_moves_total"), {"receive_aborted"});
 }
 
 void MoverMetrics::CountChange(UnitPhase from, UnitPhase to) const {

@@ -18,7 +18,8 @@ class CallMetrics::Call final : public grpc::experimental::Interceptor {
     using Point = grpc::experimental::InterceptionHookPoints;
     if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
       const auto code = static_cast<absl::StatusCode>(batch->GetSendStatus().error_code());
-      metrics_.MakeCounter(metric::kRequests, {method_.name, CodeLabel(code)}).Add();
+      metrics_.MakeCounter(MetricNamed("embla_requests_total"), {method_.name, CodeLabel(code)})
+          .Add();
       method_.latency.Observe(absl::Now() - began_);
     }
     batch->Proceed();
@@ -43,7 +44,8 @@ CallMetrics::CallMetrics(Metrics& metrics, std::span<const std::string> services
           "/" + name + "/" + method->name(),
           Method{method->name(),
                  is_stream ? Histogram()
-                           : metrics.MakeHistogram(metric::kRequestLatency, {method->name()})});
+                           : metrics.MakeHistogram(MetricNamed("embla_request_latency_seconds"),
+                                                   {method->name()})});
     }
   }
 }

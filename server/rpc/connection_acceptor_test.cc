@@ -66,9 +66,11 @@ class ConnectionAcceptorTest : public ::testing::Test {
   }
   double open() { return ConnectionMetrics(&metrics_).connections.value(); }
   double refused(std::string_view reason) {
-    return metrics_.MakeCounter(metric::kConnectionsRefused, {reason}).value();
+    return metrics_.MakeCounter(MetricNamed("embla_connections_refused_total"), {reason}).value();
   }
-  double ended() { return metrics_.MakeCounter(metric::kConnectionsEnded, {"resets"}).value(); }
+  double ended() {
+    return metrics_.MakeCounter(MetricNamed("embla_connections_ended_total"), {"resets"}).value();
+  }
 
   Metrics metrics_;
   v1::DataService::CallbackService service_;  // gRPC starts no server without any.

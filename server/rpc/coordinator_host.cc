@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/metrics/process_names.h"
+#include "core/metrics/names.h"
 #include "core/wire/plan_codec.h"
 
 namespace embla {
@@ -39,9 +39,9 @@ CoordinatorHost::CoordinatorHost(std::unique_ptr<Coordinator> coordinator,
   SetPlan(coordinator_->GetPlan());
   if (metrics != nullptr) {
     for (const auto& [state, name] : kJobStates) {
-      job_counts_[state] = metrics->MakeGauge(metric::kJobs, {name});
+      job_counts_[state] = metrics->MakeGauge(MetricNamed("embla_jobs"), {name});
     }
-    job_units_left_ = metrics->MakeGauge(metric::kJobUnitsLeft);
+    job_units_left_ = metrics->MakeGauge(MetricNamed("embla_job_units_left"));
   }
   UpdateMetrics();
   thread_ = std::thread([this] { Run(); });

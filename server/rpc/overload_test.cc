@@ -26,7 +26,7 @@ class DataServiceOverload : public DataFixture {
  protected:
   double held() { return ShardMetrics(&metrics_).held_bytes.value(); }
   double answers(std::string_view method, std::string_view code) {
-    return metrics_.MakeCounter(metric::kRequests, {method, code}).value();
+    return metrics_.MakeCounter(MetricNamed("embla_requests_total"), {method, code}).value();
   }
   // A connection of its own.
   std::unique_ptr<v1::DataService::Stub> AnotherClient() {

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/text.h"
-#include "core/metrics/gpu_names.h"
 #include "core/metrics/metrics.h"
 #include "core/metrics/names.h"
 #include "core/planner/placement.h"
@@ -180,7 +179,8 @@ TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
       const auto pooled =
           cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{60}, RowId{95}}, {2})}));
       EXPECT_TRUE(pooled.ok()) << pooled.status();
-      const double misses = metrics.MakeCounter(metric::kRowCacheMisses, {"t1", "1"}).value();
+      const double misses =
+          metrics.MakeCounter(MetricNamed("embla_row_cache_misses_total"), {"t1", "1"}).value();
       EXPECT_EQ(misses > 0, cache_divisor > 1);
     } else {
       want = AllRows(cluster, spec);
@@ -257,14 +257,17 @@ TEST(GpuNodes, HaveTheIdsOfZchTablesBesideTheirRowsAndCountThemAsCpuDevicesDo) {
     }
     used.push_back(cluster.UsedBytes(kFirst, 0));
     counts.push_back({
-        metrics.MakeCounter(metric::kZchHits, {spec.name, "0"}).value(),
-        metrics.MakeCounter(metric::kZchInserts, {spec.name, "0"}).value(),
-        metrics.MakeCounter(metric::kZchUnseen, {spec.name, "0"}).value(),
-        metrics.MakeCounter(metric::kZchCollisionsAvoided, {spec.name, "0"}).value(),
-        metrics.MakeCounter(metric::kZchEvictedAge, {spec.name, "0"}).value(),
-        metrics.MakeCounter(metric::kZchEvictions, {spec.name, "replaced"}).value(),
-        metrics.MakeGauge(metric::kZchResidents, {spec.name, "0"}).value(),
-        metrics.MakeGauge(metric::kTableBytes, {spec.name, "0"}).value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_hits_total"), {spec.name, "0"}).value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_inserts_total"), {spec.name, "0"}).value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_unseen_total"), {spec.name, "0"}).value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_collisions_avoided_total"), {spec.name, "0"})
+            .value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_evicted_age_steps_total"), {spec.name, "0"})
+            .value(),
+        metrics.MakeCounter(MetricNamed("embla_zch_evictions_total"), {spec.name, "replaced"})
+            .value(),
+        metrics.MakeGauge(MetricNamed("embla_zch_residents"), {spec.name, "0"}).value(),
+        metrics.MakeGauge(MetricNamed("embla_table_bytes"), {spec.name, "0"}).value(),
     });
   }
   EXPECT_EQ(used[1], used[0]);
@@ -277,13 +280,13 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
   LocalCluster cluster({.devices_per_node = 2,
                         .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 1; },
                         .metrics = &metrics});
-  const Counter seconds = metrics.MakeCounter(metric::kGpuTime, {"1"});
-  const Counter kernels = metrics.MakeCounter(metric::kGpuKernelTime, {"1"});
-  const Counter in = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "in"});
-  const Counter out = metrics.MakeCounter(metric::kGpuLinkBytes, {"1", "out"});
-  const Gauge stopped = metrics.MakeGauge(metric::kGpuStopped, {"1"});
-  const Gauge memory = metrics.MakeGauge(metric::kGpuMemory, {"1", "gpu"});
-  const Gauge pinned = metrics.MakeGauge(metric::kGpuMemory, {"1", "pinned"});
+  const Counter seconds = metrics.MakeCounter(MetricNamed("embla_gpu_seconds_total"), {"1"});
+  const Counter kernels = metrics.MakeCounter(MetricNamed("embla_gpu_kernel_seconds_total"), {"1"});
+  const Counter in = metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {"1", "in"});
+  const Counter out = metrics.MakeCounter(MetricNamed("embla_gpu_link_bytes_total"), {"1", "out"});
+  const Gauge stopped = metrics.MakeGauge(MetricNamed("embla_gpu_stopped"), {"1"});
+  const Gauge memory = metrics.MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {"1", "gpu"});
+  const Gauge pinned = metrics.MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {"1", "pinned"});
   const TableSpec spec = Spec(1);
   ASSERT_TRUE(cluster.Install({Place(cluster, spec, ShardingType::kRowWise)}).ok());
   EXPECT_EQ(memory.value(), cluster.gpu(0, 1)->used_bytes());
@@ -297,7 +300,8 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
   EXPECT_GE(in.value(), sizeof(std::uint32_t));
   EXPECT_GE(out.value(), 12 * sizeof(float));
   for (const char* device : {"0", "1"}) {
-    EXPECT_GT(metrics.MakeCounter(metric::kCollectiveTime, {device}).value(), 0);
+    EXPECT_GT(metrics.MakeCounter(MetricNamed("embla_collective_seconds_total"), {device}).value(),
+              0);
   }
   EXPECT_EQ(stopped.value(), 0);
   cluster.gpu(0, 1)->Inject({Fault::At::kQueue, Fault::Kind::kStop, 0});

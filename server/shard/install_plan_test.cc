@@ -1,10 +1,14 @@
 // Plans arriving at a node: what is kept, what is new, what is refused without a trace.
 #include <atomic>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,7 +17,9 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::AwaitFor;
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
@@ -223,6 +229,45 @@ TEST_F(InstallPlanTest, RequestsGoOnMeanwhile) {
   while (served == 0) std::this_thread::yield();
   stop = true;
   trainer.join();
+}
+
+std::size_t SeriesCount(const Metrics& metrics) {
+  const std::string text = metrics.Text();
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    if (text[at] != '#') ++count;
+  }
+  return count;
+}
+
+// Some count by id, some step together, some are data_parallel.
+TablePlan AnyTable(std::uint32_t id) {
+  TableSpec spec = Spec(id);
+  if (id % 4 == 1) {
+    spec.zch = ZchSpec{.buckets = 1};
+    spec.row_granules = spec.column_granule_width = 0;
+    spec.SetDefaults();
+  }
+  if (id % 4 == 2) spec.sync = SyncSpec{};
+  TablePlan table = OnDevice(spec, id % 2);
+  if (id % 4 == 3) table.sharding = ShardingType::kDataParallel;
+  return table;
+}
+
+TEST(InstallPlanMetrics, AThousandTablesThatCameAndWentLeaveNoSeries) {
+  Metrics metrics;
+  LocalCluster cluster({.devices_per_node = 2, .device_bytes = 1 << 24, .metrics = &metrics});
+  ASSERT_THAT(cluster.Install({OnDevice(Spec(1), 0)}), IsOk());
+  const std::size_t before = SeriesCount(metrics);
+  for (std::uint32_t first = 2; first < 1002; first += 100) {
+    std::vector<TablePlan> tables = {OnDevice(Spec(1), 0)};
+    for (std::uint32_t id = first; id < first + 100; ++id) tables.push_back(AnyTable(id));
+    ASSERT_THAT(cluster.Install(std::move(tables)), IsOk());
+    EXPECT_GT(SeriesCount(metrics), before + 500);
+    ASSERT_THAT(cluster.Install({OnDevice(Spec(1), 0)}), IsOk());
+    AwaitFor([&] { return SeriesCount(metrics) == before; }, absl::Seconds(30),
+             "the series of dropped tables go");
+  }
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
 
 TEST_F(ReplicationTest, LagIsShownWhileUpdatesWaitForAReplica) {
   Start(2);
-  const Gauge lag = metrics_.MakeGauge(metric::kReplicationLag, {"shared"});
+  const Gauge lag = metrics_.MakeGauge(MetricNamed("embla_replication_lag_updates"), {"shared"});
   UpdateOnce(1);
   EXPECT_EQ(lag.value(), 0.0);
   cluster_->TakeDown(ReplicaIndex());

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "core/metrics/turn_names.h"
+#include "core/metrics/names.h"
 
 namespace embla {
 namespace {
@@ -50,9 +50,9 @@ constexpr double kCostOfRequest = 4096;
 DeviceExecutors::DeviceExecutors(Options options)
     : options_(std::move(options)),
       queues_(options_.devices),
-      request_wait_(options_.metrics == nullptr
-                        ? Histogram()
-                        : options_.metrics->MakeHistogram(metric::kRequestWait)) {
+      request_wait_(options_.metrics == nullptr ? Histogram()
+                                                : options_.metrics->MakeHistogram(
+                                                      MetricNamed("embla_request_wait_seconds"))) {
   EMBLA_CHECK(options_.devices >= 1 && options_.devices <= kDevicesPerNodeMax);
   for (std::uint32_t d = 0; d < options_.devices; ++d) {
     const DeviceMetrics metrics(options_.metrics, d);

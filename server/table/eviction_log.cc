@@ -6,8 +6,11 @@
 
 namespace embla {
 
-EvictionLog::EvictionLog(std::size_t bytes_max, Counter unread)
-    : id_(RandomId64()), bytes_max_(bytes_max), unread_(unread) {}
+EvictionLog::EvictionLog(std::size_t bytes_max, const TableSeries& series)
+    : id_(RandomId64()),
+      bytes_max_(bytes_max),
+      series_(series),
+      unread_(series_.MakeCounter(MetricNamed("embla_zch_evictions_unread_total"))) {}
 
 void EvictionLog::Append(EvictedRows rows) {
   if (rows.evictions.empty()) return;
@@ -35,6 +38,8 @@ void EvictionLog::Close() {
   {
     MutexLock lock(mu_);
     closed_ = true;
+    unread_ = {};
+    series_ = {};
   }
   NotifyAll();
 }

@@ -13,7 +13,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/mutex.h"
-#include "core/metrics/metrics.h"
+#include "core/metrics/table_series.h"
 #include "server/zch/batch.h"
 
 namespace embla {
@@ -36,8 +36,8 @@ class EvictionLog {
     virtual void Notify() = 0;
   };
 
-  // Keeps up to `bytes_max` bytes. `unread` counts evictions that nobody read in time.
-  EvictionLog(std::size_t bytes_max, Counter unread);
+  // Keeps up to `bytes_max` bytes. `series` counts evictions that nobody read in time.
+  EvictionLog(std::size_t bytes_max, const TableSeries& series);
 
   // Not 0, and different in each log: positions are of one log.
   std::uint64_t id() const { return id_; }
@@ -72,9 +72,9 @@ class EvictionLog {
 
   const std::uint64_t id_;
   const std::size_t bytes_max_;
-  const Counter unread_;
-
   Mutex mu_;
+  TableSeries series_ ABSL_GUARDED_BY(mu_);  // None once the table is gone.
+  Counter unread_ ABSL_GUARDED_BY(mu_);
   std::deque<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Without gaps.
   std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;      // Of entries_.
   std::uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // Of the next eviction.

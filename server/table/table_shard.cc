@@ -25,9 +25,8 @@ std::vector<ColumnSegment> SegmentsOf(const std::vector<Slice>& slices) {
 
 std::shared_ptr<EvictionLog> MakeEvictionLog(const TableSpec& spec, Metrics* metrics) {
   if (!spec.zch.has_value() || spec.zch->eviction_buffer_bytes == 0) return nullptr;
-  Counter unread;
-  if (metrics != nullptr) unread = metrics->MakeCounter(metric::kZchEvictionsUnread, {spec.name});
-  return std::make_shared<EvictionLog>(spec.zch->eviction_buffer_bytes, unread);
+  return std::make_shared<EvictionLog>(spec.zch->eviction_buffer_bytes,
+                                       TableSeries(metrics, spec.name));
 }
 
 }  // namespace
@@ -49,6 +48,7 @@ TableShard::Table::~Table() {
   if (evictions != nullptr) evictions->Close();
 }
 
+// The device may be one that the table leaves.
 TableShard::OnDevice::~OnDevice() {
   metrics.rows.Set(0);
   metrics.bytes.Set(0);

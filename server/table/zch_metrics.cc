@@ -14,20 +14,21 @@ void Add(const Counter& counter, std::uint64_t before, std::uint64_t now) {
 
 }  // namespace
 
-ZchMetrics::ZchMetrics(Metrics* metrics, std::string_view table, std::uint32_t device) {
-  if (metrics == nullptr) return;
+ZchMetrics::ZchMetrics(Metrics* metrics, std::string_view table, std::uint32_t device)
+    : series_(metrics, table) {
   const std::string label = absl::StrCat(device);
-  hits_ = metrics->MakeCounter(metric::kZchHits, {table, label});
-  inserts_ = metrics->MakeCounter(metric::kZchInserts, {table, label});
-  unseen_ = metrics->MakeCounter(metric::kZchUnseen, {table, label});
-  not_admitted_ = metrics->MakeCounter(metric::kZchRejections, {table, "not_admitted"});
-  full_ = metrics->MakeCounter(metric::kZchRejections, {table, "full"});
-  collisions_avoided_ = metrics->MakeCounter(metric::kZchCollisionsAvoided, {table, label});
-  evicted_age_ = metrics->MakeCounter(metric::kZchEvictedAge, {table, label});
-  residents_ = metrics->MakeGauge(metric::kZchResidents, {table, label});
+  hits_ = series_.MakeCounter(MetricNamed("embla_zch_hits_total"), label);
+  inserts_ = series_.MakeCounter(MetricNamed("embla_zch_inserts_total"), label);
+  unseen_ = series_.MakeCounter(MetricNamed("embla_zch_unseen_total"), label);
+  not_admitted_ = series_.MakeCounter(MetricNamed("embla_zch_rejections_total"), "not_admitted");
+  full_ = series_.MakeCounter(MetricNamed("embla_zch_rejections_total"), "full");
+  collisions_avoided_ =
+      series_.MakeCounter(MetricNamed("embla_zch_collisions_avoided_total"), label);
+  evicted_age_ = series_.MakeCounter(MetricNamed("embla_zch_evicted_age_steps_total"), label);
+  residents_ = series_.MakeGauge(MetricNamed("embla_zch_residents"), label);
   for (std::size_t reason = 1; reason < zch::kEvictionReasons; ++reason) {
-    evictions_[reason] = metrics->MakeCounter(metric::kZchEvictions,
-                                              {table, zch::NameOf(zch::EvictionReason(reason))});
+    evictions_[reason] = series_.MakeCounter(MetricNamed("embla_zch_evictions_total"),
+                                             zch::NameOf(zch::EvictionReason(reason)));
   }
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/metrics/metrics.h"
+#include "core/metrics/table_series.h"
 #include "server/zch/statistics.h"
 
 namespace embla {
@@ -23,6 +23,7 @@ class ZchMetrics {
   void CountResidents(double by) const { residents_.Add(by); }
 
  private:
+  TableSeries series_;
   Counter hits_;
   Counter inserts_;
   Counter unseen_;
