@@ -86,7 +86,9 @@ class GrpcAdmin final : public Admin {
            .device_stopped = {node.device_stopped().begin(), node.device_stopped().end()},
            .failed_plan_version = node.failed_plan_version(),
            .failure = node.failure(),
-           .failing_since = absl::FromUnixMillis(node.failing_since_unix_ms())});
+           .failing_since = absl::FromUnixMillis(node.failing_since_unix_ms()),
+           .version = node.version(),
+           .protocol_version = node.protocol_version()});
     }
     return nodes;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/build_version.h"
 #include "core/base/cluster_key.h"
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
@@ -36,6 +37,16 @@ bool HaveSameRoom(const std::vector<DeviceSpec>& known, const std::vector<Device
   return std::ranges::equal(known, reported, [](const DeviceSpec& a, const DeviceSpec& b) {
     return a.kind == b.kind && a.memory_bytes == b.memory_bytes;
   });
+}
+
+absl::Status CheckProtocol(const NodeRegistration& node) {
+  const NodeBuild& build = node.build;
+  if (build.protocol_version == kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("node ", node.name, " has protocol version ", build.protocol_version, " (build ",
+                   build.version.empty() ? "unknown" : build.version.substr(0, 64),
+                   "), this coordinator ", kProtocolVersion, " (build ", ToAbsl(BuildVersion()),
+                   "): run both from one release; docs/runbook.md, Upgrades, has the order"));
 }
 
 }  // namespace
@@ -101,6 +112,7 @@ Coordinator::~Coordinator() = default;
 absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registration,
                                                  absl::Time now) {
   EMBLA_RETURN_IF_ERROR(registration.Validate());
+  EMBLA_RETURN_IF_ERROR(CheckProtocol(registration));
   if (!registration.cluster_id.empty() && registration.cluster_id != plan_->cluster_id()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "node ", registration.name, " belongs to cluster ", registration.cluster_id.substr(0, 64),
@@ -136,10 +148,11 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   // This store may be older than what the node knows.
   EMBLA_RETURN_IF_ERROR(sessions_.Unite(registration.sessions_refused));
   EMBLA_RETURN_IF_ERROR(HearUnits(node.id, registration, now));
-  membership_.Link(node, registration.incarnation, registration.host_memory, now);
+  membership_.Link(node, registration, now);
   CrashPoint("coordinator.registered");
   LogInfo("coordinator", "node registered name=", node.name, " id=", ToInt(node.id),
-          " address=", node.address, " devices=", node.devices.size());
+          " address=", node.address, " devices=", node.devices.size(),
+          " version=", registration.build.version);
   const std::int64_t promised = membership_.PromisedBytes(registration.host_memory);
   if (promised > registration.host_memory.bytes) {
     LogWarning("coordinator", "nodes on one machine promise more memory than it has: state ",

@@ -3,6 +3,8 @@
 #include <set>
 #include <string>
 
+#include "core/base/build_version.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_test_support.h"
@@ -11,9 +13,10 @@ namespace embla {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
 
-class CoordinatorTest : public testing::Test {
+class CoordinatorTest : public ::testing::Test {
  protected:
   static void ExpectError(const absl::Status& status, StatusCode code, const std::string& says) {
     EXPECT_EQ(status.code(), code) << status;
@@ -98,6 +101,28 @@ TEST_F(CoordinatorRegisterNode, RefusesASecondLiveProcessWithTheNameUntilTheFirs
   EXPECT_TRUE(c_->RegisterNode(second, c_.now()).ok());
   c_.Advance(absl::Seconds(5));  // Silence counts as gone, even while its link looks open.
   EXPECT_TRUE(c_->RegisterNode(CoordinatorHarness::Registration("n0", 3), c_.now()).ok());
+}
+
+TEST_F(CoordinatorRegisterNode, RefusesBuildsOfAnotherProtocolAndSaysBothBuilds) {
+  NodeRegistration other = CoordinatorHarness::Registration("n0");
+  other.build = {.version = "9.9.9+abc", .protocol_version = kProtocolVersion + 1};
+  const absl::Status status = c_->RegisterNode(other, c_.now()).status();
+  ExpectError(status, StatusCode::kFailedPrecondition, "build 9.9.9+abc");
+  ExpectError(status, StatusCode::kFailedPrecondition, std::string(BuildVersion()));
+  other.build = {.version = "", .protocol_version = 0};  // A build that did not say yet.
+  ExpectError(c_->RegisterNode(other, c_.now()).status(), StatusCode::kFailedPrecondition,
+              "docs/runbook.md, Upgrades");
+  EXPECT_EQ(c_->GetPlan()->FindNode("n0"), nullptr);
+}
+
+TEST_F(CoordinatorRegisterNode, ShowsTheBuildOfTheProcessThatIsLinked) {
+  NodeRegistration registration = CoordinatorHarness::Registration("n0");
+  registration.build.version = "9.9.9+abc";
+  EXPECT_THAT(c_->RegisterNode(registration, c_.now()), IsOk());
+  EXPECT_EQ(c_->Nodes()[0].build.version, "9.9.9+abc");
+  EXPECT_EQ(c_->Nodes()[0].build.protocol_version, kProtocolVersion);
+  c_.Restart();
+  EXPECT_EQ(c_->Nodes()[0].build.version, "");
 }
 
 TEST_F(CoordinatorRegisterNode, RefusesOtherDevicesOnlyWhileSlicesAreThere) {
@@ -292,7 +317,7 @@ TEST(MembershipPromisedBytes, AreThoseOfLiveNodesWhoseCpuDevicesShareAMemory) {
     NodeSpec node;
     node.id = NodeId{id};
     node.devices.assign(2, {.kind = kind, .memory_bytes = 30});
-    nodes.Link(node, id, memory, now);
+    nodes.Link(node, {.host_memory = memory, .incarnation = id}, now);
   };
   link(1, DeviceKind::kCpu, here);
   EXPECT_EQ(nodes.PromisedBytes(here), 60);

@@ -44,14 +44,15 @@ absl::Status Membership::CheckProcess(NodeId node, std::uint64_t incarnation,
                                                view->spec.name, ", at ", view->spec.address));
 }
 
-void Membership::Link(const NodeSpec& spec, std::uint64_t incarnation, const HostMemory& memory,
-                      absl::Time now) {
+void Membership::Link(const NodeSpec& spec, const NodeRegistration& registration, absl::Time now) {
   Member& member = members_[spec.id];
-  if (member.view.incarnation != incarnation) member.view = {};  // A new process has nothing yet.
+  // A new process has nothing yet.
+  if (member.view.incarnation != registration.incarnation) member.view = {};
   member.view.spec = spec;
-  member.view.host_memory = memory;
+  member.view.host_memory = registration.host_memory;
+  member.view.build = registration.build;
   member.view.state = NodeState::kLive;
-  member.view.incarnation = incarnation;
+  member.view.incarnation = registration.incarnation;
   member.view.last_heartbeat = now;
   member.heard = now;
 }

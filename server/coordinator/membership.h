@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/base/build_version.h"
 #include "core/base/host_memory.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_report.h"
@@ -17,6 +18,12 @@
 
 namespace embla {
 
+// The build that a node's process is of.
+struct NodeBuild {
+  std::string version{BuildVersion()};
+  std::uint32_t protocol_version = kProtocolVersion;
+};
+
 struct NodeRegistration {
   std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
   std::string address;  // host:port or unix:/path of the data listener.
@@ -24,6 +31,7 @@ struct NodeRegistration {
   HostMemory host_memory = {};    // That rows of its CPU devices lie in.
   std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
   std::string cluster_id;         // Empty, or the cluster the node belonged to.
+  NodeBuild build = {};
   NodePast past = {};
   bool accept_loss = false;     // The operator gives up rows that the node does not have any more.
   PlanPtr installed = nullptr;  // The newest plan that the node has installed, or null.
@@ -58,10 +66,11 @@ struct NodeView {
   absl::Time failing_since;   // Of the first of the plans in a row that it could not install.
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
-  std::vector<std::string> device_stopped;  // As in HeartbeatInfo.
-  std::uint64_t sessions_heard = 0;         // As in HeartbeatInfo.
-  std::vector<StepReport> steps;            // By table; also when it is not live.
-  bool drained = false;                     // Gets no new slices.
+  std::vector<std::string> device_stopped;                // As in HeartbeatInfo.
+  std::uint64_t sessions_heard = 0;                       // As in HeartbeatInfo.
+  std::vector<StepReport> steps;                          // By table; also when it is not live.
+  bool drained = false;                                   // Gets no new slices.
+  NodeBuild build{.version = "", .protocol_version = 0};  // None since the coordinator started.
   HostMemory host_memory;
 
   bool live() const { return state == NodeState::kLive; }
@@ -80,8 +89,7 @@ class Membership {
                             const std::string& address) const;
   // A node of the plan that was not known before: kUnlinked, as those of the constructor.
   void Expect(const NodeSpec& node, absl::Time now);
-  void Link(const NodeSpec& spec, std::uint64_t incarnation, const HostMemory& memory,
-            absl::Time now);
+  void Link(const NodeSpec& spec, const NodeRegistration& registration, absl::Time now);
   // NotFound when `incarnation` is not the linked one.
   absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
                          absl::Time now);

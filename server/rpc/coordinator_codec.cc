@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/build_version.h"
 #include "core/base/status_macros.h"
 #include "core/plan/plan_json.h"
 #include "core/wire/plan_codec.h"
@@ -125,6 +126,8 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
   }
   ToMessage(registration.past, *message.mutable_past());
   message.set_accept_loss(registration.accept_loss);
+  message.set_version(registration.build.version);
+  message.set_protocol_version(registration.build.protocol_version);
   message.set_testimony(registration.testimony);
   message.mutable_host_memory()->set_id(registration.host_memory.id);
   message.mutable_host_memory()->set_bytes(registration.host_memory.bytes);
@@ -156,6 +159,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
   }
   registration.past = FromMessage(message.past());
   registration.accept_loss = message.accept_loss();
+  registration.build = {message.version(), message.protocol_version()};
   registration.testimony = message.testimony();
   registration.host_memory = {message.host_memory().id(), message.host_memory().bytes()};
   if (message.has_installed()) {
@@ -222,6 +226,8 @@ v1::NodeStatus ToMessage(const NodeView& node) {
   message.set_plan_version(ToInt(node.plan_version));
   message.set_last_heartbeat_unix_ms(UnixMillisOrZero(node.last_heartbeat));
   message.set_drained(node.drained);
+  message.set_version(node.build.version);
+  message.set_protocol_version(node.build.protocol_version);
   for (const std::int64_t bytes : node.device_used_bytes) message.add_device_used_bytes(bytes);
   for (const std::string& stopped : node.device_stopped) message.add_device_stopped(stopped);
   if (node.failed_plan_version != PlanVersion{}) {
@@ -240,7 +246,7 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_nodes_total(view.nodes_total);
   message.set_tables(view.tables);
   message.set_started_unix_ms(UnixMillisOrZero(view.started));
-  message.set_version(EMBLA_VERSION);
+  message.set_version(std::string(BuildVersion()));
   message.set_generation(view.generation);
   message.set_tables_aside(view.tables_aside);
   return message;

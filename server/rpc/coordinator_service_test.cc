@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/build_version.h"
 #include "core/wire/plan_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 
@@ -28,6 +29,7 @@ class PlainNode {
     registration.set_address("127.0.0.1:9");
     registration.set_incarnation(incarnation);
     registration.set_accept_loss(true);
+    registration.set_protocol_version(kProtocolVersion);
     v1::Device& device = *registration.add_devices();
     device.set_kind(v1::Device::KIND_CPU);
     device.set_memory_bytes(1 << 20);

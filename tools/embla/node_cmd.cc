@@ -87,6 +87,8 @@ Json View(const Node& node) {
           {"failed_plan_version", node.status.failed_plan_version},
           {"failure", node.status.failure},
           {"failing_since", TimeView(node.status.failing_since)},
+          {"version", node.status.version},
+          {"protocol_version", node.status.protocol_version},
           {"devices", devices}};
 }
 
@@ -134,11 +136,13 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
     output.PutJson(list);
     return absl::OkStatus();
   }
-  TextTable text({"node", "state", "address", "devices", ">used", ">memory", ">plan", "heartbeat"});
+  TextTable text(
+      {"node", "state", "address", "devices", ">used", ">memory", ">plan", "heartbeat", "version"});
   for (const Node& node : nodes) {
     text.Add({node.spec.name, StateWords(node.status), node.spec.address, DeviceWords(node.spec),
               FormatBytes(node.used_bytes()), FormatBytes(node.memory_bytes()),
-              absl::StrCat(node.status.plan_version), Age(node.status.last_heartbeat, now)});
+              absl::StrCat(node.status.plan_version), Age(node.status.last_heartbeat, now),
+              node.status.version.empty() ? "-" : node.status.version});
   }
   output.out << text.Render() << FailureWords(nodes, now);
   return absl::OkStatus();

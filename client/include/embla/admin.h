@@ -38,6 +38,9 @@ struct NodeStatus {
   std::uint64_t failed_plan_version = 0;
   std::string failure = {};
   absl::Time failing_since = {};
+  // Of the node's build; empty and 0: not heard of since the coordinator started.
+  std::string version = {};
+  std::uint32_t protocol_version = 0;
 };
 
 // Documents are JSON as in docs/plan_format.md.
