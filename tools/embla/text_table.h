@@ -1,4 +1,4 @@
-// Columns of text for people: aligned, two spaces apart.
+// Columns of text for people: aligned, two spaces apart, in at most 100 columns.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,21 @@ class TextTable {
   // Requires: one cell per title.
   void Add(std::vector<std::string> cells);
 
-  // Text below the line added last, across all columns: in at most kNoteColumns, the indent of
-  // Render included, broken at blanks and four columns further in.
+  // Text below the line added last, across all columns: broken at blanks and four columns further
+  // in than the table.
   void AddNote(std::string text);
 
-  static constexpr std::size_t kNoteColumns = 100;
+  // Width of the text, the indent of Render included.
+  static constexpr std::size_t kColumnsMax = 100;
 
-  // Every line starts with `indent` and ends with a line break, without trailing spaces.
+  // Every line starts with `indent` and ends with a line break, without trailing spaces. Where the
+  // cells would need more than kColumnsMax, those of the widest columns go on in lines below.
   std::string Render(std::string_view indent = "") const;
 
  private:
+  // Of each column, so that a line has at most `columns`, if that is possible at all.
+  std::vector<std::size_t> Widths(std::size_t columns) const;
+
   std::vector<bool> right_;
   std::vector<std::vector<std::string>> lines_;  // [0] has the titles.
   std::vector<std::string> notes_;               // By line; most are empty.

@@ -26,6 +26,23 @@ TEST(TextTable, NotesStandBelowTheirLineWithinAHundredColumns) {
   for (const std::string& line : read) EXPECT_LE(line.size(), 100u) << line;
 }
 
+// What `embla job ls` prints of a job that failed.
+TEST(TextTable, LongCellsGoOnBelowWithinAHundredColumns) {
+  TextTable table({">job", "state", ">units", "note"});
+  std::string words = "FAILED_PRECONDITION:";
+  for (int i = 0; i < 30; ++i) words += " node" + std::to_string(i);
+  table.Add({"1", "failed", "12", words});
+  table.Add({"2", "done", "7", std::string(130, 'x')});
+  std::istringstream lines(table.Render());
+  std::vector<std::string> read;
+  for (std::string line; std::getline(lines, line);) read.push_back(line);
+  ASSERT_EQ(read.size(), 6u);
+  EXPECT_EQ(read[1].substr(0, 47), "  1  failed     12  FAILED_PRECONDITION: node0 ");
+  EXPECT_EQ(read[2].substr(0, 24), std::string(20, ' ') + "node");
+  EXPECT_EQ(read[4].substr(0, 22), "  2  done        7  xx");
+  for (const std::string& line : read) EXPECT_LE(line.size(), 100u) << line;
+}
+
 TEST(Shortened, SaysThatSomethingIsMissing) {
   EXPECT_EQ(Shortened("clicks", 6), "clicks");
   EXPECT_EQ(Shortened("user_clicks", 6), "user..");
