@@ -138,7 +138,8 @@ def test_the_status_counts(cluster, make_table):
     make_table()
     after = cluster.admin.status()
     assert after.tables == before.tables + 1
-    assert (after.nodes_live, after.nodes_total, after.version) == (2, 2, embla.__version__)
+    assert (after.nodes_live, after.nodes_total) == (2, 2)
+    assert after.version.split("+")[0] == embla.__version__
     assert after.cluster_id == before.cluster_id
 
 
