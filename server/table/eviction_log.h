@@ -72,6 +72,7 @@ class EvictionLog {
 
   const std::uint64_t id_;
   const std::size_t bytes_max_;
+
   Mutex mu_;
   TableSeries series_ ABSL_GUARDED_BY(mu_);  // None once the table is gone.
   Counter unread_ ABSL_GUARDED_BY(mu_);
