@@ -93,7 +93,7 @@ void ProcessMetrics::Watch(const std::string& name, const std::string& path) {
 void ProcessMetrics::SetNode(const std::string& node, const std::string& cluster) {
   const MutexLock lock(mu_);
   if (!node_.empty() || !cluster_.empty()) {
-    metrics_.RemoveGauge(MetricNamed("embla_node_info"), {node_, cluster_});
+    metrics_.Remove(MetricNamed("embla_node_info"), {node_, cluster_});
   }
   node_ = node;
   cluster_ = cluster;
