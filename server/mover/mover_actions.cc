@@ -230,7 +230,6 @@ void Mover::Do(MovingUnit& unit, ResetStaged& action) {
 }
 
 void Mover::Do(MovingUnit& unit, InstallStaged&) {
-  // Nothing but this node's memory holds rows: the copy is as safe as it will ever be.
   const auto then = [this](MovingUnit& done, const absl::Status& status) {
     if (status.ok()) Deliver(done, CoveredEvent{});
   };

@@ -10,11 +10,14 @@
 //
 // State of one row, flat fp32, as in snapshots and migrations: the row's scalars, then each
 // element array for the columns of the slice.
-//   kSgd             none
-//   kRowwiseAdagrad  s: sum over the steps of mean(g^2) over the row      starts at
-//   initial_accumulator kAdagrad         a: sum over the steps of g^2, per element starts at
-//   initial_accumulator kAdam            t: steps taken; m and v per element                  start
-//   at 0
+//
+// clang-format off
+//   optimizer         state                                          initial value
+//   kSgd              none
+//   kRowwiseAdagrad   s: sum over the steps of mean(g^2) of the row  initial_accumulator
+//   kAdagrad          a: sum over the steps of g^2, per element      initial_accumulator
+//   kAdam             t: steps taken; m and v, per element           0
+// clang-format on
 #pragma once
 
 #include <cstddef>

@@ -92,7 +92,8 @@ class CopyState {
     confirmed_ = life;
     return true;
   }
-  // As Confirm, of a process before this one: what came since may be missing, so lookups wait.
+  // Repeats a confirmation from the journal. The copy counts as complete, but it serves no lookups
+  // until its primary confirms it again: updates since that confirmation may be missing.
   void RepeatConfirmed() {
     is_counted_ = true;
     written_ = life_.load();

@@ -1,12 +1,5 @@
-// One lookup batch on its way through the devices of a node.
-//
-// Rows of unpooled parts go straight to their place in the reply. A pooled part whose rows are on
-// one device is pooled there; where several devices share its rows, each pools its own and a
-// ReduceScatter over all parts of the batch at once leaves every device with the sums of a part of
-// the bags, which it writes to the reply.
-//
-// Every device counts the ids it has found. Only when the counts do not add up does anybody look
-// for the id that is nobody's.
+// One lookup batch on its way through the devices of a node. The file lookup_task.cc begins with
+// how.
 #pragma once
 
 #include <atomic>

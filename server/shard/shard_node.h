@@ -99,8 +99,8 @@ struct UpdateResult {
   // Rows that were left out as their units are on the move; everything else is applied.
   std::vector<RefusedUnit> refused = {};
   std::vector<RefusedClaim> refused_claims = {};  // Of a contribution to a synchronous step.
-  // Of Repeat: tables whose copies were to be averaged after this update, which has a record of its
-  // own.
+  // Set by Repeat only: tables whose replica groups are due for averaging after this update. The
+  // averaging has a record of its own in the journal.
   std::vector<TableId> sync_due = {};
 };
 
@@ -208,7 +208,7 @@ class ShardNode {
   // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
   // message.update. `done` as for Update.
   // Errors: FailedPrecondition (this node leads the table), Unavailable (the message's plan is not
-  // installed here yet, or the sender is a primary of former times), InvalidArgument, DataLoss
+  // installed here yet, or the sender is a deposed primary), InvalidArgument, DataLoss
   // (damaged row block), ResourceExhausted.
   virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                ReplicaDone done) = 0;

@@ -69,7 +69,8 @@ class UnitTables final : public UnitHost {
   void Relocate(const UnitId& unit, HostDone done) override;
 
  private:
-  // Where a table's steps run until the node has something of it, and that leads it then.
+  // Lead device of a table of which this node holds nothing yet; it stays the lead device when the
+  // first slice arrives.
   static constexpr std::uint32_t kFirstLeadDevice = 0;
 
   struct Unit {

@@ -47,7 +47,8 @@ absl::Status CheckTtl(const TableSpec& spec, const UpdatePart& part) {
                    ", but only zch tables with policy ttl have TTLs: leave it 0"));
 }
 
-// The first plan that may say where a unit went that has left this node: not one that puts it here.
+// Lowest plan version that can name the new owner of a unit that has left this node: the installed
+// plan, or the next one while the installed plan still places the unit here.
 PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitShape& shape) {
   const TablePlan* const table = tables.plan->FindTable(id);
   if (table == nullptr) return tables.plan->version();

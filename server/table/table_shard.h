@@ -126,9 +126,9 @@ class TableShard {
   // For ZCH tables only.
   StepBound& step_bound() { return table_->step_bound; }
 
-  // Of the whole table on this node.
-  // On the lead device: of closed sessions, which every node refuses.
+  // Drops the records of closed sessions, which every node refuses. Lead device only.
   void ForgetSessions(const SessionSet& sessions);
+  // Which updates this node's part of the table has applied. Lead device only.
   ReplayWindows& replay_windows() { return table_->replay_windows; }
   // Null unless it is a ZCH table that keeps evicted rows.
   const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }
