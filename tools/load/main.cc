@@ -133,8 +133,8 @@ absl::Status ParseLocal(const std::string& text, LocalClusterOptions& cluster) {
 absl::Status AwaitNodes(client::Admin& admin, std::uint32_t nodes) {
   const absl::Time deadline = absl::Now() + kJoinMax;
   while (absl::Now() < deadline) {
-    const auto status = admin.GetClusterStatus();
-    if (status.ok() && status->nodes_live >= nodes) return absl::OkStatus();
+    const auto status = admin.Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
+    if (status.ok() && status->nodes_live() >= nodes) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::DeadlineExceededError("the nodes of the local cluster did not become live");
