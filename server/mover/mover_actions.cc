@@ -106,7 +106,7 @@ void Mover::Do(MovingUnit& unit, StageRows& stage) {
                }));
 }
 
-// What the log does not have does not count as held, and is asked for again.
+// A chunk that is not in the log does not count as held, and is asked for again.
 void Mover::OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& rows,
                      const absl::Status& status) {
   if (status.ok()) {

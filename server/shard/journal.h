@@ -1,5 +1,5 @@
-// What a node writes down so that the process after it can do the same again: every update as it
-// was decided, and what it must know to repeat it. docs/journal_format.md.
+// The journal of a node, from which its next process repeats everything: every update as it was
+// decided, and the facts that are needed to repeat it. docs/journal_format.md.
 //
 // All records of a node lie in one log. Each is appended where it takes effect: when no device that
 // is concerned runs anything else. So what is repeated in the log's order gives the same rows.

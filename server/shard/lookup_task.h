@@ -22,7 +22,7 @@ class LookupTask final : public RequestTask {
                                                           NodeTablesPtr tables, LookupBatch batch,
                                                           absl::Time deadline, LookupFrames frames);
 
-  // What the task needs until it is finished, and whom it tells.
+  // Keeps `keep_alive` until the task is finished, which then calls `done`.
   void SetCaller(Buffer keep_alive, LookupDone done);
   LookupDone TakeDone() { return std::move(done_); }
 

@@ -170,11 +170,11 @@ class ShardNode {
   virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
                       LookupFrames frames, LookupDone done) = 0;
 
-  // As Lookup. An error means that nothing was applied, except Unavailable and FailedPrecondition:
-  // a replicated table's update may have been applied here while a replica did not answer before
-  // the deadline, or another node became the primary. The same (session, seq) sent again, there, is
-  // applied once. With a journal, likewise: Unavailable
-  // when it broke under the update; ResourceExhausted when it has no room.
+  // Arguments are those of Lookup. An error means that nothing was applied, except Unavailable and
+  // FailedPrecondition: a replicated table's update may have been applied here while a replica did
+  // not answer before the deadline, or another node became the primary. The same (session, seq)
+  // sent again, there, is applied once. With a journal, likewise: Unavailable when it broke under
+  // the update; ResourceExhausted when it has no room.
   virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                       UpdateDone done) = 0;
 
@@ -195,7 +195,8 @@ class ShardNode {
   struct SyncQuery {
     std::vector<TableId> tables;
     PlanVersion plan_version{};  // That the sender knows.
-    // What an earlier process of this node averaged: no unit is asked. Null: now.
+    // An averaging of an earlier process of this node, to be repeated: no unit is asked. Null: a
+    // new one.
     std::shared_ptr<const DecidedSync> decided = nullptr;
   };
   // Queues the averaging of the tables' replica groups on this node and returns; `done` as for
@@ -295,7 +296,7 @@ class ShardNode {
   virtual std::vector<StepReport> StepReports() const = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
-  // Of each device, why it serves no rows any more; empty: it does.
+  // For each device, why it no longer serves rows; empty: it does.
   virtual std::vector<std::string> device_stopped() const = 0;
 };
 

@@ -88,14 +88,14 @@ class TableShard {
   // InvalidArgument or FailedPrecondition unless the node holds rows of all of `columns`.
   absl::Status CheckColumns(ColumnRange columns) const;
 
-  // What is the matter with `ids` when this node's devices did not find all of them.
+  // Why this node's devices did not find all of `ids`.
   struct IdReport {
     absl::Status status;           // OutOfRange or FailedPrecondition, naming the first one.
     std::size_t out_of_range = 0;  // Ids that are no rows of the table.
   };
   IdReport Examine(std::span<const RowId> ids, ColumnRange columns, BoundsMode bounds) const;
   absl::Status OutOfRange(RowId id) const;
-  // Of ids that Examine finds nothing wrong with: their units are on the move.
+  // The error for ids with which Examine finds nothing wrong: their units are on the move.
   absl::Status RowsAreMoving() const;
 
   bool InTable(RowId id) const {
@@ -136,7 +136,7 @@ class TableShard {
   const TableMetrics& metrics() const { return table_->metrics; }
 
  private:
-  // What one device's thread owns, beside the slices.
+  // State that one device's thread owns, beside the slices.
   struct OnDevice {
     OnDevice(const TableSpec& spec, PlanVersion spec_version, const TableDeviceMetrics& metrics)
         : spec(spec), spec_version(spec_version), metrics(metrics) {}
@@ -146,7 +146,7 @@ class TableShard {
     PlanVersion spec_version{};
     const TableDeviceMetrics metrics;
   };
-  // What all layouts share.
+  // State that all layouts share.
   struct Table {
     Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics);
     ~Table();
