@@ -5,6 +5,7 @@
 #include <string>
 
 #include "client/include/embla/testing/unimplemented_client.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan_json.h"
 #include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement_json.h"
@@ -15,6 +16,7 @@
 namespace embla::cli {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
@@ -116,6 +118,11 @@ class ClusterPlanTest : public ::testing::Test {
     std::ofstream(path) << text;
     return path;
   }
+  absl::Status Create(const TableSpec& spec, const std::string& placement) {
+    return cluster_
+        .Call<v1::TableReply>(client::CreateTableRequest(TableSpecToJson(spec), placement))
+        .status();
+  }
   std::string Solve(client::Admin& admin) {
     EXPECT_TRUE(PlanSolveOnClusterVerb(
                     admin, flags_, [] { return 0.0; }, json_)
@@ -166,10 +173,7 @@ TEST_F(ClusterPlanTest, APlanForAnotherTopologyOrPlaceIsRefused) {
 
   TableSpec spec{.name = "d", .rows = 2'000'000, .dim = 32};
   spec.SetDefaults();
-  ASSERT_TRUE(
-      cluster_
-          .CreateTable(TableSpecToJson(spec), R"({"sharding": "column_wise", "min_partition": 4})")
-          .ok());
+  ASSERT_THAT(Create(spec, R"({"sharding": "column_wise", "min_partition": 4})"), IsOk());
   const absl::Status elsewhere = PlanApplyVerb(cluster_, {.plan = plan}, text_);
   EXPECT_TRUE(absl::IsFailedPrecondition(elsewhere));
   EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("table d is there, but elsewhere"));
@@ -181,7 +185,7 @@ TEST_F(ClusterPlanTest, OtherTablesKeepTheirMemory) {
   TableSpec spec{.name = "other", .rows = 4'000'000, .dim = 64};
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.SetDefaults();
-  ASSERT_TRUE(cluster_.CreateTable(TableSpecToJson(spec), R"({"sharding": "row_wise"})").ok());
+  ASSERT_THAT(Create(spec, R"({"sharding": "row_wise"})"), IsOk());
   const Json plan = Json::parse(Solve(cluster_));
   const std::int64_t gib = std::int64_t{1} << 30;
   EXPECT_LE(plan["devices"][0]["bytes_max"].get<std::int64_t>(), gib - 256'000'000);

@@ -601,10 +601,10 @@ TEST(JobVerbs, FlagsAreChecked) {
   EXPECT_FALSE(MoveRequest({.table = "t", .granules = "1-2", .to = "n1", .rate = "fast"}).ok());
   const auto request = MoveRequest({.table = "t", .granules = "1-2", .to = "n1:3"});
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->granule_begin, 1u);
-  EXPECT_EQ(request->granule_end, 3u);
-  EXPECT_EQ(request->node, "n1");
-  EXPECT_EQ(request->device, 3u);
+  EXPECT_EQ(request->move().granule_begin(), 1u);
+  EXPECT_EQ(request->move().granule_end(), 3u);
+  EXPECT_EQ(request->move().node(), "n1");
+  EXPECT_EQ(request->move().device(), 3u);
 }
 
 TEST(IdExplainVerb, TellsWhereTheIdBelongsAndWhyItHasNoRow) {
