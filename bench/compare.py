@@ -8,7 +8,7 @@ build does against itself, as quartiles. Exit 1: a median below 0.97 that is als
 quartile of the old build against itself, or servers that need more than 1.03 times the CPU seconds
 per million rows. Exit 2: nothing to compare. Covered by bench/compare_test.py.
 
-    bench/compare.sh OLD NEW [FILTER]
+    bench/compare.sh OLD NEW [FILTER] [--rounds N] [--kernels AVX2]
 """
 
 import argparse
@@ -28,7 +28,7 @@ PROGRAMS = [
     ["bench/zch_bench", "-o", "json", "--rounds", "1"],
     ["bench/move_bench", "-o", "json", "--rounds", "1"],
     ["bench/planner_bench", "--runs", "1"],
-    ["bin/embla-bench", "--suite", "service", "--no-combine", "--no-ceilings", "--rounds", "1",
+    ["bin/embla-bench", "--suite", "service", "--no-ceilings", "--rounds", "1",
      "-o", "json"],
 ]
 
@@ -133,9 +133,13 @@ def main(arguments):
     parser.add_argument("new", type=Path, help="another one")
     parser.add_argument("filter", nargs="?", default="", help="a part of a benchmark's name")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--kernels", default="",
+                        help="instruction set of embla-bench, as AVX2; default: the best")
     options = parser.parse_intermixed_args(arguments)
     programs = []
     for command in PROGRAMS:
+        if options.kernels and command[0].endswith("embla-bench"):
+            command = [*command, "--kernels", options.kernels]
         missing = [str(build / command[0]) for build in (options.old, options.new)
                    if not (build / command[0]).is_file()]
         if missing:

@@ -64,28 +64,27 @@ struct Cluster {
       nodes.push_back(OrFail(ShardProcess::Start(options)));
     }
     admin = OrFail(client::Admin::Connect(coordinator->admin_address(), absl::Seconds(30)));
-    while (OrFail(admin->GetClusterStatus()).nodes_live < 2) std::this_thread::yield();
-    OrFail(admin->CreateTable(
+    while (OrFail(admin->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest())).nodes_live() < 2)
+      std::this_thread::yield();
+    OrFail(admin->Call<v1::TableReply>(client::CreateTableRequest(
         absl::StrCat(R"({"name": "t", "rows": )", rows, R"(, "dim": )", kDim,
                      R"(, "row_granules": )", kGranules,
                      R"(, "optimizer": {"kind": "sgd", "learning_rate": 1.0},)",
                      R"( "init": {"kind": "uniform", "a": -1.0, "b": 1.0}, "seed": 5})"),
-        R"({"sharding": "table_wise"})"));
+        R"({"sharding": "table_wise"})")));
     client = OrFail(client::Client::Connect(
         {.coordinator = coordinator->address(), .timeout = absl::Seconds(60)}));
   }
 
   // Moves all units to the node; the job when it is done.
-  client::Job MoveTo(const std::string& node) const {
-    client::Job job = OrFail(admin->StartJob({.goal = client::JobRequest::Goal::kMove,
-                                              .table = "t",
-                                              .granule_end = kGranules,
-                                              .node = node}));
-    while (!client::IsOver(job.state)) {
+  v1::Job MoveTo(const std::string& node) const {
+    v1::Job job =
+        OrFail(client::CallForJob(*admin, client::MoveRequest("t", 0, kGranules, node, 0)));
+    while (!client::IsOver(job.state())) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      job = OrFail(admin->GetJob(job.id));
+      job = OrFail(client::CallForJob(*admin, client::GetJobRequest(job.id())));
     }
-    if (job.state != client::JobState::kDone) Fail("the job failed: " + job.error);
+    if (job.state() != v1::JOB_STATE_DONE) Fail("the job failed: " + job.error());
     return job;
   }
 
@@ -214,13 +213,13 @@ int Run(const Options& options, const std::string& peer_program) {
     std::unique_ptr<Trainer> trainer;
     if (options.updates) trainer = std::make_unique<Trainer>(*cluster.client, options.rows);
     const absl::Time start = Clock::Real().Now();
-    const client::Job job = cluster.MoveTo(round % 2 == 0 ? "n0" : "n1");
+    const v1::Job job = cluster.MoveTo(round % 2 == 0 ? "n0" : "n1");
     const double seconds = absl::ToDoubleSeconds(Clock::Real().Now() - start);
     if (trainer != nullptr) updates += trainer->updates();
     trainer.reset();
     rates.move.push_back(static_cast<double>(bytes) / seconds);
-    rates.pause_p50_ms = std::max(rates.pause_p50_ms, job.pause_p50_ms);
-    rates.pause_max_ms = std::max(rates.pause_max_ms, job.pause_max_ms);
+    rates.pause_p50_ms = std::max(rates.pause_p50_ms, job.pause_p50_ms());
+    rates.pause_max_ms = std::max(rates.pause_max_ms, job.pause_max_ms());
     rates.unary.push_back(RateOf(*unary, bytes));
     rates.socket.push_back(RateOf(*socket, bytes));
   }

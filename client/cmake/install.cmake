@@ -11,6 +11,9 @@ foreach(room client client_transport client_route metrics wire rows plan kernels
 endforeach()
 install(DIRECTORY ${CMAKE_CURRENT_LIST_DIR}/../include/ COMPONENT embla_client
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+# The messages of the admin API.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/proto/gen/ COMPONENT embla_client
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.pb.h" PATTERN "*.grpc.pb.h" EXCLUDE)
 
 set(embla_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/embla)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/embla-config.cmake.in

@@ -1,4 +1,4 @@
-// The coordinator's mind: membership, plan, tables and sessions over a StateStore. Pure logic: an
+// The coordinator's state machine: membership, plan, tables and sessions over a StateStore. Pure logic: an
 // event and the time go in, the state changes in the store first, then effects come out for
 // server/rpc to carry out. No threads, sockets or clocks.
 //

@@ -30,7 +30,8 @@ namespace embla {
 inline constexpr int kAttemptsMax = 3;
 inline constexpr std::uint32_t kUnitsInFlightDefault = 16;
 inline constexpr std::uint32_t kUnitsInFlightMax = 1024;
-// Open units, per one that may be copied: more wait for nothing that gets on.
+// Upper bound on open units, as a multiple of units_in_flight: more would only queue for the same
+// bandwidth.
 inline constexpr std::uint32_t kOpenPerCopyingMax = 6;
 
 class MoveJobs {
@@ -75,8 +76,8 @@ class MoveJobs {
   bool is_idle() const { return running() == nullptr && queued_count() == 0; }
   // Bytes that the running job still brings to each device.
   std::map<DeviceId, std::int64_t> Incoming() const;
-  // Tick again within milliseconds: sealed units wait for their commit.
-  // Or a node is asked about a copy.
+  // True while sealed units wait for their commit, or a copy's node has not answered: call Tick
+  // again within about 10 ms.
   bool wants_tick() const { return driver_.wants_flush() || !copies_.is_over(); }
 
  private:

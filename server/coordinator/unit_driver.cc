@@ -1,3 +1,36 @@
+// How a move gets from its order to its commit.
+//
+// Idea. The protocol of one unit is StepCoordinator (server/migration/coordinator_step.h), which is
+// pure and model-checked. A reshard moves tens of thousands of units, and a store that syncs once
+// per step of each would take hours. The driver therefore runs one StepCoordinator per open unit,
+// gathers what they want to write into few commits of the store (puts_, commits_), and gathers what
+// they want to tell into one message per node (orders_). It adds no rule to the protocol.
+//
+// A unit's way, with the field that shows it:
+//
+//   Open() -> copying          record kOpen in the store, both ends told
+//          -> caught up        OpenUnit::caught_up, from the source's report
+//          -> frozen           OpenUnit::is_frozen: FreezeBatch() told the source to make the cut
+//          -> sealed           the target's report; the commit is in commits_
+//          -> committed        Flush() wrote record and tiling; both ends told until they settle
+//   Until the commit, every state also leads to: aborted (CancelAll, no progress for stall_after,
+//   or an end that refuses), with the owner unchanged.
+//
+// Invariants.
+// - The unit's record in the store is the only arbiter. The driver may forget everything: both ends
+//   report again, and whatever the driver tells is repeated every repeat_after until the record
+//   changes. A restarted coordinator opens the same units and goes on.
+// - A record that commits is written in one commit of the store with the new tiling of its table,
+//   so that plan and records never disagree. Units freeze in batches (freeze_batches.h), a batch is
+//   one commit, and a sealed unit waits at most commit_linger for the others of its batch.
+// - Every put names the revision that it replaces. After ABORTED the record is read again and given
+//   to StepCoordinator; after any other error nothing is concluded, since both ends report again.
+// - A report counts only from the end that may make it (IsSentBy).
+//
+// Bounds: kPutsMax records per commit; MoveJobs bounds the units that are open.
+//
+// Covered by move_jobs_test.cc and coordinator_model_test.cc (restarts at any step), tests/model
+// (the protocol, and the removal of each guard), tests/fault/chaos.sh (real processes killed).
 #include "server/coordinator/unit_driver.h"
 
 #include <algorithm>

@@ -1,12 +1,4 @@
-// Drives the moves of units that are open: StepCoordinator for each, its puts gathered into few
-// commits, its orders into few messages.
-//
-// - A unit's record is the only arbiter. Whatever is forgotten here is told again by the two ends,
-//   and everything that is told is repeated until the record changes.
-// - A move commits together with the new tiling of its table, in one commit of the store, so the
-//   plan and the records never disagree. Units are frozen in batches (freeze_batches.h), and each
-//   batch is one commit, once all of it is sealed; it waits no longer than `commit_linger` for the
-//   last of them.
+// Drives the moves of units that are open. The file unit_driver.cc begins with how.
 //
 // Failpoints (core/base/failpoint.h): units.put, units.commit before and units.put_done,
 // units.commit_done after a write; units.report, units.orders.
@@ -93,7 +85,7 @@ class UnitDriver {
   std::uint64_t closing_count() const;
   // Units wait for each other: call Flush and FreezeBatch soon.
   bool wants_flush() const { return !commits_.empty() || has_waiting_; }
-  // What the oldest trouble waits for, in words; empty: nothing.
+  // Why the oldest stalled move makes no progress, for people; empty: none is stalled.
   std::string WaitsFor(absl::Time now) const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace embla::detail {
 
-// Of a committed record, too, the node may be without room: its process may have lost it.
+// The node may lack room even for a committed record: a restarted process has lost it.
 void NodeStepper::ChangeDevice(const UnitRecord& record) {
   const bool is_here = Owns(unit()) && record.owner == context_.self &&
                        record.source == context_.self && record.epoch == durable().epoch;

@@ -18,10 +18,10 @@ struct UnitOrder {
   UnitId unit = {};
   UnitRecord record = {};
   bool freeze = false;  // The source makes the final cut of the record's move.
-  // Of an open move: the device of the target, and the rows that it has once the job is over.
+  // Open moves only: the target's device, and the rows that it has once the job is over.
   std::uint32_t target_device = 0;
   RowRun run = {};
-  // Of an open move: where the two ends listen, host:port.
+  // Open moves only: where the two ends listen, host:port.
   std::string source_address = {};
   std::string target_address = {};
   std::uint64_t bytes_per_second = 0;  // Of all that the source sends; 0: no limit.

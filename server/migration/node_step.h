@@ -23,7 +23,7 @@
 
 namespace embla {
 
-// Of the node and the unit; constant.
+// Facts about the node and the unit that never change.
 struct UnitContext {
   NodeId self{};
   std::uint32_t chunks = 1;         // Of the unit; the same on every node.
@@ -57,7 +57,8 @@ struct UnitUpdate {
   std::vector<std::uint32_t> chunks;  // That hold its rows.
 };
 
-// What an update would be answered. No effect: the first check, before decoding and queueing.
+// The answer that an update would get. Has no effect: it is the first check, before decoding and
+// queueing.
 PartAnswer CheckUpdate(const UnitState& unit, const UnitUpdate& part);
 // Whether a lookup that knows the unit at `epoch` may be served: kApplied stands for yes.
 PartAnswer CheckLookup(const UnitState& unit, UnitEpoch epoch);

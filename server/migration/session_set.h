@@ -46,7 +46,7 @@ class SessionSet {
 
 struct ClosedSessions {
   SessionSet refused;  // Nobody takes their updates any more.
-  // Of those, the ones that every node refuses: what is known of their updates can go.
+  // The sessions among them that every node refuses: records of their updates can be deleted.
   SessionSet settled;
 
   void Include(const ClosedSessions& other) {

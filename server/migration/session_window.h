@@ -28,7 +28,7 @@ struct SessionWindow {
   void RaiseFloor(UpdateSeq first_incomplete);
   // Requires: Classify(seq) == kNew.
   void Record(UpdateSeq seq);
-  // What either has applied. Requires: of the same session.
+  // Makes this window the union of both. Requires: both are of the same session.
   void Include(SessionWindow other);
 
   bool operator==(const SessionWindow&) const = default;

@@ -32,10 +32,10 @@ void NodeStepper::FinishFreeze() {
   if (unit().seen.move == freeze.move) SendRest(unit().seen.target);
 }
 
-// What was touched since it was sent: the answer to it brings the cut, one way there and back
-// sooner than if the target asked for it after the cut. What is on its way is answered, too, and
-// would be sent twice if the cut overtook it; what is lost is asked for when the order to freeze,
-// or the pull, is repeated.
+// Sends the chunks that were touched since they were sent. Their answer brings the cut, one round
+// trip sooner than if the target asked for them after the cut. Chunks on their way are answered,
+// too, and would be sent twice if the cut overtook them; lost chunks are asked for when the order
+// to freeze, or the pull, is repeated.
 void NodeStepper::SendRest(NodeId to) {
   const MoveId frozen = durable().frozen;
   const ChunkVersions& touched = durable().touched;
@@ -101,7 +101,8 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     --credit;
     sent[c] = version;
     unit().lacks_sent = true;
-    // What an earlier process sent may hold updates that were lost: no base for a delta.
+    // A chunk that an earlier process sent may hold updates that were lost: it is no base for a
+    // delta.
     const Lsn base = AreOfOneProcess(pull.held[c], version) ? pull.held[c] : Lsn{0};
     Do(SendChunk{event.from, Chunk{pull.move, c, base, version}});
   }

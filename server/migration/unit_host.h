@@ -53,11 +53,11 @@ class UnitGate {
  public:
   virtual ~UnitGate() = default;
 
-  // What `update` would be answered; no effect.
+  // The answer that `update` would get; has no effect.
   virtual PartAnswer Check(const UnitUpdate& update) const = 0;
   // Decides it. Requires: Check said kApplied in the same task.
   virtual void Apply(const UnitUpdate& update) = 0;
-  // What is known of updates of closed sessions goes; every node refuses them.
+  // Deletes the records of closed sessions' updates; every node refuses these sessions.
   virtual void ForgetSessions(const SessionSet& sessions) = 0;
   // Whether lookups that know the unit at `epoch` are served.
   virtual bool ServesLookups() const = 0;
@@ -97,7 +97,7 @@ class UnitHost {
   // From now on `gate` is asked before updates and lookups of the unit, and its record of applied
   // updates is the unit's; `gate` null: the unit is no longer tracked, and has no rows here.
   virtual void SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) = 0;
-  // What the unit's updates were deduplicated by so far, those of all groups.
+  // The windows that have deduplicated the unit's updates so far, for all groups.
   virtual UnitWindows WindowsOf(const UnitId& unit) const = 0;
 
   // ---- There, too: a unit at rest whose record joins that of the table's rest

@@ -14,7 +14,7 @@
 
 namespace embla {
 
-// Of the last move. kNone: there was none, or it is committed and cleaned up.
+// State of the unit's last move. kNone: there was none, or it is committed and cleaned up.
 enum class MovePhase : std::uint8_t { kNone, kOpen, kAborted, kCommitted };
 
 struct UnitRecord {

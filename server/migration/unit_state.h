@@ -1,5 +1,6 @@
-// What a node knows about one unit, in two parts: what survives the death of the process, and what
-// does not. The durable part changes by log records only, so that replaying them yields it.
+// A node's knowledge of one unit, in two parts: the durable one survives the death of the process,
+// the other does not. The durable part changes by log records only, so that replaying them yields
+// it.
 #pragma once
 
 #include <cstdint>

@@ -18,10 +18,10 @@ class UnitWindows {
   using Verdict = SessionWindow::Verdict;
 
   UnitWindows() = default;
-  // What travelled. InvalidArgument: sessions not ascending, or a floor of 0.
+  // From a list that was received. InvalidArgument: sessions not ascending, or a floor of 0.
   static absl::StatusOr<UnitWindows> FromSessions(std::vector<SessionWindow> sessions);
 
-  // As it will be once the sender's `first_incomplete` is taken note of.
+  // The verdict after the sender's `first_incomplete` has been applied.
   Verdict Classify(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete) const;
   // Raises the session's floor to `first_incomplete` and sets the bit of `seq`; one that was set
   // stays. Requires: Classify() != kTooNew.

@@ -37,7 +37,7 @@ struct ChunkSenderOptions {
   MovePaceOptions pace = {};
 };
 
-// What the other end has taken in.
+// A chunk that the other end has received.
 struct SentChunk {
   UnitId unit;
   Chunk chunk;

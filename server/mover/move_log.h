@@ -50,7 +50,7 @@ class MoveLog {
   virtual void AppendControl(const UnitId& unit, const LogRecord& record, Done done) = 0;
 };
 
-// Of a node whose rows do not survive its process either: there is nothing to keep.
+// For a node whose rows do not survive its process either: it keeps nothing.
 class ForgetfulMoveLog final : public MoveLog {
  public:
   absl::Status AppendAdopted(const UnitId&, UnitEpoch) override { return absl::OkStatus(); }

@@ -1,4 +1,4 @@
-// What a mover needs of the network: a way to the other end of a move, and one to the coordinator.
+// The network as a mover needs it: a way to the other end of a move, and one to the coordinator.
 #pragma once
 
 #include <functional>

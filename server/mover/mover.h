@@ -41,7 +41,7 @@ namespace embla {
 struct MoverOptions {
   ChunkSenderOptions sender;
   std::uint32_t credit_chunks = 8;  // Of one unit, on their way to this node.
-  // Of a unit: so few chunks behind are left for the time of the freeze.
+  // A unit with at most this many chunks behind may freeze: they are sent during the freeze.
   std::uint32_t behind_max = 2;
   absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
   absl::Duration freeze_deadline = absl::Seconds(1);  // Then the source asks for an abort.
@@ -75,11 +75,11 @@ class Mover {
   // are on their way to the tables; orders and messages wait until the units are known.
   // Requires: nothing was asked of the mover before, and no request of the tables.
   void Restore(RestoredNode restored);
-  // What the coordinator says; `self` is this node's id.
+  // Takes orders of the coordinator; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
   // The node goes by `plan`, which this process got from the coordinator.
   void OnPlan(PlanVersion plan);
-  // What the other end says. ResourceExhausted: too much waits; the message is dropped.
+  // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
 
   // The units that the node knows of and does not own. Waits for the mover's thread, which runs,

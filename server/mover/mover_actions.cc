@@ -106,7 +106,7 @@ void Mover::Do(MovingUnit& unit, StageRows& stage) {
                }));
 }
 
-// What the log does not have does not count as held, and is asked for again.
+// A chunk that is not in the log does not count as held, and is asked for again.
 void Mover::OnStaged(MovingUnit& unit, const Chunk& chunk, const SharedBuffer& rows,
                      const absl::Status& status) {
   if (status.ok()) {
@@ -230,7 +230,6 @@ void Mover::Do(MovingUnit& unit, ResetStaged& action) {
 }
 
 void Mover::Do(MovingUnit& unit, InstallStaged&) {
-  // Nothing but this node's memory holds rows: the copy is as safe as it will ever be.
   const auto then = [this](MovingUnit& done, const absl::Status& status) {
     if (status.ok()) Deliver(done, CoveredEvent{});
   };

@@ -1,4 +1,4 @@
-// What a mover counts. `metrics` may be null: then it counts nothing.
+// Counters of a mover. `metrics` may be null: then nothing is counted.
 #pragma once
 
 #include <array>

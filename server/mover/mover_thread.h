@@ -11,7 +11,7 @@ namespace embla {
 
 class MoverThread {
  public:
-  // As Mover's constructor. The parts outlive this object.
+  // Arguments of Mover's constructor. The parts outlive this object.
   MoverThread(const MoverOptions& options, const MoverParts& parts, Metrics* metrics);
   // Ends the thread; what was not done is dropped, as if the process had died here.
   ~MoverThread();

@@ -53,16 +53,16 @@ struct MovingUnit {
   absl::Time progress_at = absl::InfinitePast();  // A step or rows that brought the move on.
   absl::Time deadline_told_at = absl::InfinitePast();
 
-  // Of the target, for `target_move`.
+  // The target's state, for `target_move`.
   MoveId target_move{};
   std::uint32_t target_device = 0;
   RowRun run;
   std::string refusal;  // Why there is no room.
 
-  // Of the source: the last step that sent chunks found the target close behind.
+  // Set at the source when the last step that sent chunks found the target close behind.
   bool has_caught_up = false;
 
-  // Of the source, for `counted_move`.
+  // The source's counters, for `counted_move`.
   MoveId counted_move{};
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_reported = 0;

@@ -19,7 +19,8 @@ bool IsCaughtUp(const NodeAction& action) {
   return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
 }
 
-// Of an update, which changes no file: its rows are written where it was decided.
+// Whether the action belongs to an update, which changes no file: the rows are written where the
+// update was decided.
 bool IsOfUpdate(const NodeAction& action) {
   const auto* const log = std::get_if<LogAction>(&action);
   return std::holds_alternative<WriteRows>(action) ||

@@ -1,11 +1,13 @@
 #include "server/rpc/admin_service.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
@@ -26,6 +28,11 @@ v1::Plan AsJson(const Plan& plan) {
   return message;
 }
 
+// A creation that waits for nodes ends by this much before its call does.
+constexpr absl::Duration kReplyReserve = absl::Seconds(1);
+// Deadlines farther away are none.
+constexpr absl::Duration kCreateWaitMax = absl::Hours(1);
+
 struct TableRequest {
   TableSpec spec;
   PlacementRequest placement;
@@ -43,6 +50,17 @@ absl::StatusOr<TableRequest> Decode(const Request& request) {
   if (!placement.ok()) return Annotate(placement.status(), "placement_json");
   table.placement = *std::move(placement);
   return table;
+}
+
+// How long a creation waits for nodes. Unless the request says, it ends before the call's deadline:
+// the answer then says which node it waited for, and nothing is left behind.
+absl::Duration WaitOf(const v1::CreateTableRequest& request,
+                      const grpc::CallbackServerContext& call) {
+  if (request.wait_ms() != 0) return absl::Milliseconds(request.wait_ms());
+  const absl::Time deadline = absl::FromChrono(call.deadline());
+  if (deadline > absl::Now() + kCreateWaitMax) return absl::ZeroDuration();
+  const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(2));
+  return std::max(left - kReplyReserve, left / 2);
 }
 
 }  // namespace
@@ -74,7 +92,7 @@ grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext*
     reactor->Finish(wire::ToGrpc(table.status()));
     return reactor;
   }
-  const absl::Duration wait = absl::Milliseconds(request->wait_ms());
+  const absl::Duration wait = WaitOf(*request, *call);
   // Not OK, or the change is awaited, and answers.
   const auto started = std::make_shared<absl::Status>(absl::UnknownError("not run"));
   host_.Post(

@@ -24,7 +24,7 @@ enum class CopyRole : std::uint8_t {
 // any thread, everything else on the table's lead device.
 class CopyState {
  public:
-  // Of a table that is new, or of a process that knows nothing of it: a primary leads, and any
+  // For a new table, or a process that knows nothing of its copy: a primary leads, and any
   // other copy waits to hear from its primary.
   explicit CopyState(bool is_primary)
       : role_(is_primary ? CopyRole::kLeads : CopyRole::kFollows), is_counted_(is_primary) {
@@ -65,8 +65,8 @@ class CopyState {
     return begins;
   }
 
-  // Of a message from a primary since plan `term`. FailedPrecondition, Unavailable: the copy must
-  // not follow it.
+  // Takes note of a message from the primary of `term`. FailedPrecondition, Unavailable: the copy
+  // must not follow it.
   absl::Status Follow(PlanVersion term) {
     if (role_ == CopyRole::kLeads) {
       return absl::FailedPreconditionError("the table has its primary copy here");
@@ -92,7 +92,8 @@ class CopyState {
     confirmed_ = life;
     return true;
   }
-  // As Confirm, of a process before this one: what came since may be missing, so lookups wait.
+  // Repeats a confirmation from the journal. The copy counts as complete, but it serves no lookups
+  // until its primary confirms it again: updates since that confirmation may be missing.
   void RepeatConfirmed() {
     is_counted_ = true;
     written_ = life_.load();

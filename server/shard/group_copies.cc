@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-// Whose updates are known to be counted, per group; trainers without a name never close theirs.
+// Most sessions whose updates are counted, per group; trainers without a name never close theirs.
 constexpr std::size_t kCountedSessionsMax = 4096;
 
 // One slice on its way through the averaging, a chunk of rows at a time.

@@ -1,5 +1,5 @@
-// What the copies of a table with replica groups have to do with each other on one node: they are
-// counted along, and averaged.
+// Relations between the copies of a table with replica groups on one node: their updates are
+// counted, and the copies are averaged.
 //
 // Averaging goes slice by slice, in chunks of about 1 MiB. Devices at one position of their groups
 // hold the same slice; they have a communicator among themselves. Of a chunk each takes an equal

@@ -1,5 +1,5 @@
-// What a node writes down so that the process after it can do the same again: every update as it
-// was decided, and what it must know to repeat it. docs/journal_format.md.
+// The journal of a node, from which its next process repeats everything: every update as it was
+// decided, and the facts that are needed to repeat it. docs/journal_format.md.
 //
 // All records of a node lie in one log. Each is appended where it takes effect: when no device that
 // is concerned runs anything else. So what is repeated in the log's order gives the same rows.
@@ -76,11 +76,12 @@ class Journal {
   // Ids of a ZCH table lose their rows. Errors as for AppendUpdate.
   virtual absl::Status AppendSweep(const DecidedSweep& sweep, Done done) = 0;
 
-  // Sessions that are closed from here on. Waits until it lasts; an error as for WritePlan.
+  // Appends the sessions that are closed from here on, and blocks until they are synced. After an
+  // error the record may or may not be in the log; calling again is safe.
   virtual absl::Status WriteClosedSessions(const ClosedSessions& closed) = 0;
 
-  // The tables and hyper-parameters from here on. Waits until it lasts; an error means that it may
-  // or may not be in the log, and that repeating it does no harm.
+  // The tables and hyper-parameters from here on. Blocks until the record is synced. After an error
+  // it may or may not be in the log; calling again is safe.
   virtual absl::Status WritePlan(const PlanPtr& plan, NodeId self) = 0;
 };
 

@@ -1,3 +1,39 @@
+// How a node answers a batch of lookups.
+//
+// Idea. A batch has parts, each of one table. No step partitions ids by device: every device that
+// holds rows of a part scans all of its ids and takes its own, straight into the part's place in
+// the one reply buffer. What differs between parts is only how rows of several devices meet:
+//
+//   part       devices of a column cut   each device                   reply written by
+//   unpooled   any number                gathers its rows              the device that has the row
+//   pooled     one                       pools its bags (PoolSegment)  that device
+//   pooled     several                   pools a partial sum of every  each device, for some of the
+//                                        bag (PoolForReduce)           bags, after a ReduceScatter
+//
+// One ReduceScatter serves all parts of the batch. Devices that hold nothing of a part contribute
+// zeros, since every device of the node takes part in a collective.
+//
+// Stages: Make() checks the batch and lays out the reply (Plan, PlaceReply); Run(device) runs once
+// on each device's queue, in the same order on all of them, because devices meet in the collective;
+// the last device to end calls Finish(), which checks and delivers.
+//
+// Frames. A long reply is sent while it is gathered. A part that streams is cut into chunks of
+// rows; a chunk is sent when all devices have completed it (ReplyFrames). Reductions and int8 rows
+// over cut columns write everything at the end, so they disable frames for the batch.
+//
+// Invariants.
+// - Devices write disjoint bytes of the reply; none reads what another has written before Finish.
+// - After an error a device still enters the ReduceScatter: the others wait for it.
+// - Each device adds the ids times columns that it has found. If the sum is that of the part, every
+//   id was found exactly once. Only otherwise does Finish look for the id that no device has
+//   (CheckFound): it is out of range, or its unit is on the move.
+// - An int8 row has one scale for all of its columns: where columns are cut, rows are staged in
+//   fp32 and converted in Deliver. Staged bytes are charged to the request (bytes()).
+// - What was gathered of a unit that has moved away is dropped: the lead device looks at the gates
+//   (CheckServed).
+//
+// Covered by shard_node_oracle_test.cc (random batches, plans and frame sizes against plain
+// arrays), unit_tables_test.cc (gates), reply_frames_test.cc.
 #include "server/shard/lookup_task.h"
 
 #include <algorithm>

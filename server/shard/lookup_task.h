@@ -1,12 +1,5 @@
-// One lookup batch on its way through the devices of a node.
-//
-// Rows of unpooled parts go straight to their place in the reply. A pooled part whose rows are on
-// one device is pooled there; where several devices share its rows, each pools its own and a
-// ReduceScatter over all parts of the batch at once leaves every device with the sums of a part of
-// the bags, which it writes to the reply.
-//
-// Every device counts the ids it has found. Only when the counts do not add up does anybody look
-// for the id that is nobody's.
+// One lookup batch on its way through the devices of a node. The file lookup_task.cc begins with
+// how.
 #pragma once
 
 #include <atomic>
@@ -29,7 +22,7 @@ class LookupTask final : public RequestTask {
                                                           NodeTablesPtr tables, LookupBatch batch,
                                                           absl::Time deadline, LookupFrames frames);
 
-  // What the task needs until it is finished, and whom it tells.
+  // Keeps `keep_alive` until the task is finished, which then calls `done`.
   void SetCaller(Buffer keep_alive, LookupDone done);
   LookupDone TakeDone() { return std::move(done_); }
 

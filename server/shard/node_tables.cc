@@ -20,7 +20,7 @@ bool HasCopies(const TablePlan& table) {
 
 using GroupSlices = std::vector<std::vector<Slice>>;
 
-// Those of every replica group. `devices` are the node's.
+// The slices of every replica group. `devices` are the node's.
 absl::StatusOr<GroupSlices> SlicesOfGroups(const Plan& plan, const TablePlan& table, NodeId self,
                                            std::uint32_t devices) {
   EMBLA_RETURN_IF_ERROR(CheckGroupCount(table));

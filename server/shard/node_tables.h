@@ -28,7 +28,7 @@ struct NodeTable {
   TableSpec spec;         // As in this plan; devices take it over in the order of their queues.
   bool is_aside = false;  // Kept, and not served.
 
-  // Of data_parallel tables, else null. Shared by the snapshots that have the table.
+  // Null except for data_parallel tables. Shared by the snapshots that have the table.
   std::shared_ptr<CopyState> copy;
   // By the plan. Other tables are their own primary and have no replicas.
   bool is_primary = true;
@@ -77,8 +77,8 @@ struct TableMaker {
   const Clock* clock = &Clock::Real();  // Not owned.
 };
 
-// What `old` becomes under `plan`: existing tables are kept, new ones made. Errors leave nothing
-// behind.
+// The node's tables under `plan`: existing ones are kept, new ones are created. Errors leave
+// nothing behind.
 absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& plan, NodeId self,
                                          const TableMaker& maker);
 

@@ -53,7 +53,7 @@ void Replicator::Stop() {
 void Replicator::SetTransport(ReplicaTransport* transport) {
   MutexLock lock(mu_);
   transport_ = transport;
-  // What was appended so far is repeated from a log: it may have been acknowledged.
+  // Updates appended so far are repeated from a log: they may have been acknowledged.
   for (auto& [id, table] : tables_) {
     for (const StreamPtr& stream : table.streams) stream->floor = table.order;
   }
@@ -103,7 +103,7 @@ Replicator::Table Replicator::NextTable(const Plan& plan, const ReplicatedTable&
   }
   next.is_planned = true;
   next.is_outgoing = !wanted.is_primary;
-  // Of a copy that has just begun to lead, or has missed plans, and of what is repeated from a log
+  // After a change of the primary, after missed plans, and while records are repeated from a log
   // and so happened in another process: a replica may serve since before.
   const bool may_serve = transport_ == nullptr || !goes_on || !old->is_planned ||
                          wanted.primary_since == plan.version();

@@ -180,7 +180,7 @@ class Replicator {
   };
   enum class Action : std::uint8_t { kNone, kSend, kTakeSnapshot };
 
-  // What becomes of the streams of `old`, which is null for a table that is new here.
+  // The streams of `old` under a new plan; `old` is null for a table that is new here.
   Table NextTable(const Plan& plan, const ReplicatedTable& wanted, const Table* old)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepLeaving(const Plan& plan, const Table& old, Table& next)
@@ -215,7 +215,7 @@ class Replicator {
   void DropBacklog(Stream& stream, std::uint64_t up_to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Landed(Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // What keeps `waiter` from its answer: nothing, or an error.
+  // OK when nothing keeps `waiter` from its answer.
   absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Answers whoever has waited long enough; returns the next deadline.
   absl::Time FinishWaiters();

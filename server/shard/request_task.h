@@ -28,10 +28,11 @@ class RequestTask : public DeviceTask {
   // An error of any of the task's devices is everybody's; each calls it. True on all or on none.
   bool Agree(std::uint32_t device, const absl::Status& status);
 
-  // Of one device; each device sets its own only.
+  // Sets the error of one device; each device sets its own only.
   void SetError(std::uint32_t device, absl::Status status) { errors_[device] = std::move(status); }
   const absl::Status& error(std::uint32_t device) const { return errors_[device]; }
-  // Of the task, in Finish: DeadlineExceeded if it never began, else the lowest device's error.
+  // The task's status, in Finish: DeadlineExceeded if it never began, else the lowest device's
+  // error.
   absl::Status Outcome() const;
 
   const NodeContext node_;

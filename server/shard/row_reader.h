@@ -50,7 +50,8 @@ class RowReader final : public RowSource {
   static std::vector<RowId> TakeRows(SliceRows& slice);
   // Rows of units that have moved away, though they may still be here.
   RowIntervals ClosedRows(const SliceRows& slice);
-  // Those of `rows` that are here and not in `closed`; nothing if none is. On the slice's device.
+  // Encodes the rows among `rows` that are here and not in `closed`; nothing if there is none. On
+  // the slice's device.
   absl::StatusOr<std::optional<Buffer>> Encode(const OwnSlice& own, const RowIntervals& closed,
                                                std::vector<RowId> rows);
   // The same of a ZCH table: `rows` are rows of a range, or ids; the block has ids.

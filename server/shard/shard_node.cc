@@ -278,8 +278,8 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
   return absl::OkStatus();
 }
 
-// What passed the gate before it closed is in the queues by now, on all of its devices: behind it
-// comes nothing of these sessions.
+// Every update that passed the gate before it closed is in the queues of all its devices by now: a
+// task that is queued now runs after all of them.
 absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
   const MutexLock lock(install_mu_);
   sessions_.Close(closed);

@@ -99,8 +99,8 @@ struct UpdateResult {
   // Rows that were left out as their units are on the move; everything else is applied.
   std::vector<RefusedUnit> refused = {};
   std::vector<RefusedClaim> refused_claims = {};  // Of a contribution to a synchronous step.
-  // Of Repeat: tables whose copies were to be averaged after this update, which has a record of its
-  // own.
+  // Set by Repeat only: tables whose replica groups are due for averaging after this update. The
+  // averaging has a record of its own in the journal.
   std::vector<TableId> sync_due = {};
 };
 
@@ -170,11 +170,11 @@ class ShardNode {
   virtual void Lookup(LookupBatch batch, Buffer keep_alive, absl::Time deadline,
                       LookupFrames frames, LookupDone done) = 0;
 
-  // As Lookup. An error means that nothing was applied, except Unavailable and FailedPrecondition:
-  // a replicated table's update may have been applied here while a replica did not answer before
-  // the deadline, or another node became the primary. The same (session, seq) sent again, there, is
-  // applied once. With a journal, likewise: Unavailable
-  // when it broke under the update; ResourceExhausted when it has no room.
+  // Arguments are those of Lookup. An error means that nothing was applied, except Unavailable and
+  // FailedPrecondition: a replicated table's update may have been applied here while a replica did
+  // not answer before the deadline, or another node became the primary. The same (session, seq)
+  // sent again, there, is applied once. With a journal, likewise: Unavailable when it broke under
+  // the update; ResourceExhausted when it has no room.
   virtual void Update(UpdateBatch batch, Buffer keep_alive, absl::Time deadline,
                       UpdateDone done) = 0;
 
@@ -195,7 +195,8 @@ class ShardNode {
   struct SyncQuery {
     std::vector<TableId> tables;
     PlanVersion plan_version{};  // That the sender knows.
-    // What an earlier process of this node averaged: no unit is asked. Null: now.
+    // An averaging of an earlier process of this node, to be repeated: no unit is asked. Null: a
+    // new one.
     std::shared_ptr<const DecidedSync> decided = nullptr;
   };
   // Queues the averaging of the tables' replica groups on this node and returns; `done` as for
@@ -208,7 +209,7 @@ class ShardNode {
   // The replica's side: `message` comes from the table's primary. `keep_alive` is the memory behind
   // message.update. `done` as for Update.
   // Errors: FailedPrecondition (this node leads the table), Unavailable (the message's plan is not
-  // installed here yet, or the sender is a primary of former times), InvalidArgument, DataLoss
+  // installed here yet, or the sender is a deposed primary), InvalidArgument, DataLoss
   // (damaged row block), ResourceExhausted.
   virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                ReplicaDone done) = 0;
@@ -295,7 +296,7 @@ class ShardNode {
   virtual std::vector<StepReport> StepReports() const = 0;
 
   virtual std::vector<std::int64_t> device_used_bytes() const = 0;
-  // Of each device, why it serves no rows any more; empty: it does.
+  // For each device, why it no longer serves rows; empty: it does.
   virtual std::vector<std::string> device_stopped() const = 0;
 };
 

@@ -206,7 +206,7 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(Nod
         "the primary does not have plan ", ToInt(known_since), ", the first that is known here"));
   }
   UpdateTask::FromPrimary from{message.incarnation, message.order, message.term, table.spec};
-  // What is older than all that is known was in force until the first of it.
+  // The oldest known spec was in force for everything before it.
   if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
     if (ToInt(since) <= ToInt(version)) from.spec = spec;

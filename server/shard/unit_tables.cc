@@ -273,7 +273,7 @@ void UnitTables::ReadChunk(const UnitId& unit, std::uint32_t chunk,
   if (!found.ok()) {
     return Answer(found.status(), [done](const absl::Status& status) { done(status); });
   }
-  // Of each copy, written by the one device that has its rows.
+  // One entry per copy, written by the one device that has its rows.
   auto copies = std::make_shared<std::vector<absl::StatusOr<Buffer>>>();
   for (std::uint32_t group = 0; group < found->groups(); ++group) {
     copies->emplace_back(NotHere(*found->plan, unit, " is not on this node"));

@@ -69,7 +69,8 @@ class UnitTables final : public UnitHost {
   void Relocate(const UnitId& unit, HostDone done) override;
 
  private:
-  // Where a table's steps run until the node has something of it, and that leads it then.
+  // Lead device of a table of which this node holds nothing yet; it stays the lead device when the
+  // first slice arrives.
   static constexpr std::uint32_t kFirstLeadDevice = 0;
 
   struct Unit {
@@ -94,16 +95,16 @@ class UnitTables final : public UnitHost {
     bool IsLead(std::uint32_t device) const { return CopyOn(device).lead_device() == device; }
     DeviceSet leads() const;
     DeviceSet devices() const;
-    // Of all copies, what lies on `device` of group 0.
+    // The devices, in all groups, that correspond to `device` of group 0.
     DeviceSet CopiesOf(std::uint32_t device) const;
   };
   using OnDevice = std::function<absl::Status(std::uint32_t device)>;
 
   // NotFound, InvalidArgument, FailedPrecondition (not movable).
   absl::StatusOr<Unit> Find(const UnitId& id) const;
-  // As Find; FailedPrecondition: nothing of the table is here.
+  // Find(), with FailedPrecondition when nothing of the table is here.
   absl::StatusOr<Unit> FindHere(const UnitId& id) const;
-  // As FindHere; InvalidArgument: the unit has no such chunk.
+  // FindHere(), with InvalidArgument when the unit has no such chunk.
   absl::StatusOr<Unit> FindChunk(const UnitId& id, std::uint32_t chunk) const;
   absl::StatusOr<Unit> FindIn(NodeTablesPtr tables, const UnitId& id) const;
 

@@ -47,7 +47,8 @@ absl::Status CheckTtl(const TableSpec& spec, const UpdatePart& part) {
                    ", but only zch tables with policy ttl have TTLs: leave it 0"));
 }
 
-// The first plan that may say where a unit went that has left this node: not one that puts it here.
+// Lowest plan version that can name the new owner of a unit that has left this node: the installed
+// plan, or the next one while the installed plan still places the unit here.
 PlanVersion PlanThatMoved(const NodeTables& tables, TableId id, const UnitShape& shape) {
   const TablePlan* const table = tables.plan->FindTable(id);
   if (table == nullptr) return tables.plan->version();
@@ -351,7 +352,7 @@ bool UpdateTask::WriteDown(std::uint32_t device) {
 absl::Status UpdateTask::AppendCopied() {
   ticket_ = std::make_shared<LogTicket>();
   const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
-  // Of a repetition, the first one's record may still be on its way.
+  // The record of the first one may still be on its way when a repetition comes.
   if (work_.front()->applied_before) return node_.journal->AppendMarker(reached);
   ReplicaMessage copied;
   copied.kind = ReplicaMessage::Kind::kUpdate;
@@ -439,7 +440,7 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) 
 void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   const UpdateBatch& batch = update_->batch;
   TableShard& shard = work.shard();
-  // What is repeated was counted by the process that was asked for it.
+  // Repeated updates were counted by the process that received them.
   if (!repeated_.has_value()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
   if (shard.id_rows().hashed()) shard.step_bound().Note(batch.step, now_);
   ReplicaPosition& position = shard.replica_position();

@@ -96,7 +96,7 @@ class UpdateTask final : public RequestTask {
     // Set by the lead device before the agreement, read by others after it.
     BoundsMode bounds = BoundsMode::kError;
     bool applied_before = false;  // Nothing is left to apply.
-    // Of a table whose units have gates: what becomes of each.
+    // Decisions about units with gates; none for a table without them.
     std::optional<UpdateUnits> units;
     // Set by the lead device, read in Finish. Replicated tables only.
     std::uint64_t order = 0;  // The table's position after this task.
@@ -161,7 +161,7 @@ class UpdateTask final : public RequestTask {
   std::vector<std::unique_ptr<TableWork>> work_;
   const std::optional<FromPrimary> from_primary_;
   absl::Time now_;  // That sessions are taken to be used at.
-  // Of an update that is repeated from the log.
+  // Set when the update is repeated from the log.
   std::optional<std::vector<DecidedTable>> repeated_;
   // Set for a step that is made now.
   TableSteps::StepPtr step_;

@@ -53,7 +53,7 @@ class EvictionLog {
     std::uint64_t missed = 0;                 // Evictions from the position on that are not kept.
     bool closed = false;                      // Nothing more will come.
   };
-  // What was appended at once, from `position` or, if that is not kept any more, the oldest.
+  // The entries of one append, from `position` on or, if these are no longer kept, the oldest ones.
   // Requires: `position` is 0 or a Piece::next.
   Piece Read(std::uint64_t position);
 

@@ -10,19 +10,19 @@
 namespace embla {
 namespace {
 
-// Of `rows` rows that have to be moved after they came from `store`.
+// How many of `rows` rows are staged at once after they came from `store`.
 std::size_t RowsAtOnce(const RowStore& store, std::size_t rows, std::size_t row_bytes) {
   return std::clamp<std::size_t>(store.piece_bytes() / row_bytes, 1,
                                  std::max<std::size_t>(rows, 1));
 }
 
-// Of any id; meaningless unless the slice has it.
+// Slot of any id; meaningless unless the slice has the id.
 std::uint32_t SlotOf(const Slice& slice, RowId id) {
   return static_cast<std::uint32_t>(static_cast<std::uint64_t>(ToInt(id)) -
                                     static_cast<std::uint64_t>(slice.row_begin));
 }
 
-// What pooling nothing gives.
+// The result of pooling no rows.
 absl::Status ZeroRows(std::size_t count, ColumnRange columns, const kernels::Output& out) {
   const std::size_t row_bytes = kernels::RowBytes(out.element, columns.size());
   for (std::size_t row = 0; row < count; ++row) {

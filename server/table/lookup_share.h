@@ -60,7 +60,7 @@ class BagSelection {
   // `own` lives until the last PoolNext.
   void Select(const LookupPart& part, const OwnSlice& own);
   std::size_t found() const { return slots_.size(); }
-  // Of the slice's store; 0 when it has none.
+  // Piece size of the slice's store; 0 when it has none.
   std::size_t piece_bytes() const { return store_ == nullptr ? 0 : store_->piece_bytes(); }
 
   // Pools the next `count` bags, from the first one on.
@@ -69,7 +69,7 @@ class BagSelection {
  private:
   template <typename Has, typename Take>
   void SelectIf(const LookupPart& part, const Has& has, const Take& take);
-  // Of bags with ids that read initial rows: all rows side by side first.
+  // Pools bags in which some ids read initial rows: all rows are laid side by side first.
   absl::Status PoolStaged(const kernels::Bags& bags, ColumnRange columns,
                           const kernels::Output& out);
   // Rows [first, first + count) of the selected slots, fp32, to staged_.

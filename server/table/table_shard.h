@@ -88,14 +88,14 @@ class TableShard {
   // InvalidArgument or FailedPrecondition unless the node holds rows of all of `columns`.
   absl::Status CheckColumns(ColumnRange columns) const;
 
-  // What is the matter with `ids` when this node's devices did not find all of them.
+  // Why this node's devices did not find all of `ids`.
   struct IdReport {
     absl::Status status;           // OutOfRange or FailedPrecondition, naming the first one.
     std::size_t out_of_range = 0;  // Ids that are no rows of the table.
   };
   IdReport Examine(std::span<const RowId> ids, ColumnRange columns, BoundsMode bounds) const;
   absl::Status OutOfRange(RowId id) const;
-  // Of ids that Examine finds nothing wrong with: their units are on the move.
+  // The error for ids with which Examine finds nothing wrong: their units are on the move.
   absl::Status RowsAreMoving() const;
 
   bool InTable(RowId id) const {
@@ -126,9 +126,9 @@ class TableShard {
   // For ZCH tables only.
   StepBound& step_bound() { return table_->step_bound; }
 
-  // Of the whole table on this node.
-  // On the lead device: of closed sessions, which every node refuses.
+  // Drops the records of closed sessions, which every node refuses. Lead device only.
   void ForgetSessions(const SessionSet& sessions);
+  // Which updates this node's part of the table has applied. Lead device only.
   ReplayWindows& replay_windows() { return table_->replay_windows; }
   // Null unless it is a ZCH table that keeps evicted rows.
   const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }
@@ -136,7 +136,7 @@ class TableShard {
   const TableMetrics& metrics() const { return table_->metrics; }
 
  private:
-  // What one device's thread owns, beside the slices.
+  // State that one device's thread owns, beside the slices.
   struct OnDevice {
     OnDevice(const TableSpec& spec, PlanVersion spec_version, const TableDeviceMetrics& metrics)
         : spec(spec), spec_version(spec_version), metrics(metrics) {}
@@ -146,7 +146,7 @@ class TableShard {
     PlanVersion spec_version{};
     const TableDeviceMetrics metrics;
   };
-  // What all layouts share.
+  // State that all layouts share.
   struct Table {
     Table(const TableSpec& spec, std::uint32_t lead, Metrics* metrics);
     ~Table();

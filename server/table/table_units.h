@@ -81,7 +81,7 @@ class TableUnits {
   // Admits an update as RecordFold::Admit does.
   bool Admit(PlanVersion routed_since, PlanVersion installed);
   bool asks_apart() const { return asks_apart_.load(std::memory_order_relaxed); }
-  // What gates say of lookups may be another thing from here on.
+  // Call after any change of gates: cached answers about lookups are dropped.
   void GatesMayHaveChanged() {
     closed_is_known_ = false;
     version_ = NextVersion();

@@ -42,7 +42,7 @@ Buffer JoinCopies(std::vector<Buffer> blocks);
 absl::StatusOr<std::vector<std::span<const std::byte>>> SplitCopies(
     std::span<const std::byte> bytes, std::size_t copies);
 
-// Of one copy. InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
+// Decodes a chunk of one copy. InvalidArgument (not a chunk, or not this one), DataLoss (damaged).
 // Requires: bytes.data() is 8-byte aligned, as buffers are; chunk < shape.chunks().
 absl::StatusOr<UnitChunk> DecodeChunk(std::span<const std::byte> bytes, const TableShard& table,
                                       const UnitShape& shape, std::uint32_t chunk);

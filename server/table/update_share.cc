@@ -358,7 +358,7 @@ absl::Status UpdateShare::StepRowsInPlace(OwnSlice& own, std::size_t rows_begin,
   return absl::OkStatus();
 }
 
-// Of the touched rows, those from `rows_begin` to `rows_end`.
+// Steps the touched rows from `rows_begin` to `rows_end`.
 absl::Status UpdateShare::StepRows(OwnSlice& own, std::size_t rows_begin, std::size_t rows_end,
                                    const Steps& steps) const {
   SumScratch& scratch = steps.scratch;

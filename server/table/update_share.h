@@ -94,7 +94,7 @@ class UpdateShare {
   // The columns of `own` of one image, whose first column is first_column_.
   void CutImage(const float* image, const OwnSlice& own, std::byte* weights, float* state) const;
 
-  // Of each occurrence of a row of the slice, in arrival order.
+  // One entry per occurrence of a row of the slice, in arrival order.
   std::vector<std::int64_t> ids_;
   std::vector<std::uint32_t> gradient_of_;
   std::vector<float> factors_;          // Empty: all 1.

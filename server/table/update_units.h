@@ -72,7 +72,7 @@ class UpdateUnits {
   bool leaves_something() const;
   // Whether rows are left out that were applied before.
   bool repeats_something() const;
-  // What Repeat takes.
+  // The argument for Repeat.
   std::vector<DecidedUnit> Decisions() const;
   std::span<const Touched> touched() const { return touched_; }
   // Ids times columns that this node has, applied or not.

@@ -15,7 +15,7 @@
 namespace embla {
 namespace {
 
-// Of evicted rows that readers get at once.
+// Most bytes of evicted rows that readers get at once.
 constexpr std::size_t kStreamedBytes = std::size_t{1} << 20;
 
 // Maps smaller than this waste most of a huge page.

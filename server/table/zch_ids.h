@@ -50,7 +50,7 @@ struct ZchSweep {
   bool operator==(const ZchSweep&) const = default;
 };
 
-// Of the map of a slice's ids. Requires: a ZCH table.
+// Options for the map of a slice's ids. Requires: a ZCH table.
 zch::SlotMapOptions IdMapOptionsOf(const TableSpec& spec, const Slice& slice);
 zch::BucketRange BucketsOf(const TableSpec& spec, const Slice& slice);
 
@@ -95,10 +95,10 @@ class ZchIds {
   // Sweeps the buckets of `rows` that are here; how many ids lost their rows, which are in `store`.
   absl::StatusOr<std::size_t> Sweep(const ZchSweep& sweep, const RowIntervals& rows,
                                     RowStore& store);
-  // Of the buckets of `rows` that are here; ages are up to `step`.
+  // Surveys the buckets of `rows` that are here; ages are up to `step`.
   absl::StatusOr<zch::Survey> Survey(std::uint64_t step, const RowIntervals& rows) const;
 
-  // Whose the rows [begin, end) of the slice are; none: nobody's, or the bucket is not here.
+  // The id that each row of [begin, end) belongs to; none: to no id, or the bucket is not here.
   absl::StatusOr<std::vector<std::optional<RowId>>> IdsAt(std::int64_t begin,
                                                           std::int64_t end) const;
   // Where the ids' own rows are in the slice; kernels::kNoSlot: they have none here.

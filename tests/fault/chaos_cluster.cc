@@ -331,16 +331,16 @@ absl::Status ChaosCluster::AwaitWell(absl::Duration timeout) {
   EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<client::Admin> admin, ConnectAdmin());
   std::string missing;
   while (absl::Now() < until) {
-    const auto status = admin->GetClusterStatus();
-    const auto nodes = admin->ListNodes();
+    const auto status = admin->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
+    const auto nodes = admin->Call<v1::ListNodesReply>(v1::ListNodesRequest());
     if (status.ok() && nodes.ok()) {
       int ready = 0;
       missing.clear();
-      for (const client::NodeStatus& node : *nodes) {
-        if (node.live && node.plan_version == status->plan_version) {
+      for (const v1::NodeStatus& node : nodes->nodes()) {
+        if (node.live() && node.plan_version() == status->plan_version()) {
           ++ready;
         } else {
-          absl::StrAppend(&missing, node.node_json, " ");
+          absl::StrAppend(&missing, node.node_json(), " ");
         }
       }
       if (ready == shards()) return absl::OkStatus();

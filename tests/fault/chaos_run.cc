@@ -69,7 +69,8 @@ absl::Status ChaosRun::StartCluster() {
 absl::Status ChaosRun::ReplaceTables() {
   EMBLA_ASSIGN_OR_RETURN(const auto admin, cluster_->ConnectAdmin());
   for (const auto& table : tables_) {
-    EMBLA_RETURN_IF_ERROR(admin->DropTable(table->name()).status());
+    EMBLA_RETURN_IF_ERROR(
+        admin->Call<v1::DropTableReply>(client::DropTableRequest(table->name())).status());
   }
   EMBLA_ASSIGN_OR_RETURN(tables_,
                          OpenTables(++tables_made_, options_.trainers, options_.directory));

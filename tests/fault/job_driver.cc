@@ -12,9 +12,6 @@
 namespace embla::fault {
 namespace {
 
-using client::JobRequest;
-using client::JobState;
-
 constexpr absl::Duration kLook = absl::Milliseconds(20);  // Between two questions about a job.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
 // Of the jobs that are not left alone: after so many looks at most.
@@ -23,11 +20,11 @@ constexpr int kLooksBeforeInterference = 60;
 constexpr std::uint64_t kRates[] = {0, 1'000'000, 4'000'000};
 constexpr std::uint32_t kInFlight[] = {1, 4, 16, 0};
 
-std::string NameOf(JobState state) {
+std::string NameOf(v1::JobState state) {
   switch (state) {
-    case JobState::kDone:
+    case v1::JOB_STATE_DONE:
       return "done";
-    case JobState::kCancelled:
+    case v1::JOB_STATE_CANCELLED:
       return "cancelled";
     default:
       return "failed";
@@ -96,61 +93,64 @@ void JobDriver::Run() {
       AwaitNextLook();
       continue;
     }
-    const JobRequest request = DrawRequest();
-    const absl::StatusOr<client::Job> started = admin->StartJob(request);
+    const v1::StartJobRequest request = DrawRequest();
+    const absl::StatusOr<v1::Job> started = client::CallForJob(*admin, request);
     if (!started.ok()) {
       Count(absl::StrCat("refused: ",
                          std::string(absl::StatusCodeToString(started.status().code()))));
       // Perhaps it was started, and the answer was lost.
-      const auto jobs = admin->ListJobs();
-      if (jobs.ok() && !jobs->empty() && !IsOver(jobs->front().state)) Follow(jobs->front().id);
+      const auto jobs = admin->Call<v1::ListJobsReply>(v1::ListJobsRequest());
+      if (jobs.ok() && jobs->jobs_size() > 0 && !client::IsOver(jobs->jobs(0).state())) {
+        Follow(jobs->jobs(0).id());
+      }
       AwaitNextLook();
-    } else if (started->id != 0) {
-      Follow(started->id);
+    } else if (started->id() != 0) {
+      Follow(started->id());
     }
   }
 }
 
-JobRequest JobDriver::DrawRequest() {
+v1::StartJobRequest JobDriver::DrawRequest() {
   const std::uint64_t dice = random_() % 100;
-  JobRequest request;
-  request.table = tables_[random_() % tables_.size()];
-  request.bytes_per_second = kRates[random_() % std::size(kRates)];
-  request.units_in_flight = kInFlight[random_() % std::size(kInFlight)];
-  const int shard = static_cast<int>(random_() % cluster_.shards());
-  request.node = cluster_.NameOf(shard);
+  const std::string& table = tables_[random_() % tables_.size()];
+  const std::uint64_t rate = kRates[random_() % std::size(kRates)];
+  const std::uint32_t in_flight = kInFlight[random_() % std::size(kInFlight)];
+  const std::string node = cluster_.NameOf(static_cast<int>(random_() % cluster_.shards()));
+  v1::StartJobRequest request = DrawGoal(dice, table, node);
+  request.set_bytes_per_second(rate);
+  request.set_units_in_flight(in_flight);
+  return request;
+}
+
+v1::StartJobRequest JobDriver::DrawGoal(std::uint64_t dice, const std::string& table,
+                                        const std::string& node) {
   if (dice < 50) {
-    request.goal = JobRequest::Goal::kReshard;
     const auto devices =
         static_cast<std::uint32_t>(cluster_.shards() * cluster_.devices_per_shard());
-    request.shards = 1 + random_() % devices;
-  } else if (dice < 75) {
-    request.goal = JobRequest::Goal::kMove;
-    request.device = random_() % cluster_.devices_per_shard();
-    request.granule_begin = random_() % kUnitsPerTable;
-    request.granule_end =
-        request.granule_begin + 1 + random_() % (kUnitsPerTable - request.granule_begin);
-  } else if (dice < 82) {
-    request.goal = JobRequest::Goal::kDrain;
-  } else if (dice < 95) {
-    request.goal = JobRequest::Goal::kUndrain;
-  } else {
-    request.goal = JobRequest::Goal::kRebalance;
+    return client::ReshardRequest(table, 1 + random_() % devices);
   }
-  return request;
+  if (dice < 75) {
+    const std::uint32_t device = random_() % cluster_.devices_per_shard();
+    const std::uint32_t begin = random_() % kUnitsPerTable;
+    const std::uint32_t end = begin + 1 + random_() % (kUnitsPerTable - begin);
+    return client::MoveRequest(table, begin, end, node, device);
+  }
+  if (dice < 82) return client::DrainRequest(node);
+  if (dice < 95) return client::UndrainRequest(node);
+  return client::RebalanceRequest();
 }
 
 void JobDriver::Follow(std::uint64_t id) {
   const bool interferes = random_() % 4 == 0;
   int looks_left = 1 + static_cast<int>(random_() % kLooksBeforeInterference);
   while (!stop_) {
-    const absl::StatusOr<client::Job> job = admin_->GetJob(id);
+    const absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, client::GetJobRequest(id));
     if (job.ok()) Note(*job);
     if (absl::IsNotFound(job.status())) return;
-    if (job.ok() && IsOver(job->state)) {
-      units_moved_ += job->units_moved;
-      std::string outcome = NameOf(job->state);
-      if (job->state == JobState::kFailed) absl::StrAppend(&outcome, " (", job->error, ")");
+    if (job.ok() && client::IsOver(job->state())) {
+      units_moved_ += job->units_moved();
+      std::string outcome = NameOf(job->state());
+      if (job->state() == v1::JOB_STATE_FAILED) absl::StrAppend(&outcome, " (", job->error(), ")");
       return Count(outcome);
     }
     if (interferes && --looks_left == 0) Interfere(id);
@@ -161,36 +161,39 @@ void JobDriver::Follow(std::uint64_t id) {
 // What comes of it is seen by looking at the job.
 void JobDriver::Interfere(std::uint64_t id) {
   if (random_() % 2 == 0) {
-    static_cast<void>(admin_->ControlJob(id, client::JobControl::kCancel));
+    static_cast<void>(client::CallForJob(
+        *admin_, client::ControlJobRequest(id, v1::ControlJobRequest::ACTION_CANCEL)));
     return;
   }
-  static_cast<void>(admin_->ControlJob(id, client::JobControl::kPause));
+  static_cast<void>(client::CallForJob(
+      *admin_, client::ControlJobRequest(id, v1::ControlJobRequest::ACTION_PAUSE)));
   for (int i = 0; i < 10 && !stop_; ++i) {
-    const absl::StatusOr<client::Job> job = admin_->GetJob(id);
+    const absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, client::GetJobRequest(id));
     if (job.ok()) Note(*job);
     AwaitNextLook();
   }
   while (!stop_) {
-    const absl::StatusOr<client::Job> resumed = admin_->ControlJob(id, client::JobControl::kResume);
+    const absl::StatusOr<v1::Job> resumed = client::CallForJob(
+        *admin_, client::ControlJobRequest(id, v1::ControlJobRequest::ACTION_RESUME));
     if (!absl::IsUnavailable(resumed.status())) return;
     AwaitNextLook();
   }
 }
 
-void JobDriver::Note(const client::Job& job) {
+void JobDriver::Note(const v1::Job& job) {
   MoveState state;
-  for (const client::PlannedMove& move : job.moves) {
-    state.sources.insert(cluster_.VictimOf(move.from_node));
-    state.targets.insert(cluster_.VictimOf(move.to_node));
+  for (const v1::PlannedMove& move : job.moves()) {
+    state.sources.insert(cluster_.VictimOf(move.from_node()));
+    state.targets.insert(cluster_.VictimOf(move.to_node()));
   }
-  if (IsOver(job.state)) {
+  if (client::IsOver(job.state())) {
     state = MoveState();
-  } else if (job.state == JobState::kPaused) {
+  } else if (job.state() == v1::JOB_STATE_PAUSED) {
     state.what = "paused";
-  } else if (job.state == JobState::kCancelling) {
+  } else if (job.state() == v1::JOB_STATE_CANCELLING) {
     state.what = "cancel";
   } else {
-    state.what = job.units_frozen > 0 ? "frozen" : "copy";
+    state.what = job.units_frozen() > 0 ? "frozen" : "copy";
   }
   const MutexLock lock(mu_);
   state_ = std::move(state);
@@ -207,18 +210,20 @@ absl::Status JobDriver::AwaitNoJob() {
   std::string last = "the coordinator does not answer";
   while (absl::Now() < until) {
     client::Admin* const admin = this->admin();
-    const auto jobs = admin == nullptr ? absl::UnavailableError(last) : admin->ListJobs();
+    const auto jobs = admin == nullptr ? absl::UnavailableError(last)
+                                       : admin->Call<v1::ListJobsReply>(v1::ListJobsRequest());
     bool runs = !jobs.ok();
     if (jobs.ok()) {
-      for (const client::Job& job : *jobs) {
-        if (IsOver(job.state)) continue;
+      for (const v1::Job& job : jobs->jobs()) {
+        if (client::IsOver(job.state())) continue;
         runs = true;
-        last =
-            absl::StrCat("job ", job.id, " (", job.description, ") does not end: ", job.units_moved,
-                         " of ", job.units_total, " moved, ", job.units_open, " open, ",
-                         job.units_frozen, " frozen, ", job.error);
-        if (job.state != JobState::kCancelling) {
-          static_cast<void>(admin->ControlJob(job.id, client::JobControl::kCancel));
+        last = absl::StrCat("job ", job.id(), " (", job.description(),
+                            ") does not end: ", job.units_moved(), " of ", job.units_total(),
+                            " moved, ", job.units_open(), " open, ", job.units_frozen(),
+                            " frozen, ", job.error());
+        if (job.state() != v1::JOB_STATE_CANCELLING) {
+          static_cast<void>(client::CallForJob(
+              *admin, client::ControlJobRequest(job.id(), v1::ControlJobRequest::ACTION_CANCEL)));
         }
       }
     }
@@ -231,11 +236,11 @@ absl::Status JobDriver::AwaitNoJob() {
 absl::Status JobDriver::UndrainAll() {
   const absl::Time until = absl::Now() + kFinishTimeout;
   for (int shard = 0; shard < cluster_.shards(); ++shard) {
-    JobRequest request{.goal = JobRequest::Goal::kUndrain, .node = cluster_.NameOf(shard)};
+    const v1::StartJobRequest request = client::UndrainRequest(cluster_.NameOf(shard));
     absl::Status status = absl::UnavailableError("");
     while (!status.ok() && absl::Now() < until) {
       client::Admin* const admin = this->admin();
-      if (admin != nullptr) status = admin->StartJob(request).status();
+      if (admin != nullptr) status = client::CallForJob(*admin, request).status();
       if (!status.ok()) AwaitNextLook();
     }
     EMBLA_RETURN_IF_ERROR(status);

@@ -48,11 +48,13 @@ class JobDriver {
 
  private:
   void Run();
-  client::JobRequest DrawRequest();
+  v1::StartJobRequest DrawRequest();
+  v1::StartJobRequest DrawGoal(std::uint64_t dice, const std::string& table,
+                               const std::string& node);
   // Until the job is over, or this is stopped.
   void Follow(std::uint64_t id);
   void Interfere(std::uint64_t id);
-  void Note(const client::Job& job);
+  void Note(const v1::Job& job);
   void Count(const std::string& outcome);
   // Null while the coordinator is away.
   client::Admin* admin();

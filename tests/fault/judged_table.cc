@@ -87,7 +87,10 @@ std::string JudgedTable::SpecJson(int groups) const {
 absl::Status JudgedTable::Create(client::Admin& admin, int devices) const {
   const bool is_grouped = kind_ == TableKind::kGroups && devices % kReplicaGroups == 0;
   const std::string placement = absl::StrCat(R"({"sharding": )", Of(kind_).sharding, "}");
-  return admin.CreateTable(SpecJson(is_grouped ? kReplicaGroups : 1), placement).status();
+  return admin
+      .Call<v1::TableReply>(
+          client::CreateTableRequest(SpecJson(is_grouped ? kReplicaGroups : 1), placement))
+      .status();
 }
 
 std::int64_t JudgedTable::IdOf(int row) const {

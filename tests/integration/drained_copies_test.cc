@@ -32,7 +32,6 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
-using client::JobRequest;
 using embla::testing::kAwaitMax;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
@@ -71,8 +70,8 @@ class CopiesTest : public ::testing::Test {
   }
 
   void Create(const std::string& table, const std::string& sharding) {
-    const auto created =
-        admin_->CreateTable(table, absl::StrCat(R"({"sharding":")", sharding, R"("})"));
+    const auto created = admin_->Call<v1::TableReply>(
+        client::CreateTableRequest(table, absl::StrCat(R"({"sharding":")", sharding, R"("})")));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
@@ -133,46 +132,35 @@ class CopiesTest : public ::testing::Test {
   }
 
   // Whether it was done; whoever waits for a node that is down waits for it.
-  bool Run(const JobRequest& request) {
-    absl::StatusOr<client::Job> job = admin_->StartJob(request);
-    const std::uint64_t id = job.ok() ? job->id : 0;
+  bool Run(const v1::StartJobRequest& request) {
+    absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, request);
+    const std::uint64_t id = job.ok() ? job->id() : 0;
     const absl::Time until = absl::Now() + kAwaitMax;
-    while (job.ok() && !IsOver(job->state) && absl::Now() < until) {
+    while (job.ok() && !client::IsOver(job->state()) && absl::Now() < until) {
       steps_->Await(steps_->count() + 1, kLookMax);
-      job = admin_->GetJob(id);
+      job = client::CallForJob(*admin_, client::GetJobRequest(id));
     }
     if (!job.ok()) {
       std::cout << "job not done: " << job.status() << '\n';
       return false;
     }
-    EXPECT_TRUE(IsOver(job->state)) << job->description << ": " << job->error << '\n'
-                                    << cluster_->LogTails();
-    return job->state == client::JobState::kDone;
+    EXPECT_TRUE(client::IsOver(job->state())) << job->description() << ": " << job->error() << '\n'
+                                              << cluster_->LogTails();
+    return job->state() == v1::JOB_STATE_DONE;
   }
-  bool Drain(int node) {
-    JobRequest request;
-    request.goal = JobRequest::Goal::kDrain;
-    request.node = cluster_->node_name(node);
-    return Run(request);
-  }
+  bool Drain(int node) { return Run(client::DrainRequest(cluster_->node_name(node))); }
   void Undrain(int node) {
-    JobRequest request;
-    request.goal = JobRequest::Goal::kUndrain;
-    request.node = cluster_->node_name(node);
+    const v1::StartJobRequest request = client::UndrainRequest(cluster_->node_name(node));
     // The coordinator may be down for a moment.
     const absl::Time until = absl::Now() + kAwaitMax;
-    absl::Status status = admin_->StartJob(request).status();
+    absl::Status status = client::CallForJob(*admin_, request).status();
     while (absl::IsUnavailable(status) && absl::Now() < until) {
       steps_->Await(steps_->count() + 1, kLookMax);
-      status = admin_->StartJob(request).status();
+      status = client::CallForJob(*admin_, request).status();
     }
     EXPECT_TRUE(status.ok()) << status;
   }
-  bool Rebalance() {
-    JobRequest request;
-    request.goal = JobRequest::Goal::kRebalance;
-    return Run(request);
-  }
+  bool Rebalance() { return Run(client::RebalanceRequest()); }
 
   // Each node in its turn loses everything and gets its copy back, that with the primary copy
   // excepted; returns how many did.

@@ -59,11 +59,11 @@ class ForgottenNodesTest : public ::testing::Test {
 
   // Every weight begins at 5, and a gradient of -1 adds 1.
   void Create(const std::string& name, const std::string& sharding) {
-    const auto created = admin_->CreateTable(
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
         absl::StrCat(R"({"name":")", name, R"(","rows":)", kRows, R"(,"dim":)", kDim,
                      R"(,"row_granules":24,"init":{"kind":"constant","a":5.0},)",
                      R"("optimizer":{"kind":"sgd","learning_rate":1.0}})"),
-        absl::StrCat(R"({"sharding":")", sharding, R"("})"));
+        absl::StrCat(R"({"sharding":")", sharding, R"("})")));
     ASSERT_THAT(created, IsOk());
   }
 
@@ -80,9 +80,9 @@ class ForgottenNodesTest : public ::testing::Test {
     return rows;
   }
   int PrimaryOf(const std::string& table) {
-    const auto json = admin_->GetPlanJson();
-    EXPECT_THAT(json, IsOk());
-    const auto plan = PlanFromJson(*json);
+    const auto reply = admin_->Call<v1::Plan>(v1::GetClusterPlanRequest());
+    EXPECT_THAT(reply, IsOk());
+    const auto plan = PlanFromJson(reply->json());
     EXPECT_THAT(plan, IsOk());
     const NodeId primary = plan->FindTable(table)->primary().front().device.node;
     for (int node = 0; node < kNodes; ++node) {

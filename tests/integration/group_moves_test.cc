@@ -25,7 +25,6 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
-using client::JobRequest;
 using embla::testing::ProcessCluster;
 using ::testing::HasSubstr;
 
@@ -66,12 +65,12 @@ class GroupMovesTest : public ::testing::Test {
 
   void Create(const std::string& name, std::int64_t rows, const std::string& fields,
               const std::string& placement) {
-    const auto created =
-        admin_->CreateTable(absl::StrCat(R"({"name":")", name, R"(","rows":)", rows, R"(,"dim":)",
-                                         kDim, ",", fields, R"(,"replica_groups":)", kGroups,
-                                         R"(,"seed":7,"init":{"kind":"uniform","a":-1.0,"b":1.0})",
-                                         R"(,"optimizer":{"kind":"adam","learning_rate":0.1}})"),
-                            placement);
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
+        absl::StrCat(R"({"name":")", name, R"(","rows":)", rows, R"(,"dim":)", kDim, ",", fields,
+                     R"(,"replica_groups":)", kGroups,
+                     R"(,"seed":7,"init":{"kind":"uniform","a":-1.0,"b":1.0})",
+                     R"(,"optimizer":{"kind":"adam","learning_rate":0.1}})"),
+        placement));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
@@ -112,24 +111,25 @@ class GroupMovesTest : public ::testing::Test {
   }
 
   // Trains until the job is over; `meanwhile` is called once, a few rounds after it began.
-  void Run(const JobRequest& request, const std::function<void()>& meanwhile = nullptr) {
-    auto job = admin_->StartJob(request);
+  void Run(const v1::StartJobRequest& request, const std::function<void()>& meanwhile = nullptr) {
+    auto job = client::CallForJob(*admin_, request);
     ASSERT_TRUE(job.ok()) << job.status();
     const int before = rounds_;
-    for (bool called = meanwhile == nullptr; job.ok(); job = admin_->GetJob(job->id)) {
+    for (bool called = meanwhile == nullptr; job.ok();
+         job = client::CallForJob(*admin_, client::GetJobRequest(job->id()))) {
       if (!called && rounds_ >= before + 2) {
         meanwhile();
         called = true;
       }
-      const bool is_over = job->state != client::JobState::kRunning;
+      const bool is_over = job->state() != v1::JOB_STATE_RUNNING;
       if (is_over && called && rounds_ >= before + 2 * kRoundsBetweenSyncs) break;
       Round();
       if (HasFailure()) FAIL() << cluster_->LogTails();
     }
     ASSERT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->state, client::JobState::kDone) << job->error;
-    EXPECT_GT(job->units_moved, 0u);
-    std::cout << job->description << ": units=" << job->units_moved
+    EXPECT_EQ(job->state(), v1::JOB_STATE_DONE) << job->error();
+    EXPECT_GT(job->units_moved(), 0u);
+    std::cout << job->description() << ": units=" << job->units_moved()
               << " rounds=" << rounds_ - before << '\n';
   }
 
@@ -161,12 +161,12 @@ class GroupMovesTest : public ::testing::Test {
 
 TEST_F(GroupMovesTest, EveryCopyHasTheBitsOfNoMovesAfterDrainsAndReshards) {
   const std::string drained = cluster_->node_name(1);
-  Run({.goal = JobRequest::Goal::kDrain, .node = drained});
+  Run(client::DrainRequest(drained));
   ExpectSameBits();
-  ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
+  ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
   // Both of group 0's devices on both nodes, and then less, also within the nodes.
   for (const std::uint32_t shards : {4u, 2u, 3u, 1u}) {
-    Run({.goal = JobRequest::Goal::kReshard, .table = "moved", .shards = shards});
+    Run(client::ReshardRequest("moved", shards));
     if (HasFatalFailure()) return;
   }
   ExpectSameBits();
@@ -180,7 +180,9 @@ TEST_F(GroupMovesTest, EveryCopyHasTheBitsOfNoMovesAfterDrainsAndReshards) {
 TEST_F(GroupMovesTest, ANodeThatIsKilledOnTheWayComesBackWithAllCopies) {
   const std::string drained = cluster_->node_name(1);
   for (const int killed : {1, 0}) {
-    Run({.goal = JobRequest::Goal::kDrain, .node = drained, .bytes_per_second = 1'500'000}, [&] {
+    v1::StartJobRequest drain = client::DrainRequest(drained);
+    drain.set_bytes_per_second(1'500'000);
+    Run(drain, [&] {
       cluster_->KillNode(killed);
       std::thread restart([&] {
         const absl::Status restarted = cluster_->RestartNode(killed);
@@ -190,8 +192,8 @@ TEST_F(GroupMovesTest, ANodeThatIsKilledOnTheWayComesBackWithAllCopies) {
       restart.join();
     });
     if (HasFatalFailure()) return;
-    ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
-    Run({.goal = JobRequest::Goal::kReshard, .table = "moved", .shards = 4});
+    ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
+    Run(client::ReshardRequest("moved", 4));
     ExpectSameBits();
   }
 }
@@ -205,10 +207,10 @@ TEST_F(GroupMovesTest, LargeUnitsThatAreAveragedAfterEachStepMoveToo) {
   for (const auto& trainer : trainers_) ASSERT_TRUE(trainer->RefreshPlan().ok());
   const std::string drained = cluster_->node_name(1);
   for (int round = 0; round < 2; ++round) {
-    Run({.goal = JobRequest::Goal::kDrain, .node = drained});
+    Run(client::DrainRequest(drained));
     if (HasFatalFailure()) return;
-    ASSERT_TRUE(admin_->StartJob({.goal = JobRequest::Goal::kUndrain, .node = drained}).ok());
-    Run({.goal = JobRequest::Goal::kReshard, .table = "often", .shards = 4});
+    ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
+    Run(client::ReshardRequest("often", 4));
     if (HasFatalFailure()) return;
     ASSERT_TRUE(trainers_[0]->Sync({"often"}, {}).ok());
     EXPECT_TRUE(Read(0, "often") == Read(1, "often"));

@@ -64,10 +64,10 @@ class ReplicaTrainingTest : public ::testing::Test {
 
   absl::Status Create(const std::string& name, const std::string& fields,
                       const std::string& sharding = "row_wise") {
-    const auto created =
-        admin_->CreateTable(absl::StrCat(R"({"name":")", name, R"(","rows":)", kRows, R"(,"dim":)",
-                                         kDim, R"(,"seed":7,)", fields, "}"),
-                            absl::StrCat(R"({"sharding":")", sharding, R"(","min_partition":8})"));
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
+        absl::StrCat(R"({"name":")", name, R"(","rows":)", kRows, R"(,"dim":)", kDim,
+                     R"(,"seed":7,)", fields, "}"),
+        absl::StrCat(R"({"sharding":")", sharding, R"(","min_partition":8})")));
     if (!created.ok()) return created.status();
     for (const auto& trainer : trainers_) {
       if (const absl::Status status = trainer->RefreshPlan(); !status.ok()) return status;
@@ -79,11 +79,11 @@ class ReplicaTrainingTest : public ::testing::Test {
   void AwaitPlan(std::uint64_t version) {
     const absl::Time until = absl::Now() + embla::testing::kAwaitMax;
     while (absl::Now() < until) {
-      const auto nodes = admin_->ListNodes();
+      const auto nodes = admin_->Call<v1::ListNodesReply>(v1::ListNodesRequest());
       ASSERT_TRUE(nodes.ok()) << nodes.status();
-      const bool there = std::all_of(nodes->begin(), nodes->end(), [&](const auto& node) {
-        return node.plan_version >= version;
-      });
+      const bool there =
+          std::all_of(nodes->nodes().begin(), nodes->nodes().end(),
+                      [&](const auto& node) { return node.plan_version() >= version; });
       if (there) return;
     }
     FAIL() << "no plan " << version << cluster_->LogTails();
@@ -195,9 +195,12 @@ TEST_F(ReplicaTrainingTest, NodesAverageAfterEverySoManySteps) {
     EXPECT_EQ(SameBits(first.weights, second.weights), step % 2 == 0);
     EXPECT_EQ(SameBits(first.state, second.state), step % 2 == 0);
   }
-  const auto set = admin_->SetTable("t", {{"sync_every_steps", "1"}});
+  v1::SetTableRequest request;
+  request.set_name("t");
+  (*request.mutable_values())["sync_every_steps"] = "1";
+  const auto set = admin_->Call<v1::TableReply>(request);
   ASSERT_TRUE(set.ok()) << set.status();
-  AwaitPlan(set->plan_version);
+  AwaitPlan(set->plan_version());
   ASSERT_TRUE(Update(*trainers_[0], "t", 10).ok());
   ASSERT_TRUE(Update(*trainers_[1], "t", 11).ok());
   EXPECT_TRUE(SameBits(Read(*trainers_[0], "t").weights, Read(*trainers_[1], "t").weights));

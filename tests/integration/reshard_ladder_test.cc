@@ -33,10 +33,9 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
-using client::Job;
-using client::JobRequest;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
+using v1::Job;
 
 constexpr std::uint64_t kSeed = 20261122;
 constexpr char kTable[] = "t";
@@ -173,11 +172,11 @@ class ReshardLadderTest : public ::testing::Test {
     auto admin = cluster_->ConnectAdmin();
     ASSERT_TRUE(admin.ok()) << admin.status();
     admin_ = *std::move(admin);
-    const auto created = admin_->CreateTable(
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
         absl::StrCat(R"({"name":")", kTable, R"(","rows":)", kRows, R"(,"dim":)", kDim,
                      R"(,"seed":7,"zch":{"buckets":)", kBuckets,
                      R"(},"optimizer":{"kind":"adagrad","learning_rate":0.05}})"),
-        absl::StrCat(R"({"sharding":")", sharding, R"("})"));
+        absl::StrCat(R"({"sharding":")", sharding, R"("})")));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
@@ -217,20 +216,19 @@ class ReshardLadderTest : public ::testing::Test {
   }
 
   std::uint64_t PlanVersion() {
-    const auto status = admin_->GetClusterStatus();
+    const auto status = admin_->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
     EXPECT_TRUE(status.ok()) << status.status();
-    return status.ok() ? status->plan_version : 0;
+    return status.ok() ? status->plan_version() : 0;
   }
 
   Job Reshard(std::uint32_t shards) {
     is_moving_ = true;
-    absl::StatusOr<Job> job =
-        admin_->StartJob({.goal = JobRequest::Goal::kReshard, .table = kTable, .shards = shards});
+    absl::StatusOr<Job> job = client::CallForJob(*admin_, client::ReshardRequest(kTable, shards));
     const absl::Time give_up = Clock::Real().Now() + kJobMax;
-    while (job.ok() && !IsOver(job->state) && Clock::Real().Now() < give_up) {
+    while (job.ok() && !client::IsOver(job->state()) && Clock::Real().Now() < give_up) {
       Progress& steps = trainers_.front()->steps();
       steps.Await(steps.count() + kStepsPerLook, kLookMax);
-      job = admin_->GetJob(job->id);
+      job = client::CallForJob(*admin_, client::GetJobRequest(job->id()));
     }
     is_moving_ = false;
     EXPECT_TRUE(job.ok()) << job.status();
@@ -265,14 +263,14 @@ class ReshardLadderTest : public ::testing::Test {
     for (const Change& change : changes) {
       const std::uint64_t before = PlanVersion();
       const Job job = Reshard(change.shards);
-      EXPECT_EQ(job.state, client::JobState::kDone) << job.error << '\n' << cluster_->LogTails();
-      EXPECT_EQ(job.units_total, change.units) << "to " << change.shards << " shards";
-      EXPECT_EQ(job.units_moved, change.units) << "to " << change.shards << " shards";
-      std::cout << job.description << ": units=" << job.units_moved << " of " << kBuckets
-                << " bytes_sent=" << job.bytes_moved
+      EXPECT_EQ(job.state(), v1::JOB_STATE_DONE) << job.error() << '\n' << cluster_->LogTails();
+      EXPECT_EQ(job.units_total(), change.units) << "to " << change.shards << " shards";
+      EXPECT_EQ(job.units_moved(), change.units) << "to " << change.shards << " shards";
+      std::cout << job.description() << ": units=" << job.units_moved() << " of " << kBuckets
+                << " bytes_sent=" << job.bytes_moved()
                 << " seconds=" << absl::ToDoubleSeconds(job.ended - job.started)
-                << " plans=" << PlanVersion() - before << " pause_ms p50=" << job.pause_p50_ms
-                << " p99=" << job.pause_p99_ms << " max=" << job.pause_max_ms << std::endl;
+                << " plans=" << PlanVersion() - before << " pause_ms p50=" << job.pause_p50_ms()
+                << " p99=" << job.pause_p99_ms() << " max=" << job.pause_max_ms() << std::endl;
       AwaitSteps(20);
       if (HasFailure()) break;
     }

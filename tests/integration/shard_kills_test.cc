@@ -80,7 +80,7 @@ class ShardKillsTest : public ::testing::Test {
 
   void Create(const std::string& table,
               const std::string& placement = R"({"sharding":"row_wise"})") {
-    const auto created = admin_->CreateTable(table, placement);
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(table, placement));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 
@@ -139,21 +139,18 @@ class ShardKillsTest : public ::testing::Test {
 
   // Whether it was done; whoever waits for a shard that is down waits for it.
   bool Reshard(const std::string& table, std::uint32_t shards) {
-    client::JobRequest request;
-    request.goal = client::JobRequest::Goal::kReshard;
-    request.table = table;
-    request.shards = shards;
-    absl::StatusOr<client::Job> job = admin_->StartJob(request);
-    const std::uint64_t id = job.ok() ? job->id : 0;
+    absl::StatusOr<v1::Job> job =
+        client::CallForJob(*admin_, client::ReshardRequest(table, shards));
+    const std::uint64_t id = job.ok() ? job->id() : 0;
     const absl::Time until = absl::Now() + kAwaitMax;
-    while (job.ok() && !IsOver(job->state) && absl::Now() < until) {
+    while (job.ok() && !client::IsOver(job->state()) && absl::Now() < until) {
       steps_->Await(steps_->count() + 1, kLookMax);
-      job = admin_->GetJob(id);
+      job = client::CallForJob(*admin_, client::GetJobRequest(id));
     }
     if (job.ok()) {
-      EXPECT_TRUE(IsOver(job->state)) << job->description << ": " << job->error;
+      EXPECT_TRUE(client::IsOver(job->state())) << job->description() << ": " << job->error();
     }
-    return job.ok() && job->state == client::JobState::kDone && job->units_moved > 0;
+    return job.ok() && job->state() == v1::JOB_STATE_DONE && job->units_moved() > 0;
   }
 
   Content ContentOf(const std::string& table) {

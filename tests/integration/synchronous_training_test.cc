@@ -181,8 +181,16 @@ class SynchronousTrainingTest : public ::testing::TestWithParam<std::uint32_t> {
       const std::string where = absl::StrCat(R"({"sharding":")", type,
                                              R"(","min_partition":4,"nodes":["node0","node1"]})");
       const std::string name = absl::StrCat(R"(,"name":")", kTables[t]);
-      ASSERT_THAT(admin_->CreateTable(SpecOf(t, name + R"(","sync":{})"), where).status(), IsOk());
-      ASSERT_THAT(admin_->CreateTable(SpecOf(t, name + R"(.plain")"), where).status(), IsOk());
+      ASSERT_THAT(admin_
+                      ->Call<v1::TableReply>(
+                          client::CreateTableRequest(SpecOf(t, name + R"(","sync":{})"), where))
+                      .status(),
+                  IsOk());
+      ASSERT_THAT(admin_
+                      ->Call<v1::TableReply>(
+                          client::CreateTableRequest(SpecOf(t, name + R"(.plain")"), where))
+                      .status(),
+                  IsOk());
     }
   }
 
@@ -232,24 +240,21 @@ class SynchronousTrainingTest : public ::testing::TestWithParam<std::uint32_t> {
   }
 
   void Reshard(const std::string& table, std::uint32_t shards) {
-    client::JobRequest request;
-    request.goal = client::JobRequest::Goal::kReshard;
-    request.table = table;
-    request.shards = shards;
+    const v1::StartJobRequest request = client::ReshardRequest(table, shards);
     const absl::Time until = absl::Now() + kAwaitMax;
-    absl::StatusOr<client::Job> job = admin_->StartJob(request);
+    absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, request);
     while (!job.ok() && absl::Now() < until) {
       steps_.Await(steps_.count() + 1, kLookMax);
-      job = admin_->StartJob(request);
+      job = client::CallForJob(*admin_, request);
     }
     ASSERT_THAT(job.status(), IsOk());
-    const std::uint64_t id = job->id;
-    while ((!job.ok() || !IsOver(job->state)) && absl::Now() < until) {
+    const std::uint64_t id = job->id();
+    while ((!job.ok() || !client::IsOver(job->state())) && absl::Now() < until) {
       steps_.Await(steps_.count() + 1, kLookMax);
-      job = admin_->GetJob(id);
+      job = client::CallForJob(*admin_, client::GetJobRequest(id));
     }
     ASSERT_THAT(job.status(), IsOk());
-    EXPECT_TRUE(job->state == client::JobState::kDone) << job->description << ": " << job->error;
+    EXPECT_TRUE(job->state() == v1::JOB_STATE_DONE) << job->description() << ": " << job->error();
   }
 
   void TrainOn() {

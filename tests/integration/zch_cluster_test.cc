@@ -209,10 +209,10 @@ class ZchSweepTest : public ::testing::Test {
     ASSERT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
     admin_ = *std::move(admin);
     client_ = *std::move(client);
-    const auto created = admin_->CreateTable(
+    const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"users","rows":1024,"dim":4,"zch":{"buckets":16,"policy":"ttl","ttl_steps":5,)"
         R"("eviction_buffer_bytes":1000000}})",
-        R"({"sharding":"row_wise"})");
+        R"({"sharding":"row_wise"})"));
     ASSERT_TRUE(created.ok()) << created.status();
     ASSERT_TRUE(client_->RefreshPlan().ok());
     Touch(0, 300, 1, 0);
@@ -249,11 +249,7 @@ TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
       return followed.size() < 250 ? absl::OkStatus() : absl::CancelledError("enough");
     });
   });
-  client::JobRequest job;
-  job.goal = client::JobRequest::Goal::kReshard;
-  job.table = "users";
-  job.shards = 2;
-  const auto started = admin_->StartJob(job);
+  const auto started = client::CallForJob(*admin_, client::ReshardRequest("users", 2));
   EXPECT_TRUE(started.ok()) << started.status();
   const auto swept = client_->SweepTable("users", {.at_step = 6});
   EXPECT_TRUE(swept.ok()) << swept.status() << cluster_->LogTails();

@@ -231,12 +231,12 @@ absl::Status ProcessCluster::LaunchNode(int node, const std::string& listen,
 absl::Status ProcessCluster::AwaitLive(int nodes) const {
   EMBLA_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin());
   return Await(absl::StrCat(nodes, " live nodes with the current plan"), Running(), [&] {
-    const auto status = admin->GetClusterStatus();
-    const auto listed = admin->ListNodes();
+    const auto status = admin->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
+    const auto listed = admin->Call<v1::ListNodesReply>(v1::ListNodesRequest());
     if (!status.ok() || !listed.ok()) return false;
     int ready = 0;
-    for (const client::NodeStatus& node : *listed) {
-      ready += node.live && node.plan_version == status->plan_version;
+    for (const v1::NodeStatus& node : listed->nodes()) {
+      ready += node.live() && node.plan_version() == status->plan_version();
     }
     return ready == nodes;
   });

@@ -29,31 +29,34 @@ void Put(const StateCopy& copy, const std::string& to, const std::string& what,
 }  // namespace
 
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const client::ClusterStatus status, admin.GetClusterStatus());
+  EMBLA_ASSIGN_OR_RETURN(const v1::ClusterStatus status,
+                         admin.Call<v1::ClusterStatus>(v1::GetClusterStatusRequest()));
+  const absl::Time started = absl::FromUnixMillis(status.started_unix_ms());
   if (output.json) {
-    output.PutJson({{"cluster_id", status.cluster_id},
-                    {"version", status.version},
-                    {"started", TimeView(status.started)},
-                    {"plan_version", status.plan_version},
-                    {"nodes_live", status.nodes_live},
-                    {"nodes_total", status.nodes_total},
-                    {"tables", status.tables},
-                    {"tables_aside", status.tables_aside},
-                    {"generation", status.generation}});
+    output.PutJson({{"cluster_id", status.cluster_id()},
+                    {"version", status.version()},
+                    {"started", TimeView(started)},
+                    {"plan_version", status.plan_version()},
+                    {"nodes_live", status.nodes_live()},
+                    {"nodes_total", status.nodes_total()},
+                    {"tables", status.tables()},
+                    {"tables_aside", status.tables_aside()},
+                    {"generation", status.generation()}});
     return absl::OkStatus();
   }
-  output.out << "cluster       " << status.cluster_id << "\n"
-             << "coordinator   version " << status.version << ", started "
-             << TimeText(status.started) << "\n"
-             << "plan version  " << status.plan_version << "\n"
-             << "nodes         " << status.nodes_live << " live of " << status.nodes_total << "\n"
-             << "tables        " << status.tables;
-  if (status.tables_aside > 0) {
-    output.out << ", and " << status.tables_aside << " kept aside: embla table ls --aside";
+  output.out << "cluster       " << status.cluster_id() << "\n"
+             << "coordinator   version " << status.version() << ", started " << TimeText(started)
+             << "\n"
+             << "plan version  " << status.plan_version() << "\n"
+             << "nodes         " << status.nodes_live() << " live of " << status.nodes_total()
+             << "\n"
+             << "tables        " << status.tables();
+  if (status.tables_aside() > 0) {
+    output.out << ", and " << status.tables_aside() << " kept aside: embla table ls --aside";
   }
   output.out << "\n";
-  if (status.generation > 1) {
-    output.out << "generation    " << status.generation
+  if (status.generation() > 1) {
+    output.out << "generation    " << status.generation()
                << ": the state has gone back in time; see embla plan history\n";
   }
   return absl::OkStatus();

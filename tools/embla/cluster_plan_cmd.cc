@@ -32,11 +32,12 @@ using planner::Planned;
 using planner::Problem;
 
 absl::StatusOr<std::vector<NodeSpec>> LiveNodes(client::Admin& admin) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<client::NodeStatus> statuses, admin.ListNodes());
+  EMBLA_ASSIGN_OR_RETURN(const v1::ListNodesReply reply,
+                         admin.Call<v1::ListNodesReply>(v1::ListNodesRequest()));
   std::vector<NodeSpec> live;
-  for (const client::NodeStatus& status : statuses) {
-    if (!status.live) continue;
-    EMBLA_ASSIGN_OR_RETURN(live.emplace_back(), NodeSpecFromJson(status.node_json));
+  for (const v1::NodeStatus& status : reply.nodes()) {
+    if (!status.live()) continue;
+    EMBLA_ASSIGN_OR_RETURN(live.emplace_back(), NodeSpecFromJson(status.node_json()));
   }
   if (live.empty()) return absl::UnavailableError("no node of the cluster is live");
   return live;
@@ -63,15 +64,21 @@ std::vector<TablePlan> OtherTables(const Plan& plan, const Problem& problem) {
   return others;
 }
 
-client::PlanInputs InputsOf(const Problem& canonical) {
+v1::PlanInputs InputsOf(const Problem& canonical) {
   const planner::ProblemDigest digest = planner::DigestOf(canonical);
-  return {digest.tables, digest.topology, digest.rules, digest.options};
+  v1::PlanInputs inputs;
+  inputs.set_tables(digest.tables);
+  inputs.set_topology(digest.topology);
+  inputs.set_rules(digest.rules);
+  inputs.set_options(digest.options);
+  return inputs;
 }
 
 // The plan that is kept for these inputs. NotFound, or another error that says why there is none.
 absl::StatusOr<Planned> FindKept(client::Admin& admin, const Problem& canonical) {
-  EMBLA_ASSIGN_OR_RETURN(const std::string text, admin.FindSolvedPlan(InputsOf(canonical)));
-  EMBLA_ASSIGN_OR_RETURN(const planner::StoredPlan stored, planner::PlanFromJson(text));
+  EMBLA_ASSIGN_OR_RETURN(const v1::SolvedPlan kept,
+                         admin.Call<v1::SolvedPlan>(InputsOf(canonical)));
+  EMBLA_ASSIGN_OR_RETURN(const planner::StoredPlan stored, planner::PlanFromJson(kept.plan_json()));
   EMBLA_ASSIGN_OR_RETURN(Planned planned, planner::PlannedOf(stored));
   // It may come from anybody.
   EMBLA_RETURN_IF_ERROR(planner::Check(planned.problem, planned.solution).status());
@@ -243,8 +250,10 @@ void PutDiff(const Plan& from, const Plan& to, const PlanDiff& diff, const Outpu
 
 absl::StatusOr<Plan> FetchPlanAt(client::Admin& admin, std::uint64_t version) {
   if (version == 0) return FetchPlan(admin);
-  EMBLA_ASSIGN_OR_RETURN(const std::string json, admin.GetPlanJsonAt(version));
-  return PlanFromJson(json);
+  v1::GetPlanAtRequest request;
+  request.set_version(version);
+  EMBLA_ASSIGN_OR_RETURN(const v1::Plan plan, admin.Call<v1::Plan>(request));
+  return PlanFromJson(plan.json());
 }
 
 }  // namespace
@@ -274,8 +283,10 @@ absl::Status PlanSolveOnClusterVerb(client::Admin& admin, const PlanSolveFlags& 
   const double solve_ms = (seconds() - start) * 1e3;
   EMBLA_ASSIGN_OR_RETURN(const planner::Explanation explanation,
                          planner::Explain(planned.problem, planned.solution));
-  const absl::Status put = admin.PutSolvedPlan(
-      InputsOf(problem), planner::PlanToJson(planned, explanation, solve_ms).dump());
+  v1::SolvedPlan solved;
+  *solved.mutable_inputs() = InputsOf(problem);
+  solved.set_plan_json(planner::PlanToJson(planned, explanation, solve_ms).dump());
+  const absl::Status put = admin.Call<v1::PutSolvedPlanReply>(solved).status();
   // A plan that is too long to keep is no worse.
   if (!put.ok() && !output.json) output.out << "not kept: " << put.message() << "\n";
   return ShowPlanned(planned, solve_ms, flags, output);
@@ -291,9 +302,10 @@ absl::Status PlanApplyVerb(client::Admin& admin, const PlanApplyFlags& flags,
   for (const Step& step : steps) {
     (step.there ? unchanged : created).push_back(step.spec.name);
     if (step.there || flags.dry_run) continue;
-    const absl::StatusOr<client::TableChange> change =
-        admin.CreateTable(TableSpecToJson(step.spec), PlacementRequestToJson(step.placement));
-    if (!change.ok()) return Annotate(change.status(), "table " + step.spec.name);
+    const absl::StatusOr<v1::TableReply> reply =
+        admin.Call<v1::TableReply>(client::CreateTableRequest(
+            TableSpecToJson(step.spec), PlacementRequestToJson(step.placement)));
+    if (!reply.ok()) return Annotate(reply.status(), "table " + step.spec.name);
   }
   if (output.json) {
     output.PutJson({{"created", created}, {"unchanged", unchanged}, {"dry_run", flags.dry_run}});
@@ -363,14 +375,16 @@ absl::Status PlanExplainVerb(client::Admin& admin, const std::string& table, con
 }
 
 absl::Status PlanHistoryVerb(client::Admin& admin, std::uint32_t limit, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<client::PlanChange> changes,
-                         admin.GetPlanHistory(limit));
+  v1::GetPlanHistoryRequest request;
+  request.set_limit(limit);
+  EMBLA_ASSIGN_OR_RETURN(const v1::PlanHistory history, admin.Call<v1::PlanHistory>(request));
   Json view = Json::array();
   TextTable text({">version", "time", "cause"});
-  for (const client::PlanChange& change : changes) {
+  for (const v1::PlanChange& change : history.changes()) {
+    const absl::Time at = absl::FromUnixMillis(change.unix_ms());
     view.push_back(
-        {{"plan_version", change.version}, {"time", TimeView(change.at)}, {"cause", change.cause}});
-    text.Add({absl::StrCat(change.version), TimeText(change.at), change.cause});
+        {{"plan_version", change.version()}, {"time", TimeView(at)}, {"cause", change.cause()}});
+    text.Add({absl::StrCat(change.version()), TimeText(at), change.cause()});
   }
   if (output.json) {
     output.PutJson(view);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "client/include/embla/testing/unimplemented_client.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan_json.h"
 #include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement_json.h"
@@ -15,11 +16,12 @@
 namespace embla::cli {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 // A coordinator of a few lines: `nodes` nodes of two devices, all of them live but one if asked.
-class FakeCluster final : public client::testing::UnimplementedAdmin {
+class FakeCluster final : public client::testing::FakeAdmin {
  public:
   explicit FakeCluster(std::uint32_t nodes) {
     for (std::uint32_t n = 0; n < nodes; ++n) {
@@ -29,49 +31,68 @@ class FakeCluster final : public client::testing::UnimplementedAdmin {
                         {2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 30}}});
     }
     Keep();
+    AnswerForTables();
+    AnswerForPlans();
   }
 
-  absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override {
-    std::vector<client::NodeStatus> statuses;
-    for (const NodeSpec& node : nodes_) {
-      statuses.push_back({.node_json = NodeSpecToJson(node), .live = true});
-    }
-    return statuses;
-  }
-  absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
-                                                  const std::string& placement_json) override {
-    TableSpec spec = *TableSpecFromJson(table_json);
-    spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
-    const auto table =
-        planner::PlaceOrChoose(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
-    if (!table.ok()) return table.status();
-    tables_.push_back(*table);
-    Keep();
-    return client::TableChange{TablePlanToJson(*table), version_};
-  }
-  absl::StatusOr<std::string> GetPlanJson() override { return plans_.rbegin()->second; }
-  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
-    if (const auto it = plans_.find(version); it != plans_.end()) return it->second;
-    return absl::NotFoundError("no such version");
-  }
-  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t) override {
-    return std::vector<client::PlanChange>{{3, absl::FromUnixSeconds(7), "table a created"}};
-  }
-  absl::Status PutSolvedPlan(const client::PlanInputs& inputs, const std::string& plan) override {
-    solved_[KeyOf(inputs)] = plan;
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override {
-    if (const auto it = solved_.find(KeyOf(inputs)); it != solved_.end()) return it->second;
-    return absl::NotFoundError("none");
-  }
   const std::vector<TablePlan>& tables() const { return tables_; }
   std::size_t solved() const { return solved_.size(); }
 
  private:
-  static std::string KeyOf(const client::PlanInputs& inputs) {
-    return inputs.tables + inputs.topology + inputs.rules + inputs.options;
+  void AnswerForTables() {
+    On<v1::ListNodesRequest, v1::ListNodesReply>([this](const auto&, auto& reply) {
+      for (const NodeSpec& node : nodes_) {
+        v1::NodeStatus& status = *reply.add_nodes();
+        status.set_node_json(NodeSpecToJson(node));
+        status.set_live(true);
+      }
+      return absl::OkStatus();
+    });
+    On<v1::CreateTableRequest, v1::TableReply>(
+        [this](const auto& request, auto& reply) -> absl::Status {
+          TableSpec spec = *TableSpecFromJson(request.table_json());
+          spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
+          const auto table = planner::PlaceOrChoose(
+              spec, *PlacementRequestFromJson(request.placement_json()), nodes_, tables_);
+          if (!table.ok()) return table.status();
+          tables_.push_back(*table);
+          Keep();
+          reply.set_table_plan_json(TablePlanToJson(*table));
+          reply.set_plan_version(version_);
+          return absl::OkStatus();
+        });
   }
+
+  void AnswerForPlans() {
+    On<v1::GetClusterPlanRequest, v1::Plan>([this](const auto&, auto& reply) {
+      reply.set_json(plans_.rbegin()->second);
+      return absl::OkStatus();
+    });
+    On<v1::GetPlanAtRequest, v1::Plan>([this](const auto& request, auto& reply) -> absl::Status {
+      const auto it = plans_.find(request.version());
+      if (it == plans_.end()) return absl::NotFoundError("no such version");
+      reply.set_json(it->second);
+      return absl::OkStatus();
+    });
+    On<v1::GetPlanHistoryRequest, v1::PlanHistory>([](const auto&, auto& reply) {
+      v1::PlanChange& change = *reply.add_changes();
+      change.set_version(3);
+      change.set_unix_ms(7000);
+      change.set_cause("table a created");
+      return absl::OkStatus();
+    });
+    On<v1::SolvedPlan, v1::PutSolvedPlanReply>([this](const auto& plan, auto&) {
+      solved_[plan.inputs().SerializeAsString()] = plan;
+      return absl::OkStatus();
+    });
+    On<v1::PlanInputs, v1::SolvedPlan>([this](const auto& inputs, auto& reply) -> absl::Status {
+      const auto it = solved_.find(inputs.SerializeAsString());
+      if (it == solved_.end()) return absl::NotFoundError("none");
+      reply = it->second;
+      return absl::OkStatus();
+    });
+  }
+
   void Keep() {
     ++version_;
     plans_[version_] = PlanToJson(Plan(PlanVersion{version_}, "c", nodes_, tables_));
@@ -81,7 +102,7 @@ class FakeCluster final : public client::testing::UnimplementedAdmin {
   std::vector<TablePlan> tables_;
   std::uint64_t version_ = 0;
   std::map<std::uint64_t, std::string> plans_;
-  std::map<std::string, std::string> solved_;
+  std::map<std::string, v1::SolvedPlan> solved_;
 };
 
 class ClusterPlanTest : public ::testing::Test {
@@ -96,6 +117,11 @@ class ClusterPlanTest : public ::testing::Test {
     const std::string path = testing::TempDir() + "cluster_plan_" + name;
     std::ofstream(path) << text;
     return path;
+  }
+  absl::Status Create(const TableSpec& spec, const std::string& placement) {
+    return cluster_
+        .Call<v1::TableReply>(client::CreateTableRequest(TableSpecToJson(spec), placement))
+        .status();
   }
   std::string Solve(client::Admin& admin) {
     EXPECT_TRUE(PlanSolveOnClusterVerb(
@@ -147,10 +173,7 @@ TEST_F(ClusterPlanTest, APlanForAnotherTopologyOrPlaceIsRefused) {
 
   TableSpec spec{.name = "d", .rows = 2'000'000, .dim = 32};
   spec.SetDefaults();
-  ASSERT_TRUE(
-      cluster_
-          .CreateTable(TableSpecToJson(spec), R"({"sharding": "column_wise", "min_partition": 4})")
-          .ok());
+  ASSERT_THAT(Create(spec, R"({"sharding": "column_wise", "min_partition": 4})"), IsOk());
   const absl::Status elsewhere = PlanApplyVerb(cluster_, {.plan = plan}, text_);
   EXPECT_TRUE(absl::IsFailedPrecondition(elsewhere));
   EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("table d is there, but elsewhere"));
@@ -162,7 +185,7 @@ TEST_F(ClusterPlanTest, OtherTablesKeepTheirMemory) {
   TableSpec spec{.name = "other", .rows = 4'000'000, .dim = 64};
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.SetDefaults();
-  ASSERT_TRUE(cluster_.CreateTable(TableSpecToJson(spec), R"({"sharding": "row_wise"})").ok());
+  ASSERT_THAT(Create(spec, R"({"sharding": "row_wise"})"), IsOk());
   const Json plan = Json::parse(Solve(cluster_));
   const std::int64_t gib = std::int64_t{1} << 30;
   EXPECT_LE(plan["devices"][0]["bytes_max"].get<std::int64_t>(), gib - 256'000'000);

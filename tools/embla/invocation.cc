@@ -59,7 +59,7 @@ absl::Status Invocation::PlanTable() const {
 }
 
 absl::Status Invocation::StartJob(const MakeRequest& make) const {
-  EMBLA_ASSIGN_OR_RETURN(const client::JobRequest request, make(job));
+  EMBLA_ASSIGN_OR_RETURN(const v1::StartJobRequest request, make(job));
   return WithAdmin([&](client::Admin& admin) {
     return JobStartVerb(admin, request, wait, LookAgain, output());
   });

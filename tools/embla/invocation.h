@@ -75,7 +75,7 @@ struct Invocation {
   absl::Status CreateTable() const;
   absl::Status SolvePlan() const;
   absl::Status PlanTable() const;
-  using MakeRequest = std::function<absl::StatusOr<client::JobRequest>(const JobFlags&)>;
+  using MakeRequest = std::function<absl::StatusOr<v1::StartJobRequest>(const JobFlags&)>;
   absl::Status StartJob(const MakeRequest& make) const;
   absl::Status ForgetNode() const;
   absl::Status WatchJob() const;

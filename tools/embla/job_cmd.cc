@@ -26,24 +26,10 @@ namespace {
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kBarWidth = 24;
 
-std::string NameOf(client::JobState state) {
-  switch (state) {
-    case client::JobState::kRunning:
-      return "running";
-    case client::JobState::kPaused:
-      return "paused";
-    case client::JobState::kCancelling:
-      return "cancelling";
-    case client::JobState::kDone:
-      return "done";
-    case client::JobState::kCancelled:
-      return "cancelled";
-    case client::JobState::kFailed:
-      return "failed";
-    case client::JobState::kQueued:
-      return "queued";
-  }
-  return "unknown";
+// "running" of JOB_STATE_RUNNING.
+std::string NameOf(v1::JobState state) {
+  const std::string name = v1::JobState_Name(state);
+  return name.empty() ? "unknown" : absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
 }
 
 // A copy that is removed goes nowhere.
@@ -51,41 +37,41 @@ std::string Place(const std::string& node, std::uint32_t device) {
   return node == "-" ? node : absl::StrCat(node, ":", device);
 }
 
-Json View(const client::Job& job) {
+Json View(const v1::Job& job) {
   Json moves = Json::array();
-  for (const client::PlannedMove& move : job.moves) {
-    moves.push_back({{"table", move.table},
-                     {"row_begin", move.row_begin},
-                     {"row_end", move.row_end},
-                     {"column_begin", move.column_begin},
-                     {"column_end", move.column_end},
-                     {"from", Place(move.from_node, move.from_device)},
-                     {"to", Place(move.to_node, move.to_device)},
-                     {"bytes", move.bytes}});
+  for (const v1::PlannedMove& move : job.moves()) {
+    moves.push_back({{"table", move.table()},
+                     {"row_begin", move.row_begin()},
+                     {"row_end", move.row_end()},
+                     {"column_begin", move.column_begin()},
+                     {"column_end", move.column_end()},
+                     {"from", Place(move.from_node(), move.from_device())},
+                     {"to", Place(move.to_node(), move.to_device())},
+                     {"bytes", move.bytes()}});
   }
   Json rooms = Json::array();
-  for (const client::DeviceRoom& room : job.rooms) {
-    rooms.push_back({{"device", Place(room.node, room.device)},
-                     {"memory_bytes", room.memory_bytes},
-                     {"used_bytes", room.used_bytes},
-                     {"peak_bytes", room.peak_bytes}});
+  for (const v1::DeviceRoom& room : job.rooms()) {
+    rooms.push_back({{"device", Place(room.node(), room.device())},
+                     {"memory_bytes", room.memory_bytes()},
+                     {"used_bytes", room.used_bytes()},
+                     {"peak_bytes", room.peak_bytes()}});
   }
-  return {{"id", job.id},
-          {"description", job.description},
-          {"state", NameOf(job.state)},
-          {"error", job.error},
-          {"units_total", job.units_total},
-          {"units_moved", job.units_moved},
-          {"units_open", job.units_open},
-          {"units_frozen", job.units_frozen},
-          {"bytes_total", job.bytes_total},
-          {"bytes_moved", job.bytes_moved},
-          {"started", TimeView(job.started)},
-          {"ended", TimeView(job.ended)},
-          {"pause_p50_ms", job.pause_p50_ms},
-          {"pause_p99_ms", job.pause_p99_ms},
-          {"pause_max_ms", job.pause_max_ms},
-          {"seconds_left", job.seconds_left},
+  return {{"id", job.id()},
+          {"description", job.description()},
+          {"state", NameOf(job.state())},
+          {"error", job.error()},
+          {"units_total", job.units_total()},
+          {"units_moved", job.units_moved()},
+          {"units_open", job.units_open()},
+          {"units_frozen", job.units_frozen()},
+          {"bytes_total", job.bytes_total()},
+          {"bytes_moved", job.bytes_moved()},
+          {"started", TimeView(absl::FromUnixMillis(job.started_unix_ms()))},
+          {"ended", TimeView(absl::FromUnixMillis(job.ended_unix_ms()))},
+          {"pause_p50_ms", job.pause_p50_ms()},
+          {"pause_p99_ms", job.pause_p99_ms()},
+          {"pause_max_ms", job.pause_max_ms()},
+          {"seconds_left", job.seconds_left()},
           {"moves", std::move(moves)},
           {"rooms", std::move(rooms)}};
 }
@@ -94,20 +80,25 @@ absl::Status Wrong(absl::string_view flag, const std::string& value, absl::strin
   return absl::InvalidArgumentError(absl::StrCat(flag, " is \"", value, "\", ", want));
 }
 
-absl::Status SetLimits(const JobFlags& flags, client::JobRequest* request) {
-  request->units_in_flight = flags.units_in_flight;
-  request->dry_run = flags.dry_run;
+absl::Status SetLimits(const JobFlags& flags, v1::StartJobRequest& request) {
+  request.set_units_in_flight(flags.units_in_flight);
+  request.set_dry_run(flags.dry_run);
   if (flags.rate.empty()) return absl::OkStatus();
   const std::string amount(absl::StripSuffix(flags.rate, "/s"));
   const absl::StatusOr<std::int64_t> bytes = planner::BytesFromText(amount);
   if (!bytes.ok() || *bytes <= 0) return Wrong("--rate", flags.rate, "not like 1GiB/s");
-  request->bytes_per_second = static_cast<std::uint64_t>(*bytes);
+  request.set_bytes_per_second(static_cast<std::uint64_t>(*bytes));
   return absl::OkStatus();
 }
 
-std::string Pauses(const client::Job& job) {
-  return absl::StrFormat("%.1f / %.1f / %.1f ms", job.pause_p50_ms, job.pause_p99_ms,
-                         job.pause_max_ms);
+absl::StatusOr<v1::StartJobRequest> WithLimits(const JobFlags& flags, v1::StartJobRequest request) {
+  EMBLA_RETURN_IF_ERROR(SetLimits(flags, request));
+  return request;
+}
+
+std::string Pauses(const v1::Job& job) {
+  return absl::StrFormat("%.1f / %.1f / %.1f ms", job.pause_p50_ms(), job.pause_p99_ms(),
+                         job.pause_max_ms());
 }
 
 std::string Seconds(double seconds) {
@@ -115,10 +106,10 @@ std::string Seconds(double seconds) {
 }
 
 // How long the busiest source sends. What changes devices within its node is not sent.
-std::string Estimate(const client::Job& job, std::uint64_t bytes_per_second) {
+std::string Estimate(const v1::Job& job, std::uint64_t bytes_per_second) {
   std::map<std::string, std::int64_t> by_source;
-  for (const client::PlannedMove& move : job.moves) {
-    if (move.from_node != move.to_node) by_source[move.from_node] += move.bytes;
+  for (const v1::PlannedMove& move : job.moves()) {
+    if (move.from_node() != move.to_node()) by_source[move.from_node()] += move.bytes();
   }
   std::int64_t most = 0;
   for (const auto& [node, bytes] : by_source) most = std::max(most, bytes);
@@ -128,50 +119,52 @@ std::string Estimate(const client::Job& job, std::uint64_t bytes_per_second) {
                          FormatBytes(rate));
 }
 
-void ShowMoves(const client::Job& job, std::ostream& out) {
-  if (job.moves.empty()) return;
+void ShowMoves(const v1::Job& job, std::ostream& out) {
+  if (job.moves().empty()) return;
   TextTable text(
       {"table", ">rows from", ">to", ">columns from", ">to", "source", "target", ">bytes"});
-  for (const client::PlannedMove& move : job.moves) {
-    text.Add({move.table, absl::StrCat(move.row_begin), absl::StrCat(move.row_end),
-              absl::StrCat(move.column_begin), absl::StrCat(move.column_end),
-              Place(move.from_node, move.from_device), Place(move.to_node, move.to_device),
-              FormatBytes(move.bytes)});
+  for (const v1::PlannedMove& move : job.moves()) {
+    text.Add({move.table(), absl::StrCat(move.row_begin()), absl::StrCat(move.row_end()),
+              absl::StrCat(move.column_begin()), absl::StrCat(move.column_end()),
+              Place(move.from_node(), move.from_device()), Place(move.to_node(), move.to_device()),
+              FormatBytes(move.bytes())});
   }
   out << text.Render();
 }
 
-void ShowRooms(const client::Job& job, std::ostream& out) {
-  if (job.rooms.empty()) return;
+void ShowRooms(const v1::Job& job, std::ostream& out) {
+  if (job.rooms().empty()) return;
   TextTable text({"device", ">memory", ">used now", ">peak"});
-  for (const client::DeviceRoom& room : job.rooms) {
-    text.Add({Place(room.node, room.device), FormatBytes(room.memory_bytes),
-              FormatBytes(room.used_bytes), FormatBytes(room.peak_bytes)});
+  for (const v1::DeviceRoom& room : job.rooms()) {
+    text.Add({Place(room.node(), room.device()), FormatBytes(room.memory_bytes()),
+              FormatBytes(room.used_bytes()), FormatBytes(room.peak_bytes())});
   }
   out << "\n" << text.Render();
 }
 
 // Sent per second since the job began; 0: unknown.
-std::int64_t AverageRate(const client::Job& job) {
-  if (job.started <= absl::UnixEpoch()) return 0;
-  const absl::Time end = job.ended > job.started ? job.ended : absl::Now();
-  const double seconds = absl::ToDoubleSeconds(end - job.started);
+std::int64_t AverageRate(const v1::Job& job) {
+  if (job.started_unix_ms() <= 0) return 0;
+  const std::int64_t end = job.ended_unix_ms() > job.started_unix_ms()
+                               ? job.ended_unix_ms()
+                               : absl::ToUnixMillis(absl::Now());
+  const double seconds = static_cast<double>(end - job.started_unix_ms()) / 1e3;
   return seconds <= 0 ? 0
-                      : static_cast<std::int64_t>(static_cast<double>(job.bytes_moved) / seconds);
+                      : static_cast<std::int64_t>(static_cast<double>(job.bytes_moved()) / seconds);
 }
 
 // "[####----] 2/4 units, 1.00 MiB sent (1.00 MiB/s), 3 frozen, pause p99 4.2 ms, 12 s left,
 // running".
-std::string ProgressLine(const client::Job& job) {
-  const std::uint64_t total = std::max<std::uint64_t>(job.units_total, 1);
-  const std::size_t full = kBarWidth * std::min(job.units_moved, total) / total;
+std::string ProgressLine(const v1::Job& job) {
+  const std::uint64_t total = std::max<std::uint64_t>(job.units_total(), 1);
+  const std::size_t full = kBarWidth * std::min(job.units_moved(), total) / total;
   std::string line = absl::StrCat(
-      "[", std::string(full, '#'), std::string(kBarWidth - full, '-'), "] ", job.units_moved, "/",
-      job.units_total, " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved)),
-      " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen, " frozen, ");
-  absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms,
-                        Seconds(job.seconds_left), NameOf(job.state));
-  if (!job.error.empty()) absl::StrAppend(&line, ": ", job.error);
+      "[", std::string(full, '#'), std::string(kBarWidth - full, '-'), "] ", job.units_moved(), "/",
+      job.units_total(), " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved())),
+      " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen(), " frozen, ");
+  absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms(),
+                        Seconds(job.seconds_left()), NameOf(job.state()));
+  if (!job.error().empty()) absl::StrAppend(&line, ": ", job.error());
   return line;
 }
 
@@ -185,23 +178,23 @@ void ShowProgress(const std::string& line, const Output& output) {
   output.out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
 }
 
-absl::Status Outcome(const client::Job& job) {
-  if (job.state == client::JobState::kFailed) {
-    return absl::AbortedError(absl::StrCat("job ", job.id, " failed: ", job.error));
+absl::Status Outcome(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    return absl::AbortedError(absl::StrCat("job ", job.id(), " failed: ", job.error()));
   }
-  if (job.state == client::JobState::kCancelled) {
-    return absl::CancelledError(absl::StrCat("job ", job.id, " was cancelled"));
+  if (job.state() == v1::JOB_STATE_CANCELLED) {
+    return absl::CancelledError(absl::StrCat("job ", job.id(), " was cancelled"));
   }
   return absl::OkStatus();
 }
 
-void ShowDryRun(const client::Job& job, std::uint64_t bytes_per_second, std::ostream& out) {
-  if (job.units_total == 0) {
-    out << job.description << ": nothing has to move\n";
+void ShowDryRun(const v1::Job& job, std::uint64_t bytes_per_second, std::ostream& out) {
+  if (job.units_total() == 0) {
+    out << job.description() << ": nothing has to move\n";
     return;
   }
-  out << job.description << ": " << FormatCount(static_cast<std::int64_t>(job.units_total))
-      << " units, " << FormatBytes(static_cast<std::int64_t>(job.bytes_total)) << ", "
+  out << job.description() << ": " << FormatCount(static_cast<std::int64_t>(job.units_total()))
+      << " units, " << FormatBytes(static_cast<std::int64_t>(job.bytes_total())) << ", "
       << Estimate(job, bytes_per_second) << "\n\n";
   ShowMoves(job, out);
   ShowRooms(job, out);
@@ -209,86 +202,87 @@ void ShowDryRun(const client::Job& job, std::uint64_t bytes_per_second, std::ost
 
 }  // namespace
 
-absl::StatusOr<client::JobRequest> ReshardRequest(const JobFlags& flags) {
-  client::JobRequest request{.goal = client::JobRequest::Goal::kReshard, .table = flags.table};
-  request.shards = flags.shards;
-  EMBLA_RETURN_IF_ERROR(SetLimits(flags, &request));
-  return request;
+absl::StatusOr<v1::StartJobRequest> ReshardRequest(const JobFlags& flags) {
+  return WithLimits(flags, client::ReshardRequest(flags.table, flags.shards));
 }
 
-absl::StatusOr<client::JobRequest> MoveRequest(const JobFlags& flags) {
-  client::JobRequest request{.goal = client::JobRequest::Goal::kMove, .table = flags.table};
+absl::StatusOr<v1::StartJobRequest> MoveRequest(const JobFlags& flags) {
   const std::vector<std::string> ends = absl::StrSplit(flags.granules, '-');
-  std::uint32_t last = 0;
-  if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &request.granule_begin) ||
-      !absl::SimpleAtoi(ends.back(), &last) || last < request.granule_begin || last == UINT32_MAX) {
+  std::uint32_t first = 0, last = 0;
+  if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
+      !absl::SimpleAtoi(ends.back(), &last) || last < first || last == UINT32_MAX) {
     return Wrong("--granules", flags.granules, "not like 7 or 3-9");
   }
-  request.granule_end = last + 1;
   const std::vector<std::string> place = absl::StrSplit(flags.to, ':');
-  request.node = place.front();
-  if (place.size() > 2 || request.node.empty() ||
-      (place.size() == 2 && !absl::SimpleAtoi(place.back(), &request.device))) {
+  std::uint32_t device = 0;
+  if (place.size() > 2 || place.front().empty() ||
+      (place.size() == 2 && !absl::SimpleAtoi(place.back(), &device))) {
     return Wrong("--to", flags.to, "not like node or node:device");
   }
-  EMBLA_RETURN_IF_ERROR(SetLimits(flags, &request));
-  return request;
+  return WithLimits(flags,
+                    client::MoveRequest(flags.table, first, last + 1, place.front(), device));
 }
 
-absl::StatusOr<client::JobRequest> NodeRequest(client::JobRequest::Goal goal,
-                                               const JobFlags& flags) {
-  client::JobRequest request{.goal = goal, .table = "", .node = flags.node};
-  EMBLA_RETURN_IF_ERROR(SetLimits(flags, &request));
-  return request;
+absl::StatusOr<v1::StartJobRequest> DrainRequest(const JobFlags& flags) {
+  return WithLimits(flags, client::DrainRequest(flags.node));
 }
 
-absl::Status JobStartVerb(client::Admin& admin, const client::JobRequest& request, bool wait,
+absl::StatusOr<v1::StartJobRequest> UndrainRequest(const JobFlags& flags) {
+  return WithLimits(flags, client::UndrainRequest(flags.node));
+}
+
+absl::StatusOr<v1::StartJobRequest> RebalanceRequest(const JobFlags& flags) {
+  return WithLimits(flags, client::RebalanceRequest());
+}
+
+absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const client::Job job, admin.StartJob(request));
-  if (wait && !request.dry_run && job.id != 0) {
-    if (!output.json) output.out << "job " << job.id << ": " << job.description << "\n";
-    return JobWatchVerb(admin, job.id, pause, output);
+  EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, request));
+  if (wait && !request.dry_run() && job.id() != 0) {
+    if (!output.json) output.out << "job " << job.id() << ": " << job.description() << "\n";
+    return JobWatchVerb(admin, job.id(), pause, output);
   }
   if (output.json) {
     output.PutJson(View(job));
-  } else if (request.dry_run) {
-    ShowDryRun(job, request.bytes_per_second, output.out);
-  } else if (job.id == 0) {
-    output.out << job.description << ": " << NameOf(job.state) << "\n";
+  } else if (request.dry_run()) {
+    ShowDryRun(job, request.bytes_per_second(), output.out);
+  } else if (job.id() == 0) {
+    output.out << job.description() << ": " << NameOf(job.state()) << "\n";
   } else {
-    output.out << "job " << job.id << ": " << job.description << ", "
-               << (job.state == client::JobState::kQueued ? std::string("queued")
-                                                          : absl::StrCat(job.units_total, " units"))
-               << "; embla job watch " << job.id << "\n";
+    output.out << "job " << job.id() << ": " << job.description() << ", "
+               << (job.state() == v1::JOB_STATE_QUEUED ? std::string("queued")
+                                                       : absl::StrCat(job.units_total(), " units"))
+               << "; embla job watch " << job.id() << "\n";
   }
   return absl::OkStatus();
 }
 
 absl::Status JobListVerb(client::Admin& admin, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<client::Job> jobs, admin.ListJobs());
+  EMBLA_ASSIGN_OR_RETURN(const v1::ListJobsReply reply,
+                         admin.Call<v1::ListJobsReply>(v1::ListJobsRequest()));
   if (output.json) {
     Json list = Json::array();
-    for (const client::Job& job : jobs) list.push_back(View(job));
+    for (const v1::Job& job : reply.jobs()) list.push_back(View(job));
     output.PutJson(list);
     return absl::OkStatus();
   }
   TextTable text({">job", "what", "state", ">units", ">sent", "pause p50 / p99 / max", "note"});
-  for (const client::Job& job : jobs) {
-    text.Add({absl::StrCat(job.id), job.description, NameOf(job.state),
-              absl::StrCat(job.units_moved, "/", job.units_total),
-              FormatBytes(static_cast<std::int64_t>(job.bytes_moved)), Pauses(job), job.error});
+  for (const v1::Job& job : reply.jobs()) {
+    text.Add({absl::StrCat(job.id()), job.description(), NameOf(job.state()),
+              absl::StrCat(job.units_moved(), "/", job.units_total()),
+              FormatBytes(static_cast<std::int64_t>(job.bytes_moved())), Pauses(job), job.error()});
   }
   output.out << text.Render();
   return absl::OkStatus();
 }
 
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const client::Job job, admin.GetJob(id));
+  EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, client::GetJobRequest(id)));
   if (output.json) {
     output.PutJson(View(job));
     return absl::OkStatus();
   }
-  output.out << "job " << job.id << ": " << job.description << "\n"
+  output.out << "job " << job.id() << ": " << job.description() << "\n"
              << ProgressLine(job) << "\npauses " << Pauses(job) << " (p50 / p99 / max)\n\n";
   ShowMoves(job, output.out);
   return absl::OkStatus();
@@ -298,11 +292,11 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
                           const Output& output) {
   std::string shown;
   while (true) {
-    EMBLA_ASSIGN_OR_RETURN(const client::Job job, admin.GetJob(id));
+    EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, client::GetJobRequest(id)));
     const std::string line = ProgressLine(job);
     if (!output.json && line != shown) ShowProgress(line, output);
     shown = line;
-    if (client::IsOver(job.state)) {
+    if (client::IsOver(job.state())) {
       if (!output.json && output.terminal.redraws) output.out << "\n";
       if (output.json) output.PutJson(View(job));
       return Outcome(job);
@@ -311,13 +305,14 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
   }
 }
 
-absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id, client::JobControl control,
-                            const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const client::Job job, admin.ControlJob(id, control));
+absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id,
+                            v1::ControlJobRequest::Action action, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const v1::Job job,
+                         client::CallForJob(admin, client::ControlJobRequest(id, action)));
   if (output.json) {
     output.PutJson(View(job));
   } else {
-    output.out << "job " << job.id << " is " << NameOf(job.state) << "\n";
+    output.out << "job " << job.id() << " is " << NameOf(job.state()) << "\n";
   }
   return absl::OkStatus();
 }

@@ -24,23 +24,24 @@ struct JobFlags {
 };
 
 // InvalidArgument names the flag.
-absl::StatusOr<client::JobRequest> ReshardRequest(const JobFlags& flags);
-absl::StatusOr<client::JobRequest> MoveRequest(const JobFlags& flags);
-absl::StatusOr<client::JobRequest> NodeRequest(client::JobRequest::Goal goal,
-                                               const JobFlags& flags);
+absl::StatusOr<v1::StartJobRequest> ReshardRequest(const JobFlags& flags);
+absl::StatusOr<v1::StartJobRequest> MoveRequest(const JobFlags& flags);
+absl::StatusOr<v1::StartJobRequest> DrainRequest(const JobFlags& flags);
+absl::StatusOr<v1::StartJobRequest> UndrainRequest(const JobFlags& flags);
+absl::StatusOr<v1::StartJobRequest> RebalanceRequest(const JobFlags& flags);
 
 // Waits between two looks at a job.
 using Pause = std::function<void()>;
 
 // Starts the job, or says what it would do. With `wait`: as JobWatchVerb.
-absl::Status JobStartVerb(client::Admin& admin, const client::JobRequest& request, bool wait,
+absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output);
 absl::Status JobListVerb(client::Admin& admin, const Output& output);
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output);
 // Shows how far the job is until it is over. Aborted: it failed; Cancelled.
 absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& pause,
                           const Output& output);
-absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id, client::JobControl control,
-                            const Output& output);
+absl::Status JobControlVerb(client::Admin& admin, std::uint64_t id,
+                            v1::ControlJobRequest::Action action, const Output& output);
 
 }  // namespace embla::cli

@@ -358,16 +358,11 @@ CLI::App* AddJobStart(CLI::App& noun, const std::string& name, const std::string
 }
 
 void AddNodeVerbs(CLI::App& app, Invocation& in) {
-  using Goal = client::JobRequest::Goal;
   CLI::App& noun = AddNoun(app, "node", "shard servers");
   AddAdminVerb(noun, "ls", "list the nodes", in, [&in](client::Admin& admin) {
     return NodeListVerb(admin, absl::Now(), in.output());
   });
-  const auto request = [](Goal goal) {
-    return [goal](const JobFlags& flags) { return NodeRequest(goal, flags); };
-  };
-  AddJobStart(noun, "drain", "move everything off a node; it gets nothing new", in,
-              request(Goal::kDrain))
+  AddJobStart(noun, "drain", "move everything off a node; it gets nothing new", in, DrainRequest)
       ->add_option("node", in.job.node, "node name")
       ->required();
   CLI::App* forget =
@@ -377,7 +372,7 @@ void AddNodeVerbs(CLI::App& app, Invocation& in) {
   forget->add_flag("--lose-rows", in.lose_rows,
                    "give up rows that only this node has: they begin at initial values elsewhere");
   forget->add_flag("--wait", in.wait, "show progress until it is over");
-  AddJobStart(noun, "undrain", "let a node have new slices again", in, request(Goal::kUndrain))
+  AddJobStart(noun, "undrain", "let a node have new slices again", in, UndrainRequest)
       ->add_option("node", in.job.node, "node name")
       ->required();
 }
@@ -395,9 +390,7 @@ void AddMoveVerbs(CLI::App& app, Invocation& in) {
   move->add_option("--table", in.job.table, "table name")->required();
   move->add_option("--granules", in.job.granules, "as 7 or 3-9, both included")->required();
   move->add_option("--to", in.job.to, "node or node:device")->required();
-  AddJobStart(app, "rebalance", "even out the load of devices", in, [](const JobFlags& flags) {
-    return NodeRequest(client::JobRequest::Goal::kRebalance, flags);
-  });
+  AddJobStart(app, "rebalance", "even out the load of devices", in, RebalanceRequest);
 }
 
 void AddJobVerbs(CLI::App& app, Invocation& in) {
@@ -413,14 +406,15 @@ void AddJobVerbs(CLI::App& app, Invocation& in) {
   add_id(AddVerb(noun, "watch", "show progress until it is over", in,
                  [&in] { return in.WatchJob(); }));
   const auto add_control = [&](const std::string& name, const std::string& what,
-                               client::JobControl control) {
-    add_id(AddAdminVerb(noun, name, what, in, [&in, control](client::Admin& admin) {
-      return JobControlVerb(admin, in.job_id, control, in.output());
+                               v1::ControlJobRequest::Action action) {
+    add_id(AddAdminVerb(noun, name, what, in, [&in, action](client::Admin& admin) {
+      return JobControlVerb(admin, in.job_id, action, in.output());
     }));
   };
-  add_control("pause", "begin no more moves", client::JobControl::kPause);
-  add_control("resume", "go on", client::JobControl::kResume);
-  add_control("cancel", "abort open moves; what has moved stays", client::JobControl::kCancel);
+  add_control("pause", "begin no more moves", v1::ControlJobRequest::ACTION_PAUSE);
+  add_control("resume", "go on", v1::ControlJobRequest::ACTION_RESUME);
+  add_control("cancel", "abort open moves; what has moved stays",
+              v1::ControlJobRequest::ACTION_CANCEL);
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {

@@ -18,7 +18,7 @@ namespace {
 
 struct Node {
   NodeSpec spec;
-  client::NodeStatus status;
+  v1::NodeStatus status;
 
   std::int64_t memory_bytes() const {
     return std::accumulate(
@@ -26,16 +26,17 @@ struct Node {
         [](std::int64_t sum, const DeviceSpec& device) { return sum + device.memory_bytes; });
   }
   std::int64_t used_bytes() const {
-    return std::accumulate(status.device_used_bytes.begin(), status.device_used_bytes.end(),
+    return std::accumulate(status.device_used_bytes().begin(), status.device_used_bytes().end(),
                            std::int64_t{0});
   }
 };
 
 absl::StatusOr<std::vector<Node>> Nodes(client::Admin& admin) {
-  EMBLA_ASSIGN_OR_RETURN(std::vector<client::NodeStatus> statuses, admin.ListNodes());
+  EMBLA_ASSIGN_OR_RETURN(v1::ListNodesReply reply,
+                         admin.Call<v1::ListNodesReply>(v1::ListNodesRequest()));
   std::vector<Node> nodes;
-  for (client::NodeStatus& status : statuses) {
-    EMBLA_ASSIGN_OR_RETURN(NodeSpec spec, NodeSpecFromJson(status.node_json));
+  for (v1::NodeStatus& status : *reply.mutable_nodes()) {
+    EMBLA_ASSIGN_OR_RETURN(NodeSpec spec, NodeSpecFromJson(status.node_json()));
     nodes.push_back({std::move(spec), std::move(status)});
   }
   return nodes;
@@ -53,13 +54,17 @@ std::string DeviceWords(const NodeSpec& spec) {
   return words;
 }
 
-std::string StateWords(const client::NodeStatus& status) {
-  std::string words = status.live ? "live" : "dead";
-  if (status.drained) words += ", drained";
-  for (std::size_t d = 0; d < status.device_stopped.size(); ++d) {
-    if (!status.device_stopped[d].empty()) absl::StrAppend(&words, ", device ", d, " has stopped");
+std::string StateWords(const v1::NodeStatus& status) {
+  std::string words = status.live() ? "live" : "dead";
+  if (status.drained()) words += ", drained";
+  for (int d = 0; d < status.device_stopped_size(); ++d) {
+    if (!status.device_stopped(d).empty()) absl::StrAppend(&words, ", device ", d, " has stopped");
   }
   return words;
+}
+
+absl::Time FailingSince(const v1::NodeStatus& status) {
+  return absl::FromUnixMillis(status.failing_since_unix_ms());
 }
 
 std::string Age(absl::Time then, absl::Time now) {
@@ -69,9 +74,9 @@ std::string Age(absl::Time then, absl::Time now) {
 
 Json View(const Node& node) {
   Json devices = Json::array();
-  for (std::size_t i = 0; i < node.spec.devices.size(); ++i) {
-    const auto& used = node.status.device_used_bytes;
-    const auto& stopped = node.status.device_stopped;
+  for (int i = 0; i < std::ssize(node.spec.devices); ++i) {
+    const auto& used = node.status.device_used_bytes();
+    const auto& stopped = node.status.device_stopped();
     devices.push_back({{"kind", NameOf(node.spec.devices[i].kind)},
                        {"memory_bytes", node.spec.devices[i].memory_bytes},
                        {"used_bytes", i < used.size() ? used[i] : 0},
@@ -80,34 +85,36 @@ Json View(const Node& node) {
   return {{"id", ToInt(node.spec.id)},
           {"name", node.spec.name},
           {"address", node.spec.address},
-          {"live", node.status.live},
-          {"drained", node.status.drained},
-          {"plan_version", node.status.plan_version},
-          {"last_heartbeat", TimeView(node.status.last_heartbeat)},
-          {"failed_plan_version", node.status.failed_plan_version},
-          {"failure", node.status.failure},
-          {"failing_since", TimeView(node.status.failing_since)},
-          {"version", node.status.version},
-          {"protocol_version", node.status.protocol_version},
+          {"live", node.status.live()},
+          {"drained", node.status.drained()},
+          {"plan_version", node.status.plan_version()},
+          {"last_heartbeat", TimeView(absl::FromUnixMillis(node.status.last_heartbeat_unix_ms()))},
+          {"failed_plan_version", node.status.failed_plan_version()},
+          {"failure", node.status.failure()},
+          {"failing_since", TimeView(FailingSince(node.status))},
+          {"version", node.status.version()},
+          {"protocol_version", node.status.protocol_version()},
           {"devices", devices}};
 }
 
-Json LostView(const std::vector<client::LostRows>& lost) {
+Json LostView(const google::protobuf::RepeatedPtrField<v1::LostRows>& lost) {
   Json list = Json::array();
-  for (const client::LostRows& rows : lost) {
-    list.push_back(
-        {{"table", rows.table}, {"units", rows.units}, {"rows", rows.rows}, {"bytes", rows.bytes}});
+  for (const v1::LostRows& rows : lost) {
+    list.push_back({{"table", rows.table()},
+                    {"units", rows.units()},
+                    {"rows", rows.rows()},
+                    {"bytes", rows.bytes()}});
   }
   return list;
 }
 
-void ShowLost(const std::vector<client::LostRows>& lost, std::ostream& out) {
+void ShowLost(const google::protobuf::RepeatedPtrField<v1::LostRows>& lost, std::ostream& out) {
   if (lost.empty()) return;
   TextTable text({"lost of table", ">units", ">rows", ">bytes"});
-  for (const client::LostRows& rows : lost) {
-    text.Add({rows.table, absl::StrCat(rows.units),
-              FormatCount(static_cast<std::int64_t>(rows.rows)),
-              FormatBytes(static_cast<std::int64_t>(rows.bytes))});
+  for (const v1::LostRows& rows : lost) {
+    text.Add({rows.table(), absl::StrCat(rows.units()),
+              FormatCount(static_cast<std::int64_t>(rows.rows())),
+              FormatBytes(static_cast<std::int64_t>(rows.bytes()))});
   }
   out << text.Render();
 }
@@ -116,12 +123,12 @@ void ShowLost(const std::vector<client::LostRows>& lost, std::ostream& out) {
 std::string FailureWords(const std::vector<Node>& nodes, absl::Time now) {
   std::string words;
   for (const Node& node : nodes) {
-    if (node.status.failed_plan_version == 0) continue;
+    if (node.status.failed_plan_version() == 0) continue;
     absl::StrAppend(
-        &words, node.spec.name, " tries to install plan ", node.status.failed_plan_version,
+        &words, node.spec.name, " tries to install plan ", node.status.failed_plan_version(),
         ", in vain since ",
-        absl::FormatDuration(absl::Trunc(now - node.status.failing_since, absl::Seconds(1))), ": ",
-        node.status.failure, "\n");
+        absl::FormatDuration(absl::Trunc(now - FailingSince(node.status), absl::Seconds(1))), ": ",
+        node.status.failure(), "\n");
   }
   return words;
 }
@@ -141,8 +148,9 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
   for (const Node& node : nodes) {
     text.Add({node.spec.name, StateWords(node.status), node.spec.address, DeviceWords(node.spec),
               FormatBytes(node.used_bytes()), FormatBytes(node.memory_bytes()),
-              absl::StrCat(node.status.plan_version), Age(node.status.last_heartbeat, now),
-              node.status.version.empty() ? "-" : node.status.version});
+              absl::StrCat(node.status.plan_version()),
+              Age(absl::FromUnixMillis(node.status.last_heartbeat_unix_ms()), now),
+              node.status.version().empty() ? "-" : node.status.version()});
   }
   output.out << text.Render() << FailureWords(nodes, now);
   return absl::OkStatus();
@@ -150,25 +158,30 @@ absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& ou
 
 absl::Status NodeForgetVerb(client::Admin& admin, const std::string& node, bool lose_rows,
                             bool wait, const Pause& pause, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(client::ForgottenNode forgotten,
-                         admin.ForgetNode(node, lose_rows, /*dry_run=*/true));
-  const bool is_refused = !forgotten.lost.empty() && !lose_rows;
-  if (!output.json) ShowLost(forgotten.lost, output.out);
+  v1::ForgetNodeRequest request;
+  request.set_node(node);
+  request.set_lose_rows(lose_rows);
+  request.set_dry_run(true);
+  EMBLA_ASSIGN_OR_RETURN(v1::ForgetNodeReply forgotten, admin.Call<v1::ForgetNodeReply>(request));
+  const bool is_refused = !forgotten.lost().empty() && !lose_rows;
+  if (!output.json) ShowLost(forgotten.lost(), output.out);
   if (is_refused) {
-    if (output.json) output.PutJson({{"node", node}, {"lost", LostView(forgotten.lost)}});
+    if (output.json) output.PutJson({{"node", node}, {"lost", LostView(forgotten.lost())}});
     return absl::FailedPreconditionError(
         absl::StrCat("rows would be lost with node ", node,
                      ": bring it back, or pass --lose-rows: they begin at initial values"));
   }
-  EMBLA_ASSIGN_OR_RETURN(forgotten, admin.ForgetNode(node, lose_rows, /*dry_run=*/false));
+  request.set_dry_run(false);
+  EMBLA_ASSIGN_OR_RETURN(forgotten, admin.Call<v1::ForgetNodeReply>(request));
   if (output.json && !wait) {
-    output.PutJson({{"node", node}, {"lost", LostView(forgotten.lost)}, {"job", forgotten.job.id}});
+    output.PutJson(
+        {{"node", node}, {"lost", LostView(forgotten.lost())}, {"job", forgotten.job().id()}});
     return absl::OkStatus();
   }
   if (!output.json) {
-    output.out << "job " << forgotten.job.id << ": " << forgotten.job.description << "\n";
+    output.out << "job " << forgotten.job().id() << ": " << forgotten.job().description() << "\n";
   }
-  return wait ? JobWatchVerb(admin, forgotten.job.id, pause, output) : absl::OkStatus();
+  return wait ? JobWatchVerb(admin, forgotten.job().id(), pause, output) : absl::OkStatus();
 }
 
 }  // namespace embla::cli

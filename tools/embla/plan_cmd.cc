@@ -49,8 +49,8 @@ absl::Status StatedNodes::Validate() const {
 }
 
 absl::StatusOr<Plan> FetchPlan(client::Admin& admin) {
-  EMBLA_ASSIGN_OR_RETURN(const std::string json, admin.GetPlanJson());
-  return PlanFromJson(json);
+  EMBLA_ASSIGN_OR_RETURN(const v1::Plan plan, admin.Call<v1::Plan>(v1::GetClusterPlanRequest()));
+  return PlanFromJson(plan.json());
 }
 
 absl::StatusOr<const TablePlan*> FindTable(const Plan& plan, const std::string& name) {
@@ -108,10 +108,11 @@ absl::Status PlanTableVerb(client::Admin& admin, std::span<const TableRequest> r
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
   Json views = Json::array();
   for (const TableRequest& request : requests) {
-    EMBLA_ASSIGN_OR_RETURN(const client::TableChange change,
-                           admin.PlanTable(TableSpecToJson(request.spec),
-                                           PlacementRequestToJson(request.placement), {}));
-    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+    v1::PlanTableRequest question;
+    question.set_table_json(TableSpecToJson(request.spec));
+    question.set_placement_json(PlacementRequestToJson(request.placement));
+    EMBLA_ASSIGN_OR_RETURN(const v1::TableReply reply, admin.Call<v1::TableReply>(question));
+    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(reply.table_plan_json()));
     if (output.json) {
       views.push_back(TableView(plan, table));
     } else {

@@ -1,7 +1,6 @@
 #include "tools/embla/table_cmd.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -56,22 +55,24 @@ absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest>
   Json views = Json::array();
   Plan plan;  // Fetched again only for nodes that it does not have: it may be long.
   for (const TableRequest& request : requests) {
-    EMBLA_ASSIGN_OR_RETURN(const client::TableChange change,
-                           admin.CreateTable(TableSpecToJson(request.spec),
-                                             PlacementRequestToJson(request.placement)));
-    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+    EMBLA_ASSIGN_OR_RETURN(
+        const v1::TableReply reply,
+        admin.Call<v1::TableReply>(client::CreateTableRequest(
+            TableSpecToJson(request.spec), PlacementRequestToJson(request.placement))));
+    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(reply.table_plan_json()));
     if (!HasHolders(plan, table)) {
       EMBLA_ASSIGN_OR_RETURN(plan, FetchPlan(admin));
     }
     if (output.json) {
       views.push_back(TableView(plan, table));
-      views.back()["left_out"] = change.left_out;
+      views.back()["left_out"] =
+          std::vector<std::string>(reply.left_out().begin(), reply.left_out().end());
       continue;
     }
     output.out << "created " << TableText(plan, table);
-    if (change.left_out.empty()) continue;
+    if (reply.left_out().empty()) continue;
     output.out << Coloured("warning:", Colour::kYellow, output.terminal) << " "
-               << absl::StrJoin(change.left_out, ", ")
+               << absl::StrJoin(reply.left_out(), ", ")
                << "; it has nothing of this table: start it, then embla rebalance or reshard\n";
   }
   if (output.json) output.PutJson(views);
@@ -128,7 +129,10 @@ absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& outpu
 }
 
 absl::Status TableDropAsideVerb(client::Admin& admin, std::uint32_t id, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const std::uint64_t version, admin.DropAsideTable(id));
+  v1::DropTableRequest request;
+  request.set_aside_id(id);
+  EMBLA_ASSIGN_OR_RETURN(const v1::DropTableReply reply, admin.Call<v1::DropTableReply>(request));
+  const std::uint64_t version = reply.plan_version();
   if (output.json) {
     output.PutJson({{"dropped_id", id}, {"plan_version", version}});
   } else {
@@ -140,22 +144,28 @@ absl::Status TableDropAsideVerb(client::Admin& admin, std::uint32_t id, const Ou
 
 absl::Status TableAdoptVerb(client::Admin& admin, const std::string& name, std::uint32_t id,
                             const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const client::TableChange change, admin.AdoptTable(name, id));
-  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+  v1::AdoptTableRequest request;
+  request.set_name(name);
+  request.set_table_id(id);
+  EMBLA_ASSIGN_OR_RETURN(const v1::TableReply reply, admin.Call<v1::TableReply>(request));
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(reply.table_plan_json()));
   if (output.json) {
     output.PutJson({{"adopted", table.spec.name},
                     {"id", ToInt(table.spec.id)},
-                    {"plan_version", change.plan_version}});
+                    {"plan_version", reply.plan_version()}});
   } else {
     output.out << "adopted " << table.spec.name << " (id " << ToInt(table.spec.id)
-               << "), plan version " << change.plan_version << "\n";
+               << "), plan version " << reply.plan_version() << "\n";
   }
   return absl::OkStatus();
 }
 
 absl::Status TableDropLeftoversVerb(client::Admin& admin, const std::string& table,
                                     const std::string& node, const Output& output) {
-  EMBLA_RETURN_IF_ERROR(admin.DropLeftovers(table, node));
+  v1::DropLeftoversRequest request;
+  request.set_table(table);
+  request.set_node(node);
+  EMBLA_RETURN_IF_ERROR(admin.Call<v1::DropLeftoversReply>(request).status());
   if (output.json) {
     output.PutJson({{"table", table}, {"node", node}});
   } else {
@@ -199,7 +209,9 @@ absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool y
           absl::StrCat(name, " was not dropped; answer yes, or pass --yes"));
     }
   }
-  EMBLA_ASSIGN_OR_RETURN(const std::uint64_t version, admin.DropTable(name));
+  EMBLA_ASSIGN_OR_RETURN(const v1::DropTableReply reply,
+                         admin.Call<v1::DropTableReply>(client::DropTableRequest(name)));
+  const std::uint64_t version = reply.plan_version();
   if (output.json) {
     output.PutJson({{"dropped", name}, {"plan_version", version}});
   } else {
@@ -210,7 +222,8 @@ absl::Status TableDropVerb(client::Admin& admin, const std::string& name, bool y
 
 absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
                           const std::vector<std::string>& assignments, const Output& output) {
-  std::map<std::string, std::string> values;
+  v1::SetTableRequest request;
+  request.set_name(name);
   for (const std::string& assignment : assignments) {
     const std::size_t equals = assignment.find('=');
     if (equals == 0 || equals == std::string::npos) {
@@ -218,18 +231,18 @@ absl::Status TableSetVerb(client::Admin& admin, const std::string& name,
           absl::StrCat("\"", assignment, "\" is not key=value, for instance learning_rate=0.05"));
     }
     const std::string key = assignment.substr(0, equals);
-    if (!values.emplace(key, assignment.substr(equals + 1)).second) {
+    if (!request.mutable_values()->insert({key, assignment.substr(equals + 1)}).second) {
       return absl::InvalidArgumentError(absl::StrCat(key, " stands twice"));
     }
   }
-  EMBLA_ASSIGN_OR_RETURN(const client::TableChange change, admin.SetTable(name, values));
-  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(change.table_plan_json));
+  EMBLA_ASSIGN_OR_RETURN(const v1::TableReply reply, admin.Call<v1::TableReply>(request));
+  EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(reply.table_plan_json()));
   if (output.json) {
-    output.PutJson({{"plan_version", change.plan_version},
+    output.PutJson({{"plan_version", reply.plan_version()},
                     {"spec", Json::parse(TableSpecToJson(table.spec))}});
   } else {
     output.out << "set " << absl::StrJoin(assignments, " ") << " on " << name << ", plan version "
-               << change.plan_version << "\n";
+               << reply.plan_version() << "\n";
   }
   return absl::OkStatus();
 }

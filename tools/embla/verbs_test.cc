@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/include/embla/testing/unimplemented_client.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/table_options.h"
@@ -32,7 +33,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Two nodes of two devices; keeps its tables in a vector.
-class FakeAdmin final : public client::testing::UnimplementedAdmin {
+class FakeAdmin final : public client::testing::FakeAdmin {
  public:
   FakeAdmin() {
     for (std::uint32_t n = 0; n < 2; ++n) {
@@ -43,130 +44,188 @@ class FakeAdmin final : public client::testing::UnimplementedAdmin {
       node.devices.assign(2, DeviceSpec{DeviceKind::kCpu, std::int64_t{1} << 20});
       nodes_.push_back(node);
     }
+    job_.set_state(v1::JOB_STATE_RUNNING);
+    job_.set_seconds_left(-1);
+    AnswerForTheCluster();
+    AnswerForTables();
+    AnswerForPlans();
+    AnswerForJobs();
   }
 
-  absl::StatusOr<client::ForgottenNode> ForgetNode(const std::string&, bool lose_rows,
-                                                   bool dry_run) override {
-    client::ForgottenNode forgotten{.lost = {{"clicks", 12, 500, 4096}}, .job = {}};
-    EXPECT_TRUE(dry_run || lose_rows);
-    if (!dry_run) forgotten.job = {.id = 8, .description = "forget node n1 with its rows"};
-    return forgotten;
-  }
   // Applies to tables that are made from now on.
   void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
   void Stop(std::vector<std::string> reasons) { stopped_ = std::move(reasons); }
-
-  absl::StatusOr<client::ClusterStatus> GetClusterStatus() override {
-    return client::ClusterStatus{"abc", version_, 1, 2, 0, absl::FromUnixSeconds(1), "0.1.0"};
-  }
-  absl::StatusOr<std::vector<client::NodeStatus>> ListNodes() override {
-    return std::vector<client::NodeStatus>{
-        {NodeSpecToJson(nodes_[0]),
-         true,
-         version_,
-         absl::FromUnixSeconds(100),
-         {1024, 1024},
-         false,
-         stopped_},
-        {NodeSpecToJson(nodes_[1]), false, 0, absl::UnixEpoch(), {}}};
-  }
-  absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
-                                                  const std::string& placement_json) override {
-    auto change = PlanTable(table_json, placement_json, {});
-    if (!change.ok()) return change;
-    tables_.push_back(*TablePlanFromJson(change->table_plan_json));
-    change->plan_version = ++version_;
-    change->left_out = left_out_;
-    return change;
-  }
-  absl::StatusOr<std::uint64_t> DropTable(const std::string& name) override {
-    const std::size_t before = tables_.size();
-    std::erase_if(tables_, [&](const TablePlan& table) { return table.spec.name == name; });
-    if (tables_.size() == before) return absl::NotFoundError(name);
-    return ++version_;
-  }
-  absl::StatusOr<client::TableChange> SetTable(
-      const std::string& name, const std::map<std::string, std::string>& values) override {
-    for (TablePlan& table : tables_) {
-      if (table.spec.name != name) continue;
-      if (auto status = SetTableOptions(values, &table.spec); !status.ok()) return status;
-      return client::TableChange{TablePlanToJson(table), ++version_};
-    }
-    return absl::NotFoundError(name);
-  }
-  absl::StatusOr<client::TableChange> PlanTable(const std::string& table_json,
-                                                const std::string& placement_json,
-                                                const client::StatedTopology&) override {
-    TableSpec spec = *TableSpecFromJson(table_json);
-    spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
-    spec.SetDefaults();
-    const auto table =
-        planner::PlaceOrChoose(spec, *PlacementRequestFromJson(placement_json), nodes_, tables_);
-    if (!table.ok()) return table.status();
-    return client::TableChange{TablePlanToJson(*table), version_};
-  }
-  absl::StatusOr<std::string> GetPlanJson() override {
-    return PlanToJson(Plan(PlanVersion{version_}, "abc", nodes_, tables_));
-  }
-  absl::StatusOr<std::vector<client::PlanChange>> GetPlanHistory(std::uint32_t limit) override {
-    std::vector<client::PlanChange> changes = {{3, absl::FromUnixSeconds(7), "table clicks set"},
-                                               {2, absl::FromUnixSeconds(5), "node n1 joined"}};
-    if (limit != 0 && limit < changes.size()) changes.resize(limit);
-    return changes;
-  }
-  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t version) override {
-    return PlanToJson(Plan(PlanVersion{version}, "abc", nodes_, {}));
-  }
-  // A job of four units that gets on by one at each look.
-  absl::StatusOr<client::Job> StartJob(const client::JobRequest& request) override {
-    asked_ = request;
-    job_.id = request.dry_run ? 0 : 7;
-    job_.description = "reshard table clicks to 3 shards";
-    job_.units_total = 4;
-    job_.bytes_total = 4096;
-    job_.moves = {{"clicks", 0, 250, 0, 16, "n0", 0, "n1", 1, 4096}};
-    job_.rooms = {{"n1", 1, 1 << 20, 1 << 18, 1 << 19}};
-    return job_;
-  }
-  absl::StatusOr<std::vector<client::Job>> ListJobs() override {
-    return std::vector<client::Job>{job_};
-  }
-  absl::StatusOr<client::Job> GetJob(std::uint64_t id) override {
-    if (id != job_.id) return absl::NotFoundError("there is no such job");
-    if (job_.units_moved < job_.units_total) ++job_.units_moved;
-    if (job_.units_moved == job_.units_total) job_.state = end_;
-    return job_;
-  }
-  absl::StatusOr<client::Job> ControlJob(std::uint64_t id, client::JobControl control) override {
-    job_.state = control == client::JobControl::kPause ? client::JobState::kPaused
-                                                       : client::JobState::kRunning;
-    return job_;
-  }
-  void BeginAs(client::JobState state) { job_.state = state; }
-  void EndAs(client::JobState state, const std::string& error) {
+  void BeginAs(v1::JobState state) { job_.set_state(state); }
+  void EndAs(v1::JobState state, const std::string& error) {
     end_ = state;
-    job_.error = error;
+    job_.set_error(error);
   }
-  const client::JobRequest& asked() const { return asked_; }
-  absl::Status PutSolvedPlan(const client::PlanInputs& inputs, const std::string& plan) override {
-    solved_[inputs.tables + inputs.topology + inputs.rules + inputs.options] = plan;
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::string> FindSolvedPlan(const client::PlanInputs& inputs) override {
-    const auto it = solved_.find(inputs.tables + inputs.topology + inputs.rules + inputs.options);
-    if (it == solved_.end()) return absl::NotFoundError("no plan is kept for these inputs");
-    return it->second;
-  }
+  const v1::StartJobRequest& asked() const { return asked_; }
   std::vector<TablePlan>& tables() { return tables_; }
 
  private:
-  client::JobRequest asked_;
-  client::Job job_;
-  client::JobState end_ = client::JobState::kDone;
+  void AnswerForTheCluster() {
+    On<v1::GetClusterStatusRequest, v1::ClusterStatus>([this](const auto&, auto& reply) {
+      reply.set_cluster_id("abc");
+      reply.set_plan_version(version_);
+      reply.set_nodes_live(1);
+      reply.set_nodes_total(2);
+      reply.set_started_unix_ms(1000);
+      reply.set_version("0.1.0");
+      return absl::OkStatus();
+    });
+    On<v1::ListNodesRequest, v1::ListNodesReply>([this](const auto&, auto& reply) {
+      v1::NodeStatus& live = *reply.add_nodes();
+      live.set_node_json(NodeSpecToJson(nodes_[0]));
+      live.set_live(true);
+      live.set_plan_version(version_);
+      live.set_last_heartbeat_unix_ms(100'000);
+      for (int device = 0; device < 2; ++device) live.add_device_used_bytes(1024);
+      for (const std::string& reason : stopped_) live.add_device_stopped(reason);
+      reply.add_nodes()->set_node_json(NodeSpecToJson(nodes_[1]));
+      return absl::OkStatus();
+    });
+    On<v1::ForgetNodeRequest, v1::ForgetNodeReply>([](const auto& request, auto& reply) {
+      v1::LostRows& lost = *reply.add_lost();
+      lost.set_table("clicks");
+      lost.set_units(12);
+      lost.set_rows(500);
+      lost.set_bytes(4096);
+      EXPECT_TRUE(request.dry_run() || request.lose_rows());
+      if (request.dry_run()) return absl::OkStatus();
+      reply.mutable_job()->set_id(8);
+      reply.mutable_job()->set_description("forget node n1 with its rows");
+      return absl::OkStatus();
+    });
+  }
+
+  template <typename Request>
+  absl::Status Place(const Request& request, v1::TableReply& reply) {
+    TableSpec spec = *TableSpecFromJson(request.table_json());
+    spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
+    spec.SetDefaults();
+    const auto table = planner::PlaceOrChoose(
+        spec, *PlacementRequestFromJson(request.placement_json()), nodes_, tables_);
+    if (!table.ok()) return table.status();
+    reply.set_table_plan_json(TablePlanToJson(*table));
+    reply.set_plan_version(version_);
+    return absl::OkStatus();
+  }
+
+  void AnswerForTables() {
+    On<v1::PlanTableRequest, v1::TableReply>(
+        [this](const auto& request, auto& reply) { return Place(request, reply); });
+    On<v1::CreateTableRequest, v1::TableReply>(
+        [this](const auto& request, auto& reply) -> absl::Status {
+          EMBLA_RETURN_IF_ERROR(Place(request, reply));
+          tables_.push_back(*TablePlanFromJson(reply.table_plan_json()));
+          reply.set_plan_version(++version_);
+          for (const std::string& node : left_out_) reply.add_left_out(node);
+          return absl::OkStatus();
+        });
+    On<v1::DropTableRequest, v1::DropTableReply>(
+        [this](const auto& request, auto& reply) -> absl::Status {
+          const auto dropped = std::erase_if(
+              tables_, [&](const TablePlan& table) { return table.spec.name == request.name(); });
+          if (dropped == 0) return absl::NotFoundError(request.name());
+          reply.set_plan_version(++version_);
+          return absl::OkStatus();
+        });
+    On<v1::SetTableRequest, v1::TableReply>(
+        [this](const auto& request, auto& reply) -> absl::Status {
+          for (TablePlan& table : tables_) {
+            if (table.spec.name != request.name()) continue;
+            EMBLA_RETURN_IF_ERROR(
+                SetTableOptions({request.values().begin(), request.values().end()}, &table.spec));
+            reply.set_table_plan_json(TablePlanToJson(table));
+            reply.set_plan_version(++version_);
+            return absl::OkStatus();
+          }
+          return absl::NotFoundError(request.name());
+        });
+  }
+
+  void AnswerForPlans() {
+    On<v1::GetClusterPlanRequest, v1::Plan>([this](const auto&, auto& reply) {
+      reply.set_json(PlanToJson(Plan(PlanVersion{version_}, "abc", nodes_, tables_)));
+      return absl::OkStatus();
+    });
+    On<v1::GetPlanAtRequest, v1::Plan>([this](const auto& request, auto& reply) {
+      reply.set_json(PlanToJson(Plan(PlanVersion{request.version()}, "abc", nodes_, {})));
+      return absl::OkStatus();
+    });
+    On<v1::GetPlanHistoryRequest, v1::PlanHistory>([](const auto& request, auto& reply) {
+      const auto add = [&](std::uint64_t version, std::int64_t unix_ms, const char* cause) {
+        if (request.limit() != 0 && reply.changes_size() >= static_cast<int>(request.limit()))
+          return;
+        v1::PlanChange& change = *reply.add_changes();
+        change.set_version(version);
+        change.set_unix_ms(unix_ms);
+        change.set_cause(cause);
+      };
+      add(3, 7000, "table clicks set");
+      add(2, 5000, "node n1 joined");
+      return absl::OkStatus();
+    });
+  }
+
+  // A job of four units that gets on by one at each look.
+  void AnswerForJobs() {
+    On<v1::StartJobRequest, v1::JobReply>([this](const auto& request, auto& reply) {
+      asked_ = request;
+      job_.set_id(request.dry_run() ? 0 : 7);
+      job_.set_description("reshard table clicks to 3 shards");
+      job_.set_units_total(4);
+      job_.set_bytes_total(4096);
+      AddMoveAndRoom();
+      *reply.mutable_job() = job_;
+      return absl::OkStatus();
+    });
+    On<v1::ListJobsRequest, v1::ListJobsReply>([this](const auto&, auto& reply) {
+      *reply.add_jobs() = job_;
+      return absl::OkStatus();
+    });
+    On<v1::GetJobRequest, v1::JobReply>([this](const auto& request, auto& reply) -> absl::Status {
+      if (request.id() != job_.id()) return absl::NotFoundError("there is no such job");
+      if (job_.units_moved() < job_.units_total()) job_.set_units_moved(job_.units_moved() + 1);
+      if (job_.units_moved() == job_.units_total()) job_.set_state(end_);
+      *reply.mutable_job() = job_;
+      return absl::OkStatus();
+    });
+    On<v1::ControlJobRequest, v1::JobReply>([this](const auto& request, auto& reply) {
+      job_.set_state(request.action() == v1::ControlJobRequest::ACTION_PAUSE
+                         ? v1::JOB_STATE_PAUSED
+                         : v1::JOB_STATE_RUNNING);
+      *reply.mutable_job() = job_;
+      return absl::OkStatus();
+    });
+  }
+
+  void AddMoveAndRoom() {
+    job_.clear_moves();
+    v1::PlannedMove& move = *job_.add_moves();
+    move.set_table("clicks");
+    move.set_row_end(250);
+    move.set_column_end(16);
+    move.set_from_node("n0");
+    move.set_to_node("n1");
+    move.set_to_device(1);
+    move.set_bytes(4096);
+    job_.clear_rooms();
+    v1::DeviceRoom& room = *job_.add_rooms();
+    room.set_node("n1");
+    room.set_device(1);
+    room.set_memory_bytes(1 << 20);
+    room.set_used_bytes(1 << 18);
+    room.set_peak_bytes(1 << 19);
+  }
+
+  v1::StartJobRequest asked_;
+  v1::Job job_;
+  v1::JobState end_ = v1::JOB_STATE_DONE;
   std::vector<NodeSpec> nodes_;
   std::vector<TablePlan> tables_;
-  std::map<std::string, std::string> solved_;
   std::uint64_t version_ = 1;
   std::vector<std::string> stopped_;
   std::vector<std::string> left_out_;
@@ -204,7 +263,7 @@ TEST_F(VerbsTest, ClusterStatus) {
 }
 
 TEST_F(VerbsTest, ProgressOnATerminalIsOneLineThatIsDrawnOver) {
-  const client::JobRequest request{.goal = client::JobRequest::Goal::kReshard, .table = "clicks"};
+  const v1::StartJobRequest request = client::ReshardRequest("clicks", 3);
   const Output terminal{false, out_, {.redraws = true, .columns = 60}};
   ASSERT_TRUE(JobStartVerb(
                   admin_, request, true, [] {}, terminal)
@@ -479,17 +538,17 @@ TEST(JobVerbs, ADryRunShowsMovesAndMemory) {
   const auto request = ReshardRequest(flags);
   ASSERT_TRUE(request.ok()) << request.status();
   ASSERT_TRUE(JobStartVerb(admin, *request, false, [] {}, {.out = text}).ok());
-  EXPECT_EQ(admin.asked().shards, 3u);
-  EXPECT_EQ(admin.asked().bytes_per_second, 1024u);
+  EXPECT_EQ(admin.asked().reshard().shards(), 3u);
+  EXPECT_EQ(admin.asked().bytes_per_second(), 1024u);
   EXPECT_THAT(text.str(), HasSubstr("4 units, 4.00 KiB, about 4 s"));
   EXPECT_THAT(text.str(), HasSubstr("n0:0    n1:1    4.00 KiB"));
   EXPECT_THAT(text.str(), HasSubstr("512 KiB"));  // The peak.
 }
 
 TEST(JobVerbs, AQueuedJobIsNotOver) {
-  EXPECT_FALSE(client::IsOver(client::JobState::kQueued));
+  EXPECT_FALSE(client::IsOver(v1::JOB_STATE_QUEUED));
   FakeAdmin admin;
-  admin.BeginAs(client::JobState::kQueued);
+  admin.BeginAs(v1::JOB_STATE_QUEUED);
   std::ostringstream out;
   const Output text{.json = false, .out = out};
   ASSERT_TRUE(JobStartVerb(
@@ -504,7 +563,7 @@ TEST(JobVerbs, WaitShowsProgressUntilTheEnd) {
   int looks = 0;
   const auto pause = [&looks] { ++looks; };
   ASSERT_TRUE(
-      JobStartVerb(admin, {.table = "clicks", .shards = 3}, true, pause, {.out = text}).ok());
+      JobStartVerb(admin, client::ReshardRequest("clicks", 3), true, pause, {.out = text}).ok());
   EXPECT_EQ(looks, 3);
   EXPECT_THAT(text.str(), HasSubstr("job 7: reshard table clicks to 3 shards"));
   EXPECT_THAT(text.str(), HasSubstr("2/4 units"));
@@ -513,7 +572,7 @@ TEST(JobVerbs, WaitShowsProgressUntilTheEnd) {
 
 TEST(JobVerbs, AFailedJobIsAnError) {
   FakeAdmin admin;
-  admin.EndAs(client::JobState::kFailed, "node n1 refused it");
+  admin.EndAs(v1::JOB_STATE_FAILED, "node n1 refused it");
   std::ostringstream text;
   const absl::Status status = JobStartVerb(admin, {}, true, [] {}, {.out = text});
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kError);
@@ -525,7 +584,7 @@ TEST(JobVerbs, ListShowAndControl) {
   std::ostringstream text;
   ASSERT_TRUE(JobStartVerb(admin, {}, false, [] {}, {.out = text}).ok());
   ASSERT_TRUE(JobListVerb(admin, {.out = text}).ok());
-  ASSERT_TRUE(JobControlVerb(admin, 7, client::JobControl::kPause, {.out = text}).ok());
+  ASSERT_TRUE(JobControlVerb(admin, 7, v1::ControlJobRequest::ACTION_PAUSE, {.out = text}).ok());
   EXPECT_THAT(text.str(), HasSubstr("paused"));
   std::ostringstream json;
   ASSERT_TRUE(JobShowVerb(admin, 7, {.json = true, .out = json}).ok());
@@ -542,10 +601,10 @@ TEST(JobVerbs, FlagsAreChecked) {
   EXPECT_FALSE(MoveRequest({.table = "t", .granules = "1-2", .to = "n1", .rate = "fast"}).ok());
   const auto request = MoveRequest({.table = "t", .granules = "1-2", .to = "n1:3"});
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->granule_begin, 1u);
-  EXPECT_EQ(request->granule_end, 3u);
-  EXPECT_EQ(request->node, "n1");
-  EXPECT_EQ(request->device, 3u);
+  EXPECT_EQ(request->move().granule_begin(), 1u);
+  EXPECT_EQ(request->move().granule_end(), 3u);
+  EXPECT_EQ(request->move().node(), "n1");
+  EXPECT_EQ(request->move().device(), 3u);
 }
 
 TEST(IdExplainVerb, TellsWhereTheIdBelongsAndWhyItHasNoRow) {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
-#include "core/plan/plan_json.h"
+#include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/text_table.h"
 #include "tools/embla/unit_check.h"
@@ -22,21 +22,17 @@ struct Look {
   TableVerdict verdict;
 };
 
-absl::StatusOr<Plan> ReadPlan(client::Admin& admin) {
-  EMBLA_ASSIGN_OR_RETURN(const std::string json, admin.GetPlanJson());
-  return PlanFromJson(json);
-}
-
 // NotFound, Unavailable. Aborted: the plan changed meanwhile.
 absl::StatusOr<Look> LookAt(client::Admin& admin, client::Inspector& inspector,
                             const VerifyRequest& request) {
   const std::string& name = request.table;
   Look look;
   look.evidence.groups_synced = request.synced;
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<client::Job> jobs, admin.ListJobs());
-  look.evidence.job_runs = std::any_of(
-      jobs.begin(), jobs.end(), [](const client::Job& job) { return !client::IsOver(job.state); });
-  EMBLA_ASSIGN_OR_RETURN(look.plan, ReadPlan(admin));
+  EMBLA_ASSIGN_OR_RETURN(const v1::ListJobsReply reply,
+                         admin.Call<v1::ListJobsReply>(v1::ListJobsRequest()));
+  look.evidence.job_runs = std::ranges::any_of(
+      reply.jobs(), [](const v1::Job& job) { return !client::IsOver(job.state()); });
+  EMBLA_ASSIGN_OR_RETURN(look.plan, FetchPlan(admin));
   const TablePlan* const table = look.plan.FindTable(std::string_view(name));
   if (table == nullptr) return absl::NotFoundError(absl::StrCat("there is no table ", name));
   EMBLA_ASSIGN_OR_RETURN(look.evidence.owners, inspector.Owners(name));
@@ -44,7 +40,7 @@ absl::StatusOr<Look> LookAt(client::Admin& admin, client::Inspector& inspector,
     EMBLA_ASSIGN_OR_RETURN(look.evidence.units[node.id],
                            inspector.UnitsOn(node.address, ToInt(table->spec.id)));
   }
-  EMBLA_ASSIGN_OR_RETURN(const Plan after, ReadPlan(admin));
+  EMBLA_ASSIGN_OR_RETURN(const Plan after, FetchPlan(admin));
   if (after.version() != look.plan.version()) {
     return absl::AbortedError(absl::StrCat("table ", name,
                                            ": the plan changes all the time; "

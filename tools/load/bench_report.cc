@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/targets.h"
 
 namespace embla::load {
 namespace {
@@ -123,6 +124,7 @@ std::string ResultsToJson(const std::vector<CaseResult>& results, const RunSetti
   for (const CaseResult& result : results) cases.push_back(ResultToJson(result));
   return nlohmann::ordered_json{{"machine", MachineName()},
                                 {"commit", EMBLA_COMMIT},
+                                {"kernels", kernels::ActiveTarget()},
                                 {"rounds", settings.rounds},
                                 {"seed", settings.seed},
                                 {"distribution", settings.distribution},

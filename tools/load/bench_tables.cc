@@ -103,7 +103,9 @@ absl::Status VerifyUpdate(const Case& load, const RequestSet& requests,
 }  // namespace
 
 BenchTables::~BenchTables() {
-  for (const std::string& table : created_) admin_.DropTable(table).status().IgnoreError();
+  for (const std::string& table : created_) {
+    admin_.Call<v1::DropTableReply>(client::DropTableRequest(table)).status().IgnoreError();
+  }
 }
 
 absl::StatusOr<std::vector<std::string>> BenchTables::Ensure(int count, int dim) {
@@ -118,7 +120,9 @@ absl::StatusOr<std::vector<std::string>> BenchTables::Ensure(int count, int dim)
                                   {"init", {{"kind", "uniform"}, {"a", -0.1}, {"b", 0.1}}},
                                   {"optimizer", {{"kind", setup_.optimizer}}}};
     const nlohmann::json placement = {{"sharding", setup_.sharding}};
-    EMBLA_RETURN_IF_ERROR(admin_.CreateTable(table.dump(), placement.dump()).status());
+    EMBLA_RETURN_IF_ERROR(
+        admin_.Call<v1::TableReply>(client::CreateTableRequest(table.dump(), placement.dump()))
+            .status());
     created_.push_back(names.back());
   }
   EMBLA_RETURN_IF_ERROR(client_.RefreshPlan());

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
@@ -17,6 +19,7 @@
 #include "core/base/text.h"
 #include "core/base/usage_error.h"
 #include "core/metrics/program_metrics.h"
+#include "kernels/targets.h"
 #include "tools/load/bench_report.h"
 #include "tools/load/bench_run.h"
 #include "tools/load/local_cluster.h"
@@ -45,6 +48,7 @@ struct Settings {
   std::string peer;
   std::string output = "table";
   std::string metrics_listen;
+  std::string kernels;  // Empty: the best instruction set.
 };
 
 void AddClusterOptions(CLI::App& app, Settings& settings) {
@@ -110,6 +114,8 @@ void AddLoadOptions(CLI::App& app, Settings& settings) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   group->add_option("--seed", settings.run.seed)->capture_default_str();
+  group->add_option("--kernels", settings.kernels,
+                    "Instruction set of client and local cluster, as AVX2; default: the best");
   group->add_flag("--no-ceilings", settings.no_ceilings, "Do not measure the transport alone");
   group->add_option("--peer", settings.peer, "embla-ceiling-peer (default: beside this program)");
   group->add_option("-o,--output", settings.output, "table or json")
@@ -133,8 +139,8 @@ absl::Status ParseLocal(const std::string& text, LocalClusterOptions& cluster) {
 absl::Status AwaitNodes(client::Admin& admin, std::uint32_t nodes) {
   const absl::Time deadline = absl::Now() + kJoinMax;
   while (absl::Now() < deadline) {
-    const auto status = admin.GetClusterStatus();
-    if (status.ok() && status->nodes_live >= nodes) return absl::OkStatus();
+    const auto status = admin.Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
+    if (status.ok() && status->nodes_live() >= nodes) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::DeadlineExceededError("the nodes of the local cluster did not become live");
@@ -168,7 +174,20 @@ absl::StatusOr<std::unique_ptr<TransportCeilings>> StartCeilings(const Settings&
   return TransportCeilings::Start(peer);
 }
 
+absl::StatusOr<std::unique_ptr<kernels::TargetOverride>> ChooseKernels(const std::string& name) {
+  if (name.empty()) return nullptr;
+  std::vector<std::string> names;
+  for (const kernels::Target& target : kernels::SupportedTargets()) {
+    if (target.name == name) return std::make_unique<kernels::TargetOverride>(target);
+    names.push_back(target.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kernels is '", name, "'; this machine runs ", absl::StrJoin(names, ", ")));
+}
+
 absl::Status Run(Settings& settings) {
+  // Before the local cluster's processes are forked: they inherit it.
+  EMBLA_ASSIGN_OR_RETURN(const auto chosen, ChooseKernels(settings.kernels));
   // As embla-shard does it: the local cluster's processes inherit the settings.
   KeepFewArenas();
   if (const absl::Status kept = KeepHeap(kKeptHeapBytes); !kept.ok()) {

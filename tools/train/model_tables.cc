@@ -93,7 +93,8 @@ absl::Status Ensure(const Wanted& wanted, const TableOptions& options, client::A
   const char* verb = "uses";
   std::optional<client::TableInfo> table = Find(client, wanted.name);
   if (!table) {
-    const auto created = admin.CreateTable(TableJson(wanted, options), PlacementJson(options));
+    const auto created = admin.Call<v1::TableReply>(
+        client::CreateTableRequest(TableJson(wanted, options), PlacementJson(options)));
     // Another process may have been faster.
     if (!created.ok() && !absl::IsAlreadyExists(created.status())) return created.status();
     if (created.ok()) verb = "created";

@@ -144,14 +144,14 @@ struct TableSyncReport {
   double divergence_rms = 0.0;  // Root of the mean square of those distances.
 };
 
-// What the cluster knows of one id of a ZCH table.
+// Everything the cluster knows about one id of a ZCH table.
 struct IdExplanation {
   std::string node;  // That has the id's bucket, and
   std::uint32_t device = 0;
   std::uint32_t bucket = 0;
   std::optional<std::int64_t> row;         // The id's own.
   std::optional<std::int64_t> shared_row;  // The reserved one that it shares while it has none.
-  // Of the id's row:
+  // The id's row:
   std::uint64_t last_step = 0;        // Its latest touch.
   std::uint32_t touches = 0;          // Policies lfu and distance_lfu.
   std::uint32_t expires_at_step = 0;  // Policy ttl.
@@ -166,7 +166,7 @@ struct IdExplanation {
   std::uint64_t evictions_known_since = 0;
 };
 
-// What all nodes hold of a ZCH table. While buckets move, one may count twice, or not at all.
+// The contents of a ZCH table on all nodes. While buckets move, one may count twice or not at all.
 struct TableSurvey {
   std::uint64_t slots = 0;        // That ids may have.
   std::uint64_t residents = 0;    // Ids with a row.
@@ -179,10 +179,10 @@ struct TableSurvey {
 
 // Which ids a sweep takes the rows from.
 struct SweepOptions {
-  // Those whose latest touch is at least so many steps ago. None: those whose TTL is over, in a
+  // Ids whose latest touch is at least so many steps ago. None: ids whose TTL is over, in a
   // table with policy ttl.
   std::optional<std::uint64_t> older_than_steps = {};
-  // What counts as now; none: the latest step at which any id of the table was touched.
+  // The step that counts as now; none: the latest step at which any id of the table was touched.
   std::optional<std::uint64_t> at_step = {};
 };
 struct SweepReport {

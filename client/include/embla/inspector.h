@@ -1,5 +1,5 @@
-// What the coordinator has recorded of a table's units and what the nodes really have of them, for
-// those who want to be sure that both agree: the CLI's `verify` is a client of exactly this.
+// The units of a table as the coordinator has recorded them, and as the nodes really hold them. The
+// CLI's `verify` compares the two through this interface.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct UnitOnNode {
   std::uint32_t replica_group = 0;
   std::uint32_t device = 0;
   State state = State::kServed;
-  // Of a served unit: its rows (of a ZCH table those of an id), and the CRC-32C over them in
+  // A served unit has rows (in a ZCH table: rows of an id), and the CRC-32C over them in
   // ascending order, each as id, weights, optimizer state.
   std::int64_t rows = 0;
   std::uint32_t crc32c = 0;

@@ -177,8 +177,34 @@ class Job:
         return self.state in ("done", "cancelled", "failed")
 
 
+def _time(unix_ms: int) -> float | None:
+    """Return seconds since the epoch; None for the epoch itself: not yet."""
+    return unix_ms / 1e3 if unix_ms else None
+
+
+def _known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that `kind` has by the same name."""
+    return {name: fields[name] for name in kind.__slots__ if name in fields}
+
+
+def _move(fields: dict[str, Any]) -> PlannedMove:
+    return PlannedMove(
+        **_known(PlannedMove, fields),
+        rows=(fields["row_begin"], fields["row_end"]),
+        columns=(fields["column_begin"], fields["column_end"]),
+    )
+
+
 def _job(fields: dict[str, Any]) -> Job:
-    return Job(**{**fields, "moves": [PlannedMove(**move) for move in fields["moves"]]})
+    return Job(
+        **{
+            **_known(Job, fields),
+            "state": fields["state"].removeprefix("JOB_STATE_").lower(),
+            "started": _time(fields["started_unix_ms"]),
+            "ended": _time(fields["ended_unix_ms"]),
+            "moves": [_move(move) for move in fields["moves"]],
+        }
+    )
 
 
 def _change(fields: dict[str, Any]) -> TableChange:
@@ -223,11 +249,11 @@ class Admin(_native.Admin):
 
         `placement`: a `Placement`, or just its sharding type. Raises `AlreadyExistsError`.
         """
-        return _change(self._create_table(spec.to_json(), _placement(placement).to_json()))
+        return _change(self._change("CreateTable", **_request(spec, placement)))
 
     def explain(self, spec: TableSpec, placement: Placement | Sharding = "auto") -> TableChange:
         """Return how `create_table` would cut the table, without creating it."""
-        return _change(self._plan_table(spec.to_json(), _placement(placement).to_json()))
+        return _change(self._read("PlanTable", **_request(spec, placement)))
 
     def set_table(self, name: str, **values: object) -> TableChange:
         """Change hyper-parameters while training goes on: ``set_table("t", learning_rate=0.1)``.
@@ -238,37 +264,38 @@ class Admin(_native.Admin):
         Raises `TableNotFoundError` where there is no table `name`, `InvalidArgumentError` for a
         value that cannot change.
         """
-        return _change(self._set_table(name, {key: _text(value) for key, value in values.items()}))
+        texts = {key: _text(value) for key, value in values.items()}
+        return _change(self._change("SetTable", name=name, values=texts))
 
     def drop_table(self, name: str) -> int:
         """Drop the table `name` and its rows; returns the new plan version."""
-        return self._drop_table(name)
+        version: int = self._change("DropTable", name=name)["plan_version"]
+        return version
 
     def plan(self) -> dict[str, Any]:
         """Return the current plan, as docs/plan_format.md says."""
-        plan: dict[str, Any] = json.loads(self._plan_json())
+        plan: dict[str, Any] = json.loads(self._read("GetPlan")["json"])
         return plan
 
     # ------------------------------------------------------------------ nodes and jobs
 
     def status(self) -> ClusterStatus:
         """Return what the coordinator knows of the cluster."""
-        return ClusterStatus(**self._status())
+        fields = self._read("GetClusterStatus")
+        started = _time(fields["started_unix_ms"])
+        return ClusterStatus(**_known(ClusterStatus, fields), started=started)
 
     def nodes(self) -> list[NodeInfo]:
         """Return all nodes, those that are down among them."""
-        nodes = []
-        for fields in self._nodes():
-            nodes.append(NodeInfo(**json.loads(fields.pop("node_json")), **fields))
-        return nodes
+        return [_node(fields) for fields in self._read("ListNodes")["nodes"]]
 
     def jobs(self) -> list[Job]:
         """Return the jobs that are kept, the newest first."""
-        return [_job(fields) for fields in self._jobs()]
+        return [_job(fields) for fields in self._read("ListJobs")["jobs"]]
 
     def job(self, id: int) -> Job:
         """Return the job `id`, with its moves."""
-        return _job(self._job(id))
+        return _job(self._read("GetJob", id=id)["job"])
 
     def reshard(
         self, table: str, shards: int, *, bytes_per_second: int = 0, dry_run: bool = False
@@ -284,31 +311,32 @@ class Admin(_native.Admin):
         dry_run : bool
             Only say what would move.
         """
-        return self._start("reshard", table, shards, "", bytes_per_second, dry_run)
+        goal = {"reshard": {"table": table, "shards": shards}}
+        return self._start(goal, bytes_per_second, dry_run)
 
     def drain(self, node: str, *, bytes_per_second: int = 0, dry_run: bool = False) -> Job:
         """Move everything off a node; it gets no new slices."""
-        return self._start("drain", "", 0, node, bytes_per_second, dry_run)
+        return self._start({"drain": {"node": node}}, bytes_per_second, dry_run)
 
     def undrain(self, node: str) -> Job:
         """Let a node have slices again."""
-        return self._start("undrain", "", 0, node, 0, False)
+        return self._start({"undrain_node": node})
 
     def rebalance(self, *, bytes_per_second: int = 0, dry_run: bool = False) -> Job:
         """Even out what the devices hold."""
-        return self._start("rebalance", "", 0, "", bytes_per_second, dry_run)
+        return self._start({"rebalance": {}}, bytes_per_second, dry_run)
 
     def pause(self, job: int | Job) -> Job:
         """Let open moves end and begin none."""
-        return _job(self._control_job(_id(job), "pause"))
+        return self._control(job, "ACTION_PAUSE")
 
     def resume(self, job: int | Job) -> Job:
         """Go on with a job that was paused."""
-        return _job(self._control_job(_id(job), "resume"))
+        return self._control(job, "ACTION_RESUME")
 
     def cancel(self, job: int | Job) -> Job:
         """Abort open moves; what has moved stays."""
-        return _job(self._control_job(_id(job), "cancel"))
+        return self._control(job, "ACTION_CANCEL")
 
     def wait(self, job: int | Job, timeout: float | None = None) -> Job:
         """Wait until a job is done and return it.
@@ -327,19 +355,22 @@ class Admin(_native.Admin):
                 raise DeadlineExceededError(f"job {state.id} is {state.state} after {timeout} s")
             time.sleep(0.05)
 
-    def _start(
-        self, goal: str, table: str, shards: int, node: str, bytes_per_second: int, dry_run: bool
-    ) -> Job:
-        return _job(
-            self._start_job(
-                goal,
-                table=table,
-                shards=shards,
-                node=node,
-                bytes_per_second=bytes_per_second,
-                dry_run=dry_run,
-            )
-        )
+    def _start(self, goal: dict[str, Any], bytes_per_second: int = 0, dry_run: bool = False) -> Job:
+        call = self._read if dry_run else self._change
+        limits = {"bytes_per_second": bytes_per_second, "dry_run": dry_run}
+        return _job(call("StartJob", **goal, **limits)["job"])
+
+    def _control(self, job: int | Job, action: str) -> Job:
+        return _job(self._change("ControlJob", id=_id(job), action=action)["job"])
+
+    # Both call a method of AdminService by its name, with the request's fields, and return the
+    # reply's. When a change does not come back, nobody knows whether it was made.
+
+    def _read(self, method: str, **request: object) -> dict[str, Any]:
+        return self._call(method, json.dumps(request), changes=False)
+
+    def _change(self, method: str, **request: object) -> dict[str, Any]:
+        return self._call(method, json.dumps(request), changes=True)
 
     def __enter__(self) -> Admin:
         return self
@@ -356,8 +387,16 @@ class Admin(_native.Admin):
         return f"<embla.Admin of {self.address}>"
 
 
-def _placement(placement: Placement | Sharding) -> Placement:
-    return placement if isinstance(placement, Placement) else Placement(placement)
+def _node(fields: dict[str, Any]) -> NodeInfo:
+    heartbeat = _time(fields["last_heartbeat_unix_ms"])
+    described = json.loads(fields["node_json"])
+    return NodeInfo(**described, **_known(NodeInfo, fields), last_heartbeat=heartbeat)
+
+
+def _request(spec: TableSpec, placement: Placement | Sharding) -> dict[str, str]:
+    if not isinstance(placement, Placement):
+        placement = Placement(placement)
+    return {"table_json": spec.to_json(), "placement_json": placement.to_json()}
 
 
 def _text(value: object) -> str:

@@ -1,3 +1,36 @@
+// How a lower bound on any plan's time is found and proven.
+//
+// Problem. A plan chooses one option per table (a cut into shards) and a device per shard. z is the
+// time of the slowest device; the memory of each tier holds the shards' bytes. Lagrangian duality:
+// for all weights mu >= 0 on the devices (sum 1) and all prices lambda >= 0 on bytes,
+//
+//   z >= sum over tables of min over options (mu-weighted work + lambda * bytes) - lambda * memory.
+//
+// Proof: a weighted mean of device times is at most the greatest of them, and a plan that fits pays
+// at most lambda * memory for its bytes. So *any* prices prove a bound, and the tables no longer
+// depend on each other: under given prices each takes its cheapest option (Cheapest, Evaluate).
+//
+// Weights. Devices differ by class only, so the best mu is in proportion to 1 / slowdown
+// (weight_). Where hosts' networks count, they take a share of the weight in 2^-10ths
+// (Prices::network), found by ternary search (MaximiseNetwork).
+//
+// Prices. The value is concave and piecewise linear in lambda, with slope bytes - memory. For each
+// tier BracketTier multiplies or divides the price by 4 until the slope changes sign, then goes to
+// where the tangents of both ends meet (Meet), with a bisection every fourth step against slow
+// convergence. One tier is searched inside the other; a tier that fits at price 0 costs one
+// evaluation, and usually at most one tier is tight.
+//
+// Deadlines. To prove that no plan is below z, options whose longest shard takes z or more need not
+// be looked at, which raises the minimum: DeadlineBound bisects over z with limits.time = z - 1.
+//
+// Invariants. Integers only, so that every machine finds the same bound. The search for prices
+// rounds; Bound() evaluates the prices exactly in 128 bits, and the certificate has only prices and
+// bound, which checker/ recomputes without this code. price_max_ keeps option costs within 63 bits.
+//
+// Cost: one evaluation is a scan of all options in scope; about 50 evaluations per tight tier.
+//
+// Covered by brute_force_test.cc (bound <= optimum), solve_test.cc (the same bound on any machine),
+// checker_test.cc (tampered certificates).
 #include "core/planner/solver/bound.h"
 
 #include <algorithm>

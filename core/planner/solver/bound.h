@@ -1,15 +1,5 @@
 // The dual bound: prices of memory under which every table takes its cheapest option by itself.
-//
-// For all weights mu >= 0 on devices (sum 1) and prices lambda >= 0 on bytes,
-//   z  >=  sum over tables of min over options (mu-weighted work + lambda x bytes) - lambda x
-//   memory,
-// so any prices prove a bound. Devices differ by class only, so the best weights are in proportion
-// to 1 / slowdown, and one evaluation is a scan over the options. The value is concave in lambda:
-// bracket and follow tangents, one tier inside the other (usually at most one is tight).
-// Options whose shard takes longer than z - 1 are left out when z itself is to be proven.
-//
-// Integers only. The search for prices rounds; the bound it then states is exact, and checker/
-// recomputes it. Covered by brute_force_test.cc, solve_test.cc and checker_test.cc (tampering).
+// The file bound.cc begins with the idea.
 #pragma once
 
 #include <array>

@@ -193,10 +193,4 @@ absl::Status FakeClient::ReadRows(std::string_view table, std::span<const std::i
   return service_.Lookup({&feature, 1});
 }
 
-absl::StatusOr<client::TableChange> FakeAdmin::CreateTable(const std::string& table_json,
-                                                           const std::string& placement_json) {
-  EMBLA_RETURN_IF_ERROR(service_.CreateTable(table_json, placement_json));
-  return client::TableChange{};
-}
-
 }  // namespace embla::train::testing

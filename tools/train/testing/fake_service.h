@@ -88,15 +88,13 @@ class FakeClient final : public client::testing::UnimplementedClient {
 };
 
 // `service` is not owned and outlives this object.
-class FakeAdmin final : public client::testing::UnimplementedAdmin {
+class FakeAdmin final : public client::testing::FakeAdmin {
  public:
-  explicit FakeAdmin(FakeService& service) : service_(service) {}
-
-  absl::StatusOr<client::TableChange> CreateTable(const std::string& table_json,
-                                                  const std::string& placement_json) override;
-
- private:
-  FakeService& service_;
+  explicit FakeAdmin(FakeService& service) {
+    On<v1::CreateTableRequest, v1::TableReply>([&service](const auto& request, auto&) {
+      return service.CreateTable(request.table_json(), request.placement_json());
+    });
+  }
 };
 
 }  // namespace embla::train::testing

@@ -1,7 +1,8 @@
-// Clients and admins that answer nothing, for tests of programs that use one: a fake overrides what
-// its test is about.
+// Clients and admins that answer nothing, for tests of programs that use one: a fake overrides, or
+// gives On(), what its test is about.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -69,41 +70,31 @@ class UnimplementedClient : public Client {
   std::string MetricsText() const override { return ""; }
 };
 
-class UnimplementedAdmin : public Admin {
+// Answers by what On() was given; other requests are not faked.
+class FakeAdmin : public Admin {
  public:
-  absl::StatusOr<ClusterStatus> GetClusterStatus() override { return NotFaked(); }
-  absl::StatusOr<std::vector<NodeStatus>> ListNodes() override { return NotFaked(); }
-  absl::StatusOr<TableChange> CreateTable(const std::string&, const std::string&) override {
-    return NotFaked();
+  using Admin::Call;
+  absl::Status Call(const google::protobuf::Message& request,
+                    google::protobuf::Message& reply) override {
+    const auto it = handlers_.find(request.GetDescriptor());
+    return it == handlers_.end() ? NotFaked() : it->second(request, reply);
   }
-  absl::StatusOr<std::uint64_t> DropTable(const std::string&) override { return NotFaked(); }
-  absl::StatusOr<std::uint64_t> DropAsideTable(std::uint32_t) override { return NotFaked(); }
-  absl::StatusOr<TableChange> AdoptTable(const std::string&, std::uint32_t) override {
-    return NotFaked();
+
+ protected:
+  // `handle`: absl::Status(const Request&, Reply&).
+  template <typename Request, typename Reply, typename Handle>
+  void On(Handle handle) {
+    handlers_[Request::descriptor()] = [handle](const google::protobuf::Message& request,
+                                                google::protobuf::Message& reply) {
+      return handle(static_cast<const Request&>(request), static_cast<Reply&>(reply));
+    };
   }
-  absl::Status DropLeftovers(const std::string&, const std::string&) override { return NotFaked(); }
-  absl::StatusOr<TableChange> SetTable(const std::string&,
-                                       const std::map<std::string, std::string>&) override {
-    return NotFaked();
-  }
-  absl::StatusOr<TableChange> PlanTable(const std::string&, const std::string&,
-                                        const StatedTopology&) override {
-    return NotFaked();
-  }
-  absl::StatusOr<std::string> GetPlanJson() override { return NotFaked(); }
-  absl::StatusOr<std::vector<PlanChange>> GetPlanHistory(std::uint32_t) override {
-    return NotFaked();
-  }
-  absl::StatusOr<std::string> GetPlanJsonAt(std::uint64_t) override { return NotFaked(); }
-  absl::StatusOr<Job> StartJob(const JobRequest&) override { return NotFaked(); }
-  absl::StatusOr<std::vector<Job>> ListJobs() override { return NotFaked(); }
-  absl::StatusOr<Job> GetJob(std::uint64_t) override { return NotFaked(); }
-  absl::StatusOr<Job> ControlJob(std::uint64_t, JobControl) override { return NotFaked(); }
-  absl::StatusOr<ForgottenNode> ForgetNode(const std::string&, bool, bool) override {
-    return NotFaked();
-  }
-  absl::Status PutSolvedPlan(const PlanInputs&, const std::string&) override { return NotFaked(); }
-  absl::StatusOr<std::string> FindSolvedPlan(const PlanInputs&) override { return NotFaked(); }
+
+ private:
+  std::map<
+      const google::protobuf::Descriptor*,
+      std::function<absl::Status(const google::protobuf::Message&, google::protobuf::Message&)>>
+      handlers_;
 };
 
 }  // namespace embla::client::testing
