@@ -14,11 +14,6 @@ bool LacksChunks(const Pull& pull) {
   return std::find(pull.held.begin(), pull.held.end(), Lsn{0}) != pull.held.end();
 }
 
-bool IsCaughtUp(const NodeAction& action) {
-  const auto* const report = std::get_if<SendReport>(&action);
-  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
-}
-
 // Of an update, which changes no file: its rows are written where it was decided.
 bool IsOfUpdate(const NodeAction& action) {
   const auto* const log = std::get_if<LogAction>(&action);
@@ -27,6 +22,11 @@ bool IsOfUpdate(const NodeAction& action) {
 }
 
 }  // namespace
+
+bool IsCaughtUp(const NodeAction& action) {
+  const auto* const report = std::get_if<SendReport>(&action);
+  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
+}
 
 UnitTracker::UnitTracker(const UnitContext& context, const Clock& clock)
     : context_(context),

@@ -24,7 +24,7 @@ namespace {
 
 // What a source sends when nothing limits it, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kProgressWidth = 24;
 
 std::string NameOf(client::JobState state) {
   switch (state) {
@@ -90,7 +90,7 @@ Json View(const client::Job& job) {
           {"rooms", std::move(rooms)}};
 }
 
-absl::Status Wrong(absl::string_view flag, const std::string& value, absl::string_view want) {
+absl::Status WrongFlag(absl::string_view flag, const std::string& value, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(flag, " is \"", value, "\", ", want));
 }
 
@@ -100,7 +100,7 @@ absl::Status SetLimits(const JobFlags& flags, client::JobRequest* request) {
   if (flags.rate.empty()) return absl::OkStatus();
   const std::string amount(absl::StripSuffix(flags.rate, "/s"));
   const absl::StatusOr<std::int64_t> bytes = planner::BytesFromText(amount);
-  if (!bytes.ok() || *bytes <= 0) return Wrong("--rate", flags.rate, "not like 1GiB/s");
+  if (!bytes.ok() || *bytes <= 0) return WrongFlag("--rate", flags.rate, "not like 1GiB/s");
   request->bytes_per_second = static_cast<std::uint64_t>(*bytes);
   return absl::OkStatus();
 }
@@ -164,10 +164,10 @@ std::int64_t AverageRate(const client::Job& job) {
 // running".
 std::string ProgressLine(const client::Job& job) {
   const std::uint64_t total = std::max<std::uint64_t>(job.units_total, 1);
-  const std::size_t full = kBarWidth * std::min(job.units_moved, total) / total;
+  const std::size_t full = kProgressWidth * std::min(job.units_moved, total) / total;
   std::string line = absl::StrCat(
-      "[", std::string(full, '#'), std::string(kBarWidth - full, '-'), "] ", job.units_moved, "/",
-      job.units_total, " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved)),
+      "[", std::string(full, '#'), std::string(kProgressWidth - full, '-'), "] ", job.units_moved,
+      "/", job.units_total, " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved)),
       " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen, " frozen, ");
   absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms,
                         Seconds(job.seconds_left), NameOf(job.state));
@@ -185,7 +185,7 @@ void ShowProgress(const std::string& line, const Output& output) {
   output.out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
 }
 
-absl::Status Outcome(const client::Job& job) {
+absl::Status OutcomeOf(const client::Job& job) {
   if (job.state == client::JobState::kFailed) {
     return absl::AbortedError(absl::StrCat("job ", job.id, " failed: ", job.error));
   }
@@ -222,14 +222,14 @@ absl::StatusOr<client::JobRequest> MoveRequest(const JobFlags& flags) {
   std::uint32_t last = 0;
   if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &request.granule_begin) ||
       !absl::SimpleAtoi(ends.back(), &last) || last < request.granule_begin || last == UINT32_MAX) {
-    return Wrong("--granules", flags.granules, "not like 7 or 3-9");
+    return WrongFlag("--granules", flags.granules, "not like 7 or 3-9");
   }
   request.granule_end = last + 1;
   const std::vector<std::string> place = absl::StrSplit(flags.to, ':');
   request.node = place.front();
   if (place.size() > 2 || request.node.empty() ||
       (place.size() == 2 && !absl::SimpleAtoi(place.back(), &request.device))) {
-    return Wrong("--to", flags.to, "not like node or node:device");
+    return WrongFlag("--to", flags.to, "not like node or node:device");
   }
   EMBLA_RETURN_IF_ERROR(SetLimits(flags, &request));
   return request;
@@ -305,7 +305,7 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
     if (client::IsOver(job.state)) {
       if (!output.json && output.terminal.redraws) output.out << "\n";
       if (output.json) output.PutJson(View(job));
-      return Outcome(job);
+      return OutcomeOf(job);
     }
     pause();
   }
