@@ -49,6 +49,13 @@ function(embla_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;HDRS;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(embla_${name} STATIC ${ARG_SRCS})
+    if(EMBLA_UNITY)
+      set_target_properties(embla_${name} PROPERTIES UNITY_BUILD ON
+        UNITY_BUILD_BATCH_SIZE ${EMBLA_UNITY})
+      # GCC 12 takes moved variants for uninitialized where much is inlined, sources for headers.
+      target_compile_options(embla_${name} PRIVATE
+        $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Wno-subobject-linkage>)
+    endif()
     set(scope PUBLIC)
     target_link_libraries(embla_${name} PRIVATE ${ARG_PRIVATE_DEPS})
   else()
@@ -71,6 +78,8 @@ function(embla_program name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS})
+  # Flags are read once: a main file is not worth the time that more takes.
+  target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   install(TARGETS ${name} COMPONENT programs)
 endfunction()
 

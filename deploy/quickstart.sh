@@ -7,18 +7,25 @@
 #   deploy/quickstart.sh                                    trains on generated examples
 #   deploy/quickstart.sh --train FILE --test FILE [--report FILE]
 #   deploy/quickstart.sh ... -- --epochs 3 --dim 16         the rest goes to embla-train
+#   deploy/quickstart.sh --build                            builds, and runs nothing
 #
-# EMBLA_BIN_DIR: use the programs there; nothing is installed or built.
+# --cuda: compiles the CUDA kernels, too, which is done without asking where a GPU and nvcc are.
+#
+# EMBLA_BIN_DIR: use the programs there; nothing is installed or built. EMBLA_JOBS: how many
+# compilers run at once (default: all cores, as far as memory goes).
 set -euo pipefail
 export LC_ALL=C
 
 usage() {
-  echo "usage: $0 [--train FILE --test FILE] [--report FILE] [-- EMBLA-TRAIN-OPTIONS]" >&2
+  echo "usage: $0 [--build] [--cuda] [--train FILE --test FILE] [--report FILE]" \
+    "[-- EMBLA-TRAIN-OPTIONS]" >&2
   exit 2
 }
 
 train_file="" test_file="" report_file=""
 train_options=()
+build_only=false
+cuda=false
 while (($# > 0)); do
   case "$1" in
     --train | --test | --report)
@@ -26,6 +33,8 @@ while (($# > 0)); do
       declare "${1#--}_file=$(realpath --canonicalize-missing "$2")"
       shift 2
       ;;
+    --build) build_only=true; shift ;;
+    --cuda) cuda=true; shift ;;
     --)
       shift
       train_options=("$@")
@@ -49,16 +58,46 @@ report=()
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 title() { printf '\n== %s\n' "$*"; }
 
+# compilers: how many at once: cores, and no more than memory lets, as each may take a GiB.
+compilers() {
+  local cores by_memory
+  cores="$(nproc)"
+  by_memory="$(awk '/^MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)"
+  echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
+}
+
+build() {
+  local jobs="${EMBLA_JOBS:-$(compilers)}" cpu_minutes=10 options=() nvcc
+  nvcc="${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}"
+  if "$cuda" && [[ ! -x "$nvcc" ]]; then
+    echo "--cuda: no nvcc here; install the CUDA toolkit, or name it by CUDACXX" >&2
+    return 1
+  fi
+  if [[ -x "$nvcc" ]] && nvidia-smi --list-gpus >/dev/null 2>&1; then
+    # This machine's GPU alone: machine code for others takes minutes.
+    local capability
+    capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1)"
+    options=(-DEMBLA_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=${capability/./}")
+    cpu_minutes=$((cpu_minutes + 1))
+  elif "$cuda"; then
+    options=(-DEMBLA_CUDA=ON)
+    cpu_minutes=$((cpu_minutes + 4))
+  fi
+  title "build: about $(((cpu_minutes + jobs - 1) / jobs)) minutes for $jobs cores the first time"
+  mkdir -p build
+  cmake --preset quickstart "${options[@]}" >build/quickstart.log ||
+    { cat build/quickstart.log; return 1; }
+  NINJA_STATUS="[%f/%t, %e s] " nice cmake --build --preset quickstart --parallel "$jobs"
+}
+
 bin="${EMBLA_BIN_DIR:-}"
 if [[ -z "$bin" ]]; then
   title "packages"
   deploy/install_packages.sh
-  title "build"
-  cmake --preset release
-  nice cmake --build --preset release --parallel "${EMBLA_JOBS:-$(nproc)}" \
-    --target embla embla-coordinator embla-shard embla-train
-  bin="$PWD/build/release/bin"
+  build
+  bin="$PWD/build/quickstart/bin"
 fi
+if "$build_only"; then exit 0; fi
 
 # ------------------------------------------------------------------ the cluster, and its end
 

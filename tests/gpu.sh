@@ -66,7 +66,7 @@ if [[ ! -x "$nvcc" ]]; then
 fi
 
 options=(-S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DEMBLA_DEVICES_ONLY=ON
-  -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
+  -DEMBLA_UNITY=16 -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
 if command -v ninja >/dev/null; then options+=(-G Ninja); fi
 if [[ -n "$prefix" ]]; then
   options+=("-DCMAKE_PREFIX_PATH=$prefix/usr")

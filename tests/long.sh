@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Chaos, restores of coordinator and nodes from older copies, and trials of copies that come, go,
-# lead, die and are lost, in pieces: hours in all. Each piece that ends well adds a row to the table
-# at the end of docs/correctness.md: part, protocol, commit, seed, counts. The first one that does
-# not ends the run.
+# The tests with label `long`; then chaos, restores of coordinator and nodes from older copies, and
+# trials of copies that come, go, lead, die and are lost, in pieces: hours in all. Each piece that
+# ends well adds a row to the table at the end of docs/correctness.md: part, protocol, commit, seed,
+# counts. The first one that does not ends the run.
 #
 #   tests/long.sh            all parts from their first seeds, until the counts below are reached
-#   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol
+#   tests/long.sh --resume   goes on behind the rows that the table has of today's protocol; tests
+#                            with label `long` run where it has none of today's commit
 #
 # Counts of one protocol add up. Raise `protocol` when servers and clients of before can no longer
 # talk to today's: what they have shown counts no more.
@@ -40,16 +41,21 @@ rows() {
   grep -c "^| $1 | $protocol | " "$page" || true
 }
 
+commit="$(git rev-parse --short HEAD)"
+git diff --quiet HEAD -- . ":!$page" || commit+="-dirty"
+
 # append PART SEED COUNTS
 append() {
-  local commit
-  commit="$(git rev-parse --short HEAD)"
-  git diff --quiet HEAD -- . ":!$page" || commit+="-dirty"
   printf '| %s | %s | %s | %s | %s |\n' "$1" "$protocol" "$commit" "$2" "$3" >>"$page"
 }
 
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
+
+if ((!resume)) || ! grep -q "^| tests | $protocol | $commit | " "$page"; then
+  ctest --test-dir "$build" --label-regex '^long$' --output-on-failure | tee "$log"
+  append tests fixed "$(grep 'tests passed' "$log")"
+fi
 
 done_pieces="$(rows chaos)"
 for ((piece = done_pieces; piece * faults_piece < faults_wanted; piece++)); do

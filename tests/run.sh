@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds preset `release` and runs every test; the last lines are ctest's
-# own summary. Needs Debian 12 or Ubuntu 24.04, root or sudo for missing packages.
+# Installs what is missing, builds presets `release` and `quickstart`, and runs the tests; the last
+# lines are ctest's own summary. Needs Debian 12 or Ubuntu 24.04, root or sudo for missing packages.
 #
-#   tests/run.sh           everything
-#   tests/run.sh --quick   without the tests labelled `slow`
+#   tests/run.sh           what decides whether a change may land: all tests but those labelled
+#                          `long`, which tests/long.sh runs
+#   tests/run.sh --quick   without the tests labelled `slow`, too
 #   tests/run.sh --all     also the presets clang, asan and tsan
 #
 # EMBLA_JOBS: how many compilers and tests run at once (default: all cores).
@@ -17,10 +18,14 @@ export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 
 packages=--tests
 presets=(release)
+quick=false
 ctest_options=()
 for argument in "$@"; do
   case "$argument" in
-    --quick) ctest_options+=(--label-exclude slow) ;;
+    --quick)
+      quick=true
+      ctest_options+=(--label-exclude '^(slow|long)$')
+      ;;
     --all)
       packages=--all
       presets+=(clang asan tsan)
@@ -36,6 +41,21 @@ jobs="${EMBLA_JOBS:-$(nproc)}"
 started=$SECONDS
 step() { echo "== $* ($((SECONDS - started)) s)"; }
 
+# build_beside: what tests of preset release use and its build does not have, so that no test
+# compiles: the Python package, the programs as the quickstart builds them, the tests for GPUs.
+build_beside() {
+  step "build Python package"
+  client/python/tests/run.sh prepare || (($? == 77))
+  "$quick" || client/python/tests/run.sh build_wheels || (($? == 77))
+  step "build quickstart"
+  deploy/quickstart.sh --build
+  if compgen -G 'build/release/CMakeFiles/*/CMakeCUDACompiler.cmake' >/dev/null; then
+    # The same sources and architectures: the compiler's cache has them.
+    step "build without gRPC, for GPUs"
+    tests/gpu.sh --compile-only
+  fi
+}
+
 step "packages"
 deploy/install_packages.sh "$packages"
 
@@ -45,8 +65,7 @@ for preset in "${presets[@]}"; do
   step "build $preset"
   nice cmake --build --preset "$preset" --parallel "$jobs"
   if [[ "$preset" == release ]]; then
-    step "Python package"
-    client/python/tests/run.sh prepare || (($? == 77))
+    build_beside
   fi
   step "test $preset"
   nice ctest --preset "$preset" --parallel "$jobs" "${ctest_options[@]}"

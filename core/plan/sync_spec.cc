@@ -6,8 +6,8 @@
 namespace embla {
 namespace {
 
-absl::Status CheckRange(const char* field, std::uint32_t value, std::uint32_t least,
-                        std::uint32_t most) {
+absl::Status CheckSyncRange(const char* field, std::uint32_t value, std::uint32_t least,
+                            std::uint32_t most) {
   if (least <= value && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("sync ", field, " is ", value, ", allowed is ", least, " to ", most));
@@ -16,8 +16,8 @@ absl::Status CheckRange(const char* field, std::uint32_t value, std::uint32_t le
 }  // namespace
 
 absl::Status SyncSpec::Validate() const {
-  EMBLA_RETURN_IF_ERROR(CheckRange("step_timeout_ms", step_timeout_ms, 100, 3'600'000));
-  EMBLA_RETURN_IF_ERROR(CheckRange("steps_ahead_max", steps_ahead_max, 1, 255));
+  EMBLA_RETURN_IF_ERROR(CheckSyncRange("step_timeout_ms", step_timeout_ms, 100, 3'600'000));
+  EMBLA_RETURN_IF_ERROR(CheckSyncRange("steps_ahead_max", steps_ahead_max, 1, 255));
   if (on_silence == OnSilence::kClose || on_silence == OnSilence::kFail) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("sync on_silence has the unknown value ", static_cast<int>(on_silence)));

@@ -14,7 +14,7 @@
 namespace embla {
 namespace {
 
-constexpr std::string_view kPrefix = "directories/";
+constexpr std::string_view kDirectoriesPrefix = "directories/";
 constexpr absl::Duration kWriteInterval = absl::Seconds(10);
 constexpr std::size_t kRecordsPerKeeper = 3;
 constexpr std::size_t kTestimonyBytesMax = 4096;
@@ -108,12 +108,12 @@ std::vector<LostRows> RowsOnlyOn(const Plan& plan, NodeId node) {
 }
 
 absl::StatusOr<DirectoryRecords> DirectoryRecords::Load(const StateStore& store) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kDirectoriesPrefix));
   DirectoryRecords records;
   for (const StateEntry& entry : entries) {
     std::uint32_t id = 0;
     absl::StatusOr<DirectoryRecord> record = RecordFromJson(entry.value);
-    if (!absl::SimpleAtoi(entry.key.substr(kPrefix.size()), &id) || !record.ok()) {
+    if (!absl::SimpleAtoi(entry.key.substr(kDirectoriesPrefix.size()), &id) || !record.ok()) {
       return absl::DataLossError(
           absl::StrCat("state key ", entry.key, " is not readable: ", record.status().message()));
     }

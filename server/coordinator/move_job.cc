@@ -14,7 +14,7 @@
 namespace embla {
 namespace {
 
-constexpr std::string_view kPrefix = "jobs/";
+constexpr std::string_view kJobsPrefix = "jobs/";
 constexpr std::array<std::string_view, 7> kStates = {"running",   "paused", "cancelling", "done",
                                                      "cancelled", "failed", "queued"};
 constexpr std::size_t kRunNumbers = 9;
@@ -97,7 +97,7 @@ PauseTimes PausesOf(std::vector<absl::Duration> pauses) {
 }
 
 std::string KeyOfJob(std::uint64_t id) {
-  return absl::StrCat(ToAbsl(kPrefix), absl::StrFormat("%010d", id));
+  return absl::StrCat(ToAbsl(kJobsPrefix), absl::StrFormat("%010d", id));
 }
 
 std::string MoveJobToJson(const MoveJob& job) {
@@ -160,7 +160,7 @@ absl::StatusOr<MoveJob> MoveJobFromJson(std::string_view json) {
 }
 
 absl::StatusOr<std::vector<MoveJob>> LoadJobs(const StateStore& store) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kJobsPrefix));
   std::vector<MoveJob> jobs;
   for (const StateEntry& entry : entries) {
     absl::StatusOr<MoveJob> job = MoveJobFromJson(entry.value);

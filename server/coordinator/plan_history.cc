@@ -13,10 +13,10 @@
 namespace embla {
 namespace {
 
-constexpr std::string_view kPrefix = "plan/history/";
+constexpr std::string_view kHistoryPrefix = "plan/history/";
 
 std::string KeyOf(std::uint64_t version) {
-  return absl::StrCat(ToAbsl(kPrefix), absl::StrFormat("%020d", version));
+  return absl::StrCat(ToAbsl(kHistoryPrefix), absl::StrFormat("%020d", version));
 }
 
 // A value that was there before, as a document inside the record; null: it was not.
@@ -107,7 +107,7 @@ void AppendHistoryWrites(const PlanChange& change, std::vector<StateWrite>* writ
 }
 
 absl::Status TrimHistory(StateStore& store) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kHistoryPrefix));
   for (std::size_t i = 0; i + kHistoryMax < entries.size();) {
     std::vector<StateWrite> writes;
     for (; i + kHistoryMax < entries.size() && writes.size() < kStateCommitOpsMax; ++i) {
@@ -119,7 +119,7 @@ absl::Status TrimHistory(StateStore& store) {
 }
 
 absl::StatusOr<std::vector<PlanChange>> ReadHistory(const StateStore& store, std::size_t limit) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kHistoryPrefix));
   std::vector<PlanChange> changes;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (limit != 0 && changes.size() == limit) break;

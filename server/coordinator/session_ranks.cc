@@ -13,10 +13,10 @@
 namespace embla {
 namespace {
 
-constexpr std::string_view kPrefix = "sessions/ranks/";
+constexpr std::string_view kRanksPrefix = "sessions/ranks/";
 
 std::string KeyOf(SessionId session) {
-  return absl::StrCat(ToAbsl(kPrefix), absl::StrFormat("%020d", ToInt(session)));
+  return absl::StrCat(ToAbsl(kRanksPrefix), absl::StrFormat("%020d", ToInt(session)));
 }
 
 std::string ToJson(const RankedSession& session) {
@@ -48,7 +48,7 @@ absl::StatusOr<RankedSession> FromJson(std::string_view text) {
 
 absl::StatusOr<std::pair<SessionId, RankedSession>> FromEntry(const StateEntry& entry) {
   std::uint64_t id = 0;
-  if (!absl::SimpleAtoi(ToAbsl(std::string_view(entry.key).substr(kPrefix.size())), &id)) {
+  if (!absl::SimpleAtoi(ToAbsl(std::string_view(entry.key).substr(kRanksPrefix.size())), &id)) {
     return absl::InvalidArgumentError("it does not end with a number");
   }
   EMBLA_ASSIGN_OR_RETURN(RankedSession session, FromJson(entry.value));
@@ -58,7 +58,7 @@ absl::StatusOr<std::pair<SessionId, RankedSession>> FromEntry(const StateEntry& 
 }  // namespace
 
 absl::StatusOr<SessionRanks> SessionRanks::Load(const StateStore& store) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kRanksPrefix));
   SessionRanks ranks;
   for (const StateEntry& entry : entries) {
     absl::StatusOr<std::pair<SessionId, RankedSession>> read = FromEntry(entry);

@@ -15,7 +15,7 @@ namespace {
 
 using planner::ProblemDigest;
 
-constexpr std::string_view kPrefix = "planner/solved/";
+constexpr std::string_view kSolvedPrefix = "planner/solved/";
 constexpr std::size_t kDigestBytes = 64;
 
 struct SolvedPlan {
@@ -32,7 +32,7 @@ bool IsDigest(const std::string& text) {
 }
 
 std::string KeyOf(const ProblemDigest& inputs) {
-  return absl::StrCat(ToAbsl(kPrefix), inputs.tables, inputs.topology, inputs.rules,
+  return absl::StrCat(ToAbsl(kSolvedPrefix), inputs.tables, inputs.topology, inputs.rules,
                       inputs.options);
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<SolvedPlan> Parse(const StateEntry& entry) {
 }
 
 absl::StatusOr<std::vector<SolvedPlan>> ReadAll(const StateStore& store) {
-  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kPrefix));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<StateEntry> entries, store.List(kSolvedPrefix));
   std::vector<SolvedPlan> all;
   for (const StateEntry& entry : entries) {
     EMBLA_ASSIGN_OR_RETURN(all.emplace_back(), Parse(entry));

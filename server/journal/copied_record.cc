@@ -30,7 +30,7 @@ std::uint32_t WhatOf(ReplicaMessage::Kind kind) {
   return kConfirmed;
 }
 
-absl::Status Damaged(const char* why) {
+absl::Status DamagedCopy(const char* why) {
   return absl::DataLossError(std::string("record of a copy: ") + why);
 }
 
@@ -56,7 +56,7 @@ absl::Status GetUpdate(std::span<const std::byte> bytes, ReplicaMessage& message
       std::ranges::all_of(update.batch.parts, [&message](const UpdatePart& part) {
         return part.table == message.table && part.replica_group == 0;
       });
-  if (!is_of_table) return Damaged("its update is not one of its table");
+  if (!is_of_table) return DamagedCopy("its update is not one of its table");
   message.kind = ReplicaMessage::Kind::kUpdate;
   message.update = std::move(update.batch);
   return absl::OkStatus();
@@ -69,7 +69,8 @@ absl::Status GetRows(RecordReader& in, ReplicaMessage& message) {
   message.windows = GetWindows(in);
   const std::uint32_t size = in.GetCount(1);
   const std::span<const std::byte> rows = in.GetArray<std::byte>(size);
-  if (!in.at_end() || flags > (kFirst | kLast)) return Damaged("rows are not as long as they say");
+  if (!in.at_end() || flags > (kFirst | kLast))
+    return DamagedCopy("rows are not as long as they say");
   message.row_block = Buffer::Allocate(rows.size());
   if (!rows.empty()) std::memcpy(message.row_block.data(), rows.data(), rows.size());
   return absl::OkStatus();
@@ -96,7 +97,7 @@ absl::StatusOr<ReplicaMessage> DecodeCopiedRecord(std::span<const std::byte> byt
   const auto what = in.Get<std::uint32_t>();
   message.incarnation = in.Get<std::uint64_t>();
   message.order = in.Get<std::uint64_t>();
-  if (!in.ok()) return Damaged("it is cut off");
+  if (!in.ok()) return DamagedCopy("it is cut off");
   switch (what) {
     case kUpdate:
       EMBLA_RETURN_IF_ERROR(GetUpdate(bytes.subspan(kHeadBytes), message));
@@ -113,7 +114,7 @@ absl::StatusOr<ReplicaMessage> DecodeCopiedRecord(std::span<const std::byte> byt
     default:
       break;
   }
-  return Damaged("it is none of update, rows, confirmed and gone");
+  return DamagedCopy("it is none of update, rows, confirmed and gone");
 }
 
 }  // namespace embla

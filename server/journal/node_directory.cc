@@ -29,7 +29,7 @@ std::string Checksum(std::string_view text) {
       absl::Hex(Crc32c(std::as_bytes(std::span(text.data(), text.size()))), absl::kZeroPad8));
 }
 
-absl::Status Damaged(std::string_view what) {
+absl::Status DamagedIdentity(std::string_view what) {
   return absl::DataLossError(
       absl::StrCat("the identity of the data directory is damaged: ", ToAbsl(what)));
 }
@@ -41,7 +41,7 @@ absl::StatusOr<std::uint64_t> NumberOf(const Lines& lines, const std::string& wo
   std::uint64_t number = 0;
   const auto found = lines.find(word);
   if (found == lines.end() || !absl::SimpleAtoi(found->second, &number)) {
-    return Damaged(absl::StrCat("no ", word));
+    return DamagedIdentity(absl::StrCat("no ", word));
   }
   return number;
 }
@@ -79,14 +79,14 @@ absl::StatusOr<NodeIdentity> ParseIdentity(std::string_view content) {
   const std::size_t end = content.rfind("crc ");
   if (end == std::string_view::npos || end == 0 || content[end - 1] != '\n' ||
       content.substr(end) != absl::StrCat("crc ", Checksum(content.substr(0, end)), "\n")) {
-    return Damaged("its checksum is wrong");
+    return DamagedIdentity("its checksum is wrong");
   }
   Lines lines;
   for (const absl::string_view line : absl::StrSplit(ToAbsl(content.substr(0, end)), '\n')) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(' ', 1));
     lines[parts.first] = parts.second;
   }
-  if (!lines.contains(std::string(kTitle))) return Damaged("it has another title");
+  if (!lines.contains(std::string(kTitle))) return DamagedIdentity("it has another title");
   if (lines[std::string(kTitle)] != kFormat) {
     return absl::FailedPreconditionError("the data directory is of a newer program");
   }
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<NodeDirectory>> NodeDirectory::Open(const std::st
   const absl::StatusOr<std::string> content = ReadFile(path);
   if (absl::IsNotFound(content.status())) {
     if (HasLog(directory)) {
-      return Damaged(absl::StrCat(path, " is missing beside the node's log"));
+      return DamagedIdentity(absl::StrCat(path, " is missing beside the node's log"));
     }
     const NodeIdentity made{.directory_id = RandomHexId(), .node = node};
     EMBLA_RETURN_IF_ERROR(AtomicWriteFile(path, FormatIdentity(made)));

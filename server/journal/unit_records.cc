@@ -27,7 +27,7 @@ enum class ControlKind : std::uint32_t {
   kRelocate = 9,
 };
 
-absl::Status Damaged(const char* record) {
+absl::Status DamagedUnit(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record of a unit: damaged"));
 }
 
@@ -146,7 +146,7 @@ absl::StatusOr<AdoptedUnitRecord> DecodeAdoptedUnit(std::span<const std::byte> b
   AdoptedUnitRecord record;
   record.unit = GetUnit(in);
   record.epoch = GetId<UnitEpoch>(in);
-  if (!in.at_end()) return Damaged("adopted");
+  if (!in.at_end()) return DamagedUnit("adopted");
   return record;
 }
 
@@ -162,7 +162,7 @@ absl::StatusOr<FoldedUnitRecord> DecodeFoldedUnit(std::span<const std::byte> byt
   FoldedUnitRecord record;
   record.unit = GetUnit(in);
   record.plan = GetId<PlanVersion>(in);
-  if (!in.at_end() || record.plan == PlanVersion{}) return Damaged("folded");
+  if (!in.at_end() || record.plan == PlanVersion{}) return DamagedUnit("folded");
   return record;
 }
 
@@ -182,7 +182,7 @@ absl::StatusOr<ReservedUnitRecord> DecodeReservedUnit(std::span<const std::byte>
   record.device = in.Get<std::uint32_t>();
   record.run.row_begin = in.Get<std::int64_t>();
   record.run.row_end = in.Get<std::int64_t>();
-  if (!in.at_end()) return Damaged("reserved");
+  if (!in.at_end()) return DamagedUnit("reserved");
   return record;
 }
 
@@ -214,7 +214,7 @@ absl::StatusOr<ChunkPieceRecord> DecodeChunkPiece(std::span<const std::byte> byt
   record.rows = in.GetArray<std::byte>(in.Get<std::uint64_t>());
   const bool fits = record.chunk_bytes <= kChunkBytesMax && record.offset <= record.chunk_bytes &&
                     record.rows.size() <= record.chunk_bytes - record.offset;
-  if (!in.at_end() || !fits) return Damaged("chunk");
+  if (!in.at_end() || !fits) return DamagedUnit("chunk");
   return record;
 }
 
@@ -230,7 +230,7 @@ absl::StatusOr<UnitControlRecord> DecodeUnitControl(std::span<const std::byte> b
   UnitControlRecord record;
   record.unit = GetUnit(in);
   std::optional<LogRecord> control = GetControl(in);
-  if (!in.at_end() || !control.has_value()) return Damaged("control");
+  if (!in.at_end() || !control.has_value()) return DamagedUnit("control");
   record.record = *std::move(control);
   return record;
 }

@@ -27,7 +27,7 @@ constexpr std::size_t kTableBytes = 16;
 constexpr std::size_t kUnitBytes = 16;
 constexpr std::size_t kPartBytes = 28;
 
-absl::Status Damaged(const char* what) {
+absl::Status DamagedUpdate(const char* what) {
   return absl::DataLossError(absl::StrCat("update record: ", what));
 }
 
@@ -118,8 +118,9 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   part.column_end = in.Get<std::uint32_t>();
   const std::uint64_t ids = in.Get<std::uint32_t>();
   const std::uint64_t lengths = in.Get<std::uint32_t>();
-  if (!in.ok() || !HasKnownForm(part, flags)) return Damaged("a part of an unknown form");
-  if (ids == 0 && (flags & (kWeighted | kSquares)) != 0) return Damaged("nothing is weighted");
+  if (!in.ok() || !HasKnownForm(part, flags)) return DamagedUpdate("a part of an unknown form");
+  if (ids == 0 && (flags & (kWeighted | kSquares)) != 0)
+    return DamagedUpdate("nothing is weighted");
   part.clipped = (flags & kClipped) != 0;
   if ((flags & kTtl) != 0) {
     part.ttl_steps = in.Get<std::uint32_t>();
@@ -138,14 +139,15 @@ absl::StatusOr<UpdatePart> GetPart(DType wire_dtype, RecordReader& in) {
   part.lengths = in.GetArray<std::uint32_t>(lengths);
   part.weights = in.GetArray<float>((flags & kWeighted) != 0 ? ids : 0);
   part.row_sum_squares = in.GetArray<float>((flags & kSquares) != 0 ? ids : 0);
-  if (!in.ok()) return Damaged("a part is cut off");
+  if (!in.ok()) return DamagedUpdate("a part is cut off");
   const std::uint64_t rows = part.gradient_rows();
-  if (part.is_images() && wire_dtype != DType::kFloat32) return Damaged("images that are not fp32");
+  if (part.is_images() && wire_dtype != DType::kFloat32)
+    return DamagedUpdate("images that are not fp32");
   part.gradients = in.GetArray<std::byte>(rows * part.row_bytes(wire_dtype));
   std::uint64_t in_bags = 0;
   for (const std::uint32_t length : part.lengths) in_bags += length;
   const bool fits = part.form == UpdatePart::Form::kBags ? in_bags == ids : lengths == 0;
-  if (!in.ok() || !fits) return Damaged("a part whose arrays do not fit together");
+  if (!in.ok() || !fits) return DamagedUpdate("a part whose arrays do not fit together");
   return part;
 }
 
@@ -218,7 +220,7 @@ absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
   batch.plan_version = PlanVersion{in.Get<std::uint64_t>()};
   update.time = absl::FromUnixNanos(in.Get<std::int64_t>());
   const auto wire_dtype = in.Get<std::uint32_t>();
-  if (!in.ok() || !IsKnown(wire_dtype)) return Damaged("an unknown number format");
+  if (!in.ok() || !IsKnown(wire_dtype)) return DamagedUpdate("an unknown number format");
   batch.wire_dtype = static_cast<DType>(wire_dtype);
   for (std::uint32_t left = in.GetCount(kTableBytes); left > 0; --left) {
     update.tables.push_back(GetTable(in));
@@ -227,7 +229,7 @@ absl::StatusOr<DecidedUpdate> Decode(RecordReader in, DecidedUpdate update) {
     EMBLA_ASSIGN_OR_RETURN(UpdatePart part, GetPart(batch.wire_dtype, in));
     batch.parts.push_back(part);
   }
-  if (!in.at_end()) return Damaged("not as long as it says");
+  if (!in.at_end()) return DamagedUpdate("not as long as it says");
   return update;
 }
 
@@ -241,7 +243,7 @@ absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes)
   RecordReader in(bytes);
   DecidedUpdate update;
   GetStep(in, update.batch);
-  if (!in.ok()) return Damaged("a step whose contributions are cut off");
+  if (!in.ok()) return DamagedUpdate("a step whose contributions are cut off");
   return Decode(in, std::move(update));
 }
 

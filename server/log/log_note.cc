@@ -13,10 +13,10 @@ namespace embla {
 namespace {
 
 constexpr std::string_view kMagic = "EMBLANEW";
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kNoteFormat = 1;
 
 struct NoteFields {
-  std::uint32_t format = kFormat;
+  std::uint32_t format = kNoteFormat;
   std::uint32_t zero = 0;
   std::uint64_t log_id = 0;
   std::uint64_t segment = 0;
@@ -24,7 +24,7 @@ struct NoteFields {
 };
 constexpr std::size_t kCheckedBytes = kMagic.size() + sizeof(NoteFields);
 
-std::uint32_t Checksum(std::string_view bytes) {
+std::uint32_t NoteChecksum(std::string_view bytes) {
   return Crc32c(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
@@ -35,7 +35,7 @@ std::string EncodeLogNote(const LogNote& note) {
       .log_id = note.log_id, .segment = note.segment, .next_lsn = ToInt(note.next_lsn)};
   std::string content(kMagic);
   content.append(reinterpret_cast<const char*>(&fields), sizeof(fields));
-  const std::uint32_t crc = Checksum(content);
+  const std::uint32_t crc = NoteChecksum(content);
   content.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
   return content;
 }
@@ -48,8 +48,8 @@ absl::StatusOr<LogNote> DecodeLogNote(std::string_view content, std::string_view
     std::memcpy(&fields, content.data() + kMagic.size(), sizeof(fields));
     std::memcpy(&crc, content.data() + kCheckedBytes, sizeof(crc));
   }
-  if (!has_all || !content.starts_with(kMagic) || fields.format != kFormat ||
-      crc != Checksum(content.substr(0, kCheckedBytes))) {
+  if (!has_all || !content.starts_with(kMagic) || fields.format != kNoteFormat ||
+      crc != NoteChecksum(content.substr(0, kCheckedBytes))) {
     return LogLoss(file, 0, "it is no note of a log's newest segment");
   }
   return LogNote{fields.log_id, fields.segment, LogLsn{fields.next_lsn}};

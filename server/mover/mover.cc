@@ -18,11 +18,6 @@ bool Is(const NodeAction& action) {
   return std::holds_alternative<Kind>(action);
 }
 
-bool IsCaughtUp(const NodeAction& action) {
-  const auto* const report = std::get_if<SendReport>(&action);
-  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
-}
-
 bool IsActive(UnitPhase phase) {
   return phase != UnitPhase::kElsewhere && phase != UnitPhase::kAtRest;
 }

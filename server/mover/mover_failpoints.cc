@@ -5,7 +5,7 @@
 namespace embla {
 namespace {
 
-struct NameOf {
+struct FailpointName {
   std::string_view operator()(const OwnRecord&) const { return "mover.log_own"; }
   std::string_view operator()(const AppliedUpdate&) const { return "mover.log_update"; }
   std::string_view operator()(const FreezeRecord&) const { return "mover.log_freeze"; }
@@ -41,6 +41,6 @@ struct NameOf {
 
 }  // namespace
 
-std::string_view FailpointOf(const UnitWork& work) { return std::visit(NameOf(), work); }
+std::string_view FailpointOf(const UnitWork& work) { return std::visit(FailpointName(), work); }
 
 }  // namespace embla

@@ -14,11 +14,6 @@ bool LacksChunks(const Pull& pull) {
   return std::find(pull.held.begin(), pull.held.end(), Lsn{0}) != pull.held.end();
 }
 
-bool IsCaughtUp(const NodeAction& action) {
-  const auto* const report = std::get_if<SendReport>(&action);
-  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
-}
-
 // Whether the action belongs to an update, which changes no file: the rows are written where the
 // update was decided.
 bool IsOfUpdate(const NodeAction& action) {
@@ -28,6 +23,11 @@ bool IsOfUpdate(const NodeAction& action) {
 }
 
 }  // namespace
+
+bool IsCaughtUp(const NodeAction& action) {
+  const auto* const report = std::get_if<SendReport>(&action);
+  return report != nullptr && report->report.kind == ReportKind::kCaughtUp;
+}
 
 UnitTracker::UnitTracker(const UnitContext& context, const Clock& clock)
     : context_(context),

@@ -29,6 +29,9 @@ enum class UnitPhase : std::uint8_t {
   kRetained,  // Another node owns it; the rows are kept until that one is covered.
 };
 
+// The report that a receiver has every row that was sent so far.
+bool IsCaughtUp(const NodeAction& action);
+
 // What others may know of a unit after a step.
 struct UnitStatus {
   UnitPhase phase = UnitPhase::kElsewhere;

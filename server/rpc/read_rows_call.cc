@@ -13,7 +13,7 @@ namespace embla {
 namespace {
 
 // How often a stalled call looks whether others wait.
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
 absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request,
                                                  std::uint64_t ids_max) {
@@ -93,7 +93,7 @@ absl::Status ReadRowsCall::Send(Buffer row_block) {
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError("the reader did not take the rows in time");
     }
-    changed_.WaitFor(mu_, std::min(left, kLook));
+    changed_.WaitFor(mu_, std::min(left, kLookAgain));
   }
   if (broken_) return absl::CancelledError("the reader is gone");
   reply_bytes_ += message.Length();

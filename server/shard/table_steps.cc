@@ -14,7 +14,7 @@ namespace embla {
 namespace {
 
 // About the time that a unit's hand-over takes.
-constexpr std::uint32_t kRetryAfterMs = 5;
+constexpr std::uint32_t kFrozenRetryAfterMs = 5;
 
 std::uint32_t ColumnGranule(const TableSpec& spec, ColumnRange columns) {
   return columns.begin / spec.column_granule_width;
@@ -73,7 +73,7 @@ void AddRefused(const UnitSet& units, RefusedClaim::Reason reason, const NodeTab
     RefusedClaim& refused = result.refused_claims.emplace_back();
     refused.units = run;
     refused.reason = reason;
-    refused.retry_after_ms = reason == RefusedClaim::Reason::kFrozen ? kRetryAfterMs : 0;
+    refused.retry_after_ms = reason == RefusedClaim::Reason::kFrozen ? kFrozenRetryAfterMs : 0;
     refused.plan_version = PlanThatMoved(tables, table, run);
   }
 }

@@ -24,7 +24,7 @@ namespace {
 
 // What a source sends when nothing limits it, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kProgressWidth = 24;
 
 // "running" of JOB_STATE_RUNNING.
 std::string NameOf(v1::JobState state) {
@@ -76,7 +76,7 @@ Json View(const v1::Job& job) {
           {"rooms", std::move(rooms)}};
 }
 
-absl::Status Wrong(absl::string_view flag, const std::string& value, absl::string_view want) {
+absl::Status WrongFlag(absl::string_view flag, const std::string& value, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(flag, " is \"", value, "\", ", want));
 }
 
@@ -86,7 +86,7 @@ absl::Status SetLimits(const JobFlags& flags, v1::StartJobRequest& request) {
   if (flags.rate.empty()) return absl::OkStatus();
   const std::string amount(absl::StripSuffix(flags.rate, "/s"));
   const absl::StatusOr<std::int64_t> bytes = planner::BytesFromText(amount);
-  if (!bytes.ok() || *bytes <= 0) return Wrong("--rate", flags.rate, "not like 1GiB/s");
+  if (!bytes.ok() || *bytes <= 0) return WrongFlag("--rate", flags.rate, "not like 1GiB/s");
   request.set_bytes_per_second(static_cast<std::uint64_t>(*bytes));
   return absl::OkStatus();
 }
@@ -157,10 +157,10 @@ std::int64_t AverageRate(const v1::Job& job) {
 // running".
 std::string ProgressLine(const v1::Job& job) {
   const std::uint64_t total = std::max<std::uint64_t>(job.units_total(), 1);
-  const std::size_t full = kBarWidth * std::min(job.units_moved(), total) / total;
+  const std::size_t full = kProgressWidth * std::min(job.units_moved(), total) / total;
   std::string line = absl::StrCat(
-      "[", std::string(full, '#'), std::string(kBarWidth - full, '-'), "] ", job.units_moved(), "/",
-      job.units_total(), " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved())),
+      "[", std::string(full, '#'), std::string(kProgressWidth - full, '-'), "] ", job.units_moved(),
+      "/", job.units_total(), " units, ", FormatBytes(static_cast<std::int64_t>(job.bytes_moved())),
       " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen(), " frozen, ");
   absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms(),
                         Seconds(job.seconds_left()), NameOf(job.state()));
@@ -178,7 +178,7 @@ void ShowProgress(const std::string& line, const Output& output) {
   output.out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
 }
 
-absl::Status Outcome(const v1::Job& job) {
+absl::Status OutcomeOf(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) {
     return absl::AbortedError(absl::StrCat("job ", job.id(), " failed: ", job.error()));
   }
@@ -211,13 +211,13 @@ absl::StatusOr<v1::StartJobRequest> MoveRequest(const JobFlags& flags) {
   std::uint32_t first = 0, last = 0;
   if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
       !absl::SimpleAtoi(ends.back(), &last) || last < first || last == UINT32_MAX) {
-    return Wrong("--granules", flags.granules, "not like 7 or 3-9");
+    return WrongFlag("--granules", flags.granules, "not like 7 or 3-9");
   }
   const std::vector<std::string> place = absl::StrSplit(flags.to, ':');
   std::uint32_t device = 0;
   if (place.size() > 2 || place.front().empty() ||
       (place.size() == 2 && !absl::SimpleAtoi(place.back(), &device))) {
-    return Wrong("--to", flags.to, "not like node or node:device");
+    return WrongFlag("--to", flags.to, "not like node or node:device");
   }
   return WithLimits(flags,
                     client::MoveRequest(flags.table, first, last + 1, place.front(), device));
@@ -299,7 +299,7 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
     if (client::IsOver(job.state())) {
       if (!output.json && output.terminal.redraws) output.out << "\n";
       if (output.json) output.PutJson(View(job));
-      return Outcome(job);
+      return OutcomeOf(job);
     }
     pause();
   }

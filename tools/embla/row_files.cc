@@ -20,7 +20,7 @@
 namespace embla::cli {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -80,7 +80,7 @@ std::vector<NewTensor> TensorsOf(const RowFileShape& shape, const FileRows& rows
 }
 
 std::string HeaderOf(const std::vector<NewTensor>& tensors, std::int64_t first_row) {
-  Json header, sharding;
+  SortedJson header, sharding;
   std::size_t offset = 0;
   for (const NewTensor& tensor : tensors) {
     const std::size_t end = offset + tensor.bytes().size();
@@ -189,10 +189,10 @@ absl::Status RowFile::ReadHeader() {
       ReadBytes(kLengthBytes, std::as_writable_bytes(std::span(text.data(), text.size()))));
   const std::uint64_t data = kLengthBytes + length;
   try {
-    const Json header = Json::parse(text);
-    Json sharding = Json::object();
+    const SortedJson header = SortedJson::parse(text);
+    SortedJson sharding = SortedJson::object();
     if (header.contains(kMetadata) && header.at(kMetadata).contains(kShardingInfo)) {
-      sharding = Json::parse(header.at(kMetadata).at(kShardingInfo).get<std::string>());
+      sharding = SortedJson::parse(header.at(kMetadata).at(kShardingInfo).get<std::string>());
     }
     for (const auto& [name, entry] : header.items()) {
       if (name == kMetadata) continue;
@@ -211,7 +211,7 @@ absl::Status RowFile::ReadHeader() {
       }
       tensors_.emplace(name, std::move(tensor));
     }
-  } catch (const Json::exception& error) {
+  } catch (const SortedJson::exception& error) {
     return damaged(error.what());
   }
   return absl::OkStatus();

@@ -80,6 +80,7 @@ class FakeAdmin final : public client::testing::FakeAdmin {
       live.set_node_json(NodeSpecToJson(nodes_[0]));
       live.set_live(true);
       live.set_plan_version(version_);
+      live.set_version("0.1.0");
       live.set_last_heartbeat_unix_ms(100'000);
       for (int device = 0; device < 2; ++device) live.add_device_used_bytes(1024);
       for (const std::string& reason : stopped_) live.add_device_stopped(reason);
@@ -278,9 +279,9 @@ TEST_F(VerbsTest, NodeListShowsTheDeadToo) {
   const absl::Time now = absl::FromUnixMillis(100'250);
   ASSERT_TRUE(NodeListVerb(admin_, now, text_).ok());
   EXPECT_EQ(Printed(),
-            "node  state  address         devices      used    memory  plan  heartbeat\n"
-            "n0    live   127.0.0.1:7000  2 cpu    2.00 KiB  2.00 MiB     1  250 ms ago\n"
-            "n1    dead   127.0.0.1:7001  2 cpu         0 B  2.00 MiB     0  never\n");
+            "node  state  address         devices      used    memory  plan  heartbeat   version\n"
+            "n0    live   127.0.0.1:7000  2 cpu    2.00 KiB  2.00 MiB     1  250 ms ago  0.1.0\n"
+            "n1    dead   127.0.0.1:7001  2 cpu         0 B  2.00 MiB     0  never       -\n");
   ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
   const Json view = Json::parse(Printed());
   EXPECT_EQ(view[0]["devices"][1]["used_bytes"], 1024);

@@ -14,7 +14,8 @@ constexpr std::size_t kFieldsMax = 4;
 constexpr std::size_t kRatingPosition = 2;
 
 // At most one field more than a rating may have: enough to see that there are too many.
-void Split(std::string_view text, std::string_view separator, std::vector<std::string_view>& out) {
+void SplitBy(std::string_view text, std::string_view separator,
+             std::vector<std::string_view>& out) {
   out.clear();
   while (out.size() <= kFieldsMax) {
     const std::size_t end = text.find(separator);
@@ -33,7 +34,7 @@ bool HasRatingsShape(const std::vector<std::string_view>& fields) {
 std::optional<std::string> RatingsSeparator(std::string_view line) {
   std::vector<std::string_view> fields;
   for (const char* separator : {"\t", "::", ","}) {
-    Split(line, separator, fields);
+    SplitBy(line, separator, fields);
     if (HasRatingsShape(fields) && ParseLabel(fields[kRatingPosition], LabelKind::kNumber).ok()) {
       return separator;
     }
@@ -45,7 +46,7 @@ RatingsParser::RatingsParser(std::string separator, bool has_header)
     : separator_(std::move(separator)), has_header_(has_header) {}
 
 absl::Status RatingsParser::Parse(std::string_view text, Record& record) {
-  Split(text, separator_, fields_);
+  SplitBy(text, separator_, fields_);
   if (!HasRatingsShape(fields_)) {
     return absl::InvalidArgumentError(absl::StrCat(fields_.size(),
                                                    " fields, a rating has 3 or 4 separated by '",

@@ -8,17 +8,19 @@
 #                                      as root and with debootstrap, in an empty Debian
 #   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
 #                                      NumPy that are supported, which it installs (1.7 GB)
-#   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
+#   client/python/tests/run.sh prepare installs and builds what numpy, torch and slow need, and runs
+#                                      nothing
+#   client/python/tests/run.sh build_wheels   builds wheels into build/python/wheels
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
 # of wheels to test in place of new ones. EMBLA_JOBS: how many compilers make a wheel. Ends with 77,
-# skipped, where the package index cannot be reached.
+# skipped, where the package index cannot be reached, or that folder has no wheels.
 set -euo pipefail
 export LC_ALL=C
 
 level="${1:-}"
-[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|prepare)$ ]] || {
-  echo "usage: $0 numpy|torch|slow|wheels|oldest|prepare" >&2
+[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|prepare|build_wheels)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|wheels|oldest|prepare|build_wheels" >&2
   exit 2
 }
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -65,14 +67,15 @@ environment() {
 
 prepare_native() {
   environment venv "${native[@]}"
-  cmake -S . -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF -DEMBLA_TESTS=OFF \
-    -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \
+  # As preset release, and as deep in the tree: the compiler's cache then has all but the module.
+  cmake -S . -B build/python-module -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DEMBLA_UNITY=16 -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF \
+    -DEMBLA_TESTS=OFF -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \
     > "$folder/configure.log" || {
     cat "$folder/configure.log"
     exit 1
   }
-  nice cmake --build "$folder/module" --target _native > "$folder/build.log" || {
+  nice cmake --build build/python-module --target _native > "$folder/build.log" || {
     tail -n 40 "$folder/build.log"
     exit 1
   }
@@ -101,15 +104,27 @@ run() {
   ((status == 0 || (status == 5 && ${#marked[@]} > 0))) || exit "$status"
 }
 
+# build_wheels: the server programs inside, and without them.
+build_wheels() {
+  rm -rf "$folder/wheels"
+  deploy/build_wheels.sh --python "$folder/venv/bin/python" "$folder/wheels/full"
+  deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$folder/wheels/client"
+}
+
 marked=()
 [[ "$level" != slow && "$level" != wheels ]] || marked=(--slow -m slow)
 prepare_native
+if [[ "$level" == build_wheels ]]; then
+  build_wheels
+  exit 0
+fi
 if [[ "$level" == wheels ]]; then
   if [[ -z "${EMBLA_WHEELS:-}" ]]; then
+    build_wheels
     export EMBLA_WHEELS="$folder/wheels"
-    rm -rf "$EMBLA_WHEELS"
-    deploy/build_wheels.sh --python "$folder/venv/bin/python" "$EMBLA_WHEELS/full"
-    deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$EMBLA_WHEELS/client"
+  elif [[ ! -d "$EMBLA_WHEELS" ]]; then
+    echo "SKIPPED: there is no folder $EMBLA_WHEELS; $0 build_wheels makes it"
+    exit 77
   fi
   run "$folder/venv/bin/python" tests/test_wheels.py tests/test_wheels_in_debian.py
   exit 0

@@ -11,16 +11,14 @@
 #include "core/plan/names.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/names.h"
+#include "core/planner/problem/units.h"
 #include "core/planner/solver/bound.h"
 #include "core/planner/solver/options.h"
 
 namespace embla::planner {
 namespace {
 
-constexpr double kGiB = 1073741824.0;
 constexpr std::size_t kTopShards = 5;
-
-std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
 
 // Prices as ms. The certificate holds them, whatever it proves.
 class CostOf {
@@ -118,7 +116,7 @@ class Explainer {
     out.average_bound_ms = MsFromTicks(average_bound_);
     out.bound_memory_credit_ms = cost_.Credit() * cost_.bound_share();
     for (std::size_t r = 0; r < kTiers; ++r) {
-      out.ms_per_gib[r] = cost_.byte_ms(r) * kGiB * cost_.bound_share();
+      out.ms_per_gib[r] = cost_.byte_ms(r) * kBytesPerGiB * cost_.bound_share();
     }
     AddLoads(&out);
     return out;
@@ -184,20 +182,20 @@ class Explainer {
     const bool is_cheapest = out->runner_up->margin_ms >= 0;
     if (cost_.Work(chosen) <= cost_.Work(least_work)) {
       out->reason = Reason::kLeastWork;
-      out->text = absl::StrCat(Ms(cost_.Work(chosen)), " of work in all; the next best, ",
-                               CutText(cheapest.cut), ", has ", Ms(cost_.Work(cheapest)));
+      out->text = absl::StrCat(MsText(cost_.Work(chosen)), " of work in all; the next best, ",
+                               CutText(cheapest.cut), ", has ", MsText(cost_.Work(cheapest)));
     } else if (is_cheapest) {
       out->reason = Reason::kMemoryPrice;
       out->text = MemoryPriceText(chosen, least_work);
     } else if (!kept_.empty() && kept_[t]) {
       out->reason = Reason::kKept;
       out->text = absl::StrCat("stays as it was: ", CutText(cheapest.cut), " would save ",
-                               Ms(-out->runner_up->margin_ms), " and move it");
+                               MsText(-out->runner_up->margin_ms), " and move it");
     } else if (TimeOf(t, cheapest) > solution_.lower_bound) {
       out->reason = Reason::kDeadline;
       out->text = absl::StrCat("one shard of ", CutText(cheapest.cut), " would take ",
-                               Ms(MsFromTicks(TimeOf(t, cheapest))), ", the bound is ",
-                               Ms(MsFromTicks(solution_.lower_bound)));
+                               MsText(MsFromTicks(TimeOf(t, cheapest))), ", the bound is ",
+                               MsText(MsFromTicks(solution_.lower_bound)));
     } else if (chosen.bytes[0] < cheapest.bytes[0]) {
       out->reason = Reason::kMemoryGrain;
       out->text = absl::StrCat("its shards take ", BytesText(static_cast<double>(chosen.bytes[0])),
@@ -205,10 +203,10 @@ class Explainer {
                                BytesText(static_cast<double>(cheapest.bytes[0])));
     } else {
       out->reason = Reason::kBalance;
-      out->text =
-          absl::StrCat("evens out the load: shards of ", Ms(MsFromTicks(chosen.work)),
-                       " each, placed one by one; ", CutText(cheapest.cut), " would save ",
-                       Ms(-out->runner_up->margin_ms), " in all, but not on the hottest device");
+      out->text = absl::StrCat("evens out the load: shards of ", MsText(MsFromTicks(chosen.work)),
+                               " each, placed one by one; ", CutText(cheapest.cut), " would save ",
+                               MsText(-out->runner_up->margin_ms),
+                               " in all, but not on the hottest device");
     }
   }
 
@@ -221,8 +219,8 @@ class Explainer {
                       ToAbsl(NameOf(static_cast<Tier>(r))), " memory");
     }
     return absl::StrCat("saves ", saved, ", worth ",
-                        Ms(cost_.Memory(least_work) - cost_.Memory(chosen)), "; costs ",
-                        Ms(cost_.Work(chosen) - cost_.Work(least_work)), " more work than ",
+                        MsText(cost_.Memory(least_work) - cost_.Memory(chosen)), "; costs ",
+                        MsText(cost_.Work(chosen) - cost_.Work(least_work)), " more work than ",
                         CutText(least_work.cut));
   }
 
@@ -348,6 +346,8 @@ std::string BytesText(double bytes) {
   }
   return absl::StrFormat("%.3g %s", bytes, kUnits[unit]);
 }
+
+std::string MsText(double ms) { return absl::StrFormat("%.4g ms", ms); }
 
 absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& solution,
                                     const std::vector<bool>& kept) {

@@ -85,5 +85,7 @@ absl::StatusOr<Explanation> Explain(const Problem& canonical, const Solution& so
 std::string CutText(const Cut& cut);
 // "2.05 GiB": three digits and a binary unit.
 std::string BytesText(double bytes);
+// "44.59 ms": four digits.
+std::string MsText(double ms);
 
 }  // namespace embla::planner

@@ -10,6 +10,7 @@
 #include "core/planner/explain/bars.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/problem/names.h"
+#include "core/planner/problem/units.h"
 
 namespace embla::planner {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 constexpr double kWidth = 1000;
 constexpr double kLeft = 64, kRight = 24;
 constexpr double kInner = kWidth - kLeft - kRight;
-constexpr double kGiB = 1073741824.0;
 constexpr std::size_t kHoverMax = 2048;
 
 constexpr char kStyle[] = R"(<style>
@@ -59,8 +59,6 @@ std::string Escape(const std::string& text) {
   }
   return out;
 }
-
-std::string Ms(double ms) { return absl::StrFormat("%.4g ms", ms); }
 
 // Largest of 1, 2, 2.5, 5 x 10^k that gives at least `least` steps to `top`.
 double NiceStep(double top, int least) {
@@ -166,7 +164,8 @@ class Picture {
     Text(kLeft, 60, "soft",
          absl::StrFormat("max load %s   \xc2\xb7   no plan is below %s   \xc2\xb7   gap %.3f %%   "
                          "\xc2\xb7   max / mean %.3f   \xc2\xb7   cost model %s",
-                         Ms(load), Ms(bound), gap, explanation_.imbalance, NameOf(problem_.cost)));
+                         MsText(load), MsText(bound), gap, explanation_.imbalance,
+                         NameOf(problem_.cost)));
     y_ = 92;
   }
 
@@ -239,7 +238,7 @@ class Picture {
           absl::StrFormat("<rect class=\"hit\" x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
                           "height=\"%.1f\"><title>%s: %s, %s of %s</title></rect>\n",
                           bars_.x(d), Base(bars_.row(d)) - RowHeight(), bars_.width(), RowHeight(),
-                          Escape(DeviceName(problem_, machine_, d)), Ms(MsFromTicks(use.load)),
+                          Escape(DeviceName(problem_, machine_, d)), MsText(MsFromTicks(use.load)),
                           BytesText(static_cast<double>(use.bytes)),
                           BytesText(static_cast<double>(machine_.capacity[d]))));
     }
@@ -308,14 +307,14 @@ class Picture {
     const bool to_left = x > kWidth * 0.6;
     Text(x + (to_left ? -9 : 9), y - 2, "hot small",
          absl::StrCat("hottest: ", DeviceName(problem_, machine_, d), ", ",
-                      Ms(MsFromTicks(solution_.max_load))),
+                      MsText(MsFromTicks(solution_.max_load))),
          to_left ? "end" : "start");
   }
 
   void DrawMemory() {
     double top = 0;
     for (const std::int64_t bytes : machine_.capacity) {
-      top = std::max(top, static_cast<double>(bytes) / kGiB);
+      top = std::max(top, static_cast<double>(bytes) / kBytesPerGiB);
     }
     if (top <= 0) top = 1;
     PanelTitle("Device memory for tables, GiB",
@@ -326,7 +325,7 @@ class Picture {
       const double base = Base(bars_.row(d));
       const double capacity = static_cast<double>(machine_.capacity[d]);
       const double bytes = static_cast<double>(solution_.devices[d].bytes);
-      const double scale = RowHeight() / (top * kGiB);
+      const double scale = RowHeight() / (top * kBytesPerGiB);
       AddRect(&room, bars_.x(d), base - capacity * scale, bars_.width(), capacity * scale);
       AddRect(bytes > 0.95 * capacity ? &full : &used, bars_.x(d), base - bytes * scale,
               bars_.width(), bytes * scale);
@@ -351,7 +350,7 @@ class Picture {
       share.push_back(MsFromTicks(use.network_load) / MsFromTicks(solution_.max_load));
     }
     const bool hottest = explanation_.critical_is_network;
-    HostBars(absl::StrCat("Network of each host, up to ", Ms(MsFromTicks(network)),
+    HostBars(absl::StrCat("Network of each host, up to ", MsText(MsFromTicks(network)),
                           hottest ? ": the limit of this plan" : ""),
              hottest ? "hot" : "net", share);
   }
@@ -400,7 +399,7 @@ class Picture {
       if (explanation_.ms_per_gib[r] <= 0) continue;
       absl::StrAppend(&prices, prices.empty() ? "One" : "; one", " more GiB of ",
                       ToAbsl(NameOf(static_cast<Tier>(r))), " memory anywhere is worth up to ",
-                      Ms(explanation_.ms_per_gib[r]));
+                      MsText(explanation_.ms_per_gib[r]));
     }
     if (prices.empty()) prices = "Memory is no limit here: more of it would not lower the bound";
     Text(kLeft, y_ - 6, "soft small",

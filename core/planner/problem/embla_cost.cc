@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/planner/problem/units.h"
+
 namespace embla::planner {
 namespace {
 
@@ -10,8 +12,6 @@ constexpr double kIndexBytes = 8;
 constexpr double kRowBytesMin = 64;          // A row costs at least one cache line.
 constexpr double kShardOverheadMs = 0.004;   // Two batches queued, timed and answered.
 constexpr double kReduceOverheadMs = 0.010;  // A collective inside the node.
-
-double BytesPerMs(double gib_per_s) { return gib_per_s * 1073741824.0 / 1000.0; }
 
 double StateBytesPerRow(const Table& table, double columns) {
   const StateShape state = TraitsOf(table.optimizer).state;

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/planner/problem/units.h"
+
 namespace embla::planner {
 namespace {
 
-constexpr double kIndexBytes = 8;
+constexpr double kTorchrecIndexBytes = 8;
 constexpr double kBackwardComputeFactor = 2;
 constexpr double kWeightedKernelFactor = 1.1;
 constexpr double kBatchedCopyFactor = 2.455;
 constexpr double kDpElementwiseFactor = 9.22;
 constexpr double kLookupColumnsMin = 32;
-
-double BytesPerMs(double gib_per_s) { return gib_per_s * 1073741824.0 / 1000.0; }
 
 // Narrow blocks waste lanes; TorchRec charges it to table- and column-wise shards only.
 double BlockPenalty(double columns) { return columns < 64 ? 1.75 : columns < 128 ? 1.15 : 1.0; }
@@ -61,7 +61,7 @@ TorchRecCost::TorchRecCost(const Problem& problem) : problem_(problem) {
 TorchRecCost::Volume TorchRecCost::VolumeOf(const Table& table, const Cut& cut) const {
   const double lookups = table.lookups_per_sample * problem_.local_batch;  // Of one trainer.
   const double bags = table.pooled ? table.bags_per_sample * problem_.local_batch : lookups;
-  const double index_bytes = kIndexBytes * (table.weighted ? 2 : 1);
+  const double index_bytes = kTorchrecIndexBytes * (table.weighted ? 2 : 1);
   const double element = table.element_bytes;
   const double wire = table.wire_bytes == 0 ? element : table.wire_bytes;
   const double width = cut.width;

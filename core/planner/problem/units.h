@@ -25,6 +25,9 @@ constexpr double MsFromTicks(Ticks ticks) {
   return static_cast<double>(ticks) / static_cast<double>(kTicksPerMs);
 }
 
+inline constexpr double kBytesPerGiB = 1073741824.0;
+constexpr double BytesPerMs(double gib_per_s) { return gib_per_s * kBytesPerGiB / 1000.0; }
+
 // A device's slowdown against the reference device, as a fixed-point factor.
 inline constexpr int kSlowdownShift = 20;
 inline constexpr std::int64_t kSlowdownOne = std::int64_t{1} << kSlowdownShift;

@@ -6,7 +6,7 @@
 namespace embla::gpu {
 namespace {
 
-void Expect(int error) { EMBLA_CHECK(error == 0); }
+void ExpectDone(int error) { EMBLA_CHECK(error == 0); }
 
 }  // namespace
 
@@ -42,14 +42,14 @@ kernels::cuda::Workspace SimulatedStream::Real(const kernels::cuda::Workspace& w
 
 absl::StatusOr<std::size_t> SimulatedStream::ApplyIdsBytes(std::size_t count) {
   std::size_t bytes = 0;
-  Expect(Ids().apply_bytes(count, &bytes));
+  ExpectDone(Ids().apply_bytes(count, &bytes));
   return bytes;
 }
 
 absl::StatusOr<std::size_t> SimulatedStream::SweepIdsBytes(const zch::cuda::DeviceGroups& groups,
                                                            std::uint32_t bucket_count) {
   std::size_t bytes = 0;
-  Expect(Ids().sweep_bytes(groups, bucket_count, &bytes));
+  ExpectDone(Ids().sweep_bytes(groups, bucket_count, &bytes));
   return bytes;
 }
 
@@ -57,8 +57,8 @@ absl::Status SimulatedStream::FindIds(const zch::cuda::DeviceGroups& groups,
                                       const std::int64_t* ids, std::size_t count,
                                       std::int64_t* slots, std::uint8_t* outcomes) {
   return Queue([=, this] {
-    Expect(Ids().find(Real(groups), Real(ids, count), count, Real(slots, count),
-                      Real(outcomes, count), nullptr));
+    ExpectDone(Ids().find(Real(groups), Real(ids, count), count, Real(slots, count),
+                          Real(outcomes, count), nullptr));
   });
 }
 
@@ -78,7 +78,7 @@ absl::Status SimulatedStream::ApplyIds(const zch::SlotMapOptions& options,
     out.evictions = Real(answer.evictions, batch.count);
     out.eviction_count = Real(answer.eviction_count, 1);
     out.collisions_avoided = Real(answer.collisions_avoided, 1);
-    Expect(Ids().apply(options, Real(groups), real, out, Real(workspace), nullptr));
+    ExpectDone(Ids().apply(options, Real(groups), real, out, Real(workspace), nullptr));
   });
 }
 
@@ -90,15 +90,15 @@ absl::Status SimulatedStream::SweepIds(const zch::SlotMapOptions& options,
   return Queue([=, this] {
     const std::size_t slots =
         std::size_t{sweep.bucket_end - sweep.bucket_begin} * groups.groups_per_bucket * zch::kLanes;
-    Expect(Ids().sweep(options, Real(groups), sweep,
-                       {Real(swept.evictions, slots), Real(swept.count, 1)}, Real(workspace),
-                       nullptr));
+    ExpectDone(Ids().sweep(options, Real(groups), sweep,
+                           {Real(swept.evictions, slots), Real(swept.count, 1)}, Real(workspace),
+                           nullptr));
   });
 }
 
 absl::Status SimulatedStream::HalveIdCounts(const zch::SlotMapOptions& options,
                                             const zch::cuda::DeviceGroups& groups) {
-  return Queue([=, this] { Expect(Ids().halve_counts(options, Real(groups), nullptr)); });
+  return Queue([=, this] { ExpectDone(Ids().halve_counts(options, Real(groups), nullptr)); });
 }
 
 }  // namespace embla::gpu
