@@ -210,8 +210,12 @@ void AddRowFileVerbs(CLI::App& noun, Invocation& in) {
                       "name of the weights' tensor; default embedding_bags.TABLE.weight");
     return added;
   };
-  add("export", "write rows, optimizer state and ids to files that PyTorch reads", TableExportVerb)
-      ->add_flag("!--no-state", in.row_files.with_state, "weights only");
+  CLI::App* write = add("export", "write rows, optimizer state and ids to files that PyTorch reads",
+                        TableExportVerb);
+  write->add_flag("!--no-state", in.row_files.with_state, "weights only");
+  write->add_option("--file-size", in.row_files.file_bytes, "of rows in a file: bytes, or 64MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64MiB");
   add("import", "set rows, and optimizer state if it is there, from such files", TableImportVerb);
 }
 

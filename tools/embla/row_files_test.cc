@@ -128,7 +128,7 @@ TEST_F(RowFilesTest, ATableComesBackWithItsState) {
   Fill(from, AllRows());
   const std::string directory = Directory("users");
   ASSERT_THAT(Export(from, {.directory = directory, .file_bytes = 500}), IsOk());
-  EXPECT_THAT(out_.str(), HasSubstr("exported 100 rows of users to 8 files"));
+  EXPECT_THAT(out_.str(), HasSubstr("exported 100 rows of users to 9 files"));
   EXPECT_FALSE(std::filesystem::exists(directory + ".partial"));
   ASSERT_THAT(Import(to, {.directory = directory}), IsOk());
   EXPECT_EQ(to.rows, from.rows);

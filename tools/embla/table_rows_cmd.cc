@@ -47,13 +47,17 @@ class Exporter {
       : directory_(std::move(directory)), shape_(std::move(shape)), file_bytes_(file_bytes) {}
 
   absl::Status Add(const client::TableRows& rows) {
-    if (pending_.ids.empty()) pending_.first_row = rows.first_row;
-    pending_.ids.insert(pending_.ids.end(), rows.ids.begin(), rows.ids.end());
-    pending_.weights.insert(pending_.weights.end(), rows.weights.begin(), rows.weights.end());
-    pending_.state.insert(pending_.state.end(), rows.state.begin(), rows.state.end());
-    rows_ += rows.ids.size();
-    const std::size_t bytes = (pending_.weights.size() + pending_.state.size()) * sizeof(float);
-    return bytes >= file_bytes_ ? Write() : absl::OkStatus();
+    const std::size_t count = rows.ids.size();
+    if (count == 0) return absl::OkStatus();
+    const std::size_t row_bytes = (rows.weights.size() + rows.state.size()) / count * sizeof(float);
+    const std::size_t rows_max = std::max(file_bytes_ / row_bytes, std::size_t{1});
+    for (std::size_t begin = 0; begin < count;) {
+      const std::size_t end = std::min(count, begin + rows_max - pending_.ids.size());
+      Append(rows, begin, end);
+      begin = end;
+      if (pending_.ids.size() == rows_max) EMBLA_RETURN_IF_ERROR(Write());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Finish() { return pending_.ids.empty() && files_ > 0 ? absl::OkStatus() : Write(); }
@@ -62,6 +66,20 @@ class Exporter {
   std::size_t files() const { return files_; }
 
  private:
+  void Append(const client::TableRows& rows, std::size_t begin, std::size_t end) {
+    const std::int64_t first_row = rows.first_row + static_cast<std::int64_t>(begin);
+    if (pending_.ids.empty()) pending_.first_row = first_row;
+    const auto append = [&](auto& to, const auto& from) {
+      const std::size_t width = from.size() / rows.ids.size();
+      const auto part = from.subspan(begin * width, (end - begin) * width);
+      to.insert(to.end(), part.begin(), part.end());
+    };
+    append(pending_.ids, rows.ids);
+    append(pending_.weights, rows.weights);
+    append(pending_.state, rows.state);
+    rows_ += end - begin;
+  }
+
   absl::Status Write() {
     const std::string name =
         absl::StrFormat("shard-%05d-model-00001-of-00001.safetensors", files_ + 1);

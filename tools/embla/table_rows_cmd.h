@@ -16,7 +16,7 @@ struct RowFilesRequest {
   std::string tensor =
       {};  // Of the weights; empty: as TorchRec names them, embedding_bags.T.weight.
   bool with_state = true;                          // Export only.
-  std::size_t file_bytes = std::size_t{64} << 20;  // Export only: about so many each.
+  std::size_t file_bytes = std::size_t{64} << 20;  // Export only: at most so many of rows each.
 };
 
 // The directory appears when all of it is written. AlreadyExists: there is one.

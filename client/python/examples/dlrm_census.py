@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 dlrm_census.py --data DIR --checkpoint /tmp/census
 
 DIR has adult_train.csv and adult_test.csv, with a header, the label in the first column. --local:
-TorchRec keeps the rows in this process.
+TorchRec keeps the rows in this process. A resumed run goes on after the last epoch.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from embla.torchrec import wrap
 WORDS = ["workclass", "education", "marital_status", "occupation", "relationship", "race", "sex",
          "native_country"]  # fmt: skip
 NUMBERS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
-DIM, BATCH = 16, 256
+DIM, BATCH = 16, 256  # A batch of all ranks: more of them do not change the steps.
 
 
 class Dlrm(nn.Module):
@@ -36,14 +36,11 @@ class Dlrm(nn.Module):
 
     def __init__(self, rows: list[int]):
         super().__init__()
-        self.words = EmbeddingBagCollection(
-            tables=[
-                EmbeddingBagConfig(
-                    name=name, embedding_dim=DIM, num_embeddings=count, feature_names=[name]
-                )
-                for name, count in zip(WORDS, rows, strict=True)
-            ]
-        )
+        tables = [
+            EmbeddingBagConfig(name=n, embedding_dim=DIM, num_embeddings=count, feature_names=[n])
+            for n, count in zip(WORDS, rows, strict=True)
+        ]
+        self.words = EmbeddingBagCollection(tables=tables)
         self.numbers = nn.Sequential(nn.Linear(len(NUMBERS), 32), nn.ReLU(), nn.Linear(32, DIM))
         pairs = (len(WORDS) + 1) * len(WORDS) // 2
         self.over = nn.Sequential(nn.Linear(DIM + pairs, 64), nn.ReLU(), nn.Linear(64, 1))
@@ -92,7 +89,7 @@ def auc(scores: torch.Tensor, labels: torch.Tensor) -> float:
 
 def connect(model: nn.Module, rank: int, world: int) -> None:
     """Move the tables to the service; the first rank creates them and writes their rows."""
-    wrap(model, grad_scale=1 / world)
+    wrap(model, plan=dict.fromkeys(WORDS, "row_wise"), grad_scale=1 / world)
     for turn in (rank == 0, rank != 0):
         if turn:
             model.words.connect()
@@ -102,14 +99,15 @@ def connect(model: nn.Module, rank: int, world: int) -> None:
 
 def evaluate(model: nn.Module, test) -> float:
     numbers, ids, labels = test
-    with torch.no_grad():
-        return auc(model.eval()(numbers, to_features(ids)), labels)
+    if dist.is_initialized():
+        dist.barrier()  # Now the updates of all ranks are in the rows.
+    return auc(torch.no_grad()(model.eval())(numbers, to_features(ids)), labels)
 
 
 def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=os.environ.get("EMBLA_DATA_DIR", "."))
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("EMBLA_DATA_DIR", ".")))
+    parser.add_argument("--epochs", type=int, default=2, help="in all, with those of a checkpoint")
     parser.add_argument("--local", action="store_true", help="without the service")
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it exists, and written")
     options = parser.parse_args(arguments)
@@ -117,7 +115,7 @@ def main(arguments: list[str] | None = None) -> float:
     if world > 1:
         dist.init_process_group("gloo")
     torch.manual_seed(0)
-    (train, test), rows = read(Path(options.data))
+    (train, test), rows = read(options.data)
     model = Dlrm(rows)
     _apply_optimizer_in_backward(RowWiseAdagrad, model.words.parameters(), {"lr": 0.05})
     if not options.local:
@@ -126,17 +124,19 @@ def main(arguments: list[str] | None = None) -> float:
     if options.checkpoint and options.checkpoint.exists():
         embla.checkpoint.load(model, options.checkpoint, optimizer=optimizer)
     trained = DistributedDataParallel(model) if world > 1 else model
-    for epoch in range(options.epochs):
+    steps = len(train[0]) // BATCH
+    done = 0 if options.local else model.words.site.step // steps
+    for epoch in range(done, options.epochs):
         order = torch.randperm(len(train[0]), generator=torch.Generator().manual_seed(epoch))
-        batches = order[: len(order) // (BATCH * world) * BATCH * world].view(-1, world, BATCH)
-        for batch in tqdm(batches[:, rank], desc=f"epoch {epoch}", disable=rank > 0):
+        batches = order[: steps * BATCH].view(steps, BATCH)[:, rank::world]
+        for batch in tqdm(batches, desc=f"epoch {epoch}", disable=rank > 0):
             numbers, ids, labels = (column[batch] for column in train)
             optimizer.zero_grad()
             logits = trained.train()(numbers, to_features(ids))
             nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
             optimizer.step()
-    if options.checkpoint:
-        embla.checkpoint.save(model, options.checkpoint, optimizer=optimizer)
+        if options.checkpoint:
+            embla.checkpoint.save(model, options.checkpoint, optimizer=optimizer)
     result = evaluate(model, test)
     if rank == 0:
         print(f"test AUC {result:.4f}")

@@ -5,7 +5,7 @@
 
 A line has a label, 13 integers and 26 categories of up to eight hexadecimal digits, with tabs
 between them; integers and categories may be missing. Files are read batch by batch, never as a
-whole; lines at the end that fill no batch are left out.
+whole; lines at the end that fill no batch are left out. A resumed run goes on after the last epoch.
 """
 
 import argparse
@@ -68,10 +68,10 @@ def parse(line: str, rows: int) -> tuple[float, list[float], list[int]]:
 
 
 def read(path: Path, rows: int, batch: int, rank: int = 0, world: int = 1):
-    """Yield (integers, ids, labels) of this rank; all ranks have equally many batches."""
+    """Yield (integers, ids, labels) of this rank's part of each batch."""
     with path.open() as file:
-        while len(lines := list(itertools.islice(file, batch * world))) == batch * world:
-            part = [parse(line, rows) for line in lines[rank * batch : (rank + 1) * batch]]
+        while len(lines := list(itertools.islice(file, batch))) == batch:
+            part = [parse(line, rows) for line in lines[rank::world]]
             labels, integers, ids = zip(*part, strict=True)
             yield torch.tensor(integers).log1p(), torch.tensor(ids), torch.tensor(labels)
 
@@ -100,8 +100,8 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--test", type=Path, help="a file for the AUC; else train")
     parser.add_argument("--rows", type=int, default=100_000, help="per table; hashed")
     parser.add_argument("--dim", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=1024, help="lines per step and rank")
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1024, help="lines per step of all ranks")
+    parser.add_argument("--epochs", type=int, default=1, help="in all, with those of a checkpoint")
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it exists, and written")
     options = parser.parse_args(arguments)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -117,21 +117,21 @@ def main(arguments: list[str] | None = None) -> float:
         optimizer = torch.optim.Adam(model.dense.parameters(), lr=1e-3)
         if options.checkpoint and options.checkpoint.exists():
             embla.checkpoint.load(model, options.checkpoint, optimizer=optimizer)
-        plain = model.dense
-        if world > 1:
-            model.dense = DistributedDataParallel(plain)
-        for epoch in range(options.epochs):
+        trained = DistributedDataParallel(model) if world > 1 else model
+        with options.train.open() as file:
+            steps = sum(1 for _ in file) // options.batch
+        for epoch in range(model.rows.site.step // steps, options.epochs):
             batches = read(options.train, options.rows, options.batch, rank, world)
-            for integers, ids, labels in tqdm(batches, desc=f"epoch {epoch}", disable=rank > 0):
+            batches = tqdm(batches, desc=f"epoch {epoch}", total=steps, disable=rank > 0)
+            for integers, ids, labels in batches:
                 optimizer.zero_grad()
-                logits = model(integers, ids)
+                logits = trained(integers, ids)
                 nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
                 optimizer.step()
-        model.dense = plain
-        if options.checkpoint:
-            embla.checkpoint.save(model, options.checkpoint, optimizer=optimizer)
+            if options.checkpoint:
+                embla.checkpoint.save(model, options.checkpoint, optimizer=optimizer)
         if world > 1:
-            dist.barrier()
+            dist.barrier()  # Now the updates of all ranks are in the rows.
         with torch.no_grad():
             test = read(options.test or options.train, options.rows, options.batch)
             parts = [(model(integers, ids), labels) for integers, ids, labels in test]

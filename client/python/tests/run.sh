@@ -14,7 +14,8 @@
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
 # of wheels to test in place of new ones. EMBLA_JOBS: how many compilers make a wheel. Ends with 77,
-# skipped, where the package index cannot be reached, or that folder has no wheels.
+# skipped, where the package index cannot be reached, or that folder has no wheels. What pytest skips
+# is said at the end, and kept in build/python/skipped-LEVEL.txt.
 set -euo pipefail
 export LC_ALL=C
 
@@ -36,11 +37,12 @@ flock 9
 native=(mypy==2.4.1 nanobind==3.1.0 numpy==2.4.6 pytest==9.2.0)
 # All that torch and TorchRec import, by name and without what they ask for: that would be gigabytes
 # of CUDA libraries, which nothing here calls (torch/nvidia_stubs.py stands in for them).
-torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 cloudpickle==3.1.2
-  contourpy cycler expecttest==0.3.0 filelock fonttools fsspec importlib_metadata iniconfig jinja2
-  kiwisolver lightning-utilities==0.15.3 markdown2==2.5.4 markupsafe matplotlib==3.11.2 mpmath
-  mypy_extensions networkx numpy==2.4.6 orjson packaging pdoc==16.0.0 pillow pluggy pygments
-  pyparsing pyre-extensions==0.0.32 pytest==9.2.0 python-dateutil 'pyvers<0.3' safetensors==0.8.0
+torch=(--no-deps torch==2.14.1 fbgemm-gpu-cpu==1.9.0 torchrec==1.9.2 ast-serialize
+  cloudpickle==3.1.2 contourpy cycler expecttest==0.3.0 filelock fonttools fsspec
+  importlib_metadata iniconfig jinja2 kiwisolver librt lightning-utilities==0.15.3
+  markdown2==2.5.4 markupsafe matplotlib==3.11.2 mpmath mypy==2.4.1 mypy_extensions networkx
+  numpy==2.4.6 orjson packaging pathspec pdoc==16.0.0 pillow pluggy pygments pyparsing
+  pyre-extensions==0.0.32 pytest==9.2.0 python-dateutil 'pyvers<0.3' safetensors==0.8.0
   'setuptools<81' sympy tensordict==0.15.3 torchmetrics==1.9.0 tqdm typing_extensions
   typing-inspect zipp)
 oldest=(--no-deps torch==2.6.0 expecttest==0.3.0 filelock fsspec iniconfig jinja2 markupsafe mpmath
@@ -100,7 +102,8 @@ run() {
   local python="$1" status=0
   shift
   (cd client/python && PYTHONPATH="$PWD" nice "$python" -m pytest --quiet -p no:cacheprovider \
-    "${marked[@]}" "$@") || status=$?
+    "${marked[@]}" "$@") | tee "$folder/pytest.log" || status=$?
+  grep '^SKIPPED' "$folder/pytest.log" >> "$skipped" || true
   ((status == 0 || (status == 5 && ${#marked[@]} > 0))) || exit "$status"
 }
 
@@ -111,8 +114,12 @@ build_wheels() {
   deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$folder/wheels/client"
 }
 
-marked=()
+# Tests that take minutes belong to a level of their own: they are not asked for, and not skipped.
+marked=(-m 'not slow')
 [[ "$level" != slow && "$level" != wheels ]] || marked=(--slow -m slow)
+skipped="$folder/skipped-$level.txt"
+: > "$skipped"
+trap '[[ ! -s "$skipped" ]] || { echo "== skipped at level $level"; cat "$skipped"; }' EXIT
 prepare_native
 if [[ "$level" == build_wheels ]]; then
   build_wheels

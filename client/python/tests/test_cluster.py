@@ -196,16 +196,15 @@ def test_missing_programs_are_named(tmp_path, monkeypatch):
         embla.LocalCluster()
 
 
-def test_programs_are_taken_from_the_folder_before_the_path(tmp_path, monkeypatch):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        folder.mkdir()
-        write_program(folder, "embla-shard", f"echo {embla.__version__}")
-    monkeypatch.setenv("PATH", f"{second}:{os.environ['PATH']}")
-    monkeypatch.setenv("EMBLA_BIN_DIR", str(first))
-    assert find_program("embla-shard") == str(first / "embla-shard")
-    monkeypatch.delenv("EMBLA_BIN_DIR")
-    assert find_program("embla-shard") == str(second / "embla-shard")
+def test_programs_come_from_the_package_then_the_folder_then_the_path(tmp_path, monkeypatch):
+    package, folder, path = (tmp_path / name / "bin" for name in ("package", "folder", "path"))
+    monkeypatch.setattr("embla.local_cluster.__file__", str(package.parent / "local_cluster.py"))
+    monkeypatch.setenv("EMBLA_BIN_DIR", str(folder))
+    monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+    for place in (path, folder, package):
+        place.mkdir(parents=True)
+        write_program(place, "embla-shard", f"echo {embla.__version__}")
+        assert find_program("embla-shard") == str(place / "embla-shard")
 
 
 def test_a_program_that_ends_shows_the_end_of_its_log(tmp_path, monkeypatch):

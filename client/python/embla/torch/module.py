@@ -103,7 +103,7 @@ class RemoteModule(nn.Module):
         self._pooled = self._site.pooled
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = fn(self._hook.detach()).device
         if device.type != "meta" and device != self._hook.device:
             self._hook = _new_hook(device, self._hook.requires_grad)
@@ -127,7 +127,7 @@ class RemoteModule(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         reopen = state.pop("_reopen")
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._hook = _new_hook(reopen["device"], reopen["requires_grad"])
         self._open(reopen["connection"].client, reopen["features"], reopen["options"])
         self._site.step = reopen["step"]

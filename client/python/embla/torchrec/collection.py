@@ -319,14 +319,14 @@ class RemoteCollection(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         connection = state.pop("_client")
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._client = None if connection is None else connection.client
         self._fused_optimizer = None
         if self._rows is not None:
             self._declare_optimizers()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = fn(torch.empty(0, device=self._device)).device
         if not _is_meta(device):
             self._device = device

@@ -32,10 +32,9 @@ class EmblaFusedOptimizer(TorchRecFusedOptimizer):
         super().__init__(params, {}, list(self._groups.values()))
         site.learning_rate_of = self._learning_rate
 
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
-        """Do nothing but call ``closure``: backward passes have stepped already."""
-        if closure is not None:
-            closure()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Return what ``closure`` returns: backward passes have stepped already."""
+        return None if closure is None else closure()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Do nothing, whatever ``set_to_none``: there are no gradients to keep."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torchrec
 from torch import nn
@@ -91,7 +91,7 @@ def sharding_types(plan: Mapping[str, str] | ShardingPlan | None) -> dict[str, s
     return {
         table: sharding.sharding_type
         for module in plan.plan.values()
-        for table, sharding in module.items()
+        for table, sharding in cast("Mapping[str, Any]", module).items()
     }
 
 

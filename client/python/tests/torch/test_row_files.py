@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +65,43 @@ def test_torch_reads_an_export(embla_verb, trained, tmp_path):
     assert np.array_equal(loaded[f"{WEIGHTS}.momentum2"].numpy(), state[:, 1 + DIM :])
     (file,) = (tmp_path / "users").iterdir()
     assert np.array_equal(load_file(file)[WEIGHTS], weights)
+
+
+@pytest.fixture
+def small_files(embla_verb, trained, tmp_path):
+    """An export in files of 135 rows, and its weights."""
+    _, _, weights, _ = trained
+    folder = tmp_path / "users"
+    row_bytes = 4 * (DIM + 1 + 2 * DIM)
+    size = str(135 * row_bytes)
+    exported = embla_verb("table", "export", "users", str(folder), "--file-size", size)
+    assert exported.returncode == 0, exported.stderr
+    assert len(list(folder.iterdir())) == -(-ROWS // 135)
+    return folder, weights
+
+
+def test_torch_reads_an_export_of_several_files(small_files):
+    folder, weights = small_files
+    if not hasattr(dcp, "HuggingFaceStorageReader"):
+        pytest.skip("this version of torch reads no safetensors as a checkpoint")
+    loaded = {WEIGHTS: torch.empty(ROWS, DIM)}
+    dcp.load(loaded, storage_reader=dcp.HuggingFaceStorageReader(str(folder)))
+    assert np.array_equal(loaded[WEIGHTS].numpy(), weights)
+
+
+def test_two_ranks_read_an_export_of_several_files(small_files, tmp_path):
+    folder, weights = small_files
+    if not hasattr(dcp, "HuggingFaceStorageReader"):
+        pytest.skip("this version of torch reads no safetensors as a checkpoint")
+    np.save(tmp_path / "weights.npy", weights)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(Path(__file__).parent / "rank_of_row_files.py"), str(folder), WEIGHTS,
+         str(tmp_path / "weights.npy")],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(done.stdout.splitlines()) == ["rank 0 has 1500 rows", "rank 1 has 1500 rows"]
 
 
 def test_an_export_comes_back_under_another_sharding(cluster, embla_verb, trained, tmp_path):

@@ -17,6 +17,7 @@ import torch
 import embla
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DATA = Path(__file__).parents[4].parent / "shared" / "data"  # Beside the repository.
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def on_cluster(cluster, client, monkeypatch):
 
 @pytest.fixture
 def census() -> Path:
-    folder = Path(os.environ.get("EMBLA_DATA_DIR", "."))
+    folder = Path(os.environ.get("EMBLA_DATA_DIR", DATA))
     if not (folder / "adult_train.csv").exists():
         pytest.skip(f"{folder}/adult_train.csv is absent; set EMBLA_DATA_DIR")
     return folder
@@ -81,39 +82,80 @@ def test_census_has_the_auc_of_torchrec_in_one_process(on_cluster, census):
     assert abs(local - remote) < 0.001
 
 
+def nodes_with_rows(cluster) -> dict[str, int]:
+    """Return on how many nodes each table has rows; every table is cut by rows."""
+    tables = cluster.admin.plan()["tables"]
+    assert {table["sharding"] for table in tables} == {"row_wise"}
+    return {
+        table["spec"]["name"]: len({part["node"] for part in table["replicas"][0]})
+        for table in tables
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 4])
-def test_census_has_the_same_digits_on_any_number_of_shards(on_cluster, census, nodes, monkeypatch):
+def test_census_has_the_same_digits_on_any_number_of_shards(
+    on_cluster, census, cluster, nodes, monkeypatch
+):
     example = load("dlrm_census")
     expected = example.main(["--data", str(census), "--epochs", "1"])
+    assert nodes_with_rows(cluster) == dict.fromkeys(example.WORDS, 2)
     embla.set_default_client(None)
     with embla.LocalCluster(nodes=nodes, devices=1) as other:
         monkeypatch.setenv("EMBLA_COORDINATOR", other.coordinator)
         monkeypatch.setenv("EMBLA_ADMIN", other.admin_address)
         assert example.main(["--data", str(census), "--epochs", "1"]) == expected
+        # The smallest table has three rows.
+        expected_nodes = dict.fromkeys(example.WORDS, nodes) | {"sex": min(nodes, 3)}
+        assert nodes_with_rows(other) == expected_nodes
         embla.get_default_client().close()
         embla.set_default_client(None)
 
 
-def test_census_resumes_from_a_checkpoint(on_cluster, census, cluster, tmp_path):
+def test_census_resumes_as_if_it_had_not_stopped(on_cluster, census, cluster, tmp_path):
     example = load("dlrm_census")
-    arguments = ["--data", str(census), "--checkpoint", str(tmp_path / "census")]
-    first = example.main([*arguments, "--epochs", "1"])
-    drop_tables(cluster)
-    embla.get_default_client().refresh_plan()
-    assert example.main([*arguments, "--epochs", "0"]) == first
+    arguments = ["--data", str(census)]
+    expected = example.main([*arguments, "--epochs", "2"])
+    arguments += ["--checkpoint", str(tmp_path / "census")]
+    for epochs in ("1", "2", "2"):
+        drop_tables(cluster)
+        embla.get_default_client().refresh_plan()
+        resumed = example.main([*arguments, "--epochs", epochs])
+    assert resumed == expected
 
 
-@pytest.mark.slow
-def test_census_under_torchrun_with_two_ranks(on_cluster, census, tmp_path):
+def run_two_ranks(example: str, *arguments: str) -> subprocess.CompletedProcess:
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(EXAMPLES / "dlrm_census.py"), "--data", str(census),
-         "--checkpoint", str(tmp_path / "census")],
+         str(EXAMPLES / f"{example}.py"), *arguments],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.88
+    return done
+
+
+def train_and_resume_with_two_ranks(cluster, example: str, *arguments: str, epochs: int) -> str:
+    """Stop after the first epoch, lose the tables, go on; return what is printed at the end."""
+    first = run_two_ranks(example, *arguments, "--epochs", "1")
+    assert "epoch 0: 100%" in first.stderr
+    drop_tables(cluster)
+    resumed = run_two_ranks(example, *arguments, "--epochs", str(epochs))
+    assert "epoch 0" not in resumed.stderr
+    assert f"epoch {epochs - 1}: 100%" in resumed.stderr
+    return resumed.stdout
+
+
+@pytest.mark.slow
+def test_census_resumes_under_torchrun_with_two_ranks(on_cluster, census, cluster, tmp_path):
+    arguments = ["--data", str(census), "--checkpoint", str(tmp_path / "census")]
+    printed = train_and_resume_with_two_ranks(cluster, "dlrm_census", *arguments, epochs=2)
+    assert float(re.search(r"test AUC (\S+)", printed)[1]) > 0.88
+
+
+@pytest.mark.slow
+def test_census_without_a_checkpoint_under_torchrun_with_two_ranks(on_cluster, census):
+    printed = run_two_ranks("dlrm_census", "--data", str(census), "--epochs", "1").stdout
+    assert float(re.search(r"test AUC (\S+)", printed)[1]) > 0.88
 
 
 @pytest.fixture
@@ -194,24 +236,21 @@ def test_criteo_learns_what_is_planted_and_resumes(on_cluster, clicks, cluster, 
     example = load("dlrm_criteo")
     train, test = map(str, clicks)
     arguments = [train, "--test", test, "--rows", "2000", "--batch", "256"]
+    expected = example.main([*arguments, "--epochs", "3"])
+    assert expected > 0.9
     arguments += ["--checkpoint", str(tmp_path / "criteo")]
-    first = example.main([*arguments, "--epochs", "3"])
-    assert first > 0.9
-    drop_tables(cluster)
-    assert example.main([*arguments, "--epochs", "0"]) == first
+    for epochs in ("2", "3", "3"):
+        drop_tables(cluster)
+        resumed = example.main([*arguments, "--epochs", epochs])
+    assert resumed == expected
 
 
 @pytest.mark.slow
-def test_criteo_under_torchrun_with_two_ranks(on_cluster, clicks, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(EXAMPLES / "dlrm_criteo.py"), str(clicks[0]), "--test", str(clicks[1]),
-         "--rows", "2000", "--batch", "128", "--epochs", "3",
-         "--checkpoint", str(tmp_path / "criteo")],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert float(re.search(r"test AUC (\S+)", done.stdout)[1]) > 0.9
+def test_criteo_resumes_under_torchrun_with_two_ranks(on_cluster, clicks, cluster, tmp_path):
+    arguments = [str(clicks[0]), "--test", str(clicks[1]), "--rows", "2000", "--batch", "256"]
+    arguments += ["--checkpoint", str(tmp_path / "criteo")]
+    printed = train_and_resume_with_two_ranks(cluster, "dlrm_criteo", *arguments, epochs=3)
+    assert float(re.search(r"test AUC (\S+)", printed)[1]) > 0.9
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -233,16 +272,11 @@ def test_two_tower_resumes_as_if_it_had_not_stopped(on_cluster, cluster, tmp_pat
 
 
 @pytest.mark.slow
-def test_two_tower_under_torchrun_with_two_ranks(on_cluster, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(EXAMPLES / "two_tower.py"), "--checkpoint", str(tmp_path / "two_tower")],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    result, best = re.search(r"test AUC (\S+), best possible (\S+)", done.stdout).groups()
+def test_two_tower_resumes_under_torchrun_with_two_ranks(on_cluster, cluster, tmp_path):
+    arguments = ["--checkpoint", str(tmp_path / "two_tower")]
+    printed = train_and_resume_with_two_ranks(cluster, "two_tower", *arguments, epochs=3)
+    result, best = re.search(r"test AUC (\S+), best possible (\S+)", printed).groups()
     assert float(result) > float(best) - 0.05
-    assert "epoch 2: 100%" in done.stderr
 
 
 def test_two_tower_reads_ratings(on_cluster, tmp_path):
