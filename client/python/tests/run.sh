@@ -8,6 +8,9 @@
 #                                      as root and with debootstrap, in an empty Debian
 #   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
 #                                      NumPy that are supported, which it installs (1.7 GB)
+#   client/python/tests/run.sh bench   no tests: what calls and training steps cost beside the C++
+#                                      client, and what a pipeline hides (docs/benchmarks.md); fails
+#                                      where a bar is missed, so the machine has to be quiet
 #   client/python/tests/run.sh prepare installs and builds what the others need, and runs nothing
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
@@ -17,8 +20,8 @@ set -euo pipefail
 export LC_ALL=C
 
 level="${1:-}"
-[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|prepare)$ ]] || {
-  echo "usage: $0 numpy|torch|slow|wheels|oldest|prepare" >&2
+[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|bench|prepare)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|wheels|oldest|bench|prepare" >&2
   exit 2
 }
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -72,7 +75,7 @@ prepare_native() {
     cat "$folder/configure.log"
     exit 1
   }
-  nice cmake --build "$folder/module" --target _native > "$folder/build.log" || {
+  nice cmake --build "$folder/module" --target _native client_calls > "$folder/build.log" || {
     tail -n 40 "$folder/build.log"
     exit 1
   }
@@ -101,6 +104,17 @@ run() {
   ((status == 0 || (status == 5 && ${#marked[@]} > 0))) || exit "$status"
 }
 
+# Every bar is looked at, whichever is missed.
+measure() {
+  local python="$folder/venv-torch/bin/python" calls="$folder/module/bench/client_calls" status=0
+  cd client/python/bench
+  export PYTHONPATH="$PWD/.."
+  "$python" overhead.py "$calls" --module || status=1
+  "$python" overhead.py "$calls" --large || status=1
+  "$python" torch_step.py "$calls" || status=1
+  return "$status"
+}
+
 marked=()
 [[ "$level" != slow && "$level" != wheels ]] || marked=(--slow -m slow)
 prepare_native
@@ -126,4 +140,5 @@ if [[ "$level" == oldest ]]; then
 fi
 prepare_torch venv-torch "${torch[@]}"
 [[ "$level" != prepare ]] || exit 0
+[[ "$level" != bench ]] || { measure; exit; }
 run "$folder/venv-torch/bin/python" tests/torch tests/torchrec
