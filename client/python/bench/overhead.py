@@ -10,7 +10,8 @@ With --module, where torch is installed, the same of a call of EmbeddingBagSet: 
 and without gradient; and a forward and a backward pass, less what torch's engine costs around two
 packed calls, which is what the module adds to a model that has a backward pass anyway.
 
-    python client/python/bench/overhead.py build/client/bench/client_calls [--large | --module]
+    client/python/tests/run.sh bench        builds what is needed; runs this and torch_step.py
+    python overhead.py build/python/module/bench/client_calls [--large | --module]
 
 EMBLA_BIN_DIR says where the server programs are. Exit code 1: a bar was missed.
 """

@@ -12,7 +12,8 @@ is by how much a step of the pipeline is shorter than one without, in percent of
 quartiles of all steps, because the upper ones tell what else the machine does. The bars: 60 % and
 90 %. Beside it, without a bar: by how much less a forward pass waits for rows.
 
-    python client/python/bench/torch_step.py [build/client/bench/client_calls]
+    client/python/tests/run.sh bench        builds what is needed; runs this and overhead.py
+    python torch_step.py [build/python/module/bench/client_calls]
 
 EMBLA_BIN_DIR says where the server programs are. Exit code 1: a bar was missed.
 """

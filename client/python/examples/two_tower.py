@@ -2,7 +2,7 @@
 
     EMBLA_COORDINATOR=host:7070 EMBLA_ADMIN=host:7071 python two_tower.py
     ... python two_tower.py --ratings ratings.csv
-    torchrun --nproc-per-node 2 two_tower.py --checkpoint /tmp/two_tower
+    torchrun --nproc-per-node 2 two_tower.py --sync --checkpoint /tmp/two_tower
 
 Without a file the ratings are generated from hidden vectors, so that the best possible AUC is
 known. A file has the columns user, item and rating, with a header; users and items are any words
@@ -24,7 +24,7 @@ from tqdm import tqdm
 import embla.checkpoint
 import embla.torch
 
-DIM, BATCH = 32, 512  # A batch of all ranks: more of them change neither steps nor results.
+DIM, BATCH = 32, 512  # A batch of all ranks, however many there are.
 
 
 class TwoTower(nn.Module):
@@ -66,8 +66,7 @@ def read(path: Path) -> np.ndarray:
     columns = [[line[name] for line in lines] for name in ("user", "item")]
     numbered = [np.unique(column, return_inverse=True)[1] for column in columns]
     likes = [float(line["rating"]) >= 4 for line in lines]
-    order = np.random.default_rng(0).permutation(len(lines))
-    return np.stack([*numbered, likes]).astype(np.int64)[:, order]
+    return np.random.default_rng(0).permutation(np.stack([*numbered, likes]), axis=1)
 
 
 def auc(scores: np.ndarray, likes: np.ndarray) -> float:
@@ -79,12 +78,12 @@ def auc(scores: np.ndarray, likes: np.ndarray) -> float:
     return float(excess / (positive * (len(likes) - positive)))
 
 
-def create_tables(admin: embla.Admin, users: int, items: int) -> None:
+def create_tables(admin: embla.Admin, users: int, items: int, sync: bool) -> None:
     existing = {table["spec"]["name"] for table in admin.plan()["tables"]}
     for name, rows in (("two_tower.users", users), ("two_tower.items", items)):
         if name not in existing:
             spec = embla.TableSpec(name, rows, DIM, optimizer=embla.Adagrad(lr=0.1),
-                                   init=embla.Normal(0.0, 0.1))  # fmt: skip
+                                   init=embla.Normal(0.0, 0.1), sync=sync)  # fmt: skip
             admin.create_table(spec, "row_wise")
 
 
@@ -101,6 +100,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     parser.add_argument("--count", type=int, default=200_000, help="of generated ratings")
     parser.add_argument("--epochs", type=int, default=3, help="in all, with those of a checkpoint")
     parser.add_argument("--staleness", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--sync", action="store_true", help="one step per batch of all ranks")
     parser.add_argument("--checkpoint", type=Path, help="resumed from if it exists, and written")
     options = parser.parse_args(arguments)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -113,10 +113,10 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         data, best = generate(options.count // 100, options.count // 200, options.count)
     cut = data.shape[1] * 9 // 10
     if rank == 0:
-        create_tables(embla.Admin(), int(data[0].max()) + 1, int(data[1].max()) + 1)
+        create_tables(embla.Admin(), *(data[:2].max(1) + 1).tolist(), options.sync)
     if world > 1:
         dist.barrier()
-    with embla.connect() as client:
+    with embla.connect(**embla.torch.rank_of_process()) as client:
         model = TwoTower(client, world)
         dense = torch.optim.Adam(model.towers.parameters(), lr=1e-3)
         if options.checkpoint and options.checkpoint.exists():

@@ -8,6 +8,9 @@
 #                                      as root and with debootstrap, in an empty Debian
 #   client/python/tests/run.sh oldest  operators, modules and checkpoints with the oldest torch and
 #                                      NumPy that are supported, which it installs (1.7 GB)
+#   client/python/tests/run.sh bench   no tests: what calls and training steps cost beside the C++
+#                                      client, and what a pipeline hides (docs/benchmarks.md); fails
+#                                      where a bar is missed, so the machine has to be quiet
 #   client/python/tests/run.sh prepare installs and builds what numpy, torch and slow need, and runs
 #                                      nothing
 #   client/python/tests/run.sh build_wheels   builds wheels into build/python/wheels
@@ -20,8 +23,8 @@ set -euo pipefail
 export LC_ALL=C
 
 level="${1:-}"
-[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|prepare|build_wheels)$ ]] || {
-  echo "usage: $0 numpy|torch|slow|wheels|oldest|prepare|build_wheels" >&2
+[[ "$level" =~ ^(numpy|torch|slow|wheels|oldest|bench|prepare|build_wheels)$ ]] || {
+  echo "usage: $0 numpy|torch|slow|wheels|oldest|bench|prepare|build_wheels" >&2
   exit 2
 }
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
@@ -77,7 +80,7 @@ prepare_native() {
     cat "$folder/configure.log"
     exit 1
   }
-  nice cmake --build build/python-module --target _native > "$folder/build.log" || {
+  nice cmake --build build/python-module --target _native client_calls > "$folder/build.log" || {
     tail -n 40 "$folder/build.log"
     exit 1
   }
@@ -114,6 +117,18 @@ build_wheels() {
   deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$folder/wheels/client"
 }
 
+# Every bar is looked at, whichever is missed.
+measure() {
+  local python="$folder/venv-torch/bin/python" status=0
+  local calls="$PWD/build/python-module/bench/client_calls"
+  cd client/python/bench
+  export PYTHONPATH="$PWD/.."
+  "$python" overhead.py "$calls" --module || status=1
+  "$python" overhead.py "$calls" --large || status=1
+  "$python" torch_step.py "$calls" || status=1
+  return "$status"
+}
+
 # Tests that take minutes belong to a level of their own: they are not asked for, and not skipped.
 marked=(-m 'not slow')
 [[ "$level" != slow && "$level" != wheels ]] || marked=(--slow -m slow)
@@ -148,4 +163,5 @@ if [[ "$level" == oldest ]]; then
 fi
 prepare_torch venv-torch "${torch[@]}"
 [[ "$level" != prepare ]] || exit 0
+[[ "$level" != bench ]] || { measure; exit; }
 run "$folder/venv-torch/bin/python" tests/torch tests/torchrec

@@ -14,11 +14,12 @@ RANKS = 2
 
 
 @pytest.fixture
-def ranks(cluster):
-    """Clients of rank 0 and 1."""
+def ranks(cluster, request):
+    """Clients of all ranks: of two, or as many as the test's parameter says."""
+    count = getattr(request, "param", RANKS)
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(cluster.connect(rank=rank, ranks=RANKS)) for rank in range(RANKS)
+            stack.enter_context(cluster.connect(rank=rank, ranks=count)) for rank in range(count)
         ]
 
 
@@ -77,6 +78,7 @@ def bags(rng, rows):
     ids=lambda optimizer: type(optimizer).__name__,
 )
 @pytest.mark.parametrize("kind", ["whole numbers", "fractions"])
+@pytest.mark.parametrize("ranks", [1, 2, 4], indirect=True, ids="{} ranks".format)
 def test_ranks_equal_one_trainer_on_the_joined_batch(
     ranks, client, make_table, rng, optimizer, kind
 ):
@@ -88,12 +90,12 @@ def test_ranks_equal_one_trainer_on_the_joined_batch(
     )
     in_threads(lambda rank: rank.join_steps([together]), ranks)
     for step in range(20):
-        batches = [bags(rng, rows) for _ in range(RANKS)]
+        batches = [bags(rng, rows) for _ in range(len(ranks))]
         gradients = [
             rng.integers(-3, 4, (8, dim)).astype(np.float32)
             if kind == "whole numbers"
             else rng.normal(size=(8, dim)).astype(np.float32)
-            for _ in range(RANKS)
+            for _ in range(len(ranks))
         ]
 
         def contribute(rank, step=step, batches=batches, gradients=gradients):
@@ -101,7 +103,7 @@ def test_ranks_equal_one_trainer_on_the_joined_batch(
             feature = embla.Gradient(together, ids, gradients[rank], lengths, pooling="sum")
             ranks[rank].update([feature], step=step)
 
-        in_threads(contribute, range(RANKS))
+        in_threads(contribute, range(len(ranks)))
         ids, lengths = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         joined = embla.Gradient(alone, ids, np.concatenate(gradients), lengths, pooling="sum")
         client.update([joined], step=step)

@@ -279,6 +279,33 @@ def test_two_tower_resumes_under_torchrun_with_two_ranks(on_cluster, cluster, tm
     assert float(result) > float(best) - 0.05
 
 
+def train_two_towers(ranks, *options):
+    """Train under torchrun; return the AUC and the best possible one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone",
+         "--nproc-per-node", str(ranks), str(EXAMPLES / "two_tower.py"), *options],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    result, best = re.search(r"test AUC (\S+), best possible (\S+)", done.stdout).groups()
+    return float(result), float(best)
+
+
+@pytest.mark.slow
+def test_two_tower_with_sync_learns_the_same_with_two_ranks_as_with_one(
+    on_cluster, cluster, client, tmp_path
+):
+    arguments = ["--sync", "--count", "40000"]
+    expected, _ = load("two_tower").main([*arguments, "--epochs", "2"])
+    client.refresh_plan()
+    assert all(info.sync for info in client.tables())
+    drop_tables(cluster)
+    arguments += ["--checkpoint", str(tmp_path / "two_tower")]
+    train_two_towers(2, *arguments, "--epochs", "1")
+    result, _ = train_two_towers(2, *arguments, "--epochs", "2")  # Resumed.
+    assert result == pytest.approx(expected, abs=0.001)
+
+
 def test_two_tower_reads_ratings(on_cluster, tmp_path):
     generator = torch.Generator().manual_seed(0)
     lines = ["user,item,rating"]
