@@ -100,6 +100,15 @@ prepare_torch() {
   export LD_LIBRARY_PATH="$stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
 
+# Interpreters that one wheel serves, those of pyenv included; the oldest first.
+newer_pythons() {
+  local python
+  for python in python3.1{2,3,4,5} "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3; do
+    "$python" -c 'import sys, venv; assert sys.version_info >= (3, 12); print(sys.executable)' \
+      2>/dev/null || true
+  done
+}
+
 # run PYTHON TESTS...: pytest ends with 5 where nothing is marked as asked for.
 run() {
   local python="$1" status=0
@@ -115,6 +124,10 @@ build_wheels() {
   rm -rf "$folder/wheels"
   deploy/build_wheels.sh --python "$folder/venv/bin/python" "$folder/wheels/full"
   deploy/build_wheels.sh --python "$folder/venv/bin/python" --client-only "$folder/wheels/client"
+  local newer
+  newer="$(newer_pythons)"
+  [[ -z "$newer" ]] || deploy/build_wheels.sh --python "${newer%%$'\n'*}" --client-only \
+    "$folder/wheels/abi3"
 }
 
 # Every bar is looked at, whichever is missed.
@@ -148,12 +161,15 @@ if [[ "$level" == wheels ]]; then
     echo "SKIPPED: there is no folder $EMBLA_WHEELS; $0 build_wheels makes it"
     exit 77
   fi
-  run "$folder/venv/bin/python" tests/test_wheels.py tests/test_wheels_in_debian.py
+  newer="$(newer_pythons)"
+  export EMBLA_NEWER_PYTHONS="${newer//$'\n'/:}"
+  run "$folder/venv/bin/python" tests/test_wheels.py tests/test_wheels_in_debian.py \
+    tests/test_abi3.py
   exit 0
 fi
 if [[ "$level" == numpy || "$level" == slow ]]; then
   run "$folder/venv/bin/python" tests --ignore tests/torch --ignore tests/torchrec \
-    --ignore-glob 'tests/test_wheels*'
+    --ignore-glob 'tests/test_wheels*' --ignore tests/test_abi3.py
 fi
 [[ "$level" != numpy ]] || exit 0
 if [[ "$level" == oldest ]]; then
