@@ -184,7 +184,8 @@ curl --silent --show-error --fail "http://$(address node1 metrics)/metrics" |
 # train_raw NAME: one trainer, ids as they are, tables of two shards; figures in $work/NAME.json.
 train_raw() {
   "$bin/embla-train" --coordinator "$EMBLA_COORDINATOR" --admin "$EMBLA_ADMIN" --zch \
-    --zch-capacity 40000 --trainers 1 --synchronous --nodes node3,node4 --prefix "$1" --quiet \
+    --zch-capacity 40000 --trainers 1 --synchronous --epochs 6 --stop-after 0 \
+    --nodes node3,node4 --prefix "$1" --quiet \
     --report "$work/$1.json" "${raw_input[@]}" "${train_options[@]}" >"$work/$1.log" 2>&1
 }
 

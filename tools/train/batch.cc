@@ -19,37 +19,52 @@ absl::Status PendingCall::Wait() { return pending() ? done_.get() : absl::OkStat
 void Batch::Fill(const Examples& examples, std::span<const std::uint32_t> order) {
   EMBLA_CHECK(examples.columns == layout_.columns);
   const std::size_t count = order.size();
-  const std::size_t rows = count * layout_.columns;
   labels_.resize(count);
-  ids_.resize(rows);
-  linear_.resize(rows);
-  linear_gradients_.resize(rows);
-  factors_.resize(rows * layout_.dim);
-  factor_gradients_.resize(rows * layout_.dim);
+  for (std::size_t e = 0; e < count; ++e) labels_[e] = examples.labels[order[e]];
+  slots_.resize(count * layout_.columns);
+  ids_.clear();
+  pair_begins_.assign(1, 0);
+  for (const TablePair& pair : layout_.pairs) {
+    FindSlots(pair, examples, order);
+    pair_begins_.push_back(ids_.size());
+  }
+  linear_.resize(ids_.size());
+  linear_gradients_.resize(ids_.size());
+  factors_.resize(ids_.size() * layout_.dim);
+  factor_gradients_.resize(ids_.size() * layout_.dim);
   factor_sums_.resize(count * layout_.dim);
   scores_.resize(count);
   slopes_.resize(count);
-  for (std::size_t e = 0; e < count; ++e) {
+}
+
+// Gives every id that the examples select in the pair's columns one slot.
+void Batch::FindSlots(const TablePair& pair, const Examples& examples,
+                      std::span<const std::uint32_t> order) {
+  const std::size_t ids_before = slot_of_.size();
+  slot_of_.clear();
+  slot_of_.reserve(ids_before);
+  for (std::size_t e = 0; e < order.size(); ++e) {
     const std::span<const std::int64_t> selected = examples.RowsOf(order[e]);
-    labels_[e] = examples.labels[order[e]];
-    for (std::size_t c = 0; c < layout_.columns; ++c) {
-      ids_[c * count + e] = layout_.base[c] + selected[c];
+    for (std::size_t c = pair.first_column; c < pair.first_column + pair.columns; ++c) {
+      const std::int64_t id = layout_.base[c] + selected[c];
+      const auto [slot, is_new] = slot_of_.try_emplace(id, static_cast<std::uint32_t>(ids_.size()));
+      if (is_new) ids_.push_back(id);
+      slots_[e * layout_.columns + c] = slot->second;
     }
   }
 }
 
 std::vector<client::FeatureLookup> Batch::Lookups() {
   std::vector<client::FeatureLookup> features;
-  for (const TablePair& pair : layout_.pairs) {
-    const std::size_t begin = pair.first_column * size();
-    const std::size_t count = pair.columns * size();
-    const std::span<const std::int64_t> ids(ids_.data() + begin, count);
+  for (std::size_t p = 0; p < layout_.pairs.size(); ++p) {
+    const std::size_t begin = pair_begins_[p];
+    const std::size_t count = pair_begins_[p + 1] - begin;
     client::FeatureLookup feature;
-    feature.ids = ids;
-    feature.table = pair.linear;
+    feature.ids = {ids_.data() + begin, count};
+    feature.table = layout_.pairs[p].linear;
     feature.rows_out = {linear_.data() + begin, count};
     features.push_back(feature);
-    feature.table = pair.factors;
+    feature.table = layout_.pairs[p].factors;
     feature.rows_out = {factors_.data() + begin * layout_.dim, count * layout_.dim};
     features.push_back(feature);
   }
@@ -58,16 +73,16 @@ std::vector<client::FeatureLookup> Batch::Lookups() {
 
 std::vector<client::FeatureGradient> Batch::Gradients() const {
   std::vector<client::FeatureGradient> features;
-  for (const TablePair& pair : layout_.pairs) {
-    const std::size_t begin = pair.first_column * size();
-    const std::size_t count = pair.columns * size();
+  for (std::size_t p = 0; p < layout_.pairs.size(); ++p) {
+    const std::size_t begin = pair_begins_[p];
+    const std::size_t count = pair_begins_[p + 1] - begin;
     client::FeatureGradient feature;
     feature.pooling = client::Pooling::kNone;
     feature.ids = {ids_.data() + begin, count};
-    feature.table = pair.linear;
+    feature.table = layout_.pairs[p].linear;
     feature.gradients = {linear_gradients_.data() + begin, count};
     features.push_back(feature);
-    feature.table = pair.factors;
+    feature.table = layout_.pairs[p].factors;
     feature.gradients = {factor_gradients_.data() + begin * layout_.dim, count * layout_.dim};
     features.push_back(feature);
   }

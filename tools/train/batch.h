@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "client/include/embla/client.h"
 #include "tools/train/examples.h"
@@ -37,7 +38,7 @@ class Batch {
   // Takes these examples and forgets the last ones.
   void Fill(const Examples& examples, std::span<const std::uint32_t> order);
 
-  // Two features per pair of tables. The spans are into this object.
+  // Two features per pair of tables, no id twice in any. The spans are into this object.
   std::vector<client::FeatureLookup> Lookups();
   std::vector<client::FeatureGradient> Gradients() const;
 
@@ -49,12 +50,19 @@ class Batch {
   std::size_t size() const { return labels_.size(); }
 
  private:
-  FmRows rows() const { return {{size(), layout_.columns, layout_.dim}, linear_, factors_}; }
+  FmRows rows() const {
+    return {{size(), layout_.columns, layout_.dim}, slots_, linear_, factors_};
+  }
+  void FindSlots(const TablePair& pair, const Examples& examples,
+                 std::span<const std::uint32_t> order);
 
   const ModelLayout& layout_;
   std::vector<float> labels_;
-  // Column-major, see fm.h.
-  std::vector<std::int64_t> ids_;
+  // The rows of a pair of tables lie together, see fm.h; pair p's begin at slot pair_begins_[p].
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::size_t> pair_begins_;                      // And the end of the last pair.
+  std::vector<std::int64_t> ids_;                             // Of the slots.
+  absl::flat_hash_map<std::int64_t, std::uint32_t> slot_of_;  // Of the pair at hand.
   std::vector<float> linear_;
   std::vector<float> factors_;
   std::vector<float> linear_gradients_;

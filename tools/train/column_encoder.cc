@@ -17,6 +17,8 @@ namespace {
 constexpr int kFirstExponent = -40;  // Half powers of two.
 constexpr int kLastExponent = 128;
 constexpr std::uint32_t kReservedRows = 2;  // kMissingRow, kUnseenRow.
+constexpr std::size_t kRecordIdsMin = 100;  // Fewer cells may all differ by chance.
+constexpr double kRecordIdsPerCell = 4.0;   // Longest range of numbers that identify records.
 
 std::optional<double> ParseNumber(std::string_view text) {
   double value = 0.0;
@@ -24,6 +26,13 @@ std::optional<double> ParseNumber(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
     return std::nullopt;
   }
+  return value;
+}
+
+std::optional<std::int64_t> ParseWhole(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
 
@@ -81,9 +90,7 @@ ColumnEncoder ColumnEncoder::RawNumbers(std::uint64_t salt) {
 
 std::int64_t ColumnEncoder::RawIdOf(std::string_view cell) const {
   if (kind_ == Kind::kRawNumbers) {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-    if (error == std::errc() && end == cell.data() + cell.size()) return number;
+    if (const std::optional<std::int64_t> number = ParseWhole(cell)) return *number;
   }
   if (kind_ == Kind::kRawBucketed) {
     if (const std::optional<double> value = ParseNumber(cell)) {
@@ -132,7 +139,11 @@ std::string ColumnEncoder::Describe() const {
 }
 
 void ColumnProfile::Add(std::string_view cell) {
-  if (cell.empty()) return;
+  ++cells_;
+  if (cell.empty()) {
+    repeats_ = true;
+    return;
+  }
   if (numeric_) {
     if (const std::optional<double> value = ParseNumber(cell)) {
       lowest_ = std::min(lowest_, BucketOf(*value));
@@ -141,15 +152,36 @@ void ColumnProfile::Add(std::string_view cell) {
       numeric_ = false;
     }
   }
-  if (overflowed_ || values_.contains(ToAbsl(cell))) return;
-  // With raw ids, values are kept only to see whether they are few.
-  const std::size_t most = rule_.raw_ids ? rule_.as_is_max : rule_.hash_rows - kReservedRows - 1;
+  if (whole_) {
+    const std::optional<std::int64_t> value = ParseWhole(cell);
+    whole_ = value.has_value();
+    smallest_ = std::min(smallest_, value.value_or(smallest_));
+    largest_ = std::max(largest_, value.value_or(largest_));
+  }
+  if (!overflowed_) AddValue(cell);
+}
+
+void ColumnProfile::AddValue(std::string_view cell) {
+  if (values_.contains(ToAbsl(cell))) {
+    repeats_ = true;
+    return;
+  }
+  // With raw ids, values are kept only to see whether they are few, or all different.
+  const bool needs_few = rule_.raw_ids && repeats_;
+  const std::size_t most = needs_few ? rule_.as_is_max : rule_.hash_rows - kReservedRows - 1;
   if (values_.size() > most) {
     overflowed_ = true;
     values_.clear();
     return;
   }
   values_.emplace(std::string(cell), static_cast<std::uint32_t>(values_.size()));
+}
+
+bool ColumnProfile::IsRecordId() const {
+  if (repeats_ || cells_ < kRecordIdsMin) return false;
+  if (!numeric_) return true;
+  const double range = static_cast<double>(largest_) - static_cast<double>(smallest_);
+  return whole_ && range < kRecordIdsPerCell * static_cast<double>(cells_);
 }
 
 ColumnEncoder ColumnProfile::Choose() {

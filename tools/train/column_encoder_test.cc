@@ -91,6 +91,34 @@ TEST(ColumnProfileChoose, HashesTextWithTooManyValues) {
   }
 }
 
+TEST(ColumnProfileIsRecordId, NeedsAnotherValueInEveryRecord) {
+  struct Case {
+    const char* name;
+    int cells;
+    std::string (*cell)(int);
+    bool is_id;
+  };
+  const Case cases[] = {
+      {"text", 200, [](int i) { return "u" + std::to_string(i); }, true},
+      {"a row number", 200, [](int i) { return std::to_string(i); }, true},
+      {"shuffled", 200, [](int i) { return std::to_string(5000 + i * 77 % 200); }, true},
+      {"too few", 99, [](int i) { return "u" + std::to_string(i); }, false},
+      {"one twice", 200, [](int i) { return "u" + std::to_string(i % 199); }, false},
+      {"one missing", 200, [](int i) { return i == 50 ? "" : std::to_string(i); }, false},
+      {"measured", 200, [](int i) { return std::to_string(i) + ".5"; }, false},
+      {"far apart", 200, [](int i) { return std::to_string(i * 1000); }, false},
+  };
+  for (const Case& test : cases) {
+    for (const bool raw_ids : {false, true}) {
+      ColumnRule rule = Rule(20, 1000);
+      rule.raw_ids = raw_ids;
+      ColumnProfile profile(rule, false, 0);
+      for (int i = 0; i < test.cells; ++i) profile.Add(test.cell(i));
+      EXPECT_EQ(profile.IsRecordId(), test.is_id) << test.name;
+    }
+  }
+}
+
 TEST(ColumnEncoderEncode, PutsNumbersBeyondTheTrainedOnesIntoTheOuterBuckets) {
   const ColumnEncoder encoder = ColumnEncoder::Bucketed(BucketOf(8.0), BucketOf(64.0));
   EXPECT_EQ(encoder.rows(), 9u);  // 7 buckets, missing and unseen.

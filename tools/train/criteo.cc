@@ -25,7 +25,7 @@ bool IsHex(std::string_view text) {
 
 }  // namespace
 
-CriteoParser::CriteoParser() {
+CriteoParser::CriteoParser(char separator) : separator_(separator) {
   for (std::size_t i = 1; i <= kCriteoIntegers; ++i) columns_.push_back(absl::StrCat("I", i));
   for (std::size_t i = 1; i <= kCriteoCategories; ++i) columns_.push_back(absl::StrCat("C", i));
 }
@@ -34,7 +34,7 @@ absl::Status CriteoParser::Parse(std::string_view text, Record& record) {
   record.cells.clear();
   std::size_t begin = 0;
   while (begin <= text.size() && record.cells.size() <= columns_.size() + 1) {
-    const std::size_t end = std::min(text.find('\t', begin), text.size());
+    const std::size_t end = std::min(text.find(separator_, begin), text.size());
     record.cells.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }

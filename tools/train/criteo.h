@@ -1,5 +1,5 @@
-// The Criteo click logs: tab-separated label, 13 integers, 26 categories in hex. Fields may be
-// missing; a row without the last fields altogether counts as bad.
+// The Criteo click logs: label, 13 integers, 26 categories in hex, separated by tabs or by another
+// character. Fields may be missing; a row without the last fields altogether counts as bad.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline constexpr std::size_t kCriteoCategories = 26;
 // Columns I1..I13 and C1..C26.
 class CriteoParser final : public RecordParser {
  public:
-  CriteoParser();
+  explicit CriteoParser(char separator);
 
   const std::vector<std::string>& columns() const override { return columns_; }
   bool IsWhole(std::string_view) const override { return true; }
@@ -24,6 +24,7 @@ class CriteoParser final : public RecordParser {
   absl::Status Parse(std::string_view text, Record& record) override;
 
  private:
+  const char separator_;
   std::vector<std::string> columns_;
 };
 

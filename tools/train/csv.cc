@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
@@ -24,6 +26,27 @@ std::size_t EndOfQuoted(std::string_view line, std::size_t begin, std::string* v
   return std::string_view::npos;
 }
 
+// Position of the first character from `begin` on that is no blank around a field.
+std::size_t SkipBlanks(std::string_view line, std::size_t begin, char separator) {
+  while (begin < line.size() && (line[begin] == ' ' || line[begin] == '\t') &&
+         (line[begin] != separator || separator == ' ')) {
+    ++begin;
+  }
+  return begin;
+}
+
+std::string_view WithoutBlanksAtEnd(std::string_view field, char separator) {
+  while (!field.empty() && (field.back() == ' ' || field.back() == '\t') &&
+         field.back() != separator) {
+    field.remove_suffix(1);
+  }
+  return field;
+}
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 absl::Status CheckNames(const std::vector<std::string>& names) {
   std::unordered_set<std::string> seen;
   for (const std::string& name : names) {
@@ -36,12 +59,44 @@ absl::Status CheckNames(const std::vector<std::string>& names) {
 
 }  // namespace
 
-char GuessSeparator(std::string_view header) {
-  char best = ',';
-  for (const char candidate : {';', '\t'}) {
-    if (std::ranges::count(header, candidate) > std::ranges::count(header, best)) best = candidate;
+char GuessSeparator(std::string_view header, std::string_view label) {
+  std::string storage;
+  std::vector<std::string_view> fields;
+  std::optional<char> best;
+  std::size_t most = 0;
+  for (const char candidate : kSeparators) {
+    if (!SplitCsv(header, candidate, storage, fields).ok() || fields.size() <= most) continue;
+    const std::vector<std::string> names(fields.begin(), fields.end());
+    if (!FindLabel(names, label).ok()) continue;
+    best = candidate;
+    most = fields.size();
   }
-  return best;
+  if (best) return *best;
+  return *std::ranges::max_element(kSeparators, {}, [&](char candidate) {
+    return candidate == ' ' ? 0 : std::ranges::count(header, candidate);
+  });
+}
+
+std::string SeparatorName(char separator) {
+  if (separator == '\t') return "tab";
+  if (separator == ' ') return "blank";
+  return absl::StrCat("'", absl::CHexEscape(std::string(1, separator)), "'");
+}
+
+absl::StatusOr<std::size_t> FindLabel(std::span<const std::string> names, std::string_view label) {
+  std::vector<std::size_t> alike;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == label) return i;
+    if (absl::EqualsIgnoreCase(names[i], ToAbsl(label))) alike.push_back(i);
+  }
+  if (alike.size() == 1) return alike.front();
+  const std::string has = absl::StrCat("; the header has ", absl::StrJoin(names, ", "));
+  if (alike.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no label column '", ToAbsl(label), "'; name it with --label", has));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("several columns are called '", ToAbsl(label),
+                                                 "' in other letters; name one with --label", has));
 }
 
 absl::Status SplitCsv(std::string_view line, char separator, std::string& storage,
@@ -49,7 +104,7 @@ absl::Status SplitCsv(std::string_view line, char separator, std::string& storag
   fields.clear();
   storage.clear();
   storage.reserve(line.size());  // Never grows: the views below stay valid.
-  std::size_t begin = 0;
+  std::size_t begin = SkipBlanks(line, 0, separator);
   while (true) {
     std::size_t end = 0;
     if (begin < line.size() && line[begin] == '"') {
@@ -59,56 +114,56 @@ absl::Status SplitCsv(std::string_view line, char separator, std::string& storag
         return absl::InvalidArgumentError(
             absl::StrCat("the quoted field ", fields.size() + 1, " is not closed"));
       }
+      fields.push_back(std::string_view(storage).substr(stored));
+      if (separator != ' ') end = SkipBlanks(line, end, separator);
       if (end < line.size() && line[end] != separator) {
         return absl::InvalidArgumentError(
-            absl::StrCat("text follows the closing quote of field ", fields.size() + 1));
+            absl::StrCat("text follows the closing quote of field ", fields.size()));
       }
-      fields.push_back(std::string_view(storage).substr(stored));
     } else {
       end = std::min(line.find(separator, begin), line.size());
-      fields.push_back(line.substr(begin, end - begin));
+      fields.push_back(WithoutBlanksAtEnd(line.substr(begin, end - begin), separator));
     }
+    if (separator == ' ' && SkipBlanks(line, end, separator) == line.size()) end = line.size();
     if (end == line.size()) return absl::OkStatus();
-    begin = end + 1;
+    begin = SkipBlanks(line, end + 1, separator);
   }
 }
 
 absl::StatusOr<CsvParser> CsvParser::FromHeader(std::string_view header, const CsvColumns& columns,
                                                 LabelKind label_kind) {
   CsvParser parser;
-  parser.separator_ = GuessSeparator(header);
+  parser.separator_ = columns.separator.value_or(GuessSeparator(header, columns.label));
   parser.label_kind_ = label_kind;
   EMBLA_RETURN_IF_ERROR(SplitCsv(header, parser.separator_, parser.storage_, parser.fields_));
   const std::vector<std::string> names(parser.fields_.begin(), parser.fields_.end());
   EMBLA_RETURN_IF_ERROR(CheckNames(names));
+  EMBLA_RETURN_IF_ERROR(parser.ChooseColumns(names, columns));
+  return parser;
+}
+
+absl::Status CsvParser::ChooseColumns(const std::vector<std::string>& names,
+                                      const CsvColumns& columns) {
   for (const std::string& dropped : columns.dropped) {
-    if (std::ranges::find(names, dropped) == names.end()) {
+    if (!Contains(names, dropped)) {
       return absl::NotFoundError(absl::StrCat("no column '", dropped, "' to drop; the header has ",
                                               absl::StrJoin(names, ", ")));
     }
   }
-  const auto label = std::ranges::find(names, columns.label);
-  if (label == names.end()) {
-    return absl::NotFoundError(absl::StrCat("no label column '", columns.label,
-                                            "'; name it with --label; the header has ",
-                                            absl::StrJoin(names, ", ")));
-  }
-  parser.label_position_ = label - names.begin();
-  parser.field_count_ = names.size();
+  EMBLA_ASSIGN_OR_RETURN(label_position_, FindLabel(names, columns.label));
+  field_count_ = names.size();
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i == parser.label_position_) continue;
-    if (std::ranges::find(columns.dropped, names[i]) != columns.dropped.end()) continue;
-    parser.positions_.push_back(i);
-    parser.columns_.push_back(names[i]);
+    if (i == label_position_) continue;
+    if (Contains(columns.dropped, names[i]) || Contains(columns.ignored, names[i])) continue;
+    positions_.push_back(i);
+    columns_.push_back(names[i]);
   }
-  if (parser.columns_.empty()) {
-    return absl::InvalidArgumentError("the header has no column beside the label");
-  }
-  return parser;
+  if (!columns_.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("the header has no column beside the label");
 }
 
 bool CsvParser::IsWhole(std::string_view text) const {
-  std::size_t begin = 0;
+  std::size_t begin = SkipBlanks(text, 0, separator_);
   while (true) {
     std::size_t end = begin;
     if (begin < text.size() && text[begin] == '"') {
@@ -117,7 +172,7 @@ bool CsvParser::IsWhole(std::string_view text) const {
     }
     begin = text.find(separator_, end);
     if (begin == std::string_view::npos) return true;
-    ++begin;
+    begin = SkipBlanks(text, begin + 1, separator_);
   }
 }
 

@@ -1,7 +1,10 @@
 // CSV as in RFC 4180 with a header: quoted fields may hold separators, line breaks and "" for a
-// quote. The separator is a comma, a semicolon or a tab, whichever the header has most of.
+// quote. Blanks around fields that are not quoted do not count. Any character may separate; where
+// it is a blank, several of them separate once.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +14,19 @@
 
 namespace embla::train {
 
-char GuessSeparator(std::string_view header);
+// Characters that are tried as separators, in this order.
+inline constexpr std::string_view kSeparators = ",;\t|^~:\x01 ";
+
+// Of a header with the column `label`: the one that cuts the label out and the most columns with
+// it. Of another header: whichever of those before the blank it has most of.
+char GuessSeparator(std::string_view header, std::string_view label);
+
+// How a separator is shown to people: '|', or tab.
+std::string SeparatorName(char separator);
+
+// Where `label` is among `names`; if it is not there, where it is in other letters, A as a.
+// NotFound lists the names. InvalidArgument: several have it in other letters.
+absl::StatusOr<std::size_t> FindLabel(std::span<const std::string> names, std::string_view label);
 
 // The fields of `line`. Unquoted ones are views of `line`; others, of `storage`.
 // InvalidArgument: a quoted field is not closed, or text follows its closing quote.
@@ -21,6 +36,8 @@ absl::Status SplitCsv(std::string_view line, char separator, std::string& storag
 struct CsvColumns {
   std::string label = "label";
   std::vector<std::string> dropped;  // Columns that are not looked at.
+  std::vector<std::string> ignored;  // As dropped, but they need not be there.
+  std::optional<char> separator;     // Absent: guessed.
 };
 
 class CsvParser final : public RecordParser {
@@ -30,12 +47,14 @@ class CsvParser final : public RecordParser {
                                               LabelKind label_kind);
 
   const std::vector<std::string>& columns() const override { return columns_; }
+  char separator() const { return separator_; }
   bool IsWhole(std::string_view text) const override;
   bool has_header() const override { return true; }
   absl::Status Parse(std::string_view text, Record& record) override;
 
  private:
   CsvParser() = default;
+  absl::Status ChooseColumns(const std::vector<std::string>& names, const CsvColumns& columns);
 
   char separator_ = ',';
   LabelKind label_kind_ = LabelKind::kBinary;

@@ -18,8 +18,10 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& names,
+                                             std::vector<std::string> left_out,
                                              std::vector<ColumnEncoder> encoders) {
   auto encoding = std::make_shared<Encoding>();
+  encoding->left_out = std::move(left_out);
   encoding->encoders = std::move(encoders);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const ColumnEncoder& encoder = encoding->encoders[i];
@@ -29,25 +31,18 @@ std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& nam
 }
 
 // Needs no look at the data, so that click logs of any size start at once.
-std::shared_ptr<const Encoding> CriteoEncoding(const std::vector<std::string>& names,
-                                               const ColumnRule& rule) {
+std::shared_ptr<const Encoding> RawCriteoEncoding(const std::vector<std::string>& names) {
   std::vector<ColumnEncoder> encoders;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (rule.raw_ids) {
-      encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::RawBucketed(i)
-                                             : ColumnEncoder::Raw(i));
-      continue;
-    }
-    encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::Bucketed(-kBucketMax, kBucketMax)
-                                           : ColumnEncoder::Hashed(rule.hash_rows, i));
+    encoders.push_back(i < kCriteoIntegers ? ColumnEncoder::RawBucketed(i) : ColumnEncoder::Raw(i));
   }
-  return MakeEncoding(names, std::move(encoders));
+  return MakeEncoding(names, {}, std::move(encoders));
 }
 
 std::shared_ptr<const Encoding> RawRatingsEncoding(const std::vector<std::string>& names) {
   std::vector<ColumnEncoder> encoders;
   for (std::size_t i = 0; i < names.size(); ++i) encoders.push_back(ColumnEncoder::RawNumbers(i));
-  return MakeEncoding(names, std::move(encoders));
+  return MakeEncoding(names, {}, std::move(encoders));
 }
 
 }  // namespace
@@ -67,8 +62,8 @@ absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Learn(const FileOptions&
                          OpenFormat(options.path, options.format, options.csv, options.label_kind));
   std::unique_ptr<FileSource> source(new FileSource(options, std::move(opened), bad_rows));
   const std::vector<std::string>& names = source->opened_.parser->columns();
-  if (source->format() == Format::kCriteo) {
-    source->encoding_ = CriteoEncoding(names, options.rule);
+  if (source->format() == Format::kCriteo && options.rule.raw_ids) {
+    source->encoding_ = RawCriteoEncoding(names);
   } else if (source->format() == Format::kRatings && options.rule.raw_ids) {
     source->encoding_ = RawRatingsEncoding(names);
   } else {
@@ -79,7 +74,8 @@ absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Learn(const FileOptions&
 }
 
 absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Open(
-    const FileOptions& options, std::shared_ptr<const Encoding> encoding, BadRows& bad_rows) {
+    FileOptions options, std::shared_ptr<const Encoding> encoding, BadRows& bad_rows) {
+  options.csv.ignored = encoding->left_out;
   EMBLA_ASSIGN_OR_RETURN(OpenedFormat opened,
                          OpenFormat(options.path, options.format, options.csv, options.label_kind));
   std::unique_ptr<FileSource> source(new FileSource(options, std::move(opened), bad_rows));
@@ -89,30 +85,61 @@ absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Open(
   return source;
 }
 
+bool FileSource::IsName(std::size_t column) const {
+  if (format() == Format::kRatings) return true;  // User and item.
+  if (format() == Format::kCriteo) return column >= kCriteoIntegers;
+  return Contains(options_.keep_text, opened_.parser->columns()[column]);
+}
+
+absl::StatusOr<std::vector<ColumnProfile>> FileSource::ProfileColumns() {
+  const std::size_t columns = opened_.parser->columns().size();
+  std::vector<ColumnProfile> profiles;
+  for (std::size_t i = 0; i < columns; ++i) profiles.emplace_back(options_.rule, IsName(i), i);
+  EMBLA_RETURN_IF_ERROR(Restart());
+  Record record;
+  while (true) {
+    EMBLA_ASSIGN_OR_RETURN(const bool more, Next(record));
+    if (!more) return profiles;
+    for (std::size_t i = 0; i < columns; ++i) profiles[i].Add(record.cells[i]);
+  }
+}
+
 absl::Status FileSource::LearnEncoding() {
-  const std::vector<std::string>& names = opened_.parser->columns();
+  const std::vector<std::string> names = opened_.parser->columns();
   for (const std::string& name : options_.keep_text) {
     if (!Contains(names, name)) {
       return absl::NotFoundError(absl::StrCat(options_.path, ": no column '", name, "'; it has ",
                                               absl::StrJoin(names, ", ")));
     }
   }
-  const bool ratings = format() == Format::kRatings;  // Users and items are names.
-  std::vector<ColumnProfile> profiles;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    profiles.emplace_back(options_.rule, ratings || Contains(options_.keep_text, names[i]), i);
-  }
-  EMBLA_RETURN_IF_ERROR(Restart());
-  Record record;
-  while (true) {
-    EMBLA_ASSIGN_OR_RETURN(const bool more, Next(record));
-    if (!more) break;
-    for (std::size_t i = 0; i < profiles.size(); ++i) profiles[i].Add(record.cells[i]);
-  }
+  EMBLA_ASSIGN_OR_RETURN(std::vector<ColumnProfile> profiles, ProfileColumns());
+  std::vector<std::string> kept;
+  std::vector<std::string> left_out;
   std::vector<ColumnEncoder> encoders;
-  encoders.reserve(profiles.size());
-  for (ColumnProfile& profile : profiles) encoders.push_back(profile.Choose());
-  encoding_ = MakeEncoding(names, std::move(encoders));
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    if (format() == Format::kCsv && !IsName(i) && profiles[i].IsRecordId()) {
+      left_out.push_back(names[i]);
+      continue;
+    }
+    kept.push_back(names[i]);
+    encoders.push_back(profiles[i].Choose());
+  }
+  if (kept.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.path,
+                     ": every column has another value in every record, so there is "
+                     "nothing to learn from; --categorical keeps such a column"));
+  }
+  encoding_ = MakeEncoding(kept, std::move(left_out), std::move(encoders));
+  return LeaveOut(encoding_->left_out);
+}
+
+// Opens the file anew without these columns.
+absl::Status FileSource::LeaveOut(const std::vector<std::string>& columns) {
+  if (columns.empty()) return absl::OkStatus();
+  CsvColumns csv = options_.csv;
+  csv.ignored = columns;
+  EMBLA_ASSIGN_OR_RETURN(opened_, OpenFormat(options_.path, format(), csv, options_.label_kind));
   return absl::OkStatus();
 }
 

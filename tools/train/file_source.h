@@ -19,6 +19,7 @@ namespace embla::train {
 struct Encoding {
   std::vector<Column> columns;
   std::vector<ColumnEncoder> encoders;  // One per column.
+  std::vector<std::string> left_out;    // Columns that only identify records.
 };
 
 // Which records of a file are used. Decided per record by its position and the seed.
@@ -45,12 +46,13 @@ struct FileOptions {
 class FileSource final : public ExampleSource {
  public:
   // Reads the file once to choose the encoding, except for Criteo and ratings with raw ids, whose
-  // encoding is fixed.
+  // encoding is fixed. Leaves columns of CSV out that identify records, unless they are to be kept
+  // as text.
   // `bad_rows` is not owned and outlives this object.
   static absl::StatusOr<std::unique_ptr<FileSource>> Learn(const FileOptions& options,
                                                            BadRows& bad_rows);
   // Encodes as `encoding`, whose columns this file must have too.
-  static absl::StatusOr<std::unique_ptr<FileSource>> Open(const FileOptions& options,
+  static absl::StatusOr<std::unique_ptr<FileSource>> Open(FileOptions options,
                                                           std::shared_ptr<const Encoding> encoding,
                                                           BadRows& bad_rows);
 
@@ -59,11 +61,16 @@ class FileSource final : public ExampleSource {
   absl::Status Read(std::size_t count, Examples& out) override;
 
   Format format() const { return opened_.format; }
+  char separator() const { return opened_.separator; }
   std::shared_ptr<const Encoding> encoding() const { return encoding_; }
 
  private:
   FileSource(FileOptions options, OpenedFormat opened, BadRows& bad_rows);
   absl::Status LearnEncoding();
+  absl::StatusOr<std::vector<ColumnProfile>> ProfileColumns();
+  absl::Status LeaveOut(const std::vector<std::string>& columns);
+  // The numbers of this column are names.
+  bool IsName(std::size_t column) const;
   absl::Status CheckColumns() const;
   absl::StatusOr<bool> Next(Record& record);
 

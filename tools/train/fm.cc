@@ -13,7 +13,7 @@ constexpr double kMeanMargin = 1e-3;
 
 void CheckSizes(const FmRows& rows, std::size_t sums, std::size_t scores) {
   const FmShape& shape = rows.shape;
-  EMBLA_CHECK(rows.linear.size() == shape.examples * shape.columns);
+  EMBLA_CHECK(rows.slots.size() == shape.examples * shape.columns);
   EMBLA_CHECK(rows.factors.size() == rows.linear.size() * shape.dim);
   EMBLA_CHECK(sums == shape.examples * shape.dim);
   EMBLA_CHECK(scores == shape.examples);
@@ -30,10 +30,9 @@ void FmScores(const FmRows& rows, double prior, std::span<float> factor_sums_out
     float* sums = factor_sums_out.data() + e * shape.dim;
     double score = prior;
     double squares = 0.0;
-    for (std::size_t c = 0; c < shape.columns; ++c) {
-      const std::size_t row = c * shape.examples + e;
-      const float* v = rows.factors.data() + row * shape.dim;
-      score += rows.linear[row];
+    for (const std::uint32_t slot : rows.slots.subspan(e * shape.columns, shape.columns)) {
+      const float* v = rows.factors.data() + std::size_t{slot} * shape.dim;
+      score += rows.linear[slot];
       float row_squares = 0.0f;
       for (std::size_t j = 0; j < shape.dim; ++j) {
         sums[j] += v[j];
@@ -65,14 +64,16 @@ void FmGradients(const FmRows& rows, std::span<const float> slopes,
   EMBLA_CHECK(linear_out.size() == rows.linear.size());
   EMBLA_CHECK(factors_out.size() == rows.factors.size());
   const FmShape& shape = rows.shape;
-  for (std::size_t c = 0; c < shape.columns; ++c) {
-    for (std::size_t e = 0; e < shape.examples; ++e) {
-      const std::size_t row = c * shape.examples + e;
-      const float* v = rows.factors.data() + row * shape.dim;
-      const float* sums = factor_sums.data() + e * shape.dim;
-      float* out = factors_out.data() + row * shape.dim;
-      linear_out[row] = slopes[e];
-      for (std::size_t j = 0; j < shape.dim; ++j) out[j] = slopes[e] * (sums[j] - v[j]);
+  std::ranges::fill(linear_out, 0.0f);
+  std::ranges::fill(factors_out, 0.0f);
+  for (std::size_t e = 0; e < shape.examples; ++e) {
+    const float slope = slopes[e];
+    const float* sums = factor_sums.data() + e * shape.dim;
+    for (const std::uint32_t slot : rows.slots.subspan(e * shape.columns, shape.columns)) {
+      const float* v = rows.factors.data() + std::size_t{slot} * shape.dim;
+      float* out = factors_out.data() + std::size_t{slot} * shape.dim;
+      linear_out[slot] += slope;
+      for (std::size_t j = 0; j < shape.dim; ++j) out[j] += slope * (sums[j] - v[j]);
     }
   }
 }

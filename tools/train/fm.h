@@ -7,12 +7,14 @@
 // constant of the data: log-odds of the label, or its mean. With two columns, user and item, and
 // squared loss this is matrix factorization with biases: mu + b_u + b_i + <p_u, q_i>.
 //
-// Arrays of a mini-batch are column-major, so that all rows of one column are contiguous:
-// linear[c * examples + e], factors[(c * examples + e) * dim + j].
+// A mini-batch has every row once, however many examples select it: example e selects in column c
+// the row slots[e * columns + c], whose weight is linear[slot] and whose factors begin at
+// factors[slot * dim].
 // Gradients are checked against finite differences in fm_test.cc.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace embla::train {
@@ -30,8 +32,9 @@ struct FmShape {
 // The rows of a mini-batch.
 struct FmRows {
   FmShape shape;
-  std::span<const float> linear;   // examples x columns
-  std::span<const float> factors;  // examples x columns x dim
+  std::span<const std::uint32_t> slots;  // examples x columns; below linear.size().
+  std::span<const float> linear;         // One per row.
+  std::span<const float> factors;        // rows x dim
 };
 
 // factor_sums_out (examples x dim) holds sum_c v[c], which the gradients need.
@@ -44,7 +47,8 @@ struct LossAndSlope {
 };
 LossAndSlope LossOf(Loss loss, double score, double label);
 
-// Gradients of the sum of losses: d/dw[c] = slope, d/dv[c] = slope * (sum_d v[d] - v[c]).
+// Gradients of the sum of losses: d/dw[c] = slope, d/dv[c] = slope * (sum_d v[d] - v[c]), added up
+// per row over the examples in their order.
 void FmGradients(const FmRows& rows, std::span<const float> slopes,
                  std::span<const float> factor_sums, std::span<float> linear_out,
                  std::span<float> factors_out);

@@ -13,6 +13,7 @@ namespace {
 struct Model {
   FmShape shape;
   double prior = 0.3;
+  std::vector<std::uint32_t> slots;
   std::vector<float> linear;
   std::vector<float> factors;
   std::vector<float> labels;
@@ -22,7 +23,14 @@ Model RandomModel(const FmShape& shape, Loss loss, std::uint64_t seed) {
   Random random(seed);
   Model model;
   model.shape = shape;
+  // Fewer rows per column than examples, so that some share one.
+  const std::size_t column_rows = shape.examples / 2 + 1;
+  const std::size_t rows = shape.columns * column_rows;
   for (std::size_t i = 0; i < shape.examples * shape.columns; ++i) {
+    model.slots.push_back(
+        static_cast<std::uint32_t>(i % shape.columns * column_rows + random.Below(column_rows)));
+  }
+  for (std::size_t i = 0; i < rows; ++i) {
     model.linear.push_back(static_cast<float>(0.5 * random.Normal()));
     for (std::size_t j = 0; j < shape.dim; ++j) {
       model.factors.push_back(static_cast<float>(0.5 * random.Normal()));
@@ -39,13 +47,13 @@ Model RandomModel(const FmShape& shape, Loss loss, std::uint64_t seed) {
 // The definition: all pairs, in double precision.
 double ScoreByPairs(const Model& model, std::size_t example) {
   const auto [examples, columns, dim] = model.shape;
+  const std::uint32_t* slots = model.slots.data() + example * columns;
   double score = model.prior;
   for (std::size_t c = 0; c < columns; ++c) {
-    score += model.linear[c * examples + example];
+    score += model.linear[slots[c]];
     for (std::size_t d = c + 1; d < columns; ++d) {
       for (std::size_t j = 0; j < dim; ++j) {
-        score += double{model.factors[(c * examples + example) * dim + j]} *
-                 model.factors[(d * examples + example) * dim + j];
+        score += double{model.factors[slots[c] * dim + j]} * model.factors[slots[d] * dim + j];
       }
     }
   }
@@ -73,7 +81,7 @@ Gradients Compute(const Model& model, Loss loss) {
   result.scores.resize(model.shape.examples);
   result.linear.resize(model.linear.size());
   result.factors.resize(model.factors.size());
-  const FmRows rows = {model.shape, model.linear, model.factors};
+  const FmRows rows = {model.shape, model.slots, model.linear, model.factors};
   FmScores(rows, model.prior, sums, result.scores);
   for (std::size_t e = 0; e < slopes.size(); ++e) {
     slopes[e] = static_cast<float>(LossOf(loss, result.scores[e], model.labels[e]).slope);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,27 +39,41 @@ absl::StatusOr<FirstLines> ReadFirstLines(const std::string& path) {
   return result;
 }
 
-bool NamesLabel(std::string_view header, const std::string& label) {
+bool NamesLabel(std::string_view header, const CsvColumns& columns) {
   std::string storage;
   std::vector<std::string_view> fields;
-  return SplitCsv(header, GuessSeparator(header), storage, fields).ok() &&
-         std::ranges::find(fields, label) != fields.end();
+  const char separator = columns.separator.value_or(GuessSeparator(header, columns.label));
+  if (!SplitCsv(header, separator, storage, fields).ok()) return false;
+  return FindLabel(std::vector<std::string>(fields.begin(), fields.end()), columns.label).ok();
 }
 
-Format Guess(const FirstLines& lines, const std::string& label) {
-  if (NamesLabel(lines.first, label)) return Format::kCsv;
-  constexpr auto kTabs = static_cast<std::ptrdiff_t>(kCriteoIntegers + kCriteoCategories);
-  if (std::ranges::count(lines.first, '\t') == kTabs) return Format::kCriteo;
-  if (RatingsSeparator(lines.first) || RatingsSeparator(lines.second)) return Format::kRatings;
+// The character that cuts `line` into as many fields as a Criteo row has; nullopt: none does.
+std::optional<char> CriteoSeparator(std::string_view line, std::optional<char> wanted) {
+  constexpr auto kSeparated = static_cast<std::ptrdiff_t>(kCriteoIntegers + kCriteoCategories);
+  for (const char candidate : kSeparators) {
+    if (wanted && candidate != *wanted) continue;
+    if (std::ranges::count(line, candidate) == kSeparated) return candidate;
+  }
+  return std::nullopt;
+}
+
+Format Guess(const FirstLines& lines, const CsvColumns& columns) {
+  const std::optional<char> wanted = columns.separator;
+  if (NamesLabel(lines.first, columns)) return Format::kCsv;
+  if (CriteoSeparator(lines.first, wanted)) return Format::kCriteo;
+  if (RatingsSeparator(lines.first, wanted) || RatingsSeparator(lines.second, wanted)) {
+    return Format::kRatings;
+  }
   return Format::kAuto;
 }
 
 absl::StatusOr<std::unique_ptr<RecordParser>> MakeRatings(const std::string& path,
-                                                          const FirstLines& lines) {
-  if (const auto separator = RatingsSeparator(lines.first)) {
+                                                          const FirstLines& lines,
+                                                          std::optional<char> wanted) {
+  if (const auto separator = RatingsSeparator(lines.first, wanted)) {
     return std::make_unique<RatingsParser>(*separator, false);
   }
-  if (const auto separator = RatingsSeparator(lines.second)) {
+  if (const auto separator = RatingsSeparator(lines.second, wanted)) {
     return std::make_unique<RatingsParser>(*separator, true);
   }
   return absl::InvalidArgumentError(
@@ -75,23 +90,27 @@ absl::StatusOr<OpenedFormat> OpenFormat(const std::string& path, Format wanted,
                                         const CsvColumns& columns, LabelKind label_kind) {
   EMBLA_ASSIGN_OR_RETURN(const FirstLines lines, ReadFirstLines(path));
   OpenedFormat opened;
-  opened.format = wanted == Format::kAuto ? Guess(lines, columns.label) : wanted;
+  opened.format = wanted == Format::kAuto ? Guess(lines, columns) : wanted;
   switch (opened.format) {
     case Format::kAuto:
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": cannot guess the format: line 1 names no column '", columns.label,
-          "' and looks neither like Criteo nor like ratings; use --format or --label"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": cannot guess the format: line 1 names no column '", columns.label,
+                       "' and looks neither like Criteo nor like ratings; use --format, --label or "
+                       "--separator"));
     case Format::kCsv: {
       auto parser = CsvParser::FromHeader(lines.first, columns, label_kind);
       if (!parser.ok()) return Annotate(parser.status(), path);
+      opened.separator = parser->separator();
       opened.parser = std::make_unique<CsvParser>(std::move(parser).value());
       break;
     }
     case Format::kCriteo:
-      opened.parser = std::make_unique<CriteoParser>();
+      opened.separator =
+          columns.separator.value_or(CriteoSeparator(lines.first, std::nullopt).value_or('\t'));
+      opened.parser = std::make_unique<CriteoParser>(opened.separator);
       break;
     case Format::kRatings: {
-      EMBLA_ASSIGN_OR_RETURN(opened.parser, MakeRatings(path, lines));
+      EMBLA_ASSIGN_OR_RETURN(opened.parser, MakeRatings(path, lines, columns.separator));
       break;
     }
   }

@@ -105,6 +105,66 @@ TEST(CsvParserParse, FindsTheSeparatorInTheHeader) {
   EXPECT_THAT(ReadAll("label\ta\tb\n1\tx\ty\n").rows, ElementsAre(Row{1.0f, {"x", "y"}}));
 }
 
+TEST(CsvParserParse, FindsAnySeparatorThatCutsTheLabelOut) {
+  for (const std::string separator : {",", ";", "\t", "|", "^", "~", ":", "\x01", " "}) {
+    std::string text = "a,label,b\nx,1,y\nz,0,w\n";
+    for (char& c : text) c = c == ',' ? separator[0] : c;
+    const Outcome outcome = ReadAll(text);
+    ASSERT_TRUE(outcome.status.ok()) << "'" << separator << "'";
+    EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x", "y"}}, Row{0.0f, {"z", "w"}}));
+  }
+  EXPECT_THAT(ReadAll("my first|label|last, not least\nx y|1|z,w\n").rows,
+              ElementsAre(Row{1.0f, {"x y", "z,w"}}));
+}
+
+TEST(CsvParserParse, TakesTheSeparatorThatIsGiven) {
+  ReadOptions options;
+  options.columns.separator = '#';
+  EXPECT_THAT(ReadAll("a#label#b,c\nx#1#y,z\n", options).rows,
+              ElementsAre(Row{1.0f, {"x", "y,z"}}));
+}
+
+TEST(CsvParserParse, LeavesBlanksAroundFieldsOut) {
+  EXPECT_THAT(ReadAll("a, label, b\n x , 1, \" y \"\n5,\t0,\n").rows,
+              ElementsAre(Row{1.0f, {"x", " y "}}, Row{0.0f, {"5", ""}}));
+  EXPECT_THAT(ReadAll("label  a b\n1  x   y \n 0 z w\n").rows,
+              ElementsAre(Row{1.0f, {"x", "y"}}, Row{0.0f, {"z", "w"}}));
+}
+
+TEST(CsvParserParse, FindsTheLabelInAnyCase) {
+  for (const char* label : {"Label", "LABEL", "label"}) {
+    const Outcome outcome = ReadAll(std::string("a,") + label + "\nx,1\n");
+    ASSERT_TRUE(outcome.status.ok()) << label;
+    EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x"}}));
+  }
+  EXPECT_THAT(ReadAll("Label,label\n5,1\n").rows, ElementsAre(Row{1.0f, {"5"}}));
+  ReadOptions options;
+  options.format = Format::kCsv;
+  const Outcome outcome = ReadAll("Label,LABEL,a\n1,1,x\n", options);
+  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status));
+  EXPECT_THAT(Message(outcome.status), HasSubstr("several columns are called 'label'"));
+}
+
+TEST(CriteoParserParse, FindsOtherSeparators) {
+  std::string text = CriteoRow("1", "5", "68fd1e64") + CriteoRow("0", "", "");
+  for (char& c : text) c = c == '\t' ? ',' : c;
+  const Outcome outcome = ReadAll(text);
+  ASSERT_TRUE(outcome.status.ok());
+  EXPECT_EQ(outcome.format, Format::kCriteo);
+  EXPECT_EQ(outcome.rows.size(), 2u);
+}
+
+TEST(RatingsParserParse, FindsOtherSeparators) {
+  ReadOptions options;
+  options.label_kind = LabelKind::kNumber;
+  for (const char* text : {"u1;i1;4.5\n", "u1|i1|4.5\n", "u1 i1 4.5\n"}) {
+    const Outcome outcome = ReadAll(text, options);
+    ASSERT_TRUE(outcome.status.ok()) << text;
+    EXPECT_EQ(outcome.format, Format::kRatings);
+    EXPECT_THAT(outcome.rows, ElementsAre(Row{4.5f, {"u1", "i1"}}));
+  }
+}
+
 TEST(CsvParserParse, LeavesOutDroppedColumns) {
   ReadOptions options;
   options.columns.dropped = {"id"};

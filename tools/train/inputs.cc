@@ -25,8 +25,12 @@ std::uint32_t GeneratedRows(const InputOptions& options) {
                                                kGeneratedRowsMin, kGeneratedRowsMax));
 }
 
-void PrintColumns(const std::vector<Column>& columns, std::ostream& out) {
-  for (const Column& column : columns) {
+void PrintColumns(const Encoding& encoding, std::ostream& out) {
+  for (const std::string& name : encoding.left_out) {
+    out << "  " << name << ": left out, as every record has another value (--categorical " << name
+        << " keeps it)\n";
+  }
+  for (const Column& column : encoding.columns) {
     out << "  " << column.name << ": " << column.rule;
     if (column.rows > 0) out << " (" << column.rows << " rows)";
     out << "\n";
@@ -121,8 +125,10 @@ absl::StatusOr<Inputs> OpenFiles(const InputOptions& options, std::ostream& out)
   const bool squared = inputs.model == ModelKind::kMf || ratings;
   inputs.loss = options.loss.value_or(squared ? Loss::kSquared : Loss::kLogistic);
   out << "input: " << options.train_path << ", format " << NameOf(format) << ", "
-      << train->columns().size() << " columns\n";
-  PrintColumns(train->columns(), out);
+      << train->columns().size() << " columns";
+  if (format != Format::kRatings) out << ", separator " << SeparatorName(train->separator());
+  out << "\n";
+  PrintColumns(*train->encoding(), out);
   EMBLA_RETURN_IF_ERROR(OpenTest(options, *train, out, inputs));
   inputs.train = std::move(train);
   EMBLA_RETURN_IF_ERROR(CheckModel(inputs, format));

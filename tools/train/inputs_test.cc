@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <sstream>
 #include <string>
 
@@ -54,6 +55,91 @@ TEST(OpenInputs, PrintsTheFormatAndTheRuleOfEveryColumn) {
   EXPECT_EQ(ReadAll(*inputs->test).size(), 100u);
   EXPECT_EQ(inputs->model, ModelKind::kFm);
   EXPECT_EQ(inputs->loss, Loss::kLogistic);
+}
+
+// A click log of 1,600 lines, as the tutorials of click models use it.
+std::string CriteoText(int rows) {
+  Random random(7);
+  std::string text;
+  for (int i = 0; i < rows; ++i) {
+    text += random.Below(4) == 0 ? "1" : "0";
+    for (int c = 0; c < 13; ++c) text += "\t" + std::to_string(random.Below(1000));
+    for (int c = 0; c < 26; ++c) {
+      char cell[16];
+      std::snprintf(cell, sizeof cell, "\t%08x", static_cast<unsigned>(random.Below(500) * 7919));
+      text += cell;
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(OpenInputs, GivesAClickLogAsManyRowsAsItHasValues) {
+  const TempFile train(CriteoText(1600));
+  InputOptions options;
+  options.train_path = train.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  EXPECT_THAT(out.str(), HasSubstr("format criteo, 39 columns"));
+  std::uint64_t rows = 0;
+  for (const Column& column : inputs->train->columns()) rows += column.rows;
+  EXPECT_LT(rows, 26u * 502u + 13u * 60u);
+  EXPECT_GT(rows, 26u * 400u);
+}
+
+// Columns that only identify records: text, and shuffled whole numbers.
+std::string TextWithIds(int rows) {
+  std::string text = "order,label,number,city,price,day\n";
+  for (int i = 0; i < rows; ++i) {
+    text += "o" + std::to_string(i * 7) + "," + std::to_string(i % 2) + ",";
+    text += std::to_string(1000 + (i * 37) % rows) + ",city" + std::to_string(i % 5) + ",";
+    text += std::to_string(i) + ".25," + std::to_string(i % 90) + "\n";
+  }
+  return text;
+}
+
+TEST(OpenInputs, LeavesColumnsOutThatOnlyIdentifyRecords) {
+  const TempFile train(TextWithIds(500));
+  const TempFile test("city,label,price,day\ncity1,1,2.5,3\n");  // It need not have them.
+  InputOptions options;
+  options.train_path = train.path();
+  options.test_path = test.path();
+  for (const bool raw_ids : {false, true}) {
+    options.rule.raw_ids = raw_ids;
+    std::ostringstream out;
+    const auto inputs = OpenInputs(options, out);
+    ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+    EXPECT_THAT(out.str(), HasSubstr("order: left out, as every record has another value"));
+    EXPECT_THAT(out.str(), HasSubstr("number: left out"));
+    ASSERT_EQ(inputs->train->columns().size(), 3u);
+    EXPECT_EQ(inputs->train->columns()[0].name, "city");
+    EXPECT_EQ(ReadAll(*inputs->test).size(), 1u);
+  }
+}
+
+TEST(OpenInputs, KeepsColumnsOfIdsThatAreToBeNames) {
+  const TempFile train(TextWithIds(500));
+  InputOptions options;
+  options.train_path = train.path();
+  options.keep_text = {"order", "number"};
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  EXPECT_EQ(inputs->train->columns().size(), 5u);
+  EXPECT_THAT(out.str(), HasSubstr("order: 4"));  // About 450 of them, the others are held out.
+}
+
+TEST(OpenInputs, SaysThatThereIsNothingToLearnFromIdsAlone) {
+  std::string text = "label,id\n";
+  for (int i = 0; i < 300; ++i) text += std::to_string(i % 2) + "," + std::to_string(i) + "\n";
+  const TempFile train(text);
+  InputOptions options;
+  options.train_path = train.path();
+  std::ostringstream out;
+  const auto inputs = OpenInputs(options, out);
+  EXPECT_TRUE(absl::IsInvalidArgument(inputs.status()));
+  EXPECT_THAT(Message(inputs.status()), HasSubstr("nothing to learn from"));
 }
 
 TEST(OpenInputs, KeepsRowsOfEveryColumnInRange) {
@@ -149,7 +235,7 @@ TEST(OpenInputs, RefusesMatrixFactorizationOfMoreThanTwoColumns) {
   EXPECT_TRUE(absl::IsInvalidArgument(OpenInputs(options, out).status()));
 }
 
-TEST(OpenInputs, NeedsNoLookAtClickLogs) {
+TEST(OpenInputs, NeedsNoLookAtClickLogsWithRawIds) {
   std::string text;
   for (int i = 0; i < 100; ++i) {
     text += std::to_string(i % 2);
@@ -160,12 +246,12 @@ TEST(OpenInputs, NeedsNoLookAtClickLogs) {
   const TempFile file(text);
   InputOptions options;
   options.train_path = file.path();
-  options.rule.hash_rows = 1000;
+  options.rule.raw_ids = true;
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
   ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
-  EXPECT_THAT(out.str(), HasSubstr("C26: values hashed to 1000 rows"));
-  EXPECT_THAT(out.str(), HasSubstr("I1: numbers in 339 buckets"));
+  EXPECT_THAT(out.str(), HasSubstr("C26: values hashed to 64-bit ids"));
+  EXPECT_THAT(out.str(), HasSubstr("I1: numbers by half powers of two, hashed"));
   EXPECT_EQ(ReadAll(*inputs->train).size() + ReadAll(*inputs->test).size(), 100u);
 }
 

@@ -2,62 +2,29 @@
 
 #include <filesystem>
 #include <numeric>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
+#include "tools/train/chunk_reader.h"
+#include "tools/train/process_cpu.h"
 #include "tools/train/random.h"
+#include "tools/train/table_copy.h"
 #include "tools/train/trainer_pool.h"
 
 namespace embla::train {
 namespace {
 
-// The training data in chunks: all of it at once when it fits, else read anew in every epoch.
-class ChunkReader {
- public:
-  ChunkReader(ExampleSource& source, std::size_t chunk_max)
-      : source_(source), chunk_max_(chunk_max) {}
-
-  absl::Status LoadFirst() {
-    EMBLA_RETURN_IF_ERROR(Load());
-    holds_all_ = chunk_.size() < chunk_max_;
-    if (chunk_.size() > 0) return absl::OkStatus();
-    return absl::InvalidArgumentError("the input has no training examples");
-  }
-  // Makes chunk() the first one of another epoch.
-  absl::Status BeginEpoch() {
-    at_end_ = false;
-    if (holds_all_ || is_first_) return absl::OkStatus();
-    EMBLA_RETURN_IF_ERROR(source_.Restart());
-    return Load();
-  }
-  // Makes chunk() the next one; it is empty at the end.
-  absl::Status Advance() {
-    is_first_ = false;
-    at_end_ = holds_all_;
-    return holds_all_ ? absl::OkStatus() : Load();
-  }
-  bool at_end() const { return at_end_; }
-  const Examples& chunk() const { return chunk_; }
-  // Of one epoch; 0: not known.
-  std::size_t total() const { return holds_all_ ? chunk_.size() : 0; }
-
- private:
-  absl::Status Load() {
-    chunk_.Clear();
-    EMBLA_RETURN_IF_ERROR(source_.Read(chunk_max_, chunk_));
-    at_end_ = chunk_.size() == 0;
-    return absl::OkStatus();
-  }
-
-  ExampleSource& source_;
-  const std::size_t chunk_max_;
-  Examples chunk_;
-  bool holds_all_ = false;
-  bool is_first_ = true;
-  bool at_end_ = false;
-};
+ChunkOptions ChunkOptionsOf(const RunOptions& options) {
+  ChunkOptions chunks;
+  chunks.chunk_max = options.chunk_examples;
+  chunks.validation_fraction = options.validation_fraction;
+  chunks.seed = options.seed;
+  return chunks;
+}
 
 double MeanLabel(const Examples& examples) {
   double sum = 0.0;
@@ -75,35 +42,106 @@ std::vector<std::uint32_t> OrderOf(std::size_t examples, std::uint64_t seed, int
   return {order.begin() + begin, order.begin() + end};
 }
 
-absl::Status TrainEpoch(const RunOptions& options, int epoch, ChunkReader& chunks,
-                        TrainerPool& pool, Report& report) {
-  EMBLA_RETURN_IF_ERROR(chunks.BeginEpoch());
-  for (std::uint64_t part = 0; !chunks.at_end(); ++part) {
-    const std::uint64_t seed = SplitMix64(SplitMix64(options.seed) + epoch) + part;
-    const auto order = OrderOf(chunks.chunk().size(), seed, options.rank, options.world);
-    EMBLA_RETURN_IF_ERROR(pool.Train(chunks.chunk(), order));
-    report.examples += order.size();
-    EMBLA_RETURN_IF_ERROR(chunks.Advance());
-  }
-  return absl::OkStatus();
-}
+// One run's epochs, and which of them was the best.
+class Epochs {
+ public:
+  Epochs(const RunOptions& options, Environment& environment, ChunkReader& chunks,
+         TrainerPool& pool, Report& report)
+      : options_(options),
+        progress_(environment.progress),
+        clock_(environment.clock),
+        chunks_(chunks),
+        pool_(pool),
+        copy_(*environment.clients.front(), TablesOf(pool.layout()), options.kept_bytes_max),
+        report_(report) {}
 
-absl::Status TrainAll(const RunOptions& options, ChunkReader& chunks, TrainerPool& pool,
-                      Environment& environment, Report& report) {
-  const absl::Time began = environment.clock.Now();
-  for (int epoch = 1; epoch <= options.epochs; ++epoch) {
-    const std::size_t total = chunks.total() * (options.rank + 1) / options.world -
-                              chunks.total() * options.rank / options.world;
-    environment.progress.BeginEpoch(epoch, options.epochs, total);
-    EMBLA_RETURN_IF_ERROR(TrainEpoch(options, epoch, chunks, pool, report));
-    EMBLA_RETURN_IF_ERROR(pool.SyncTables());
-    environment.progress.EndEpoch();
+  // Trains until the epochs are over or the validation loss does not get better any more, and
+  // leaves the tables as the best epoch left them.
+  absl::Status Run() {
+    const ProcessCpu cpu;
+    const absl::Time began = clock_.Now();
+    for (int epoch = 1; epoch <= options_.epochs && !IsOver(epoch); ++epoch) {
+      EMBLA_RETURN_IF_ERROR(Train(epoch));
+      EMBLA_RETURN_IF_ERROR(Judge(epoch));
+    }
+    if (returns_to_best_ && report_.best_epoch != report_.epochs()) {
+      EMBLA_RETURN_IF_ERROR(copy_.Restore());
+    }
+    report_.seconds = absl::ToDoubleSeconds(clock_.Now() - began);
+    report_.cpu_seconds = cpu.Seconds();
+    report_.validation_examples = chunks_.validation().size();
+    report_.updates_unknown = pool_.updates_unknown();
+    return absl::OkStatus();
   }
-  report.seconds = absl::ToDoubleSeconds(environment.clock.Now() - began);
-  report.train_loss = environment.progress.mean_loss();
-  report.updates_unknown = pool.updates_unknown();
-  return absl::OkStatus();
-}
+
+ private:
+  bool stops_early() const { return options_.stop_after > 0 && options_.world == 1; }
+  bool IsOver(int epoch) const {
+    return stops_early() && report_.best_epoch > 0 &&
+           epoch > report_.best_epoch + options_.stop_after;
+  }
+
+  absl::Status Train(int epoch) {
+    const std::size_t total = chunks_.total() * (options_.rank + 1) / options_.world -
+                              chunks_.total() * options_.rank / options_.world;
+    progress_.BeginEpoch(epoch, options_.epochs, total);
+    EMBLA_RETURN_IF_ERROR(chunks_.BeginEpoch());
+    for (std::uint64_t part = 0; !chunks_.at_end(); ++part) {
+      const std::uint64_t seed = SplitMix64(SplitMix64(options_.seed) + epoch) + part;
+      const auto order = OrderOf(chunks_.chunk().size(), seed, options_.rank, options_.world);
+      EMBLA_RETURN_IF_ERROR(pool_.Train(chunks_.chunk(), order));
+      report_.examples += order.size();
+      EMBLA_RETURN_IF_ERROR(chunks_.Advance());
+    }
+    EMBLA_RETURN_IF_ERROR(pool_.SyncTables());
+    progress_.EndEpoch();
+    return absl::OkStatus();
+  }
+
+  // Adds the epoch's figures to the report, and keeps the tables if they are the best so far.
+  absl::Status Judge(int epoch) {
+    EpochReport figures{progress_.mean_loss(), {}};
+    const Examples& validation = chunks_.validation();
+    if (validation.size() > 0) {
+      std::vector<float> scores(validation.size());
+      EMBLA_RETURN_IF_ERROR(pool_.Predict(validation, scores));
+      figures.validation = QualityOf(pool_.loss(), scores, validation.labels);
+    }
+    report_.epoch_reports.push_back(figures);
+    const std::optional<double> loss = ValidationLoss(figures.validation);
+    const bool better = loss && (!best_loss_ || *loss < *best_loss_);
+    progress_.Say(DescribeEpoch(epoch, figures, better));
+    if (!better) return absl::OkStatus();
+    best_loss_ = loss;
+    report_.best_epoch = epoch;
+    if (!stops_early() || epoch == options_.epochs) return absl::OkStatus();
+    Keep();
+    return absl::OkStatus();
+  }
+
+  void Keep() {
+    const absl::StatusOr<bool> taken = copy_.Take();
+    returns_to_best_ = taken.value_or(false);
+    if (returns_to_best_) return;
+    const std::string why = taken.ok() ? "the tables are too large to be copied"
+                                       : absl::StrCat("no copy: ", Message(taken.status()));
+    progress_.Say(absl::StrCat(why, "; unless a later epoch is better, the last one counts"));
+  }
+
+  static std::optional<double> ValidationLoss(const Quality& quality) {
+    return quality.logloss ? quality.logloss : quality.rmse;
+  }
+
+  const RunOptions& options_;
+  Progress& progress_;
+  const Clock& clock_;
+  ChunkReader& chunks_;
+  TrainerPool& pool_;
+  TableCopy copy_;
+  Report& report_;
+  std::optional<double> best_loss_;
+  bool returns_to_best_ = false;  // copy_ has the tables as the best epoch left them.
+};
 
 absl::Status Test(const RunOptions& options, Inputs& inputs, TrainerPool& pool, Report& report) {
   std::vector<float> scores;
@@ -145,7 +183,7 @@ absl::Status Export(const ModelLayout& layout, const std::string& dir, Environme
 absl::StatusOr<Report> RunJob(const RunOptions& options, Inputs& inputs, Environment& environment) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
   EMBLA_CHECK(environment.clients.size() == static_cast<std::size_t>(options.trainers));
-  ChunkReader chunks(*inputs.train, options.chunk_examples);
+  ChunkReader chunks(*inputs.train, ChunkOptionsOf(options));
   EMBLA_RETURN_IF_ERROR(chunks.LoadFirst());
 
   const ModelLayout layout =
@@ -155,13 +193,12 @@ absl::StatusOr<Report> RunJob(const RunOptions& options, Inputs& inputs, Environ
   for (client::Client* client : environment.clients) EMBLA_RETURN_IF_ERROR(client->RefreshPlan());
 
   Report report;
-  report.epochs = options.epochs;
   TrainerOptions trainer = options.trainer;
   trainer.loss = inputs.loss;
   trainer.prior = PriorOf(inputs.loss, MeanLabel(chunks.chunk()));
   report.prior = trainer.prior;
   TrainerPool pool(environment.clients, layout, trainer, environment.progress);
-  EMBLA_RETURN_IF_ERROR(TrainAll(options, chunks, pool, environment, report));
+  EMBLA_RETURN_IF_ERROR(Epochs(options, environment, chunks, pool, report).Run());
   if (inputs.test != nullptr) EMBLA_RETURN_IF_ERROR(Test(options, inputs, pool, report));
   report.bad_rows = inputs.bad_rows();
   if (!options.export_dir.empty()) {

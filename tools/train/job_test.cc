@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/text.h"
 #include "tools/train/testing/fake_service.h"
 #include "tools/train/testing/temp_file.h"
@@ -29,6 +30,7 @@ class JobTest : public ::testing::Test {
     input_.generate = 2000;
     run_.epochs = 2;
     run_.trainer.batch = 64;
+    run_.validation_fraction = 0.0;
     run_.trainer.first_pause = absl::ZeroDuration();
   }
 
@@ -148,8 +150,98 @@ TEST_F(JobTest, PrintsOneLineAtTheEndOfEveryEpoch) {
   EXPECT_THAT(out_.str(), HasSubstr("epoch 3/3 100 %  2000 examples"));
 }
 
+// The tables of a run that has passed its best epoch are those of a run that ended with it.
+TEST_F(JobTest, StopsAfterTheBestEpochAndLeavesTheTablesAsItLeftThem) {
+  run_.validation_fraction = 0.2;
+  run_.trainer.synchronous = true;
+  run_.tables.learning_rate = 0.5;  // Overfits soon.
+  run_.epochs = 50;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_GT(report->best_epoch, 0);
+  EXPECT_EQ(report->epochs(), report->best_epoch + 2);
+  EXPECT_NEAR(static_cast<double>(report->validation_examples), 400.0, 60.0);
+  const std::vector<float> factors = service_.RowsOf("model_factors");
+
+  run_.prefix = "shorter";
+  run_.epochs = report->best_epoch;
+  const auto shorter = Run();
+  ASSERT_TRUE(shorter.ok()) << Message(shorter.status());
+  EXPECT_EQ(service_.RowsOf("shorter_factors"), factors);
+  EXPECT_EQ(shorter->quality.auc, report->quality.auc);
+}
+
+TEST_F(JobTest, JudgesEveryEpochByExamplesThatItDoesNotTrainOn) {
+  run_.validation_fraction = 0.25;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_EQ(report->epoch_reports.size(), 2u);
+  EXPECT_EQ(report->examples, 2 * (2000 - report->validation_examples));
+  for (const EpochReport& epoch : report->epoch_reports) {
+    EXPECT_GT(epoch.train_loss, 0.0);
+    EXPECT_TRUE(epoch.validation.auc && epoch.validation.logloss);
+  }
+  EXPECT_THAT(out_.str(), HasSubstr("epoch 2: train logloss 0."));
+  EXPECT_THAT(out_.str(), HasSubstr(", validation logloss 0."));
+}
+
+TEST_F(JobTest, HoldsTheSameExamplesBackWhenAnInputIsReadInChunks) {
+  run_.validation_fraction = 0.2;
+  run_.trainer.synchronous = true;
+  run_.epochs = 1;
+  const auto whole = Run();
+  run_.chunk_examples = 300;
+  run_.epochs = 2;
+  run_.prefix = "chunks";
+  const auto chunks = Run();
+  ASSERT_TRUE(whole.ok() && chunks.ok());
+  EXPECT_EQ(chunks->validation_examples, whole->validation_examples);
+  EXPECT_EQ(chunks->examples, 2 * whole->examples);
+}
+
+TEST_F(JobTest, KeepsTheLastEpochAndSaysSoWhenTheTablesCannotBeCopied) {
+  run_.validation_fraction = 0.2;
+  run_.tables.learning_rate = 0.5;
+  run_.epochs = 50;
+  run_.kept_bytes_max = 100;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(out_.str(), HasSubstr("the tables are too large to be copied"));
+  run_.kept_bytes_max = std::int64_t{1} << 30;
+  run_.prefix = "away";
+  service_.FailScans(50, absl::UnavailableError("node n1 is away"));
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(out_.str(), HasSubstr("no copy: node n1 is away"));
+}
+
+TEST_F(JobTest, SeveralProcessesTrainAllEpochs) {
+  run_.validation_fraction = 0.2;
+  run_.tables.learning_rate = 0.5;
+  run_.world = 2;
+  run_.epochs = 12;
+  const auto report = Run();
+  ASSERT_TRUE(report.ok()) << Message(report.status());
+  EXPECT_EQ(report->epochs(), 12);
+  EXPECT_LT(report->best_epoch, 12);
+}
+
+TEST_F(JobTest, TakesALearningRateThatSuitsTheOptimizer) {
+  const auto rate_of = [this](const char* prefix) {
+    EXPECT_TRUE(Run().ok());
+    return service_.LearningRateOf(absl::StrCat(prefix, "_linear"));
+  };
+  EXPECT_EQ(rate_of("model"), 0.1);
+  run_.prefix = "sgd";
+  run_.tables.optimizer = "sgd";
+  EXPECT_EQ(rate_of("sgd"), 0.005);
+  run_.prefix = "given";
+  run_.tables.learning_rate = 0.02;
+  EXPECT_EQ(rate_of("given"), 0.02);
+}
+
 TEST(ReportToJson, HoldsTheFinalFigures) {
   Report report;
+  report.epoch_reports = {{0.6, {0.7, 0.55, {}}}, {0.5, {}}};
+  report.best_epoch = 1;
   report.quality.auc = 0.75;
   report.examples = 100;
   report.seconds = 4.0;
@@ -160,6 +252,11 @@ TEST(ReportToJson, HoldsTheFinalFigures) {
   EXPECT_EQ(json.at("examples"), 100);
   EXPECT_EQ(json.at("examples_per_second"), 25.0);
   EXPECT_EQ(json.at("seconds"), 4.0);
+  EXPECT_EQ(json.at("epochs"), 2);
+  EXPECT_EQ(json.at("best_epoch"), 1);
+  EXPECT_EQ(json.at("train_loss"), 0.5);
+  EXPECT_EQ(json.at("epoch_figures").at(0).at("validation_auc"), 0.7);
+  EXPECT_TRUE(json.at("epoch_figures").at(1).at("validation_logloss").is_null());
 }
 
 TEST(WriteReport, NamesAFileThatCannotBeWritten) {
@@ -205,6 +302,8 @@ TEST(RunOptionsValidate, NamesTheOption) {
   options.rank = 0;
   options.trainer.batch = 0;
   EXPECT_THAT(Message(options.Validate()), HasSubstr("--batch is 0"));
+  options.validation_fraction = 1.0;
+  EXPECT_THAT(Message(options.Validate()), HasSubstr("--validation-fraction is 1"));
 }
 
 }  // namespace

@@ -59,6 +59,13 @@ void AddClusterOptions(CLI::App& app, Settings& settings) {
       ->capture_default_str();
 }
 
+char ParseSeparator(const std::string& text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text == "blank" || text == "space") return ' ';
+  if (text.size() == 1 && text != "\"" && text != "\n") return text.front();
+  throw CLI::ValidationError("--separator", "'" + text + "' is not one character, tab or blank");
+}
+
 void AddInputOptions(CLI::App& app, InputOptions& input) {
   auto* group = app.add_option_group("Input");
   group->add_option("--train", input.train_path,
@@ -76,17 +83,24 @@ void AddInputOptions(CLI::App& app, InputOptions& input) {
                   {"criteo", Format::kCriteo},
                   {"ratings", Format::kRatings}},
                  "Of the files (default: auto)");
-  group->add_option("--label", input.csv.label, "CSV label column")->capture_default_str();
+  group->add_option("--label", input.csv.label, "CSV label column, in any case")
+      ->capture_default_str();
+  group->add_option_function<std::string>(
+      "--separator",
+      [&input](const std::string& text) { input.csv.separator = ParseSeparator(text); },
+      "Between fields: one character, or tab, blank (default: found in line 1)");
   group->add_option("--drop", input.csv.dropped, "CSV columns to leave out")->delimiter(',');
   group
       ->add_option("--categorical", input.keep_text,
-                   "CSV columns whose numbers are names, never bucketed")
+                   "CSV columns whose values are names: never bucketed, never left out as ids")
       ->delimiter(',');
   group
       ->add_option("--as-is-max", input.rule.as_is_max,
                    "Numbers with more distinct values than this are bucketed")
       ->capture_default_str();
-  group->add_option("--hash-rows", input.rule.hash_rows, "Rows of a hashed column")
+  group
+      ->add_option("--hash-rows", input.rule.hash_rows,
+                   "Most rows of a column; values of a longer one are hashed")
       ->capture_default_str();
   group->add_flag("--strict", input.strict, "Fail at the first bad row");
   group->add_option("--bad-rows-shown", input.bad_rows_shown)->capture_default_str();
@@ -109,7 +123,11 @@ void AddModelOptions(CLI::App& app, Settings& settings) {
   group->add_option("--nodes", tables.nodes, "Nodes of new tables (default: all)")->delimiter(',');
   group->add_option("--dtype", tables.dtype, "Of new tables: fp32, fp16 or bf16")
       ->capture_default_str();
-  group->add_option("--lr", tables.learning_rate, "Learning rate of new tables")
+  group->add_option("--lr", tables.learning_rate,
+                    "Learning rate of new tables (default: 0.1; of adam 0.002, of sgd 0.005)");
+  group
+      ->add_option("--initial-accumulator", tables.initial_accumulator,
+                   "Of new tables with Adagrad: the larger, the shorter the first steps of a row")
       ->capture_default_str();
   group->add_option("--weight-decay", tables.weight_decay, "L2, of new tables")
       ->capture_default_str();
@@ -131,7 +149,16 @@ void AddTrainingOptions(CLI::App& app, Settings& settings) {
   group->add_option("--trainers", run.trainers, "Threads of this process")->capture_default_str();
   group->add_option("--rank", run.rank, "This process among --world")->capture_default_str();
   group->add_option("--world", run.world, "Processes that share the input")->capture_default_str();
-  group->add_option("--epochs", run.epochs)->capture_default_str();
+  group->add_option("--epochs", run.epochs, "At most")->capture_default_str();
+  group
+      ->add_option("--validation-fraction", run.validation_fraction,
+                   "Share of the training examples that each epoch is judged by; 0: none")
+      ->capture_default_str();
+  group
+      ->add_option("--stop-after", run.stop_after,
+                   "Epochs without a better validation loss; then the best one is kept; 0: never "
+                   "stop early, keep the last")
+      ->capture_default_str();
   group->add_option("--batch", run.trainer.batch, "Examples per step")->capture_default_str();
   AddNamedOption(*group, "--wire", run.trainer.wire,
                  {{"fp32", client::WireFormat::kFp32},

@@ -24,9 +24,20 @@ struct Wanted {
   double init_deviation = 0.0;
 };
 
+bool IsAdagrad(const std::string& optimizer) {
+  return optimizer == "rowwise_adagrad" || optimizer == "adagrad";
+}
+
+double LearningRate(const std::string& optimizer, const TableOptions& options) {
+  if (options.learning_rate) return *options.learning_rate;
+  if (IsAdagrad(optimizer)) return 0.1;
+  return optimizer == "adam" ? 0.002 : 0.005;
+}
+
 std::string TableJson(const Wanted& wanted, const TableOptions& options) {
-  nlohmann::json optimizer = {{"kind", options.optimizer.value_or(kOptimizerDefault)},
-                              {"learning_rate", options.learning_rate}};
+  const std::string kind = options.optimizer.value_or(kOptimizerDefault);
+  nlohmann::json optimizer = {{"kind", kind}, {"learning_rate", LearningRate(kind, options)}};
+  if (IsAdagrad(kind)) optimizer["initial_accumulator"] = options.initial_accumulator;
   if (options.weight_decay != 0.0) {
     optimizer["weight_decay"] = options.weight_decay;
     optimizer["weight_decay_mode"] = "l2";
@@ -154,13 +165,17 @@ absl::Status EnsureTables(const ModelLayout& layout, const TableOptions& options
   return absl::OkStatus();
 }
 
-absl::Status SyncTables(const ModelLayout& layout, client::Client& client) {
+std::vector<std::string> TablesOf(const ModelLayout& layout) {
   std::vector<std::string> names;
   for (const TablePair& pair : layout.pairs) {
     names.push_back(pair.linear);
     names.push_back(pair.factors);
   }
-  return client.Sync(names, {}).status();
+  return names;
+}
+
+absl::Status SyncTables(const ModelLayout& layout, client::Client& client) {
+  return client.Sync(TablesOf(layout), {}).status();
 }
 
 }  // namespace embla::train

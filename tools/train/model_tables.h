@@ -36,6 +36,8 @@ struct ModelLayout {
   std::vector<std::int64_t> base;  // One per column.
 };
 
+std::vector<std::string> TablesOf(const ModelLayout& layout);
+
 ModelLayout LayoutOf(ModelKind kind, const std::string& prefix, std::span<const Column> columns,
                      std::uint32_t dim);
 
@@ -45,7 +47,10 @@ struct TableOptions {
   std::optional<std::string> sharding;   // row_wise
   std::optional<std::string> optimizer;  // rowwise_adagrad
   std::string dtype = "fp32";
-  double learning_rate = 0.05;
+  std::optional<double> learning_rate;  // 0.1; adam 0.002; sgd 0.005
+  // Of Adagrad: what the squares of gradients are added to. From 0 the first step of a row is a
+  // full learning rate however little is known; of an example with many columns that overshoots.
+  double initial_accumulator = 3.0;
   double weight_decay = 0.0;     // L2, per touched row and step.
   double init_deviation = 0.01;  // Of factors; linear weights start from 0.
   std::uint64_t seed = 1;

@@ -41,6 +41,13 @@ absl::Status RunOptions::Validate() const {
   if (world < 1 || world > 65536) return Wrong("world", world, "1..65536");
   if (rank < 0 || rank >= world) return Wrong("rank", rank, "0 to --world less 1");
   if (epochs < 0 || epochs > 1000000) return Wrong("epochs", epochs, "0..1000000");
+  if (!(validation_fraction >= 0.0 && validation_fraction < 1.0)) {
+    return Wrong("validation-fraction", validation_fraction, "at least 0 and less than 1");
+  }
+  if (stop_after < 0) return Wrong("stop-after", stop_after, "0 or more");
+  if (!(tables.initial_accumulator >= 0.0)) {
+    return Wrong("initial-accumulator", tables.initial_accumulator, "0 or more");
+  }
   if (trainer.batch < 1 || trainer.batch > (1u << 20)) {
     return Wrong("batch", trainer.batch, "1..2^20");
   }

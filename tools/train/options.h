@@ -43,7 +43,15 @@ struct RunOptions {
   int trainers = 1;        // Threads of this process.
   int rank = 0;            // This process among `world`, each with as many trainers.
   int world = 1;
-  int epochs = 6;
+  int epochs = 20;  // At most.
+  // Share of the training examples that are not trained on: each epoch is judged by its loss there.
+  double validation_fraction = 0.1;
+  // After so many epochs without a better validation loss, training ends, and the tables are as
+  // they were after the best epoch. 0: all epochs are trained and the last one counts. Several
+  // processes never stop early, as none knows how far the others are.
+  int stop_after = 2;
+  // A larger copy of the tables than this is not held to return to; then the last epoch counts.
+  std::int64_t kept_bytes_max = std::int64_t{4} << 30;
   std::uint64_t seed = 1;  // Of the order of examples; equal in all processes.
   // Examples in memory at a time. A larger input is read anew in every epoch and shuffled within
   // such chunks.

@@ -43,6 +43,11 @@ void Progress::EndEpoch() {
   if (style_ != Style::kSilent) Print(/*last=*/true);
 }
 
+void Progress::Say(std::string_view line) {
+  MutexLock lock(mu_);
+  if (style_ != Style::kSilent) out_ << line << "\n" << std::flush;
+}
+
 double Progress::mean_loss() const {
   MutexLock lock(mu_);
   if (counts_.examples == 0) return 0.0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@ class Progress {
   // Shows the present state if that is due. Call a few times per second.
   void Draw();
   void EndEpoch();
+  // A line of its own, between epochs.
+  void Say(std::string_view line);
 
   // Mean loss of the current or last epoch so far; 0 before the first example.
   double mean_loss() const;

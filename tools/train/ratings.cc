@@ -31,9 +31,11 @@ bool HasRatingsShape(const std::vector<std::string_view>& fields) {
 
 }  // namespace
 
-std::optional<std::string> RatingsSeparator(std::string_view line) {
+std::optional<std::string> RatingsSeparator(std::string_view line, std::optional<char> wanted) {
+  std::vector<std::string> candidates = {"\t", "::", ",", ";", "|", " "};
+  if (wanted) candidates = {std::string(1, *wanted)};
   std::vector<std::string_view> fields;
-  for (const char* separator : {"\t", "::", ","}) {
+  for (const std::string& separator : candidates) {
     SplitBy(line, separator, fields);
     if (HasRatingsShape(fields) && ParseLabel(fields[kRatingPosition], LabelKind::kNumber).ok()) {
       return separator;

@@ -1,4 +1,4 @@
-// Ratings: `user item rating [timestamp]`, separated by tabs, `::` or commas (MovieLens 100K, 1M
+// Ratings: `user item rating [timestamp]`, separated by `::` or one character (MovieLens 100K, 1M
 // and 25M). A first line whose third field is no number is a header.
 #pragma once
 
@@ -11,8 +11,10 @@
 
 namespace embla::train {
 
-// The separator of a line of three or four fields whose third is a number; nullopt: it has none.
-std::optional<std::string> RatingsSeparator(std::string_view line);
+// The separator of a line of three or four fields whose third is a number, or `wanted`, if it is
+// that; nullopt: it has none.
+std::optional<std::string> RatingsSeparator(std::string_view line,
+                                            std::optional<char> wanted = std::nullopt);
 
 class RatingsParser final : public RecordParser {
  public:

@@ -16,6 +16,7 @@ constexpr absl::Duration kPauseMax = absl::Seconds(2);
 client::CallOptions CallOptionsOf(const TrainerOptions& options) {
   client::CallOptions call;
   call.wire = options.wire;
+  call.combine_duplicates = false;  // A batch has none.
   return call;
 }
 

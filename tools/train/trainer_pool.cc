@@ -43,7 +43,7 @@ class Finish {
 
 TrainerPool::TrainerPool(std::span<client::Client* const> clients, const ModelLayout& layout,
                          const TrainerOptions& options, Progress& progress)
-    : first_client_(*clients.front()), layout_(layout), progress_(progress) {
+    : first_client_(*clients.front()), layout_(layout), loss_(options.loss), progress_(progress) {
   for (client::Client* client : clients) {
     trainers_.push_back(std::make_unique<Trainer>(*client, layout, options, stop_));
   }

@@ -31,6 +31,8 @@ class TrainerPool {
   absl::Status SyncTables();
 
   std::uint64_t updates_unknown() const;
+  const ModelLayout& layout() const { return layout_; }
+  Loss loss() const { return loss_; }
 
  private:
   using Work = std::function<absl::Status(Trainer& trainer, std::size_t begin, std::size_t end)>;
@@ -39,6 +41,7 @@ class TrainerPool {
 
   client::Client& first_client_;
   const ModelLayout& layout_;
+  const Loss loss_;
   Progress& progress_;
   std::atomic<bool> stop_ = false;  // Relaxed: it only ends work early.
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -25,6 +25,8 @@ using ::testing::HasSubstr;
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
+    table_options_.learning_rate = 0.05;
+    table_options_.initial_accumulator = 0.0;
     GeneratorOptions generator;
     generator.examples = kExamples;
     generator.rows_per_column = 20;
@@ -93,6 +95,12 @@ TEST_F(TrainerTest, RunSendsTheSumOfTheGradientsOfABatch) {
   for (const float weight : sum_rows) {
     EXPECT_TRUE(weight == 0.0f || std::abs(std::abs(weight) - 0.05f) < 1e-4f) << weight;
   }
+}
+
+TEST_F(TrainerTest, RunAsksForEveryRowOfABatchOnce) {
+  options_.batch = kExamples;
+  ASSERT_TRUE(Run().ok());
+  EXPECT_FALSE(service_.saw_id_twice());
 }
 
 TEST_F(TrainerTest, RunRepeatsALookupWhileANodeIsAway) {

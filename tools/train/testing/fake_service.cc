@@ -1,7 +1,10 @@
 #include "tools/train/testing/fake_service.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +42,8 @@ FakeService::Table MakeTable(const nlohmann::json& spec, const nlohmann::json& p
   table.info.zch = spec.contains("zch");
   table.learning_rate = spec.at("optimizer").at("learning_rate");
   table.rows.resize(table.info.rows * table.info.dim);
-  table.accumulators.resize(table.info.rows);
+  const nlohmann::json& optimizer = spec.at("optimizer");
+  table.accumulators.resize(table.info.rows, optimizer.value("initial_accumulator", 0.0f));
   if (spec.at("init").at("kind") == "normal") {
     Random random(spec.at("seed").get<std::uint64_t>());
     const double deviation = spec.at("init").at("b");
@@ -92,6 +96,8 @@ absl::Status FakeService::Lookup(std::span<const client::FeatureLookup> features
   for (const client::FeatureLookup& feature : features) {
     EMBLA_ASSIGN_OR_RETURN(Table* const table, Find(feature.table, feature.ids));
     const std::size_t dim = table->info.dim;
+    const std::set<std::int64_t> ids(feature.ids.begin(), feature.ids.end());
+    saw_id_twice_ |= ids.size() < feature.ids.size();
     if (feature.rows_out.size() != feature.ids.size() * dim) {
       return absl::InvalidArgumentError("rows_out has the wrong size");
     }
@@ -117,9 +123,55 @@ absl::Status FakeService::Update(std::span<const client::FeatureGradient> featur
       sum.resize(dim);
       for (std::size_t j = 0; j < dim; ++j) sum[j] += feature.gradients[i * dim + j];
     }
+    saw_id_twice_ |= sums.size() < feature.ids.size();
     for (const auto& [id, gradient] : sums) Step(*table, table->RowFor(id), gradient);
   }
   return absl::OkStatus();
+}
+
+absl::Status FakeService::Scan(std::string_view name, const client::Client::RowSink& sink) {
+  std::vector<std::int64_t> ids;
+  std::vector<float> weights;
+  std::vector<float> state;
+  {
+    MutexLock lock(mu_);
+    EMBLA_RETURN_IF_ERROR(scan_failure_.Take());
+    EMBLA_ASSIGN_OR_RETURN(Table* const table, Find(name, {}));
+    weights = table->rows;
+    state = table->accumulators;
+    ids.resize(table->info.rows);
+    std::iota(ids.begin(), ids.end(), 0);
+    if (table->info.zch) {
+      std::ranges::for_each(table->row_of,
+                            [&](const auto& entry) { ids[entry.second] = entry.first; });
+      ids.resize(table->row_of.size());
+      weights.resize(ids.size() * table->info.dim);
+      state.resize(ids.size());
+    }
+  }
+  return sink({0, ids, weights, state});
+}
+
+absl::Status FakeService::Write(std::string_view name, std::span<const std::int64_t> ids,
+                                std::span<const float> weights, std::span<const float> state) {
+  MutexLock lock(mu_);
+  EMBLA_ASSIGN_OR_RETURN(Table* const table, Find(name, ids));
+  const std::size_t dim = table->info.dim;
+  if (weights.size() != ids.size() * dim || state.size() != ids.size()) {
+    return absl::InvalidArgumentError("weights or state has the wrong size");
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::int64_t row = table->RowFor(ids[i]);
+    std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(i * dim), dim,
+                table->rows.begin() + row * static_cast<std::int64_t>(dim));
+    table->accumulators[row] = state[i];
+  }
+  return absl::OkStatus();
+}
+
+void FakeService::FailScans(int count, absl::Status status) {
+  MutexLock lock(mu_);
+  scan_failure_ = {count, std::move(status)};
 }
 
 std::vector<client::TableInfo> FakeService::Tables() const {
@@ -132,6 +184,11 @@ std::vector<client::TableInfo> FakeService::Tables() const {
 std::vector<float> FakeService::RowsOf(const std::string& table) const {
   MutexLock lock(mu_);
   return tables_.at(table).rows;
+}
+
+double FakeService::LearningRateOf(const std::string& table) const {
+  MutexLock lock(mu_);
+  return tables_.at(table).learning_rate;
 }
 
 void FakeService::NoteSync(const std::vector<std::string>& tables) {
@@ -157,6 +214,11 @@ void FakeService::FailUpdates(int count, absl::Status status) {
 std::int64_t FakeService::lookups() const {
   MutexLock lock(mu_);
   return lookups_;
+}
+
+bool FakeService::saw_id_twice() const {
+  MutexLock lock(mu_);
+  return saw_id_twice_;
 }
 
 std::int64_t FakeService::updates() const {

@@ -30,16 +30,24 @@ class FakeService {
   absl::Status CreateTable(const std::string& table_json, const std::string& placement_json);
   absl::Status Lookup(std::span<const client::FeatureLookup> features);
   absl::Status Update(std::span<const client::FeatureGradient> features);
+  // As Client::ScanTable with the state, and WriteRows; the state is an accumulator per row.
+  absl::Status Scan(std::string_view name, const client::Client::RowSink& sink);
+  absl::Status Write(std::string_view name, std::span<const std::int64_t> ids,
+                     std::span<const float> weights, std::span<const float> state);
   std::vector<client::TableInfo> Tables() const;
   std::vector<float> RowsOf(const std::string& table) const;
+  double LearningRateOf(const std::string& table) const;
 
   // The next calls of that kind fail with `status`.
   void FailLookups(int count, absl::Status status);
   void FailUpdates(int count, absl::Status status);
+  void FailScans(int count, absl::Status status);
 
   void NoteSync(const std::vector<std::string>& tables);
 
   std::int64_t lookups() const;
+  // Some feature of a lookup or update had an id more than once.
+  bool saw_id_twice() const;
   std::int64_t updates() const;
   std::vector<std::string> synced() const;  // Table names, as often as they were.
 
@@ -56,8 +64,10 @@ class FakeService {
   std::map<std::string, Table> tables_ ABSL_GUARDED_BY(mu_);
   Failure lookup_failure_ ABSL_GUARDED_BY(mu_);
   Failure update_failure_ ABSL_GUARDED_BY(mu_);
+  Failure scan_failure_ ABSL_GUARDED_BY(mu_);
   std::int64_t lookups_ ABSL_GUARDED_BY(mu_) = 0;
   std::int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
+  bool saw_id_twice_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::string> synced_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -76,6 +86,14 @@ class FakeClient final : public client::testing::UnimplementedClient {
                    const client::CallOptions& options, client::DoneCallback done) override;
   absl::Status ReadRows(std::string_view table, std::span<const std::int64_t> ids,
                         std::span<float> rows_out) override;
+  absl::Status ScanTable(std::string_view table, bool, const RowSink& sink) override {
+    return service_.Scan(table, sink);
+  }
+  absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
+                         std::span<const float> weights, std::span<const float> state,
+                         const client::CallOptions&) override {
+    return service_.Write(table, ids, weights, state);
+  }
   std::vector<client::TableInfo> Tables() override { return service_.Tables(); }
   absl::StatusOr<std::vector<client::TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                             const client::CallOptions&) override {
