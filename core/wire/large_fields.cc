@@ -6,10 +6,12 @@
 #include <utility>
 
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/wire/message_scan.h"
 
 namespace embla::wire {
 namespace {
@@ -221,7 +223,17 @@ absl::Status CheckReadable(const grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Merge(const std::string& small, MessageLite& message) {
+// A message with no more bytes than two per field that is allowed cannot have too many.
+absl::Status ScanSmall(const std::string& small, const DecodeLimits& limits,
+                       const MessageLite& message) {
+  const auto* const described = dynamic_cast<const google::protobuf::Message*>(&message);
+  if (described == nullptr || small.size() / 2 <= limits.small_fields_max) return absl::OkStatus();
+  return ScanMessage(small, *described->GetDescriptor(),
+                     {.bytes_max = small.size(), .fields_max = limits.small_fields_max});
+}
+
+absl::Status Merge(const std::string& small, const DecodeLimits& limits, MessageLite& message) {
+  EMBLA_RETURN_IF_ERROR(ScanSmall(small, limits, message));
   if (message.MergeFromString(small)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("malformed message: not a ", message.GetTypeName()));
@@ -237,7 +249,7 @@ const NestedMessage* Find(std::span<const NestedMessage> nested, const FieldRead
 
 // Everything but the submessages.
 absl::Status ReadEnvelope(FieldReader& reader, std::span<const NestedMessage> nested,
-                          MessageLite& envelope) {
+                          const DecodeLimits& limits, MessageLite& envelope) {
   std::string small;
   while (reader.position() < reader.size()) {
     EMBLA_ASSIGN_OR_RETURN(const FieldReader::Field field, reader.Next(reader.size()));
@@ -245,11 +257,12 @@ absl::Status ReadEnvelope(FieldReader& reader, std::span<const NestedMessage> ne
                               ? reader.Skip(field, reader.size())
                               : reader.CopySmall(field, reader.size(), small));
   }
-  return Merge(small, envelope);
+  return Merge(small, limits, envelope);
 }
 
 // Nothing but the submessages.
-absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessage> nested) {
+absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessage> nested,
+                               const DecodeLimits& limits) {
   int found = 0;
   while (reader.position() < reader.size()) {
     EMBLA_ASSIGN_OR_RETURN(const FieldReader::Field field, reader.Next(reader.size()));
@@ -265,7 +278,7 @@ absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessag
     std::string small;
     EMBLA_RETURN_IF_ERROR(
         reader.ReadFields(reader.position() + field.size, target->large_numbers, small));
-    EMBLA_RETURN_IF_ERROR(Merge(small, *target->small));
+    EMBLA_RETURN_IF_ERROR(Merge(small, limits, *target->small));
   }
   return found;
 }
@@ -315,7 +328,7 @@ absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_n
   std::string text;
   EMBLA_RETURN_IF_ERROR(reader.ReadFields(reader.size(), large_numbers, text));
   small.Clear();
-  return Merge(text, small);
+  return Merge(text, limits, small);
 }
 
 absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
@@ -324,9 +337,9 @@ absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const Nested
   EMBLA_RETURN_IF_ERROR(CheckReadable(bytes));
   envelope.Clear();
   FieldReader first(bytes, place, limits);
-  EMBLA_RETURN_IF_ERROR(ReadEnvelope(first, nested, envelope));
+  EMBLA_RETURN_IF_ERROR(ReadEnvelope(first, nested, limits, envelope));
   FieldReader second(bytes, place, limits);
-  return ReadNested(second, nested);
+  return ReadNested(second, nested, limits);
 }
 
 }  // namespace embla::wire

@@ -50,7 +50,8 @@ grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int
 struct DecodeLimits {
   std::size_t large_bytes_max = std::size_t{256} << 20;  // All large fields together.
   std::size_t small_bytes_max = std::size_t{4} << 20;
-  std::size_t small_fields_max = 65'536;  // At the top; parsed, an empty one has 50 bytes and more.
+  // Of the small message and all that it contains; parsed, an empty one has 50 bytes and more.
+  std::size_t small_fields_max = 65'536;
 };
 
 // Where a decoded large field goes: called once per occurrence (0 bytes too) with its size, returns

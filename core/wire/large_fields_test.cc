@@ -100,6 +100,21 @@ TEST(DecodeMessage, BoundsLargeAndSmallFields) {
   EXPECT_THAT(Message(Decode(unknown, {.small_bytes_max = 99})), HasSubstr("more than 99"));
 }
 
+TEST(DecodeMessage, BoundsFieldsOfMessagesInMessages) {
+  v1::SyncReply reply;
+  for (int i = 0; i < 10; ++i) reply.add_tables()->set_table_id(7);
+  const auto decode = [text = reply.SerializeAsString()](std::size_t fields_max) {
+    grpc::ByteBuffer bytes = FromText(text);
+    v1::SyncReply small;
+    const PlaceField place = [](int, std::size_t) -> absl::StatusOr<std::byte*> {
+      return absl::InternalError("no large fields");
+    };
+    return DecodeMessage(bytes, {}, place, {.small_fields_max = fields_max}, small);
+  };
+  EXPECT_THAT(Message(decode(19)), HasSubstr("more than 19 fields"));
+  EXPECT_TRUE(decode(20).ok());
+}
+
 TEST(DecodeNested, RefusesTwoMembersOfAOneof) {
   v1::StreamReply lookup;
   lookup.mutable_lookup()->set_plan_version(1);

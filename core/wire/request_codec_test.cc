@@ -179,6 +179,25 @@ TEST(RequestCodecDecode, CountsTheBytesOfTheReply) {
   EXPECT_EQ(DecodeLookupRequest(bytes, pool, {})->reply_bytes, 3u * 18u);
 }
 
+// A node gathers int8 rows of cut columns as fp32 before it converts them.
+TEST(RequestCodecDecode, CountsTheBytesOfInt8RowsThatMayBeStaged) {
+  v1::LookupRequest request;
+  v1::LookupPart& part = *request.add_parts();
+  part.set_table_id(1);
+  part.set_pooling(v1::POOLING_NONE);
+  part.set_column_end(10);
+  part.set_ids_count(3);
+  request.set_ids(std::string(24, '\0'));
+  BufferPool pool;
+  for (const auto& [dtype, staged] :
+       {std::pair(v1::WIRE_DTYPE_INT8, 3u * 40u), std::pair(v1::WIRE_DTYPE_FP16, 0u)}) {
+    request.set_wire_dtype(dtype);
+    grpc::Slice flat(request.SerializeAsString());
+    grpc::ByteBuffer bytes(&flat, 1);
+    EXPECT_EQ(DecodeLookupRequest(bytes, pool, {})->staged_bytes, staged);
+  }
+}
+
 // --- Malformed requests: a valid one, one thing wrong, and what the message says of it.
 
 struct BadLookup {

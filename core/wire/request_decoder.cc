@@ -382,9 +382,10 @@ absl::StatusOr<UpdateCall> ToCall(const v1::UpdateRequest& small, RequestMemory 
 }
 
 DecodeLimits LimitsFor(const RequestLimits& limits) {
-  // A part takes at most about 80 bytes.
+  // A part takes at most about 80 bytes and 16 fields.
   return {.large_bytes_max = limits.request_bytes_max,
-          .small_bytes_max = std::size_t{limits.parts_max} * 96 + 4096};
+          .small_bytes_max = std::size_t{limits.parts_max} * 96 + 4096,
+          .small_fields_max = std::size_t{limits.parts_max} * 32 + 1024};
 }
 
 }  // namespace detail

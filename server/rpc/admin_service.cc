@@ -14,6 +14,7 @@
 #include "core/plan/plan_json.h"
 #include "core/planner/placement_json.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/bounded_method.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/post_unary.h"
 
@@ -62,8 +63,33 @@ absl::Duration WaitOf(const v1::CreateTableRequest& request,
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(2));
   return std::max(left - kReplyReserve, left / 2);
 }
+// A solved plan has megabytes; nothing else that operators send comes near one.
+constexpr wire::ScanLimits kSolvedPlanLimits{.bytes_max = std::size_t{4} << 20};
 
 }  // namespace
+
+AdminService::AdminService(CoordinatorHost& host) : host_(host) {
+  // In the order of proto/embla/v1/admin.proto.
+  MarkMethodCallback(0, BoundedUnary(this, &AdminService::GetClusterStatus));
+  MarkMethodCallback(1, BoundedUnary(this, &AdminService::ListNodes));
+  MarkMethodCallback(2, BoundedUnary(this, &AdminService::CreateTable));
+  MarkMethodCallback(3, BoundedUnary(this, &AdminService::DropTable));
+  MarkMethodCallback(4, BoundedUnary(this, &AdminService::SetTable));
+  MarkMethodCallback(5, BoundedUnary(this, &AdminService::PlanTable));
+  MarkMethodCallback(6, BoundedUnary(this, &AdminService::GetPlan));
+  MarkMethodCallback(7, BoundedUnary(this, &AdminService::GetPlanHistory));
+  MarkMethodCallback(8, BoundedUnary(this, &AdminService::GetPlanAt));
+  MarkMethodCallback(9, BoundedUnary(this, &AdminService::StartJob));
+  MarkMethodCallback(10, BoundedUnary(this, &AdminService::ListJobs));
+  MarkMethodCallback(11, BoundedUnary(this, &AdminService::GetJob));
+  MarkMethodCallback(12, BoundedUnary(this, &AdminService::ControlJob));
+  MarkMethodCallback(13, BoundedUnary(this, &AdminService::ListUnitOwners));
+  MarkMethodCallback(14, BoundedUnary(this, &AdminService::PutSolvedPlan, kSolvedPlanLimits));
+  MarkMethodCallback(15, BoundedUnary(this, &AdminService::FindSolvedPlan));
+  MarkMethodCallback(16, BoundedUnary(this, &AdminService::AdoptTable));
+  MarkMethodCallback(17, BoundedUnary(this, &AdminService::DropLeftovers));
+  MarkMethodCallback(18, BoundedUnary(this, &AdminService::ForgetNode));
+}
 
 grpc::ServerUnaryReactor* AdminService::GetClusterStatus(grpc::CallbackServerContext* call,
                                                          const v1::GetClusterStatusRequest*,

@@ -20,7 +20,7 @@ namespace embla {
 class AdminService final : public v1::AdminService::CallbackService {
  public:
   // `host` is not owned and outlives the service, and the service outlives its RpcServer.
-  explicit AdminService(CoordinatorHost& host) : host_(host) {}
+  explicit AdminService(CoordinatorHost& host);
 
   // Ends slow calls, now and later, with CANCELLED.
   void BeginStop() { is_stopping_ = true; }

@@ -31,9 +31,12 @@ inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::
   v1::NodeCommand command;
   if (!link.Write(report) || !link.Read(&command)) return;
   nonces.coordinator = command.greeting().nonce();
+  v1::NodeProof& proof = *report.mutable_proof();
+  proof.set_name(registration.name());
+  proof.set_incarnation(registration.incarnation());
+  proof.set_key_proof(ProveNode(key, nonces, proof.incarnation(), proof.name()));
+  if (!link.Write(report)) return;
   *report.mutable_registration() = std::move(registration);
-  report.mutable_registration()->set_key_proof(
-      ProveNode(key, nonces, report.registration().incarnation(), report.registration().name()));
   link.Write(report);
 }
 

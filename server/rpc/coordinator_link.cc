@@ -163,20 +163,23 @@ absl::Status CoordinatorLink::Introduce(Stream& stream) {
 
 absl::Status CoordinatorLink::Register(Stream& stream, const LinkNonces& nonces,
                                        const ClusterKey& key) {
-  v1::NodeReport report;
-  v1::Registration& registration = *report.mutable_registration();
   NodeRegistration described = options_.registration;
   if (options_.describe) options_.describe(described);
   // A coordinator whose store has gone back in time has forgotten some.
   described.sessions_refused = node_.sessions().closed().refused;
+  v1::NodeReport proof;
+  proof.mutable_proof()->set_name(described.name);
+  proof.mutable_proof()->set_incarnation(described.incarnation);
+  proof.mutable_proof()->set_key_proof(
+      ProveNode(key, nonces, described.incarnation, described.name));
+  v1::NodeReport report;
+  v1::Registration& registration = *report.mutable_registration();
   registration = ToMessage(described);
-  registration.set_key_proof(
-      ProveNode(key, nonces, registration.incarnation(), registration.name()));
   {
     MutexLock lock(mu_);
     if (!cluster_id_.empty()) registration.set_cluster_id(cluster_id_);
   }
-  if (!stream.Write(report)) return absl::AbortedError("no registration");
+  if (!stream.Write(proof) || !stream.Write(report)) return absl::AbortedError("no registration");
   return absl::OkStatus();
 }
 

@@ -258,7 +258,9 @@ class OneOrderCoordinator final : public v1::CoordinatorService::Service {
     command.mutable_greeting()->set_proof(ProveCoordinator(*key_, nonces));
     link->Write(command);
     link->Read(&report);
-    EXPECT_TRUE(IsNode(*key_, nonces, 77, "n0", report.registration().key_proof()));
+    EXPECT_TRUE(IsNode(*key_, nonces, 77, "n0", report.proof().key_proof()));
+    link->Read(&report);
+    EXPECT_EQ(report.registration().name(), "n0");
     command.mutable_registered()->set_node_id(5);
     command.mutable_registered()->set_heartbeat_ms(60'000);
     link->Write(command);

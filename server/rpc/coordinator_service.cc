@@ -29,7 +29,7 @@ SessionProof ProofFrom(const std::string& bytes) {
 }  // namespace
 
 CoordinatorService::CoordinatorService(CoordinatorHost& host) : host_(host) {
-  // In the order of proto/embla/v1/coordinator.proto; NodeLink looks at its messages itself.
+  // In the order of proto/embla/v1/coordinator.proto; NodeLinkCall scans what comes by NodeLink.
   MarkMethodCallback(1, BoundedUnary(this, &CoordinatorService::GetPlan));
   MarkMethodCallback(2, BoundedServerStream(this, &CoordinatorService::WatchPlan));
   MarkMethodCallback(3, BoundedUnary(this, &CoordinatorService::OpenSession));
@@ -50,7 +50,7 @@ absl::Status CoordinatorService::HearOf(const v1::GetPlanRequest& request, int w
   return absl::OkStatus();
 }
 
-grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* CoordinatorService::NodeLink(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CoordinatorService::NodeLink(
     grpc::CallbackServerContext* call) {
   return new NodeLinkCall(host_, *call);
 }

@@ -1,7 +1,11 @@
 // CoordinatorService over a CoordinatorHost: links of shard servers, plans and sessions of clients.
+//
+// Links have their bytes as they came, so that they are scanned before they are parsed; the other
+// methods have handlers that do so (bounded_method.h).
 #pragma once
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "embla/v1/coordinator.grpc.pb.h"
@@ -10,13 +14,21 @@
 
 namespace embla {
 
+using RawCoordinatorService = v1::CoordinatorService::WithRawCallbackMethod_NodeLink<
+    v1::CoordinatorService::WithCallbackMethod_GetPlan<
+        v1::CoordinatorService::WithCallbackMethod_WatchPlan<
+            v1::CoordinatorService::WithCallbackMethod_OpenSession<
+                v1::CoordinatorService::WithCallbackMethod_JoinSteps<
+                    v1::CoordinatorService::WithCallbackMethod_CloseSession<
+                        v1::CoordinatorService::Service>>>>>>;
+
 // Thread safety: every public method may be called from any thread.
-class CoordinatorService final : public v1::CoordinatorService::CallbackService {
+class CoordinatorService final : public RawCoordinatorService {
  public:
   // `host` is not owned and outlives the service, and the service outlives its RpcServer.
   explicit CoordinatorService(CoordinatorHost& host);
 
-  grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>* NodeLink(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NodeLink(
       grpc::CallbackServerContext* call) override;
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* call,
                                     const v1::GetPlanRequest* request,

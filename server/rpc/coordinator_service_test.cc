@@ -160,6 +160,52 @@ TEST_F(CoordinatorServiceTest, ARegistrationWithoutAGreetingIsRefused) {
   EXPECT_TRUE(host_->plan()->nodes().empty());
 }
 
+// The proof is of one name, and of one process.
+TEST_F(CoordinatorServiceTest, ARegistrationUnderAnotherNameThanTheProofsIsRefused) {
+  Start();
+  grpc::ClientContext context;
+  const auto stream = stub_->NodeLink(&context);
+  v1::NodeReport report;
+  report.mutable_greeting()->set_nonce(RandomNonce());
+  v1::NodeCommand command;
+  ASSERT_TRUE(stream->Write(report));
+  ASSERT_TRUE(stream->Read(&command));
+  const LinkNonces nonces{.node = report.greeting().nonce(),
+                          .coordinator = command.greeting().nonce()};
+  report.mutable_proof()->set_name("n0");
+  report.mutable_proof()->set_incarnation(1);
+  report.mutable_proof()->set_key_proof(ProveNode(*key_, nonces, 1, "n0"));
+  ASSERT_TRUE(stream->Write(report));
+  report.mutable_registration()->set_name("n1");
+  report.mutable_registration()->set_incarnation(1);
+  stream->Write(report);
+  EXPECT_FALSE(stream->Read(&command));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(status.error_message(), HasSubstr("n1"));
+}
+
+// Longer than a stranger may send at all, let alone before its proof.
+TEST_F(CoordinatorServiceTest, ANodeThatHasProvedItselfMaySayMuch) {
+  Start();
+  grpc::ClientContext context;
+  const auto stream = stub_->NodeLink(&context);
+  v1::Registration registration;
+  registration.set_name("n0");
+  registration.set_address("127.0.0.1:9");
+  registration.set_incarnation(1);
+  registration.set_accept_loss(true);
+  registration.add_devices()->set_kind(v1::Device::KIND_CPU);
+  registration.mutable_devices(0)->set_memory_bytes(1 << 20);
+  registration.set_testimony(std::string(24 << 20, 'x'));
+  IntroduceNode(*stream, std::move(registration), *key_);
+  v1::NodeCommand command;
+  EXPECT_TRUE(stream->Read(&command));
+  EXPECT_TRUE(command.has_registered());
+  context.TryCancel();
+  stream->Finish();
+}
+
 // The proof of one link is of no use on another one.
 TEST_F(CoordinatorServiceTest, ARepeatedProofIsRefused) {
   Start();
@@ -171,9 +217,9 @@ TEST_F(CoordinatorServiceTest, ARepeatedProofIsRefused) {
   v1::NodeCommand command;
   ASSERT_TRUE(stream->Write(report));
   ASSERT_TRUE(stream->Read(&command));
-  report.mutable_registration()->set_name("n0");
-  report.mutable_registration()->set_incarnation(1);
-  report.mutable_registration()->set_key_proof(ProveNode(*key_, overheard, 1, "n0"));
+  report.mutable_proof()->set_name("n0");
+  report.mutable_proof()->set_incarnation(1);
+  report.mutable_proof()->set_key_proof(ProveNode(*key_, overheard, 1, "n0"));
   stream->Write(report);
   EXPECT_FALSE(stream->Read(&command));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);

@@ -31,18 +31,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
         request_bytes_(request.Length()),
         start_(context.clock.Now()) {}
 
-  // Takes memory for the request and `more_bytes`; session 0 is none. False: has answered so.
-  bool Admit(SessionId session, std::size_t more_bytes) {
-    ShowOrigin(context_.node.sessions(), session, connection_);
-    absl::StatusOr<InFlightBudget::Hold> hold =
-        context_.in_flight.Take(session == SessionId{} ? HolderOf(connection_) : HolderOf(session),
-                                request_bytes_ + more_bytes);
-    if (!hold.ok()) {
-      Fail(hold.status());
-      return false;
-    }
-    hold_ = *std::move(hold);
-    return true;
+  // Takes memory for the request and more. False: has answered that there is none.
+  bool Admit(const LookupBatch& lookup, std::size_t more_bytes) {
+    return Admit(lookup.session,
+                 lookup.session == SessionId{} ? HolderOf(connection_) : HolderOf(lookup.session),
+                 request_bytes_ + more_bytes);
+  }
+  bool Admit(const UpdateBatch& update) {
+    return Admit(update.session, HolderOf(update), request_bytes_);
   }
 
   // Either ends the call. This may be gone when they return.
@@ -62,6 +58,17 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
  private:
   ~UnaryCall() override = default;
+
+  bool Admit(SessionId session, const InFlightHolder& holder, std::size_t bytes) {
+    ShowOrigin(context_.node.sessions(), session, connection_);
+    absl::StatusOr<InFlightBudget::Hold> hold = context_.in_flight.Take(holder, bytes);
+    if (!hold.ok()) {
+      Fail(hold.status());
+      return false;
+    }
+    hold_ = *std::move(hold);
+    return true;
+  }
 
   DataContext& context_;   // Not owned; outlives this object.
   MethodMetrics& method_;  // Likewise.
@@ -166,7 +173,7 @@ grpc::ServerUnaryReactor* DataService::Lookup(grpc::CallbackServerContext* call,
     return unary;
   }
   lookup->batch.session = *origin;
-  if (!unary->Admit(*origin, lookup->reply_bytes + lookup->staged_bytes)) return unary;
+  if (!unary->Admit(lookup->batch, lookup->reply_bytes + lookup->staged_bytes)) return unary;
   context_.node.Lookup(
       std::move(lookup->batch), std::move(lookup->memory), DeadlineOf(*call), LookupFrames{},
       [unary](absl::StatusOr<LookupResult> result) {
@@ -193,7 +200,7 @@ grpc::ServerUnaryReactor* DataService::Update(grpc::CallbackServerContext* call,
     unary->Fail(granted);
     return unary;
   }
-  if (!unary->Admit(update->batch.session, 0)) return unary;
+  if (!unary->Admit(update->batch)) return unary;
   context_.node.Update(
       std::move(update->batch), std::move(update->memory), DeadlineOf(*call),
       [unary](absl::StatusOr<UpdateResult> result) {

@@ -23,6 +23,11 @@ class Sender {
 
   const FileDescriptor& socket() const { return socket_; }
   bool is_closed() const { return is_closed_; }
+  // What the server's settings say, in their acknowledged form; 0: nothing so far.
+  std::size_t Setting(std::uint16_t number) {
+    Read();
+    return settings_[number];
+  }
   // Whether the server has sent something of a message on the stream.
   bool Answers(std::uint32_t stream) {
     Read();
@@ -114,6 +119,7 @@ class Sender {
       (stream == 0 ? connection_window_ : windows_[stream]) += more;
     } else if (type == kSettings && (flags & kAck) == 0) {
       for (std::size_t at = payload; at < payload + length; at += 6) {
+        settings_[static_cast<std::uint16_t>(Number(at, 2))] = Number(at + 2, 4);
         if (Number(at, 2) == 4) SetInitialWindow(static_cast<std::int64_t>(Number(at + 2, 4)));
       }
       Write(Frame(kSettings, kAck, 0, ""));
@@ -151,6 +157,7 @@ class Sender {
   std::int64_t initial_window_ = 65535;
   std::int64_t connection_window_ = 65535;
   std::map<std::uint32_t, std::int64_t> windows_;
+  std::map<std::uint16_t, std::size_t> settings_;
   std::set<std::uint32_t> answered_;
 };
 

@@ -13,6 +13,12 @@ InFlightHolder HolderOf(ConnectionId connection) {
   return {.has_session = false, .id = static_cast<std::uint64_t>(connection)};
 }
 
+InFlightHolder HolderOf(const UpdateBatch& update) {
+  InFlightHolder holder = HolderOf(update.session);
+  if (update.claim.has_value()) holder.table = update.claim->table;
+  return holder;
+}
+
 absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& holder,
                                                           std::size_t bytes) {
   Hold hold;
@@ -22,6 +28,7 @@ absl::StatusOr<InFlightBudget::Hold> InFlightBudget::Take(const InFlightHolder& 
     ++taken_;
     held_ += bytes;
     if (!holder.has_session) held_by_strangers_ += bytes;
+    if (holder.table != TableId{}) held_by_steps_ += bytes;
     by_holder_[holder] += bytes;
   }
   if (!holder.has_session) TakeBeside(ConnectionId{holder.id}, bytes);
@@ -40,6 +47,7 @@ absl::Status InFlightBudget::Check(const InFlightHolder& holder, std::size_t byt
   const std::size_t one_max = holder.has_session ? limits_.bytes_max : limits_.stranger_bytes_max;
   // One request with a session is always taken.
   if (holder.has_session && all == 0) return absl::OkStatus();
+  if (holder.table != TableId{}) EMBLA_RETURN_IF_ERROR(CheckWaiting(own, bytes));
   if (own + bytes <= one_max && own + bytes <= all_max - std::min(all, all_max)) {
     return absl::OkStatus();
   }
@@ -51,11 +59,20 @@ absl::Status InFlightBudget::Check(const InFlightHolder& holder, std::size_t byt
                          : absl::StrCat("ask for less than ", one_max, ", or open a session")));
 }
 
+absl::Status InFlightBudget::CheckWaiting(std::size_t own, std::size_t bytes) const {
+  if (own == 0 || held_by_steps_ + bytes <= limits_.bytes_max / 2) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("contributions to synchronous steps that wait have ", held_by_steps_, " bytes, ",
+                   own, " of them this client's for the table; ", bytes, " more would be beyond ",
+                   limits_.bytes_max / 2, ": wait until steps are made"));
+}
+
 void InFlightBudget::GiveBack(const InFlightHolder& holder, std::size_t bytes) {
   {
     MutexLock lock(mu_);
     held_ -= bytes;
     if (!holder.has_session) held_by_strangers_ -= bytes;
+    if (holder.table != TableId{}) held_by_steps_ -= bytes;
     const auto found = by_holder_.find(holder);
     found->second -= bytes;
     if (found->second == 0) by_holder_.erase(found);

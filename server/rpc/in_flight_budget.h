@@ -1,10 +1,13 @@
 // Bounds the memory of requests in flight and of replies that nobody has read yet.
 //
 // Every request is held under its session, or under its connection where it has no session, from
-// its arrival until its reply is written. Two rules keep the many safe from the few:
+// its arrival until its reply is written. Three rules keep the many safe from the few:
 //   - whoever holds memory may have as much as there is left: one alone gets half of the whole, two
 //     a third each, and who holds nothing finds room beside 40 that never read a reply;
-//   - strangers, connections without a session, have a small part of their own, and a bound each.
+//   - strangers, connections without a session, have a small part of their own, and a bound each;
+//   - contributions to synchronous steps, which may wait for another rank's, are held apart by
+//     session and table. Beyond its first one for a table a session has more of them only while all
+//     that wait are less than half of the whole, so that the rank that is missing gets in.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/base/mutex.h"
 #include "core/metrics/metrics.h"
+#include "core/rows/request.h"
 #include "server/rpc/connection_shares.h"
 
 namespace embla {
@@ -32,16 +36,18 @@ struct InFlightLimits {
 struct InFlightHolder {
   bool has_session = false;
   std::uint64_t id = 0;  // Of the session or the connection.
+  TableId table{};       // Not 0: contributions to this table's synchronous steps.
 
   friend bool operator==(const InFlightHolder&, const InFlightHolder&) = default;
   template <typename H>
   friend H AbslHashValue(H state, const InFlightHolder& holder) {
-    return H::combine(std::move(state), holder.has_session, holder.id);
+    return H::combine(std::move(state), holder.has_session, holder.id, holder.table);
   }
 };
 
 // A holder with a session that is proved and open.
 InFlightHolder HolderOf(SessionId session);
+InFlightHolder HolderOf(const UpdateBatch& update);
 // A holder for requests without a session: their connection, whose share what it holds is part of.
 InFlightHolder HolderOf(ConnectionId connection);
 
@@ -83,6 +89,8 @@ class InFlightBudget {
  private:
   absl::Status Check(const InFlightHolder& holder, std::size_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckWaiting(std::size_t own, std::size_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveBack(const InFlightHolder& holder, std::size_t bytes);
 
   const InFlightLimits limits_;
@@ -90,7 +98,8 @@ class InFlightBudget {
 
   mutable Mutex mu_;
   std::size_t held_ ABSL_GUARDED_BY(mu_) = 0;
-  std::size_t held_by_strangers_ ABSL_GUARDED_BY(mu_) = 0;  // Part of held_.
+  std::size_t held_by_strangers_ ABSL_GUARDED_BY(mu_) = 0;  // Part of held_,
+  std::size_t held_by_steps_ ABSL_GUARDED_BY(mu_) = 0;      // and so are contributions.
   std::uint64_t taken_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<InFlightHolder, std::size_t> by_holder_ ABSL_GUARDED_BY(mu_);  // Not 0.
 };

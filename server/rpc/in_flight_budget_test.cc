@@ -18,6 +18,9 @@ constexpr InFlightLimits kLimits{
     .bytes_max = 1000, .stranger_bytes_max = 20, .strangers_bytes_max = 50};
 
 InFlightHolder Session(std::uint64_t id) { return {.has_session = true, .id = id}; }
+InFlightHolder Contributions(std::uint64_t id, TableId table = TableId{1}) {
+  return {.has_session = true, .id = id, .table = table};
+}
 InFlightHolder Stranger(std::uint64_t id) { return {.has_session = false, .id = id}; }
 
 TEST(InFlightBudgetTake, SessionsThatNeverLetGoLeaveRoomForAnother) {
@@ -61,6 +64,35 @@ TEST(InFlightBudgetTake, WhatIsDestroyedIsGivenBack) {
   { const auto hold = budget.Take(Session(1), 500); }
   EXPECT_EQ(budget.held(), 0u);
   EXPECT_THAT(budget.Take(Session(1), 900), IsOk());
+}
+
+// Contributions of 100 bytes each: without the bound the fourth rank finds nothing left.
+TEST(InFlightBudgetTake, ContributionsThatWaitLeaveRoomForTheRankThatIsMissing) {
+  InFlightBudget budget(kLimits, Gauge());
+  std::vector<InFlightBudget::Hold> holds;
+  for (std::uint64_t session = 1; session <= 4; ++session) {
+    for (;;) {
+      absl::StatusOr<InFlightBudget::Hold> hold = budget.Take(Contributions(session), 100);
+      if (!hold.ok()) break;
+      holds.push_back(*std::move(hold));
+    }
+  }
+  EXPECT_EQ(budget.held(), 800u) << "5 of the first, and 1 of each other";
+  EXPECT_THAT(budget.Take(Contributions(1), 100),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("wait until steps")));
+  EXPECT_THAT(budget.Take(Session(5), 100), IsOk()) << "it looks up before it contributes";
+  EXPECT_THAT(budget.Take(Contributions(5), 100), IsOk());
+}
+
+TEST(InFlightBudgetTake, FirstContributionsToEachTableAreTaken) {
+  InFlightBudget budget(kLimits, Gauge());
+  const auto first = budget.Take(Contributions(1, TableId{1}), 450);
+  const auto second = budget.Take(Contributions(1, TableId{2}), 450);
+  EXPECT_THAT(first, IsOk());
+  EXPECT_THAT(second, IsOk());
+  EXPECT_THAT(budget.Take(Contributions(1, TableId{2}), 1),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(budget.Take(Contributions(2, TableId{1}), 100), IsOk());
 }
 
 TEST(InFlightBudgetTake, StrangersHaveABoundEachAndOneForAll) {

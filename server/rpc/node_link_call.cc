@@ -4,15 +4,29 @@
 #include <span>
 #include <utility>
 
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/slice.h>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/wire/message_scan.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/coordinator_codec.h"
 #include "server/rpc/move_codec.h"
 
 namespace embla {
+namespace {
+
+// What strangers may say, who have not proved that they are nodes.
+constexpr wire::ScanLimits kStrangersReport{};
+// A registration says what the node has, of many thousands of tables. No field has less than 2
+// bytes.
+constexpr wire::ScanLimits kNodesReport{.bytes_max = std::size_t{64} << 20,
+                                        .fields_max = std::size_t{32} << 20};
+
+}  // namespace
 
 NodeLinkCall::NodeLinkCall(CoordinatorHost& host, const grpc::CallbackServerContext& call)
     : host_(host), peer_(call.peer()), connection_(ConnectionOf(call)) {
@@ -29,7 +43,31 @@ void NodeLinkCall::OnReadDone(bool ok) {
     }
     handling_ = true;
   }
-  Handle(std::move(received_));
+  absl::StatusOr<v1::NodeReport> report = DecodeReceived();
+  if (!report.ok()) return Handled(report.status());
+  Handle(*std::move(report));
+}
+
+absl::StatusOr<v1::NodeReport> NodeLinkCall::DecodeReceived() {
+  const wire::ScanLimits& limits = proved_.has_value() ? kNodesReport : kStrangersReport;
+  grpc::ByteBuffer bytes;
+  bytes.Swap(&received_);
+  if (bytes.Length() > limits.bytes_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("report of ", bytes.Length(), " bytes, at most ", limits.bytes_max,
+                     proved_.has_value() ? "" : " before the node's proof"));
+  }
+  grpc::Slice whole;
+  v1::NodeReport report;
+  if (bytes.Length() == 0) return report;
+  if (!bytes.DumpToSingleSlice(&whole).ok()) return absl::InvalidArgumentError("no report");
+  EMBLA_RETURN_IF_ERROR(
+      wire::ScanMessage({reinterpret_cast<const char*>(whole.begin()), whole.size()},
+                        *v1::NodeReport::descriptor(), limits));
+  if (!report.ParseFromArray(whole.begin(), static_cast<int>(whole.size()))) {
+    return absl::InvalidArgumentError("malformed message: not a report");
+  }
+  return report;
 }
 
 absl::Status NodeLinkCall::Greet(const v1::NodeGreeting& greeting) {
@@ -54,15 +92,26 @@ absl::Status NodeLinkCall::Greet(const v1::NodeGreeting& greeting) {
   return absl::OkStatus();
 }
 
-absl::Status NodeLinkCall::CheckKey(const v1::Registration& registration) const {
+absl::Status NodeLinkCall::HearProof(const v1::NodeProof& proof) {
   const ClusterKey& key = *host_.coordinator_options().key;
-  if (IsNode(key, nonces_, registration.incarnation(), registration.name(),
-             registration.key_proof())) {
+  if (!IsNode(key, nonces_, proof.incarnation(), proof.name(), proof.key_proof())) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("node ", absl::CHexEscape(proof.name().substr(0, 128)),
+                     " does not have this cluster's key: give it --cluster-key FILE"));
+  }
+  proved_ = proof;
+  ShowPeer(connection_);
+  return absl::OkStatus();
+}
+
+absl::Status NodeLinkCall::CheckProved(const v1::Registration& registration) const {
+  if (proved_.has_value() && proved_->name() == registration.name() &&
+      proved_->incarnation() == registration.incarnation()) {
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
-      absl::StrCat("node ", absl::CHexEscape(registration.name().substr(0, 128)),
-                   " does not have this cluster's key: give it --cluster-key FILE"));
+      absl::StrCat("registration of node ", absl::CHexEscape(registration.name().substr(0, 128)),
+                   " without a proof of this name and incarnation: send `proof` before it"));
 }
 
 void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
@@ -74,10 +123,10 @@ void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
 void NodeLinkCall::Handle(v1::NodeReport report) {
   if (report.has_greeting()) return Handled(Greet(report.greeting()));
   if (report.has_heartbeat()) return HandOverHeartbeat(report.heartbeat());
+  if (report.has_proof()) return Handled(HearProof(report.proof()));
   if (report.has_registration()) {
-    const absl::Status proved = CheckKey(report.registration());
+    const absl::Status proved = CheckProved(report.registration());
     if (!proved.ok()) return Handled(proved);
-    ShowPeer(connection_);
   }
   host_.PostOfNode(
       [this, report = std::move(report)](Coordinator& coordinator, absl::Time now) {
@@ -257,7 +306,11 @@ void NodeLinkCall::WriteMore() {
     return;
   }
   writing_ = true;
-  StartWrite(&command_);
+  command_bytes_.Clear();
+  bool owns_bytes = false;
+  (void)grpc::SerializationTraits<v1::NodeCommand>::Serialize(command_, &command_bytes_,
+                                                              &owns_bytes);
+  StartWrite(&command_bytes_);
 }
 
 void NodeLinkCall::FinishIfIdle() {

@@ -2,6 +2,9 @@
 // key; then registration, then heartbeats in and plans out, and what is said of moves both ways. A
 // node that falls behind gets the newest plan only.
 //
+// Reports come as bytes and are scanned before they are parsed (core/wire/message_scan.h). Before
+// the proof only short ones are taken, as anybody may have sent them.
+//
 // Lives until gRPC and the host are done with it, then deletes itself.
 #pragma once
 
@@ -12,8 +15,10 @@
 #include <vector>
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "absl/status/statusor.h"
 #include "core/base/mutex.h"
 #include "embla/v1/coordinator.pb.h"
 #include "server/migration/move_orders.h"
@@ -24,7 +29,7 @@
 namespace embla {
 
 // gRPC never runs a reactor's callback inside Start* or Finish, so those are called under mu_.
-class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::NodeCommand>,
+class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            private PlanListener {
  public:
   // `host` is not owned and outlives the call. `peer` is the node's address, for the log.
@@ -45,13 +50,16 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
     PlanPtr plan;
   };
 
+  // On gRPC's thread. InvalidArgument: more than a node may say, or no report.
+  absl::StatusOr<v1::NodeReport> DecodeReceived();
   // On gRPC's thread: hand the report to the host. The next is read when it is done.
   void Handle(v1::NodeReport report);
   // The same, but nobody waits for it to be done: the next may be the one that counts.
   void HandOverHeartbeat(const v1::Heartbeat& heartbeat);
   // On gRPC's thread, before the host hears of the link.
   absl::Status Greet(const v1::NodeGreeting& greeting);
-  absl::Status CheckKey(const v1::Registration& registration) const;
+  absl::Status HearProof(const v1::NodeProof& proof);
+  absl::Status CheckProved(const v1::Registration& registration) const;
   // On the host's thread.
   absl::Status Execute(Coordinator& coordinator, const v1::NodeReport& report, absl::Time now);
   absl::Status Register(Coordinator& coordinator, const v1::Registration& message, absl::Time now);
@@ -76,8 +84,10 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
   CoordinatorHost& host_;  // Not owned; outlives this object.
   const std::string peer_;
   const ConnectionId connection_;
-  v1::NodeReport received_;
-  LinkNonces nonces_;  // Of gRPC's thread, which reads one report after the other.
+  // Of gRPC's thread, which reads one report after the other.
+  grpc::ByteBuffer received_;
+  LinkNonces nonces_;
+  std::optional<v1::NodeProof> proved_;
 
   // Written by the host's thread while a report is handled, read by gRPC's between reports.
   NodeProcess process_;  // Incarnation 0: not registered.
@@ -86,7 +96,8 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<v1::NodeReport, v1::No
 
   Mutex mu_;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
-  v1::NodeCommand command_ ABSL_GUARDED_BY(mu_);                      // Being written.
+  v1::NodeCommand command_ ABSL_GUARDED_BY(mu_);                      // To be written now,
+  grpc::ByteBuffer command_bytes_ ABSL_GUARDED_BY(mu_);               // and as it is written.
   std::unique_ptr<v1::NodeCommand> greeting_ ABSL_GUARDED_BY(mu_);    // To be written first,
   std::unique_ptr<v1::NodeCommand> registered_ ABSL_GUARDED_BY(mu_);  // and this after it.
   std::optional<SessionNews> sessions_ ABSL_GUARDED_BY(mu_);  // To be written, before any plan.

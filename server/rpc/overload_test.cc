@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/base/testing/await.h"
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/http2_fixture.h"
+#include "server/rpc/http2_sender.h"
 
 namespace embla {
 namespace {
@@ -34,6 +36,39 @@ class DataServiceOverload : public DataFixture {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return v1::DataService::NewStub(grpc::CreateCustomChannel(
         server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  }
+  double refused() { return answers("Update", "RESOURCE_EXHAUSTED"); }
+  // A rank's contribution to a step of table 1, with about as many bytes.
+  v1::UpdateRequest ContributionOf(std::uint64_t session, std::uint32_t rank, std::size_t bytes) {
+    v1::UpdateRequest request = UpdateOf(1, bytes / 16);
+    const SessionProof proof = ProveSession(*cluster_key_, SessionId{session});
+    request.set_session(session);
+    request.set_session_proof(proof.data(), proof.size());
+    request.mutable_parts(0)->set_clipped(true);
+    request.mutable_claim()->set_table_id(1);
+    request.mutable_claim()->set_rank(rank);
+    v1::UnitRun& run = *request.mutable_claim()->add_units();
+    run.set_granule_end(1);
+    return request;
+  }
+  struct Contribution {
+    grpc::ClientContext context;
+    v1::UpdateRequest request;
+    v1::UpdateReply reply;
+    std::promise<grpc::Status> status;
+  };
+  static constexpr std::size_t kInt8Rows = 128;
+  static v1::LookupRequest Int8Lookup() {
+    v1::LookupRequest request = LookupOf(std::vector<std::int64_t>(kInt8Rows, 3), 2048);
+    request.set_wire_dtype(v1::WIRE_DTYPE_INT8);
+    return request;
+  }
+  // The lookup has arrived: its reply is held for it, and the same rows as fp32.
+  void ExpectStagedRowsHeld() {
+    ASSERT_TRUE(node_.Await([](const FakeShardNode& node) { return node.held() == 1; }));
+    const double rows = kInt8Rows * (2048 + 8) + kInt8Rows * 2048 * 4;
+    EXPECT_GE(held(), rows);
+    EXPECT_LE(held(), rows + 4096);
   }
   // A call whose request has just these bytes.
   grpc::Status CallRaw(const std::string& method, const std::string& bytes) {
@@ -119,6 +154,30 @@ TEST_F(DataServiceOverload, StreamsThatHoldAllTheyCanLeaveRoomForAnother) {
   EXPECT_EQ(reply.code(), 0) << reply.message();
 }
 
+// A client that opens more calls than it was told is cut off.
+TEST_F(DataServiceOverload, CallsOfAConnectionAreBounded) {
+  constexpr std::uint16_t kMaxConcurrentStreams = 3;
+  Start({}, {.connections = {.open_calls_max = 5}});
+  http2::Sender sender(server_->address());
+  ASSERT_TRUE(
+      AwaitFor([&] { return sender.Setting(kMaxConcurrentStreams) == 5; }, kLimit, "the bound"));
+  v1::StreamRequest request;
+  *request.mutable_lookup() = LookupOf({1});
+  for (std::uint32_t stream = 1; stream <= 9; stream += 2) {
+    sender.Open(stream, "/embla.v1.DataService/Stream");
+    request.set_sequence(stream);
+    sender.SendMessage(stream, request.SerializeAsString());
+    EXPECT_TRUE(AwaitFor([&] { return sender.Answers(stream); }, kLimit, "it is served"));
+  }
+  sender.Open(11, "/embla.v1.DataService/Stream");
+  AwaitFor(
+      [&] {
+        sender.Read();
+        return sender.is_closed();
+      },
+      kLimit, "the sixth call ends the connection");
+}
+
 TEST_F(DataServiceOverload, ReadersThatTakeNothingDoNotKeepOthersWaiting) {
   Start({.read_threads = 2, .read_stall_beside_others_max = absl::Milliseconds(50)});
   node_.SetBlockBytes(1 << 20);
@@ -139,6 +198,80 @@ TEST_F(DataServiceOverload, ReadersThatTakeNothingDoNotKeepOthersWaiting) {
   EXPECT_TRUE(reader->Read(&reply));
   EXPECT_TRUE(reader->Finish().ok());
   for (grpc::ClientContext& each : contexts) each.TryCancel();
+}
+
+// The node holds what it is given, as a table holds contributions until all ranks have sent theirs.
+TEST_F(DataServiceOverload, ContributionsThatWaitAreChargedAndLetTheMissingRankIn) {
+  constexpr std::size_t kBytes = 100'000;
+  Start({.in_flight = {.bytes_max = 11 * kBytes}});
+  node_.Hold();
+  const auto stub = AnotherClient();
+  std::vector<std::unique_ptr<Contribution>> sent;
+  const auto contribute = [&](std::uint64_t session, std::uint32_t rank) {
+    sent.push_back(std::make_unique<Contribution>());
+    Contribution& one = *sent.back();
+    one.request = ContributionOf(session, rank, kBytes);
+    const double before = held() + refused();
+    stub->async()->Update(&one.context, &one.request, &one.reply,
+                          [&one](const grpc::Status& status) { one.status.set_value(status); });
+    AwaitFor([&] { return held() + refused() > before; }, kLimit, "it is held or refused");
+  };
+  const auto refused_by = [&](std::uint64_t session, std::uint32_t rank) {
+    const double before = refused();
+    contribute(session, rank);
+    return refused() > before;
+  };
+  // Three ranks send contributions to this step and later ones until they are refused.
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_FALSE(refused_by(100 + rank, rank));
+    while (!refused_by(100 + rank, rank)) {
+    }
+  }
+  EXPECT_GE(held(), 7.0 * kBytes);
+  EXPECT_LE(held(), 8.0 * kBytes) << "each is charged as long as it waits";
+
+  EXPECT_FALSE(refused_by(103, 3)) << "the rank that all wait for";
+
+  node_.Release();
+  for (const std::unique_ptr<Contribution>& each : sent) {
+    const grpc::Status status = each->status.get_future().get();
+    if (status.ok()) continue;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("wait until steps are made"));
+  }
+  AwaitFor([&] { return held() == 0; }, kLimit, "what was made is given back");
+}
+
+// A lookup of int8 rows takes their bytes as fp32, too: rows of cut columns are gathered so.
+TEST_F(DataServiceOverload, RowsThatAreStagedAreChargedWithTheirLookup) {
+  Start();
+  node_.Hold();
+  const v1::LookupRequest request = Int8Lookup();
+  grpc::ClientContext context;
+  v1::LookupReply reply;
+  std::promise<grpc::Status> done;
+  stub_->async()->Lookup(&context, &request, &reply,
+                         [&done](const grpc::Status& status) { done.set_value(status); });
+  ExpectStagedRowsHeld();
+  node_.Release();
+  EXPECT_TRUE(done.get_future().get().ok());
+  AwaitFor([&] { return held() == 0; }, kLimit, "it is given back");
+}
+
+TEST_F(DataServiceOverload, RowsThatAreStagedAreChargedWithTheirLookupOnAStream) {
+  Start();
+  node_.Hold();
+  grpc::ClientContext context;
+  const auto stream = stub_->Stream(&context);
+  v1::StreamRequest request;
+  request.set_sequence(1);
+  *request.mutable_lookup() = Int8Lookup();
+  ASSERT_TRUE(stream->Write(request));
+  ExpectStagedRowsHeld();
+  node_.Release();
+  v1::StreamReply reply;
+  EXPECT_TRUE(stream->Read(&reply));
+  AwaitFor([&] { return held() == 0; }, kLimit, "it is given back");
 }
 
 TEST_F(DataServiceOverload, GzipIsRefused) {

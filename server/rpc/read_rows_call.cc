@@ -1,7 +1,10 @@
 #include "server/rpc/read_rows_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -15,6 +18,18 @@ namespace {
 // How often a stalled call looks whether others wait.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
+// At most so much memory do the request's bytes take once they are parsed: every id ends with a
+// byte without the continuation bit, and is held twice for a moment.
+std::size_t ParsedBytesMax(const grpc::ByteBuffer& request) {
+  std::vector<grpc::Slice> slices;
+  if (!request.Dump(&slices).ok()) return 0;
+  std::ptrdiff_t numbers = 0;
+  for (const grpc::Slice& slice : slices) {
+    numbers += std::count_if(slice.begin(), slice.end(), [](std::uint8_t b) { return b < 0x80; });
+  }
+  return static_cast<std::size_t>(numbers) * 2 * sizeof(RowId);
+}
+
 absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request,
                                                  std::uint64_t ids_max) {
   grpc::ByteBuffer bytes = request;
@@ -22,8 +37,7 @@ absl::StatusOr<ShardNode::RowsQuery> DecodeQuery(const grpc::ByteBuffer& request
   const wire::PlaceField no_large = [](int, std::size_t) -> absl::StatusOr<std::byte*> {
     return absl::InternalError("no large fields");
   };
-  const wire::DecodeLimits limits{.small_bytes_max = ids_max * 10 + 4096,
-                                  .small_fields_max = ids_max + 64};
+  const wire::DecodeLimits limits{.small_bytes_max = ids_max * 10 + 4096};
   EMBLA_RETURN_IF_ERROR(wire::DecodeMessage(bytes, {}, no_large, limits, message));
   if (static_cast<std::uint64_t>(message.row_ids_size()) > ids_max) {
     return absl::InvalidArgumentError(
@@ -49,13 +63,14 @@ ReadRowsCall* ReadRowsCall::Start(DataContext& context, TaskThreads& threads,
                                   const grpc::ByteBuffer& request, const InFlightHolder& holder,
                                   absl::Time deadline) {
   auto* const call = new ReadRowsCall(context, threads, request.Length(), deadline);
-  absl::StatusOr<ShardNode::RowsQuery> query = DecodeQuery(request, context.options.read_ids_max);
-  absl::Status status = query.status();
+  absl::StatusOr<InFlightBudget::Hold> hold =
+      context.in_flight.Take(holder, request.Length() + ParsedBytesMax(request));
+  absl::Status status = hold.status();
+  absl::StatusOr<ShardNode::RowsQuery> query = ShardNode::RowsQuery();
   if (status.ok()) {
-    absl::StatusOr<InFlightBudget::Hold> hold =
-        context.in_flight.Take(holder, request.Length() + query->row_ids.size() * sizeof(RowId));
-    status = hold.status();
-    if (hold.ok()) call->hold_ = *std::move(hold);
+    call->hold_ = *std::move(hold);
+    query = DecodeQuery(request, context.options.read_ids_max);
+    status = query.status();
   }
   if (status.ok()) {
     status = threads.Post([call, query = *std::move(query)] { call->Read(query); });

@@ -93,14 +93,10 @@ void StreamCall::Execute(wire::StreamRequest request, std::size_t request_bytes)
   if (lookup != nullptr) in_flight.bytes += lookup->reply_bytes;
   absl::Status status = request.call.status();
   if (status.ok()) status = CheckOrigin(*request.call);
-  SessionId session{};
-  if (status.ok()) {
-    session = lookup != nullptr ? lookup->batch.session
-                                : std::get<wire::UpdateCall>(*request.call).batch.session;
-    ShowOrigin(context_.node.sessions(), session, connection_);
-  }
+  InFlightHolder holder = HolderOf(connection_);
+  if (status.ok()) holder = ShownHolder(*request.call);
   const absl::Status admitted =
-      Admit(in_flight, session, lookup == nullptr ? 0 : lookup->staged_bytes);
+      Admit(in_flight, holder, lookup == nullptr ? 0 : lookup->staged_bytes);
   if (status.ok()) status = admitted;
   if (!status.ok()) {
     Reply(in_flight, request.is_update ? context_.update : context_.lookup, status,
@@ -122,10 +118,20 @@ absl::Status StreamCall::CheckOrigin(std::variant<wire::LookupCall, wire::Update
   return absl::OkStatus();
 }
 
-absl::Status StreamCall::Admit(InFlight& request, SessionId session, std::size_t bytes_beside) {
+InFlightHolder StreamCall::ShownHolder(
+    const std::variant<wire::LookupCall, wire::UpdateCall>& call) {
+  const auto* const update = std::get_if<wire::UpdateCall>(&call);
+  const SessionId session =
+      update != nullptr ? update->batch.session : std::get<wire::LookupCall>(call).batch.session;
+  ShowOrigin(context_.node.sessions(), session, connection_);
+  if (update != nullptr) return HolderOf(update->batch);
+  return session == SessionId{} ? HolderOf(connection_) : HolderOf(session);
+}
+
+absl::Status StreamCall::Admit(InFlight& request, const InFlightHolder& holder,
+                               std::size_t bytes_beside) {
   absl::StatusOr<InFlightBudget::Hold> hold =
-      context_.in_flight.Take(session == SessionId{} ? HolderOf(connection_) : HolderOf(session),
-                              request.bytes + bytes_beside);
+      context_.in_flight.Take(holder, request.bytes + bytes_beside);
   if (hold.ok()) request.hold = std::make_shared<InFlightBudget::Hold>(*std::move(hold));
   MutexLock lock(mu_);
   ++executing_;

@@ -78,11 +78,12 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   ~StreamCall() override = default;
 
   void Execute(wire::StreamRequest request, std::size_t request_bytes);
-  // Counts a request as in flight; RESOURCE_EXHAUSTED when there is no memory for it. Session 0 is
-  // none.
-  absl::Status Admit(InFlight& request, SessionId session, std::size_t bytes_beside);
+  // Counts a request as in flight; RESOURCE_EXHAUSTED when there is no memory for it.
+  absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t bytes_beside);
   // A lookup's session is 0 afterwards unless it is open (request_origin.h).
   absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
+  // Who is charged for a call whose origin is right; the connection has shown its session.
+  InFlightHolder ShownHolder(const std::variant<wire::LookupCall, wire::UpdateCall>& call);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
   // Messages of a request that is still being executed.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <random>
 #include <vector>
@@ -517,6 +518,36 @@ TEST_F(ShardNodeTest, FullQueuesAreResourceExhaustedAndEverybodyIsAnswered) {
     changed.NotifyAll();
   }
   EXPECT_TRUE(AwaitFor([&] { return answered == kRequests; }, absl::Seconds(30), "all answers"));
+}
+
+// int8 rows of cut columns are gathered as fp32 first, 3,200 bytes beside a reply of 1,600.
+TEST_F(ShardNodeTest, StagedRowsCountAmongTheBytesThatAreQueued) {
+  ShardNodeOptions options;
+  options.name = "n0";
+  options.devices.assign(2, {DeviceKind::kCpu, 1 << 30});
+  options.queued_bytes_max = 4500;
+  BufferPool pool;
+  const std::unique_ptr<ShardNode> node = *ShardNode::Create(options, pool);
+  LocalCluster placer({.devices_per_node = 2});
+  const TableSpec cut = Spec(1, 100, 8);
+  const TableSpec whole = Spec(2, 100, 8);
+  const auto plan = std::make_shared<const Plan>(
+      PlanVersion{1}, "c", placer.specs(),
+      std::vector<TablePlan>{Place(placer, cut, ShardingType::kColumnWise),
+                             Place(placer, whole, ShardingType::kTableWise)});
+  ASSERT_TRUE(node->InstallPlan(plan, kFirst).ok());
+  const auto lookup = [&](const TableSpec& spec) {
+    LookupBatch header;
+    header.wire_dtype = DType::kInt8Rowwise;
+    auto request = Pack(header, {Rows(spec, std::vector<RowId>(100, RowId{1}))});
+    std::promise<absl::Status> done;
+    node->Lookup(
+        std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(), LookupFrames{},
+        [&](const absl::StatusOr<LookupResult>& result) { done.set_value(result.status()); });
+    return done.get_future().get();
+  };
+  EXPECT_EQ(lookup(whole), absl::OkStatus());
+  EXPECT_EQ(lookup(cut).code(), Code::kResourceExhausted);
 }
 
 TEST_F(ShardNodeTest, ReadRowsGivesRangesAndIds) {
