@@ -139,6 +139,7 @@ ShardMetrics::ShardMetrics(Metrics* metrics) {
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   plan_version = metrics->MakeGauge(metric::kPlanVersion);
+  nodes_died = metrics->MakeCounter(metric::kNodesDied);
   plan_changes = metrics->MakeCounter(metric::kPlanChanges);
   tables = metrics->MakeGauge(metric::kTables);
   tables_aside = metrics->MakeGauge(metric::kTablesAside);

@@ -85,6 +85,7 @@ constexpr MetricInfo kAll[] = {
     metric::kNodeLive,
     metric::kNodePlanVersion,
     metric::kHeartbeats,
+    metric::kNodesDied,
     metric::kPlanChanges,
     metric::kTables,
     metric::kTablesAside,

@@ -212,6 +212,9 @@ inline constexpr MetricInfo kNodePlanVersion{
     "embla_node_plan_version", kGauge, "Plan version a node has installed.", {"node"}};
 inline constexpr MetricInfo kHeartbeats{
     "embla_heartbeats_total", kCounter, "Heartbeats received.", {"node"}};
+inline constexpr MetricInfo kNodesDied{
+    "embla_nodes_died_total", kCounter,
+    "Times a node was declared dead since this process started, for want of heartbeats."};
 inline constexpr MetricInfo kPlanChanges{"embla_plan_changes_total", kCounter,
                                          "Plan versions published since this process started."};
 inline constexpr MetricInfo kTables{"embla_tables", kGauge, "Tables in the plan."};
