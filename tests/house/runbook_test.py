@@ -21,7 +21,7 @@ BIN_DIR = None
 def parts_of(page):
     """The text of PARTS, by heading."""
     found = {}
-    for piece in re.split(r"^##+ ", page, flags=re.M):
+    for piece in re.split(r"^##+ ", page, flags=re.MULTILINE):
         heading, _, text = piece.partition("\n")
         if heading in PARTS:
             found[heading] = text
