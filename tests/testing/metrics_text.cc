@@ -32,15 +32,16 @@ Observations::Observations(const MetricsText& before, const MetricsText& after,
   }
 }
 
-double Observations::Smallest(double rank) const {
+std::pair<double, double> Observations::Find(double rank) const {
   double lower = 0;
   double below = 0;
   for (const auto& [upper, count] : buckets_) {
-    if (count >= rank) return lower + (upper - lower) * (rank - below) / (count - below);
+    if (count >= rank) return {lower, lower + (upper - lower) * (rank - below) / (count - below)};
     lower = upper;
     below = count;
   }
-  return std::numeric_limits<double>::infinity();
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  return {kNone, kNone};
 }
 
 }  // namespace embla::testing

@@ -29,9 +29,14 @@ class Observations {
   double count() const { return buckets_.empty() ? 0 : buckets_.back().second; }
   double sum() const { return sum_; }
   // The `rank`-th smallest one (from 1), as if those of a bucket lay evenly in it.
-  double Smallest(double rank) const;
+  double Smallest(double rank) const { return Find(rank).second; }
+  // The rank-th smallest one is at least this much, which is what its bucket tells for sure.
+  double SmallestAtLeast(double rank) const { return Find(rank).first; }
 
  private:
+  // The lower bound of its bucket, and its likely place there.
+  std::pair<double, double> Find(double rank) const;
+
   std::vector<std::pair<double, double>> buckets_;  // Upper bound, and how many are not above it.
   double sum_ = 0;
 };
