@@ -21,6 +21,14 @@ if(EMBLA_SANITIZE)
   target_link_options(embla_options INTERFACE -fsanitize=${EMBLA_SANITIZE})
 endif()
 
+# A source in the build folder that includes nothing but `header`.
+function(embla_header_source header source)
+  cmake_path(ABSOLUTE_PATH header BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+  cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
+  set(${source} ${PROJECT_BINARY_DIR}/headers/${path}.cc PARENT_SCOPE)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/headers/${path}.cc CONTENT "#include \"${path}\"\n")
+endfunction()
+
 # Every header compiles alone, as a part of the build: no test waits for a cold compiler. A source
 # includes its own header first (tools/tidy.py), so only a header without a source of its name needs
 # an object, without optimisation and debug information.
@@ -30,10 +38,7 @@ function(embla_headers name)
   foreach(header ${ARG_HDRS})
     string(REGEX REPLACE "\\.h$" ".cc" source ${header})
     if(NOT source IN_LIST ARG_SRCS)
-      cmake_path(ABSOLUTE_PATH header BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
-      cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
-      set(stub ${PROJECT_BINARY_DIR}/headers/${path}.cc)
-      file(CONFIGURE OUTPUT ${stub} CONTENT "#include \"${path}\"\n")
+      embla_header_source(${header} stub)
       list(APPEND alone ${stub})
     endif()
   endforeach()
@@ -42,6 +47,22 @@ function(embla_headers name)
     target_link_libraries(embla_${name}_headers PRIVATE embla_${name})
     target_compile_options(embla_${name}_headers PRIVATE -O0 -g0)
   endif()
+endfunction()
+
+# Headers among a test's sources compile alone, too: once, with what the first such test needs.
+function(embla_test_headers)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  list(FILTER ARG_SRCS INCLUDE REGEX "\\.h$")
+  foreach(header ${ARG_SRCS})
+    embla_header_source(${header} stub)
+    cmake_path(RELATIVE_PATH stub BASE_DIRECTORY ${PROJECT_BINARY_DIR} OUTPUT_VARIABLE target)
+    string(MAKE_C_IDENTIFIER ${target} target)
+    if(NOT TARGET ${target})
+      add_library(${target} OBJECT ${stub})
+      target_link_libraries(${target} PRIVATE embla_options ${ARG_DEPS} GTest::gmock)
+      target_compile_options(${target} PRIVATE -O0 -g0)
+    endif()
+  endforeach()
 endfunction()
 
 # embla_library(<name> SRCS ... HDRS ... DEPS ... PRIVATE_DEPS ...)
@@ -88,7 +109,8 @@ add_custom_target(embla_tsan_tests)
 add_custom_target(embla_gpu_tests)
 
 # embla_test(<name> SRCS ... DEPS ... [LABELS ...] [TIMEOUT s])
-# One GoogleTest binary, one ctest case. Label `grpc` keeps it out of the tsan preset.
+# One GoogleTest binary, one ctest case. SRCS also name the headers that only tests include. Label
+# `grpc` keeps it out of the tsan preset.
 function(embla_test name)
   if(NOT EMBLA_TESTS)
     return()
@@ -98,6 +120,7 @@ function(embla_test name)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  embla_test_headers(SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)

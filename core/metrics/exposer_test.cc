@@ -1,14 +1,9 @@
 #include "core/metrics/exposer.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdlib>
 #include <string>
 
+#include "core/base/testing/http_get.h"
 #include "core/metrics/program_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,26 +11,9 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::HttpGet;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// The whole answer to GET `path` on 127.0.0.1, or "" if nobody listens.
-std::string HttpGet(const std::string& address, const std::string& path) {
-  sockaddr_in peer = {};
-  peer.sin_family = AF_INET;
-  peer.sin_port = htons(std::atoi(address.substr(address.rfind(':') + 1).c_str()));
-  peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.0\r\nConnection: close\r\n\r\n";
-    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    char piece[4096];
-    for (ssize_t n; (n = read(fd, piece, sizeof(piece))) > 0;) answer.append(piece, n);
-  }
-  close(fd);
-  return answer;
-}
 
 TEST(MetricsExposer, ServesTheTextOnAFreePort) {
   Metrics metrics;

@@ -142,6 +142,7 @@ ShardMetrics::ShardMetrics(Metrics* metrics) {
 CoordinatorMetrics::CoordinatorMetrics(Metrics* metrics) {
   if (metrics == nullptr) return;
   plan_version = metrics->MakeGauge(MetricNamed("embla_plan_version"));
+  nodes_died = metrics->MakeCounter(MetricNamed("embla_nodes_died_total"));
   plan_changes = metrics->MakeCounter(MetricNamed("embla_plan_changes_total"));
   tables = metrics->MakeGauge(MetricNamed("embla_tables"));
   tables_aside = metrics->MakeGauge(MetricNamed("embla_tables_aside"));

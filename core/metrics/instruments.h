@@ -138,6 +138,7 @@ struct CoordinatorMetrics {
   explicit CoordinatorMetrics(Metrics* metrics);
 
   Gauge plan_version;
+  Counter nodes_died;
   Counter plan_changes;
   Gauge tables;
   Gauge tables_aside;

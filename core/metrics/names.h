@@ -231,6 +231,8 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_node_live", kGauge, "1 while a node's heartbeats arrive, else 0.", {"node"}},
     {"embla_node_plan_version", kGauge, "Plan version a node has installed.", {"node"}},
     {"embla_heartbeats_total", kCounter, "Heartbeats received.", {"node"}},
+    {"embla_nodes_died_total", kCounter,
+     "Times a node was declared dead since this process started, for want of heartbeats."},
     {"embla_plan_changes_total", kCounter, "Plan versions published since this process started."},
     {"embla_tables", kGauge, "Tables in the plan."},
     {"embla_tables_aside", kGauge, "Tables that are kept aside, not served."},

@@ -227,6 +227,18 @@ TEST(PlaceTableMemory, FillsWhatIsFreeAndRefusesTheNext) {
   }
 }
 
+TEST(PlaceTableGivenUp, EndsWithTheNextNodeThatIsTried) {
+  for (const ShardingType type :
+       {ShardingType::kTableColumnWise, ShardingType::kTableRowWise, ShardingType::kGridShard}) {
+    SCOPED_TRACE(std::string(NameOf(type)));
+    int asked = 0;
+    const auto table = PlaceTable(Spec(100, 64), {.sharding = type}, Nodes(50, 2), {},
+                                  [&asked] { return ++asked > 3; });
+    EXPECT_EQ(table.status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(asked, 4);
+  }
+}
+
 TEST(PlaceTableOptimizer, RefusesL2WithARowStatisticOnlyWhereColumnsAreCut) {
   TableSpec spec = Spec(100, 64);
   spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;

@@ -202,6 +202,7 @@ void Coordinator::NodeDisconnected(NodeId node, std::uint64_t incarnation, absl:
 
 void Coordinator::Tick(absl::Time now) {
   for (const NodeId node : membership_.Tick(now)) {
+    ++nodes_died_;
     LogWarning("coordinator", "node is dead name=", membership_.Find(node)->spec.name,
                " silent_for=", absl::FormatDuration(options_.dead_after));
   }
@@ -246,6 +247,7 @@ ClusterView Coordinator::Status() const {
           .plan_version = plan_->version(),
           .nodes_live = membership_.live_count(),
           .nodes_total = static_cast<std::uint32_t>(plan_->nodes().size()),
+          .nodes_died = nodes_died_,
           .tables = static_cast<std::uint32_t>(plan_->tables().size()) - aside,
           .sessions_opened = sessions_opened_,
           .sessions_closed = sessions_closed_,

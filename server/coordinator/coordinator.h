@@ -78,6 +78,7 @@ struct ClusterView {
   PlanVersion plan_version{};
   std::uint32_t nodes_live = 0;
   std::uint32_t nodes_total = 0;
+  std::uint64_t nodes_died = 0;  // How often one was declared dead since Open.
   std::uint32_t tables = 0;
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
@@ -431,6 +432,7 @@ class Coordinator final : private MoveCluster {
   bool has_skipped_ = false;  // Numbers that nodes not in heard_ may have seen.
   PlanVersion opened_at_{};   // The plan's, at Open.
   absl::Time pending_grace_ = absl::InfinitePast();
+  std::uint64_t nodes_died_ = 0;
   std::uint64_t sessions_opened_ = 0;
   std::uint64_t sessions_closed_ = 0;
   std::uint64_t sessions_expired_ = 0;

@@ -49,7 +49,7 @@ class CoordinatorFixture : public ::testing::Test {
     options.key = key_;
     options.key_path = key_path_;
     options.heartbeat_interval = absl::Milliseconds(50);
-    auto coordinator = Coordinator::Open(store_, options, Clock::Real().Now());
+    auto coordinator = Coordinator::Open(store(), options, Clock::Real().Now());
     ASSERT_TRUE(coordinator.ok()) << coordinator.status();
     host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), CoordinatorHostOptions(),
                                               Clock::Real(), &metrics_);
@@ -79,6 +79,9 @@ class CoordinatorFixture : public ::testing::Test {
   }
 
   void TearDown() override { Stop(); }
+
+  // What the coordinator keeps its state in.
+  virtual StateStore& store() { return store_; }
 
   static v1::CreateTableRequest TableRequest(const std::string& name) {
     v1::CreateTableRequest request;

@@ -338,6 +338,7 @@ void CoordinatorHost::UpdateMetrics() {
   counters_.sessions_closed.Add(more(view.sessions_closed, counted_.sessions_closed));
   counters_.sessions_expired.Add(more(view.sessions_expired, counted_.sessions_expired));
   counters_.sessions_open.Set(static_cast<double>(view.sessions_open));
+  counters_.nodes_died.Add(more(view.nodes_died, counted_.nodes_died));
   counters_.rows_lost.Add(more(view.rows_lost, counted_.rows_lost));
   counted_ = view;
   counters_.tables_aside.Set(view.tables_aside);

@@ -136,6 +136,13 @@ class CoordinatorHostTest : public ::testing::Test {
     return states;
   }
 
+  ClusterView View() {
+    ClusterView view;
+    EXPECT_THAT(Do([&](Coordinator& coordinator, absl::Time) { view = coordinator.Status(); }),
+                IsOk());
+    return view;
+  }
+
   // A task that keeps the host's thread busy until Release.
   void Block() {
     std::atomic<bool> runs = false;
@@ -190,6 +197,10 @@ TEST_F(CoordinatorHostHeartbeats, CountFromTheirArrival) {
         return States() == std::vector{NodeState::kDead};
       },
       kLimit, "dead"));
+  // It counts once, also when the node is back.
+  host_->PostHeartbeat(node, {});
+  EXPECT_TRUE(AwaitFor([&] { return States() == std::vector{NodeState::kLive}; }, kLimit, "back"));
+  EXPECT_EQ(View().nodes_died, 1u);
 }
 
 TEST_F(CoordinatorHostHeartbeats, OfAnotherProcessAreRefusedAtItsLink) {
@@ -328,11 +339,13 @@ TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoN
   // One sync for each would be 48 s.
   EXPECT_LT(store.syncs() - syncs_before, 200);
   EXPECT_LT(took, absl::Seconds(24));
-  std::atomic<int> live = 0;
-  host.Post([&](Coordinator& the_coordinator,
-                absl::Time) { live = static_cast<int>(the_coordinator.Status().nodes_live); },
-            [](const absl::Status&) {});
-  EXPECT_TRUE(AwaitFor([&] { return live == kNodes; }, kLimit, "all nodes are live"));
+  std::atomic<bool> is_told = false;
+  ClusterView view;
+  host.Post([&](Coordinator& the_coordinator, absl::Time) { view = the_coordinator.Status(); },
+            [&](const absl::Status&) { is_told = true; });
+  ASSERT_TRUE(AwaitFor([&] { return is_told.load(); }, kLimit, "the view"));
+  EXPECT_EQ(view.nodes_live, kNodes);
+  EXPECT_EQ(view.nodes_died, 0u);
 }
 
 }  // namespace

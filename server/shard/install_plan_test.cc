@@ -12,6 +12,8 @@
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/journal.h"
+#include "server/shard/shard_node_impl.h"
 #include "server/shard/testing/local_cluster.h"
 
 namespace embla {
@@ -268,6 +270,97 @@ TEST(InstallPlanMetrics, AThousandTablesThatCameAndWentLeaveNoSeries) {
     AwaitFor([&] { return SeriesCount(metrics) == before; }, absl::Seconds(30),
              "the series of dropped tables go");
   }
+}
+
+// Takes everything, and counts the plans.
+class CountingJournal final : public Journal {
+ public:
+  absl::Status AppendUpdate(const DecidedUpdate&, Done done) override { return Take(done); }
+  absl::Status AppendMarker(Done done) override { return Take(done); }
+  absl::Status AppendSync(const DecidedSync&, Done done) override { return Take(done); }
+  absl::Status AppendCopied(const ReplicaMessage&, Done done) override { return Take(done); }
+  absl::Status AppendSweep(const DecidedSweep&, Done done) override { return Take(done); }
+  absl::Status WriteClosedSessions(const ClosedSessions&) override { return absl::OkStatus(); }
+  bool keeps_rows() const override { return true; }
+  absl::Status WritePlan(const PlanPtr&, NodeId) override {
+    ++plans;
+    return absl::OkStatus();
+  }
+  int plans = 0;
+
+ private:
+  static absl::Status Take(const Done& done) {
+    done(absl::OkStatus());
+    return absl::OkStatus();
+  }
+};
+
+// Cannot meet the others as long as `fails`: on every rank, so nobody waits for it.
+class FailingCommunicator final : public Communicator {
+ public:
+  FailingCommunicator(std::unique_ptr<Communicator> inner, const bool& fails)
+      : inner_(std::move(inner)), fails_(fails) {}
+
+  std::uint32_t rank() const override { return inner_->rank(); }
+  std::uint32_t size() const override { return inner_->size(); }
+  absl::Status Barrier() override {
+    return fails_ ? absl::UnavailableError("injected: no way to meet") : inner_->Barrier();
+  }
+  absl::Status AllReduceSum(std::span<const float> in, std::span<float> out) override {
+    return inner_->AllReduceSum(in, out);
+  }
+  absl::Status ReduceScatterSum(std::span<const float> in, std::span<const std::size_t> counts,
+                                std::span<float> out) override {
+    return inner_->ReduceScatterSum(in, counts, out);
+  }
+  absl::Status AllGather(std::span<const float> in, std::span<const std::size_t> counts,
+                         std::span<float> out) override {
+    return inner_->AllGather(in, counts, out);
+  }
+  absl::Status AllToAll(std::span<const float> in, std::span<const std::size_t> send_counts,
+                        std::span<float> out,
+                        std::span<const std::size_t> receive_counts) override {
+    return inner_->AllToAll(in, send_counts, out, receive_counts);
+  }
+  absl::Status AllReduceMax(std::int32_t in, std::int32_t& out) override {
+    return inner_->AllReduceMax(in, out);
+  }
+  void Abort() override { inner_->Abort(); }
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+  const bool& fails_;  // Not owned; outlives this object.
+};
+
+TEST_F(InstallPlanTest, ABarrierThatFailsLeavesThePlanUninstalledAndItIsTakenTheNextTime) {
+  CountingJournal journal;
+  bool fails = false;
+  auto& node = static_cast<ShardNodeImpl&>(cluster_.node(0));
+  for (const std::uint32_t device : {0, 1}) {
+    std::unique_ptr<Communicator>& way = node.device(device).communicator;
+    way = std::make_unique<FailingCommunicator>(std::move(way), fails);
+  }
+  node.set_journal(&journal);
+  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_TRUE(Update(1, 5, 1).ok());
+  const PlanVersion before = node.plan()->version();
+  ASSERT_EQ(journal.plans, 1);
+
+  fails = true;
+  const std::vector<TablePlan> wanted = {OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)};
+  const absl::Status failed = cluster_.Install(wanted);
+  EXPECT_EQ(failed.code(), Code::kUnavailable) << failed;
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("no way to meet"));
+  EXPECT_EQ(node.plan()->version(), before);
+  EXPECT_EQ(journal.plans, 1);
+  EXPECT_FALSE(Lookup(2, 5).ok());
+
+  fails = false;
+  ASSERT_TRUE(cluster_.Install(wanted).ok());
+  EXPECT_GT(node.plan()->version(), before);
+  EXPECT_EQ(journal.plans, 2);
+  EXPECT_THAT(Row(1, 5), Each(-1.0f));
+  EXPECT_THAT(Row(2, 5), Each(0.0f));
 }
 
 }  // namespace

@@ -61,6 +61,9 @@ class ShardNodeImpl final : public ShardNode {
   std::vector<std::int64_t> device_used_bytes() const override;
   std::vector<std::string> device_stopped() const override;
 
+  // For tests that make a device's ways to others fail. Requires: the node has no work.
+  Device& device(std::uint32_t index) { return *devices_[index]; }
+
  private:
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};

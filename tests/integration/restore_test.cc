@@ -2,9 +2,9 @@
 // are put back from older copies, while real processes have gone on: no acknowledged update is lost
 // silently, no unit has two owners, `embla verify` finds nothing or names what is kept aside.
 //
-// Backups and restores are what docs/runbook.md says, word for word. RestoreTest.Loop does both,
-// one after the other and at once, EMBLA_RESTORES times (2 unless it is set), drawn from
-// EMBLA_RESTORE_SEED, and prints what came of it.
+// Backups and restores are what docs/runbook.md says, word for word (tests/house/runbook_test.py).
+// RestoreTest.Loop does both, one after the other and at once, EMBLA_RESTORES times (2 unless it is
+// set), drawn from EMBLA_RESTORE_SEED, and prints what came of it.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -232,10 +232,50 @@ class ZchSweepTest : public ::testing::Test {
     ASSERT_TRUE(updated.ok()) << updated;
   }
 
+  // Evictions at `step` that can be read now.
+  std::size_t CountEvictions(std::uint64_t step) {
+    std::size_t count = 0;
+    const absl::Status read =
+        client_->ReadEvictions("users", false, [&](const client::EvictedRow& row) {
+          EXPECT_EQ(row.missed, 0u);
+          count += row.step == step ? 1 : 0;
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(read.ok()) << read;
+    return count;
+  }
+  void Drain(const std::string& node) {
+    client::JobRequest job;
+    job.goal = client::JobRequest::Goal::kDrain;
+    job.node = node;
+    absl::StatusOr<client::Job> status = admin_->StartJob(job);
+    while (status.ok() && !client::IsOver(status->state)) status = admin_->GetJob(status->id);
+    ASSERT_TRUE(status.ok()) << status.status();
+    ASSERT_EQ(status->state, client::JobState::kDone);
+    ASSERT_TRUE(client_->RefreshPlan().ok());
+  }
+
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
   std::unique_ptr<Client> client_;
 };
+
+// docs/zch.md: evicted rows do not move, so they go with the last of the table on their node.
+TEST_F(ZchSweepTest, EvictedRowsAreReadWhereTheyWereEvictedAndNotAfterTheirNodeGaveTheTableAway) {
+  const auto swept = client_->SweepTable("users", {.at_step = 6});
+  ASSERT_TRUE(swept.ok()) << swept.status();
+  ASSERT_EQ(swept->evicted, 250u);
+  EXPECT_EQ(CountEvictions(6), 250u);
+  Drain("node0");
+  const std::size_t left = CountEvictions(6);
+  EXPECT_LT(left, 250u);
+  EXPECT_GT(left, 0u);
+  // What is evicted from then on is read from where the buckets are.
+  const auto rest = client_->SweepTable("users", {.at_step = 1000});
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->evicted, 100u);
+  EXPECT_EQ(CountEvictions(1000), 100u);
+}
 
 TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
   std::map<std::int64_t, std::string> followed;

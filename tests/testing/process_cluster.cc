@@ -164,23 +164,19 @@ absl::Status ProcessCluster::LaunchCoordinator(const std::string& listen,
                                                const std::string& admin) {
   const std::string ports = absl::StrCat(directory_, "/coordinator.json");
   fs::remove(ports);
-  std::vector<std::string> argv = {BinaryPath("embla-coordinator"),
-                                   "--listen",
-                                   listen,
-                                   "--admin-listen",
-                                   admin,
-                                   "--metrics-listen",
-                                   "127.0.0.1:0",
-                                   "--state-dir",
-                                   absl::StrCat(directory_, "/state"),
-                                   "--port-file",
-                                   ports};
+  std::vector<std::string> argv = {"/usr/bin/env"};
+  const std::vector<std::string>& environment = options_.coordinator_environment;
+  argv.insert(argv.end(), environment.begin(), environment.end());
+  argv.insert(argv.end(), {BinaryPath("embla-coordinator"), "--listen", listen, "--admin-listen",
+                           admin, "--metrics-listen", "127.0.0.1:0", "--state-dir",
+                           absl::StrCat(directory_, "/state"), "--port-file", ports});
   argv.insert(argv.end(), options_.coordinator_flags.begin(), options_.coordinator_flags.end());
   EMBLA_ASSIGN_OR_RETURN(coordinator_,
                          ChildProcess::Start(argv, absl::StrCat(directory_, "/coordinator.log")));
   EMBLA_ASSIGN_OR_RETURN(Ports found, AwaitPortFile(ports, coordinator_));
   coordinator_address_ = found["listen"];
   admin_address_ = found["admin"];
+  coordinator_metrics_address_ = found["metrics"];
   return absl::OkStatus();
 }
 

@@ -52,6 +52,7 @@ class ProcessCluster {
     int nodes = 2;
     int devices_per_node = 2;
     std::vector<std::string> coordinator_flags = {};
+    std::vector<std::string> coordinator_environment = {};  // NAME=VALUE.
     std::vector<std::string> shard_flags = {};
     bool journals = false;  // Every node has a data directory, which outlives its process.
     // By node: EMBLA_FAILPOINTS (core/base/failpoint.h) of each of its processes.
@@ -98,6 +99,9 @@ class ProcessCluster {
   const std::string& coordinator_address() const { return coordinator_address_; }
   const std::string& admin_address() const { return admin_address_; }
   const std::string& node_address(int node) const { return nodes_[node].address; }
+  // Of /metrics and /readyz.
+  const std::string& coordinator_metrics_address() const { return coordinator_metrics_address_; }
+  const std::string& node_metrics_address(int node) const { return nodes_[node].metrics_address; }
   std::string node_name(int node) const;
   std::string state_directory() const { return directory_ + "/state"; }
   // With journals.
@@ -127,6 +131,7 @@ class ProcessCluster {
   ChildProcess coordinator_;
   std::string coordinator_address_;
   std::string admin_address_;
+  std::string coordinator_metrics_address_;
   std::vector<Node> nodes_;
 };
 

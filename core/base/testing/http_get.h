@@ -1,0 +1,12 @@
+// Test support: what a program of this machine answers over HTTP.
+#pragma once
+
+#include <string>
+
+namespace embla::testing {
+
+// The whole answer, head and body, to GET `path` of 127.0.0.1 at the port of `address`; empty: the
+// port does not answer.
+std::string HttpGet(const std::string& address, const std::string& path);
+
+}  // namespace embla::testing

@@ -1,0 +1,106 @@
+// What programs say of themselves to those who watch over them: grpc.health.v1 and /readyz.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/http_get.h"
+#include "core/base/testing/status_matchers.h"
+#include "embla/v1/coordinator.grpc.pb.h"
+#include "tests/testing/process_cluster.h"
+
+namespace embla {
+namespace {
+
+using ::embla::testing::AwaitFor;
+using ::embla::testing::HttpGet;
+using ::embla::testing::IsOk;
+using ::embla::testing::kAwaitMax;
+using ::embla::testing::ProcessCluster;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// The answer of grpc.health.v1.Health/Check of the whole server, whose reply is one number.
+std::string HealthOf(const std::string& address) {
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kAwaitMax));
+  const grpc::Slice empty;
+  grpc::ByteBuffer message(&empty, 1);
+  grpc::ByteBuffer reply;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &message, &reply,
+                 [&done](const grpc::Status& status) { done.set_value(status); });
+  if (const grpc::Status status = done.get_future().get(); !status.ok()) {
+    return status.error_message();
+  }
+  grpc::Slice bytes;
+  if (!reply.DumpToSingleSlice(&bytes).ok()) return "no message";
+  const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+  if (text == "\x08\x01") return "SERVING";
+  return text == "\x08\x02" ? "NOT_SERVING" : absl::StrCat("unknown: ", text);
+}
+
+TEST(Readiness, AShardServerServesOnceItIsRegisteredAndSaysWhatIsMissing) {
+  const auto started = ProcessCluster::Start({.nodes = 1, .devices_per_node = 1});
+  ASSERT_THAT(started, IsOk());
+  ProcessCluster& cluster = **started;
+  cluster.KillNode(0);
+  cluster.KillCoordinator();
+  ASSERT_THAT(cluster.StartNode(0), IsOk());
+  EXPECT_EQ(HealthOf(cluster.node_address(0)), "NOT_SERVING");
+  const std::string missing = HttpGet(cluster.node_metrics_address(0), "/readyz");
+  EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(missing, HasSubstr("not ready: no coordinator yet"));
+  EXPECT_THAT(HttpGet(cluster.node_metrics_address(0), "/healthz"), StartsWith("HTTP/1.1 200"));
+
+  ASSERT_THAT(cluster.RestartCoordinator(), IsOk());
+  EXPECT_TRUE(AwaitFor([&] { return HealthOf(cluster.node_address(0)) == "SERVING"; }, kAwaitMax,
+                       "the shard server serves"));
+  EXPECT_THAT(HttpGet(cluster.node_metrics_address(0), "/readyz"), StartsWith("HTTP/1.1 200"));
+  // Trainers do without the coordinator, so the node serves on without it.
+  cluster.KillCoordinator();
+  EXPECT_EQ(HealthOf(cluster.node_address(0)), "SERVING");
+}
+
+TEST(Readiness, ACoordinatorServesUntilItsStoreFails) {
+  const auto started = ProcessCluster::Start(
+      {.nodes = 0, .coordinator_environment = {"EMBLA_FAILPOINTS=file.sync=error@20"}});
+  ASSERT_THAT(started, IsOk());
+  ProcessCluster& cluster = **started;
+  EXPECT_EQ(HealthOf(cluster.coordinator_address()), "SERVING");
+  EXPECT_EQ(HealthOf(cluster.admin_address()), "SERVING");
+  EXPECT_THAT(HttpGet(cluster.coordinator_metrics_address(), "/readyz"),
+              StartsWith("HTTP/1.1 200"));
+
+  const auto stub = v1::CoordinatorService::NewStub(
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  grpc::Status status;
+  for (int sessions = 0; status.ok() && sessions < 1000; ++sessions) {
+    // Each is a commit.
+    v1::OpenSessionRequest request;
+    request.set_trainer(absl::StrCat("trainer", sessions));
+    request.set_incarnation(1);
+    grpc::ClientContext context;
+    v1::OpenSessionReply reply;
+    status = stub->OpenSession(&context, request, &reply);
+  }
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto is_out = [&] { return HealthOf(cluster.coordinator_address()) == "NOT_SERVING"; };
+  EXPECT_TRUE(AwaitFor(is_out, kAwaitMax, "the coordinator says that it does not serve"));
+  EXPECT_EQ(HealthOf(cluster.admin_address()), "NOT_SERVING");
+  const std::string missing = HttpGet(cluster.coordinator_metrics_address(), "/readyz");
+  EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(missing, HasSubstr("failpoint file.sync"));
+}
+
+}  // namespace
+}  // namespace embla
