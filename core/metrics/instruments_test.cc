@@ -68,7 +68,8 @@ TEST(Instruments, CountNothingWithoutMetrics) {
 
 TEST(Instruments, LabelTheirSeries) {
   Metrics metrics;
-  TableMetrics(&metrics, "user").rows_updated.Add(2);
+  const TableMetrics table(&metrics, "user");
+  table.rows_updated.Add(2);
   TableDeviceMetrics(&metrics, "user", 1).bytes.Set(64);
   DeviceMetrics(&metrics, 1).busy_seconds.Add(0.5);
   NodeMetrics(&metrics, "n0").live.Set(1);

@@ -114,7 +114,7 @@ TEST(TableSeries, ATableThatGoesMakesRoomForAnother) {
   const AllOfATable next(&metrics, "next");
   EXPECT_THAT(metrics.Text(), HasSubstr("{table=\"next\"} 3"));
   EXPECT_THAT(metrics.Text(), HasSubstr("{table=\"other\"} 3"));
-  EXPECT_THAT(metrics.Text(), Not(HasSubstr("first")));
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("\"first\"")));
 }
 
 TEST(TableSeries, ThreadsThatComeAndGoCountOnSeriesThatExist) {
