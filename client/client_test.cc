@@ -275,10 +275,10 @@ TEST_F(ClientTest, ConnectingAsksForOneSessionHoweverOften) {
   SetUp();
   const std::vector<SessionRequest> requests = cluster_.session_requests();
   ASSERT_EQ(requests.size(), 4u);  // The first one is of another client.
-  EXPECT_NE(requests[1].incarnation, 0u);
-  EXPECT_NE(requests[1].incarnation, requests[0].incarnation);
-  EXPECT_EQ(requests[2].incarnation, requests[1].incarnation);
-  EXPECT_EQ(requests[3].incarnation, requests[1].incarnation);
+  EXPECT_NE(requests[1].client_nonce, 0u);
+  EXPECT_NE(requests[1].client_nonce, requests[0].client_nonce);
+  EXPECT_EQ(requests[2].client_nonce, requests[1].client_nonce);
+  EXPECT_EQ(requests[3].client_nonce, requests[1].client_nonce);
 }
 
 TEST_F(ClientTest, ConnectingNamesTheSessionThatItReplaces) {
@@ -288,7 +288,7 @@ TEST_F(ClientTest, ConnectingNamesTheSessionThatItReplaces) {
   ASSERT_EQ(requests.size(), 3u);
   EXPECT_EQ(requests[1].replaces, SessionId{0});
   EXPECT_EQ(requests[2].replaces, SessionId{12});
-  EXPECT_EQ(requests[2].incarnation, requests[1].incarnation);
+  EXPECT_EQ(requests[2].client_nonce, requests[1].client_nonce);
   EXPECT_EQ(client_->session(), 77u);
 }
 

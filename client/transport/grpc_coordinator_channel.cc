@@ -48,7 +48,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
     v1::OpenSessionRequest request;
     request.set_client_name(wanted.client_name);
     request.set_trainer(wanted.trainer);
-    request.set_incarnation(wanted.incarnation);
+    request.set_client_nonce(wanted.client_nonce);
     request.set_replaces(ToInt(wanted.replaces));
     if (wanted.rank.has_value()) request.set_rank(ToInt(*wanted.rank));
     request.set_ranks(wanted.ranks);

@@ -35,7 +35,7 @@ class PlainCoordinator final : public v1::CoordinatorService::Service {
   }
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
-    if (request->trainer().empty() || request->incarnation() != 12) {
+    if (request->trainer().empty() || request->client_nonce() != 12) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "somebody else"};
     }
     if (request->has_rank() && (request->rank() != 0 || request->ranks() != 2)) {
@@ -134,7 +134,7 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   ASSERT_TRUE(newer.ok()) << newer.status();
   EXPECT_EQ(*newer, nullptr);
   SessionRequest request{
-      .client_name = "somebody", .trainer = "t0", .incarnation = 12, .rank = Rank{0}, .ranks = 2};
+      .client_name = "somebody", .trainer = "t0", .client_nonce = 12, .rank = Rank{0}, .ranks = 2};
   const auto latest = channel->OpenSession(request, Soon());
   ASSERT_TRUE(latest.ok()) << latest.status();
   EXPECT_EQ(latest->session, SessionId{});

@@ -1,4 +1,4 @@
-// Random numbers from the system, for ids that must never meet again: clusters, incarnations.
+// Random numbers from the system, for ids that must never meet again: clusters, processes.
 #pragma once
 
 #include <cstdint>

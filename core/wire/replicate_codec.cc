@@ -17,7 +17,7 @@ constexpr int kSnapshotLarge[] = {v1::SnapshotChunk::kRowBlockFieldNumber};
 v1::ReplicateRequest Envelope(const ReplicateHead& head) {
   v1::ReplicateRequest envelope;
   envelope.set_table_id(ToInt(head.table));
-  envelope.set_primary_incarnation(head.incarnation);
+  envelope.set_reign(head.reign);
   envelope.set_order(head.order);
   envelope.set_plan_version(ToInt(head.plan_version));
   envelope.set_term(ToInt(head.term));
@@ -88,7 +88,7 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
   EMBLA_ASSIGN_OR_RETURN(const int number,
                          DecodeNested(bytes, payloads, place, detail::LimitsFor(limits), envelope));
   call.head = {.table = TableId{envelope.table_id()},
-               .incarnation = envelope.primary_incarnation(),
+               .reign = envelope.reign(),
                .order = envelope.order(),
                .plan_version = PlanVersion{envelope.plan_version()},
                .term = PlanVersion{envelope.term()},
@@ -97,8 +97,8 @@ absl::StatusOr<ReplicateCall> DecodeReplicateRequest(grpc::ByteBuffer& bytes, Bu
                .peer = {.nonce = envelope.peer().nonce(),
                         .node = envelope.peer().node(),
                         .token = envelope.peer().token()}};
-  if (call.head.incarnation == 0) {
-    return absl::InvalidArgumentError("primary_incarnation is 0");
+  if (call.head.reign == 0) {
+    return absl::InvalidArgumentError("reign is 0");
   }
   if (number == v1::ReplicateRequest::kUpdateFieldNumber) {
     EMBLA_ASSIGN_OR_RETURN(UpdateCall decoded, detail::ToCall(update, std::move(memory), limits));

@@ -18,7 +18,7 @@ namespace embla::wire {
 
 struct ReplicateHead {
   TableId table{};
-  std::uint64_t incarnation = 0;  // Of the primary.
+  std::uint64_t reign = 0;  // Of the primary.
   std::uint64_t order = 0;
   PlanVersion plan_version{};
   PlanVersion term{};

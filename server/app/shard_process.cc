@@ -116,7 +116,7 @@ absl::Status ShardProcess::Recover() {
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,
-          " process=", recovery.node.incarnation, " records=", recovery.records,
+          " process=", recovery.node.log_process, " records=", recovery.records,
           " bytes=", recovery.bytes, " updates=", recovery.updates,
           " units=", recovery.node.units.size(), " plan=", ToInt(node_->plan()->version()),
           " seconds=", absl::ToDoubleSeconds(recovery.took));
@@ -191,7 +191,7 @@ void ShardProcess::DescribePast(NodeRegistration& registration) const {
                        .table = identity.table,
                        .store_revision = Revision{identity.store_revision},
                        .log_position = journal_->end(),
-                       .process = journal_->recovery().node.incarnation};
+                       .process = journal_->recovery().node.log_process};
 }
 
 absl::Status ShardProcess::NoteRegistered(const v1::Registered& registered) {
@@ -250,7 +250,7 @@ absl::Status ShardProcess::Join() {
   link.registration.name = options_.name;
   link.registration.devices = options_.devices;
   link.registration.host_memory = FindHostMemory();
-  link.registration.incarnation = RandomId64();
+  link.registration.boot_id = RandomId64();
   EMBLA_ASSIGN_OR_RETURN(link.registration.address, AdvertisedAddress(options_, address()));
   LogInfo("shard", "serving name=", options_.name, " address=", link.registration.address,
           " devices=", options_.devices.size(), " gpus=", CountGpus(options_.devices),

@@ -130,7 +130,7 @@ absl::StatusOr<NodeId> Coordinator::RegisterNode(const NodeRegistration& registr
   const bool was_known = plan_->FindNode(registration.name) != nullptr;
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
     EMBLA_RETURN_IF_ERROR(
-        membership_.CheckProcess(known->id, registration.incarnation, registration.address));
+        membership_.CheckProcess(known->id, registration.boot_id, registration.address));
   }
   EMBLA_RETURN_IF_ERROR(HearOf(registration, now));
   if (const NodeSpec* const known = plan_->FindNode(registration.name)) {
@@ -178,14 +178,14 @@ absl::Status Coordinator::UpdateNode(const NodeSpec& known, NodeSpec reported, a
   return CommitPlan(std::move(edit));
 }
 
-absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
-                                    const HeartbeatInfo& info, absl::Time now) {
+absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t boot_id, const HeartbeatInfo& info,
+                                    absl::Time now) {
   if (forgotten_.contains(node)) {
     return absl::NotFoundError(absl::StrCat("node ", ToInt(node), " was forgotten"));
   }
   const NodeView* const before = membership_.Find(node);
   const bool was_live = before != nullptr && before->live();
-  EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, incarnation, info, now));
+  EMBLA_RETURN_IF_ERROR(membership_.Heartbeat(node, boot_id, info, now));
   directories_.Hear(node, info.plan_version, info.log_position);
   if (!was_live) LogInfo("coordinator", "node is live again name=", before->spec.name);
   SettlePending(now);
@@ -194,8 +194,8 @@ absl::Status Coordinator::Heartbeat(NodeId node, std::uint64_t incarnation,
   return absl::OkStatus();
 }
 
-void Coordinator::NodeDisconnected(NodeId node, std::uint64_t incarnation, absl::Time now) {
-  membership_.Unlink(node, incarnation);
+void Coordinator::NodeDisconnected(NodeId node, std::uint64_t boot_id, absl::Time now) {
+  membership_.Unlink(node, boot_id);
   directories_.Write(store_, node);
   Tick(now);
 }

@@ -1,6 +1,6 @@
-// The coordinator's state machine: membership, plan, tables and sessions over a StateStore. Pure logic: an
-// event and the time go in, the state changes in the store first, then effects come out for
-// server/rpc to carry out. No threads, sockets or clocks.
+// The coordinator's state machine: membership, plan, tables and sessions over a StateStore. Pure
+// logic: an event and the time go in, the state changes in the store first, then effects come out
+// for server/rpc to carry out. No threads, sockets or clocks.
 //
 // Every fact that must survive is in the store before a method returns (but see BeginWrites):
 // opening a Coordinator on the same store goes on where the last one stopped. Liveness and
@@ -91,10 +91,10 @@ struct ClusterView {
 };
 
 struct SessionRequest {
-  std::string client_name = {};   // For people.
-  std::string trainer = {};       // The same over its restarts. Empty: the session is nobody's.
-  std::uint64_t incarnation = 0;  // With a trainer: of the client, not 0.
-  SessionId replaces{};           // With a trainer: its session before, which is to be closed.
+  std::string client_name = {};    // For people.
+  std::string trainer = {};        // The same over its restarts. Empty: the session is nobody's.
+  std::uint64_t client_nonce = 0;  // With a trainer: of the client, not 0.
+  SessionId replaces{};            // With a trainer: its session before, which is to be closed.
   // For tables with synchronous steps: the trainer's number, and how many trainers there are.
   std::optional<Rank> rank = {};
   std::uint32_t ranks = 0;  // 0: there is no rank.
@@ -155,11 +155,11 @@ class Coordinator final : private MoveCluster {
   // DataLoss: the node's tables or ids cannot be what they are called here.
   // A new node or a new address is a new plan version. Send the node GetPlan() afterwards.
   absl::StatusOr<NodeId> RegisterNode(const NodeRegistration& registration, absl::Time now);
-  // NotFound: this incarnation is not the registered one; its link should be closed.
-  absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
+  // NotFound: this boot_id is not the registered one; its link should be closed.
+  absl::Status Heartbeat(NodeId node, std::uint64_t boot_id, const HeartbeatInfo& info,
                          absl::Time now);
-  // The node's link has closed. Ignored unless `incarnation` is the registered one.
-  void NodeDisconnected(NodeId node, std::uint64_t incarnation, absl::Time now);
+  // The node's link has closed. Ignored unless `boot_id` is the registered one.
+  void NodeDisconnected(NodeId node, std::uint64_t boot_id, absl::Time now);
   // Call at least every heartbeat interval: deaths and deadlines happen here.
   void Tick(absl::Time now);
 
@@ -227,7 +227,7 @@ class Coordinator final : private MoveCluster {
   // --- Sessions.
   // Of one trainer at most one session is open. A question may come twice, and late: its client
   // gets the session that it has, and none is closed but the one that is named.
-  // Errors: InvalidArgument (name, incarnation, rank); Unavailable: some nodes, named, do not
+  // Errors: InvalidArgument (name, client_nonce, rank); Unavailable: some nodes, named, do not
   // refuse the session before yet; ask again. It is not closed before all of them are there to hear
   // of it. PermissionDenied: the session of this client is closed. ResourceExhausted: too many have
   // ranks.

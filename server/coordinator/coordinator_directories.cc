@@ -69,7 +69,7 @@ absl::Status Coordinator::AwaitTestimonies(const NodeRegistration& registration,
     return absl::OkStatus();
   }
   // A process that was let in before goes on; rows in memory end with their process.
-  if (directories_.IsKnownProcess(known->id, registration.incarnation, registration.past) ||
+  if (directories_.IsKnownProcess(known->id, registration.boot_id, registration.past) ||
       registration.past.directory_id.empty()) {
     return absl::OkStatus();
   }
@@ -118,7 +118,7 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
   }
   if (known == nullptr) return absl::OkStatus();
   const std::string missing =
-      directories_.WhatIsMissing(known->id, registration.incarnation, registration.past);
+      directories_.WhatIsMissing(known->id, registration.boot_id, registration.past);
   if (missing.empty() || registration.accept_loss) return absl::OkStatus();
   const std::vector<LostRows> lost = RowsOnlyOn(*plan_, known->id);
   // No list of tables names rows that it got later than this store knows.
@@ -135,10 +135,9 @@ absl::Status Coordinator::CheckDirectory(const NodeRegistration& registration) c
 absl::Status Coordinator::TakeDirectory(const NodeSpec& node, const NodeRegistration& registration,
                                         bool was_known) {
   const std::string missing =
-      was_known ? directories_.WhatIsMissing(node.id, registration.incarnation, registration.past)
-                : "";
+      was_known ? directories_.WhatIsMissing(node.id, registration.boot_id, registration.past) : "";
   EMBLA_RETURN_IF_ERROR(
-      directories_.Register(store_, node.id, registration.incarnation, registration.past));
+      directories_.Register(store_, node.id, registration.boot_id, registration.past));
   testified_.erase(node.id);
   if (missing.empty()) return absl::OkStatus();
   for (const LostRows& lost : RowsOnlyOn(*plan_, node.id)) {

@@ -100,24 +100,24 @@ class CoordinatorModel {
   }
 
   void Register(const std::string& name) {
-    const std::uint64_t incarnation = 1 + random_() % 3;
-    NodeRegistration registration = CoordinatorHarness::Registration(name, incarnation);
+    const std::uint64_t boot_id = 1 + random_() % 3;
+    NodeRegistration registration = CoordinatorHarness::Registration(name, boot_id);
     if (Chance(20)) registration.address += "1";
     const auto id = c_->RegisterNode(registration, c_.now());
-    if (id.ok()) incarnations_[*id] = incarnation;
+    if (id.ok()) boot_ids_[*id] = boot_id;
   }
 
   // A node that registered, or none.
   NodeId AnyNode() {
-    if (incarnations_.empty()) return NodeId{};
-    auto it = incarnations_.begin();
-    std::advance(it, random_() % incarnations_.size());
+    if (boot_ids_.empty()) return NodeId{};
+    auto it = boot_ids_.begin();
+    std::advance(it, random_() % boot_ids_.size());
     return it->first;
   }
 
   void Disconnect() {
     const NodeId node = AnyNode();
-    c_->NodeDisconnected(node, incarnations_[node], c_.now());
+    c_->NodeDisconnected(node, boot_ids_[node], c_.now());
   }
 
   void Beat() {
@@ -131,13 +131,13 @@ class CoordinatorModel {
       info.failure = absl::ResourceExhaustedError("no room");
     }
     if (Chance(70)) info.sessions_heard = c_->all_sessions().number;
-    static_cast<void>(c_->Heartbeat(node, incarnations_[node], info, c_.now()));
+    static_cast<void>(c_->Heartbeat(node, boot_ids_[node], info, c_.now()));
   }
 
   // Every registered node gets on.
   void BeatAll() {
-    for (const auto& [node, incarnation] : incarnations_) {
-      static_cast<void>(c_.Install(node, incarnation));
+    for (const auto& [node, boot_id] : boot_ids_) {
+      static_cast<void>(c_.Install(node, boot_id));
     }
   }
 
@@ -169,7 +169,7 @@ class CoordinatorModel {
 
   // A new client of a trainer, which asks for a session; some give up.
   void Connect() {
-    SessionRequest request{.trainer = Name("trainer"), .incarnation = ++clients_};
+    SessionRequest request{.trainer = Name("trainer"), .client_nonce = ++clients_};
     for (int question = 0; question < 3; ++question) {
       const auto grant = Ask(questions_.emplace_back(Question{request, last_session_}));
       if (grant.ok() && grant->session != SessionId{}) return;
@@ -201,7 +201,7 @@ class CoordinatorModel {
           << grant.status();
     } else if (grant->session != SessionId{}) {
       EXPECT_FALSE(c_->closed_sessions().refused.Has(grant->session));
-      const std::uint64_t client = question.request.incarnation;
+      const std::uint64_t client = question.request.client_nonce;
       EXPECT_EQ(client_of_.emplace(grant->session, client).first->second, client);
       // Another one only after the first is over, and forgotten: a question that came very late.
       SessionId& had = session_of_.try_emplace(client, grant->session).first->second;
@@ -218,7 +218,7 @@ class CoordinatorModel {
     c_.Restart();
     ASSERT_EQ(*c_->GetPlan(), before);
     running_.clear();  // Nobody waits any more.
-    incarnations_.clear();
+    boot_ids_.clear();
     // Tables are made only when all nodes of the plan were heard, as they mostly are at once.
     if (!Chance(70)) return;
     for (const auto& [name, id] : node_ids_) Register(name);
@@ -227,14 +227,14 @@ class CoordinatorModel {
   std::mt19937 random_;
   CoordinatorHarness c_;
   PlanVersion last_version_{};
-  std::map<NodeId, std::uint64_t> incarnations_;
+  std::map<NodeId, std::uint64_t> boot_ids_;
   std::map<TableId, std::string> table_names_;
   std::map<std::string, NodeId> node_ids_;
   std::set<SessionId> sessions_;
   std::uint64_t clients_ = 0;
   std::vector<Question> questions_;  // All that clients of trainers ever asked.
   SessionId last_session_{};
-  std::map<SessionId, std::uint64_t> client_of_;   // By session, its client's incarnation,
+  std::map<SessionId, std::uint64_t> client_of_;   // By session, its client's client_nonce,
   std::map<std::uint64_t, SessionId> session_of_;  // and the other way round.
   std::set<ChangeId> running_;
   int created_ = 0;

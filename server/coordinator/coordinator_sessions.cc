@@ -27,12 +27,12 @@ absl::StatusOr<SessionGrant> Coordinator::OpenSession(const SessionRequest& requ
 
 absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionRequest& request) {
   EMBLA_RETURN_IF_ERROR(ValidateName("trainer", request.trainer));
-  if (request.incarnation == 0) {
+  if (request.client_nonce == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "trainer ", request.trainer, ": a client with a trainer's name has an incarnation"));
+        "trainer ", request.trainer, ": a client with a trainer's name has a client_nonce"));
   }
   const TrainerSession latest = sessions_.LatestOf(request.trainer);
-  if (latest.incarnation == request.incarnation) return GrantAgain(latest.session, request);
+  if (latest.client_nonce == request.client_nonce) return GrantAgain(latest.session, request);
   // A settled session may have been forgotten since it was asked for.
   const bool is_over = latest.session == SessionId{} && sessions_.IsSettled(request.replaces);
   if (latest.session != request.replaces && !is_over) {
@@ -41,7 +41,7 @@ absl::StatusOr<SessionGrant> Coordinator::OpenTrainerSession(const SessionReques
   EMBLA_RETURN_IF_ERROR(EndSession(latest.session, request));
   EMBLA_ASSIGN_OR_RETURN(const SessionId session, sessions_.Next());
   EMBLA_RETURN_IF_ERROR(DeclareRank(session, request));
-  EMBLA_RETURN_IF_ERROR(sessions_.SetLatestOf(request.trainer, {session, request.incarnation}));
+  EMBLA_RETURN_IF_ERROR(sessions_.SetLatestOf(request.trainer, {session, request.client_nonce}));
   return Grant(session, request);
 }
 

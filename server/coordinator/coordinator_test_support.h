@@ -90,31 +90,31 @@ class CoordinatorHarness {
     Restart();
   }
 
-  static NodeRegistration Registration(const std::string& name, std::uint64_t incarnation = 1,
+  static NodeRegistration Registration(const std::string& name, std::uint64_t boot_id = 1,
                                        std::uint32_t devices = 2) {
     return {.name = name,
             .address = name + ":7000",
             .devices = std::vector<DeviceSpec>(devices, {DeviceKind::kCpu, 1 << 30}),
-            .incarnation = incarnation,
+            .boot_id = boot_id,
             .cluster_id = "",
             .accept_loss = true};
   }
 
-  NodeId Register(const std::string& name, std::uint64_t incarnation = 1) {
-    const auto id = coordinator_->RegisterNode(Registration(name, incarnation), now_);
+  NodeId Register(const std::string& name, std::uint64_t boot_id = 1) {
+    const auto id = coordinator_->RegisterNode(Registration(name, boot_id), now_);
     EXPECT_TRUE(id.ok()) << id.status();
     return id.ok() ? *id : NodeId{};
   }
 
   // The node tells that it has the current plan.
-  absl::Status Install(NodeId node, std::uint64_t incarnation = 1) {
+  absl::Status Install(NodeId node, std::uint64_t boot_id = 1) {
     HeartbeatInfo info;
     info.plan_version = coordinator_->GetPlan()->version();
-    return coordinator_->Heartbeat(node, incarnation, info, now_);
+    return coordinator_->Heartbeat(node, boot_id, info, now_);
   }
   // The node is alive and has not got on.
-  absl::Status Beat(NodeId node, std::uint64_t incarnation = 1) {
-    return coordinator_->Heartbeat(node, incarnation, {}, now_);
+  absl::Status Beat(NodeId node, std::uint64_t boot_id = 1) {
+    return coordinator_->Heartbeat(node, boot_id, {}, now_);
   }
 
   static TableSpec Spec(const std::string& name, std::int64_t rows = 1000) {

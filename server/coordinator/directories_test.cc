@@ -21,7 +21,7 @@ constexpr char kAnother[] = "ff0102030405060708090a0b0c0d0e0f";
 // A cluster of nodes with data directories; nothing that is lost is accepted unless a test says so.
 class DirectoriesTest : public ::testing::Test {
  protected:
-  // The process `process` of the node's directory, which is its incarnation, too.
+  // The process `process` of the node's directory, which is its boot_id, too.
   NodeRegistration Opened(const std::string& name, std::uint64_t process,
                           const std::string& directory = kDirectory) {
     NodeRegistration registration = CoordinatorHarness::Registration(name, process);
@@ -33,8 +33,8 @@ class DirectoriesTest : public ::testing::Test {
     return registration;
   }
   // A process without a directory.
-  static NodeRegistration InMemory(const std::string& name, std::uint64_t incarnation) {
-    NodeRegistration registration = CoordinatorHarness::Registration(name, incarnation);
+  static NodeRegistration InMemory(const std::string& name, std::uint64_t boot_id) {
+    NodeRegistration registration = CoordinatorHarness::Registration(name, boot_id);
     registration.accept_loss = false;
     return registration;
   }
@@ -93,7 +93,7 @@ TEST_F(DirectoriesTest, AcceptedLossLetsTheNodeInAndCountsTheRows) {
 TEST_F(DirectoriesTest, ACopyFromBeforeTheLastStartIsRefused) {
   MakeNodeWithRows();
   NodeRegistration restored = Opened("n0", 1);
-  restored.incarnation = 55;
+  restored.boot_id = 55;
   restored.past.log_position = 2000;
   EXPECT_THAT(Register(restored).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("older copy")));
@@ -213,7 +213,7 @@ class TestimonyTest : public DirectoriesTest {
   // A process that begins with a copy that was made before n0's process 2.
   NodeRegistration OlderCopy() {
     NodeRegistration older = Opened("n0", 2);
-    older.incarnation = 77;
+    older.boot_id = 77;
     return older;
   }
 

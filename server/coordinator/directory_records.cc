@@ -23,7 +23,7 @@ DirectoryRecord TakeRecord(JsonFields& fields) {
   DirectoryRecord record;
   record.directory = fields.Text("directory");
   record.process = fields.Unsigned("process", 0, UINT64_MAX);
-  record.incarnation = fields.Unsigned("incarnation", 0, UINT64_MAX);
+  record.boot_id = fields.Unsigned("boot_id", 0, UINT64_MAX);
   record.plan = PlanVersion{fields.Unsigned("plan", 0, UINT64_MAX)};
   record.log_position = fields.Unsigned("log_position", 0, UINT64_MAX);
   return record;
@@ -40,14 +40,14 @@ absl::StatusOr<DirectoryRecord> RecordFromJson(std::string_view text) {
 Json ToJson(const DirectoryRecord& record) {
   return {{"directory", record.directory},
           {"process", record.process},
-          {"incarnation", record.incarnation},
+          {"boot_id", record.boot_id},
           {"plan", ToInt(record.plan)},
           {"log_position", record.log_position}};
 }
 
 // Whether the process that comes is the one that the record is of.
-bool IsOf(const DirectoryRecord& record, std::uint64_t incarnation, const NodePast& past) {
-  return record.incarnation == incarnation && record.directory == past.directory_id;
+bool IsOf(const DirectoryRecord& record, std::uint64_t boot_id, const NodePast& past) {
+  return record.boot_id == boot_id && record.directory == past.directory_id;
 }
 
 std::int64_t RowsOn(const std::vector<Slice>& tiling, NodeId node) {
@@ -122,10 +122,10 @@ absl::StatusOr<DirectoryRecords> DirectoryRecords::Load(const StateStore& store)
   return records;
 }
 
-std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnation,
+std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t boot_id,
                                             const NodePast& past) const {
   const auto found = records_.find(node);
-  if (found == records_.end() || IsOf(found->second, incarnation, past)) return "";
+  if (found == records_.end() || IsOf(found->second, boot_id, past)) return "";
   const DirectoryRecord& record = found->second;
   if (record.directory.empty()) {
     return "its rows were in the memory of a process that has ended (there was no --data-dir)";
@@ -150,16 +150,16 @@ std::string DirectoryRecords::WhatIsMissing(NodeId node, std::uint64_t incarnati
   return "";
 }
 
-bool DirectoryRecords::IsKnownProcess(NodeId node, std::uint64_t incarnation,
+bool DirectoryRecords::IsKnownProcess(NodeId node, std::uint64_t boot_id,
                                       const NodePast& past) const {
   const auto found = records_.find(node);
-  return found != records_.end() && IsOf(found->second, incarnation, past);
+  return found != records_.end() && IsOf(found->second, boot_id, past);
 }
 
 bool DirectoryRecords::IsOlder(NodeId node, const DirectoryRecord& told) const {
   const auto found = records_.find(node);
   return found != records_.end() && found->second.directory == told.directory &&
-         found->second.incarnation != told.incarnation && found->second.process <= told.process;
+         found->second.boot_id != told.boot_id && found->second.process <= told.process;
 }
 
 std::map<NodeId, DirectoryRecord> DirectoryRecords::RecordsFor(NodeId keeper) const {
@@ -178,7 +178,7 @@ absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const Direct
   const bool is_known = known != records_.end();
   const DirectoryRecord before = is_known ? known->second : DirectoryRecord();
   DirectoryRecord after = told;
-  if (is_known && before.directory == told.directory && before.incarnation == told.incarnation) {
+  if (is_known && before.directory == told.directory && before.boot_id == told.boot_id) {
     after.plan = std::max(before.plan, told.plan);
     after.log_position = std::max(before.log_position, told.log_position);
   } else if (!is_newer) {
@@ -196,13 +196,13 @@ absl::Status DirectoryRecords::Heed(StateStore& store, NodeId node, const Direct
   return written;
 }
 
-absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t incarnation,
+absl::Status DirectoryRecords::Register(StateStore& store, NodeId node, std::uint64_t boot_id,
                                         const NodePast& past) {
   DirectoryRecord& record = records_[node];
-  if (IsOf(record, incarnation, past)) return absl::OkStatus();
+  if (IsOf(record, boot_id, past)) return absl::OkStatus();
   const DirectoryRecord before = std::exchange(record, {.directory = past.directory_id,
                                                         .process = past.process,
-                                                        .incarnation = incarnation,
+                                                        .boot_id = boot_id,
                                                         .plan = past.plan_version,
                                                         .log_position = past.log_position});
   const absl::Status written = Commit(store, {node});

@@ -14,7 +14,7 @@
 // told, every 5 s, what the records of three others say, and keeps it: its testimony, which comes
 // back with its registration.
 //
-// Store: directories/ID, ID with 10 digits: {"directory", "process", "incarnation", "plan",
+// Store: directories/ID, ID with 10 digits: {"directory", "process", "boot_id", "plan",
 // "log_position"}. A record is written when a new process registers, when its link ends, and at
 // most every 10 s while it grows.
 #pragma once
@@ -40,7 +40,7 @@ namespace embla {
 struct DirectoryRecord {
   std::string directory;           // NodePast::directory_id; empty: none, rows live in memory.
   std::uint64_t process = 0;       // How often it was opened, when it last registered.
-  std::uint64_t incarnation = 0;   // The process that registered last.
+  std::uint64_t boot_id = 0;       // The process that registered last.
   PlanVersion plan{};              // The newest that was installed, as heartbeats said.
   std::uint64_t log_position = 0;  // Up to which the log was durable, as heartbeats said.
   bool operator==(const DirectoryRecord&) const = default;
@@ -68,12 +68,12 @@ class DirectoryRecords {
  public:
   static absl::StatusOr<DirectoryRecords> Load(const StateStore& store);
 
-  // Why the process `incarnation`, which comes with `past`, does not have all that the node kept;
+  // Why the process `boot_id`, which comes with `past`, does not have all that the node kept;
   // empty: as far as anybody knows, it does.
-  std::string WhatIsMissing(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
+  std::string WhatIsMissing(NodeId node, std::uint64_t boot_id, const NodePast& past) const;
 
-  // Whether `incarnation` is the process that registered last.
-  bool IsKnownProcess(NodeId node, std::uint64_t incarnation, const NodePast& past) const;
+  // Whether `boot_id` is the process that registered last.
+  bool IsKnownProcess(NodeId node, std::uint64_t boot_id, const NodePast& past) const;
   // Whether the process that registered last has a directory from before what was told of it.
   bool IsOlder(NodeId node, const DirectoryRecord& told) const;
   // The records that `keeper` is to keep: of the nodes that follow it.
@@ -82,7 +82,7 @@ class DirectoryRecords {
   // of another one all, if that `is_newer`.
   absl::Status Heed(StateStore& store, NodeId node, const DirectoryRecord& told, bool is_newer);
   // The process was let in. Writes it down, if it is a new one.
-  absl::Status Register(StateStore& store, NodeId node, std::uint64_t incarnation,
+  absl::Status Register(StateStore& store, NodeId node, std::uint64_t boot_id,
                         const NodePast& past);
   // The node is in no plan any more: what to write, and what to do when it is written.
   static StateWrite ForgetWrite(NodeId node);

@@ -160,11 +160,11 @@ TEST_F(ForgetNodeTest, WhatCannotBePlannedLetsTheNodeComeBack) {
 }
 
 TEST_F(ForgetNodeTest, ATakeoverOfATrainerDoesWithoutIt) {
-  const SessionRequest first{.trainer = "w", .incarnation = 1};
+  const SessionRequest first{.trainer = "w", .client_nonce = 1};
   const auto held = coordinator().OpenSession(first);
   ASSERT_THAT(held, IsOk());
   Kill("b");
-  const SessionRequest next{.trainer = "w", .incarnation = 2, .replaces = held->session};
+  const SessionRequest next{.trainer = "w", .client_nonce = 2, .replaces = held->session};
   EXPECT_THAT(coordinator().OpenSession(next),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("are not: b")));
   ASSERT_THAT(world_.Forget("b", /*lose_rows=*/true), IsOk());

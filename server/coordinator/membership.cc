@@ -9,7 +9,7 @@
 namespace embla {
 
 absl::Status NodeRegistration::Validate() const {
-  if (incarnation == 0) return absl::InvalidArgumentError("node incarnation is 0");
+  if (boot_id == 0) return absl::InvalidArgumentError("node boot_id is 0");
   const std::string& directory = past.directory_id;
   if (!directory.empty() &&
       (directory.size() != 32 ||
@@ -34,12 +34,12 @@ void Membership::Expect(const NodeSpec& node, absl::Time now) {
   member.heard = now;
 }
 
-absl::Status Membership::CheckProcess(NodeId node, std::uint64_t incarnation,
+absl::Status Membership::CheckProcess(NodeId node, std::uint64_t boot_id,
                                       const std::string& address) const {
   const NodeView* const view = Find(node);
   if (view == nullptr || !view->live()) return absl::OkStatus();
   // A process has one address in its life: whoever comes with another one only says to be it.
-  if (view->incarnation == incarnation && view->spec.address == address) return absl::OkStatus();
+  if (view->boot_id == boot_id && view->spec.address == address) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("another live process has the node name ",
                                                view->spec.name, ", at ", view->spec.address));
 }
@@ -47,12 +47,12 @@ absl::Status Membership::CheckProcess(NodeId node, std::uint64_t incarnation,
 void Membership::Link(const NodeSpec& spec, const NodeRegistration& registration, absl::Time now) {
   Member& member = members_[spec.id];
   // A new process has nothing yet.
-  if (member.view.incarnation != registration.incarnation) member.view = {};
+  if (member.view.boot_id != registration.boot_id) member.view = {};
   member.view.spec = spec;
   member.view.host_memory = registration.host_memory;
   member.view.build = registration.build;
   member.view.state = NodeState::kLive;
-  member.view.incarnation = registration.incarnation;
+  member.view.boot_id = registration.boot_id;
   member.view.last_heartbeat = now;
   member.heard = now;
 }
@@ -64,10 +64,10 @@ std::string NodeView::stopped() const {
   return "";
 }
 
-absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
-                                   const HeartbeatInfo& info, absl::Time now) {
+absl::Status Membership::Heartbeat(NodeId node, std::uint64_t boot_id, const HeartbeatInfo& info,
+                                   absl::Time now) {
   const auto it = members_.find(node);
-  if (it == members_.end() || it->second.view.incarnation != incarnation) {
+  if (it == members_.end() || it->second.view.boot_id != boot_id) {
     return absl::NotFoundError(
         absl::StrCat("node ", ToInt(node), " is not registered by this process; register again"));
   }
@@ -87,9 +87,9 @@ absl::Status Membership::Heartbeat(NodeId node, std::uint64_t incarnation,
   return absl::OkStatus();
 }
 
-void Membership::Unlink(NodeId node, std::uint64_t incarnation) {
+void Membership::Unlink(NodeId node, std::uint64_t boot_id) {
   const auto it = members_.find(node);
-  if (it == members_.end() || it->second.view.incarnation != incarnation) return;
+  if (it == members_.end() || it->second.view.boot_id != boot_id) return;
   if (it->second.view.live()) it->second.view.state = NodeState::kUnlinked;
 }
 

@@ -28,9 +28,9 @@ struct NodeRegistration {
   std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
   std::string address;  // host:port or unix:/path of the data listener.
   std::vector<DeviceSpec> devices;
-  HostMemory host_memory = {};    // That rows of its CPU devices lie in.
-  std::uint64_t incarnation = 0;  // Random, one per process start; not 0.
-  std::string cluster_id;         // Empty, or the cluster the node belonged to.
+  HostMemory host_memory = {};  // That rows of its CPU devices lie in.
+  std::uint64_t boot_id = 0;    // Random, one per process start; not 0.
+  std::string cluster_id;       // Empty, or the cluster the node belonged to.
   NodeBuild build = {};
   NodePast past = {};
   bool accept_loss = false;     // The operator gives up rows that the node does not have any more.
@@ -59,7 +59,7 @@ enum class NodeState : std::uint8_t { kLive = 1, kUnlinked = 2, kDead = 3 };
 struct NodeView {
   NodeSpec spec;
   NodeState state = NodeState::kDead;
-  std::uint64_t incarnation = 0;  // 0: none since the coordinator started.
+  std::uint64_t boot_id = 0;  // 0: none since the coordinator started.
   PlanVersion plan_version{};
   PlanVersion failed_plan_version{};
   absl::Status failure;
@@ -85,15 +85,14 @@ class Membership {
   Membership(const std::vector<NodeSpec>& nodes, absl::Duration dead_after, absl::Time now);
 
   // AlreadyExists when another process of `node` is live.
-  absl::Status CheckProcess(NodeId node, std::uint64_t incarnation,
-                            const std::string& address) const;
+  absl::Status CheckProcess(NodeId node, std::uint64_t boot_id, const std::string& address) const;
   // A node of the plan that was not known before: kUnlinked, as those of the constructor.
   void Expect(const NodeSpec& node, absl::Time now);
   void Link(const NodeSpec& spec, const NodeRegistration& registration, absl::Time now);
-  // NotFound when `incarnation` is not the linked one.
-  absl::Status Heartbeat(NodeId node, std::uint64_t incarnation, const HeartbeatInfo& info,
+  // NotFound when `boot_id` is not the linked one.
+  absl::Status Heartbeat(NodeId node, std::uint64_t boot_id, const HeartbeatInfo& info,
                          absl::Time now);
-  void Unlink(NodeId node, std::uint64_t incarnation);
+  void Unlink(NodeId node, std::uint64_t boot_id);
   // The node is in no plan any more.
   void Forget(NodeId node) { members_.erase(node); }
   // Nodes that died since the last call.

@@ -117,7 +117,7 @@ class MoveWorld {
   }
   void Revive(NodeId node) {
     dead_.erase(node);
-    ++incarnation_;
+    ++boot_id_;
     c_.Register(names_[node]);
   }
   // Every reservation of memory fails from now on, or does not.
@@ -325,7 +325,7 @@ class MoveWorld {
   bool refuses_ = false;
   bool is_settling_ = false;
   std::uint64_t seq_ = 0;
-  std::uint64_t incarnation_ = 1;
+  std::uint64_t boot_id_ = 1;
 };
 
 }  // namespace embla

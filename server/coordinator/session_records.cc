@@ -56,7 +56,7 @@ std::string ToJson(const SessionBits& bits) {
 }
 
 std::string ToJson(const TrainerSession& latest) {
-  return DumpJson({{"incarnation", latest.incarnation}, {"session", ToInt(latest.session)}});
+  return DumpJson({{"client_nonce", latest.client_nonce}, {"session", ToInt(latest.session)}});
 }
 
 absl::StatusOr<std::uint32_t> BootFromKey(std::string_view key) {
@@ -104,7 +104,7 @@ absl::StatusOr<TrainerSession> TrainerFromJson(std::string_view key, std::string
   if (!json.ok()) return Unreadable(key, json.status());
   JsonFields fields(*json, "session of a trainer");
   TrainerSession latest;
-  latest.incarnation = fields.Unsigned("incarnation", 1, UINT64_MAX);
+  latest.client_nonce = fields.Unsigned("client_nonce", 1, UINT64_MAX);
   latest.session = SessionId{fields.Unsigned("session", 1, UINT64_MAX)};
   if (const absl::Status read = fields.Finish(); !read.ok()) return Unreadable(key, read);
   return latest;

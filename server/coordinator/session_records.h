@@ -3,7 +3,7 @@
 //                          process BOOT may have been given; e: all of them are closed
 //   sessions/closed/BLOCK  {"bits": hex}: which sessions of a block are closed
 //   sessions/ranks/        see session_ranks.h
-//   sessions/of/NAME       {"incarnation": i, "session": s}: the latest of the trainer NAME, and
+//   sessions/of/NAME       {"client_nonce": i, "session": s}: the latest of the trainer NAME, and
 //                          its client
 //
 // A session's id is the random number of the coordinator process that gave it, BOOT, in the upper
@@ -48,7 +48,7 @@ struct BootRecord {
 
 struct TrainerSession {
   SessionId session{};
-  std::uint64_t incarnation = 0;  // Of the client that it was given to; not 0.
+  std::uint64_t client_nonce = 0;  // Of the client that it was given to; not 0.
 };
 
 inline constexpr std::string_view kBootsPrefix = "sessions/boots/";

@@ -143,7 +143,7 @@ TEST(SessionRegistryLoad, NamesAKeyThatIsNoRecord) {
   for (const StateWrite& write :
        {StateWrite{"sessions/boots/x", "{}"}, StateWrite{"sessions/boots/0000000005", "[]"},
         StateWrite{"sessions/closed/00000000000000000001", R"({"bits": "zz"})"},
-        StateWrite{"sessions/of/t0", R"({"incarnation": 0, "session": 1})"}}) {
+        StateWrite{"sessions/of/t0", R"({"client_nonce": 0, "session": 1})"}}) {
     MemoryStateStore store;
     ASSERT_THAT(store.Commit({}, {&write, 1}), IsOk());
     EXPECT_THAT(SessionRegistry::Load(store, 5).status(),

@@ -51,8 +51,8 @@ class CoordinatorClosing : public ::testing::Test {
   std::size_t Keys(std::string_view prefix) { return c_.store().List(prefix)->size(); }
 
   // As a client does it: the first answer says which session is to be closed.
-  absl::StatusOr<SessionGrant> Connect(const std::string& trainer, std::uint64_t incarnation) {
-    SessionRequest request{.trainer = trainer, .incarnation = incarnation};
+  absl::StatusOr<SessionGrant> Connect(const std::string& trainer, std::uint64_t client_nonce) {
+    SessionRequest request{.trainer = trainer, .client_nonce = client_nonce};
     const absl::StatusOr<SessionGrant> grant = c_->OpenSession(request);
     if (!grant.ok() || grant->session != SessionId{}) return grant;
     request.replaces = grant->latest;
@@ -231,7 +231,7 @@ TEST_F(CoordinatorClosing, ForgetsATrainerWhoseSessionHasSettled) {
   c_->Tick(c_.now());
   EXPECT_EQ(Keys("sessions/of/"), 0u);
   // A question that was on its way names it.
-  const SessionRequest late{.trainer = "t0", .incarnation = 2, .replaces = grant.session};
+  const SessionRequest late{.trainer = "t0", .client_nonce = 2, .replaces = grant.session};
   const auto second = c_->OpenSession(late);
   ASSERT_THAT(second, IsOk());
   EXPECT_NE(second->session, SessionId{});
@@ -256,10 +256,10 @@ TEST_F(CoordinatorReplacing, AQuestionThatComesAgainIsAnsweredWithTheSameSession
 }
 
 TEST_F(CoordinatorReplacing, AQuestionThatComesLateClosesNothing) {
-  const SessionRequest first{.trainer = "t0", .incarnation = 1};
+  const SessionRequest first{.trainer = "t0", .client_nonce = 1};
   ASSERT_THAT(c_->OpenSession(first), IsOk());
   const SessionId before = c_->OpenSession(first)->session;
-  const SessionRequest second{.trainer = "t0", .incarnation = 2, .replaces = before};
+  const SessionRequest second{.trainer = "t0", .client_nonce = 2, .replaces = before};
   ASSERT_THAT(c_->OpenSession(second), IsOk());  // There is no node to wait for.
   const SessionId last = Connect("t0", 3)->session;
   for (const SessionRequest& late : {first, second}) {
@@ -312,7 +312,7 @@ TEST_F(CoordinatorReplacing, AFailureOfTheStoreGivesNoSession) {
 
 TEST_F(CoordinatorReplacing, TakesAnIncarnation) {
   EXPECT_THAT(Connect("t0", 0),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("incarnation")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("client_nonce")));
 }
 
 using CoordinatorLeases = CoordinatorClosing;

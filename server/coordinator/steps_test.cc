@@ -38,16 +38,16 @@ class CoordinatorSteps : public ::testing::Test {
   }
 
   SessionGrant Open(std::uint32_t rank, std::uint32_t ranks, const std::string& trainer = "",
-                    std::uint64_t incarnation = 1) {
-    const auto grant = OpenAgain(rank, ranks, trainer, incarnation, {});
+                    std::uint64_t client_nonce = 1) {
+    const auto grant = OpenAgain(rank, ranks, trainer, client_nonce, {});
     EXPECT_THAT(grant, IsOk());
     return grant.value_or(SessionGrant());
   }
   absl::StatusOr<SessionGrant> OpenAgain(std::uint32_t rank, std::uint32_t ranks,
-                                         const std::string& trainer, std::uint64_t incarnation,
+                                         const std::string& trainer, std::uint64_t client_nonce,
                                          SessionId replaces) {
     return c_->OpenSession({.trainer = trainer,
-                            .incarnation = trainer.empty() ? 0 : incarnation,
+                            .client_nonce = trainer.empty() ? 0 : client_nonce,
                             .replaces = replaces,
                             .rank = Rank{rank},
                             .ranks = ranks});

@@ -82,7 +82,7 @@ std::string EncodeCopiedRecord(const ReplicaMessage& message) {
   RecordWriter out;
   out.Put(ToInt(message.table));
   out.Put(WhatOf(message.kind));
-  out.Put(message.incarnation);
+  out.Put(message.reign);
   out.Put(message.order);
   if (message.kind == ReplicaMessage::Kind::kSnapshot) PutRows(message, out);
   std::string bytes = std::move(out).Take();
@@ -95,7 +95,7 @@ absl::StatusOr<ReplicaMessage> DecodeCopiedRecord(std::span<const std::byte> byt
   ReplicaMessage message;
   message.table = TableId{in.Get<std::uint32_t>()};
   const auto what = in.Get<std::uint32_t>();
-  message.incarnation = in.Get<std::uint64_t>();
+  message.reign = in.Get<std::uint64_t>();
   message.order = in.Get<std::uint64_t>();
   if (!in.ok()) return DamagedCopy("it is cut off");
   switch (what) {

@@ -75,9 +75,9 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
 absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(const ProcessRecord record, DecodeProcessRecord(bytes));
   units_.BeginProcess();
-  if (record.incarnation == units_.incarnation()) return absl::OkStatus();
+  if (record.log_process == units_.log_process()) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("process ", record.incarnation, " of the log comes as ", units_.incarnation()));
+      absl::StrCat("process ", record.log_process, " of the log comes as ", units_.log_process()));
 }
 
 absl::Status JournalPlayer::PlayPlan(JournalKind kind, std::span<const std::byte> bytes) {
@@ -306,7 +306,7 @@ absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
   units_.BeginProcess();
   RestoredNode node;
   node.self = self_;
-  node.incarnation = units_.incarnation();
+  node.log_process = units_.log_process();
   node.units = std::move(units_).Take();
   return node;
 }

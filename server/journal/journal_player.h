@@ -43,7 +43,7 @@ class JournalPlayer {
   std::uint64_t records() const { return records_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t updates() const { return updates_; }
-  std::uint64_t incarnation() const { return units_.incarnation(); }
+  std::uint64_t log_process() const { return units_.log_process(); }
   // Tables whose replica groups were to be averaged when the process died.
   const std::set<TableId>& sync_due() const { return sync_due_; }
 

@@ -58,7 +58,7 @@ std::string EncodeProcessRecord(const ProcessRecord& record) {
   RecordWriter out;
   out.Put(kJournalFormat);
   out.Put(std::uint32_t{0});
-  out.Put(record.incarnation);
+  out.Put(record.log_process);
   return std::move(out).Take();
 }
 
@@ -71,7 +71,7 @@ absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> byt
   }
   const bool is_known = in.Get<std::uint32_t>() == 0;
   ProcessRecord record;
-  record.incarnation = in.Get<std::uint64_t>();
+  record.log_process = in.Get<std::uint64_t>();
   if (!in.at_end() || !is_known) return Damaged("process");
   return record;
 }

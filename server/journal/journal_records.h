@@ -37,7 +37,7 @@ enum class JournalKind : std::uint16_t {
 inline constexpr std::uint32_t kJournalFormat = 1;
 
 struct ProcessRecord {
-  std::uint64_t incarnation = 0;  // Of the log: 1 for its first process.
+  std::uint64_t log_process = 0;  // Of the log: 1 for its first process.
 };
 struct PlanRecord {
   NodeId self{};

@@ -113,12 +113,12 @@ std::vector<ReplicaMessage> ExampleCopied(const UpdateExample& update) {
   std::vector<ReplicaMessage> messages(4);
   for (ReplicaMessage& message : messages) message.table = TableId{7};
   messages[0].kind = ReplicaMessage::Kind::kUpdate;
-  messages[0].incarnation = 77;
+  messages[0].reign = 77;
   messages[0].order = 6;
   messages[0].update = update.Make().batch;
   messages[0].update.parts.pop_back();
   messages[1].kind = ReplicaMessage::Kind::kSnapshot;
-  messages[1].incarnation = 77;
+  messages[1].reign = 77;
   messages[1].order = 5;
   messages[1].first = true;
   messages[1].last = true;

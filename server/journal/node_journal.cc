@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   EMBLA_RETURN_IF_ERROR(
       journal->log_
           ->WriteControl(static_cast<std::uint16_t>(JournalKind::kProcess),
-                         EncodeProcessRecord({.incarnation = recovery.node.incarnation}))
+                         EncodeProcessRecord({.log_process = recovery.node.log_process}))
           .status());
   node.set_journal(journal.get());
   ShardNode::SyncQuery due;

@@ -199,7 +199,7 @@ MovingUnit* Mover::Begin(const UnitOrder& order, std::uint32_t chunks) {
 void Mover::Adopt(MovingUnit& unit) {
   parts_.host.RunInOrder(
       unit.id.table, [this, parts = parts_, queue = queue_, id = unit.id, tracker = unit.tracker,
-                      epoch = *unit.adopts, lsn = FirstLsnOf(incarnation_)] {
+                      epoch = *unit.adopts, lsn = FirstLsnOf(log_process_)] {
         if (tracker->is_adopted() || !parts.log.AppendAdopted(id, epoch).ok()) return;
         tracker->Adopt(epoch, parts.host.WindowsOf(id), lsn);
         parts.host.SetGate(id, tracker);
@@ -230,10 +230,10 @@ void Mover::Restore(RestoredNode restored) {
     }
     units.push_back(std::move(unit));
   }
-  queue_->Post([this, self = restored.self, incarnation = restored.incarnation,
+  queue_->Post([this, self = restored.self, log_process = restored.log_process,
                 units = std::move(units)]() mutable {
     self_ = self;
-    incarnation_ = incarnation;
+    log_process_ = log_process;
     for (auto& unit : units) {
       MovingUnit& known = *(units_[unit->id] = std::move(unit));
       metrics_.CountChange(UnitPhase::kElsewhere, known.status.phase);

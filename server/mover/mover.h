@@ -174,7 +174,7 @@ class Mover {
   std::map<TableId, std::size_t> folded_;          // Units, by table; none that has none.
   std::map<TableId, absl::Time> fold_not_before_;  // Of tables that were taken apart.
   NodeId self_{};                                  // 0: no order has come.
-  std::uint64_t incarnation_ = 0;
+  std::uint64_t log_process_ = 0;
   // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
   // record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;

@@ -25,14 +25,14 @@ struct RestoredUnit {
 struct RestoredNode {
   NodeId self{};
   // Processes that opened the log, this one included; its marker is synced. 0: there is no log.
-  std::uint64_t incarnation = 0;
+  std::uint64_t log_process = 0;
   std::vector<RestoredUnit> units;
 };
 
 // Where the lsns of a unit begin that is adopted by a process: as BeginProcess, above all that an
 // earlier process gave out and lost, the unit's adoption too.
-inline Lsn FirstLsnOf(std::uint64_t incarnation) {
-  return Lsn{(incarnation << kLsnBitsOfProcess) + 1};
+inline Lsn FirstLsnOf(std::uint64_t log_process) {
+  return Lsn{(log_process << kLsnBitsOfProcess) + 1};
 }
 
 }  // namespace embla

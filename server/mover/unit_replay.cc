@@ -72,7 +72,7 @@ RestoredUnit& UnitReplay::At(const UnitId& unit, std::uint32_t chunks) {
 }
 
 void UnitReplay::BeginProcess() {
-  ++incarnation_;
+  ++log_process_;
   for (auto& [id, unit] : units_) embla::BeginProcess(unit.durable);
 }
 
@@ -84,7 +84,7 @@ void UnitReplay::Adopt(const UnitId& id, std::uint32_t chunks, UnitEpoch epoch,
     durable.windows = std::move(windows);
     return;
   }
-  durable = FreshUnit(chunks, FirstLsnOf(incarnation_));
+  durable = FreshUnit(chunks, FirstLsnOf(log_process_));
   durable.epoch = epoch;
   durable.windows = std::move(windows);
 }

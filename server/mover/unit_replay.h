@@ -35,7 +35,7 @@ class UnitReplay {
  public:
   // A process opened the log. Also called for the one that replays, at the end.
   void BeginProcess();
-  std::uint64_t incarnation() const { return incarnation_; }
+  std::uint64_t log_process() const { return log_process_; }
 
   // `windows` are those of the table's rest at this point; `chunks` are the unit's. Of a unit that
   // was folded back: it has a record of its own again.
@@ -63,7 +63,7 @@ class UnitReplay {
  private:
   RestoredUnit& At(const UnitId& unit, std::uint32_t chunks);
 
-  std::uint64_t incarnation_ = 0;
+  std::uint64_t log_process_ = 0;
   std::map<UnitId, RestoredUnit> units_;
 };
 

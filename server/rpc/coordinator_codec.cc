@@ -114,7 +114,7 @@ v1::Registration ToMessage(const NodeRegistration& registration) {
   v1::Registration message;
   message.set_name(registration.name);
   message.set_address(registration.address);
-  message.set_incarnation(registration.incarnation);
+  message.set_boot_id(registration.boot_id);
   message.set_cluster_id(registration.cluster_id);
   ToMessage(registration.sessions_refused, *message.mutable_sessions_refused());
   for (const DeviceSpec& device : registration.devices) {
@@ -142,7 +142,7 @@ absl::StatusOr<NodeRegistration> FromMessage(const v1::Registration& message) {
   NodeRegistration registration;
   registration.name = message.name();
   registration.address = message.address();
-  registration.incarnation = message.incarnation();
+  registration.boot_id = message.boot_id();
   registration.cluster_id = message.cluster_id();
   EMBLA_ASSIGN_OR_RETURN(registration.sessions_refused, FromMessage(message.sessions_refused()));
   for (const v1::Device& device : message.devices()) {

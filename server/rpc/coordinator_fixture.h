@@ -33,8 +33,8 @@ inline void IntroduceNode(grpc::ClientReaderWriterInterface<v1::NodeReport, v1::
   nonces.coordinator = command.greeting().nonce();
   v1::NodeProof& proof = *report.mutable_proof();
   proof.set_name(registration.name());
-  proof.set_incarnation(registration.incarnation());
-  proof.set_key_proof(ProveNode(key, nonces, proof.incarnation(), proof.name()));
+  proof.set_boot_id(registration.boot_id());
+  proof.set_key_proof(ProveNode(key, nonces, proof.boot_id(), proof.name()));
   if (!link.Write(report)) return;
   *report.mutable_registration() = std::move(registration);
   link.Write(report);

@@ -262,7 +262,7 @@ void CoordinatorHost::HearHeartbeats(std::vector<Outcome>& outcomes) {
   }
   for (const auto& [process, heartbeat] : heard) {
     const absl::Status status =
-        coordinator_->Heartbeat(process.node, process.incarnation, heartbeat.info, heartbeat.came);
+        coordinator_->Heartbeat(process.node, process.boot_id, heartbeat.info, heartbeat.came);
     if (!status.ok()) {
       MutexLock lock(listeners_mu_);
       for (PlanListener* const listener : listeners_) listener->OnRefusedHeartbeat(process, status);

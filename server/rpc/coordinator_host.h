@@ -43,7 +43,7 @@ namespace embla {
 // One process of one node.
 struct NodeProcess {
   NodeId node{};
-  std::uint64_t incarnation = 0;
+  std::uint64_t boot_id = 0;
   auto operator<=>(const NodeProcess&) const = default;
 };
 

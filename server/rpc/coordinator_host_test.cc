@@ -26,12 +26,12 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(30);
 
-NodeRegistration RegistrationOf(const std::string& name, std::uint64_t incarnation) {
+NodeRegistration RegistrationOf(const std::string& name, std::uint64_t boot_id) {
   NodeRegistration registration;
   registration.name = name;
-  registration.address = absl::StrCat("127.0.0.1:", incarnation);
+  registration.address = absl::StrCat("127.0.0.1:", boot_id);
   registration.devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
-  registration.incarnation = incarnation;
+  registration.boot_id = boot_id;
   return registration;
 }
 
@@ -116,10 +116,10 @@ class CoordinatorHostTest : public ::testing::Test {
   }
 
   NodeProcess Register(const std::string& name) {
-    NodeProcess process{.node = {}, .incarnation = 7};
+    NodeProcess process{.node = {}, .boot_id = 7};
     EXPECT_THAT(Do([&](Coordinator& coordinator, absl::Time now) {
                   const auto id =
-                      coordinator.RegisterNode(RegistrationOf(name, process.incarnation), now);
+                      coordinator.RegisterNode(RegistrationOf(name, process.boot_id), now);
                   EXPECT_THAT(id, IsOk());
                   if (id.ok()) process.node = *id;
                 }),
@@ -209,7 +209,7 @@ TEST_F(CoordinatorHostHeartbeats, OfAnotherProcessAreRefusedAtItsLink) {
     void OnPlan(const PlanPtr&) override {}
     void OnStop() override {}
     void OnRefusedHeartbeat(const NodeProcess& process, const absl::Status& status) override {
-      EXPECT_EQ(process.incarnation, 8u);
+      EXPECT_EQ(process.boot_id, 8u);
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
       refused = true;
     }
@@ -320,7 +320,7 @@ TEST(CoordinatorHostSessions, OfSixThousandTrainersCostFewSyncsOfASlowDiskAndNoN
     host.Post(
         [i](Coordinator& the_coordinator, absl::Time) {
           EXPECT_THAT(the_coordinator.OpenSession(
-                          {.trainer = absl::StrCat("trainer", i), .incarnation = 1}),
+                          {.trainer = absl::StrCat("trainer", i), .client_nonce = 1}),
                       IsOk());
         },
         [&](const absl::Status& status) {

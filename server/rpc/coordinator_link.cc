@@ -169,9 +169,8 @@ absl::Status CoordinatorLink::Register(Stream& stream, const LinkNonces& nonces,
   described.sessions_refused = node_.sessions().closed().refused;
   v1::NodeReport proof;
   proof.mutable_proof()->set_name(described.name);
-  proof.mutable_proof()->set_incarnation(described.incarnation);
-  proof.mutable_proof()->set_key_proof(
-      ProveNode(key, nonces, described.incarnation, described.name));
+  proof.mutable_proof()->set_boot_id(described.boot_id);
+  proof.mutable_proof()->set_key_proof(ProveNode(key, nonces, described.boot_id, described.name));
   v1::NodeReport report;
   v1::Registration& registration = *report.mutable_registration();
   registration = ToMessage(described);

@@ -35,7 +35,7 @@ class CoordinatorLinkTest : public CoordinatorFixture {
     options.registration.name = name;
     options.registration.address = "127.0.0.1:9";
     options.registration.devices = {{.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
-    options.registration.incarnation = 77;
+    options.registration.boot_id = 77;
     options.backoff_min = absl::Milliseconds(5);
     options.backoff_max = absl::Milliseconds(50);
     return options;
@@ -180,7 +180,7 @@ TEST_F(CoordinatorLinkTest, ANewIncarnationTakesOverTheName) {
     ASSERT_TRUE(AwaitNodes(OneLive));
   }
   CoordinatorLinkOptions options = Options("n0");
-  options.registration.incarnation = 78;
+  options.registration.boot_id = 78;
   CoordinatorLink link(options, node_);
   ASSERT_TRUE(AwaitNodes(OneLive));
   EXPECT_TRUE(AwaitFor([&] { return link.registered(); }, kTestWaitMax,
@@ -329,7 +329,7 @@ TEST_F(CoordinatorLinkTest, RefusesClosedSessionsAndSaysSo) {
     grpc::ClientContext context;
     v1::OpenSessionRequest request;
     request.set_trainer("t0");
-    request.set_incarnation(1 + *session);
+    request.set_client_nonce(1 + *session);
     request.set_replaces(*session);
     v1::OpenSessionReply reply;
     const grpc::Status status = stub_->OpenSession(&context, request, &reply);

@@ -96,7 +96,7 @@ grpc::ServerUnaryReactor* CoordinatorService::OpenSession(grpc::CallbackServerCo
     const absl::StatusOr<SessionGrant> grant =
         coordinator.OpenSession({.client_name = request->client_name(),
                                  .trainer = request->trainer(),
-                                 .incarnation = request->incarnation(),
+                                 .client_nonce = request->client_nonce(),
                                  .replaces = SessionId{request->replaces()},
                                  .rank = rank,
                                  .ranks = request->ranks()});

@@ -22,12 +22,12 @@ using ::testing::HasSubstr;
 class PlainNode {
  public:
   PlainNode(v1::CoordinatorService::Stub& stub, const ClusterKey& key, const std::string& name,
-            std::uint64_t incarnation)
+            std::uint64_t boot_id)
       : stream_(stub.NodeLink(&context_)) {
     v1::Registration registration;
     registration.set_name(name);
     registration.set_address("127.0.0.1:9");
-    registration.set_incarnation(incarnation);
+    registration.set_boot_id(boot_id);
     registration.set_accept_loss(true);
     registration.set_protocol_version(kProtocolVersion);
     v1::Device& device = *registration.add_devices();
@@ -173,11 +173,11 @@ TEST_F(CoordinatorServiceTest, ARegistrationUnderAnotherNameThanTheProofsIsRefus
   const LinkNonces nonces{.node = report.greeting().nonce(),
                           .coordinator = command.greeting().nonce()};
   report.mutable_proof()->set_name("n0");
-  report.mutable_proof()->set_incarnation(1);
+  report.mutable_proof()->set_boot_id(1);
   report.mutable_proof()->set_key_proof(ProveNode(*key_, nonces, 1, "n0"));
   ASSERT_TRUE(stream->Write(report));
   report.mutable_registration()->set_name("n1");
-  report.mutable_registration()->set_incarnation(1);
+  report.mutable_registration()->set_boot_id(1);
   stream->Write(report);
   EXPECT_FALSE(stream->Read(&command));
   const grpc::Status status = stream->Finish();
@@ -193,7 +193,7 @@ TEST_F(CoordinatorServiceTest, ANodeThatHasProvedItselfMaySayMuch) {
   v1::Registration registration;
   registration.set_name("n0");
   registration.set_address("127.0.0.1:9");
-  registration.set_incarnation(1);
+  registration.set_boot_id(1);
   registration.set_accept_loss(true);
   registration.add_devices()->set_kind(v1::Device::KIND_CPU);
   registration.mutable_devices(0)->set_memory_bytes(1 << 20);
@@ -218,7 +218,7 @@ TEST_F(CoordinatorServiceTest, ARepeatedProofIsRefused) {
   ASSERT_TRUE(stream->Write(report));
   ASSERT_TRUE(stream->Read(&command));
   report.mutable_proof()->set_name("n0");
-  report.mutable_proof()->set_incarnation(1);
+  report.mutable_proof()->set_boot_id(1);
   report.mutable_proof()->set_key_proof(ProveNode(*key_, overheard, 1, "n0"));
   stream->Write(report);
   EXPECT_FALSE(stream->Read(&command));
@@ -394,11 +394,11 @@ TEST_F(CoordinatorServiceTest, WatchesOfASessionAreForThoseWhoHaveItsProof) {
 
 TEST_F(CoordinatorServiceTest, ATrainersClientThatAsksAgainIsAnsweredWithItsSession) {
   Start();
-  const auto ask = [this](std::uint64_t incarnation, std::uint64_t replaces) {
+  const auto ask = [this](std::uint64_t client_nonce, std::uint64_t replaces) {
     grpc::ClientContext context;
     v1::OpenSessionRequest request;
     request.set_trainer("t0");
-    request.set_incarnation(incarnation);
+    request.set_client_nonce(client_nonce);
     request.set_replaces(replaces);
     v1::OpenSessionReply reply;
     const grpc::Status status = stub_->OpenSession(&context, request, &reply);

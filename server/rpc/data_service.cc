@@ -103,7 +103,7 @@ absl::StatusOr<ReplicaMessage> ToMessage(wire::ReplicateCall& call) {
       break;
   }
   message.table = call.head.table;
-  message.incarnation = call.head.incarnation;
+  message.reign = call.head.reign;
   message.order = call.head.order;
   message.plan_version = call.head.plan_version;
   message.term = call.head.term;

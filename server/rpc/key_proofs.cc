@@ -23,17 +23,16 @@ bool IsCoordinator(const ClusterKey& key, const LinkNonces& nonces, std::string_
          key.Verify(kLinkCoordinator, {nonces.node, nonces.coordinator}, proof);
 }
 
-std::string ProveNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t incarnation,
+std::string ProveNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t boot_id,
                       std::string_view name) {
-  return key.Sign(kLinkNode,
-                  {nonces.node, nonces.coordinator, LittleEndianPart(incarnation), name});
+  return key.Sign(kLinkNode, {nonces.node, nonces.coordinator, LittleEndianPart(boot_id), name});
 }
 
-bool IsNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t incarnation,
+bool IsNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t boot_id,
             std::string_view name, std::string_view proof) {
   return IsNonce(nonces.node) && IsNonce(nonces.coordinator) &&
-         key.Verify(kLinkNode,
-                    {nonces.node, nonces.coordinator, LittleEndianPart(incarnation), name}, proof);
+         key.Verify(kLinkNode, {nonces.node, nonces.coordinator, LittleEndianPart(boot_id), name},
+                    proof);
 }
 
 std::string ProveGreeting(const ClusterKey& key, const std::string& caller_nonce,

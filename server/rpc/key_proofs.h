@@ -19,9 +19,9 @@ struct LinkNonces {
 };
 std::string ProveCoordinator(const ClusterKey& key, const LinkNonces& nonces);
 bool IsCoordinator(const ClusterKey& key, const LinkNonces& nonces, std::string_view proof);
-std::string ProveNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t incarnation,
+std::string ProveNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t boot_id,
                       std::string_view name);
-bool IsNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t incarnation,
+bool IsNode(const ClusterKey& key, const LinkNonces& nonces, std::uint64_t boot_id,
             std::string_view name, std::string_view proof);
 
 // Two nodes: the caller's nonce, and that of the process that answers.

@@ -94,7 +94,7 @@ absl::Status NodeLinkCall::Greet(const v1::NodeGreeting& greeting) {
 
 absl::Status NodeLinkCall::HearProof(const v1::NodeProof& proof) {
   const ClusterKey& key = *host_.coordinator_options().key;
-  if (!IsNode(key, nonces_, proof.incarnation(), proof.name(), proof.key_proof())) {
+  if (!IsNode(key, nonces_, proof.boot_id(), proof.name(), proof.key_proof())) {
     return absl::PermissionDeniedError(
         absl::StrCat("node ", absl::CHexEscape(proof.name().substr(0, 128)),
                      " does not have this cluster's key: give it --cluster-key FILE"));
@@ -106,16 +106,16 @@ absl::Status NodeLinkCall::HearProof(const v1::NodeProof& proof) {
 
 absl::Status NodeLinkCall::CheckProved(const v1::Registration& registration) const {
   if (proved_.has_value() && proved_->name() == registration.name() &&
-      proved_->incarnation() == registration.incarnation()) {
+      proved_->boot_id() == registration.boot_id()) {
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
       absl::StrCat("registration of node ", absl::CHexEscape(registration.name().substr(0, 128)),
-                   " without a proof of this name and incarnation: send `proof` before it"));
+                   " without a proof of this name and boot_id: send `proof` before it"));
 }
 
 void NodeLinkCall::HandOverHeartbeat(const v1::Heartbeat& heartbeat) {
-  if (process_.incarnation == 0) return Handled(absl::FailedPreconditionError("register first"));
+  if (process_.boot_id == 0) return Handled(absl::FailedPreconditionError("register first"));
   host_.PostHeartbeat(process_, FromMessage(heartbeat));
   Handled(absl::OkStatus());
 }
@@ -144,12 +144,12 @@ absl::Status NodeLinkCall::Execute(Coordinator& coordinator, const v1::NodeRepor
 
 absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registration& message,
                                     absl::Time now) {
-  if (process_.incarnation != 0) {
+  if (process_.boot_id != 0) {
     return absl::InvalidArgumentError("this link is registered already");
   }
   EMBLA_ASSIGN_OR_RETURN(const NodeRegistration registration, FromMessage(message));
   EMBLA_ASSIGN_OR_RETURN(process_.node, coordinator.RegisterNode(registration, now));
-  process_.incarnation = registration.incarnation;
+  process_.boot_id = registration.boot_id;
   welcome_ = std::make_unique<Welcome>();
   welcome_->registered = std::make_unique<v1::NodeCommand>();
   v1::Registered& registered = *welcome_->registered->mutable_registered();
@@ -166,7 +166,7 @@ absl::Status NodeLinkCall::Register(Coordinator& coordinator, const v1::Registra
 
 absl::Status NodeLinkCall::HearMoves(Coordinator& coordinator, const v1::MoveReports& message,
                                      absl::Time now) {
-  if (process_.incarnation == 0) return absl::FailedPreconditionError("register first");
+  if (process_.boot_id == 0) return absl::FailedPreconditionError("register first");
   EMBLA_ASSIGN_OR_RETURN(const std::vector<UnitReport> reports, FromMessage(message));
   coordinator.OnMoveReports(process_.node, reports, now);
   return absl::OkStatus();
@@ -262,10 +262,10 @@ void NodeLinkCall::OnCancel() {
 // Nothing of this call runs any more, except OnPlan until the listener is removed.
 void NodeLinkCall::OnDone() {
   host_.RemoveListener(this);
-  if (process_.incarnation != 0) {
+  if (process_.boot_id != 0) {
     host_.PostOfNode(
         [process = process_](Coordinator& coordinator, absl::Time now) {
-          coordinator.NodeDisconnected(process.node, process.incarnation, now);
+          coordinator.NodeDisconnected(process.node, process.boot_id, now);
         },
         [](const absl::Status&) {});  // A coordinator that stops judges nobody.
   }

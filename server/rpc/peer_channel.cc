@@ -49,7 +49,7 @@ constexpr absl::Duration kUnusedMax = absl::Minutes(10);
 // gRPC may hold a message's slices a little longer than the call lasts, so payloads are copied.
 grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
   const wire::ReplicateHead head{.table = message.table,
-                                 .incarnation = message.incarnation,
+                                 .reign = message.reign,
                                  .order = message.order,
                                  .plan_version = message.plan_version,
                                  .term = message.term,

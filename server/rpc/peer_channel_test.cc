@@ -38,7 +38,7 @@ class PeerChannelTest : public DataFixture {
     ReplicaMessage message;
     message.kind = kind;
     message.table = TableId{6};
-    message.incarnation = 99;
+    message.reign = 99;
     message.order = 12;
     return message;
   }
@@ -109,7 +109,7 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
   bool seen = false;
   node_.OnReplicated([&](const ReplicaMessage& got, const ReplicaDone& done) {
     seen = got.kind == ReplicaMessage::Kind::kUpdate && got.table == TableId{6} &&
-           got.incarnation == 99 && got.order == 12 && got.update.session == SessionId{5} &&
+           got.reign == 99 && got.order == 12 && got.update.session == SessionId{5} &&
            got.update.seq == UpdateSeq{9} && got.update.step == 1234 &&
            got.update.parts.size() == 1 && got.update.parts[0].ids[1] == RowId{8} &&
            got.update.parts[0].clipped &&
@@ -224,7 +224,7 @@ TEST_F(PeerChannelTest, AStrangersSnapshotIsRefusedAndNothingIsDone) {
   ExpectNothingIsDone();
   v1::ReplicateRequest forged;
   forged.set_table_id(6);
-  forged.set_primary_incarnation(1);
+  forged.set_reign(1);
   forged.set_order(1);
   forged.set_term(1);
   forged.mutable_snapshot()->set_first(true);
@@ -246,7 +246,7 @@ TEST_F(PeerChannelTest, AStrangersProbeOfTheLastTermIsRefused) {
   ExpectNothingIsDone();
   v1::ReplicateRequest probe;
   probe.set_table_id(6);
-  probe.set_primary_incarnation(1);
+  probe.set_reign(1);
   probe.set_term(~std::uint64_t{0});
   v1::ReplicateReply reply;
   grpc::ClientContext context;

@@ -17,22 +17,22 @@ void ProbeTask::Run(std::uint32_t) {
   }
   const ReplicaPosition& position = shard_->replica_position();
   // A copy that no primary has touched has the initial values, like everybody's at order 0.
-  const bool follows = position.incarnation == 0 || position.incarnation == incarnation_;
+  const bool follows = position.reign == 0 || position.reign == reign_;
   ack_->need_snapshot = !position.complete || !follows;
   ack_->order = ack_->need_snapshot ? 0 : position.order;
   ack_->life = copy_->life();
 }
 
-// A new incarnation each time: what was in the order before is not what comes into it now.
+// A new reign each time: what was in the order before is not what comes into it now.
 void LeadIfItMay(const NodeTable& table, Replicator& replicator) {
   ReplicaPosition& position = table.shard()->replica_position();
   const bool begins = table.copy->Lead();
-  if (begins || (table.copy->leads() && position.incarnation == 0)) {
+  if (begins || (table.copy->leads() && position.reign == 0)) {
     LogInfo("shard", "this node leads the table table=", table.spec.name,
             " order=", position.order);
-    position.incarnation = RandomId64();
+    position.reign = RandomId64();
   }
-  if (table.copy->leads()) replicator.Begin(table.spec.id, position.incarnation, position.order);
+  if (table.copy->leads()) replicator.Begin(table.spec.id, position.reign, position.order);
 }
 
 void ConfirmTask::Run(std::uint32_t) {
@@ -95,11 +95,11 @@ absl::Status InstallSnapshotTask::Lead() {
   }
   if (message_.first) {
     copy_->BeginLife();
-    position = {message_.incarnation, message_.order, false};
+    position = {message_.reign, message_.order, false};
   }
   life_ = copy_->life();
-  out_of_order_ = position.complete || position.incarnation != message_.incarnation ||
-                  position.order != message_.order;
+  out_of_order_ =
+      position.complete || position.reign != message_.reign || position.order != message_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
   // The log has all pieces when it has the last one.

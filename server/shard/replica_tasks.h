@@ -23,7 +23,7 @@ class ProbeTask final : public DeviceTask {
   ProbeTask(const NodeTable& table, const ReplicaMessage& probe, ReplicaDone done)
       : shard_(table.shard()),
         copy_(table.copy),
-        incarnation_(probe.incarnation),
+        reign_(probe.reign),
         term_(probe.term),
         done_(std::move(done)) {}
   ReplicaDone TakeDone() { return std::move(done_); }
@@ -34,7 +34,7 @@ class ProbeTask final : public DeviceTask {
  private:
   const std::shared_ptr<TableShard> shard_;
   const std::shared_ptr<CopyState> copy_;
-  const std::uint64_t incarnation_;
+  const std::uint64_t reign_;
   const PlanVersion term_;
   ReplicaDone done_;
   absl::StatusOr<ReplicaAck> ack_ = ReplicaAck();

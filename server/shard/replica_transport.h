@@ -26,7 +26,7 @@ struct ReplicaMessage {
 
   Kind kind = Kind::kProbe;
   TableId table{};
-  std::uint64_t incarnation = 0;  // Random, one per primary process start; never 0.
+  std::uint64_t reign = 0;  // Random, one per primary process start; never 0.
   std::uint64_t order = 0;
   PlanVersion plan_version{};  // The newest that the primary has installed.
   PlanVersion term{};          // The plan since which it is the primary.
@@ -42,8 +42,8 @@ struct ReplicaMessage {
 };
 
 struct ReplicaAck {
-  std::uint64_t order = 0;     // The last update of this incarnation that the replica has applied.
-  bool need_snapshot = false;  // It follows another incarnation or has a gap: send a copy.
+  std::uint64_t order = 0;     // The last update of this reign that the replica has applied.
+  bool need_snapshot = false;  // It follows another reign or has a gap: send a copy.
   std::uint64_t life = 0;      // Random; another one whenever its rows begin anew.
   bool gone = false;           // There is no copy there, by the message's plan or a newer one.
 };

@@ -317,7 +317,7 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
     ReplicaMessage message;
     message.kind = kind;
     message.table = spec_.id;
-    message.incarnation = 77;
+    message.reign = 77;
     message.order = 1;
     message.term = cluster_->plan()->version();
     return message;

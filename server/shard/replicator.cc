@@ -97,7 +97,7 @@ Replicator::Table Replicator::NextTable(const Plan& plan, const ReplicatedTable&
   const bool goes_on = old != nullptr && !(wanted.is_primary && old->is_outgoing);
   if (goes_on) {
     next.has_begun = old->has_begun;
-    next.incarnation = old->incarnation;
+    next.reign = old->reign;
     next.order = old->order;
     if (!wanted.is_primary) next.term = old->term;
   }
@@ -139,16 +139,16 @@ void Replicator::KeepLeaving(const Plan& plan, const Table& old, Table& next) {
   }
 }
 
-void Replicator::Begin(TableId table_id, std::uint64_t incarnation, std::uint64_t order) {
+void Replicator::Begin(TableId table_id, std::uint64_t reign, std::uint64_t order) {
   MutexLock lock(mu_);
   Table& table = tables_[table_id];
-  if (table.has_begun && table.incarnation == incarnation) return;
+  if (table.has_begun && table.reign == reign) return;
   if (table.is_outgoing) {
     for (const StreamPtr& stream : table.streams) stream->removed = true;
     table = Table();
   }
   table.has_begun = true;
-  table.incarnation = incarnation;
+  table.reign = reign;
   table.order = order;
   for (const StreamPtr& stream : table.streams) {
     stream->is_counted = true;
@@ -311,7 +311,7 @@ Replicator::Action Replicator::Next(TableId id, const Table& table, Stream& stre
   if (stream.in_flight || now < stream.not_before) return Action::kNone;
   stream.message = ReplicaMessage{};
   stream.message.table = id;
-  stream.message.incarnation = table.incarnation;
+  stream.message.reign = table.reign;
   stream.message.order = table.order;
   stream.message.plan_version = plan_version_;
   stream.message.term = table.term;

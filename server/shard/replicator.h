@@ -95,7 +95,7 @@ class Replicator {
   // The copy here begins to be the primary, after update `order`; nothing if it has begun. May come
   // before the plan that says so is set. Its replicas may serve since before: updates wait for
   // them.
-  void Begin(TableId table, std::uint64_t incarnation, std::uint64_t order);
+  void Begin(TableId table, std::uint64_t reign, std::uint64_t order);
   // Another node leads the table, whose primary copy was here.
   void End(TableId table);
   // The node has lost its copy, and that is written down: nobody waits for it any more.
@@ -162,7 +162,7 @@ class Replicator {
     bool is_planned = false;   // `streams` are those of a plan.
     bool is_outgoing = false;  // One stream, to the next primary.
     PlanVersion term{};
-    std::uint64_t incarnation = 0;
+    std::uint64_t reign = 0;
     std::uint64_t order = 0;
     std::vector<StreamPtr> streams;
     TableMetrics metrics;

@@ -205,7 +205,7 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(Nod
     return absl::UnavailableError(absl::StrCat(
         "the primary does not have plan ", ToInt(known_since), ", the first that is known here"));
   }
-  UpdateTask::FromPrimary from{message.incarnation, message.order, message.term, table.spec};
+  UpdateTask::FromPrimary from{message.reign, message.order, message.term, table.spec};
   // The oldest known spec was in force for everything before it.
   if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
@@ -220,8 +220,8 @@ void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
                                  InstallSnapshotTask::Applied applied, ReplicaDone done) {
   const absl::StatusOr<RowBlock> block = DecodeRowBlock(message.row_block.bytes());
   if (!block.ok()) return done(block.status());
-  if (message.incarnation == 0) {
-    return done(absl::InvalidArgumentError("a snapshot without the primary's incarnation"));
+  if (message.reign == 0) {
+    return done(absl::InvalidArgumentError("a snapshot without the primary's reign"));
   }
   const std::size_t bytes = message.row_block.size();
   auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(message), *block,

@@ -306,10 +306,10 @@ absl::Status UpdateTask::LeadReplica(TableWork& work) {
   }
   work.life = copy.life();
   ReplicaPosition& position = work.shard().replica_position();
-  const bool untouched = position.incarnation == 0 && position.complete;
-  if (untouched) position.incarnation = from_primary_->incarnation;
+  const bool untouched = position.reign == 0 && position.complete;
+  if (untouched) position.reign = from_primary_->reign;
   work.order = position.order;
-  work.need_snapshot = !position.complete || position.incarnation != from_primary_->incarnation ||
+  work.need_snapshot = !position.complete || position.reign != from_primary_->reign ||
                        from_primary_->order > position.order + 1;
   if (work.need_snapshot) return absl::AbortedError("the replica needs a snapshot");
   work.applied_before = from_primary_->order <= position.order;
@@ -357,7 +357,7 @@ absl::Status UpdateTask::AppendCopied() {
   ReplicaMessage copied;
   copied.kind = ReplicaMessage::Kind::kUpdate;
   copied.table = work_.front()->shard().id();
-  copied.incarnation = from_primary_->incarnation;
+  copied.reign = from_primary_->reign;
   copied.order = from_primary_->order;
   copied.update = update_->batch;
   return node_.journal->AppendCopied(copied, reached);

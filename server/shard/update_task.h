@@ -40,7 +40,7 @@ class UpdateTask final : public RequestTask {
  public:
   // Where an update of a replicated table comes from when this node is a replica.
   struct FromPrimary {
-    std::uint64_t incarnation = 0;
+    std::uint64_t reign = 0;
     std::uint64_t order = 0;
     PlanVersion term{};  // Since when it is the primary; 0: repeated from the log.
     TableSpec spec;      // The hyper-parameters that the primary used.

@@ -41,9 +41,9 @@ struct ColumnSegment {
 
 // Where a copy of a replicated table stands in the order of its updates.
 struct ReplicaPosition {
-  std::uint64_t incarnation = 0;  // Of the primary that it follows; 0: none, initial values.
-  std::uint64_t order = 0;        // The last update applied.
-  bool complete = true;           // False while a snapshot is coming in.
+  std::uint64_t reign = 0;  // Of the primary that it follows; 0: none, initial values.
+  std::uint64_t order = 0;  // The last update applied.
+  bool complete = true;     // False while a snapshot is coming in.
 };
 
 class TableShard {

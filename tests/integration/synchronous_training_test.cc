@@ -93,7 +93,7 @@ void Append(const Contribution& made, const std::string& suffix, std::vector<std
   }
 }
 
-// One rank over all of its incarnations.
+// One rank over all of its processes.
 class RankTrainer {
  public:
   // Trains up to step `end`, which may still come nearer.

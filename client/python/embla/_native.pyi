@@ -127,7 +127,7 @@ class Client:
 
     @property
     def session(self) -> int:
-        """The number of this trainer incarnation."""
+        """The number of this process of the trainer."""
 
     def metrics_text(self) -> str:
         """This client's metrics in the Prometheus text format."""

@@ -123,7 +123,7 @@ void BindClient(nb::module_& module) {
       "goes on with the step at which that one was.");
   binding.def_prop_ro(
       "session", [](ClientHandle& handle) { return handle.Use()->session(); },
-      "The number of this trainer incarnation.");
+      "The number of this process of the trainer.");
   binding.def(
       "metrics_text", [](ClientHandle& handle) { return handle.Use()->MetricsText(); },
       "This client's metrics in the Prometheus text format.");

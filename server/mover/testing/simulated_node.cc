@@ -99,8 +99,8 @@ void SimulatedNode::Start(const HostFaults& faults) {
   host.log_update = [this](const UnitId& unit, const UnitUpdate& update, bool is_gated) {
     return log_.AppendUpdate({unit, update, is_gated});
   };
-  const std::uint64_t incarnation = replay.incarnation();
-  process_->mover.Restore({options_.id, incarnation, std::move(replay).Take()});
+  const std::uint64_t log_process = replay.log_process();
+  process_->mover.Restore({options_.id, log_process, std::move(replay).Take()});
   while (host.RunOne()) {  // The gates: requests come behind them.
   }
   process_->mover.OnPlan(PlanVersion{1});

@@ -43,7 +43,7 @@ LocalTransport::Delivery LocalTransport::CopyOf(NodeId node, const ReplicaMessag
   Delivery copy{node, {}, {}, nullptr};
   copy.message.kind = message.kind;
   copy.message.table = message.table;
-  copy.message.incarnation = message.incarnation;
+  copy.message.reign = message.reign;
   copy.message.order = message.order;
   copy.message.plan_version = message.plan_version;
   copy.message.term = message.term;
