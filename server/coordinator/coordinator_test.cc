@@ -317,7 +317,7 @@ TEST(MembershipPromisedBytes, AreThoseOfLiveNodesWhoseCpuDevicesShareAMemory) {
     NodeSpec node;
     node.id = NodeId{id};
     node.devices.assign(2, {.kind = kind, .memory_bytes = 30});
-    nodes.Link(node, {.host_memory = memory, .incarnation = id}, now);
+    nodes.Link(node, {.host_memory = memory, .boot_id = id}, now);
   };
   link(1, DeviceKind::kCpu, here);
   EXPECT_EQ(nodes.PromisedBytes(here), 60);

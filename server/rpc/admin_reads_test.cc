@@ -137,7 +137,7 @@ class BeatingNode {
     v1::Registration registration;
     registration.set_name("n0");
     registration.set_address("127.0.0.1:9");
-    registration.set_incarnation(1);
+    registration.set_boot_id(1);
     v1::Device& device = *registration.add_devices();
     device.set_kind(v1::Device::KIND_CPU);
     device.set_memory_bytes(1 << 20);

@@ -88,7 +88,7 @@ TEST(Readiness, ACoordinatorServesUntilItsStoreFails) {
     // Each is a commit.
     v1::OpenSessionRequest request;
     request.set_trainer(absl::StrCat("trainer", sessions));
-    request.set_incarnation(1);
+    request.set_client_nonce(1);
     grpc::ClientContext context;
     v1::OpenSessionReply reply;
     status = stub->OpenSession(&context, request, &reply);

@@ -52,7 +52,7 @@ int ConnectAll(const std::string& address) {
     Call& call = calls[i];
     call.context.set_deadline(absl::ToChronoTime(absl::Now() + kConnectMax));
     call.request.set_trainer(absl::StrCat("trainer", i));
-    call.request.set_incarnation(1);
+    call.request.set_client_nonce(1);
     stubs[i % kConnections]->async()->OpenSession(&call.context, &call.request, &call.reply,
                                                   [&](const grpc::Status& status) {
                                                     if (!status.ok()) ++refused;
