@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/metrics/table_series.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -29,7 +30,7 @@ std::vector<std::int64_t> IdsOf(const EvictionLog::Piece& piece) {
 }
 
 TEST(EvictionLogRead, GivesWhatWasAppendedInOrder) {
-  EvictionLog log(10000, Counter());
+  EvictionLog log(10000, TableSeries());
   log.Append(RowsOf(1, 2));
   log.Append(RowsOf(3, 1));
   EvictionLog::Piece piece = log.Read(0);
@@ -46,7 +47,7 @@ TEST(EvictionLogRead, GivesWhatWasAppendedInOrder) {
 
 TEST(EvictionLogAppend, DropsTheOldestAndReadersLearnHowManyTheyMissed) {
   const std::size_t one = RowsOf(0, 1).bytes();
-  EvictionLog log(3 * one, Counter());
+  EvictionLog log(3 * one, TableSeries());
   for (std::int64_t id = 0; id < 5; ++id) log.Append(RowsOf(id, 1));
   EvictionLog::Piece piece = log.Read(0);
   EXPECT_EQ(piece.missed, 2u);
@@ -67,7 +68,7 @@ class CountingListener final : public EvictionLog::Listener {
 };
 
 TEST(EvictionLogSubscribe, ListenersHearOfAppendsAndOfTheEnd) {
-  EvictionLog log(10000, Counter());
+  EvictionLog log(10000, TableSeries());
   const auto listener = std::make_shared<CountingListener>();
   log.Subscribe(listener);
   log.Append(RowsOf(1, 1));
