@@ -22,10 +22,10 @@
 namespace embla::client {
 namespace {
 
-using google::protobuf::Message;
+using ProtoMessage = google::protobuf::Message;
 
 // The method whose request has the type of `request`.
-absl::StatusOr<std::string> PathOf(const Message& request, const Message& reply) {
+absl::StatusOr<std::string> PathOf(const ProtoMessage& request, const ProtoMessage& reply) {
   const auto& service = *v1::Job::descriptor()->file()->FindServiceByName("AdminService");
   for (int i = 0; i < service.method_count(); ++i) {
     const auto& method = *service.method(i);
@@ -60,7 +60,7 @@ class GrpcAdmin final : public Admin {
   }
 
   using Admin::Call;
-  absl::Status Call(const Message& request, Message& reply) override {
+  absl::Status Call(const ProtoMessage& request, ProtoMessage& reply) override {
     EMBLA_ASSIGN_OR_RETURN(const std::string path, PathOf(request, reply));
     const absl::Status status = CallUnary(path, request, reply);
     // The server's own words need no address in front of them.
@@ -70,7 +70,8 @@ class GrpcAdmin final : public Admin {
   }
 
  private:
-  absl::Status CallUnary(const std::string& path, const Message& request, Message& reply) {
+  absl::Status CallUnary(const std::string& path, const ProtoMessage& request,
+                         ProtoMessage& reply) {
     grpc::Slice slice(request.SerializeAsString());
     const grpc::ByteBuffer sent(&slice, 1);
     grpc::ClientContext context;
