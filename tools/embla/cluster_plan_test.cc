@@ -114,7 +114,7 @@ class ClusterPlanTest : public ::testing::Test {
     flags_.input.cost = "embla";
   }
   std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + "cluster_plan_" + name;
+    const std::string path = ::testing::TempDir() + "cluster_plan_" + name;
     std::ofstream(path) << text;
     return path;
   }
