@@ -66,7 +66,7 @@ TEST_F(Descriptors, ProgramThatRanOutOfThemTakesConnectionsAgain) {
   AwaitFor(
       [&] {
         const auto admin = client::Admin::Connect(address, absl::Seconds(5));
-        return admin.ok() && (*admin)->ListNodes().ok();
+        return admin.ok() && (*admin)->Call<v1::ListNodesReply>(v1::ListNodesRequest()).ok();
       },
       kAwaitMax, "the program answers again");
   EXPECT_THAT(TextOf(path("log")), HasSubstr("connection refused reason=descriptors"));

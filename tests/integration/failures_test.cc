@@ -34,10 +34,10 @@ class FailuresTest : public ::testing::Test {
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
     ASSERT_TRUE(admin.ok()) << admin.status();
-    const auto created = (*admin)->CreateTable(
+    const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"t","rows":1000,"dim":8,"dtype":"fp32",)"
         R"("optimizer":{"kind":"sgd","learning_rate":1.0},"init":{"kind":"constant","a":0.0}})",
-        R"({"sharding":"row_wise"})");
+        R"({"sharding":"row_wise"})"));
     ASSERT_TRUE(created.ok()) << created.status();
     auto client = cluster_->Connect();
     ASSERT_TRUE(client.ok()) << client.status();

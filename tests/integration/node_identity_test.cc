@@ -39,10 +39,11 @@ class NodeIdentityTest : public ::testing::Test {
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
     ASSERT_THAT(admin, IsOk());
-    ASSERT_THAT((*admin)->CreateTable(R"({"name":"clicks","rows":1000,"dim":8,"dtype":"fp32",)"
-                                      R"("optimizer":{"kind":"sgd","learning_rate":1.0},)"
-                                      R"("init":{"kind":"constant","a":0.0}})",
-                                      R"({"sharding":"row_wise"})"),
+    ASSERT_THAT((*admin)->Call<v1::TableReply>(client::CreateTableRequest(
+                    R"({"name":"clicks","rows":1000,"dim":8,"dtype":"fp32",)"
+                    R"("optimizer":{"kind":"sgd","learning_rate":1.0},)"
+                    R"("init":{"kind":"constant","a":0.0}})",
+                    R"({"sharding":"row_wise"})")),
                 IsOk());
     auto client = cluster_->Connect();
     ASSERT_THAT(client, IsOk());

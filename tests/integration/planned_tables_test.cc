@@ -49,9 +49,9 @@ class PlannedTablesTest : public ::testing::Test {
   Plan CurrentPlan() const {
     const auto admin = cluster_->ConnectAdmin();
     EXPECT_TRUE(admin.ok()) << admin.status();
-    const auto json = (*admin)->GetPlanJson();
-    EXPECT_TRUE(json.ok()) << json.status();
-    return *PlanFromJson(*json);
+    const auto plan = (*admin)->Call<v1::Plan>(v1::GetClusterPlanRequest());
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *PlanFromJson(plan->json());
   }
 
   std::unique_ptr<ProcessCluster> cluster_;

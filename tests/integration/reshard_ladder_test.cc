@@ -267,8 +267,8 @@ class ReshardLadderTest : public ::testing::Test {
       EXPECT_EQ(job.units_total(), change.units) << "to " << change.shards << " shards";
       EXPECT_EQ(job.units_moved(), change.units) << "to " << change.shards << " shards";
       std::cout << job.description() << ": units=" << job.units_moved() << " of " << kBuckets
-                << " bytes_sent=" << job.bytes_moved()
-                << " seconds=" << absl::ToDoubleSeconds(job.ended - job.started)
+                << " bytes_sent=" << job.bytes_moved() << " seconds="
+                << static_cast<double>(job.ended_unix_ms() - job.started_unix_ms()) / 1e3
                 << " plans=" << PlanVersion() - before << " pause_ms p50=" << job.pause_p50_ms()
                 << " p99=" << job.pause_p99_ms() << " max=" << job.pause_max_ms() << std::endl;
       AwaitSteps(20);

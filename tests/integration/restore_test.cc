@@ -55,11 +55,11 @@ class RestoreTest : public ::testing::Test {
     const auto admin = cluster_->ConnectAdmin();
     ASSERT_THAT(admin, IsOk());
     ASSERT_THAT(
-        (*admin)->CreateTable(
+        (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
             absl::StrCat(R"({"name":")", table, R"(","rows":)", kRows, R"(,"dim":)", kDim,
                          R"(,"row_granules":4,"optimizer":{"kind":"sgd","learning_rate":1.0},)",
                          R"("init":{"kind":"constant","a":)", value, R"(.0,"b":0.0}})"),
-            R"({"sharding":"row_wise"})"),
+            R"({"sharding":"row_wise"})")),
         IsOk())
         << cluster_->LogTails();
     acknowledged_[table] = std::vector<int>(kRows, 0);

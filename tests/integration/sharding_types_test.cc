@@ -157,10 +157,10 @@ class ShardingTypesTest : public ::testing::Test {
     for (const Training& training : kTrainings) {
       for (const char* type : kTypes) {
         const std::string name = absl::StrCat(training.name, ".", type);
-        const auto created = (*admin)->CreateTable(
+        const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
             TableJson(training, name),
             absl::StrCat(R"({"sharding":")", only_type != nullptr ? only_type : type,
-                         R"(","min_partition":8})"));
+                         R"(","min_partition":8})")));
         EXPECT_TRUE(created.ok()) << name << ": " << created.status();
         if (!created.ok()) return transcripts;
         EXPECT_TRUE((*client)->RefreshPlan().ok());

@@ -327,7 +327,11 @@ class SilentRankTest : public ::testing::Test {
         absl::StrCat(R"({"name":"t","rows":64,"dim":4,"init":{"kind":"constant"},)",
                      R"("optimizer":{"kind":"sgd","learning_rate":1},)",
                      R"("sync":{"step_timeout_ms":300,"on_silence":")", on_silence, R"("}})");
-    ASSERT_THAT((*admin)->CreateTable(spec, R"({"sharding":"row_wise"})").status(), IsOk());
+    ASSERT_THAT(
+        (*admin)
+            ->Call<v1::TableReply>(client::CreateTableRequest(spec, R"({"sharding":"row_wise"})"))
+            .status(),
+        IsOk());
     std::vector<std::thread> joins;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       client::ConnectOptions options;

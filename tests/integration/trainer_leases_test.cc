@@ -48,11 +48,11 @@ class TrainerLeases : public ::testing::Test {
     cluster_ = *std::move(started);
     const auto admin = cluster_->ConnectAdmin();
     ASSERT_THAT(admin, IsOk());
-    ASSERT_THAT(
-        (*admin)->CreateTable(R"({"name":"t","rows":16,"dim":8,"init":{"kind":"constant","a":0.0},)"
-                              R"("optimizer":{"kind":"sgd","learning_rate":1.0}})",
-                              R"({"sharding":"row_wise"})"),
-        IsOk());
+    ASSERT_THAT((*admin)->Call<v1::TableReply>(client::CreateTableRequest(
+                    R"({"name":"t","rows":16,"dim":8,"init":{"kind":"constant","a":0.0},)"
+                    R"("optimizer":{"kind":"sgd","learning_rate":1.0}})",
+                    R"({"sharding":"row_wise"})")),
+                IsOk());
   }
 
   float Weight() {

@@ -32,10 +32,10 @@ class TrainerTakeover : public ::testing::Test {
     cluster_ = *std::move(started);
     const auto admin = cluster_->ConnectAdmin();
     ASSERT_TRUE(admin.ok()) << admin.status();
-    const auto created = (*admin)->CreateTable(
+    const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"t","rows":256,"dim":8,"optimizer":{"kind":"sgd","learning_rate":1.0},)"
         R"("init":{"kind":"constant","a":0.0}})",
-        R"({"sharding":"row_wise"})");
+        R"({"sharding":"row_wise"})"));
     ASSERT_TRUE(created.ok()) << created.status();
     for (std::int64_t row = 0; row < kRows; ++row) ids_.push_back(row);
   }

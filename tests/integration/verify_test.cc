@@ -34,10 +34,10 @@ class VerifyTest : public ::testing::Test {
     cluster_ = *std::move(started);
     const auto admin = cluster_->ConnectAdmin();
     ASSERT_TRUE(admin.ok()) << admin.status();
-    const auto created =
-        (*admin)->CreateTable(absl::StrCat(R"({"name":"t","rows":)", kRows, R"(,"dim":)", kDim,
-                                           R"(,"row_granules":4)", fields, "}"),
-                              absl::StrCat(R"({"sharding":")", sharding, R"("})"));
+    const auto created = (*admin)->Call<v1::TableReply>(
+        client::CreateTableRequest(absl::StrCat(R"({"name":"t","rows":)", kRows, R"(,"dim":)", kDim,
+                                                R"(,"row_granules":4)", fields, "}"),
+                                   absl::StrCat(R"({"sharding":")", sharding, R"("})")));
     ASSERT_TRUE(created.ok()) << created.status();
   }
 

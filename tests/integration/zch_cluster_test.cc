@@ -138,10 +138,10 @@ class ZchClusterTest : public ::testing::Test {
     if (!admin.ok() || !client.ok()) return {};
     std::map<std::string, Transcript> transcripts;
     for (const Training& training : kTrainings) {
-      const auto created = (*admin)->CreateTable(
+      const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
           absl::StrCat(R"({"name":")", training.name, R"(","rows":448,"dim":)", kDim,
                        R"(,"seed":7,)", training.table_fields, "}"),
-          absl::StrCat(R"({"sharding":")", type, R"("})"));
+          absl::StrCat(R"({"sharding":")", type, R"("})")));
       EXPECT_TRUE(created.ok()) << training.name << ": " << created.status();
       if (!created.ok()) return transcripts;
       EXPECT_TRUE((*client)->RefreshPlan().ok());
@@ -189,9 +189,9 @@ TEST_F(ZchClusterTest, CutsThatAZchTableCannotHaveAreRefused) {
   auto admin = (*cluster)->ConnectAdmin();
   ASSERT_TRUE(admin.ok()) << admin.status();
   for (const char* type : {"column_wise", "table_column_wise", "grid_shard", "data_parallel"}) {
-    const auto created =
-        (*admin)->CreateTable(R"({"name":"t","rows":64,"dim":8,"zch":{"buckets":1}})",
-                              absl::StrCat(R"({"sharding":")", type, R"("})"));
+    const auto created = (*admin)->Call<v1::TableReply>(
+        client::CreateTableRequest(R"({"name":"t","rows":64,"dim":8,"zch":{"buckets":1}})",
+                                   absl::StrCat(R"({"sharding":")", type, R"("})")));
     EXPECT_EQ(created.status().code(), absl::StatusCode::kInvalidArgument) << type;
     EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("zch table")) << type;
   }
@@ -245,13 +245,12 @@ class ZchSweepTest : public ::testing::Test {
     return count;
   }
   void Drain(const std::string& node) {
-    client::JobRequest job;
-    job.goal = client::JobRequest::Goal::kDrain;
-    job.node = node;
-    absl::StatusOr<client::Job> status = admin_->StartJob(job);
-    while (status.ok() && !client::IsOver(status->state)) status = admin_->GetJob(status->id);
-    ASSERT_TRUE(status.ok()) << status.status();
-    ASSERT_EQ(status->state, client::JobState::kDone);
+    absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, client::DrainRequest(node));
+    while (job.ok() && !client::IsOver(job->state())) {
+      job = client::CallForJob(*admin_, client::GetJobRequest(job->id()));
+    }
+    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_EQ(job->state(), v1::JOB_STATE_DONE);
     ASSERT_TRUE(client_->RefreshPlan().ok());
   }
 
