@@ -43,10 +43,6 @@ std::string_view WithoutBlanksAtEnd(std::string_view field, char separator) {
   return field;
 }
 
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 absl::Status CheckNames(const std::vector<std::string>& names) {
   std::unordered_set<std::string> seen;
   for (const std::string& name : names) {
@@ -145,7 +141,7 @@ absl::StatusOr<CsvParser> CsvParser::FromHeader(std::string_view header, const C
 absl::Status CsvParser::ChooseColumns(const std::vector<std::string>& names,
                                       const CsvColumns& columns) {
   for (const std::string& dropped : columns.dropped) {
-    if (!Contains(names, dropped)) {
+    if (std::ranges::count(names, dropped) == 0) {
       return absl::NotFoundError(absl::StrCat("no column '", dropped, "' to drop; the header has ",
                                               absl::StrJoin(names, ", ")));
     }
@@ -154,7 +150,10 @@ absl::Status CsvParser::ChooseColumns(const std::vector<std::string>& names,
   field_count_ = names.size();
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (i == label_position_) continue;
-    if (Contains(columns.dropped, names[i]) || Contains(columns.ignored, names[i])) continue;
+    if (std::ranges::count(columns.dropped, names[i]) > 0 ||
+        std::ranges::count(columns.ignored, names[i]) > 0) {
+      continue;
+    }
     positions_.push_back(i);
     columns_.push_back(names[i]);
   }

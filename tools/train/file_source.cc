@@ -13,10 +13,6 @@
 namespace embla::train {
 namespace {
 
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
 std::shared_ptr<const Encoding> MakeEncoding(const std::vector<std::string>& names,
                                              std::vector<std::string> left_out,
                                              std::vector<ColumnEncoder> encoders) {
@@ -88,7 +84,7 @@ absl::StatusOr<std::unique_ptr<FileSource>> FileSource::Open(
 bool FileSource::IsName(std::size_t column) const {
   if (format() == Format::kRatings) return true;  // User and item.
   if (format() == Format::kCriteo) return column >= kCriteoIntegers;
-  return Contains(options_.keep_text, opened_.parser->columns()[column]);
+  return std::ranges::count(options_.keep_text, opened_.parser->columns()[column]) > 0;
 }
 
 absl::StatusOr<std::vector<ColumnProfile>> FileSource::ProfileColumns() {
@@ -107,7 +103,7 @@ absl::StatusOr<std::vector<ColumnProfile>> FileSource::ProfileColumns() {
 absl::Status FileSource::LearnEncoding() {
   const std::vector<std::string> names = opened_.parser->columns();
   for (const std::string& name : options_.keep_text) {
-    if (!Contains(names, name)) {
+    if (std::ranges::count(names, name) == 0) {
       return absl::NotFoundError(absl::StrCat(options_.path, ": no column '", name, "'; it has ",
                                               absl::StrJoin(names, ", ")));
     }
