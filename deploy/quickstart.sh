@@ -182,11 +182,20 @@ curl --silent --show-error --fail "http://$(address node1 metrics)/metrics" |
 # ------------------------------------------------------------------ the same figures, on the move
 
 # train_raw NAME: one trainer, ids as they are, tables of two shards; figures in $work/NAME.json.
+# Six epochs, whatever the caller said: the moves need the time.
+raw_options=()
+for ((i = 0; i < ${#train_options[@]}; ++i)); do
+  case "${train_options[i]}" in
+    --epochs) ((++i)) ;;
+    --epochs=*) ;;
+    *) raw_options+=("${train_options[i]}") ;;
+  esac
+done
 train_raw() {
   "$bin/embla-train" --coordinator "$EMBLA_COORDINATOR" --admin "$EMBLA_ADMIN" --zch \
     --zch-capacity 40000 --trainers 1 --synchronous --epochs 6 --stop-after 0 \
     --nodes node3,node4 --prefix "$1" --quiet \
-    --report "$work/$1.json" "${raw_input[@]}" "${train_options[@]}" >"$work/$1.log" 2>&1
+    --report "$work/$1.json" "${raw_input[@]}" "${raw_options[@]}" >"$work/$1.log" 2>&1
 }
 
 # figures NAME: the quality that the run reported.

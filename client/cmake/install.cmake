@@ -13,7 +13,8 @@ install(DIRECTORY ${CMAKE_CURRENT_LIST_DIR}/../include/ COMPONENT embla_client
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 # The messages of the admin API.
 install(DIRECTORY ${CMAKE_BINARY_DIR}/proto/gen/ COMPONENT embla_client
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.pb.h" PATTERN "*.grpc.pb.h" EXCLUDE)
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.pb.h" PATTERN "*.grpc.pb.h" EXCLUDE)
 
 set(embla_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/embla)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/embla-config.cmake.in
