@@ -182,7 +182,7 @@ def _time(unix_ms: int) -> float | None:
     return unix_ms / 1e3 if unix_ms else None
 
 
-def _known(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that `kind` has by the same name."""
     return {name: fields[name] for name in kind.__slots__ if name in fields}
 
