@@ -1,8 +1,10 @@
 #include "server/app/memory_return.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "core/base/heap.h"
@@ -13,10 +15,20 @@ namespace {
 // Less is not worth the work.
 constexpr std::size_t kWorthReturning = std::size_t{2} << 20;
 
+// 0: the kernel does not say.
+std::size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t size = 0;
+  std::size_t resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 MemoryReturn::MemoryReturn(MemoryReturnOptions options) : options_(std::move(options)) {
   kept_least_ = kept_before_ = FreeHeapBytes();
+  resident_least_ = ResidentBytes();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -47,16 +59,25 @@ void MemoryReturn::Look() {
   const std::size_t idle = std::min(kept, kept_before_);
   kept_before_ = kept;
   kept_least_ = std::min(kept_least_, kept);
-  if (MayKeep(idle) || idle < kept_least_ + kWorthReturning) return;
+  const std::size_t resident = ResidentBytes();
+  resident_least_ = std::min(resident_least_, resident);
+  const bool is_at_rest = IsAtRest();
+  // More requests will want the memory.
+  if (!is_at_rest && idle <= options_.kept_bytes_max) return;
+  // malloc counts what was given back as free, too. Its use between two looks shows only here.
+  const bool was_used_again =
+      is_at_rest && idle >= kWorthReturning && resident >= resident_least_ + kWorthReturning;
+  if (idle < kept_least_ + kWorthReturning && !was_used_again) return;
   ::malloc_trim(0);
   kept_before_ = kept_least_ = FreeHeapBytes();
+  resident_least_ = ResidentBytes();
 }
 
-// Requests have come since the last look, and more of them will want the memory.
-bool MemoryReturn::MayKeep(std::size_t idle) {
-  if (!options_.requests) return false;
+// No requests have come since the last look.
+bool MemoryReturn::IsAtRest() {
+  if (!options_.requests) return true;
   const std::uint64_t before = std::exchange(requests_before_, options_.requests());
-  return requests_before_ != before && idle <= options_.kept_bytes_max;
+  return requests_before_ == before;
 }
 
 }  // namespace embla

@@ -38,13 +38,14 @@ class MemoryReturn {
  private:
   void Run();
   void Look();
-  bool MayKeep(std::size_t idle);
+  bool IsAtRest();
 
   const MemoryReturnOptions options_;
 
   // Owned by the thread. In bytes.
-  std::size_t kept_before_ = 0;  // At the last look.
-  std::size_t kept_least_ = 0;   // Since the last return: fragments that cannot be given back.
+  std::size_t kept_before_ = 0;     // At the last look.
+  std::size_t kept_least_ = 0;      // Since the last return: fragments that cannot be given back.
+  std::size_t resident_least_ = 0;  // Since the last return: memory of the process that is in RAM.
   std::uint64_t requests_before_ = 0;
 
   Mutex mu_;

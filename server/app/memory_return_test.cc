@@ -65,6 +65,28 @@ TEST_F(MemoryReturnLook, FreeMemoryIsKeptWhileRequestsComeAndGivenBackAtRest) {
                        "the memory of the load is given back"));
 }
 
+// The second flood begins and ends between two looks, in memory that the first one had.
+TEST_F(MemoryReturnLook, ASecondFloodIsGivenBackToo) {
+  std::atomic<bool> is_due = false;
+  std::atomic<bool> is_over = false;
+  Blocks survivors;
+  const std::size_t before = UsedBytes();
+  const auto requests = [&] {
+    if (is_due.exchange(false)) {
+      survivors = Flood(before);
+      is_over = true;
+    }
+    return 0;
+  };
+  const MemoryReturn memory({.look = absl::Milliseconds(100), .requests = requests});
+  const Blocks first = Flood(before);
+  ASSERT_TRUE(AwaitFor([&] { return UsedBytes() < before + 32 * kMiB; }, absl::Seconds(10),
+                       "the memory of a flood is given back"));
+  is_due = true;
+  EXPECT_TRUE(AwaitFor([&] { return is_over && UsedBytes() < before + 32 * kMiB; },
+                       absl::Seconds(10), "the memory of the second one is given back"));
+}
+
 TEST_F(MemoryReturnLook, MoreThanMayBeKeptIsGivenBackWhileRequestsCome) {
   std::atomic<std::uint64_t> looks = 0;
   const std::size_t before = UsedBytes();

@@ -1,7 +1,11 @@
 #include "server/journal/node_journal.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -28,6 +32,14 @@ MeteredStorage::Meters MetersOf(Metrics* metrics) {
           metrics->MakeHistogram(MetricNamed("embla_journal_sync_seconds"))};
 }
 
+// The size that a file of this process may have (ulimit -f). A segment that ends before it has room
+// for every record that was accepted. The lower bound is the smallest segment that a log takes.
+std::uint64_t FileBytesMax() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return std::numeric_limits<std::uint64_t>::max();
+  return std::max<std::uint64_t>(limit.rlim_cur, 512);
+}
+
 }  // namespace
 
 NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
@@ -49,6 +61,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   JournalPlayer player(node);
   NodeLogOptions log = options.log;
   log.accepted_is_final = true;  // Rows are updated before their record is written.
+  log.segment_bytes_max = std::min(log.segment_bytes_max, FileBytesMax());
   std::unique_ptr<NodeJournal> journal(new NodeJournal(storage, options));
   EMBLA_ASSIGN_OR_RETURN(journal->log_,
                          NodeLog::Open(journal->storage_, log, [&](const LogRecordView& record) {

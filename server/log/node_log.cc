@@ -112,7 +112,8 @@ absl::StatusOr<LogLsn> NodeLog::WriteControl(std::uint16_t kind, std::string_vie
 absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
   if (record.payload.size() > payload_bytes_max()) {
     return absl::InvalidArgumentError(absl::StrCat("a log record of ", record.payload.size(),
-                                                   " bytes, allowed are ", payload_bytes_max()));
+                                                   " bytes, allowed are ", payload_bytes_max(),
+                                                   ": update fewer rows at once"));
   }
   const bool is_update = record.type == LogRecordType::kUpdate;
   const bool acknowledged = record.level == Durability::kQueued;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <string>
@@ -176,6 +177,32 @@ TEST_F(DataServiceOverload, CallsOfAConnectionAreBounded) {
         return sender.is_closed();
       },
       kLimit, "the sixth call ends the connection");
+}
+
+// The shares of connections allow each client all that it can send here; gRPC's own bound does not.
+TEST_F(DataServiceOverload, MemoryOfGrpcIsBounded) {
+  constexpr std::size_t kMuch = std::size_t{1} << 30;
+  Start({}, {.shares = {.stranger_bytes_max = kMuch, .strangers_bytes_max = kMuch},
+             .grpc_bytes_max = std::size_t{4} << 20});
+  std::vector<std::unique_ptr<http2::Sender>> senders;
+  for (int i = 0; i < 16; ++i) {
+    http2::Sender& sender =
+        *senders.emplace_back(std::make_unique<http2::Sender>(server_->address()));
+    sender.Begin(1, "/embla.v1.DataService/Lookup", 61 << 20);
+    sender.SendMore(1, 4 << 20, {}, absl::Seconds(2));
+  }
+  const auto ended = [&] {
+    return std::count_if(senders.begin(), senders.end(), [](auto& sender) {
+      sender->Read();
+      return sender->is_closed();
+    });
+  };
+  EXPECT_TRUE(AwaitFor([&] { return ended() >= 12; }, kLimit, "those that hold too much are ended"))
+      << ended() << " of 16 connections have been ended";
+  senders.clear();
+  v1::LookupReply reply;
+  EXPECT_TRUE(AwaitFor([&] { return Lookup(LookupOf({1}), reply).ok(); }, kLimit,
+                       "another client is served"));
 }
 
 TEST_F(DataServiceOverload, ReadersThatTakeNothingDoNotKeepOthersWaiting) {

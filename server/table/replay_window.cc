@@ -92,8 +92,14 @@ std::size_t ReplayWindows::sessions() const {
   return sessions_.size();
 }
 
+std::uint64_t ReplayWindows::looks() const {
+  MutexLock lock(mu_);
+  return looks_;
+}
+
 absl::Status ReplayWindows::MakeRoom(absl::Time now) {
   if (sessions_.size() < options_.sessions_max) return absl::OkStatus();
+  looks_ += sessions_.size();
   const auto last_used = [](const auto& entry) {
     return SessionId{entry.first} == kStepSession ? absl::InfiniteFuture() : entry.second.last_used;
   };

@@ -56,6 +56,8 @@ class ReplayWindows {
   UnitWindows Export() const;
 
   std::size_t sessions() const;
+  // How often a session was looked at to find one that makes room: the work that limits cost.
+  std::uint64_t looks() const;
 
  private:
   struct Session {
@@ -68,6 +70,7 @@ class ReplayWindows {
   const Options options_;
   mutable Mutex mu_;
   absl::flat_hash_map<std::uint64_t, Session> sessions_ ABSL_GUARDED_BY(mu_);
+  std::uint64_t looks_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace embla

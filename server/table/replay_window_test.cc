@@ -65,6 +65,27 @@ TEST(ReplayWindowsImport, TakesEverySessionAlsoBeyondTheLimit) {
   EXPECT_FALSE(*windows.IsApplied(SessionId{5000}, UpdateSeq{5008}, UpdateSeq{5000}, kStart));
 }
 
+TEST(ReplayWindowsImport, LooksAtNoSessionToMakeRoomHoweverFullTheRecordIs) {
+  constexpr std::uint64_t kSessions = 4096;
+  ReplayWindows windows({.sessions_max = kSessions / 4});
+  UnitWindows sent;
+  for (std::uint64_t session = 1; session <= kSessions; ++session) {
+    for (std::uint64_t seq = 1; seq <= 256; ++seq) {
+      sent.Record(SessionId{session}, UpdateSeq{seq}, UpdateSeq{1});
+    }
+  }
+  windows.Import(sent, kStart);
+  UnitWindows others;
+  others.Record(SessionId{kSessions + 1}, UpdateSeq{1}, UpdateSeq{1});
+  windows.Include(others, kStart);
+  EXPECT_TRUE(*windows.IsApplied(SessionId{7}, UpdateSeq{256}, UpdateSeq{1}, kStart));
+  EXPECT_EQ(windows.looks(), 0u);
+  // One more session is one look at each, and no more.
+  EXPECT_FALSE(
+      windows.IsApplied(SessionId{kSessions + 2}, UpdateSeq{1}, UpdateSeq{1}, kStart).ok());
+  EXPECT_EQ(windows.looks(), kSessions + 1);
+}
+
 TEST(ReplayWindowsExport, IsWhatWasRecorded) {
   ReplayWindows windows;
   for (const std::uint64_t session : {9, 2}) {

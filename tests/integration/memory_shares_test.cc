@@ -1,4 +1,4 @@
-// How much of a shard server's memory each of its clients can take, and that it is given back.
+// How much of a server's memory each of its clients can take, and that it is given back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,10 +57,27 @@ class MemoryShares : public ::testing::Test {
     const auto warm = cluster_->Connect();
     ASSERT_THAT(warm, IsOk());
     ASSERT_THAT(TryLookup(**warm, 1), IsOk());
+    Watch(cluster_->node(0), cluster_->node_address(0), cluster_->node_metrics_address(0));
+  }
+
+  // From now on the tests look at the memory of `program` and connect to its `address`.
+  void Watch(const testing::ChildProcess& program, const std::string& address,
+             const std::string& metrics) {
+    pid_ = program.pid();
+    address_ = address;
+    metrics_ = metrics;
     before_ = MiBUsed();
   }
 
-  double MiBUsed() const { return static_cast<double>(UsedBytes(cluster_->node(0).pid())) / kMiB; }
+  // A coordinator that has had no load: malloc may keep what a load had.
+  void WatchCoordinator(bool is_admin) {
+    ASSERT_NO_FATAL_FAILURE(SetUp());
+    Watch(cluster_->coordinator(),
+          is_admin ? cluster_->admin_address() : cluster_->coordinator_address(),
+          cluster_->coordinator_metrics_address());
+  }
+
+  double MiBUsed() const { return static_cast<double>(UsedBytes(pid_)) / kMiB; }
   double MiBTaken() const { return MiBUsed() - before_; }
 
   // The most of many looks while `work` runs.
@@ -74,6 +91,22 @@ class MemoryShares : public ::testing::Test {
     is_done = true;
     looks.join();
     return most;
+  }
+
+  // How many connections the program has ended because they held too much.
+  double Ended() const {
+    const FileDescriptor socket = http2::Connect(metrics_);
+    EXPECT_TRUE(
+        http2::Send(socket, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    std::string page;
+    char bytes[4096];
+    for (ssize_t count = 1; count > 0;) {
+      count = ::recv(socket.number(), bytes, sizeof(bytes), 0);
+      if (count > 0) page.append(bytes, static_cast<std::size_t>(count));
+    }
+    const std::string series = R"(embla_connections_ended_total{reason="memory"} )";
+    const std::size_t at = page.find(series);
+    return at == std::string::npos ? 0 : std::stod(page.substr(at + series.size()));
   }
 
   static absl::Status TryLookup(Client& client, std::size_t rows) {
@@ -95,7 +128,7 @@ class MemoryShares : public ::testing::Test {
     part.set_ids_count(static_cast<std::uint32_t>(ids.size()));
     request.set_ids(std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * 8));
     const std::string lookup = request.SerializeAsString();
-    FileDescriptor socket = http2::Connect(cluster_->node_address(0));
+    FileDescriptor socket = http2::Connect(address_);
     EXPECT_TRUE(http2::Send(socket, http2::Hello(http2::NoWindow())));
     for (int i = 0; i < replies; ++i) {
       const auto stream = static_cast<std::uint32_t>(2 * i + 1);
@@ -115,11 +148,16 @@ class MemoryShares : public ::testing::Test {
     return reply;
   }
 
+  // A message that is never complete.
+  struct Endless {
+    std::string path = "/embla.v1.DataService/Lookup";
+    std::uint32_t stated_bytes = 61 << 20;
+  };
   // Begins as many messages, and sends up to `bytes` of each. Returns how many bytes were taken.
   static std::size_t SendParts(http2::Sender& sender, int streams, std::size_t bytes,
-                               const http2::Sender::Shape& shape) {
+                               const http2::Sender::Shape& shape, const Endless& message) {
     for (int i = 0; i < streams; ++i) {
-      sender.Begin(static_cast<std::uint32_t>(2 * i + 3), "/embla.v1.DataService/Lookup", 61 << 20);
+      sender.Begin(static_cast<std::uint32_t>(2 * i + 3), message.path, message.stated_bytes);
     }
     std::size_t sent = 0;
     for (int i = 0; i < streams && !sender.is_closed(); ++i) {
@@ -134,7 +172,29 @@ class MemoryShares : public ::testing::Test {
         << MiBTaken() << " MiB are kept";
   }
 
+  // Each of the connections sends `bytes` of one message.
+  void ExpectAThousandConnectionsHave64MiB(std::size_t bytes, const Endless& message) {
+    double most = 0;
+    {
+      std::vector<std::unique_ptr<http2::Sender>> senders;
+      most = MostTakenDuring([&] {
+        for (int i = 0; i < 1000; ++i) {
+          senders.push_back(std::make_unique<http2::Sender>(address_));
+          SendParts(*senders.back(), 1, bytes, {}, message);
+        }
+        // Otherwise the connections hold too little for this test to show anything.
+        EXPECT_TRUE(AwaitFor([&] { return Ended() >= 1; }, testing::kAwaitMax, "one is ended"));
+      });
+    }
+    std::cout << "1,000 requests of which " << bytes << " bytes come: " << most << " MiB\n";
+    EXPECT_LE(most, 64);
+    ExpectGivenBack();
+  }
+
   std::unique_ptr<ProcessCluster> cluster_;
+  pid_t pid_ = -1;
+  std::string address_;
+  std::string metrics_;
   double before_ = 0;
 };
 
@@ -160,6 +220,7 @@ TEST_F(MemoryShares, AThousandConnectionsWithoutASessionHave64MiB) {
     }
     std::cout << "1,000 connections: " << most << " MiB\n";
     EXPECT_LE(most, 64);
+    EXPECT_GE(most, 32) << "the replies are not held: this test shows nothing";
   }
   ExpectGivenBack();
 }
@@ -172,13 +233,15 @@ TEST_F(MemoryShares, StrangersRequestsThatNeverEndHave16MiB) {
     std::size_t sent = 0;
     ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
     {
-      http2::Sender sender(cluster_->node_address(0));
-      most = MostTakenDuring([&] { sent = SendParts(sender, streams, 60 << 20, {}); });
+      http2::Sender sender(address_);
+      most = MostTakenDuring([&] { sent = SendParts(sender, streams, 60 << 20, {}, {}); });
       EXPECT_TRUE(sender.is_closed());
     }
     std::cout << streams << " streams, " << static_cast<double>(sent) / kMiB
               << " MiB sent: " << most << " MiB\n";
     EXPECT_LE(most, 16 + kReadAhead);
+    EXPECT_GE(Ended(), 1);
+    ExpectGivenBack();
   }
 }
 
@@ -189,32 +252,46 @@ TEST_F(MemoryShares, StrangersRequestsInSmallPiecesHave16MiB) {
     ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
     std::size_t sent = 0;
     {
-      http2::Sender sender(cluster_->node_address(0));
+      http2::Sender sender(address_);
       most = MostTakenDuring([&] {
         sent = SendParts(sender, 1, (64 << 20) / (64 + garbage),
-                         {.frame_bytes = 1, .garbage = garbage});
+                         {.frame_bytes = 1, .garbage = garbage}, {});
       });
     }
     std::cout << sent << " bytes, " << garbage << " between: " << most << " MiB\n";
     EXPECT_LE(most, 16 + kReadAhead);
+    ExpectGivenBack();
   }
 }
 
 TEST_F(MemoryShares, AThousandConnectionsWithRequestsThatNeverEndHave64MiB) {
   for (const std::size_t bytes : {48 << 10, 256 << 10, 2 << 20}) {
-    double most = 0;
     ASSERT_NO_FATAL_FAILURE(SetUp());  // malloc may keep what the last round had.
+    ExpectAThousandConnectionsHave64MiB(bytes, {});
+  }
+}
+
+// The coordinator's two listeners share a process: the strangers of each have 64 MiB.
+TEST_F(MemoryShares, StrangersOfTheCoordinatorHaveNoMoreThanThoseOfANode) {
+  const Endless messages[] = {
+      {.path = "/embla.v1.CoordinatorService/NodeLink", .stated_bytes = 61 << 20},
+      {.path = "/embla.v1.AdminService/PutSolvedPlan", .stated_bytes = 4 << 20}};
+  for (const bool is_admin : {false, true}) {
+    const Endless& message = messages[is_admin ? 1 : 0];
+    SCOPED_TRACE(message.path);
+    ASSERT_NO_FATAL_FAILURE(WatchCoordinator(is_admin));
+    double most = 0;
     {
-      std::vector<std::unique_ptr<http2::Sender>> senders;
-      most = MostTakenDuring([&] {
-        for (int i = 0; i < 1000; ++i) {
-          senders.push_back(std::make_unique<http2::Sender>(cluster_->node_address(0)));
-          SendParts(*senders.back(), 1, bytes, {});
-        }
-      });
+      http2::Sender sender(address_);
+      most = MostTakenDuring([&] { SendParts(sender, 20, message.stated_bytes - 1, {}, message); });
+      EXPECT_TRUE(sender.is_closed());
     }
-    std::cout << "1,000 requests of which " << bytes << " bytes come: " << most << " MiB\n";
-    EXPECT_LE(most, 64);
+    std::cout << message.path << ": " << most << " MiB\n";
+    EXPECT_LE(most, 16 + kReadAhead);
+    EXPECT_GE(Ended(), 1);
+    ExpectGivenBack();
+    ASSERT_NO_FATAL_FAILURE(WatchCoordinator(is_admin));
+    ExpectAThousandConnectionsHave64MiB(256 << 10, message);
   }
 }
 
@@ -224,7 +301,7 @@ TEST_F(MemoryShares, SessionsRequestsThatNeverEndHave512MiB) {
   std::size_t sent = 0;
   {
     const v1::OpenSessionReply grant = OpenSession();
-    http2::Sender sender(cluster_->node_address(0));
+    http2::Sender sender(address_);
     v1::StreamRequest shown;
     shown.set_sequence(1);
     shown.mutable_lookup()->set_session(grant.session());
@@ -232,7 +309,7 @@ TEST_F(MemoryShares, SessionsRequestsThatNeverEndHave512MiB) {
     sender.Open(1, "/embla.v1.DataService/Stream");
     sender.SendMessage(1, shown.SerializeAsString());
     ASSERT_TRUE(AwaitFor([&] { return sender.Answers(1); }, testing::kAwaitMax, "it is answered"));
-    most = MostTakenDuring([&] { sent = SendParts(sender, 20, 60 << 20, {}); });
+    most = MostTakenDuring([&] { sent = SendParts(sender, 20, 60 << 20, {}, {}); });
     EXPECT_TRUE(sender.is_closed());
   }
   std::cout << static_cast<double>(sent) / kMiB << " MiB sent: " << most << " MiB\n";
