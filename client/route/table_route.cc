@@ -1,6 +1,7 @@
 #include "client/route/table_route.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -107,11 +108,13 @@ std::size_t TableRoute::ReplicaFor(SessionId session, NodeId avoid) const {
 
 Routes::Routes(PlanPtr plan, const Routes* before) : plan_(std::move(plan)) {
   tables_.reserve(plan_->tables().size());
+  std::span<const TablePtr> old;  // By id, like the new ones.
+  if (before != nullptr) old = before->plan_->tables().pointers();
+  std::size_t at = 0;
   for (const TablePtr& table : plan_->tables().pointers()) {
-    const TableRoute* const known = before == nullptr ? nullptr : before->Find(table->spec.id);
-    const bool is_same = known != nullptr && known->table() == table;
-    tables_.push_back(is_same ? before->tables_[before->plan_->tables().IndexOf(*table)]
-                              : std::make_shared<const TableRoute>(table));
+    while (at < old.size() && old[at] != table && old[at]->spec.id < table->spec.id) ++at;
+    const bool is_same = at < old.size() && old[at] == table;
+    tables_.push_back(is_same ? before->tables_[at++] : std::make_shared<const TableRoute>(table));
   }
 }
 

@@ -115,9 +115,12 @@ absl::Status Plan::ValidateAfter(const Plan& before) const {
   auto old = before.tables_.pointers().begin();
   const auto old_end = before.tables_.pointers().end();
   for (const TablePtr& table : tables_.pointers()) {
-    while (old != old_end && (*old)->spec.id < table->spec.id) ++old;
-    const bool is_checked = has_same_nodes && old != old_end && *old == table;
-    if (is_checked) continue;
+    // Pointers first: to look into 100,000 tables takes longer than anything else here.
+    while (old != old_end && *old != table && (*old)->spec.id < table->spec.id) ++old;
+    if (old != old_end && *old == table) {
+      ++old;
+      if (has_same_nodes) continue;
+    }
     EMBLA_RETURN_IF_ERROR(Annotate(CheckTable(*this, *table), "plan of table " + table->spec.name));
   }
   return absl::OkStatus();

@@ -20,10 +20,16 @@ void Compare(const std::vector<Value>& from, const std::vector<Value>& to, const
              const IsSame& is_same, std::vector<Value>& changed, std::vector<Id>& dropped) {
   auto old = from.begin();
   for (const Value& value : to) {
-    for (; old != from.end() && id(*old) < id(value); ++old) dropped.push_back(id(*old));
-    const bool is_known = old != from.end() && id(*old) == id(value);
-    if (!is_known || !is_same(*old, value)) changed.push_back(value);
-    if (is_known) ++old;
+    // Same ones first: to look at the ids of 100,000 tables takes longer than anything else here.
+    while (old != from.end() && !is_same(*old, value) && id(*old) < id(value)) {
+      dropped.push_back(id(*old++));
+    }
+    if (old != from.end() && is_same(*old, value)) {
+      ++old;
+      continue;
+    }
+    changed.push_back(value);
+    if (old != from.end() && id(*old) == id(value)) ++old;
   }
   for (; old != from.end(); ++old) dropped.push_back(id(*old));
 }

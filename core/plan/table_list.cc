@@ -44,6 +44,8 @@ TableList TableList::With(std::span<const TablePtr> changed,
                           std::span<const TableId> dropped) const {
   std::vector<TablePtr> wanted(changed.begin(), changed.end());
   std::ranges::stable_sort(wanted, {}, &IdOf);
+  std::vector<TableId> unwanted(dropped.begin(), dropped.end());
+  std::ranges::sort(unwanted);
   TableList next;
   next.tables_.reserve(tables_.size() + wanted.size());
   bool has_same_names = dropped.empty();
@@ -59,7 +61,7 @@ TableList TableList::With(std::span<const TablePtr> changed,
         has_same_names = false;
       }
       put_next();
-    } else if (std::ranges::find(dropped, IdOf(table)) == dropped.end()) {
+    } else if (unwanted.empty() || !std::ranges::binary_search(unwanted, IdOf(table))) {
       next.tables_.push_back(table);
     }
   }

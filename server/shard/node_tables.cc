@@ -170,9 +170,9 @@ absl::StatusOr<GroupSlices> SlicesHere(const Plan& plan, const TablePlan& table,
 absl::Status MakeShards(const TableSpec& spec, PlanVersion version, const GroupSlices& groups,
                         const TableMaker& maker, NodeTable& table) {
   for (const std::vector<Slice>& slices : groups) {
-    EMBLA_ASSIGN_OR_RETURN(
-        table.shards.emplace_back(),
-        TableShard::Create(spec, version, slices, maker.make_memory, maker.metrics));
+    auto shard = TableShard::Create(spec, version, slices, maker.make_memory, maker.metrics);
+    if (!shard.ok()) return Annotate(shard.status(), "table " + spec.name);
+    table.shards.push_back(*std::move(shard));
   }
   if (spec.replica_groups == 1) return absl::OkStatus();
   table.group_copies = std::make_shared<GroupCopies>(spec, maker.devices, maker.metrics);
@@ -224,7 +224,13 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
   next->plan = plan;
   next->self = self;
   const bool has_same_nodes = self == old.self && plan->nodes() == old.plan->nodes();
-  for (const TablePlan& table : plan->tables()) {
+  next->tables.reserve(old.tables.size());
+  const std::vector<TablePtr>& before = old.plan->tables().pointers();
+  auto known = before.begin();
+  for (const TablePtr& pointer : plan->tables().pointers()) {
+    const TablePlan& table = *pointer;
+    while (known != before.end() && *known != pointer && (*known)->spec.id < table.spec.id) ++known;
+    const bool is_same = has_same_nodes && known != before.end() && *known == pointer;
     if (table.spec.sync.has_value()) {
       const auto it = old.steps.find(ToInt(table.spec.id));
       next->steps.emplace(ToInt(table.spec.id), it != old.steps.end()
@@ -234,7 +240,7 @@ absl::StatusOr<NodeTablesPtr> NextTables(const NodeTables& old, const PlanPtr& p
     }
     const auto it = old.tables.find(ToInt(table.spec.id));
     const NodeTable* const existing = it == old.tables.end() ? nullptr : it->second.get();
-    if (has_same_nodes && old.plan->FindTable(table.spec.id) == &table) {
+    if (is_same) {
       if (existing == nullptr) continue;
       if (!HasReleased(*existing)) {
         next->tables.insert(*it);
