@@ -16,8 +16,6 @@
 namespace embla {
 namespace {
 
-// A solved plan has megabytes; nothing else that operators send comes near one.
-constexpr std::size_t kAdminMessageBytesMax = std::size_t{4} << 20;
 // A node's first report says what it has, of thousands of tables.
 constexpr std::size_t kCoordinatorMessageBytesMax = std::size_t{64} << 20;
 

@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Open(StateStore& store
   coordinator->forgotten_ = std::move(forgotten);
   EMBLA_ASSIGN_OR_RETURN(coordinator->ranks_, SessionRanks::Load(store));
   EMBLA_RETURN_IF_ERROR(coordinator->jobs_->Load(now));
+  coordinator->FindPendingHolders();
   return coordinator;
 }
 
@@ -105,7 +106,9 @@ Coordinator::Coordinator(StateStore& store, const CoordinatorOptions& options, L
       opened_generation_(records_.head().generation),
       opened_revision_(store.revision()),
       wait_for_nodes_until_(now + options.dead_after),
-      opened_at_(plan_->version()) {}
+      opened_at_(plan_->version()) {
+  CountAside();
+}
 
 Coordinator::~Coordinator() = default;
 
@@ -227,7 +230,7 @@ std::vector<Effect> Coordinator::TakeEffects() {
     const auto* const publish = std::get_if<PublishPlan>(&effect);
     return publish != nullptr && publish->plan != plan_;
   });
-  for (SendOrders& orders : jobs_->TakeOrders()) effects_.push_back(std::move(orders));
+  for (SendOrders& orders : jobs_->TakeOrders()) effects_.emplace_back(std::move(orders));
   for (auto& [node, orders] : settler_.TakeOrders()) {
     effects_.emplace_back(SendOrders{node, std::move(orders)});
   }
@@ -241,14 +244,12 @@ std::vector<NodeView> Coordinator::Nodes() const {
 }
 
 ClusterView Coordinator::Status() const {
-  const auto aside =
-      static_cast<std::uint32_t>(std::ranges::count(plan_->tables(), true, &TablePlan::aside));
   return {.cluster_id = plan_->cluster_id(),
           .plan_version = plan_->version(),
           .nodes_live = membership_.live_count(),
           .nodes_total = static_cast<std::uint32_t>(plan_->nodes().size()),
           .nodes_died = nodes_died_,
-          .tables = static_cast<std::uint32_t>(plan_->tables().size()) - aside,
+          .tables = static_cast<std::uint32_t>(plan_->tables().size()) - tables_aside_,
           .sessions_opened = sessions_opened_,
           .sessions_closed = sessions_closed_,
           .sessions_expired = sessions_expired_,
@@ -256,7 +257,12 @@ ClusterView Coordinator::Status() const {
           .rows_lost = rows_lost_,
           .started = started_,
           .generation = records_.head().generation,
-          .tables_aside = aside};
+          .tables_aside = tables_aside_};
+}
+
+void Coordinator::CountAside() {
+  tables_aside_ =
+      static_cast<std::uint32_t>(std::ranges::count(plan_->tables(), true, &TablePlan::aside));
 }
 
 absl::Status Coordinator::CommitPlan(PlanEdit edit) {
@@ -266,6 +272,7 @@ absl::Status Coordinator::CommitPlan(PlanEdit edit) {
     edit.writes.push_back(DirectoryRecords::ForgetWrite(*dropped));
   }
   EMBLA_ASSIGN_OR_RETURN(plan_, records_.Commit(store_, *plan_, std::move(edit)));
+  CountAside();
   effects_.emplace_back(PublishPlan{plan_});
   if (dropped) {
     membership_.Forget(*dropped);
@@ -274,17 +281,6 @@ absl::Status Coordinator::CommitPlan(PlanEdit edit) {
     drained_.erase(*dropped);
   }
   return absl::OkStatus();
-}
-
-void Coordinator::Complete(ChangeId id, absl::Status status, const TablePlan& table) {
-  if (id == ChangeId{}) return;
-  CompleteChange change{
-      .id = id, .status = std::move(status), .table = {}, .plan_version = plan_->version()};
-  if (change.status.ok()) {
-    change.table = table;
-    change.left_out = pending_left_out_;
-  }
-  effects_.push_back(std::move(change));
 }
 
 }  // namespace embla

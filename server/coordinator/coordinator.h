@@ -31,6 +31,7 @@
 #include "core/base/cluster_key.h"
 #include "core/base/session_proof.h"
 #include "core/plan/plan.h"
+#include "core/planner/cluster/auto_placement.h"
 #include "core/planner/placement.h"
 #include "server/coordinator/directory_records.h"
 #include "server/coordinator/effects.h"
@@ -59,13 +60,23 @@ struct CoordinatorOptions {
   absl::Duration dead_after = absl::Seconds(5);          // Without a heartbeat.
   absl::Duration create_wait_default = absl::Seconds(60);
   absl::Duration create_wait_max = absl::Minutes(10);
-  std::size_t changes_queued_max = 1024;
+  // Tables that wait to be created; one request may have more if nothing else waits.
+  std::size_t tables_queued_max = 1024;
   absl::Duration session_lease = absl::Minutes(10);  // session_leases.h
   ClusterKeyPtr key = {};                            // Null: a new one, which nobody else has.
   std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
   std::uint32_t boot = 0;     // Of sessions' ids (session_records.h). 0: a random one.
 
   absl::Status Validate() const;
+};
+
+// Tables that are created together: all of them in one version of the plan, or none.
+struct CreateRequest {
+  std::vector<planner::TableToPlace> tables;
+  // A table of the same name may exist, if it is as asked for, and is left as it is: spec and, but
+  // for `auto`, sharding; where it lies may have changed. Else all that differs is an error.
+  bool if_not_exists = false;
+  absl::Duration wait = {};  // From the call; 0: the default.
 };
 
 struct TableChange {
@@ -164,13 +175,18 @@ class Coordinator final : private MoveCluster {
   void Tick(absl::Time now);
 
   // --- Tables.
-  // Plans the table and publishes it; a CompleteChange effect with this id tells the outcome when
-  // every node that holds a slice has answered. Failed changes are rolled back first. Changes run
-  // one at a time, in order; `wait` (0: the default) counts from this call.
+  // Plans the tables and publishes them; a CompleteChange effect with this id tells the outcome
+  // when every node that holds a slice has answered. Failed changes are rolled back first. Changes
+  // run one at a time, in order. A restart in the middle leaves all of the tables or none.
   // Errors here: InvalidArgument, AlreadyExists, ResourceExhausted (no room on a device, or too
-  // many changes queued), Unavailable (a node that is needed is down; names it).
+  // many changes queued), Unavailable (a node that is needed is down; names it),
+  // FailedPrecondition (a table exists and differs).
+  absl::StatusOr<ChangeId> StartCreateTables(CreateRequest request, absl::Time now);
+  // The same for one.
   absl::StatusOr<ChangeId> StartCreateTable(const TableSpec& spec, const PlacementRequest& request,
-                                            absl::Duration wait, absl::Time now);
+                                            absl::Duration wait, absl::Time now) {
+    return StartCreateTables({.tables = {{spec, request}}, .wait = wait}, now);
+  }
   // NotFound when it is complete or never was.
   absl::StatusOr<ChangeProgress> ChangeState(ChangeId change) const;
   // NotFound; FailedPrecondition while the table is being created.
@@ -270,22 +286,35 @@ class Coordinator final : private MoveCluster {
   const CoordinatorOptions& options() const { return options_; }
 
  private:
-  // A table that was asked for and not yet planned.
+  // Tables that were asked for and not yet planned.
   struct QueuedCreate {
     ChangeId id{};
-    TableSpec spec;
-    PlacementRequest request;
+    CreateRequest request;
     absl::Time deadline;
+  };
+  // What whoever waits for the pending creation is to be told.
+  struct AwaitedCreate {
+    ChangeId id{};  // 0: nobody waits.
+    std::vector<CreatedTable> tables;
+    std::vector<std::string> left_out;  // As CompleteChange::left_out.
   };
 
   Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
               SessionRegistry sessions, absl::Time now);
 
-  absl::Status CheckNewTable(const TableSpec& spec) const;
-  // Nodes that `request` allows and that get no slices now, and why.
-  std::vector<std::string> LeftOut(const PlacementRequest& request) const;
-  absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement(const PlacementRequest& request) const;
-  absl::StatusOr<TablePlan> Place(const TableSpec& spec, const PlacementRequest& request) const;
+  absl::Status CheckNewTables(const CreateRequest& request) const;
+  absl::Status CheckRoomInQueue(const QueuedCreate& create) const;
+  // The tables of `request` that exist, null in place of the others.
+  // AlreadyExists; FailedPrecondition: some differ from what is asked for; says how.
+  absl::StatusOr<std::vector<TablePtr>> FindExisting(const CreateRequest& request) const;
+  // Nodes that one of the tables may lie on and that get no slices now, and why.
+  std::vector<std::string> LeftOut(std::span<const planner::TableToPlace> tables) const;
+  // Unavailable, FailedPrecondition: a node that is named gets no slices now.
+  absl::Status CheckNamedNodes(const PlacementRequest& request) const;
+  // Those that get slices now, as free as they are when the job that runs is over. Unavailable:
+  // there is none.
+  absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement() const;
+  absl::StatusOr<std::vector<TablePlan>> Place(std::span<const planner::TableToPlace> tables) const;
   // Takes in what others know of directories, and this store may have forgotten.
   absl::Status HearTestimony(const NodeRegistration& registration);
   // Unavailable: nodes that were not heard yet may know more of the node's directory than this
@@ -299,15 +328,20 @@ class Coordinator final : private MoveCluster {
                              bool was_known);
   absl::Status UpdateNode(const NodeSpec& known, NodeSpec reported, absl::Time now);
   absl::Status BeginCreate(const QueuedCreate& create, absl::Time now);
+  // After the pending creation has begun, or was found in the store.
+  void FindPendingHolders();
+  // "table clicks", or some of the names and how many there are.
+  std::string PendingText() const;
   // What is decided about the pending creation: OK when every node has it, an error when it must be
   // rolled back, none while it is open.
   std::optional<absl::Status> JudgePending(absl::Time now) const;
   void SettlePending(absl::Time now);
   void StartQueued(absl::Time now);
   bool IsPending(const TablePlan& table) const;
+  void CountAside();
   // Writes `edit` as the next plan version; then the new plan is current and published.
   absl::Status CommitPlan(PlanEdit edit);
-  void Complete(ChangeId id, absl::Status status, const TablePlan& table);
+  void Complete(AwaitedCreate create, absl::Status status);
   // Nodes whose word counts when sessions are closed: those that could take an update.
   bool MayTakeUpdates(const NodeView& node) const;
   std::uint64_t HeardBy(const NodeView& node) const;
@@ -400,6 +434,7 @@ class Coordinator final : private MoveCluster {
   StateRecords records_;
   Membership membership_;
   PlanPtr plan_;
+  std::uint32_t tables_aside_ = 0;  // Of plan_.
   std::set<NodeId> drained_;
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
@@ -410,8 +445,8 @@ class Coordinator final : private MoveCluster {
   std::uint64_t rows_lost_ = 0;
   bool has_dropped_units_ = true;  // As far as is known.
   std::unique_ptr<MoveJobs> jobs_;
-  std::vector<std::string> pending_left_out_;  // As CompleteChange::left_out.
-  ChangeId pending_change_{};  // Of the pending creation; 0 when nobody waits for it.
+  AwaitedCreate awaited_;             // The pending creation.
+  std::set<NodeId> pending_holders_;  // Nodes with a slice of one of its tables.
   std::deque<QueuedCreate> queue_;
   std::vector<Effect> effects_;
   std::uint64_t last_change_ = 0;

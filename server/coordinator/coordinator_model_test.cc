@@ -54,11 +54,14 @@ class CoordinatorModel {
   void CheckAfterStep() {
     for (const auto& [id, outcome] : c_.Outcomes()) {
       ASSERT_EQ(running_.erase(id), 1u) << "completed a change that was not running";
-      const bool there = c_->GetPlan()->FindTable(outcome.table.spec.id) != nullptr;
+      ASSERT_EQ(outcome.status.ok(), !outcome.tables.empty());
       // A table may be gone again by the time this looks, never here: one step, one drop at most.
-      ASSERT_EQ(outcome.status.ok(), there);
-      ++(there ? created_ : refused_);
+      for (const CreatedTable& created : outcome.tables) {
+        ASSERT_NE(c_->GetPlan()->FindTable(created.table->spec.id), nullptr);
+      }
+      ++(outcome.status.ok() ? created_ : refused_);
     }
+    CheckThatNoBatchIsHalfThere();
     const Plan& plan = *c_->GetPlan();
     ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
     ASSERT_GE(plan.version(), last_version_);
@@ -143,11 +146,30 @@ class CoordinatorModel {
 
   void Create() {
     const auto sharding = static_cast<ShardingType>(1 + random_() % 7);
-    const auto change = c_->StartCreateTable(CoordinatorHarness::Spec(Name("t")),
-                                             {.sharding = sharding, .min_partition = 4},
-                                             absl::Seconds(1 + random_() % 30), c_.now());
+    CreateRequest request{
+        .tables = {}, .if_not_exists = Chance(30), .wait = absl::Seconds(1 + random_() % 30)};
+    const std::uint64_t count = 1 + random_() % 3;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      request.tables.push_back(
+          {CoordinatorHarness::Spec(Name("t")), {.sharding = sharding, .min_partition = 4}});
+    }
+    if (Chance(50)) {  // Names that nobody else asks for or drops.
+      const std::string pair = "pair" + std::to_string(++pairs_);
+      request.tables = {{CoordinatorHarness::Spec(pair + "a"), {.sharding = sharding}},
+                        {CoordinatorHarness::Spec(pair + "b"), {.sharding = sharding}}};
+    }
+    const auto change = c_->StartCreateTables(std::move(request), c_.now());
     if (!change.ok()) return;
     ASSERT_TRUE(running_.insert(*change).second);
+  }
+
+  void CheckThatNoBatchIsHalfThere() {
+    for (std::uint64_t i = 1; i <= pairs_; ++i) {
+      const std::string pair = "pair" + std::to_string(i);
+      ASSERT_EQ(c_->GetPlan()->FindTable(pair + "a") == nullptr,
+                c_->GetPlan()->FindTable(pair + "b") == nullptr)
+          << pair;
+    }
   }
 
   void Drop() { static_cast<void>(c_->DropTable(Name("t"), c_.now())); }
@@ -232,6 +254,7 @@ class CoordinatorModel {
   std::map<std::string, NodeId> node_ids_;
   std::set<SessionId> sessions_;
   std::uint64_t clients_ = 0;
+  std::uint64_t pairs_ = 0;          // Of tables that are created together.
   std::vector<Question> questions_;  // All that clients of trainers ever asked.
   SessionId last_session_{};
   std::map<SessionId, std::uint64_t> client_of_;   // By session, its client's client_nonce,

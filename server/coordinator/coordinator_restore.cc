@@ -192,11 +192,11 @@ absl::Status Coordinator::MergeSteps(const Plan& plan, const std::string& name, 
   for (const TablePlan& ours : before->tables()) {
     const TablePlan* const theirs = plan.FindTable(ours.spec.id);
     if (theirs == nullptr || theirs->steps.version <= ours.steps.version) continue;
-    PlanEdit edit{.table = ours,
+    PlanEdit edit{.tables = {ours},
                   .cause = absl::StrCat("members of table ", ours.spec.name, " as in plan ",
                                         ToInt(plan.version()), " of node ", name),
                   .at = now};
-    edit.table->steps = theirs->steps;
+    edit.tables.front().steps = theirs->steps;
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   }
   return absl::OkStatus();
@@ -210,17 +210,17 @@ absl::Status Coordinator::MergeForgotten(const Plan& plan, const NumberGap& gap,
     const TablePlan* const theirs = plan.FindTable(ours.spec.id);
     PlanEdit edit{.cause = "", .at = now};
     if (theirs == nullptr) {
-      edit.drop_table = ours.spec.id;
+      edit.drop_tables = {ours.spec.id};
       edit.pending_done = IsPending(ours);
       edit.cause = absl::StrCat("table ", ours.spec.name, " was dropped before plan ",
                                 ToInt(plan.version()), " of node ", name);
       if (!CheckNotMoving(ours).ok()) jobs_->Abandon("a table that it moves was dropped", now);
     } else {
-      edit.table = ours;
-      edit.table->spec = theirs->spec;
-      if (TraitsOf(ours.sharding).has_copies) edit.table->replicas = theirs->replicas;
+      TablePlan& table = edit.tables.emplace_back(ours);
+      table.spec = theirs->spec;
+      if (TraitsOf(ours.sharding).has_copies) table.replicas = theirs->replicas;
       edit.pending_done = IsPending(ours);  // A newer plan has it: its creation was completed.
-      if (*edit.table == ours && !edit.pending_done) continue;
+      if (table == ours && !edit.pending_done) continue;
       edit.cause = absl::StrCat("table ", ours.spec.name, " as in plan ", ToInt(plan.version()),
                                 " of node ", name);
     }
@@ -243,8 +243,8 @@ absl::Status Coordinator::PutTablesAside(const Plan& plan, const std::string& na
     PlanEdit edit{.cause = absl::StrCat("table ", theirs.spec.name, " (id ", ToInt(id),
                                         ") of node ", name, " is kept aside"),
                   .at = now};
-    edit.table = theirs;
-    edit.table->aside = true;
+    edit.tables.push_back(theirs);
+    edit.tables.front().aside = true;
     LogError("coordinator", "a table that the state has forgotten is kept aside, adopt or drop it ",
              "name=", theirs.spec.name, " id=", ToInt(id), " node=", name);
     EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
@@ -333,8 +333,8 @@ absl::StatusOr<TableChange> Coordinator::AdoptTable(std::string_view name, Table
   PlanEdit edit{
       .cause = absl::StrCat("table ", table.spec.name, " (id ", ToInt(table.spec.id), ") adopted"),
       .at = now};
-  edit.table = table;
-  edit.table->aside = false;
+  edit.tables.push_back(table);
+  edit.tables.front().aside = false;
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   LogInfo("coordinator", "table adopted name=", table.spec.name, " id=", ToInt(table.spec.id));
   return TableChange{*plan_->FindTable(table.spec.id), plan_->version()};
@@ -348,7 +348,7 @@ absl::StatusOr<PlanVersion> Coordinator::DropAside(std::string_view name, TableI
   PlanEdit edit{.cause = absl::StrCat("table ", table.spec.name, " (id ", ToInt(table.spec.id),
                                       "), kept aside, dropped"),
                 .at = now};
-  edit.drop_table = table.spec.id;
+  edit.drop_tables = {table.spec.id};
   EMBLA_RETURN_IF_ERROR(CommitPlan(std::move(edit)));
   has_dropped_units_ = true;
   LogInfo("coordinator", "table dropped name=", table.spec.name, " id=", ToInt(table.spec.id));

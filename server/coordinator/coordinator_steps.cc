@@ -282,22 +282,22 @@ void Coordinator::AdvanceSteps(TableId id, absl::Time now) {
   }
   if ((!change && !next_step) || !MayGiveNumbers(now).ok()) return;
   const PlanVersion version{ToInt(plan_->version()) + 1};
-  PlanEdit edit{.table = *table, .at = now};
+  PlanEdit edit{.tables = {*table}, .at = now};
+  StepPlan& steps = edit.tables.front().steps;
   if (change) {
     absl::StatusOr<StepPlan> opened = Opened(table->steps, *change, version);
     if (!opened.ok()) {
       LogError("coordinator", "a change of members is none: ", opened.status().message());
       return;
     }
-    edit.table->steps = *std::move(opened);
+    steps = *std::move(opened);
     edit.cause = absl::StrCat("table ", table->spec.name, ": ", WordsOf(*change));
   } else {
-    edit.table->steps = Decided(table->steps, *next_step, version);
+    steps = Decided(table->steps, *next_step, version);
     edit.cause = absl::StrCat("table ", table->spec.name, ": ", WordsOf(*table->steps.open),
                               ", decided at step ", *next_step);
   }
-  LogInfo("coordinator", edit.cause, " change=", edit.table->steps.changes,
-          " plan_version=", ToInt(version));
+  LogInfo("coordinator", edit.cause, " change=", steps.changes, " plan_version=", ToInt(version));
   // An error is the store's; it is tried again at the next tick.
   (void)CommitPlan(std::move(edit));
 }

@@ -44,8 +44,8 @@ TEST_F(CoordinatorCreateTable, CompletesWhenEveryHolderHasInstalledIt) {
   ASSERT_TRUE(c_.Install(n1_).ok());
   const CompleteChange outcome = c_.Outcomes().at(change);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_EQ(outcome.table, *plan->FindTable("t"));
-  EXPECT_NE(outcome.table.spec.id, TableId{});
+  EXPECT_EQ(*outcome.tables.front().table, *plan->FindTable("t"));
+  EXPECT_NE(outcome.tables.front().table->spec.id, TableId{});
   EXPECT_EQ(outcome.plan_version, plan->version());
   EXPECT_EQ(c_->ChangeState(change).status().code(), StatusCode::kNotFound);
 }

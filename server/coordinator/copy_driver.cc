@@ -224,8 +224,8 @@ void CopyDriver::Commit(const std::string& cause, absl::Time now) {
 void CopyDriver::Put(TablePlan after, const std::string& what, const std::string& cause,
                      absl::Time now) {
   const NodeSpec* const node = cluster_.plan()->FindNode(changes_[done_].device.node);
-  PlanEdit edit{.table = std::move(after), .cause = "", .at = now};
-  edit.cause = absl::StrCat("copy of table ", edit.table->spec.name, " on node ",
+  PlanEdit edit{.tables = {std::move(after)}, .cause = "", .at = now};
+  edit.cause = absl::StrCat("copy of table ", edit.tables.front().spec.name, " on node ",
                             node == nullptr ? "?" : node->name, " ", what, " by ", cause);
   CrashPoint("copies.commit");
   const absl::StatusOr<Revision> written = cluster_.PutPlan(std::move(edit));

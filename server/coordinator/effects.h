@@ -1,6 +1,7 @@
 // What the coordinator's logic asks its transport to do.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -14,7 +15,12 @@
 
 namespace embla {
 
-enum class ChangeId : std::uint64_t {};  // A table creation in this coordinator's life.
+enum class ChangeId : std::uint64_t {};  // A creation of tables in this coordinator's life.
+
+struct CreatedTable {
+  TablePtr table;
+  bool existed = false;  // Before it was asked for.
+};
 
 // Send to every linked node and to every watcher. A receiver may skip to the newest.
 struct PublishPlan {
@@ -25,8 +31,8 @@ struct PublishPlan {
 struct CompleteChange {
   ChangeId id{};
   absl::Status status;
-  TablePlan table;             // When OK: as created.
-  PlanVersion plan_version{};  // Of the current plan.
+  std::vector<CreatedTable> tables;  // When OK: all, in the order in which they were asked for.
+  PlanVersion plan_version{};        // Of the current plan.
   // Nodes that got no slices since they are away, and why: "node n1: down".
   std::vector<std::string> left_out = {};
 };
@@ -53,8 +59,10 @@ using Effect =
 
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.
-  PlanVersion plan_version{};            // The version that brought the table, unless queued.
-  std::vector<std::string> waiting_for;  // Names of the nodes that have not installed it.
+  PlanVersion plan_version{};            // The version that brought the tables, unless queued.
+  std::size_t nodes = 0;                 // That hold a slice of one of the tables,
+  std::vector<std::string> waiting_for;  // and the names of those that have not installed them.
+  bool operator==(const ChangeProgress&) const = default;
 };
 
 }  // namespace embla

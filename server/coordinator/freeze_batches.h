@@ -18,7 +18,7 @@ namespace embla {
 
 struct FreezeBatchOptions {
   absl::Duration linger = absl::Milliseconds(150);
-  // Frozen at one time. With the plan's own writes their commit stays below kStateCommitOpsMax.
+  // Frozen at one time: each is a write of their commit.
   std::size_t units_max = 48;
   // What is left to send of them; bounds the pause.
   std::int64_t bytes_max = std::int64_t{16} << 20;

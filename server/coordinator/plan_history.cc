@@ -1,6 +1,7 @@
 #include "server/coordinator/plan_history.h"
 
-#include <algorithm>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,39 +32,72 @@ absl::Status ReadBefore(JsonFields& fields, const Json& document, const char* na
   return absl::OkStatus();
 }
 
-// `items` without the one called `id`, or with `before` in its place.
-template <typename Item, typename Id, typename IdOf>
-void PutBack(const std::optional<Item>& before, Id id, IdOf id_of, std::vector<Item>* items) {
-  if (id == Id{}) return;
-  std::erase_if(*items, [&](const Item& item) { return id_of(item) == id; });
-  if (before) items->push_back(*before);
+// `nodes` as they were before `change`.
+void PutNodeBack(const PlanChange& change, std::vector<NodeSpec>* nodes) {
+  if (change.node == NodeId{}) return;
+  std::erase_if(*nodes, [&](const NodeSpec& node) { return node.id == change.node; });
+  if (change.node_before) nodes->push_back(*change.node_before);
 }
 
+using TablesById = std::map<TableId, TablePtr>;
+
 // `tables` as they were before `change`.
-absl::Status PutTableBack(const PlanChange& change, std::vector<TablePlan>* tables) {
-  if (!change.table_delta) {
-    PutBack(
-        change.table_before, change.table, [](const TablePlan& table) { return table.spec.id; },
-        tables);
+absl::Status PutTableBack(const TableBefore& change, TablesById* tables) {
+  if (!change.delta) {
+    tables->erase(change.table);
+    if (change.before) {
+      tables->emplace(change.table, std::make_shared<const TablePlan>(*change.before));
+    }
     return absl::OkStatus();
   }
-  const auto table = std::find_if(tables->begin(), tables->end(),
-                                  [&](const TablePlan& t) { return t.spec.id == change.table; });
-  absl::StatusOr<TablePlan> before = absl::InvalidArgumentError("the table is not in the plan");
-  if (table != tables->end()) before = Undo(*change.table_delta, *table);
-  if (!before.ok()) {
-    return absl::DataLossError(absl::StrCat("the history of plan ", ToInt(change.version),
-                                            " is not what happened: ", before.status().message()));
+  const auto table = tables->find(change.table);
+  if (table == tables->end()) return absl::InvalidArgumentError("the table is not in the plan");
+  EMBLA_ASSIGN_OR_RETURN(TablePlan before, Undo(*change.delta, *table->second));
+  table->second = std::make_shared<const TablePlan>(std::move(before));
+  return absl::OkStatus();
+}
+
+Json ToJson(const TableBefore& change) {
+  Json json = {{"table", ToInt(change.table)}};
+  if (change.before) json["table_before"] = Json::parse(TablePlanToJson(*change.before));
+  if (change.delta) json["table_delta"] = ToJson(*change.delta);
+  return json;
+}
+
+// Takes the fields of `document` that say what became of a table.
+absl::Status ReadTable(JsonFields& fields, const Json& document, TableBefore* change) {
+  change->table = TableId{static_cast<std::uint32_t>(fields.Unsigned("table", 0, UINT32_MAX))};
+  EMBLA_RETURN_IF_ERROR(
+      ReadBefore(fields, document, "table_before", &TablePlanFromJson, &change->before));
+  if (!fields.Has("table_delta")) return absl::OkStatus();
+  EMBLA_ASSIGN_OR_RETURN(change->delta, TableDeltaFromJson(fields.Object("table_delta")));
+  return absl::OkStatus();
+}
+
+absl::Status ReadTables(JsonFields& fields, const Json& document,
+                        std::vector<TableBefore>* tables) {
+  if (!fields.Has("tables")) {
+    TableBefore one;
+    EMBLA_RETURN_IF_ERROR(ReadTable(fields, document, &one));
+    if (one.table != TableId{}) tables->push_back(std::move(one));
+    return absl::OkStatus();
   }
-  *table = *std::move(before);
+  for (const Json& item : fields.Array("tables")) {
+    JsonFields own(item, "change of a table");
+    EMBLA_RETURN_IF_ERROR(ReadTable(own, item, &tables->emplace_back()));
+    EMBLA_RETURN_IF_ERROR(own.Finish());
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void PlanChange::SetTableBefore(const TablePlan& before, const TablePlan* after) {
-  if (after != nullptr) table_delta = DeltaOf(before, *after);
-  if (!table_delta) table_before = before;
+TableBefore TableBefore::Of(TableId id, const TablePlan* before, const TablePlan* after) {
+  TableBefore change{.table = id};
+  if (before == nullptr) return change;
+  if (after != nullptr) change.delta = DeltaOf(*before, *after);
+  if (!change.delta) change.before = *before;
+  return change;
 }
 
 std::string PlanChangeToJson(const PlanChange& change) {
@@ -71,12 +105,9 @@ std::string PlanChangeToJson(const PlanChange& change) {
                {"unix_ms", absl::ToUnixMillis(change.at)},
                {"cause", change.cause},
                {"node", ToInt(change.node)},
-               {"table", ToInt(change.table)}};
+               {"tables", Json::array()}};
   if (change.node_before) json["node_before"] = Json::parse(NodeSpecToJson(*change.node_before));
-  if (change.table_before) {
-    json["table_before"] = Json::parse(TablePlanToJson(*change.table_before));
-  }
-  if (change.table_delta) json["table_delta"] = ToJson(*change.table_delta);
+  for (const TableBefore& table : change.tables) json["tables"].push_back(ToJson(table));
   return DumpJson(json);
 }
 
@@ -88,14 +119,9 @@ absl::StatusOr<PlanChange> PlanChangeFromJson(std::string_view json) {
   change.at = absl::FromUnixMillis(fields.Signed("unix_ms", 0, INT64_MAX));
   change.cause = fields.Text("cause");
   change.node = NodeId{static_cast<std::uint32_t>(fields.Unsigned("node", 0, UINT32_MAX))};
-  change.table = TableId{static_cast<std::uint32_t>(fields.Unsigned("table", 0, UINT32_MAX))};
   EMBLA_RETURN_IF_ERROR(
       ReadBefore(fields, document, "node_before", &NodeSpecFromJson, &change.node_before));
-  EMBLA_RETURN_IF_ERROR(
-      ReadBefore(fields, document, "table_before", &TablePlanFromJson, &change.table_before));
-  if (fields.Has("table_delta")) {
-    EMBLA_ASSIGN_OR_RETURN(change.table_delta, TableDeltaFromJson(fields.Object("table_delta")));
-  }
+  EMBLA_RETURN_IF_ERROR(ReadTables(fields, document, &change.tables));
   EMBLA_RETURN_IF_ERROR(fields.Finish());
   return change;
 }
@@ -147,14 +173,21 @@ absl::StatusOr<Plan> PlanAt(const StateStore& store, const Plan& current, PlanVe
                                             oldest, " to ", ToInt(current.version())));
   }
   std::vector<NodeSpec> nodes = current.nodes();
-  std::vector<TablePlan> tables(current.tables().begin(), current.tables().end());
+  TablesById by_id;
+  for (const TablePtr& table : current.tables().pointers()) by_id.emplace(table->spec.id, table);
   for (const PlanChange& change : changes) {
     if (ToInt(change.version) <= ToInt(version)) break;
-    PutBack(
-        change.node_before, change.node, [](const NodeSpec& node) { return node.id; }, &nodes);
-    EMBLA_RETURN_IF_ERROR(PutTableBack(change, &tables));
+    PutNodeBack(change, &nodes);
+    for (const TableBefore& table : change.tables) {
+      const absl::Status put = PutTableBack(table, &by_id);
+      if (put.ok()) continue;
+      return absl::DataLossError(absl::StrCat("the history of plan ", ToInt(change.version),
+                                              " is not what happened: ", put.message()));
+    }
   }
-  return Plan(version, current.cluster_id(), std::move(nodes), std::move(tables));
+  std::vector<TablePtr> tables;
+  for (auto& [id, table] : by_id) tables.push_back(std::move(table));
+  return Plan(version, current.cluster_id(), std::move(nodes), TableList(std::move(tables)));
 }
 
 }  // namespace embla

@@ -2,8 +2,11 @@
 // plans can be had again. That is what differs (server/coordinator/table_delta.h), so a record is
 // small however many slices the table has.
 //   plan/history/VERSION  {"version", "unix_ms", "cause", "node": id, "node_before": node or null,
-//                          "table": id, "table_before": table plan or null, "table_delta": what
-//                          leads back to the table before, instead}; 20 decimal digits
+//                          "tables": [table*]}; 20 decimal digits
+//   table                 {"table": id, "table_before": table plan, "table_delta": what leads back
+//   to
+//                          the table before, instead}; neither of the two: the table is new. A
+//                          record without "tables" has these three fields itself, for one table
 // Records are written in the commit of their version. The newest kHistoryMax are kept.
 #pragma once
 
@@ -22,19 +25,25 @@ namespace embla {
 
 inline constexpr std::uint64_t kHistoryMax = 1000;
 
+// A table that was made, changed or dropped, and what stood there before.
+struct TableBefore {
+  TableId table{};
+  std::optional<TablePlan> before = {};  // Neither this nor `delta`: the table is new.
+  std::optional<TableDelta> delta = {};  // From this version's table to the one before.
+
+  // `before` (null: it is new) became `after` (null: nothing of it is left).
+  static TableBefore Of(TableId id, const TablePlan* before, const TablePlan* after);
+  bool operator==(const TableBefore&) const = default;
+};
+
 // The change that made a version of the plan.
 struct PlanChange {
   PlanVersion version{};
-  absl::Time at;                          // Whole milliseconds.
-  std::string cause;                      // "table clicks created".
-  NodeId node{};                          // The node that changed; 0: none.
-  std::optional<NodeSpec> node_before;    // None: it is new.
-  TableId table{};                        // Likewise.
-  std::optional<TablePlan> table_before;  // None: it is new, or:
-  std::optional<TableDelta> table_delta;  // From this version's table to the one before.
-
-  // `before` became `after` (null: nothing of it is left).
-  void SetTableBefore(const TablePlan& before, const TablePlan* after);
+  absl::Time at;                        // Whole milliseconds.
+  std::string cause;                    // "table clicks created".
+  NodeId node{};                        // The node that changed; 0: none.
+  std::optional<NodeSpec> node_before;  // None: it is new.
+  std::vector<TableBefore> tables;
   bool operator==(const PlanChange&) const = default;
 };
 

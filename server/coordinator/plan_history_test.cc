@@ -77,9 +77,7 @@ TEST(PlanHistory, KeepsTheNewestRecordsOnly) {
                          .cause = "x",
                          .node = {},
                          .node_before = {},
-                         .table = {},
-                         .table_before = {},
-                         .table_delta = {}},
+                         .tables = {}},
                         &writes);
     ASSERT_TRUE(store.Commit({}, writes).ok());
   }
@@ -110,17 +108,16 @@ TEST(PlanHistory, AThousandChangesOfALargeTableAreSmall) {
   for (int i = 100; i < 148; ++i) after.replicas[0][i].device.node = NodeId{2};
   PlanChange change;
   change.version = PlanVersion{7};
-  change.table = TableId{1};
-  change.SetTableBefore(before, &after);
+  change.tables.push_back(TableBefore::Of(TableId{1}, &before, &after));
   const std::string record = PlanChangeToJson(change);
   EXPECT_LT(record.size(), 4000u) << "3 KB, and not the table's 300";
   const absl::StatusOr<PlanChange> again = PlanChangeFromJson(record);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*again, change);
-  const absl::StatusOr<TablePlan> undone = Undo(*again->table_delta, after);
+  const absl::StatusOr<TablePlan> undone = Undo(*again->tables.front().delta, after);
   ASSERT_TRUE(undone.ok()) << undone.status();
   EXPECT_EQ(*undone, before);
-  EXPECT_FALSE(Undo(*again->table_delta, before).ok()) << "of another plan";
+  EXPECT_FALSE(Undo(*again->tables.front().delta, before).ok()) << "of another plan";
 }
 
 // Slices that were cut or joined, and another spec.

@@ -53,7 +53,8 @@ absl::StatusOr<PlanHead> HeadFromJson(std::string_view text) {
 }
 
 std::string PendingToJson(const PendingCreate& pending) {
-  return DumpJson({{"table_id", ToInt(pending.table)},
+  return DumpJson({{"table_id", ToInt(pending.first)},
+                   {"tables", pending.count},
                    {"version", ToInt(pending.version)},
                    {"deadline_unix_ms", absl::ToUnixMillis(pending.deadline)}});
 }
@@ -62,7 +63,8 @@ absl::StatusOr<PendingCreate> PendingFromJson(std::string_view text) {
   EMBLA_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   JsonFields fields(json, "pending creation");
   PendingCreate pending;
-  pending.table = TableId{static_cast<std::uint32_t>(fields.Unsigned("table_id", 1, UINT32_MAX))};
+  pending.first = TableId{static_cast<std::uint32_t>(fields.Unsigned("table_id", 1, UINT32_MAX))};
+  fields.MaybeUnsigned("tables", UINT32_MAX, &pending.count);
   pending.version = PlanVersion{fields.Unsigned("version", 1, UINT64_MAX)};
   pending.deadline = absl::FromUnixMillis(fields.Signed("deadline_unix_ms", 0, INT64_MAX));
   EMBLA_RETURN_IF_ERROR(fields.Finish());
@@ -120,6 +122,13 @@ absl::StatusOr<StateEntry> GetRequired(const StateStore& store, std::string_view
   return entry;
 }
 
+bool HasAll(const Plan& plan, const PendingCreate& pending) {
+  for (std::uint32_t i = 0; i < pending.count; ++i) {
+    if (plan.FindTable(TableId{ToInt(pending.first) + i}) == nullptr) return false;
+  }
+  return true;
+}
+
 // Replaces the value with `value`'s id, or adds it.
 template <typename Value, typename IdOf>
 void PutById(const Value& value, const IdOf& id_of, std::vector<Value>* values) {
@@ -155,8 +164,8 @@ absl::StatusOr<StateRecords::Loaded> StateRecords::Load(StateStore& store,
   auto plan = std::make_shared<const Plan>(records.head_.version, std::move(cluster_id),
                                            std::move(nodes), std::move(tables));
   if (const absl::Status valid = plan->Validate(); !valid.ok()) return Unreadable(valid, "plan/");
-  if (records.pending_ && plan->FindTable(records.pending_->table) == nullptr) {
-    return Unreadable(absl::NotFoundError("its table is not in the plan"), kPendingKey);
+  if (records.pending_ && !HasAll(*plan, *records.pending_)) {
+    return Unreadable(absl::NotFoundError("one of its tables is not in the plan"), kPendingKey);
   }
   loaded.plan = std::move(plan);
   return loaded;
@@ -168,16 +177,15 @@ PlanChange StateRecords::ChangeOf(const Plan& plan, const PlanEdit& edit, PlanVe
                     .cause = edit.cause,
                     .node = {},
                     .node_before = {},
-                    .table = {},
-                    .table_before = {},
-                    .table_delta = {}};
+                    .tables = {}};
   if (edit.node) change.node = edit.node->id;
-  if (edit.table) change.table = edit.table->spec.id;
-  if (edit.drop_table) change.table = *edit.drop_table;
   if (edit.drop_node) change.node = *edit.drop_node;
   if (const NodeSpec* const node = plan.FindNode(change.node)) change.node_before = *node;
-  if (const TablePlan* const before = plan.FindTable(change.table)) {
-    change.SetTableBefore(*before, edit.table ? &*edit.table : nullptr);
+  for (const TablePlan& table : edit.tables) {
+    change.tables.push_back(TableBefore::Of(table.spec.id, plan.FindTable(table.spec.id), &table));
+  }
+  for (const TableId id : edit.drop_tables) {
+    change.tables.push_back(TableBefore::Of(id, plan.FindTable(id), nullptr));
   }
   return change;
 }
@@ -189,8 +197,8 @@ void StateRecords::GiveIds(PlanEdit* edit, PlanHead* head) {
     head->version = PlanVersion{ToInt(head->version) + 1};
   }
   if (edit->node && edit->node->id == NodeId{}) edit->node->id = NodeId{head->next_node_id++};
-  if (edit->table && edit->table->spec.id == TableId{}) {
-    edit->table->spec.id = TableId{head->next_table_id++};
+  for (TablePlan& table : edit->tables) {
+    if (table.spec.id == TableId{}) table.spec.id = TableId{head->next_table_id++};
   }
 }
 
@@ -200,7 +208,6 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
   std::optional<PendingCreate> pending = pending_;
   std::vector<NodeSpec> nodes = plan.nodes();
   std::vector<TablePtr> changed_tables;
-  std::vector<TableId> dropped_tables;
   std::vector<StateWrite> writes = {{std::string(kHeadKey), HeadToJson(head)}};
   AppendHistoryWrites(ChangeOf(plan, edit, head.version), &writes);
   if (edit.node) {
@@ -208,21 +215,22 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
         *edit.node, [](const NodeSpec& node) { return node.id; }, &nodes);
     writes.push_back({KeyOf(kNodesPrefix, edit.node->id), NodeSpecToJson(*edit.node)});
   }
-  if (edit.table) {
-    changed_tables.push_back(std::make_shared<const TablePlan>(*edit.table));
-    writes.push_back({KeyOf(kTablesPrefix, edit.table->spec.id), TablePlanToJson(*edit.table)});
+  for (TablePlan& table : edit.tables) {
+    writes.push_back({KeyOf(kTablesPrefix, table.spec.id), TablePlanToJson(table)});
+    changed_tables.push_back(std::make_shared<const TablePlan>(std::move(table)));
   }
-  if (edit.drop_table) {
-    dropped_tables.push_back(*edit.drop_table);
-    writes.push_back({KeyOf(kTablesPrefix, *edit.drop_table), std::nullopt});
+  for (const TableId table : edit.drop_tables) {
+    writes.push_back({KeyOf(kTablesPrefix, table), std::nullopt});
   }
   if (edit.drop_node) {
     std::erase_if(nodes, [&](const NodeSpec& node) { return node.id == *edit.drop_node; });
     writes.push_back({KeyOf(kNodesPrefix, *edit.drop_node), std::nullopt});
   }
   if (edit.pending_until) {
-    EMBLA_CHECK(edit.table.has_value() && !pending);
-    pending = PendingCreate{edit.table->spec.id, head.version, *edit.pending_until};
+    EMBLA_CHECK(!changed_tables.empty() && !pending);
+    pending = PendingCreate{changed_tables.front()->spec.id,
+                            static_cast<std::uint32_t>(changed_tables.size()), head.version,
+                            *edit.pending_until};
     writes.push_back({std::string(kPendingKey), PendingToJson(*pending)});
   }
   if (edit.pending_done) {
@@ -230,7 +238,7 @@ absl::StatusOr<PlanPtr> StateRecords::Commit(StateStore& store, const Plan& plan
     writes.push_back({std::string(kPendingKey), std::nullopt});
   }
   auto next = std::make_shared<const Plan>(head.version, plan.cluster_id(), std::move(nodes),
-                                           plan.tables().With(changed_tables, dropped_tables));
+                                           plan.tables().With(changed_tables, edit.drop_tables));
   EMBLA_RETURN_IF_ERROR(next->ValidateAfter(plan));
   edit.compares.push_back({std::string(kHeadKey), head_revision_});
   std::ranges::move(edit.writes, std::back_inserter(writes));

@@ -4,7 +4,8 @@
 //                   "gaps": [...]}, see number_gap.h
 //   plan/nodes/ID   a node, docs/plan_format.md; ID is 10 decimal digits
 //   plan/tables/ID  a table plan, docs/plan_format.md
-//   plan/pending    {"table_id": t, "version": v, "deadline_unix_ms": d}: a table being created
+//   plan/pending    {"table_id": t, "tables": n, "version": v, "deadline_unix_ms": d}: the n tables
+//                   with ids from t on are being created; without "tables", it is one
 //   plan/history/   see plan_history.h
 //   units/          see unit_records.h
 //   jobs/           see move_job.h
@@ -28,11 +29,14 @@
 
 namespace embla {
 
-// A table whose nodes have not all installed it.
+// Tables that are created together and that not all of their nodes have installed.
 struct PendingCreate {
-  TableId table{};
-  PlanVersion version{};  // Of the plan that brought it.
-  absl::Time deadline;    // Whole milliseconds.
+  TableId first{};          // The ids of a creation follow one another.
+  std::uint32_t count = 1;  // Of tables.
+  PlanVersion version{};    // Of the plan that brought them.
+  absl::Time deadline;      // Whole milliseconds.
+
+  bool Has(TableId table) const { return table >= first && ToInt(table) - ToInt(first) < count; }
   bool operator==(const PendingCreate&) const = default;
 };
 
@@ -48,13 +52,13 @@ struct PlanHead {
 
 // One change of the plan: what to put, what to drop, and what becomes of the pending creation.
 struct PlanEdit {
-  std::optional<NodeSpec> node = {};    // A new node takes id 0: the next one is given.
-  std::optional<TablePlan> table = {};  // Likewise.
-  std::optional<TableId> drop_table = {};
+  std::optional<NodeSpec> node = {};   // A new node takes id 0: the next one is given.
+  std::vector<TablePlan> tables = {};  // Likewise.
+  std::vector<TableId> drop_tables = {};
   std::optional<NodeId> drop_node = {};  // That has no slices any more.
   std::optional<PlanHead> jump = {};  // The head that the change makes, but for ids that it gives.
   bool pending_done = false;          // Clears the pending creation.
-  std::optional<absl::Time> pending_until = {};  // Makes `table` the pending creation.
+  std::optional<absl::Time> pending_until = {};  // Makes `tables`, all new, the pending creation.
   std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();
   // What has to hold, and what is written, together with it.

@@ -50,7 +50,7 @@
 namespace embla {
 namespace {
 
-// Records of one commit: with the plan's own writes it stays below kStateCommitOpsMax.
+// Records of one commit: more would hold up everybody else's.
 constexpr std::size_t kPutsMax = 60;
 
 bool IsCommit(const PutToStore& put) {
@@ -324,7 +324,7 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
   const TableId id = commits.begin()->first.table;
   const TablePlan* const table = cluster_.plan()->FindTable(id);
   if (table == nullptr) return;
-  PlanEdit edit{.table = *table,
+  PlanEdit edit{.tables = {*table},
                 .cause = absl::StrCat(commits.size(), " units of table ", table->spec.name,
                                       " moved by ", cause),
                 .at = now};
@@ -340,7 +340,7 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
                     .from = open.way.from,
                     .to = open.way.to});
   }
-  SetTiling(*cluster_.plan(), TilingAfter(*table, runs), *edit.table);
+  SetTiling(*cluster_.plan(), TilingAfter(*table, runs), edit.tables.front());
   CrashPoint("units.commit");
   const absl::StatusOr<Revision> written = cluster_.PutPlan(std::move(edit));
   CrashPoint("units.commit_done");

@@ -163,7 +163,7 @@ absl::Status UnitSettler::Write(Raises raises, absl::Time now) {
 absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
   const PlanPtr plan = cluster_.plan();
   const TablePlan& table = *plan->FindTable(batch.begin()->first.table);
-  PlanEdit edit{.table = table,
+  PlanEdit edit{.tables = {table},
                 .cause = absl::StrCat(batch.size(), " units of table ", table.spec.name,
                                       " put where nodes have them: their moves were forgotten"),
                 .at = now};
@@ -183,7 +183,7 @@ absl::Status UnitSettler::WriteBatch(const Raises& batch, absl::Time now) {
     if (before != raise.record.owner && Claims(before, unit)) losers.emplace_back(before, unit);
     orders_[raise.record.owner].push_back({.unit = unit, .record = raise.record});
   }
-  SetTiling(*plan, TilingAfter(table, runs), *edit.table);
+  SetTiling(*plan, TilingAfter(table, runs), edit.tables.front());
   EMBLA_RETURN_IF_ERROR(cluster_.PutPlan(std::move(edit)).status());
   raised_ += batch.size();
   LogError("coordinator",

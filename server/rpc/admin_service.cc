@@ -1,18 +1,19 @@
 #include "server/rpc/admin_service.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
-#include "core/planner/placement_json.h"
 #include "core/wire/status_codec.h"
 #include "server/rpc/bounded_method.h"
 #include "server/rpc/coordinator_codec.h"
@@ -34,37 +35,20 @@ constexpr absl::Duration kReplyReserve = absl::Seconds(1);
 // Deadlines farther away are none.
 constexpr absl::Duration kCreateWaitMax = absl::Hours(1);
 
-struct TableRequest {
-  TableSpec spec;
-  PlacementRequest placement;
-};
-
-// CreateTable and PlanTable name a table alike. An empty placement is the default one.
-template <typename Request>
-absl::StatusOr<TableRequest> Decode(const Request& request) {
-  TableRequest table;
-  absl::StatusOr<TableSpec> spec = TableSpecFromJson(request.table_json());
-  if (!spec.ok()) return Annotate(spec.status(), "table_json");
-  table.spec = *std::move(spec);
-  if (request.placement_json().empty()) return table;
-  absl::StatusOr<PlacementRequest> placement = PlacementRequestFromJson(request.placement_json());
-  if (!placement.ok()) return Annotate(placement.status(), "placement_json");
-  table.placement = *std::move(placement);
-  return table;
-}
-
 // How long a creation waits for nodes. Unless the request says, it ends before the call's deadline:
 // the answer then says which node it waited for, and nothing is left behind.
-absl::Duration WaitOf(const v1::CreateTableRequest& request,
-                      const grpc::CallbackServerContext& call) {
-  if (request.wait_ms() != 0) return absl::Milliseconds(request.wait_ms());
+absl::Duration WaitOf(std::uint32_t wait_ms, const grpc::CallbackServerContext& call) {
+  if (wait_ms != 0) return absl::Milliseconds(wait_ms);
   const absl::Time deadline = absl::FromChrono(call.deadline());
   if (deadline > absl::Now() + kCreateWaitMax) return absl::ZeroDuration();
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(2));
   return std::max(left - kReplyReserve, left / 2);
 }
-// A solved plan has megabytes; nothing else that operators send comes near one.
+// A solved plan has megabytes, and each of many tables three fields; nothing else that
+// operators send comes near one.
 constexpr wire::ScanLimits kSolvedPlanLimits{.bytes_max = std::size_t{4} << 20};
+constexpr wire::ScanLimits kCreateTablesLimits{.bytes_max = kAdminMessageBytesMax,
+                                               .fields_max = 350'000};
 
 }  // namespace
 
@@ -73,22 +57,23 @@ AdminService::AdminService(CoordinatorHost& host) : host_(host) {
   MarkMethodCallback(0, BoundedUnary(this, &AdminService::GetClusterStatus));
   MarkMethodCallback(1, BoundedUnary(this, &AdminService::ListNodes));
   MarkMethodCallback(2, BoundedUnary(this, &AdminService::CreateTable));
-  MarkMethodCallback(3, BoundedUnary(this, &AdminService::DropTable));
-  MarkMethodCallback(4, BoundedUnary(this, &AdminService::SetTable));
-  MarkMethodCallback(5, BoundedUnary(this, &AdminService::PlanTable));
-  MarkMethodCallback(6, BoundedUnary(this, &AdminService::GetPlan));
-  MarkMethodCallback(7, BoundedUnary(this, &AdminService::GetPlanHistory));
-  MarkMethodCallback(8, BoundedUnary(this, &AdminService::GetPlanAt));
-  MarkMethodCallback(9, BoundedUnary(this, &AdminService::StartJob));
-  MarkMethodCallback(10, BoundedUnary(this, &AdminService::ListJobs));
-  MarkMethodCallback(11, BoundedUnary(this, &AdminService::GetJob));
-  MarkMethodCallback(12, BoundedUnary(this, &AdminService::ControlJob));
-  MarkMethodCallback(13, BoundedUnary(this, &AdminService::ListUnitOwners));
-  MarkMethodCallback(14, BoundedUnary(this, &AdminService::PutSolvedPlan, kSolvedPlanLimits));
-  MarkMethodCallback(15, BoundedUnary(this, &AdminService::FindSolvedPlan));
-  MarkMethodCallback(16, BoundedUnary(this, &AdminService::AdoptTable));
-  MarkMethodCallback(17, BoundedUnary(this, &AdminService::DropLeftovers));
-  MarkMethodCallback(18, BoundedUnary(this, &AdminService::ForgetNode));
+  MarkMethodCallback(3, BoundedUnary(this, &AdminService::CreateTables, kCreateTablesLimits));
+  MarkMethodCallback(4, BoundedUnary(this, &AdminService::DropTable));
+  MarkMethodCallback(5, BoundedUnary(this, &AdminService::SetTable));
+  MarkMethodCallback(6, BoundedUnary(this, &AdminService::PlanTable));
+  MarkMethodCallback(7, BoundedUnary(this, &AdminService::GetPlan));
+  MarkMethodCallback(8, BoundedUnary(this, &AdminService::GetPlanHistory));
+  MarkMethodCallback(9, BoundedUnary(this, &AdminService::GetPlanAt));
+  MarkMethodCallback(10, BoundedUnary(this, &AdminService::StartJob));
+  MarkMethodCallback(11, BoundedUnary(this, &AdminService::ListJobs));
+  MarkMethodCallback(12, BoundedUnary(this, &AdminService::GetJob));
+  MarkMethodCallback(13, BoundedUnary(this, &AdminService::ControlJob));
+  MarkMethodCallback(14, BoundedUnary(this, &AdminService::ListUnitOwners));
+  MarkMethodCallback(15, BoundedUnary(this, &AdminService::PutSolvedPlan, kSolvedPlanLimits));
+  MarkMethodCallback(16, BoundedUnary(this, &AdminService::FindSolvedPlan));
+  MarkMethodCallback(17, BoundedUnary(this, &AdminService::AdoptTable));
+  MarkMethodCallback(18, BoundedUnary(this, &AdminService::DropLeftovers));
+  MarkMethodCallback(19, BoundedUnary(this, &AdminService::ForgetNode));
 }
 
 grpc::ServerUnaryReactor* AdminService::GetClusterStatus(grpc::CallbackServerContext* call,
@@ -109,36 +94,69 @@ grpc::ServerUnaryReactor* AdminService::ListNodes(grpc::CallbackServerContext* c
   });
 }
 
-grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* call,
-                                                    const v1::CreateTableRequest* request,
-                                                    v1::TableReply* reply) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  absl::StatusOr<TableRequest> table = Decode(*request);
-  if (!table.ok()) {
-    reactor->Finish(wire::ToGrpc(table.status()));
-    return reactor;
-  }
-  const absl::Duration wait = WaitOf(*request, *call);
+void AdminService::Create(grpc::ServerUnaryReactor* reactor, CreateRequest request,
+                          std::function<void(const CompleteChange& created)> fill) {
   // Not OK, or the change is awaited, and answers.
   const auto started = std::make_shared<absl::Status>(absl::UnknownError("not run"));
   host_.Post(
-      [this, reactor, reply, started, wait, table = *std::move(table)](Coordinator& coordinator,
-                                                                       absl::Time now) {
+      [this, reactor, started, request = std::move(request), fill = std::move(fill)](
+          Coordinator& coordinator, absl::Time now) mutable {
         const absl::StatusOr<ChangeId> change =
-            coordinator.StartCreateTable(table.spec, table.placement, wait, now);
+            coordinator.StartCreateTables(std::move(request), now);
         *started = change.status();
         if (!change.ok()) return;
-        host_.AwaitChange(*change, [reactor, reply](const CompleteChange& complete) {
-          if (complete.status.ok()) {
-            *reply = ToMessage(complete.table, complete.plan_version);
-            for (const std::string& node : complete.left_out) reply->add_left_out(node);
-          }
+        host_.AwaitChange(*change, [reactor, fill](const CompleteChange& complete) {
+          if (complete.status.ok()) fill(complete);
           reactor->Finish(wire::ToGrpc(complete.status));
         });
       },
       [reactor, started](const absl::Status& durable) {
         if (!started->ok()) reactor->Finish(wire::ToGrpc(durable.ok() ? *started : durable));
       });
+}
+
+grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* call,
+                                                    const v1::CreateTableRequest* request,
+                                                    v1::TableReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  absl::StatusOr<planner::TableToPlace> table = TableFromMessage(*request);
+  if (!table.ok()) {
+    reactor->Finish(wire::ToGrpc(table.status()));
+    return reactor;
+  }
+  CreateRequest create{.tables = {}, .wait = WaitOf(request->wait_ms(), *call)};
+  create.tables.push_back(*std::move(table));
+  Create(reactor, std::move(create), [reply](const CompleteChange& created) {
+    *reply = ToMessage(*created.tables.front().table, created.plan_version);
+    for (const std::string& node : created.left_out) reply->add_left_out(node);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::CreateTables(grpc::CallbackServerContext* call,
+                                                     const v1::CreateTablesRequest* request,
+                                                     v1::CreateTablesReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  CreateRequest create{.tables = {},
+                       .if_not_exists = request->if_not_exists(),
+                       .wait = WaitOf(request->wait_ms(), *call)};
+  for (const v1::CreateTableRequest& asked : request->tables()) {
+    absl::StatusOr<planner::TableToPlace> table = TableFromMessage(asked);
+    if (!table.ok()) {
+      reactor->Finish(
+          wire::ToGrpc(Annotate(table.status(), absl::StrCat("table ", create.tables.size() + 1,
+                                                             " of ", request->tables_size()))));
+      return reactor;
+    }
+    create.tables.push_back(*std::move(table));
+  }
+  Create(reactor, std::move(create), [reply](const CompleteChange& created) {
+    reply->set_plan_version(ToInt(created.plan_version));
+    for (const CreatedTable& table : created.tables) {
+      if (table.existed) reply->add_existed(table.table->spec.name);
+    }
+    for (const std::string& node : created.left_out) reply->add_left_out(node);
+  });
   return reactor;
 }
 
@@ -211,12 +229,12 @@ grpc::ServerUnaryReactor* AdminService::PlanTable(grpc::CallbackServerContext* c
   const auto version = std::make_shared<PlanVersion>();
   host_.Post(
       [request, question, version](Coordinator& coordinator, absl::Time) {
-        const absl::StatusOr<TableRequest> table = Decode(*request);
+        const absl::StatusOr<planner::TableToPlace> table = TableFromMessage(*request);
         const StatedTopology topology{.nodes = request->nodes(),
                                       .devices_per_node = request->devices_per_node(),
                                       .device_memory_bytes = request->device_memory_bytes()};
         *version = coordinator.GetPlan()->version();
-        *question = table.ok() ? coordinator.AskPlacement(table->spec, table->placement, topology)
+        *question = table.ok() ? coordinator.AskPlacement(table->spec, table->request, topology)
                                : table.status();
       },
       [this, call, reactor, reply, question, version](const absl::Status& status) {

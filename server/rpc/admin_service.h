@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 
 #include <grpcpp/server_context.h>
@@ -15,6 +16,10 @@
 #include "server/rpc/task_threads.h"
 
 namespace embla {
+
+// Tens of thousands of tables that are asked for at once. Operators show no session: a connection
+// of theirs may hold no more than ConnectionShareLimits::stranger_bytes_max, with gRPC's frames.
+inline constexpr std::size_t kAdminMessageBytesMax = std::size_t{15} << 20;
 
 // Thread safety: every public method may be called from any thread.
 class AdminService final : public v1::AdminService::CallbackService {
@@ -34,6 +39,9 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* call,
                                         const v1::CreateTableRequest* request,
                                         v1::TableReply* reply) override;
+  grpc::ServerUnaryReactor* CreateTables(grpc::CallbackServerContext* call,
+                                         const v1::CreateTablesRequest* request,
+                                         v1::CreateTablesReply* reply) override;
   grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* call,
                                       const v1::DropTableRequest* request,
                                       v1::DropTableReply* reply) override;
@@ -83,6 +91,10 @@ class AdminService final : public v1::AdminService::CallbackService {
                                        v1::ForgetNodeReply* reply) override;
 
  private:
+  // Starts the creation, and ends the call with its status; before that `fill`, given that it went
+  // well, fills the call's reply.
+  void Create(grpc::ServerUnaryReactor* reactor, CreateRequest request,
+              std::function<void(const CompleteChange& created)> fill);
   // Runs `read`, which fills the call's reply, and ends the call with its status.
   void Read(grpc::CallbackServerContext& call, grpc::ServerUnaryReactor* reactor,
             std::function<absl::Status(const GivenUp& given_up)> read);

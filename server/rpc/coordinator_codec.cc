@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/build_version.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/plan/plan_json.h"
+#include "core/planner/placement_json.h"
 #include "core/wire/plan_codec.h"
 #include "core/wire/status_codec.h"
 
@@ -250,6 +252,19 @@ v1::ClusterStatus ToMessage(const ClusterView& view) {
   message.set_generation(view.generation);
   message.set_tables_aside(view.tables_aside);
   return message;
+}
+
+absl::StatusOr<planner::TableToPlace> TableFromJson(std::string_view table_json,
+                                                    std::string_view placement_json) {
+  planner::TableToPlace table;
+  absl::StatusOr<TableSpec> spec = TableSpecFromJson(table_json);
+  if (!spec.ok()) return Annotate(spec.status(), "table_json");
+  table.spec = *std::move(spec);
+  if (placement_json.empty()) return table;
+  absl::StatusOr<PlacementRequest> placement = PlacementRequestFromJson(placement_json);
+  if (!placement.ok()) return Annotate(placement.status(), "placement_json");
+  table.request = *std::move(placement);
+  return table;
 }
 
 v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version) {

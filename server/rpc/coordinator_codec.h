@@ -1,6 +1,8 @@
 // Messages of CoordinatorService and AdminService <-> the coordinator's values.
 #pragma once
 
+#include <string_view>
+
 #include "absl/status/statusor.h"
 #include "embla/v1/admin.pb.h"
 #include "embla/v1/coordinator.pb.h"
@@ -22,6 +24,14 @@ absl::StatusOr<SessionNews> FromMessage(const v1::ClosedSessions& message);
 
 v1::NodeStatus ToMessage(const NodeView& node);
 v1::ClusterStatus ToMessage(const ClusterView& view);
+// A table that is asked for; an empty placement is the default one. InvalidArgument.
+absl::StatusOr<planner::TableToPlace> TableFromJson(std::string_view table_json,
+                                                    std::string_view placement_json);
+// CreateTable and PlanTable name a table alike.
+template <typename Request>
+absl::StatusOr<planner::TableToPlace> TableFromMessage(const Request& request) {
+  return TableFromJson(request.table_json(), request.placement_json());
+}
 v1::TableReply ToMessage(const TablePlan& table, PlanVersion plan_version);
 v1::PlanChange ToMessage(const PlanChange& change);
 planner::ProblemDigest FromMessage(const v1::PlanInputs& message);

@@ -79,7 +79,7 @@ void CoordinatorHost::Refuse(const absl::Status& status) {
     done({.id = change,
           .status = absl::UnavailableError(
               absl::StrCat(status.message(), "; look at the plan for the outcome")),
-          .table = {},
+          .tables = {},
           .plan_version = {}});
   }
 }

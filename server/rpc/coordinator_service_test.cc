@@ -10,12 +10,16 @@
 #include <thread>
 
 #include "core/base/build_version.h"
+#include "core/base/testing/await.h"
 #include "core/wire/plan_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::AwaitFor;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A shard server as any program with the protocol could be one: installs every plan at once.
@@ -252,6 +256,42 @@ TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
   grpc::ClientContext again;
   EXPECT_EQ(admin_->CreateTable(&again, TableRequest("clicks"), &reply).error_code(),
             grpc::StatusCode::ALREADY_EXISTS);
+}
+
+// Requests that are longer than other methods may have.
+TEST_F(CoordinatorServiceTest, CreateTablesMakesAllByOneVersionOfThePlan) {
+  Start();
+  PlainNode node(*stub_, *key_, "n0", 1);
+  ASSERT_TRUE(AwaitFor([&] { return !host_->plan()->nodes().empty(); }, absl::Seconds(60),
+                       "the node joins"));
+  const std::uint64_t before = ToInt(host_->plan()->version());
+  v1::CreateTablesRequest request;
+  request.set_if_not_exists(true);
+  for (const char* const name : {"a", "b"}) {
+    *request.add_tables() = TableRequest(name);
+    request.mutable_tables()->rbegin()->mutable_table_json()->append(2 << 20, ' ');
+  }
+  std::thread installer([&] { node.InstallUntil(2); });
+  v1::CreateTablesReply reply;
+  const auto create = [&] {
+    grpc::ClientContext context;
+    return admin_->CreateTables(&context, request, &reply);
+  };
+  const grpc::Status status = create();
+  installer.join();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.plan_version(), before + 1);
+  EXPECT_EQ(host_->plan()->tables().size(), 2u);
+  ASSERT_TRUE(create().ok());
+  EXPECT_THAT(reply.existed(), ElementsAre("a", "b"));
+
+  request.mutable_tables(1)->set_table_json(R"({"name": "b", "rows": 100})");
+  EXPECT_THAT(create().error_message(), HasSubstr("table 2 of 2: table_json"));
+  request.mutable_tables(1)->set_table_json(R"({"name": "b", "rows": 7, "dim": 8})");
+  const grpc::Status differs = create();
+  EXPECT_EQ(differs.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(differs.error_message(),
+              AllOf(HasSubstr("table b: "), HasSubstr("rows is 100, asked for is 7")));
 }
 
 TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {

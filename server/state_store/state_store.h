@@ -21,8 +21,9 @@ enum class Revision : std::uint64_t {};
 inline constexpr Revision kAbsent{0};  // Of a key that does not exist.
 
 inline constexpr std::size_t kStateKeyBytesMax = 512;
-inline constexpr std::size_t kStateCommitBytesMax = std::size_t{64} << 20;  // Keys and values.
-inline constexpr std::size_t kStateCommitOpsMax = 128;  // Compares, and writes; etcd's limit.
+// A commit makes as many tables as are created at once: 100,000 of them, each a record of 1 KB.
+inline constexpr std::size_t kStateCommitBytesMax = std::size_t{128} << 20;  // Keys and values.
+inline constexpr std::size_t kStateCommitOpsMax = std::size_t{128} << 10;    // Compares; writes.
 
 struct StateEntry {
   std::string key;

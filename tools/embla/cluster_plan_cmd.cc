@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status_macros.h"
-#include "core/base/text.h"
 #include "core/plan/names.h"
 #include "core/plan/plan_diff.h"
 #include "core/plan/plan_json.h"
@@ -22,6 +21,7 @@
 #include "core/planner/solver/solve.h"
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_report.h"
+#include "tools/embla/table_create_cmd.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {
@@ -299,13 +299,13 @@ absl::Status PlanApplyVerb(client::Admin& admin, const PlanApplyFlags& flags,
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));
   EMBLA_ASSIGN_OR_RETURN(const std::vector<Step> steps, StepsOf(stored, plan, nodes, flags.half));
   Json created = Json::array(), unchanged = Json::array();
+  std::vector<TableRequest> missing;
   for (const Step& step : steps) {
     (step.there ? unchanged : created).push_back(step.spec.name);
-    if (step.there || flags.dry_run) continue;
-    const absl::StatusOr<v1::TableReply> reply =
-        admin.Call<v1::TableReply>(client::CreateTableRequest(
-            TableSpecToJson(step.spec), PlacementRequestToJson(step.placement)));
-    if (!reply.ok()) return Annotate(reply.status(), "table " + step.spec.name);
+    if (!step.there) missing.push_back({.spec = step.spec, .placement = step.placement});
+  }
+  if (!missing.empty() && !flags.dry_run) {
+    EMBLA_RETURN_IF_ERROR(CreateTables(admin, missing, {}, output).status());
   }
   if (output.json) {
     output.PutJson({{"created", created}, {"unchanged", unchanged}, {"dry_run", flags.dry_run}});

@@ -48,16 +48,17 @@ class FakeCluster final : public client::testing::FakeAdmin {
       }
       return absl::OkStatus();
     });
-    On<v1::CreateTableRequest, v1::TableReply>(
+    On<v1::CreateTablesRequest, v1::CreateTablesReply>(
         [this](const auto& request, auto& reply) -> absl::Status {
-          TableSpec spec = *TableSpecFromJson(request.table_json());
-          spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
-          const auto table = planner::PlaceOrChoose(
-              spec, *PlacementRequestFromJson(request.placement_json()), nodes_, tables_);
-          if (!table.ok()) return table.status();
-          tables_.push_back(*table);
+          for (const v1::CreateTableRequest& asked : request.tables()) {
+            TableSpec spec = *TableSpecFromJson(asked.table_json());
+            spec.id = TableId{static_cast<std::uint32_t>(tables_.size() + 1)};
+            const auto table = planner::PlaceOrChoose(
+                spec, *PlacementRequestFromJson(asked.placement_json()), nodes_, tables_);
+            if (!table.ok()) return table.status();
+            tables_.push_back(*table);
+          }
           Keep();
-          reply.set_table_plan_json(TablePlanToJson(*table));
           reply.set_plan_version(version_);
           return absl::OkStatus();
         });
@@ -119,9 +120,9 @@ class ClusterPlanTest : public ::testing::Test {
     return path;
   }
   absl::Status Create(const TableSpec& spec, const std::string& placement) {
-    return cluster_
-        .Call<v1::TableReply>(client::CreateTableRequest(TableSpecToJson(spec), placement))
-        .status();
+    v1::CreateTablesRequest request;
+    *request.add_tables() = client::CreateTableRequest(TableSpecToJson(spec), placement);
+    return cluster_.Call<v1::CreateTablesReply>(request).status();
   }
   std::string Solve(client::Admin& admin) {
     EXPECT_TRUE(PlanSolveOnClusterVerb(
@@ -212,7 +213,7 @@ TEST_F(ClusterPlanTest, DiffsVersions) {
   EXPECT_EQ(all["tables"][0]["change"], "created");
   EXPECT_EQ(all["moved_bytes"], 0);
   ASSERT_TRUE(PlanDiffVerb(cluster_, 0, 0, text_).ok());
-  EXPECT_THAT(Printed(), HasSubstr("plan 4 -> 5\n"));
+  EXPECT_THAT(Printed(), HasSubstr("plan 1 -> 2\n"));
 }
 
 TEST_F(ClusterPlanTest, ListsTheHistory) {

@@ -9,13 +9,13 @@
 #include "client/include/embla/inspector.h"
 #include "core/base/status_macros.h"
 #include "tools/embla/node_cmd.h"
-#include "tools/embla/table_cmd.h"
+#include "tools/embla/table_create_cmd.h"
 #include "tools/embla/verify_cmd.h"
 
 namespace embla::cli {
 namespace {
 
-// The coordinator ends the creation of a table when a node fails or dies; as long as all of them
+// The coordinator ends the creation of tables when a node fails or dies; as long as all of them
 // work on it, for at most ten minutes, it waits, and so does the verb, whatever --timeout says.
 constexpr absl::Duration kCreateTimeout = absl::Minutes(11);
 
@@ -36,11 +36,16 @@ absl::Status Invocation::WithAdmin(absl::Duration timeout,
   return verb(*admin);
 }
 
-absl::Status Invocation::CreateTable() const {
+absl::Status Invocation::WithCreator(
+    const std::function<absl::Status(client::Admin&)>& verb) const {
+  return WithAdmin(std::max(absl::Seconds(timeout_seconds), kCreateTimeout), verb);
+}
+
+absl::Status Invocation::CreateTables() const {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<TableRequest> requests, RequestsFromFlags(table));
-  const absl::Duration timeout = std::max(absl::Seconds(timeout_seconds), kCreateTimeout);
-  return WithAdmin(
-      timeout, [&](client::Admin& admin) { return TableCreateVerb(admin, requests, output()); });
+  return WithCreator([&](client::Admin& admin) {
+    return TableCreateVerb(admin, requests, {.if_not_exists = if_not_exists}, output());
+  });
 }
 
 absl::Status Invocation::SolvePlan() const {

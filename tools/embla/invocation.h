@@ -32,6 +32,7 @@ struct Invocation {
   std::string coordinator_address = "127.0.0.1:7070";
   double timeout_seconds = 10;
   bool json = false;
+  bool if_not_exists = false;
 
   TableFlags table;
   StatedNodes stated;
@@ -72,7 +73,9 @@ struct Invocation {
                          const std::function<absl::Status(client::Admin&)>& verb) const;
   absl::Status WithClient(const std::function<absl::Status(client::Client&)>& verb) const;
 
-  absl::Status CreateTable() const;
+  // For verbs that create tables: waits as long as the coordinator does.
+  absl::Status WithCreator(const std::function<absl::Status(client::Admin&)>& verb) const;
+  absl::Status CreateTables() const;
   absl::Status SolvePlan() const;
   absl::Status PlanTable() const;
   using MakeRequest = std::function<absl::StatusOr<v1::StartJobRequest>(const JobFlags&)>;

@@ -168,16 +168,6 @@ std::string ProgressLine(const v1::Job& job) {
   return line;
 }
 
-// On a terminal one line is drawn over and over. A longer one would wrap, and stay.
-void ShowProgress(const std::string& line, const Output& output) {
-  if (!output.terminal.redraws) {
-    output.out << line << std::endl;
-    return;
-  }
-  const auto width = static_cast<std::size_t>(std::max(output.terminal.columns - 1, 1));
-  output.out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
-}
-
 absl::Status OutcomeOf(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) {
     return absl::AbortedError(absl::StrCat("job ", job.id(), " failed: ", job.error()));
@@ -294,7 +284,7 @@ absl::Status JobWatchVerb(client::Admin& admin, std::uint64_t id, const Pause& p
   while (true) {
     EMBLA_ASSIGN_OR_RETURN(const v1::Job job, client::CallForJob(admin, client::GetJobRequest(id)));
     const std::string line = ProgressLine(job);
-    if (!output.json && line != shown) ShowProgress(line, output);
+    if (!output.json && line != shown) output.ShowProgress(line);
     shown = line;
     if (client::IsOver(job.state())) {
       if (!output.json && output.terminal.redraws) output.out << "\n";

@@ -221,9 +221,13 @@ void AddRowFileVerbs(CLI::App& noun, Invocation& in) {
 
 void AddTableVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "table", "create, list, describe, change and drop tables");
-  CLI::App* create = AddVerb(noun, "create", "create a table and wait until it is there", in,
-                             [&in] { return in.CreateTable(); });
+  CLI::App* create =
+      AddVerb(noun, "create", "create a table, or all of a file's, and wait until they are there",
+              in, [&in] { return in.CreateTables(); });
   AddTableFlags(*create, in.table, "--nodes");
+  create->add_flag("--if-not-exists", in.if_not_exists,
+                   "tables that exist as they are asked for stay as they are; if one differs,\n"
+                   "nothing is created, and every difference is named");
 
   CLI::App* list = AddAdminVerb(noun, "ls", "list the tables", in, [&in](client::Admin& admin) {
     return TableListVerb(admin, in.aside, in.output());
@@ -305,9 +309,11 @@ void AddPlannerVerbs(CLI::App& noun, Invocation& in) {
 
 // Plans of a cluster.
 void AddClusterPlanVerbs(CLI::App& noun, Invocation& in) {
-  CLI::App* apply = AddAdminVerb(
-      noun, "apply", "create a solved plan's tables where it says", in,
-      [&in](client::Admin& admin) { return PlanApplyVerb(admin, in.apply, in.output()); });
+  CLI::App* apply =
+      AddVerb(noun, "apply", "create a solved plan's tables where it says", in, [&in] {
+        return in.WithCreator(
+            [&in](client::Admin& admin) { return PlanApplyVerb(admin, in.apply, in.output()); });
+      });
   apply->add_option("plan", in.apply.plan, "what plan solve -o json printed")->required();
   apply->add_option("--half", in.apply.half, "dtype of tables with 2-byte elements: bf16 or fp16")
       ->capture_default_str();

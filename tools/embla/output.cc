@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,16 @@ Terminal Terminal::Of(int descriptor) {
 std::string Coloured(std::string_view text, Colour colour, const Terminal& terminal) {
   if (!terminal.colours) return std::string(text);
   return absl::StrCat("\x1b[", static_cast<int>(colour), "m", ToAbsl(text), "\x1b[0m");
+}
+
+// A line that is longer than the terminal is wide would wrap, and stay.
+void Output::ShowProgress(std::string_view line) const {
+  if (!terminal.redraws) {
+    out << line << std::endl;
+    return;
+  }
+  const auto width = static_cast<std::size_t>(std::max(terminal.columns - 1, 1));
+  out << "\r" << line.substr(0, width) << "\x1b[K" << std::flush;
 }
 
 std::string TimeText(absl::Time time) {

@@ -34,6 +34,8 @@ struct Output {
   void PutJson(const nlohmann::ordered_json& document) const {
     out << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
   }
+  // On a terminal one line is drawn over and over; what comes next begins with "\n" or "\r".
+  void ShowProgress(std::string_view line) const;
 };
 
 // "2026-11-24T02:14:29.123Z": the form of every time, for people and in JSON.

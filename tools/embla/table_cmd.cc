@@ -11,7 +11,6 @@
 #include "core/base/status_macros.h"
 #include "core/plan/names.h"
 #include "core/plan/plan_json.h"
-#include "core/planner/placement_json.h"
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/text_table.h"
@@ -43,41 +42,7 @@ void PutFields(const Json& object, const std::string& prefix, TextTable& text) {
   }
 }
 
-bool HasHolders(const Plan& plan, const TablePlan& table) {
-  return std::ranges::all_of(HoldersOf(table),
-                             [&](NodeId node) { return plan.FindNode(node) != nullptr; });
-}
-
 }  // namespace
-
-absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
-                             const Output& output) {
-  Json views = Json::array();
-  Plan plan;  // Fetched again only for nodes that it does not have: it may be long.
-  for (const TableRequest& request : requests) {
-    EMBLA_ASSIGN_OR_RETURN(
-        const v1::TableReply reply,
-        admin.Call<v1::TableReply>(client::CreateTableRequest(
-            TableSpecToJson(request.spec), PlacementRequestToJson(request.placement))));
-    EMBLA_ASSIGN_OR_RETURN(const TablePlan table, TablePlanFromJson(reply.table_plan_json()));
-    if (!HasHolders(plan, table)) {
-      EMBLA_ASSIGN_OR_RETURN(plan, FetchPlan(admin));
-    }
-    if (output.json) {
-      views.push_back(TableView(plan, table));
-      views.back()["left_out"] =
-          std::vector<std::string>(reply.left_out().begin(), reply.left_out().end());
-      continue;
-    }
-    output.out << "created " << TableText(plan, table);
-    if (reply.left_out().empty()) continue;
-    output.out << Coloured("warning:", Colour::kYellow, output.terminal) << " "
-               << absl::StrJoin(reply.left_out(), ", ")
-               << "; it has nothing of this table: start it, then embla rebalance or reshard\n";
-  }
-  if (output.json) output.PutJson(views);
-  return absl::OkStatus();
-}
 
 absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const Plan plan, FetchPlan(admin));

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <istream>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,13 +10,8 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "tools/embla/output.h"
-#include "tools/embla/table_request.h"
 
 namespace embla::cli {
-
-// Creates the tables one after the other; stops at the first that fails.
-absl::Status TableCreateVerb(client::Admin& admin, std::span<const TableRequest> requests,
-                             const Output& output);
 
 // Lists the tables that are served, or (`aside`) those that are kept aside.
 absl::Status TableListVerb(client::Admin& admin, bool aside, const Output& output);

@@ -1,5 +1,6 @@
 // The verbs against a coordinator of a few lines.
 #include <algorithm>
+#include <future>
 #include <map>
 #include <span>
 #include <sstream>
@@ -7,7 +8,9 @@
 #include <vector>
 
 #include "client/include/embla/testing/unimplemented_client.h"
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/table_options.h"
@@ -25,12 +28,18 @@
 #include "tools/embla/plan_cmd.h"
 #include "tools/embla/plan_view.h"
 #include "tools/embla/table_cmd.h"
+#include "tools/embla/table_create_cmd.h"
 #include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr CreateFlags kLooksOften{.look_every = absl::Milliseconds(1)};
 
 // Two nodes of two devices; keeps its tables in a vector.
 class FakeAdmin final : public client::testing::FakeAdmin {
@@ -52,6 +61,26 @@ class FakeAdmin final : public client::testing::FakeAdmin {
     AnswerForJobs();
   }
 
+  // From two threads: one that creates tables, and one that looks what that waits for.
+  using client::testing::FakeAdmin::Call;
+  absl::Status Call(const google::protobuf::Message& request,
+                    google::protobuf::Message& reply) override {
+    const bool creates = request.GetDescriptor() == v1::CreateTablesRequest::descriptor();
+    if (creates && waits_for_look_) looked_.get_future().wait();
+    MutexLock lock(mu_);
+    const absl::Status status = client::testing::FakeAdmin::Call(request, reply);
+    const bool looks = request.GetDescriptor() == v1::ListNodesRequest::descriptor();
+    if (looks && waits_for_look_ && ++looks_ == 2) looked_.set_value();
+    return status;
+  }
+
+  // Creations last until somebody has looked twice at the nodes, the live one of which has
+  // installed the plan or (`is_behind`) has not.
+  void WaitForLook(bool is_behind) {
+    waits_for_look_ = true;
+    is_behind_ = is_behind;
+  }
+  bool if_not_exists() const { return if_not_exists_; }  // Of the last creation.
   // Applies to tables that are made from now on.
   void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
@@ -79,7 +108,7 @@ class FakeAdmin final : public client::testing::FakeAdmin {
       v1::NodeStatus& live = *reply.add_nodes();
       live.set_node_json(NodeSpecToJson(nodes_[0]));
       live.set_live(true);
-      live.set_plan_version(version_);
+      live.set_plan_version(is_behind_ ? 0 : version_);
       live.set_version("0.1.0");
       live.set_last_heartbeat_unix_ms(100'000);
       for (int device = 0; device < 2; ++device) live.add_device_used_bytes(1024);
@@ -117,10 +146,23 @@ class FakeAdmin final : public client::testing::FakeAdmin {
   void AnswerForTables() {
     On<v1::PlanTableRequest, v1::TableReply>(
         [this](const auto& request, auto& reply) { return Place(request, reply); });
-    On<v1::CreateTableRequest, v1::TableReply>(
+    On<v1::CreateTablesRequest, v1::CreateTablesReply>(
         [this](const auto& request, auto& reply) -> absl::Status {
-          EMBLA_RETURN_IF_ERROR(Place(request, reply));
-          tables_.push_back(*TablePlanFromJson(reply.table_plan_json()));
+          if_not_exists_ = request.if_not_exists();
+          const std::vector<TablePlan> before = tables_;
+          for (const v1::CreateTableRequest& asked : request.tables()) {
+            const std::string name = TableSpecFromJson(asked.table_json())->name;
+            if (std::ranges::count(tables_, name, [](const auto& t) { return t.spec.name; }) > 0) {
+              reply.add_existed(name);
+              continue;
+            }
+            v1::TableReply placed;
+            if (const absl::Status status = Place(asked, placed); !status.ok()) {
+              tables_ = before;
+              return status;
+            }
+            tables_.push_back(*TablePlanFromJson(placed.table_plan_json()));
+          }
           reply.set_plan_version(++version_);
           for (const std::string& node : left_out_) reply.add_left_out(node);
           return absl::OkStatus();
@@ -230,6 +272,12 @@ class FakeAdmin final : public client::testing::FakeAdmin {
   std::uint64_t version_ = 1;
   std::vector<std::string> stopped_;
   std::vector<std::string> left_out_;
+  bool if_not_exists_ = false;
+  bool waits_for_look_ = false;
+  bool is_behind_ = false;
+  int looks_ = 0;
+  std::promise<void> looked_;
+  Mutex mu_;  // Held by each call.
 };
 
 class VerbsTest : public ::testing::Test {
@@ -242,7 +290,12 @@ class VerbsTest : public ::testing::Test {
     request.placement.sharding = ShardingType::kRowWise;
     return {request};
   }
-  void Create() { ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok()); }
+  static std::vector<TableRequest> Named(const std::vector<std::string>& names) {
+    std::vector<TableRequest> requests;
+    for (const std::string& name : names) requests.emplace_back(Clicks(100)[0]).spec.name = name;
+    return requests;
+  }
+  void Create() { ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), {}, text_).ok()); }
   // What was printed since the last call.
   std::string Printed() {
     const std::string printed = out_.str();
@@ -299,20 +352,79 @@ TEST_F(VerbsTest, NodeListSaysWhichDeviceHasStopped) {
 }
 
 TEST_F(VerbsTest, CreateShowsHowTheTableWasCut) {
-  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok());
+  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), {}, text_).ok());
   const std::string printed = Printed();
   EXPECT_THAT(printed, HasSubstr("created clicks: 1,000 rows x 8 columns fp32"));
   EXPECT_THAT(printed, HasSubstr("row_wise: 4 slices on 4 devices of 2 nodes"));
 }
 
+TEST_F(VerbsTest, CreateMakesAllTablesOfAFileByOneChange) {
+  ASSERT_THAT(TableCreateVerb(admin_, Named({"clicks", "users", "items"}), {}, text_), IsOk());
+  const std::string printed = Printed();
+  EXPECT_THAT(printed, HasSubstr("created users: "));
+  EXPECT_THAT(printed, HasSubstr("created 3 tables in plan 2\n"));
+  EXPECT_FALSE(admin_.if_not_exists());
+}
+
+TEST_F(VerbsTest, CreateSaysOnceWhatItWaitsFor) {
+  admin_.WaitForLook(true);
+  ASSERT_THAT(TableCreateVerb(admin_, Named({"clicks", "users"}), kLooksOften, text_), IsOk());
+  EXPECT_THAT(Printed(), StartsWith("waiting for 1 node to allocate 2 tables\ncreated clicks: "));
+}
+
+TEST_F(VerbsTest, CreateThatIsQueuedWaitsForTheCoordinator) {
+  admin_.WaitForLook(false);
+  ASSERT_THAT(TableCreateVerb(admin_, Clicks(), kLooksOften, text_), IsOk());
+  EXPECT_THAT(Printed(), StartsWith("waiting for the coordinator to place 1 table\ncreated "));
+}
+
+TEST_F(VerbsTest, CreateOnATerminalDrawsOneLine) {
+  const Output terminal{false, out_, {.redraws = true, .columns = 60}};
+  admin_.WaitForLook(true);
+  ASSERT_THAT(TableCreateVerb(admin_, Clicks(), kLooksOften, terminal), IsOk());
+  EXPECT_THAT(Printed(), StartsWith("\rwaiting for 1 node to allocate 1 table\x1b[K\ncreated "));
+}
+
+TEST_F(VerbsTest, CreateIfNotExistsSaysWhatExisted) {
+  Create();
+  Printed();
+  const std::vector<TableRequest> requests = Named({"clicks", "users"});
+  ASSERT_THAT(TableCreateVerb(admin_, requests, {.if_not_exists = true}, text_), IsOk());
+  EXPECT_TRUE(admin_.if_not_exists());
+  const std::string printed = Printed();
+  EXPECT_THAT(printed, HasSubstr("exists clicks: "));
+  EXPECT_THAT(printed, HasSubstr("created 1 table in plan 3, 1 existed\n"));
+  ASSERT_THAT(TableCreateVerb(admin_, requests, {.if_not_exists = true}, json_), IsOk());
+  EXPECT_EQ(Json::parse(Printed())[1]["existed"], true);
+}
+
+TEST_F(VerbsTest, CreateOfHundredsOnlyCountsThem) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 100; ++i) names.push_back("t" + std::to_string(i));
+  ASSERT_THAT(TableCreateVerb(admin_, Named(names), {}, text_), IsOk());
+  EXPECT_EQ(Printed(), "created 100 tables in plan 2\n");
+}
+
+TEST_F(VerbsTest, CreateSaysHowMuchRoomAZchTableGot) {
+  std::vector<TableRequest> requests = Clicks();
+  requests[0].spec.zch.emplace().buckets = 16;
+  ASSERT_THAT(TableCreateVerb(admin_, requests, {}, text_), IsOk());
+  EXPECT_THAT(Printed(), HasSubstr("note: asked for room for 1,000 ids, made is room for 1,024: a "
+                                   "multiple of 64 x 16 buckets"));
+  requests[0].spec.name = "exact";
+  requests[0].spec.rows = 1024;
+  ASSERT_THAT(TableCreateVerb(admin_, requests, {}, text_), IsOk());
+  EXPECT_THAT(Printed(), Not(HasSubstr("note:")));
+}
+
 TEST_F(VerbsTest, CreateSaysWhichNodesItLeftOut) {
   admin_.LeaveOut({"node n2: down"});
-  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), text_).ok());
+  ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), {}, text_).ok());
   EXPECT_THAT(out_.str(), HasSubstr("warning: node n2: down; it has nothing of this table"));
 }
 
 TEST_F(VerbsTest, CreateThatDoesNotFitIsRefused) {
-  const absl::Status status = TableCreateVerb(admin_, Clicks(1'000'000), text_);
+  const absl::Status status = TableCreateVerb(admin_, Clicks(1'000'000), {}, text_);
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kRefused) << status;
 }
 

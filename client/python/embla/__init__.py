@@ -37,7 +37,15 @@ from embla.errors import (
 )
 
 if TYPE_CHECKING:
-    from embla.admin import Admin, ClusterStatus, Job, NodeInfo, PlannedMove, TableChange
+    from embla.admin import (
+        Admin,
+        ClusterStatus,
+        CreatedTables,
+        Job,
+        NodeInfo,
+        PlannedMove,
+        TableChange,
+    )
     from embla.client import (
         Client,
         FeatureSet,
@@ -90,6 +98,7 @@ __all__ = [
     "ClusterStartError",
     "ClusterStatus",
     "Constant",
+    "CreatedTables",
     "DataLossError",
     "DeadlineExceededError",
     "Default",

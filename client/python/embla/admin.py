@@ -13,9 +13,18 @@ from embla.errors import DeadlineExceededError, FailedPreconditionError, Invalid
 from embla.spec import Placement, Sharding, TableSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
-__all__ = ["Admin", "ClusterStatus", "Job", "NodeInfo", "PlannedMove", "TableChange"]
+__all__ = [
+    "Admin",
+    "ClusterStatus",
+    "CreatedTables",
+    "Job",
+    "NodeInfo",
+    "PlannedMove",
+    "TableChange",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,25 @@ class TableChange:
 
     plan: dict[str, Any]
     plan_version: int
+    left_out: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTables:
+    """What creating tables together came to.
+
+    Attributes
+    ----------
+    plan_version : int
+        The first plan that has them all.
+    existed : list of str
+        Names of tables that were there before.
+    left_out : list of str
+        Nodes that are away and get no slices, and why.
+    """
+
+    plan_version: int
+    existed: list[str]
     left_out: list[str]
 
 
@@ -250,6 +278,32 @@ class Admin(_native.Admin):
         `placement`: a `Placement`, or just its sharding type. Raises `AlreadyExistsError`.
         """
         return _change(self._change("CreateTable", **_request(spec, placement)))
+
+    def create_tables(
+        self,
+        tables: Iterable[TableSpec | tuple[TableSpec, Placement | Sharding]],
+        *,
+        if_not_exists: bool = False,
+    ) -> CreatedTables:
+        """Create all the tables by one change of the plan, or none, and wait for their nodes.
+
+        Tables whose placement is ``"auto"`` are placed together, which balances better than one by
+        one.
+
+        Parameters
+        ----------
+        tables : iterable of TableSpec, or of pairs of a TableSpec and its placement
+            A table without a placement has ``"auto"``.
+        if_not_exists : bool
+            Tables that exist as they are asked for stay as they are. Where one differs, nothing is
+            created, and the `FailedPreconditionError` names every difference.
+        """
+        pairs: list[tuple[TableSpec, Placement | Sharding]] = [
+            table if isinstance(table, tuple) else (table, "auto") for table in tables
+        ]
+        requests = [_request(spec, placement) for spec, placement in pairs]
+        fields = self._change("CreateTables", tables=requests, if_not_exists=if_not_exists)
+        return CreatedTables(**fields)
 
     def explain(self, spec: TableSpec, placement: Placement | Sharding = "auto") -> TableChange:
         """Return how `create_table` would cut the table, without creating it."""

@@ -81,6 +81,24 @@ def test_wrong_specs_are_refused_by_field(cluster, make_table):
         cluster.admin.drop_table("nowhere")
 
 
+def test_tables_are_created_together_or_not_at_all(cluster):
+    specs = [embla.TableSpec(f"together{i}", 100, 8) for i in range(3)]
+    before = cluster.admin.status().plan_version
+    created = cluster.admin.create_tables([specs[0], (specs[1], "row_wise")])
+    assert (created.plan_version, created.existed) == (before + 1, [])
+    with pytest.raises(embla.AlreadyExistsError, match="together0"):
+        cluster.admin.create_tables(specs)
+    again = cluster.admin.create_tables(specs, if_not_exists=True)
+    assert (again.plan_version, again.existed) == (before + 2, ["together0", "together1"])
+    other = embla.TableSpec("together1", 200, 8)
+    with pytest.raises(embla.FailedPreconditionError, match="rows is 100, asked for is 200"):
+        cluster.admin.create_tables([embla.TableSpec("more", 1, 4), other], if_not_exists=True)
+    names = [table["spec"]["name"] for table in cluster.admin.plan()["tables"]]
+    assert "more" not in names
+    for spec in specs:
+        cluster.admin.drop_table(spec.name)
+
+
 def test_explain_creates_nothing(cluster):
     change = cluster.admin.explain(embla.TableSpec("maybe", 1000, 16), "column_wise")
     assert change.plan["sharding"] == "column_wise"

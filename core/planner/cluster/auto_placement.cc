@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/log.h"
@@ -105,6 +106,12 @@ absl::Status CheckMayChoose(const TableSpec& spec, const PlacementRequest& reque
                    spec.replica_groups > 1 ? "replica groups" : "targets", "; name a type"));
 }
 
+// An error among those of many tables says which one it is about.
+absl::Status AboutTable(const absl::Status& status, const TableSpec& spec) {
+  const std::string table = "table " + spec.name;
+  return absl::StrContains(status.message(), table) ? status : Annotate(status, table);
+}
+
 // Types without targets keep the restrictions.
 absl::StatusOr<PlacementRequest> RequestOf(const Problem& canonical, const TableSpec& spec,
                                            const Choice& choice, const PlacementRequest& wanted) {
@@ -141,7 +148,7 @@ absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(std::span<const Tab
   for (const auto& [spec, request] : tables) {
     EMBLA_RETURN_IF_ERROR(CheckMayChoose(spec, request));
     Table table = TableOf(spec);
-    EMBLA_RETURN_IF_ERROR(Restrict(request, nodes, &table));
+    EMBLA_RETURN_IF_ERROR(AboutTable(Restrict(request, nodes, &table), spec));
     cluster.problem.tables.push_back(std::move(table));
   }
   EMBLA_ASSIGN_OR_RETURN(const Planned planned, Solve(std::move(cluster.problem)));
@@ -209,8 +216,10 @@ absl::StatusOr<std::vector<TablePlan>> PlaceTables(std::span<const TableToPlace>
       automatic.push_back(i);
       continue;
     }
-    EMBLA_ASSIGN_OR_RETURN(placed[i],
-                           PlaceTable(tables[i].spec, tables[i].request, nodes, loads, given_up));
+    absl::StatusOr<TablePlan> table =
+        PlaceTable(tables[i].spec, tables[i].request, nodes, loads, given_up);
+    if (!table.ok()) return AboutTable(table.status(), tables[i].spec);
+    placed[i] = *std::move(table);
     loads.Add(placed[i]);
     others.push_back(std::make_shared<const TablePlan>(placed[i]));
   }
