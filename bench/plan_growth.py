@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""How the cost of plans grows with the number of tables: a coordinator and two nodes of two
-devices, by real processes on loopback.
+"""How the cost of plans grows with the number of tables: a coordinator, two nodes of two devices,
+and a client, by real processes on loopback.
 
-    bench/plan_growth.py [--build build/release] [--tables 250,500,1000,2000,5000]
+    bench/plan_growth.py [--build build/release] [--tables 250,500,1000,2000,5000] [--one-by-one]
 
-Creates the tables one after the other (row_wise, 1,000 rows x 16), and prints for every count of
-them: CPU seconds so far of the coordinator and of the busier node, and CPU milliseconds that one
-further change costs each of them (mean of 20 changes of a learning rate); at the end, how long the
-coordinator takes to serve again after a restart. Growth exponents are least squares over the
-logarithms: of the CPU seconds to make all tables, and of the milliseconds per change.
+Creates the tables (row_wise, 1,000 rows x 16) by one file, and so one change, per count of them;
+with --one-by-one each by a change of its own. Prints for every count: CPU seconds so far of the
+coordinator, of the busier node and of the client, and CPU milliseconds that one further change
+costs each of them (mean of 50 changes of a learning rate, less what they use at rest); at the end,
+how long the coordinator takes to serve again after a restart, and the client's memory. Growth
+exponents are least squares over the logarithms: of the CPU seconds to make all tables, and of the
+milliseconds per change. The client is `embla table evictions --follow`, which keeps up with plans
+and does nothing else.
 """
 
 import argparse
@@ -21,7 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
-CHANGES = 20
+CHANGES = 50
+NAMES = ("coordinator", "node", "client")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -50,6 +54,31 @@ class Cluster:
         for i, node in enumerate(self.nodes):
             await_file(work / f"n{i}.port", node)
 
+    def start_client(self):
+        self.embla("table", "create", "--name", "watched", "--capacity", "64", "--buckets", "1",
+                   "--zch", "--dim", "4", "--sharding", "table_wise",
+                   "--eviction-buffer", "1MiB")
+        log = open(self.work / "client.log", "a")
+        self.client = subprocess.Popen(
+            [self.bin / "embla", "--coordinator", self.address, "table", "evictions",
+             "--table", "watched", "--follow"], stdout=log, stderr=log)
+
+    def cpu_seconds(self):
+        """Of the coordinator, the nodes' processes and the client."""
+        if self.client.poll() is not None:
+            raise SystemExit("the client has ended: " + (self.work / "client.log").read_text())
+        return [cpu_seconds(process) for process in
+                (self.coordinator, *self.nodes, self.client)]
+
+    def await_plan(self):
+        """Waits until the nodes have the newest plan."""
+        while True:
+            newest = json.loads(self.embla("-o", "json", "cluster", "status"))["plan_version"]
+            nodes = json.loads(self.embla("-o", "json", "node", "ls"))
+            if all(node["plan_version"] == newest for node in nodes):
+                return
+            time.sleep(0.05)
+
     def start(self, name, command):
         log = open(self.work / f"{name}.log", "a")
         command[0] = str(self.bin / command[0])
@@ -75,7 +104,7 @@ class Cluster:
         return time.monotonic() - began
 
     def stop(self):
-        for process in [*self.nodes, self.coordinator]:
+        for process in [self.client, *self.nodes, self.coordinator]:
             process.terminate()
             process.wait()
 
@@ -92,45 +121,72 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--tables", default="250,500,1000,2000,5000")
+    parser.add_argument("--one-by-one", action="store_true")
     options = parser.parse_args()
     counts = [int(count) for count in options.tables.split(",")]
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster((options.build / "bin").resolve(), Path(directory))
         try:
-            report(cluster, Path(directory), counts)
+            cluster.start_client()
+            report(cluster, Path(directory), counts, options.one_by_one)
         finally:
             cluster.stop()
 
 
-def report(cluster, work, counts):
+def create(cluster, work, names, one_by_one):
+    tables = [{"name": name, "rows": 1000, "dim": 16, "placement": {"sharding": "row_wise"}}
+              for name in names]
+    file = work / "tables.json"
+    for part in [[table] for table in tables] if one_by_one else [tables]:
+        file.write_text(json.dumps(part))
+        cluster.embla("-o", "json", "table", "create", "--file", str(file))
+    cluster.await_plan()
+
+
+def difference(before, after):
+    """Of the coordinator, the busier node and the client."""
+    spent = [b - a for a, b in zip(before, after)]
+    return [spent[0], max(spent[1:-1]), spent[-1]]
+
+
+def cost_of_changes(cluster, count):
+    """CPU milliseconds per change."""
+    began, before = time.monotonic(), cluster.cpu_seconds()
+    for i in range(CHANGES):
+        cluster.embla("table", "set", "t0", f"learning_rate={0.01 + 0.001 * (i + count % 7)}")
+    cluster.await_plan()
+    seconds, changed = time.monotonic() - began, cluster.cpu_seconds()
+    time.sleep(seconds)  # Heartbeats and ticks, for as long.
+    rest = difference(changed, cluster.cpu_seconds())
+    return [max(spent - idle, 0) / CHANGES * 1000
+            for spent, idle in zip(difference(before, changed), rest)]
+
+
+def report(cluster, work, counts, one_by_one):
     made = 0
     rows = []
-    print("| tables | coordinator CPU s | node CPU s | ms per change: coordinator | node |")
-    print("|---|---|---|---|---|")
-    spent = [0.0, 0.0]
+    spent = [0.0] * len(NAMES)
+    print("| tables | " + " | ".join(f"{name} CPU s" for name in NAMES) + " | " +
+          " | ".join(f"{name} ms per change" for name in NAMES) + " |")
+    print("|---" * (1 + 2 * len(NAMES)) + "|")
     for count in counts:
-        names = [f"t{i}" for i in range(made, count)]
-        file = work / "tables.json"
-        file.write_text(json.dumps([{"name": name, "rows": 1000, "dim": 16,
-                                     "placement": {"sharding": "row_wise"}} for name in names]))
-        processes = [cluster.coordinator, *cluster.nodes]
-        before = [cpu_seconds(process) for process in processes]
-        cluster.embla("-o", "json", "table", "create", "--file", str(file))
-        after = [cpu_seconds(process) for process in processes]
-        spent[0] += after[0] - before[0]
-        spent[1] += max(b - a for a, b in zip(before[1:], after[1:]))
+        before = cluster.cpu_seconds()
+        create(cluster, work, [f"t{i}" for i in range(made, count)], one_by_one)
+        more = difference(before, cluster.cpu_seconds())
+        spent = [a + b for a, b in zip(spent, more)]
         made = count
-        for i in range(CHANGES):
-            cluster.embla("table", "set", "t0", f"learning_rate={0.01 + 0.001 * (i + count % 7)}")
-        changed = [cpu_seconds(process) for process in processes]
-        per_change = [(b - a) / CHANGES * 1000 for a, b in zip(after, changed)]
-        rows.append((spent[0], spent[1], per_change[0], max(per_change[1:])))
-        print(f"| {count:,} | {spent[0]:.2f} | {spent[1]:.2f} | {rows[-1][2]:.2f} | "
-              f"{rows[-1][3]:.2f} |", flush=True)
-    names = ("coordinator CPU s", "node CPU s", "coordinator ms per change", "node ms per change")
-    for i, name in enumerate(names):
-        print(f"exponent of {name}: {exponent(counts, [row[i] for row in rows]):.2f}")
-    print(f"restart of the coordinator: {cluster.restart_seconds():.2f} s")
+        rows.append([*spent, *cost_of_changes(cluster, count)])
+        print(f"| {count:,} | " + " | ".join(f"{value:.2f}" for value in rows[-1]) + " |",
+              flush=True)
+    for i, name in enumerate([f"{name} CPU s" for name in NAMES] +
+                             [f"{name} ms per change" for name in NAMES]):
+        values = [row[i] for row in rows]
+        shown = f"{exponent(counts, values):.2f}" if min(values) > 0 else "too small to tell"
+        print(f"exponent of {name}: {shown}")
+    status = Path(f"/proc/{cluster.client.pid}/status").read_text()
+    print("client:", next(line for line in status.splitlines() if line.startswith("VmRSS")))
+    print(f"restart of the coordinator: {cluster.restart_seconds():.2f} s, "
+          f"{cpu_seconds(cluster.coordinator):.2f} CPU s")
 
 
 if __name__ == "__main__":

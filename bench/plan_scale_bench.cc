@@ -1,17 +1,24 @@
 // Plans of a large model on a large cluster, simulated: the 100,000 tables of powerlaw100k.csv on
 // 128 nodes of 8 devices, placed by `auto` in one change. Prints what a plan takes in memory, as
-// bytes on the wire and, for each further change, in the coordinator and in a client.
+// bytes on the wire and, for each further change, of CPU in the coordinator, a node and a client;
+// then how each of these grows with the number of tables.
 //
 //   plan_scale_bench [TABLES...]    default: 1000 10000 100000
 //
-// Finds the tables by EMBLA_DATA_DIR. A client's memory is all that it allocates for plan and
-// routes; its change is decoding, checking and routing what the coordinator sent. The node is one
-// without rows: decoding, checking, and its devices' look at all tables.
+// Finds the tables by EMBLA_DATA_DIR. The coordinator is the real one on a state store in files:
+// its change is the edit, the commit, what leads to the new plan as bytes, what its metrics ask
+// for, and a tick. A client's memory is all that it allocates for plan and routes; its change is
+// decoding, checking and routing what the coordinator sent. The node is one without rows: decoding,
+// checking, and its devices' look at all tables. All times are of CPU: other programs may run.
 #include <malloc.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -20,14 +27,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "client/route/table_route.h"
 #include "core/plan/names.h"
 #include "core/plan/plan_delta.h"
 #include "core/planner/cluster/auto_placement.h"
 #include "core/planner/io/csv.h"
 #include "core/wire/plan_codec.h"
+#include "server/coordinator/coordinator.h"
 #include "server/shard/shard_node.h"
+#include "server/state_store/file_state_store.h"
 
 namespace embla {
 namespace {
@@ -43,12 +51,18 @@ std::size_t InUse() {
   return info.uordblks + info.hblkhd;
 }
 
+// CPU of this process.
 class Stopwatch {
  public:
-  double ms() const { return absl::ToDoubleMilliseconds(absl::Now() - start_); }
+  double ms() const { return Now() - start_; }
 
  private:
-  absl::Time start_ = absl::Now();
+  static double Now() {
+    timespec now = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+  }
+  double start_ = Now();
 };
 
 double Median(std::vector<double> values) {
@@ -115,49 +129,87 @@ struct NodeOfPlans {
   }
 };
 
-void Measure(const std::vector<planner::Table>& tables) {
-  std::vector<planner::TableToPlace> wanted;
-  for (const planner::Table& table : tables) wanted.push_back({SpecOf(table), {.automatic = true}});
-  const Stopwatch placing;
-  auto placed = planner::PlaceTables(wanted, Nodes(), {});
-  if (!placed.ok()) {
-    std::printf("%zu tables: %s\n", tables.size(), placed.status().ToString().c_str());
-    return;
+// The coordinator, on files that go with it.
+class CoordinatorOfPlans {
+ public:
+  CoordinatorOfPlans() {
+    std::filesystem::remove_all(directory_);
+    Restart();
+    for (const NodeSpec& node : Nodes()) Register(node);
   }
-  const double placing_ms = placing.ms();
-  std::size_t slices = 0;
-  std::map<std::string, std::size_t> types;
-  for (std::size_t i = 0; i < placed->size(); ++i) {
-    (*placed)[i].spec.id = TableId{static_cast<std::uint32_t>(i + 1)};
-    slices += (*placed)[i].primary().size();
-    ++types[std::string(NameOf((*placed)[i].sharding))];
+  ~CoordinatorOfPlans() { std::filesystem::remove_all(directory_); }
+
+  // Fails where the tables have no room.
+  absl::Status Create(const std::vector<planner::Table>& tables) {
+    CreateRequest request;
+    for (const planner::Table& table : tables) {
+      request.tables.push_back({SpecOf(table), {.automatic = true}});
+    }
+    const auto started = coordinator_->StartCreateTables(std::move(request), now_);
+    if (!started.ok()) return started.status();
+    HeartbeatInfo installed;
+    installed.plan_version = coordinator_->GetPlan()->version();
+    for (const NodeId node : nodes_) {
+      if (!coordinator_->Heartbeat(node, 1, installed, now_).ok()) std::abort();
+    }
+    Register(Spare());
+    return absl::OkStatus();
   }
-  std::vector<NodeSpec> nodes = Nodes();
-  nodes.push_back(Spare());
-  PlanPtr plan = std::make_shared<const Plan>(PlanVersion{1}, "c", nodes, *std::move(placed));
-  const std::string whole = wire::ToMessage(DeltaBetween(Plan(), *plan)).SerializeAsString();
-  ClientOfPlans client;
-  const std::size_t before = InUse();
-  const Stopwatch taking;
-  client.Take(whole);
-  const double taking_ms = taking.ms();
-  const std::size_t client_bytes = InUse() - before;
-  NodeOfPlans node;
-  node.Take(whole);
+  // What leads to the new plan.
+  std::string Change(const std::string& table, int run) {
+    const PlanPtr before = coordinator_->GetPlan();
+    coordinator_->BeginWrites();
+    const std::string rate = std::to_string(0.001 * (run + 1));
+    if (!coordinator_->SetTable(table, {{"learning_rate", rate}}, now_).ok()) std::abort();
+    coordinator_->Tick(now_);
+    static_cast<void>(coordinator_->Status());
+    if (!coordinator_->EndWrites().ok()) std::abort();
+    static_cast<void>(coordinator_->TakeEffects());
+    return wire::ToMessage(DeltaBetween(*before, *plan())).SerializeAsString();
+  }
+  void Restart() {
+    coordinator_.reset();
+    store_.reset();
+    store_ = FileStateStore::Open(directory_).value();
+    coordinator_ = Coordinator::Open(*store_, {.new_cluster_id = "c"}, now_).value();
+  }
+  PlanPtr plan() const { return coordinator_->GetPlan(); }
+
+ private:
+  void Register(const NodeSpec& node) {
+    nodes_.push_back(coordinator_
+                         ->RegisterNode({.name = node.name,
+                                         .address = node.address,
+                                         .devices = node.devices,
+                                         .boot_id = 1,
+                                         .cluster_id = "",
+                                         .accept_loss = true},
+                                        now_)
+                         .value());
+  }
+
+  const std::string directory_ =
+      std::filesystem::temp_directory_path() / ("plan_scale." + std::to_string(getpid()));
+  const absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  std::unique_ptr<FileStateStore> store_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<NodeId> nodes_;
+};
+
+// What is measured for one number of tables, by name.
+using Figures = std::vector<std::pair<std::string, double>>;
+
+void MeasureChanges(CoordinatorOfPlans& coordinator, ClientOfPlans& client, NodeOfPlans& node,
+                    Figures* figures) {
   std::vector<double> coordinator_ms, node_ms, client_ms;
   std::size_t delta_bytes = 0;
   for (int run = 0; run < kRuns; ++run) {
+    const PlanPtr plan = coordinator.plan();
+    const auto which = static_cast<std::size_t>(run) * (plan->tables().size() - 1) / kRuns;
     const Stopwatch changing;
-    auto changed = std::make_shared<TablePlan>(*plan->tables().pointers()[run]);
-    changed->spec.optimizer.learning_rate *= 0.5F;
-    const std::vector<TablePtr> change = {changed};
-    const auto next = std::make_shared<const Plan>(PlanVersion{ToInt(plan->version()) + 1}, "c",
-                                                   plan->nodes(), plan->tables().With(change, {}));
-    if (!next->ValidateAfter(*plan).ok()) std::abort();
-    const std::string delta = wire::ToMessage(DeltaBetween(*plan, *next)).SerializeAsString();
+    const std::string delta = coordinator.Change(plan->tables()[which].spec.name, run);
     coordinator_ms.push_back(changing.ms());
     delta_bytes = delta.size();
-    plan = next;
     const Stopwatch following;
     client.Take(delta);
     client_ms.push_back(following.ms());
@@ -165,12 +217,81 @@ void Measure(const std::vector<planner::Table>& tables) {
     node.Take(delta);
     node_ms.push_back(installing.ms());
   }
-  std::printf("| %zu | %zu | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %.2f | %zu |", tables.size(),
-              slices, placing_ms / 1000, MiB(whole.size()), MiB(client_bytes), taking_ms,
-              Median(coordinator_ms), Median(node_ms), Median(client_ms), delta_bytes);
+  figures->emplace_back("change: coordinator ms", Median(coordinator_ms));
+  figures->emplace_back("change: node ms", Median(node_ms));
+  figures->emplace_back("change: client ms", Median(client_ms));
+  figures->emplace_back("change: bytes", static_cast<double>(delta_bytes));
+}
+
+Figures Measure(const std::vector<planner::Table>& tables) {
+  Figures figures;
+  CoordinatorOfPlans coordinator;
+  const Stopwatch creating;
+  if (const absl::Status created = coordinator.Create(tables); !created.ok()) {
+    std::printf("%zu tables: %s\n", tables.size(), created.ToString().c_str());
+    return figures;
+  }
+  figures.emplace_back("created in s", creating.ms() / 1000);
+  const PlanPtr plan = coordinator.plan();
+  std::size_t slices = 0;
+  std::map<std::string, std::size_t> types;
+  for (const TablePlan& table : plan->tables()) {
+    slices += table.primary().size();
+    ++types[std::string(NameOf(table.sharding))];
+  }
+  figures.emplace_back("slices", static_cast<double>(slices));
+  const std::string whole = wire::ToMessage(DeltaBetween(Plan(), *plan)).SerializeAsString();
+  figures.emplace_back("whole plan MiB", MiB(whole.size()));
+  ClientOfPlans client;
+  const std::size_t before = InUse();
+  const Stopwatch taking;
+  client.Take(whole);
+  figures.emplace_back("client takes it in ms", taking.ms());
+  figures.emplace_back("client MiB", MiB(InUse() - before));
+  NodeOfPlans node;
+  node.Take(whole);
+  MeasureChanges(coordinator, client, node, &figures);
+  const Stopwatch restarting;
+  coordinator.Restart();
+  figures.emplace_back("restart ms", restarting.ms());
+  std::printf("%zu tables:", tables.size());
   for (const auto& [type, count] : types) std::printf(" %s %zu", type.c_str(), count);
-  std::printf(" |\n");
+  std::printf("\n");
   std::fflush(stdout);
+  return figures;
+}
+
+// Of least squares over the logarithms.
+double Exponent(const std::vector<double>& counts, const std::vector<double>& values) {
+  double mean_x = 0, mean_y = 0, above = 0, below = 0;
+  const auto n = static_cast<double>(counts.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    mean_x += std::log(counts[i]) / n;
+    mean_y += std::log(std::max(values[i], 1e-9)) / n;
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const double x = std::log(counts[i]) - mean_x;
+    above += x * (std::log(std::max(values[i], 1e-9)) - mean_y);
+    below += x * x;
+  }
+  return above / below;
+}
+
+void Print(const std::vector<double>& counts, const std::vector<Figures>& all) {
+  std::printf("\n| |");
+  for (const double count : counts) std::printf(" %.0f tables |", count);
+  std::printf(" exponent |\n|---|");
+  for (std::size_t i = 0; i < counts.size(); ++i) std::printf("---|");
+  std::printf("---|\n");
+  for (std::size_t row = 0; row < all.front().size(); ++row) {
+    std::vector<double> values;
+    std::printf("| %s |", all.front()[row].first.c_str());
+    for (const Figures& figures : all) {
+      values.push_back(figures[row].second);
+      std::printf(values.back() < 100 ? " %.2f |" : " %.0f |", values.back());
+    }
+    std::printf(counts.size() < 2 ? " |\n" : " %.2f |\n", Exponent(counts, values));
+  }
 }
 
 int Main(const std::vector<std::size_t>& counts) {
@@ -185,14 +306,16 @@ int Main(const std::vector<std::size_t>& counts) {
   std::stringstream text;
   text << in.rdbuf();
   const std::vector<planner::Table> tables = planner::TablesFromCsv(text.str()).value();
-  std::printf(
-      "| tables | slices | placed in s | whole plan MiB | client MiB | client takes it in ms | "
-      "ms per change: coordinator | node | client | bytes of a change | types |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n");
+  std::vector<double> done;
+  std::vector<Figures> all;
   for (const std::size_t count : counts) {
     const auto end = tables.begin() + static_cast<std::ptrdiff_t>(std::min(count, tables.size()));
-    Measure({tables.begin(), end});
+    const Figures figures = Measure({tables.begin(), end});
+    if (figures.empty()) return 1;
+    done.push_back(static_cast<double>(count));
+    all.push_back(figures);
   }
+  Print(done, all);
   return 0;
 }
 
