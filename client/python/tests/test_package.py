@@ -54,7 +54,7 @@ def run(code):
     ("before", "code", "limit"),
     [
         ("", "import embla", 0.02),
-        ("import numpy", "import embla; embla.Client", 0.04),
+        ("import numpy", "import embla; embla.Client", 0.06),
     ],
     ids=["the package", "the client beside NumPy"],
 )
