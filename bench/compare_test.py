@@ -48,7 +48,7 @@ class Arithmetic(unittest.TestCase):
              "server_cpu_seconds_per_million_rows": 0.3},
             {"name": "idle", "rows_per_second": 0.0}]})
         self.assertEqual(compare.figures_of("p", rounds), {("p/dim:64/pool", "ratio"): 0.9})
-        self.assertEqual(compare.figures_of("p", moves), {("p/bytes", "ratio"): 0.8})
+        self.assertEqual(compare.figures_of("p", moves), {("p/bytes", "rate"): 9.0})
         self.assertEqual(compare.figures_of("planner_bench", planner),
                          {("planner_bench/seed", "rate"): 4.0})
         self.assertEqual(compare.figures_of("p", service),

@@ -22,6 +22,7 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/clock.h"
+#include "core/base/heap.h"
 #include "core/base/log.h"
 #include "server/app/coordinator_process.h"
 #include "server/app/shard_process.h"
@@ -231,6 +232,9 @@ int Run(const Options& options, const std::string& peer_program) {
 }  // namespace embla::bench
 
 int main(int argc, char** argv) {
+  // The settings of servers, which the peer of the ceilings has, too.
+  embla::KeepFewArenas();
+  if (!embla::KeepHeap(embla::kKeptHeapBytes).ok()) std::fprintf(stderr, "malloc keeps no heap\n");
   const std::string self = argv[0];
   const std::string bin = self.substr(0, self.rfind('/') + 1) + "../bin/";
   return embla::bench::Run(embla::bench::Parse(argc, argv), bin + "embla-ceiling-peer");

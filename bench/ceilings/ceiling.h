@@ -40,8 +40,6 @@ class CeilingPeer {
   // host:port of the two servers.
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& socket_address() const { return socket_address_; }
-  // User and system time of the peer so far.
-  double cpu_seconds() const;
 
  private:
   CeilingPeer() = default;

@@ -4,12 +4,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
-#include <sstream>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "bench/ceilings/ceiling.h"
 
 namespace embla::bench {
@@ -41,19 +37,6 @@ CeilingPeer::~CeilingPeer() {
   if (pid_ <= 0) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
-}
-
-double CeilingPeer::cpu_seconds() const {
-  std::ifstream file(absl::StrCat("/proc/", pid_, "/stat"));
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string all = text.str();
-  // Fields 14 and 15, counted from the state that follows the last parenthesis (field 3).
-  const std::vector<std::string> fields = absl::StrSplit(all.substr(all.rfind(')') + 2), ' ');
-  constexpr std::size_t kUser = 11, kSystem = 12;
-  if (fields.size() <= kSystem) return 0.0;
-  const double ticks = std::stod(fields[kUser]) + std::stod(fields[kSystem]);
-  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace embla::bench

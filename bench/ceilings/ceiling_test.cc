@@ -29,7 +29,6 @@ TEST(CeilingRun, EveryTransportExchangesAllSizesAndDepths) {
       }
     }
   }
-  EXPECT_GE((*peer)->cpu_seconds(), 0.0);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace embla::load {
 
-// User and system seconds so far; a process that is gone counts 0.
+// User and system seconds so far, of all threads; a process that is gone counts 0.
 double CpuSecondsOfThisProcess();
 double CpuSecondsOf(std::span<const pid_t> processes);
 

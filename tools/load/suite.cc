@@ -9,7 +9,7 @@ Case LargeCase(const char* name, double update_share, client::WireFormat wire, i
   load.update_share = update_share;
   load.wire = wire;
   load.in_flight = in_flight;
-  load.requests = 400;
+  load.requests = 2000;
   return load;
 }
 
@@ -18,7 +18,7 @@ Case SmallCase(const char* name, int in_flight) {
   load.name = name;
   load.ids = 64;
   load.in_flight = in_flight;
-  load.requests = 4000;
+  load.requests = 20000;
   return load;
 }
 
