@@ -45,14 +45,15 @@ class Arithmetic(unittest.TestCase):
                    "| seed | 0.1 | 250.0 | 0.9 |\n| broken | why |\n\npeak memory: 1 MiB\n")
         service = json.dumps({"cases": [
             {"name": "lookup", "rows_per_second": 7.0,
-             "server_cpu_seconds_per_million_rows": 0.3},
+             "client_cpu_seconds_per_million_rows": 0.25,
+             "server_cpu_seconds_per_million_rows": 0.5},
             {"name": "idle", "rows_per_second": 0.0}]})
         self.assertEqual(compare.figures_of("p", rounds), {("p/dim:64/pool", "ratio"): 0.9})
         self.assertEqual(compare.figures_of("p", moves), {("p/bytes", "rate"): 9.0})
         self.assertEqual(compare.figures_of("planner_bench", planner),
                          {("planner_bench/seed", "rate"): 4.0})
         self.assertEqual(compare.figures_of("p", service),
-                         {("p/lookup", "rate"): 7.0, ("p/lookup", "cpu"): 0.3})
+                         {("p/lookup", "rate"): 7.0, ("p/lookup", "cpu"): 0.75})
 
 
 class WholeRuns(unittest.TestCase):
