@@ -21,7 +21,7 @@ namespace embla::client {
 
 class ClientImpl final : public Client {
  public:
-  // What the client talks to the world through; tests bring their own.
+  // Connections, time and address lookup of the client; tests replace them.
   struct World {
     std::unique_ptr<Timer> timer;
     std::unique_ptr<CoordinatorChannel> coordinator;

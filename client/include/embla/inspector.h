@@ -19,7 +19,7 @@ struct UnitOwner {
   std::uint32_t node = 0;            // Id of the owner.
   std::uint64_t epoch = 0;
   std::string phase =
-      {};  // Of its last move: none (there is none to end), open, aborted, committed.
+      {};  // State of the node's last move: none (there is none to end), open, aborted, committed.
 };
 
 // A unit, or a copy of it, on a device of a node.
