@@ -18,7 +18,7 @@ inline constexpr std::size_t kBufferAlignment = 64;
 
 class BufferPool;
 
-// Where a pool's memory comes from. Thread safety: every method may be called from any thread.
+// Source of a pool's memory. Thread safety: every method may be called from any thread.
 class BufferMemory {
  public:
   virtual ~BufferMemory() = default;
@@ -95,7 +95,7 @@ class SharedBuffer {
   bool empty() const { return bytes_.empty(); }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // As Buffer::As.
+  // Like Buffer::As, read-only.
   template <typename T>
   std::span<const T> As() const {
     EMBLA_CHECK(size() % sizeof(T) == 0);

@@ -45,7 +45,7 @@ class Gauge {
   Gauge() = default;
   void Set(double value) const;
   void Add(double by) const;  // Negative to go down.
-  double value() const;       // Of a share: its own part.
+  double value() const;       // The value of the series; a share returns its own part.
   // A gauge that adds its value to the series, which others do, too: the series is their sum. What
   // it added goes with its last copy. `series_user` is kept as long.
   Gauge MakeShare(std::shared_ptr<const void> series_user) const;
@@ -90,7 +90,7 @@ class Metrics {
   Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
   // The series is gone; whoever has a handle of it must not use it any more.
   void Remove(const MetricInfo& info, LabelValues values);
-  // Who makes the series with a label `table`: TableSeries.
+  // Makes the series with a label `table`: see TableSeries.
   TableLabels& table_labels() { return *table_labels_; }
 
   // Everything in Prometheus' text format.

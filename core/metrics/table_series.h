@@ -16,8 +16,8 @@
 
 namespace embla {
 
-// Who makes series of tables, of one Metrics.
-// Thread safety: every method may be called from any thread.
+// Makes the series of one Metrics that have a label `table`. Thread safety: every method may be
+// called from any thread.
 class TableLabels {
  public:
   // The label of tables that have no series of their own. A table of that name is one of them.

@@ -1,4 +1,4 @@
-// Who contributes to which step of a table with synchronous steps, and how that changes.
+// The members of a table's synchronous steps, and how they change.
 //
 // The coordinator changes members in two versions of the plan: Opened, in which nodes step nothing
 // and say how far they have stepped, and Decided, made from their answers. So a change lies behind
@@ -34,12 +34,13 @@ struct MemberChange {
   enum class Kind : std::uint8_t {
     kJoin = 1,   // `ranks` contribute.
     kClose = 2,  // Steps are made without `ranks`.
-    kFail = 3,   // As `ranks` are silent, steps fail for all until ranks join.
+    kFail = 3,   // Because `ranks` are silent, steps fail for all until ranks join.
   };
 
-  std::uint64_t number = 0;  // Of this table's changes, ascending.
+  std::uint64_t number = 0;  // Ascending over this table's changes.
   Kind kind = Kind::kClose;
-  std::uint64_t step = 0;  // That `ranks` are missed at, or want to join at: it changes no earlier.
+  // The step at which `ranks` are missed or want to join: nothing changes before it.
+  std::uint64_t step = 0;
   std::vector<Rank> ranks = {};
   bool operator==(const MemberChange&) const = default;
 };

@@ -6,7 +6,7 @@
 namespace embla::wire {
 
 struct PeerProof {
-  std::string nonce;  // Of the sender's greeting.
+  std::string nonce;  // Nonce in the sender's greeting.
   std::string node;   // The sender's name.
   std::string token;  // Empty: the message has no proof.
 };

@@ -22,7 +22,7 @@
 namespace embla::planner {
 namespace {
 
-// What `auto` tries, from the simplest.
+// Sharding types that `auto` tries, simplest first.
 std::vector<ShardingType> TypesToTry() {
   std::vector<ShardingType> types =
       TypesWhere([](const ShardingTraits& traits) { return traits.auto_rank > 0; });
@@ -139,7 +139,7 @@ void Hold(const std::vector<Choice>& choices, Problem* problem) {
   }
 }
 
-// What makes the max load of all tables least, in the order of `tables`.
+// Chooses the placements that minimize the max load of all tables, in the order of `tables`.
 absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(std::span<const TableToPlace> tables,
                                                              const std::vector<NodeSpec>& nodes,
                                                              const TableList& existing) {

@@ -41,8 +41,8 @@ struct Cluster {
 };
 Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const TableList& tables);
 
-// What puts `spec` where `choice` says. FailedPrecondition names what a cluster cannot do: a kernel
-// other than device, data_parallel.
+// Returns the request that puts `spec` where `choice` says. FailedPrecondition: a choice that a
+// cluster does not support (a kernel other than device, data_parallel).
 absl::StatusOr<PlacementRequest> PlacementOf(const Problem& canonical, const std::string& table,
                                              const Choice& choice);
 

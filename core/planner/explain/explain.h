@@ -42,7 +42,7 @@ struct Alternative {
 };
 
 struct TableExplanation {
-  Price price;  // Of the chosen cut, per shard.
+  Price price;  // Price of one shard of the chosen cut.
   Reason reason = Reason::kOnlyOption;
   std::string text;  // One sentence with the numbers.
   std::optional<Alternative> runner_up;
@@ -50,19 +50,19 @@ struct TableExplanation {
 
 struct TopShard {
   std::uint32_t table = 0;
-  std::uint32_t shards = 0;  // Of this table on the device.
-  Ticks load = 0;            // Of all of them, on that device.
+  std::uint32_t shards = 0;  // Shards of this table on the device.
+  Ticks load = 0;            // Load of all tables on that device.
 };
 
 struct Explanation {
-  std::vector<TableExplanation> tables;  // As the problem's tables.
+  std::vector<TableExplanation> tables;  // In the order of the problem's tables.
 
   // average_bound_ms = bound_work_ms + bound_memory_charge_ms - bound_memory_credit_ms.
   double average_bound_ms = 0;
   double bound_work_ms = 0;           // The least cut of every table: its work.
   double bound_memory_charge_ms = 0;  // ... and the price of its bytes.
   double bound_memory_credit_ms = 0;  // The price of all the memory there is.
-  // What another GiB of the tier, anywhere, takes off the average bound at most.
+  // Most ms that another GiB of the tier, anywhere, takes off the average bound.
   std::array<double, kTiers> ms_per_gib{};
   // The longest shard that no cut avoids, in ms: no plan is below it.
   double longest_shard_ms = 0;

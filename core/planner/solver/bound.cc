@@ -48,7 +48,7 @@ std::int64_t Priced(std::int64_t price, std::int64_t bytes) {
   return static_cast<std::int64_t>((static_cast<Int128>(price) * bytes) >> kPriceShift);
 }
 
-// Where the tangents of a concave function at `a` (slope up) and `b` (slope down) meet.
+// The point where the tangents of a concave function at `a` (slope up) and `b` (slope down) meet.
 struct Point {
   std::int64_t price = 0;
   Int128 value = 0;  // Ticks.

@@ -17,11 +17,11 @@
 
 namespace embla::planner {
 
-// What was proven before any plan was made.
+// The bound, which is proven before any plan is made.
 struct Proof {
   Ticks bound = 0;
   Certificate certificate;
-  Prices prices;     // Of the scope with all devices.
+  Prices prices;     // Prices of the scope that has all devices.
   bool fits = true;  // False: no plan fits the memory.
   std::int64_t operations = 0;
 };

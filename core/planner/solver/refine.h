@@ -72,7 +72,7 @@ class Refiner {
   bool Try(const Change& change, Ticks goal, std::int64_t budget);
   // Evens the trial out; keeps it if it has less work and no higher peak than the plan.
   bool Keep(std::unique_ptr<Layout> trial, PackRule rule, Ticks goal, std::int64_t budget);
-  Int128 Work(const Layout& layout) const;  // Of all tables.
+  Int128 Work(const Layout& layout) const;  // Sum over all tables.
   bool Apply(const Change& change, Layout* trial);
   // Puts the option where most memory is free, whether it fits or not.
   void PlaceOverfull(std::uint32_t table, std::uint32_t option, Layout* trial);

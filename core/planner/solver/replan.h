@@ -24,7 +24,7 @@ struct ReplanOptions {
 
 // Bytes of weights and optimizer state that change their device.
 struct Move {
-  std::uint32_t table = 0;  // Of the new problem.
+  std::uint32_t table = 0;  // Index in the new problem.
   // Shard of the new cut: column block x row blocks + row block. Row-wise tables move by row
   // granules, which keep their slots: there it is the position of `to` among the table's devices.
   std::uint32_t shard = 0;
