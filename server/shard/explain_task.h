@@ -1,4 +1,4 @@
-// What a node knows of one id of a ZCH table, for operators.
+// Explains one id of a ZCH table from the node's state, for operators.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace embla {
 struct IdExplanation {
   struct Eviction {
     std::uint64_t step = 0;       // When.
-    std::uint64_t last_step = 0;  // Of the latest touch before.
+    std::uint64_t last_step = 0;  // Step of the id's latest touch before that.
     std::string reason;           // replaced, expired, idle or removed.
   };
   std::uint32_t device = 0;

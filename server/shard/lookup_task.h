@@ -43,11 +43,11 @@ class LookupTask final : public RequestTask {
   struct PartWork {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
-    std::shared_ptr<TableShard> shard;  // Of the part's replica group.
+    std::shared_ptr<TableShard> shard;  // The table of the part's replica group.
     std::vector<ColumnSegment> segments;
     std::size_t reply_offset = 0;  // Bytes.
-    std::size_t first_chunk = 0;   // Of frames_; the next ones are this part's, too.
-    std::size_t chunk_rows = 1;    // Output rows of each; the last may have fewer.
+    std::size_t first_chunk = 0;  // First of the part's chunks in frames_; they follow one another.
+    std::size_t chunk_rows = 1;   // Output rows of each; the last may have fewer.
     // Where devices write: the reply, or fp32 rows to be converted when all columns are there.
     kernels::Output out;
     Buffer staged;
@@ -104,7 +104,7 @@ class LookupTask final : public RequestTask {
   std::size_t reply_bytes_ = 0;
   std::size_t staged_bytes_ = 0;
   SharedBuffer reply_;
-  std::byte* reply_data_ = nullptr;  // Of reply_: devices write, each its own bytes.
+  std::byte* reply_data_ = nullptr;  // Memory of reply_: devices write, each its own bytes.
   ReplyFrames frames_;
 };
 

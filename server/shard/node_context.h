@@ -1,4 +1,4 @@
-// What the tasks of one node share.
+// The services that the tasks of one node share.
 #pragma once
 
 #include <functional>

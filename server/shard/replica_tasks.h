@@ -1,6 +1,6 @@
-// What replication needs from a node's devices: where a replica stands, a copy of a table to send,
-// and installing one that was sent. All in the order of the devices' queues, so that a copy is of
-// one moment between two updates.
+// Replication's tasks on a node's devices: report where a replica stands, copy a table to send it,
+// and install one that was sent. All in the order of the devices' queues, so that a copy is of one
+// moment between two updates.
 #pragma once
 
 #include <functional>

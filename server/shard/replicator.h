@@ -42,7 +42,7 @@ using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
 struct TableSnapshot {
   std::uint64_t order = 0;
   std::vector<Buffer> row_blocks;  // At least one.
-  UnitWindows windows;             // Which updates the rows have.
+  UnitWindows windows;             // The updates that the rows contain.
 };
 using SnapshotDone = std::function<void(absl::StatusOr<TableSnapshot>)>;
 // Makes a snapshot of a table; `done` runs once, on any thread.
@@ -100,8 +100,9 @@ class Replicator {
   void End(TableId table);
   // The node has lost its copy, and that is written down: nobody waits for it any more.
   void Forget(TableId table, NodeId node);
-  // What a record says is told to this object, soon: that `node` has lost its copy, or, of node 0,
-  // that the copy here is confirmed. The journal may call it when this object is no more.
+  // Returns a function that tells this object, soon, that a record is written: that `node` has lost
+  // its copy, or, for node 0, that the copy on this node is confirmed. The journal may call it
+  // after this object is destroyed.
   std::function<void(absl::Status)> WhenWritten(TableId table, NodeId node);
   void SayWritten(TableId table) { WhenWritten(table, NodeId{})(absl::OkStatus()); }
   // Whether some node that is to lose its copy of the table may not have heard of it.
@@ -135,7 +136,7 @@ class Replicator {
 
     bool is_counted = false;    // Updates wait for it.
     std::uint64_t floor = 0;    // When it has this order, it has every acknowledged update.
-    std::uint64_t life = 0;     // Of the copy.
+    std::uint64_t life = 0;     // Life of the copy.
     bool is_confirmed = false;  // The copy knows that it may serve.
 
     bool probed = false;  // `acked` is what the replica said, and nothing has failed since.
@@ -167,7 +168,7 @@ class Replicator {
     std::vector<StreamPtr> streams;
     TableMetrics metrics;
   };
-  // What is written down, for the loop. The journal outlives the replicator.
+  // Records that the journal has written, for the loop. The journal outlives the replicator.
   struct Written {
     Mutex mu;
     int waiting ABSL_GUARDED_BY(mu) = 0;  // For the journal.

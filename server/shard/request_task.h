@@ -1,4 +1,4 @@
-// What lookups and updates have in common as tasks of several devices.
+// The common part of lookups and updates, which are tasks of several devices.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Which units a node serves, and under which epochs: what it tells the coordinator when it
+// Lists the units that a node serves, and their epochs: what it tells the coordinator when it
 // registers (server/migration/unit_standing.h).
 #pragma once
 

@@ -27,7 +27,7 @@ namespace embla {
 
 class UnitTables final : public UnitHost {
  public:
-  // What a change makes of the node's tables; null: they stay.
+  // Makes the node's next tables from `old`; null: they stay.
   using Change = std::function<absl::StatusOr<NodeTablesPtr>(const NodeTables& old)>;
   // Nothing is owned; everything outlives this object.
   struct Node {
@@ -38,7 +38,7 @@ class UnitTables final : public UnitHost {
     // Told on the lead devices when steps of units may have changed what is here of a table.
     std::function<void(TableId table)> changed;
     TableMaker maker;
-    BufferPool& pool;  // Of chunks that are read.
+    BufferPool& pool;  // Memory for chunks that are read.
     RecordFold::IsOver is_over;
     const Clock& clock;
   };
@@ -76,7 +76,7 @@ class UnitTables final : public UnitHost {
   struct Unit {
     UnitId id;
     UnitShape shape;
-    const TablePlan* plan = nullptr;  // Of `tables`.
+    const TablePlan* plan = nullptr;  // The table's plan in `tables`.
     NodeId owner{};                   // By the plan.
     // The copies of the table, by replica group; none: nothing of it is here.
     std::vector<std::shared_ptr<TableShard>> copies;
