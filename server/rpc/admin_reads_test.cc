@@ -24,7 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-// As admin_service.h has them.
+// Limits in admin_service.h.
 constexpr int kThreads = 2;
 constexpr int kQueuedMax = 32;
 

@@ -231,7 +231,8 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     if (plan.ok()) {
       if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) {
         wanted_ = *plan;
-        install_at_ = absl::InfinitePast();  // It may be what the last one was not: possible.
+        // The new plan may be possible where the last one was not: try at once.
+        install_at_ = absl::InfinitePast();
       }
     } else {
       LogError("shard", "plan refused version=", command.install_plan().version(),

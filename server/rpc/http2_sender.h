@@ -23,7 +23,7 @@ class Sender {
 
   const FileDescriptor& socket() const { return socket_; }
   bool is_closed() const { return is_closed_; }
-  // What the server's settings say, in their acknowledged form; 0: nothing so far.
+  // Returns a setting of the server, in its acknowledged form; 0: nothing so far.
   std::size_t Setting(std::uint16_t number) {
     Read();
     return settings_[number];

@@ -35,7 +35,7 @@ struct InFlightLimits {
 // The client to whom the memory is charged.
 struct InFlightHolder {
   bool has_session = false;
-  std::uint64_t id = 0;  // Of the session or the connection.
+  std::uint64_t id = 0;  // Session or connection.
   TableId table{};       // Not 0: contributions to this table's synchronous steps.
 
   friend bool operator==(const InFlightHolder&, const InFlightHolder&) = default;
