@@ -56,7 +56,7 @@ class ClusterKey;
 
 struct CoordinatorOptions {
   std::string new_cluster_id;  // Random, from the caller; used only when the store is empty.
-  absl::Duration heartbeat_interval = absl::Seconds(1);  // What nodes are told.
+  absl::Duration heartbeat_interval = absl::Seconds(1);  // Nodes are told to keep to this.
   absl::Duration dead_after = absl::Seconds(5);          // Without a heartbeat.
   absl::Duration create_wait_default = absl::Seconds(60);
   absl::Duration create_wait_max = absl::Minutes(10);
@@ -65,7 +65,7 @@ struct CoordinatorOptions {
   absl::Duration session_lease = absl::Minutes(10);  // session_leases.h
   ClusterKeyPtr key = {};                            // Null: a new one, which nobody else has.
   std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
-  std::uint32_t boot = 0;     // Of sessions' ids (session_records.h). 0: a random one.
+  std::uint32_t boot = 0;  // The first half of sessions' ids (session_records.h). 0: a random one.
 
   absl::Status Validate() const;
 };
@@ -93,8 +93,8 @@ struct ClusterView {
   std::uint32_t tables = 0;
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
-  std::uint64_t sessions_expired = 0;  // Of those, by their leases.
-  std::uint64_t sessions_open = 0;     // That were heard of since Open.
+  std::uint64_t sessions_expired = 0;  // Closed because their leases were over.
+  std::uint64_t sessions_open = 0;     // Sessions heard of since Open.
   std::uint64_t rows_lost = 0;         // With nodes, or with their directories.
   absl::Time started;                  // When this coordinator opened the store.
   std::uint64_t generation = 1;  // +1 each time that the store was found to have gone back in time.
@@ -214,7 +214,7 @@ class Coordinator final : private MoveCluster {
   // --- Plans.
   // Where plans of old and solved ones are read, on any thread (plan_history.h, solved_plans.h).
   const StateStore& store() const { return store_; }
-  // As in solved_plans.h.
+  // See solved_plans.h.
   absl::Status PutSolved(const planner::ProblemDigest& inputs, const std::string& plan_json,
                          absl::Time now) {
     return PutSolvedPlan(store_, inputs, plan_json, now);
@@ -237,7 +237,7 @@ class Coordinator final : private MoveCluster {
   // Errors: NotFound; FailedPrecondition: the node is not down, or rows would be lost without
   // `lose_rows`: lists them.
   absl::StatusOr<ForgottenNode> ForgetNode(const ForgetRequest& request, absl::Time now);
-  // What a node says about units on the move. Reports may be lost, repeated and late.
+  // Takes in a node's reports about units on the move. Reports may be lost, repeated and late.
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
   // --- Sessions.
@@ -274,7 +274,7 @@ class Coordinator final : private MoveCluster {
   void BeginWrites() { store_.BeginBatch(); }
   absl::Status EndWrites() { return store_.EndBatch(); }
 
-  // What to carry out now, oldest first.
+  // Returns the effects to carry out now, oldest first.
   std::vector<Effect> TakeEffects();
 
   PlanPtr GetPlan() const { return plan_; }
@@ -292,11 +292,11 @@ class Coordinator final : private MoveCluster {
     CreateRequest request;
     absl::Time deadline;
   };
-  // What whoever waits for the pending creation is to be told.
+  // The answer to the caller that waits for the pending creation.
   struct AwaitedCreate {
     ChangeId id{};  // 0: nobody waits.
     std::vector<CreatedTable> tables;
-    std::vector<std::string> left_out;  // As CompleteChange::left_out.
+    std::vector<std::string> left_out;  // See CompleteChange::left_out.
   };
 
   Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
@@ -311,8 +311,8 @@ class Coordinator final : private MoveCluster {
   std::vector<std::string> LeftOut(std::span<const planner::TableToPlace> tables) const;
   // Unavailable, FailedPrecondition: a node that is named gets no slices now.
   absl::Status CheckNamedNodes(const PlacementRequest& request) const;
-  // Those that get slices now, as free as they are when the job that runs is over. Unavailable:
-  // there is none.
+  // The nodes that get slices now, with the memory that is free when the running job is over.
+  // Unavailable: there is none.
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement() const;
   absl::StatusOr<std::vector<TablePlan>> Place(std::span<const planner::TableToPlace> tables) const;
   // Takes in what others know of directories, and this store may have forgotten.
@@ -332,8 +332,8 @@ class Coordinator final : private MoveCluster {
   void FindPendingHolders();
   // "table clicks", or some of the names and how many there are.
   std::string PendingText() const;
-  // What is decided about the pending creation: OK when every node has it, an error when it must be
-  // rolled back, none while it is open.
+  // The decision on the pending creation: OK when every node has installed it, an error when it
+  // must be rolled back, none while it is open.
   std::optional<absl::Status> JudgePending(absl::Time now) const;
   void SettlePending(absl::Time now);
   void StartQueued(absl::Time now);
@@ -434,16 +434,16 @@ class Coordinator final : private MoveCluster {
   StateRecords records_;
   Membership membership_;
   PlanPtr plan_;
-  std::uint32_t tables_aside_ = 0;  // Of plan_.
+  std::uint32_t tables_aside_ = 0;  // Tables of plan_ that are kept aside.
   std::set<NodeId> drained_;
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
   std::set<std::string> witnesses_;     // Names of nodes whose testimony was heard since Open.
-  std::set<NodeId> testified_;          // Whose records this store had forgotten.
-  std::map<NodeId, std::string> told_;  // As was said last.
+  std::set<NodeId> testified_;          // Nodes whose records this store had lost.
+  std::map<NodeId, std::string> told_;  // The testimony last sent.
   absl::Time told_at_ = absl::InfinitePast();
   std::uint64_t rows_lost_ = 0;
-  bool has_dropped_units_ = true;  // As far as is known.
+  bool has_dropped_units_ = true;  // True unless it is known that there are none.
   std::unique_ptr<MoveJobs> jobs_;
   AwaitedCreate awaited_;             // The pending creation.
   std::set<NodeId> pending_holders_;  // Nodes with a slice of one of its tables.
@@ -456,9 +456,10 @@ class Coordinator final : private MoveCluster {
   SessionRanks ranks_;
   std::map<TableId, std::map<Rank, SessionId>> wishes_;  // To join; those who ask, ask again.
   std::map<TableId, std::set<Rank>> left_;  // Claimed by sessions that were closed, at the tick.
-  bool has_earlier_sessions_ = true;        // Of earlier processes, not closed, as far as is known.
+  // Sessions of earlier processes that are not closed; true unless it is known that there are none.
+  bool has_earlier_sessions_ = true;
   UnitSettler settler_;
-  std::uint64_t opened_generation_ = 0;  // Of the store, at Open.
+  std::uint64_t opened_generation_ = 0;  // The store's generation at Open.
   Revision opened_revision_{};
   std::set<NodeId> heard_;  // Nodes that have registered since Open.
   absl::Time wait_for_nodes_until_;

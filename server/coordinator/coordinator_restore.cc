@@ -135,7 +135,7 @@ absl::Status Coordinator::MergePlan(const Plan& plan, const std::string& name, a
   const NumberGap gap = *found;
   EMBLA_RETURN_IF_ERROR(MergeNodes(plan, name, now));
   EMBLA_RETURN_IF_ERROR(MergeSteps(plan, name, now));
-  // Whatever an operator has changed since the start is newer.
+  // Changes by an operator since the start are newer.
   const bool is_newest = plan.version() > gap.merged && !gap.is_joined && !has_given_;
   if (is_newest) EMBLA_RETURN_IF_ERROR(MergeForgotten(plan, gap, name, now));
   EMBLA_RETURN_IF_ERROR(PutTablesAside(plan, name, now));
@@ -239,7 +239,7 @@ absl::Status Coordinator::PutTablesAside(const Plan& plan, const std::string& na
     const bool is_forgotten = std::ranges::any_of(records_.head().gaps, [&](const NumberGap& gap) {
       return gap.Has(id) && gap.merged < plan.version();
     });
-    if (!is_forgotten) continue;  // It was dropped.
+    if (!is_forgotten) continue;  // The table was dropped.
     PlanEdit edit{.cause = absl::StrCat("table ", theirs.spec.name, " (id ", ToInt(id),
                                         ") of node ", name, " is kept aside"),
                   .at = now};

@@ -23,7 +23,7 @@ struct CopyChange {
   Kind kind = Kind::kAdd;
   TableId table{};
   DeviceId device;
-  std::int64_t bytes = 0;  // That are copied.
+  std::int64_t bytes = 0;  // Bytes to be copied.
   bool operator==(const CopyChange&) const = default;
 };
 

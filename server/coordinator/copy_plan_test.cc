@@ -1,5 +1,5 @@
-// Which copies of data_parallel tables come, lead and go, and jobs that carry it out with nodes
-// that answer when told to.
+// Plans for the copies of data_parallel tables, and jobs that carry them out with nodes that answer
+// when told to.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -193,7 +193,8 @@ TEST_F(CopyJobs, ADrainEndsWithTheCopyGoneOverRestartsOfTheCoordinator) {
   EXPECT_THAT(Get().waits_for, HasSubstr("waits for node " + NameOf(away) + " to give up"));
   ASSERT_TRUE(c_->ControlJob(1, JobControl::kCancel, c_.now()).ok());
   Turn({away});
-  EXPECT_EQ(Get().job.state, JobState::kCancelling);  // It is committed, and must be heard of.
+  // The step is committed, and the nodes must hear of it.
+  EXPECT_EQ(Get().job.state, JobState::kCancelling);
   for (int i = 0; i < 10; ++i) Turn();
   EXPECT_EQ(Get().job.state, JobState::kCancelled);
   EXPECT_THAT(ReadHistory(c_->store(), 1)->front().cause, HasSubstr("removed by job 1"));

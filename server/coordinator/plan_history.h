@@ -1,4 +1,4 @@
-// What became of the plan: one record per version, with what stood there before, so that older
+// Keeps the history of the plan: one record per version, with the state before it, so that older
 // plans can be had again. That is what differs (server/coordinator/table_delta.h), so a record is
 // small however many slices the table has.
 //   plan/history/VERSION  {"version", "unix_ms", "cause", "node": id, "node_before": node or null,

@@ -32,8 +32,8 @@ namespace embla {
 // Tables that are created together and that not all of their nodes have installed.
 struct PendingCreate {
   TableId first{};          // The ids of a creation follow one another.
-  std::uint32_t count = 1;  // Of tables.
-  PlanVersion version{};    // Of the plan that brought them.
+  std::uint32_t count = 1;  // Number of tables.
+  PlanVersion version{};    // The plan that brought them.
   absl::Time deadline;      // Whole milliseconds.
 
   bool Has(TableId table) const { return table >= first && ToInt(table) - ToInt(first) < count; }
@@ -55,13 +55,13 @@ struct PlanEdit {
   std::optional<NodeSpec> node = {};   // A new node takes id 0: the next one is given.
   std::vector<TablePlan> tables = {};  // Likewise.
   std::vector<TableId> drop_tables = {};
-  std::optional<NodeId> drop_node = {};  // That has no slices any more.
+  std::optional<NodeId> drop_node = {};  // A node that has no slices any more.
   std::optional<PlanHead> jump = {};  // The head that the change makes, but for ids that it gives.
   bool pending_done = false;          // Clears the pending creation.
   std::optional<absl::Time> pending_until = {};  // Makes `tables`, all new, the pending creation.
   std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();
-  // What has to hold, and what is written, together with it.
+  // Conditions and writes that are committed together with it.
   std::vector<StateCompare> compares{};
   std::vector<StateWrite> writes{};
 };
@@ -79,7 +79,7 @@ class StateRecords {
   absl::Status ClearPending(StateStore& store);
 
   const PlanHead& head() const { return head_; }
-  Revision head_revision() const { return head_revision_; }  // Of the last Commit.
+  Revision head_revision() const { return head_revision_; }  // Revision of the last Commit.
   const std::optional<PendingCreate>& pending() const { return pending_; }
 
  private:

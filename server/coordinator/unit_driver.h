@@ -36,9 +36,9 @@ class MoveCluster {
 };
 
 struct UnitDriverOptions {
-  absl::Duration repeat_after = absl::Seconds(1);         // What was told and had no effect.
+  absl::Duration repeat_after = absl::Seconds(1);         // Orders without effect are repeated.
   absl::Duration stall_after = absl::Seconds(30);         // A move without progress is aborted.
-  absl::Duration commit_linger = absl::Milliseconds(20);  // Of a sealed unit, for others.
+  absl::Duration commit_linger = absl::Milliseconds(20);  // A sealed unit waits for others.
   FreezeBatchOptions batches;
 };
 
@@ -49,7 +49,7 @@ class UnitDriver {
     DeviceId from;
     DeviceId to;
     RowRun run;
-    std::int64_t bytes = 0;  // Of the unit, about.
+    std::int64_t bytes = 0;  // Approximate size of the unit.
     bool is_anew = false;    // `from` is lost with its rows: they begin at initial values.
   };
   struct Ended {
@@ -92,7 +92,7 @@ class UnitDriver {
   struct OpenUnit {
     Way way;
     CoordinatedUnit state;
-    Revision revision{};                            // Of state.record.
+    Revision revision{};                            // Revision of state.record.
     MoveId move{0};                                 // Once it is in the store.
     absl::Time progressed;                          // The last sign that the move gets on.
     absl::Time told;                                // When the ends were last told.
@@ -125,7 +125,7 @@ class UnitDriver {
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.
   const UnitDriverOptions options_;
-  absl::Time now_;  // Of the call that runs.
+  absl::Time now_;  // Time of the call that runs.
   std::map<UnitId, OpenUnit> open_;
   Puts puts_;
   Puts commits_;
