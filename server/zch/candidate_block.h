@@ -54,7 +54,7 @@ constexpr std::uint32_t HomeLineOf(RowId id, std::uint32_t lines) {
 // A block with these ids, which the layout has places for.
 std::vector<std::byte> EncodeCandidates(const CandidateLayout& layout,
                                         const CandidateCounts& candidates);
-// What a block holds. Requires: block.size() == layout.bytes().
+// Reads the counts of a block. Requires: block.size() == layout.bytes().
 CandidateCounts DecodeCandidates(const CandidateLayout& layout, std::span<const std::byte> block);
 
 }  // namespace embla::zch

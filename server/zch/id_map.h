@@ -71,7 +71,7 @@ class IdMap {
   virtual Statistics statistics() const = 0;
   virtual std::uint64_t residents(std::uint32_t bucket) const = 0;
   virtual const SlotMapOptions& options() const = 0;
-  // Of its own grant; a map on the host is in that of the slice's rows.
+  // Bytes of the map's own grant; a map on the host is in the grant of the slice's rows.
   virtual std::size_t memory_bytes() const = 0;
 };
 

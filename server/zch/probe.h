@@ -14,7 +14,7 @@
 
 namespace embla::zch {
 
-// What else to prefetch of a lane that is probably the id's.
+// Further cache lines to prefetch for a lane that is probably the id's.
 enum class Touching : std::uint8_t { kNothing, kStep, kStepAndWord };
 
 struct Probe {

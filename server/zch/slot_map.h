@@ -78,7 +78,8 @@ class SlotMap {
   absl::Status ImportBucket(std::span<const std::byte> block);
 
   Explanation Explain(RowId id) const;
-  // Whose slot it is; none: nobody's, or its bucket is not here. Requires: a slot of the table.
+  // Returns the id that has the slot; none: the slot is free, or its bucket is not here. Requires:
+  // a slot of the table.
   std::optional<RowId> IdAt(ZchSlot slot) const;
   Statistics statistics() const;
   // Reads every group.

@@ -85,7 +85,7 @@ class WaitingIds {
   __device__ __forceinline__ std::byte* PassedAt(std::uint32_t line) const {
     return block_ + layout_.passed_at() + std::size_t{line} * sizeof(std::uint32_t);
   }
-  // Of this thread's place.
+  // Values of this thread's place.
   __device__ __forceinline__ std::uint32_t CountIn(std::uint32_t line) const {
     return device::Load<std::uint32_t>(CountAt(line));
   }
