@@ -40,7 +40,7 @@ namespace embla {
 
 struct MoverOptions {
   ChunkSenderOptions sender;
-  std::uint32_t credit_chunks = 8;  // Of one unit, on their way to this node.
+  std::uint32_t credit_chunks = 8;  // Chunks of one unit on their way to this node.
   // A unit with at most this many chunks behind may freeze: they are sent during the freeze.
   std::uint32_t behind_max = 2;
   absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
@@ -52,7 +52,7 @@ struct MoverOptions {
   std::size_t peer_tasks_max = 4096;  // Messages of peers that wait for the mover's thread.
 };
 
-// What a mover works with; not owned, all outlive the mover and every task of the queue.
+// The parts that a mover works with; not owned, all outlive the mover and every task of the queue.
 struct MoverParts {
   UnitHost& host;
   MoveTransport& transport;
@@ -169,16 +169,17 @@ class Mover {
   ChunkSender sender_;
 
   absl::Time units_tick_at_ = absl::InfinitePast();
-  PlanVersion plan_{};  // As OnPlan says; 0: it has said nothing.
+  PlanVersion plan_{};  // Version of the last OnPlan; 0: none so far.
   absl::Time fold_at_ = absl::InfinitePast();
-  std::map<TableId, std::size_t> folded_;          // Units, by table; none that has none.
-  std::map<TableId, absl::Time> fold_not_before_;  // Of tables that were taken apart.
-  NodeId self_{};                                  // 0: no order has come.
+  std::map<TableId, std::size_t> folded_;  // Units, by table; none that has none.
+  // Earliest next fold of tables that were taken apart.
+  std::map<TableId, absl::Time> fold_not_before_;
+  NodeId self_{};  // 0: no order has come.
   std::uint64_t log_process_ = 0;
   // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
   // record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
-  std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
+  std::map<NodeId, std::string> addresses_;  // Addresses of the other ends, from the last order.
   // The last pull of each unit that came before the order that opened its move.
   std::map<UnitId, PeerMessage> early_pulls_;
 };

@@ -1,6 +1,6 @@
 // Reads the records of a MoveLog back: what the node knew of each of its units when it died.
 //
-// Whoever replays a log calls one method per record, in their order, and does with the tables what
+// The replayer of a log calls one method per record, in their order, and does with the tables what
 // the record stands for:
 //
 //   record                 tables (UnitHost)                 UnitReplay

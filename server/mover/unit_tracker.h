@@ -32,10 +32,10 @@ enum class UnitPhase : std::uint8_t {
 // The report that a receiver has every row that was sent so far.
 bool IsCaughtUp(const NodeAction& action);
 
-// What others may know of a unit after a step.
+// A unit's state after a step, for other threads.
 struct UnitStatus {
   UnitPhase phase = UnitPhase::kElsewhere;
-  MoveId move{};                 // That is sent, received, or retained for.
+  MoveId move{};                 // The move for which it is sent, received, or retained.
   absl::Time frozen_since = {};  // kFrozen.
   UnitRecord seen = {};
 };

@@ -88,13 +88,13 @@ class FakeUnitHost final : public UnitHost {
  private:
   struct Unit {
     bool is_here = false;
-    std::uint32_t device = 0;  // Of rows that are here, or staged.
+    std::uint32_t device = 0;  // Device of rows that are on the node, or staged.
     std::vector<ChunkRows> rows;
     UnitWindows windows;  // Without a gate.
     std::shared_ptr<UnitGate> gate;
     PlanVersion noted{};
     std::optional<std::vector<ChunkRows>> staged;
-    std::optional<std::uint32_t> room;  // Of a unit that is here: another device.
+    std::optional<std::uint32_t> room;  // Another device, reserved for a unit that is on the node.
   };
 
   // Work that later tasks may overtake, never an earlier one.

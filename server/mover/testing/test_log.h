@@ -75,7 +75,7 @@ class TestLog final : public MoveLog {
 
  private:
   struct Waiting {
-    std::size_t position = 0;  // Of the log, in records, that has to be synced.
+    std::size_t position = 0;  // Position in the log, in records, that has to be synced.
     absl::Status status;
     Done done;
   };
