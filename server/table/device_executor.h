@@ -67,7 +67,7 @@ class DeviceExecutors {
   struct Options {
     std::uint32_t devices = 1;                       // 1..kDevicesPerNodeMax
     std::size_t tasks_max_per_device = 1024;         // Requests that have not begun.
-    std::size_t bytes_max = std::size_t{512} << 20;  // Of all tasks that are not finished.
+    std::size_t bytes_max = std::size_t{512} << 20;  // Bytes of all tasks that are not finished.
     std::string node_name = {};                      // For messages.
     Metrics* metrics = nullptr;                      // Not owned; may be null.
   };
