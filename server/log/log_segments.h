@@ -53,7 +53,7 @@ class LogSegments {
   // and nothing was added. Any other error: the log cannot go on.
   absl::Status Write(std::string_view records, std::uint32_t last_crc);
 
-  // Of the current segment; the file lives until the next Rotate.
+  // The file of the current segment; it lives until the next Rotate.
   LogFile& file() { return *current_; }
   const SegmentHeader& header() const { return header_; }
   std::uint32_t seed() const { return seed_; }
