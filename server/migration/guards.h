@@ -39,7 +39,8 @@ struct Guards {
   bool facts_are_repeated = true;       // Each tick says again what may have been lost.
 
   // The next process.
-  bool lsns_begin_anew = true;  // It gives no lsn out that an earlier one may have used and lost.
+  // The log gives out no lsn that an earlier process may have used and lost.
+  bool lsns_begin_anew = true;
 };
 
 inline constexpr Guards kAllGuards = {};

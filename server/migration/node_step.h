@@ -26,7 +26,7 @@ namespace embla {
 // Facts about the node and the unit that never change.
 struct UnitContext {
   NodeId self{};
-  std::uint32_t chunks = 1;         // Of the unit; the same on every node.
+  std::uint32_t chunks = 1;         // Chunks of the unit; the same on every node.
   std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
   std::uint32_t behind_max = 0;     // A source asks to be frozen when so many chunks are behind.
   Guards guards = {};
@@ -54,7 +54,7 @@ struct UnitUpdate {
   UpdateSeq seq{};
   UpdateSeq first_incomplete{1};
   UnitEpoch epoch{};                  // The newest the trainer knows of this unit.
-  std::vector<std::uint32_t> chunks;  // That hold its rows.
+  std::vector<std::uint32_t> chunks;  // Chunks that hold its rows.
 };
 
 // The answer that an update would get. Has no effect: it is the first check, before decoding and

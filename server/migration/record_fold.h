@@ -106,8 +106,9 @@ class RecordFold {
   void TakenApart();
 
   bool is_waiting() const { return plan_ != PlanVersion{}; }
-  bool has_units() const { return !units_.empty(); }  // That were noted.
-  PlanVersion plan() const { return plan_; }          // It waits under; 0: it does not.
+  bool has_units() const { return !units_.empty(); }  // Whether any unit was noted.
+  // The plan under which the fold waits; 0: it does not wait.
+  PlanVersion plan() const { return plan_; }
   PlanVersion folded() const { return folded_; }  // The newest of a unit that has joined; 0: none.
   bool asks_apart() const { return asks_apart_; }
   bool HasNoted(const UnitId& unit) const { return units_.count(unit) != 0; }
@@ -120,7 +121,7 @@ class RecordFold {
   FoldGuards guards_;
   PlanVersion plan_{};
   std::map<SessionId, UpdateSeq> noted_;  // The highest seq.
-  std::set<UnitId> units_;                // That were noted.
+  std::set<UnitId> units_;                // Units that were noted.
   bool is_ready_ = false;
   PlanVersion folded_{};
   bool asks_apart_ = false;

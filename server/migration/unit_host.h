@@ -27,12 +27,12 @@ namespace embla {
 
 // Where a unit lies in its table, and how its rows are cut into chunks: the same on every node.
 struct UnitShape {
-  std::int64_t row_begin = 0;  // Of a ZCH table: the bucket's slots.
+  std::int64_t row_begin = 0;  // ZCH tables: the bucket's slots.
   std::int64_t row_end = 0;
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
   std::int64_t chunk_rows =
-      0;  // Of each chunk; the last may have fewer. A ZCH bucket is one chunk.
+      0;  // Rows of each chunk; the last may have fewer. A ZCH bucket is one chunk.
 
   std::uint32_t chunks() const {
     return static_cast<std::uint32_t>((row_end - row_begin + chunk_rows - 1) / chunk_rows);

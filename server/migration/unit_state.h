@@ -126,7 +126,7 @@ struct UnitState {
   ChunkVersions sent;  // To the target of the move below, by chunk.
   MoveId sent_move{0};
   bool lacks_sent = false;  // No pull has said yet that it holds all that was sent.
-  ChunkVersions staged;     // What the import holds: durable when sealed, any part of it before.
+  ChunkVersions staged;     // The import's chunks: durable when sealed, any part of them before.
   MoveId reserving{0};      // An import that waits for memory and disk.
   bool is_covered = false;
   UnitRecord seen;  // The newest record heard of; epoch 0: none.
