@@ -19,8 +19,9 @@ struct NodeIdentity {
   std::string node = {};          // The node's name.
   std::string cluster_id = {};    // Empty, like all below: never registered.
   NodeId node_id{};
-  std::string key_path = {};     // Where the cluster's key was found.
-  std::uint64_t generation = 0;  // Of the coordinator's store; the highest seen, as all below.
+  std::string key_path = {};  // Where the cluster's key was found.
+  // Generation of the coordinator's store; the highest seen, as all below.
+  std::uint64_t generation = 0;
   std::uint64_t store_revision = 0;
   PlanVersion plan_version{};
   TableId table{};

@@ -28,10 +28,10 @@ struct NodeJournalOptions {
   Metrics* metrics = nullptr;  // Not owned; null counts nothing.
 };
 
-// What a start found.
+// The result of a start.
 struct JournalRecovery {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // Of their content.
+  std::uint64_t bytes = 0;  // Bytes of their content.
   std::uint64_t updates = 0;
   absl::Duration took;
   RestoredNode node;  // For the mover.

@@ -25,7 +25,7 @@ class JournaledNode {
   NodeJournal& journal() { return *journal_; }
   SimulatedStorage& disk() { return disk_; }
 
-  // What the disk has from now on is what the process after this one finds.
+  // Ends the process: the next one finds the disk as it is now.
   void Kill() {
     disk_.FailAt(1, DiskFault::kDeath);
     Stop();
