@@ -20,7 +20,7 @@
 
 namespace embla {
 
-// What goes one way on a lane.
+// The data that goes one way on a lane.
 class LaneCargo {
  public:
   // The same bytes at both ends.
@@ -75,7 +75,7 @@ struct Lane {
   // The first `bytes` straight to pinned memory of the caller.
   absl::Status FetchTo(void* host, std::size_t bytes);
 
-  // Of the piece under way.
+  // State of the piece under way.
   bool is_fetched = false;  // The end of its kernels is marked.
   std::size_t direct_bytes = 0;
 
@@ -88,7 +88,7 @@ class LaneObserver {
  public:
   struct Trip {
     std::chrono::nanoseconds took{};
-    std::chrono::nanoseconds kernels{};  // Of it, by the GPU's clock.
+    std::chrono::nanoseconds kernels{};  // Kernels' part of `took`, by the GPU's clock.
     std::size_t bytes_in = 0;            // To the GPU,
     std::size_t bytes_out = 0;           // and back,
     std::size_t direct_bytes = 0;        // of which so many straight to the caller.

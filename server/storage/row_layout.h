@@ -25,7 +25,7 @@ struct RowLayout {
   std::size_t weights = 0;
   std::size_t row_state = 0;
   std::size_t element_state = 0;
-  std::size_t id_map = 0;  // Of ZCH tables: the map's owner allocates it, the budget has it here.
+  std::size_t id_map = 0;  // ZCH tables only: the map's owner allocates it, the budget has it here.
   std::size_t total() const { return weights + row_state + element_state + id_map; }
 };
 RowLayout LayoutOf(const TableSpec& spec, const Slice& slice);

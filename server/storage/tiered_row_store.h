@@ -50,8 +50,8 @@ class TieredRowStore final : public RowStore {
     std::uint32_t cache_lines = 0;  // Rows on the GPU, at least 1; of at most the slice's.
     RowCache::Policy policy = RowCache::Policy::kLru;
   };
-  // What `tiers` refers to is not owned and outlives the store; `observer` may
-  // be null. Errors: those of HostRowStore and of DeviceRowStore.
+  // Makes a store on `tiers`; what they refer to is not owned and outlives the store; `observer`
+  // may be null. Errors: those of HostRowStore and of DeviceRowStore.
   static absl::StatusOr<std::unique_ptr<TieredRowStore>> Create(
       const TableSpec& spec, const Slice& slice, const Tiers& tiers,
       NewRows rows = NewRows::kInitial, std::unique_ptr<CacheObserver> observer = nullptr);
