@@ -109,7 +109,8 @@ class Stream {
   // How long the GPU took from one mark to the other. Requires: both were set, and all is done.
   virtual absl::StatusOr<std::chrono::nanoseconds> BetweenMarks() = 0;
 
-  // What libraries queue on: the cudaStream_t of CUDA's, itself of a simulated one.
+  // Handle for libraries that queue work: the cudaStream_t of a CUDA stream, the address of a
+  // simulated one.
   virtual void* handle() = 0;
 };
 
