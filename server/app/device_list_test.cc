@@ -170,7 +170,7 @@ TEST(OpenDevices, RefusesMoreDevicesThanANodeHas) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Of whatever machine this runs on: GPUs are there, or the message says what is missing.
+// The result depends on the machine: it has GPUs, or the message says what is missing.
 TEST(OpenDevices, SaysWhatIsMissingForGpusAndWhatToUseInstead) {
   const auto devices = Open("gpu:0", 0, MachineGpus());
   if (devices.ok()) GTEST_SKIP() << "this machine has a GPU";
