@@ -18,7 +18,7 @@ namespace embla {
 
 // The store's counter, +1 at each commit. An entry carries the revision that last wrote it.
 enum class Revision : std::uint64_t {};
-inline constexpr Revision kAbsent{0};  // Of a key that does not exist.
+inline constexpr Revision kAbsent{0};  // Revision of a key that does not exist.
 
 inline constexpr std::size_t kStateKeyBytesMax = 512;
 // A commit makes as many tables as are created at once: 100,000 of them, each a record of 1 KB.
@@ -98,11 +98,11 @@ class StateStore {
   // Changes under `prefix` from now on.
   virtual std::unique_ptr<StateWatch> Watch(std::string_view prefix) = 0;
 
-  // Of the newest commit; 0 in an empty store.
+  // Revision of the newest commit; 0 in an empty store.
   virtual Revision revision() const = 0;
 };
 
-// What every implementation checks before a commit.
+// Checks that every implementation makes before a commit.
 absl::Status ValidateCommit(std::span<const StateCompare> compares,
                             std::span<const StateWrite> writes);
 
