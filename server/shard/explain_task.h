@@ -24,7 +24,7 @@ struct IdExplanation {
   std::uint32_t bucket = 0;
   std::optional<std::int64_t> row;         // The id's own.
   std::optional<std::int64_t> shared_row;  // The reserved one that it shares while it has none.
-  // Of the id's row:
+  // State of the id's row:
   std::uint64_t last_step = 0;        // Its latest touch.
   std::uint32_t touches = 0;          // Policies lfu and distance_lfu.
   std::uint32_t expires_at_step = 0;  // Policy ttl.
