@@ -73,7 +73,7 @@ class RowPrefetcher {
   std::size_t row_bytes_;
   const std::uint32_t* slots_;
   std::size_t distance_;
-  std::size_t end_;  // Of the entries that have one `distance` after them.
+  std::size_t end_;  // End of the entries that have one `distance` after them.
   bool straddles_;   // Rows may end in one line more than their size needs.
 };
 
