@@ -30,7 +30,7 @@ void CheckVerb(int error);
 class CopyCeiling {
  public:
   explicit CopyCeiling(std::size_t bytes);
-  // Of this object, which outlives it.
+  // Refers to this object, which outlives the contender.
   GpuContender contender() const;
 
  private:
@@ -76,7 +76,7 @@ class DeviceTables {
   const std::uint32_t* DeviceSlots(std::size_t batch) const {
     return device_slots_[batch]->As<std::uint32_t>();
   }
-  // Of table t, counted from its first row.
+  // Returns slots of table t, counted from its first row.
   const std::uint32_t* LocalSlots(std::size_t batch, std::uint32_t table) const {
     return local_slots_[batch]->As<std::uint32_t>() + table * workload_.ids_of_table();
   }
