@@ -275,7 +275,7 @@ SCOPES = re.compile(r"\b(?:namespace|class|struct|enum|union)\b|\bextern\b\s*$")
 def functions(file):
     """Yields (first line, last line, parameters) of every function body outside functions."""
     stack = []  # One entry per open brace: "scope", "init", "other" or (first line, parameters).
-    head, head_line, depth = "", 0, 0  # What stands before the next brace; open parentheses.
+    head, head_line, depth = "", 0, 0  # The text before the next brace; open parentheses.
     for number, line in enumerate(file.code, 1):
         if line.lstrip().startswith("#"):
             continue

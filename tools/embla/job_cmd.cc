@@ -22,7 +22,7 @@
 namespace embla::cli {
 namespace {
 
-// What a source sends when nothing limits it, for estimates only.
+// A source's rate without a limit, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kProgressWidth = 24;
 

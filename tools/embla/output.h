@@ -11,7 +11,7 @@
 
 namespace embla::cli {
 
-// What an open file can show.
+// Features of the terminal behind an open file.
 struct Terminal {
   bool redraws = false;  // A line can be drawn over: somebody looks at it.
   int columns = 80;
@@ -43,7 +43,7 @@ std::string TimeText(absl::Time time);
 // The same in JSON; null for what never was.
 nlohmann::ordered_json TimeView(absl::Time time);
 
-// What the program prints when a verb fails. As JSON: one object with the status' code, its
+// The program's output for a verb that failed. As JSON: one object with the status' code, its
 // message, the exit code and what to do about it.
 std::string ErrorText(const absl::Status& status, bool json, const Terminal& terminal);
 

@@ -27,7 +27,7 @@ struct TableRequest {
   PlacementRequest placement;
 };
 
-// What stands on the command line. Words are those of core/plan/names.h; empty keeps the default.
+// Values from the command line. Words are those of core/plan/names.h; empty keeps the default.
 struct TableFlags {
   std::string file;  // Then no other flag counts.
 
