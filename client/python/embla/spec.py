@@ -34,7 +34,7 @@ class Optimizer:
     """
 
     kind: ClassVar[str] = ""
-    # What a row's state is called in checkpoints: its scalars, then its arrays of `dim`.
+    # Names of a row's state in checkpoints: its scalars, then its arrays of `dim`.
     row_state: ClassVar[tuple[str, ...]] = ()
     element_state: ClassVar[tuple[str, ...]] = ()
     lr: float = 0.01

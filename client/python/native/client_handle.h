@@ -24,8 +24,8 @@ class ClientHandle {
   ClientHandle(const ClientHandle&) = delete;
   ClientHandle& operator=(const ClientHandle&) = delete;
 
-  // Whoever holds the result for long keeps the connections open. Raises ClientClosedError or
-  // ForkedClientError.
+  // Returns the client; a caller that keeps it keeps the connections open. Raises ClientClosedError
+  // or ForkedClientError.
   std::shared_ptr<client::Client> Use();
 
   // Runs a call that waits in C++, interruptibly. `arrays` are kept until it is over, even where

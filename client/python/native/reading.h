@@ -45,7 +45,7 @@ class ItemQueue {
     changed_.NotifyAll();
   }
 
-  // Nobody reads any more.
+  // The reader wants no more: ends the stream.
   void Stop() {
     const MutexLock lock(mu_);
     stopped_ = true;

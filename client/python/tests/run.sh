@@ -72,7 +72,8 @@ environment() {
 
 prepare_native() {
   environment venv "${native[@]}"
-  # As preset release, and as deep in the tree: the compiler's cache then has all but the module.
+  # The same options as preset release, and the same depth in the tree: the compiler's cache then
+  # has all but the module.
   cmake -S . -B build/python-module -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DEMBLA_UNITY=16 -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF \
     -DEMBLA_TESTS=OFF -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \

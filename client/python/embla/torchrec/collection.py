@@ -94,7 +94,8 @@ class RemoteCollection(nn.Module):
         self._zch = dict(zch or {})
         self._sync = sync
         self._first_rows: dict[str, Tensor] = {}
-        self._rates: dict[str, float] = {}  # Of the tables with an optimizer, by table.
+        # Learning rates of the tables with an optimizer, by table.
+        self._rates: dict[str, float] = {}
         self._options = options
         self._rows: EmbeddingBagSet | None = None
         self._fused_optimizer: EmblaFusedOptimizer | None = None
