@@ -19,11 +19,11 @@ namespace embla::fault {
 class SharedMemory {
  public:
   using Word = std::atomic<std::uint64_t>;
-  static_assert(Word::is_always_lock_free);  // What holds between processes, too.
+  static_assert(Word::is_always_lock_free);  // A word with a lock would not work between processes.
 
   // Maps `path`, which is made where it is missing. Requires: all who map it say the same `words`.
   static absl::StatusOr<SharedMemory> Open(const std::string& path, std::size_t words);
-  // Of this process alone.
+  // Makes memory of this process alone.
   static SharedMemory Private(std::size_t words);
 
   SharedMemory(SharedMemory&& other) noexcept;

@@ -14,7 +14,7 @@
 
 namespace embla::fault {
 
-// What a trainer is told. Tables have numbers from 1.
+// The command for a trainer. Tables have numbers from 1.
 struct TrainerCommand {
   std::uint32_t tables = 0;  // 0: none yet.
   bool trains = false;       // Or it pauses: nothing is in flight.
@@ -38,7 +38,7 @@ struct alignas(128) TrainerSlot {
   std::atomic<std::uint64_t> connects_timed_out;
 };
 
-// Of the board of the run that writes to `directory`.
+// Path of the board of the run that writes to `directory`.
 inline std::string BoardPath(const std::string& directory) { return directory + "/trainers.board"; }
 
 // Thread safety: every method may be called from any thread, and in every process.

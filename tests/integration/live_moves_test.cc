@@ -122,7 +122,7 @@ class LiveMovesTest : public CoordinatorFixture {
     return started.value_or(JobView());
   }
 
-  // As it is when it is over.
+  // Returns the job when it is over.
   JobView AwaitJob(std::uint64_t id) {
     absl::StatusOr<JobView> view;
     const bool is_over = Await([&] {

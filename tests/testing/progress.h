@@ -20,7 +20,7 @@ class Progress {
     const MutexLock lock(mu_);
     return count_;
   }
-  // Nobody adds any more: whoever waits goes on.
+  // Ends the counting: waiting threads go on.
   void End() {
     const MutexLock lock(mu_);
     ended_ = true;
