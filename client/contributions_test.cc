@@ -38,7 +38,7 @@ struct PlanOptions {
   std::vector<StepMembers> members = {{.first_step = 0, .ranks = {Rank{0}}}};
 };
 
-// The first table is an ordinary one. Of the last one, both column cuts have the same rows on the
+// The first table is an ordinary one. Both column cuts of the last one have the same rows on the
 // same nodes.
 PlanPtr MakePlan(const PlanOptions& options) {
   std::vector<NodeSpec> nodes;

@@ -108,7 +108,7 @@ class SharedBuffer {
 };
 
 // Keeps freed buffers of up to `retained_bytes_max` for reuse: large replies then cost no page
-// faults. Who calls ReturnIdle now and then keeps only as many as are used in between.
+// faults. With a call of ReturnIdle now and then, only as many are kept as are used in between.
 // Thread safety: every method may be called from any thread.
 class BufferPool {
  public:

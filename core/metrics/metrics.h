@@ -46,8 +46,8 @@ class Gauge {
   void Set(double value) const;
   void Add(double by) const;  // Negative to go down.
   double value() const;       // The value of the series; a share returns its own part.
-  // A gauge that adds its value to the series, which others do, too: the series is their sum. What
-  // it added goes with its last copy. `series_user` is kept as long.
+  // A gauge that adds its value to the series, which others do, too: the series is their sum. Its
+  // part of the sum ends with its last copy. `series_user` is kept as long.
   Gauge MakeShare(std::shared_ptr<const void> series_user) const;
 
  private:

@@ -2,7 +2,7 @@
 // StreamRequest.
 //
 // Decoding checks everything that can be known without the plan: counts against payload sizes, bag
-// lengths that sum to the ids, column ranges, enums, limits. What it returns may be trusted.
+// lengths that sum to the ids, column ranges, enums, limits. Decoded batches may be trusted.
 #pragma once
 
 #include <cstddef>

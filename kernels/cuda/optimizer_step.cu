@@ -45,7 +45,7 @@ struct Tile {
   std::uint32_t begin;
   std::uint32_t slot;     // At this lane's position.
   unsigned boundaries;    // Lanes where a run of equal slots begins, the end of the batch included.
-  unsigned heads;         // Those boundaries that begin a segment.
+  unsigned heads;         // The boundaries that begin a segment.
   std::uint32_t run_end;  // Where the tile's last run ends.
 };
 

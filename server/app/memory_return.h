@@ -2,8 +2,8 @@
 //
 // malloc and buffer pools keep what was freed, for whoever asks next: after a flood of connections
 // or requests a process would stay as large as it ever was. A thread looks now and then how much is
-// kept. What nobody has needed by the next look is given back, unless requests came in between and
-// it is no more than what may be kept under load (core/base/heap.h).
+// kept. Memory that was not needed by the next look is given back, unless requests came in between
+// and it is no more than what may be kept under load (core/base/heap.h).
 #pragma once
 
 #include <cstddef>

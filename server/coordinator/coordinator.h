@@ -241,12 +241,11 @@ class Coordinator final : private MoveCluster {
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
   // --- Sessions.
-  // Of one trainer at most one session is open. A question may come twice, and late: its client
-  // gets the session that it has, and none is closed but the one that is named.
-  // Errors: InvalidArgument (name, client_nonce, rank); Unavailable: some nodes, named, do not
-  // refuse the session before yet; ask again. It is not closed before all of them are there to hear
-  // of it. PermissionDenied: the session of this client is closed. ResourceExhausted: too many have
-  // ranks.
+  // A trainer has at most one open session. A question may come twice, and late: its client gets
+  // the session that it has, and none is closed but the one that is named. Errors: InvalidArgument
+  // (name, client_nonce, rank); Unavailable: some nodes, named, do not refuse the session before
+  // yet; ask again. It is not closed before all of them are there to hear of it. PermissionDenied:
+  // the session of this client is closed. ResourceExhausted: too many have ranks.
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request);
   // Nodes hear of it soon. The session's rank leaves its tables, as it does when the lease is over,
   // but not when the trainer's next session replaces this one and has the same rank.

@@ -38,8 +38,8 @@
 namespace embla {
 namespace {
 
-// Plan versions beyond the highest seen: a client may have seen some that no node has. As many ids
-// where a node is not heard of.
+// Plan versions beyond the highest seen: a client may have seen some that no node has. The same
+// number of ids is skipped if a node is missing.
 constexpr std::uint32_t kSkipped = 1000;
 // Far beyond what a cluster reaches; numbers near their ends could not be jumped beyond.
 constexpr std::uint64_t kVersionMax = std::uint64_t{1} << 62;

@@ -3,9 +3,9 @@
 //
 // Nodes hear of closed sessions as news: what was closed, and what was settled, since the news
 // before. Each has a number, which begins with that of the coordinator's process, so that no word
-// of a node about another process's news counts. What a node has been told by some news is settled
-// when every node has said that number, or a later one. What is settled is not in the store: it is
-// found out again after a restart.
+// of a node about another process's news counts. The sessions of some news are settled when every
+// node has said its number, or a later one. The store does not keep what is settled: it is found
+// out again after a restart.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ class UnitMoves {
 
   // Devices that may take units of the table, by id: live, not drained, of group 0.
   std::vector<DeviceId> TakersOf(const TablePlan& table) const;
-  // Memory less what the plan has there and what was given so far. Sources keep their copies. Of
-  // the devices that get the groups' copies, the least.
+  // Memory less what the plan has there and what was given so far. Sources keep their copies. With
+  // replica groups: the least over the devices that get the copies.
   std::int64_t FreeBytes(const TablePlan& table, DeviceId device) const;
   // Returns the used part of the memory: by the plan, and by what was given; with groups, the most.
   double Fullness(const TablePlan& table, DeviceId device) const;

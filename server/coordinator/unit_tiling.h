@@ -1,6 +1,6 @@
 // A table's tiling as owners of units: the view that live moves change. A unit is one row granule
-// of one column cut; moves never cut columns anew. Of a table with replica groups it is group 0's
-// tiling: the other copies lie at the same positions of their groups.
+// of one column cut; moves never cut columns anew. A table with replica groups has group 0's tiling
+// here: the other copies lie at the same positions of their groups.
 #pragma once
 
 #include <cstdint>

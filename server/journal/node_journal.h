@@ -70,7 +70,7 @@ class NodeJournal final : public Journal, public MoveLog {
   // Positions in the log: of its last record, and up to where all is durable.
   std::uint64_t end() const { return ToInt(log_->next_lsn()) - 1; }
   std::uint64_t durable_end() const { return ToInt(log_->durable_lsn()); }
-  // Writes and syncs all of it, and ends. As NodeLog::Close.
+  // Writes and syncs all of it, and ends. Errors: see NodeLog::Close.
   absl::Status Close() { return log_->Close(); }
 
  private:

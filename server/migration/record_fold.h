@@ -1,6 +1,6 @@
-// When the record of updates of a unit that came to rest becomes one with that of the table's other
-// units, "the rest" (docs/consistency.md, "Units that came to rest"). Of one copy of a table on one
-// node; pure.
+// Decides when the record of updates of a unit that came to rest can join that of the table's other
+// units, "the rest" (docs/consistency.md, "Units that came to rest"). One object for a copy of a
+// table on one node; pure.
 //
 // One record for two sets of rows is right if no update has rows in both that reach the node in two
 // requests. A sender makes two requests of them only where some plan that it routed the update by

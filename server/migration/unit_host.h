@@ -3,7 +3,7 @@
 //
 // Everything that decides about a unit runs at one place in the order of its table's updates: on
 // the thread of the table's lead device. So a unit's steps need no lock, and an update that was
-// admitted before a freeze is in the rows before the cut is read. Of a table with replica groups a
+// admitted before a freeze is in the rows before the cut is read. In a table with replica groups a
 // unit has a copy per group, one gate, and one record of updates: devices are those of group 0, the
 // other copies lie at the same positions of their groups, and all change together.
 #pragma once
@@ -48,7 +48,7 @@ struct UnitStepping {
 };
 
 // Asked by updates and lookups. Thread safety: only the lead devices of the table's copies call it,
-// one call at a time. What it says of lookups changes only inside UnitHost::RunInOrder.
+// one call at a time. Its answer for lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
  public:
   virtual ~UnitGate() = default;

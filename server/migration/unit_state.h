@@ -18,7 +18,7 @@
 
 namespace embla {
 
-// A copy being received. Invisible to every read until it is installed. Of a unit that the node
+// A copy being received. Invisible to every read until it is installed. For a unit that the node
 // owns: room on another of its devices, into which nothing is received; it is never sealed.
 struct ImportState {
   MoveId move{};

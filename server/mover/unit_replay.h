@@ -37,8 +37,8 @@ class UnitReplay {
   void BeginProcess();
   std::uint64_t log_process() const { return log_process_; }
 
-  // `windows` are those of the table's rest at this point; `chunks` are the unit's. Of a unit that
-  // was folded back: it has a record of its own again.
+  // `windows` are those of the table's rest at this point; `chunks` are the unit's. A unit that was
+  // folded back has a record of its own again.
   void Adopt(const UnitId& unit, std::uint32_t chunks, UnitEpoch epoch, UnitWindows windows);
   absl::Status Apply(const UnitId& unit, SessionId session, UpdateSeq seq,
                      UpdateSeq first_incomplete);
@@ -53,7 +53,7 @@ class UnitReplay {
   void DropTable(TableId table);
   void ForgetSessions(const SessionSet& sessions);
 
-  // Whether the unit goes by windows of its own. Of a unit that is not here: no.
+  // Whether the unit goes by windows of its own. False for a unit that is not on this node.
   bool Owns(const UnitId& unit) const;
   // Whether the unit's import brings initial values: nobody had its rows any more.
   bool IsAnew(const UnitId& unit) const;

@@ -87,8 +87,8 @@ UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {
   return stepped;
 }
 
-// The protocol knows of memory only when it has become an import. What an earlier move got may be
-// on another device.
+// The protocol knows of memory only when it has become an import. Memory from an earlier move may
+// be on another device.
 void UnitTracker::NoteMemory(std::vector<NodeAction>& actions) {
   const auto reserves = [](const NodeAction& action) {
     return std::holds_alternative<ReserveImport>(action);

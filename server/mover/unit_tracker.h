@@ -3,8 +3,8 @@
 //
 // A unit that is not being moved is at rest: only its windows and its owner matter, so an update
 // costs one window lookup, and nobody counts lsns or touched chunks. Before a move looks at the
-// unit it wakes up: its lsn is raised by one, and every chunk counts as touched at that lsn. That
-// covers whatever happened at rest.
+// unit it wakes up: its lsn is raised by one, and every chunk counts as touched at that lsn. This
+// covers all updates at rest.
 #pragma once
 
 #include <cstdint>

@@ -97,7 +97,7 @@ class CoordinatorHost {
   // The same for what a node says, without a limit: a link has one such task at a time.
   void PostOfNode(Task task, Answer answer);
   // Never waits, and is never refused: the latest heartbeat of a process takes the place of the one
-  // before that nobody has heard yet. What counts is the time of this call.
+  // before that nobody has heard yet. The time of this call counts.
   void PostHeartbeat(const NodeProcess& process, HeartbeatInfo info);
 
   // `done` runs on the host's thread when the change completes. Call within a task, in the one that

@@ -85,7 +85,7 @@ class CopyState {
     is_counted_ = false;
     life_ = RandomId64();
   }
-  // True: that is news. Of an earlier life it is nothing.
+  // Returns whether this is new. A confirmation of an earlier life is ignored.
   bool Confirm(std::uint64_t life) {
     if (life != life_ || (is_counted_ && serves())) return false;
     is_counted_ = true;

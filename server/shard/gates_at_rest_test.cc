@@ -1,6 +1,6 @@
 // The cost of an update in a table whose units have moved and came to rest, before and after they
-// are folded back, beside one that never moved anything. Of each the fastest of many, as other work
-// of the machine only adds to it.
+// are folded back, beside one that never moved anything. Each figure is the fastest of many, as
+// other work of the machine only adds to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // has a copy of the table, and tells when all of them have applied it. docs/replication.md.
 //
 // Per table and replica there is one stream: a probe asks where the replica is, then come the
-// updates that it lacks, one at a time, or a copy of the table when the gap is too wide. Whatever
-// fails is tried again, after a probe, for as long as the plan has the replica.
+// updates that it lacks, one at a time, or a copy of the table when the gap is too wide. A message
+// that fails is tried again, after a probe, for as long as the plan has the replica.
 //
 // A replica that the plan adds is brought up to date first; only then do updates wait for it, and
 // it is told to serve lookups. One that the plan takes away is waited for until it says that it has
@@ -79,9 +79,9 @@ class Replicator {
   void SetTransport(ReplicaTransport* transport);
   bool has_transport() const;
 
-  // The data_parallel tables that are here, by `plan`. Of those with the primary copy: the nodes of
-  // the other copies. Of others: the primary's node, which is brought up to date if the primary was
-  // here. Tables that are not named any more are forgotten.
+  // The data_parallel tables on this node, by `plan`. If this copy is the primary, `replicas` are
+  // the nodes of the other copies; otherwise `primary` is the primary's node, which is brought up
+  // to date if this node was the primary. Tables that are not named any more are forgotten.
   struct ReplicatedTable {
     TableId table{};
     bool is_primary = true;

@@ -7,7 +7,7 @@
 // window count as applied. An honest client may update other nodes for long before it comes back,
 // so a jump is measured against the time since the session was last seen: kSeqPerSecond is above
 // what any client sends, kSeqSlack is for updates that overtake each other and for clocks that
-// step. Of a session that was never seen any number below kSeqMax is taken.
+// step. A session that was never seen may begin with any number below kSeqMax.
 #pragma once
 
 #include <cstddef>

@@ -270,8 +270,8 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     FollowSteps(next, device);
     return absl::OkStatus();
   };
-  // A device that cannot meet the others leaves the plan uninstalled. Those that could have taken
-  // over, which the next try does once more: it changes nothing.
+  // A device that cannot meet the others leaves the plan uninstalled. Devices that could have taken
+  // it over; the next try takes it over once more, which changes nothing.
   std::vector<absl::Status> statuses(executors_->devices());
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()),
                [&](std::uint32_t device) { statuses[device] = take_over(device); });

@@ -151,12 +151,12 @@ class ShardNode {
   virtual ~ShardNode() = default;
 
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and
-  // frees the tables that are gone. Which units of an existing table are here is the business of
-  // moves, not of plans; copies of data_parallel tables come, go and change their role with plans.
-  // Requests go on meanwhile against the old plan. Plans not newer than the
-  // current one are ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in
-  // the journal), FailedPrecondition (a slice of a data_parallel table would have to move; a
-  // plan of another cluster, or for another node), Unavailable (the journal), InvalidArgument.
+  // frees the tables that are gone. Units of an existing table are added and removed by moves, not
+  // by plans; copies of data_parallel tables are added, removed and change their role with plans.
+  // Requests go on meanwhile against the old plan. Plans not newer than the current one are
+  // ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in the journal),
+  // FailedPrecondition (a slice of a data_parallel table would have to move; a plan of another
+  // cluster, or for another node), Unavailable (the journal), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
 
@@ -236,9 +236,9 @@ class ShardNode {
   virtual SessionGate& sessions() = 0;
 
   // Takes no updates of `closed.refused` from now on, whenever they were sent: PermissionDenied.
-  // What they had begun is over when it returns, and the process after this one will refuse them,
-  // too. Forgets what it knew of updates of `closed.settled`. May be called again, with more.
-  // Waits for the devices and the journal; must not be called on a device thread.
+  // Their updates that had begun are over when it returns, and the process after this one will
+  // refuse them, too. Forgets what it knew of updates of `closed.settled`. May be called again,
+  // with more. Waits for the devices and the journal; must not be called on a device thread.
   // Errors: those of the journal; the sessions are refused all the same.
   virtual absl::Status CloseSessions(const ClosedSessions& closed) = 0;
 
@@ -265,8 +265,8 @@ class ShardNode {
 
   // The next two are done when the devices have nothing else to do; whoever asks bounds how many
   // there are.
-  // What is known of `id`, whose table is a ZCH table. `done` as for Update. Errors: NotFound,
-  // InvalidArgument (not a ZCH table), FailedPrecondition (the id's bucket is elsewhere).
+  // Explains `id` of a ZCH table. `done` as for Update. Errors: NotFound, InvalidArgument (not a
+  // ZCH table), FailedPrecondition (the id's bucket is elsewhere).
   virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;
   // Counts the node's part of a ZCH table. Ages are up to `step`. Errors: NotFound,
   // InvalidArgument.

@@ -280,7 +280,7 @@ class Training {
       for (auto& [node, rows] : by_node) {
         const std::vector<UpdatePartData> parts = PartsOf(moves, rows);
         if (random != nullptr && (*random)() % 4 == 0) {
-          // Its answer is lost. What it applied, the next one must not apply again.
+          // Its answer is lost. The next process must not apply again what this one applied.
           (void)cluster.Update(node, Pack(header, parts));
         }
         const absl::StatusOr<UpdateResult> result = cluster.Update(node, Pack(header, parts));

@@ -5,9 +5,9 @@
 // units.keep (rows that have moved away are kept, and found).
 //
 // A unit's rows lie in a slice (server/table/own_slice.h) on one device; the table's lead device
-// knows of all units (server/table/table_units.h). Both change in one task. Of a table with replica
-// groups that goes for each copy, and one task changes all copies: what is present of one is
-// present of all, at the same positions of the groups' devices.
+// knows of all units (server/table/table_units.h). Both change in one task. With replica groups
+// this holds for each copy, and one task changes all copies: units of one copy are present in all,
+// at the same positions of the groups' devices.
 #pragma once
 
 #include <cstdint>
@@ -116,9 +116,9 @@ class UnitTables final : public UnitHost {
   void AskGatesAgain(TableId table, DeviceSet leads);
   static std::shared_ptr<UnitGate> GateOfCopies(const Unit& unit, std::shared_ptr<UnitGate> gate);
   void Answer(absl::Status status, HostDone done);
-  // Runs `work` on all devices of the unit's table, then tells its first error. What copies rows
-  // can wait until the devices have nothing else to do; what changes who finds them has its place
-  // in the order.
+  // Runs `work` on all devices of the unit's table, then tells its first error. Work that copies
+  // rows can wait until the devices have nothing else to do; work that changes which requests find
+  // them has its place in the order.
   enum class Turn : std::uint8_t { kInOrder, kWhenIdle };
   void RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone done);
   // Changes what is present or staged of the unit, where it lies and on the lead device.

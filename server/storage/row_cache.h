@@ -1,9 +1,8 @@
 // Maps rows of a large store to lines of a small, fast one: bookkeeping only, no rows.
 //
 // A batch gets lines for all its rows at once; rows of the batch itself are
-// never evicted for others of it. What is evicted depends on the batches alone:
-// ticks count batches, and of equals the lowest line goes first, so every run
-// evicts the same rows.
+// never evicted for others of it. Evictions depend on the batches alone: ticks count batches, and
+// of equals the lowest line is evicted first, so every run evicts the same rows.
 //
 // Thread safety: none.
 #pragma once

@@ -1,8 +1,8 @@
 // The threads of a node's devices: each executes tasks in the order in which they were queued.
 //
 // A task for several devices enters all their queues at one moment, so any two tasks stand in the
-// same order on every device that has both. That order is what collectives between devices, the
-// replay windows and replicated tables rely on.
+// same order on every device that has both. Collectives between devices, the replay windows and
+// replicated tables rely on that order.
 //
 // Requests wait for their turn before they are queued (request_turns.h): a device that has nothing
 // to do takes the next one, for all of its devices, so queues hold little more than what runs.

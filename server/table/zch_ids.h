@@ -39,7 +39,7 @@ struct ZchPlaces {
   std::vector<RowId> initial_of;
 };
 
-// Takes the rows of a whole generation of ids away. What it does to a bucket is a function of these
+// Takes the rows of a whole generation of ids away. Its effect on a bucket is a function of these
 // numbers and of the bucket.
 struct ZchSweep {
   enum class Rule : std::uint8_t { kExpired = 1, kIdle = 2 };

@@ -1,6 +1,6 @@
 // The map of a ZCH table's ids to slots as a table sees it, wherever its memory is: on the host
 // (host_id_map.h), or on a GPU (device/device_id_map.h). Both give the same answers, and blocks of
-// buckets of the same bytes. What the verbs do: slot_map.h.
+// buckets of the same bytes. The verbs are described in slot_map.h.
 //
 // Errors beside those that a verb states: those of the memory's device (server/gpu/device.h). A
 // verb that changes slots and fails for them stops its device, since nobody knows then which ones

@@ -1,5 +1,5 @@
-// Memory that the processes of a run share: a file that all of them map. What one has written is
-// there for the others, even when it was killed.
+// Memory that the processes of a run share: a file that all of them map. A write of one is visible
+// to the others, even when the writer was killed.
 #pragma once
 
 #include <sys/types.h>

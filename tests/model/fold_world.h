@@ -4,8 +4,8 @@
 // A table has two units with rows that an update may change. `kRest` has never moved and lies on
 // node 1; `kUnit` begins on node 0 and moves to and fro, each time by a new plan. On node 1 the
 // unit has a record of its own, or goes by the rest's. How rows travel is the other model's
-// (world.h): here a unit freezes, and then is elsewhere or thaws. What a coordinator sends to a
-// node comes in order: the plans before a move, that the unit has come, the plan that says so.
+// (world.h): here a unit freezes, and then is elsewhere or thaws. A coordinator's messages to a
+// node arrive in order: the plans before a move, that the unit has come, the plan that says so.
 //
 // The network never takes a request out: that covers delay, reordering and repetition. Answers
 // arrive at once or never. The trainer routes each request by the plan it has then, sends what is

@@ -141,8 +141,8 @@ class StepsModel {
   std::string Describe(const Step& step) const;
 
   std::optional<std::string> Violation(const World& world) const;
-  // No trainer waits: each has made its steps, is dead or was told that it is out. What one has
-  // made, all units have.
+  // No trainer waits: each has made its steps, is dead or was told that it is out. All units have
+  // made the steps that one has made.
   bool IsGoal(const World& world) const;
 
  private:

@@ -105,7 +105,7 @@ std::string Seconds(double seconds) {
   return seconds < 0 ? "?" : absl::StrFormat("%.0f s", seconds);
 }
 
-// How long the busiest source sends. What changes devices within its node is not sent.
+// How long the busiest source sends. Units that change devices within their node are not sent.
 std::string Estimate(const v1::Job& job, std::uint64_t bytes_per_second) {
   std::map<std::string, std::int64_t> by_source;
   for (const v1::PlannedMove& move : job.moves()) {

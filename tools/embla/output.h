@@ -43,8 +43,8 @@ std::string TimeText(absl::Time time);
 // The same in JSON; null for what never was.
 nlohmann::ordered_json TimeView(absl::Time time);
 
-// The program's output for a verb that failed. As JSON: one object with the status' code, its
-// message, the exit code and what to do about it.
+// The program's output for a verb that failed. JSON: one object with the status' code, its message,
+// the exit code and what to do about it.
 std::string ErrorText(const absl::Status& status, bool json, const Terminal& terminal);
 
 }  // namespace embla::cli

@@ -41,8 +41,8 @@ std::vector<std::string> TablesOf(const ModelLayout& layout);
 ModelLayout LayoutOf(ModelKind kind, const std::string& prefix, std::span<const Column> columns,
                      std::uint32_t dim);
 
-// How tables are created. What is absent takes the default; what is given must also be true of a
-// table that exists already.
+// How tables are created. Absent options take the default; given ones must also be true of a table
+// that exists already.
 struct TableOptions {
   std::optional<std::string> sharding;   // row_wise
   std::optional<std::string> optimizer;  // rowwise_adagrad

@@ -314,8 +314,9 @@ class Client {
   // read: of an update that is made meanwhile some rows may be old and some new.
   using RowSink = std::function<absl::Status(const TableRows&)>;
   virtual absl::Status ScanTable(std::string_view table, bool with_state, const RowSink& sink) = 0;
-  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. Of a
-  // ZCH table the rows that belong to an id, and their ids as int64 to `npy_path` + ".ids.npy".
+  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. A ZCH
+  // table's file has only the rows that belong to an id; their ids go as int64 to `npy_path` +
+  // ".ids.npy".
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
 
   // Averages weights and all optimizer state of `tables` over their replica groups, on every node

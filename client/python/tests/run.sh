@@ -17,8 +17,8 @@
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
 # of wheels to test in place of new ones. EMBLA_JOBS: how many compilers make a wheel. Ends with 77,
-# skipped, where the package index cannot be reached, or that folder has no wheels. What pytest
-# skips is said at the end, and kept in build/python/skipped-LEVEL.txt.
+# skipped, where the package index cannot be reached, or that folder has no wheels. Tests that
+# pytest skips are listed at the end, and kept in build/python/skipped-LEVEL.txt.
 set -euo pipefail
 export LC_ALL=C
 

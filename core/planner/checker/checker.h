@@ -3,7 +3,7 @@
 // Shares no code with the solver: only the statement (problem, machine, prices of cuts) is common
 // to both. Covered by checker_test.cc, which tampers with every field of a plan.
 //
-// What is checked:
+// The checks:
 //   - every table has one choice whose cut and places its rules allow; the cut covers every row
 //     and column exactly once;
 //   - the shards fit every device's memory and every host's memory and SSD;

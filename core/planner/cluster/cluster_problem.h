@@ -3,8 +3,8 @@
 //
 // Costs are Embla's own model. Rows live in device memory only, so that is the only kernel. A
 // data_parallel table of the planner has a copy on every device, a cluster's has one per node: it
-// is never chosen here. What the planner cannot express (data_parallel, replica groups, tilings
-// that live moves have made uneven) is taken off the devices' memory instead.
+// is never chosen here. Tables that the planner cannot express (data_parallel, replica groups,
+// tilings that live moves have made uneven) are taken off the devices' memory instead.
 #pragma once
 
 #include <optional>

@@ -2,7 +2,7 @@
 // what the bound is made of, what memory is worth, and what the hottest device does.
 //
 // The prices are those of the relaxation in which tables may be split at will (bound.h, without a
-// deadline): under them each cut of a table costs its work plus the price of its bytes. That cost
+// deadline): under them each cut of a table costs its work plus the price of its bytes. This cost
 // is given in ms, all shards together, so that the least costs of all tables, divided by the number
 // of devices, less the price of all memory, give the average bound. Where only devices count, it is
 // their time; where hosts' networks count too, a mixture of both. The certificate may prove more

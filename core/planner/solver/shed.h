@@ -19,7 +19,7 @@ class Shedder {
   void Run(Ticks target, std::int64_t budget);
 
   // The least bytes that take every device's load below `target` when shards only move: by device
-  // the fractional knapsack of the surplus. Of the layout as it is now.
+  // the fractional knapsack of the surplus. Holds for the layout as it is now.
   std::int64_t ShedBound(Ticks target) const;
 
   std::int64_t operations() const { return operations_; }

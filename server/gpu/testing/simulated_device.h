@@ -3,9 +3,9 @@
 //
 // A simulated GPU, as strict as a real one: device memory has addresses that crash whoever reads
 // them on the host, copies want pinned memory, and every access must lie inside one allocation.
-// What breaks that is a bug of the caller and ends the test. Work runs when it is queued or only
-// when somebody waits for it, the two ends of what a real stream may do: code that is right on both
-// does not depend on a stream's speed.
+// A violation is a bug of the caller and ends the test. Work runs when it is queued or only when
+// somebody waits for it, the two ends of what a real stream may do: code that is right on both does
+// not depend on a stream's speed.
 #pragma once
 
 #include <cstddef>

@@ -45,7 +45,7 @@ class JournaledNode {
     if (!started.ok()) LogError("test", started.message());
     EMBLA_CHECK(started.ok());
   }
-  // Clean. What waits for the journal is told while the node is there to hear it.
+  // Clean. Calls that wait for the journal are answered while the node still exists.
   void Stop() {
     if (journal_ != nullptr) static_cast<void>(journal_->Close());
     node_.reset();

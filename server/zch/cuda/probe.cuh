@@ -97,7 +97,7 @@ __device__ __forceinline__ int LaneOfId(const FoundPlace& place, std::int64_t id
 }
 
 // Calls visit(position, id, place, lane) once for each id, in one of its four lanes; lane -1: not
-// found. What `visit` may write: last steps and words of groups, never tags or ids.
+// found. `visit` may write last steps and words of groups, never tags or ids.
 template <class Visit>
 __device__ __forceinline__ void ProbeIds(const DeviceGroups& groups, const std::int64_t* ids,
                                          std::size_t count, const Visit& visit) {
