@@ -1,4 +1,4 @@
-"""What a table is: shape, number format, optimizer, initial values (docs/plan_format.md)."""
+"""Specification of a table: shape, number format, optimizer, initial values (docs/plan_format.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What EmbeddingBagCollection and EmbeddingCollection have in common."""
+"""The common base of EmbeddingBagCollection and EmbeddingCollection."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class RemoteCollection(nn.Module):
 
     @property
     def site(self) -> Site:
-        """What the module has sent and prefetched."""
+        """The module's place at the service: its updates and prefetches."""
         return self._connected().site
 
     @property
