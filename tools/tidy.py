@@ -299,7 +299,7 @@ def functions(file):
 
 
 def classify(head, line, stack):
-    """What the brace after `head` opens."""
+    """Returns what the brace after `head` opens."""
     if any(entry != "scope" for entry in stack):
         return "other"
     text = head.strip()
@@ -375,7 +375,7 @@ def check_switches(file):
 
 
 def cmake_text(file):
-    """What a CMakeLists.txt says, comments out, loops and its own functions written out."""
+    """The text of a CMakeLists.txt without comments; loops and its own functions written out."""
     text = "\n".join(line.split("#")[0] for line in file.lines)
     loops = r"foreach\((\w+)\s+([^)]*)\)(.*?)endforeach\(\)"
     for variable, items, body in re.findall(loops, text, flags=re.DOTALL):

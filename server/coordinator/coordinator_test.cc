@@ -172,7 +172,7 @@ TEST_F(CoordinatorHeartbeat, KeepsANodeLiveAndItsSilenceKillsIt) {
   c_->Tick(c_.now());
   EXPECT_EQ(StateOf(node), NodeState::kDead);
   EXPECT_EQ(c_->Status().nodes_live, 0u);
-  ASSERT_TRUE(c_.Beat(node).ok());  // The node was only slow.
+  ASSERT_TRUE(c_.Beat(node).ok());  // It was only slow.
   EXPECT_EQ(StateOf(node), NodeState::kLive);
 }
 

@@ -232,7 +232,7 @@ TEST_F(UnitTablesTest, OneStoreServesARunAndGoesWithItsLastUnit) {
   const std::int64_t used = Used(kTarget, 1);
   EXPECT_EQ(used, 20 * kDim * 4);
   ASSERT_TRUE(Reserve(1, 1, {0, 20}).ok());
-  ASSERT_TRUE(Reserve(1, 0, {0, 20}).ok());  // The node has reserved room for the unit already.
+  ASSERT_TRUE(Reserve(1, 0, {0, 20}).ok());  // It has room already.
   EXPECT_EQ(Used(kTarget, 1), used);
   EXPECT_EQ(Used(kTarget, 0), 0);
   ASSERT_TRUE(Install(0).ok());
