@@ -2,9 +2,9 @@
 // counted, and the copies are averaged.
 //
 // Averaging goes slice by slice, in chunks of about 1 MiB. Devices at one position of their groups
-// hold the same slice; they have a communicator among themselves. Each device gets an equal
-// share of a chunk's rows from all of them (AllToAll), makes the means (copy_mean.h), and hands them
-// to all (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
+// hold the same slice; they have a communicator among themselves. Each device gets an equal share
+// of a chunk's rows from all of them (AllToAll), makes the means (copy_mean.h), and hands them to
+// all (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
 #pragma once
 
 #include <cstddef>

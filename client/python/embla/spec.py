@@ -1,4 +1,4 @@
-"""Specification of a table: shape, number format, optimizer, initial values (docs/plan_format.md)."""
+"""Table specifications: shape, number format, optimizer, initial values (docs/plan_format.md)."""
 
 from __future__ import annotations
 
