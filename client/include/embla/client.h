@@ -216,7 +216,7 @@ using DoneCallback = std::function<void(absl::Status)>;
 // The subject of a call's error, for programs; its message says all of it to people.
 struct ErrorDetails {
   std::string table;             // Empty: none, or several.
-  std::string node;              // Likewise.
+  std::string node;              // Empty: none, or several.
   bool retryable = false;        // The same call may succeed later.
   bool outcome_unknown = false;  // An update that may be applied in part.
 };
