@@ -73,7 +73,7 @@ absl::StatusOr<std::optional<Candidate>> Try(const Cluster& cluster, const Table
   absl::StatusOr<Replanned> planned = Replan(std::move(problem), previous, options);
   // The error of a type that is allowed but impossible is told when all are.
   if (!planned.ok()) return planned.status();
-  // Where the memory is so full that others would have to move, this type is none for now.
+  // If the memory is so full that other tables would have to move, this type is no choice for now.
   if (!planned->moves.empty()) return std::nullopt;
   const auto& tables = planned->planned.problem.tables;
   const auto own = std::find_if(tables.begin(), tables.end(), [&](const Table& candidate) {

@@ -331,7 +331,7 @@ void DualProblem::Pick(const Prices& prices, const Limits& limits,
   std::int64_t least = 0;
   for (std::size_t k = 0; k < tables_.size(); ++k) {
     std::uint32_t best = Cheapest(prices, limits, begin_[k], begin_[k + 1], &least);
-    // Nothing within the limits: the limits are wishes here.
+    // No option is within the limits: here the limits are wishes.
     if (best == kNone) best = Cheapest(prices, {}, begin_[k], begin_[k + 1], &least);
     EMBLA_CHECK(best != kNone);
     (*picks)[k] = best - begin_[k];

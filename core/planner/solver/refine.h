@@ -1,12 +1,12 @@
 // Lowers the work of a balanced plan whose memory is the narrow place.
 //
-// Where memory is tight, load is easy to even out; what keeps a plan above its bound is work that
+// If memory is tight, load is easy to even out; a plan stays above its bound because of work that
 // better options would save, had they room. A change gives one table an option with less work and,
 // where the free memory is not enough in sum, another table one with fewer bytes, as long as both
 // together save work. The newcomer may overfill its devices at first: shards then leave them, or
 // change places with smaller ones, at the least growth of the squared loads per byte. A change
-// stays if everything fits again and the peak can be brought back to where it was.
-// Every change that stays lowers the sum of work, so the search ends. Covered by solve_test.cc.
+// stays if everything fits again and the peak can be brought back to where it was. Every change
+// that stays lowers the sum of work, so the search ends. Covered by solve_test.cc.
 #pragma once
 
 #include <cstdint>
