@@ -15,7 +15,7 @@
 
 namespace embla::kernels {
 
-// Where nobody has measured: far enough ahead to cover a miss, but few enough lines in flight for
+// Rows ahead without a measurement: far enough to cover a miss, but few enough lines in flight for
 // old machines' line fill buffers. Stores find better ones (server/storage/prefetch_tuner.h).
 constexpr std::size_t GatherPrefetchRows(std::size_t row_bytes) {
   return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 4;

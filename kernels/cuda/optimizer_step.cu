@@ -46,7 +46,7 @@ struct Tile {
   std::uint32_t slot;     // At this lane's position.
   unsigned boundaries;    // Lanes where a run of equal slots begins, the end of the batch included.
   unsigned heads;         // The boundaries that begin a segment.
-  std::uint32_t run_end;  // Where the tile's last run ends.
+  std::uint32_t run_end;  // End of the tile's last run.
 };
 
 // The first position from `from` on whose slot is not `slot`. All lanes of the warp call it.

@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/launch.h"
 
-// Where CUDA's compiler would put functions and variables; here there is one place.
+// Placement of functions and variables by CUDA's compiler; here there is one place.
 #define __global__
 #define __device__
 #define __host__
