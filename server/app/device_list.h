@@ -29,7 +29,7 @@ struct DeviceItem {
 // twice is two devices. InvalidArgument: not such a list.
 absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text);
 
-// Where GPUs come from.
+// Source of GPUs.
 struct GpuSource {
   std::function<absl::StatusOr<std::vector<gpu::DeviceProperties>>()> list;
   std::function<absl::StatusOr<std::unique_ptr<gpu::Device>>(std::uint32_t ordinal)> open;

@@ -124,7 +124,7 @@ TEST(OpenDevices, RefusesMoreMemoryThanAGpuHas) {
   }
 }
 
-// Or a node that has tables would come back with other devices.
+// Otherwise a node that has tables would come back with other devices.
 TEST(OpenDevices, TheDefaultDoesNotDependOnWhoElseUsesTheGpu) {
   EXPECT_EQ(Open("gpu:0", 0, Simulated({1000}, 100))->specs.front().memory_bytes, 900);
   const auto devices = Open("gpu:0", 0, Simulated({1000}, 101));

@@ -91,8 +91,8 @@ absl::Status ShardProcess::MakeNode() {
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   EMBLA_RETURN_IF_ERROR(Recover());
   key_.OnChange([this](const ClusterKeyPtr& key) { node_->sessions().SetKey(key); });
-  // Where the key was before: requests can be judged before the coordinator answers. Else it is
-  // found with the link.
+  // Loads the key from its last place, so that requests can be judged before the coordinator
+  // answers. Else it is found with the link.
   (void)key_.Load(directory_ != nullptr ? directory_->identity().key_path : "");
   node_->set_replica_transport(&peers_);
   MoveLog& log = journal_ != nullptr ? static_cast<MoveLog&>(*journal_) : move_log_;

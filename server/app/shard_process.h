@@ -58,7 +58,7 @@ struct ShardProcessOptions {
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
-  // Where the node's journal is (docs/journal_format.md); made where it is missing. Empty: rows
+  // Directory of the node's journal (docs/journal_format.md); made where it is missing. Empty: rows
   // live as long as the process.
   std::string data_dir;
   Durability durability = Durability::kWritten;  // Level of updates that are answered.

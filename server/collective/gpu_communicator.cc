@@ -83,7 +83,7 @@ class GpuCommunicator final : public Communicator {
   }
 
  private:
-  // Where the parts of a verb are on the GPU, in floats: input, what arrives, result.
+  // Offsets of a verb's parts on the GPU, in floats: input, received parts, result.
   struct Shape {
     std::size_t in = 0;
     std::size_t received = 0;

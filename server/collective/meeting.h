@@ -1,5 +1,5 @@
-// Where the ranks of a communicator meet on the host: a barrier that can be aborted, and what each
-// rank brings to a verb. All ranks are threads of this process.
+// Meeting of a communicator's ranks on the host: a barrier that can be aborted, and each rank's
+// contribution to a verb. All ranks are threads of this process.
 //
 // A verb is: Publish (the rank's contribution, then a wait), look at everybody's, Finish (a wait:
 // nobody needs the contributions any more). A rank that finds an error still comes to Finish.

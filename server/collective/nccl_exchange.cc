@@ -62,7 +62,7 @@ class NcclExchange final : public GpuExchange {
     return Check(nccl_, nccl_.CommInitRankConfig(&comm_, ranks, id, rank, &config),
                  "connecting the GPUs");
   }
-  // Behind the group.
+  // Waits until all ranks are connected; called after the group has ended.
   absl::Status AwaitConnection(Deadline deadline) {
     Pause pause;
     for (;; pause.Wait()) {

@@ -195,8 +195,9 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<TableChange> SetTable(std::string_view name,
                                        const std::map<std::string, std::string>& values,
                                        absl::Time now);
-  // Where StartCreateTable would place the table: on the live cluster, as it is now, or on stated
-  // CPU nodes. For PlanTable, which takes time, on any thread; this call is short.
+  // Prepares the question where StartCreateTable would place the table: on the live cluster, as it
+  // is now, or on stated CPU nodes. For PlanTable, which takes time, on any thread; this call is
+  // short.
   absl::StatusOr<PlacementQuestion> AskPlacement(const TableSpec& spec,
                                                  const PlacementRequest& request,
                                                  const StatedTopology& topology) const;
@@ -463,7 +464,7 @@ class Coordinator final : private MoveCluster {
   std::set<NodeId> heard_;  // Nodes that have registered since Open.
   absl::Time wait_for_nodes_until_;
   bool has_jumped_ = false;   // Since Open.
-  bool has_given_ = false;    // Somebody was allowed to make a change since Open.
+  bool has_given_ = false;    // A node was allowed to make a change since Open.
   bool has_skipped_ = false;  // Numbers that nodes not in heard_ may have seen.
   PlanVersion opened_at_{};   // The plan's, at Open.
   absl::Time pending_grace_ = absl::InfinitePast();

@@ -15,7 +15,7 @@
 //   tables, members of steps
 //   units                                as unit_settler.h says
 //
-// So no node ever frees, on the word of an older store, what that store does not know.
+// No node ever frees, on the word of an older store, what that store does not know.
 //
 // Until every node of the plan was heard, no number is given out: an id of a forgotten table could
 // be given to another one. A node that is not heard for `dead_after` is not waited for; then the

@@ -30,7 +30,7 @@ struct CopyChange {
 // Whether the table has copies that are kept equal, be there one now or several.
 inline bool HasCopies(const TablePlan& table) { return TraitsOf(table.sharding).has_copies; }
 
-// Where the table's copies are, the primary first. Requires: HasCopies(table).
+// Returns the devices of the table's copies, the primary first. Requires: HasCopies(table).
 std::vector<DeviceId> CopiesOf(const TablePlan& table);
 
 // Bytes of one copy. Requires: HasCopies(table).

@@ -45,7 +45,7 @@ class CopyDriver {
   // Copies that are in the plan already are only waited for. `may_lose`: a copy that is not known
   // to have everything may inherit.
   void Begin(std::vector<CopyChange> changes, bool may_lose = false);
-  // Nothing more is committed; what is committed and must be heard of is waited for.
+  // Commits nothing more; waits for what is committed and must be heard of.
   void Cancel();
   void OnReport(NodeId node, const UnitReport& report);
   // `commits`: whether a new plan may be made. `cause` goes into the history of the plan.

@@ -56,7 +56,8 @@ absl::StatusOr<std::vector<Leaving>> LeavingFrom(const MoveScope& scope, const N
   return leaving;
 }
 
-// Where the units may go: devices that have some of the same cut, if there are any.
+// Returns the devices that may take the units: those that have some of the same cut, if there are
+// any.
 std::vector<DeviceId> Receivers(const std::vector<DeviceId>& takers, const UnitCut& cut) {
   std::vector<DeviceId> holders;
   for (const DeviceId device : takers) {

@@ -44,7 +44,7 @@ struct UnitDriverOptions {
 
 class UnitDriver {
  public:
-  // Where a unit goes, and the rows that the target's device has in the end.
+  // Destination of a unit, and the rows that the target's device has in the end.
   struct Way {
     DeviceId from;
     DeviceId to;

@@ -31,7 +31,7 @@ void SetTiling(const Plan& plan, std::vector<Slice> tiling, TablePlan& table);
 // Devices of `node` that may have units of `table`, group 0's: from 0. None: they cannot be divided
 // into its groups.
 std::uint32_t DevicesForUnits(const TableSpec& table, const NodeSpec& node);
-// Where the copies are of what lies on `device`, itself first. Requires: one of those.
+// Returns the devices with copies of the units on `device`, itself first. Requires: one of those.
 std::vector<DeviceId> CopiesOf(const TableSpec& table, const NodeSpec& node, DeviceId device);
 
 // Granules [begin, end) of one cut with one owner.

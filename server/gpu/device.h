@@ -22,7 +22,7 @@ namespace embla::gpu {
 struct DeviceProperties {
   std::uint32_t ordinal = 0;  // The driver's number of the device.
   std::string name;           // Name of the model.
-  std::string bus_id;         // Where it is plugged in; the same for the same GPU only.
+  std::string bus_id;         // Its place in the machine; the same for the same GPU only.
   std::int64_t memory_bytes = 0;
   std::int64_t free_bytes = 0;               // When it was opened.
   std::int64_t memory_bytes_per_second = 0;  // 0: not known.

@@ -19,7 +19,7 @@ struct NodeIdentity {
   std::string node = {};          // The node's name.
   std::string cluster_id = {};    // Empty, like all below: never registered.
   NodeId node_id{};
-  std::string key_path = {};  // Where the cluster's key was found.
+  std::string key_path = {};  // Path where the cluster's key was found.
   // Generation of the coordinator's store; the highest seen, as all below.
   std::uint64_t generation = 0;
   std::uint64_t store_revision = 0;

@@ -90,7 +90,7 @@ using LogVisitor = std::function<absl::Status(const LogRecordView&)>;
 
 struct SegmentScan {
   SegmentHeader header;
-  std::uint64_t valid_bytes = 0;  // Behind them is a torn tail, or the end of the file.
+  std::uint64_t valid_bytes = 0;  // After them comes a torn tail, or the end of the file.
   std::uint64_t records = 0;
   LogLsn next_lsn{};  // Above all of its records, at least header.first_lsn.
   // CRC of the last record's header; of the segment's header without records.

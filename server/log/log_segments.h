@@ -67,7 +67,7 @@ class LogSegments {
   std::uint32_t last_crc_ = 0;
   bool full_ = false;
   LogLsn start_lsn_{};
-  std::uint64_t start_bytes_ = 0;  // Where the torn tail of the recovered segment begins.
+  std::uint64_t start_bytes_ = 0;  // Offset of the recovered segment's torn tail.
   std::unique_ptr<LogFile> current_;
   std::unique_ptr<LogFile> spare_;
 };

@@ -151,7 +151,7 @@ class NodeLog {
   LogLsn written_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn durable_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn keep_from_ ABSL_GUARDED_BY(mu_);
-  bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // Somebody waits: sync without delay.
+  bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // A caller waits: sync without delay.
   bool disk_full_ ABSL_GUARDED_BY(mu_) = false;      // There was no room for a spare segment.
   bool look_for_room_ ABSL_GUARDED_BY(mu_) = false;  // An update was refused for that.
   bool truncating_ ABSL_GUARDED_BY(mu_) = false;

@@ -25,7 +25,7 @@
 
 namespace embla {
 
-// Where a unit lies in its table, and how its rows are cut into chunks: the same on every node.
+// Position of a unit in its table, and how its rows are cut into chunks: the same on every node.
 struct UnitShape {
   std::int64_t row_begin = 0;  // ZCH tables: the bucket's slots.
   std::int64_t row_end = 0;
@@ -40,7 +40,7 @@ struct UnitShape {
   bool operator==(const UnitShape&) const = default;
 };
 
-// Where a unit is among the synchronous steps of its table (docs/synchronous_steps.md).
+// Position of a unit among the synchronous steps of its table (docs/synchronous_steps.md).
 struct UnitStepping {
   bool is_here = false;
   bool is_frozen = false;  // Being handed over: it makes no step.
@@ -66,8 +66,8 @@ class UnitGate {
   // Whether the copies of the unit's rows (replica groups) may be averaged; not while it is being
   // handed over, and when it has gone.
   virtual bool TakesAveraging() const = 0;
-  // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
-  // same task.
+  // The copies were averaged, or, after an error, perhaps some of their rows. Requires:
+  // TakesAveraging said yes in the same task.
   virtual void Averaged(bool all) = 0;
   // The unit's place among synchronous steps.
   virtual UnitStepping Stepping() const = 0;

@@ -1,4 +1,4 @@
-// Where a node keeps what the next process must know of its units: the control records of
+// A node's log of what the next process must know of its units: the control records of
 // server/migration/unit_state.h, and what they stand on. UnitReplay reads all of it back.
 #pragma once
 

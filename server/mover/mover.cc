@@ -115,7 +115,7 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   return nullptr;
 }
 
-// Behind the record's step. An answer that is lost is asked for again.
+// Runs after the step for the record. An answer that is lost is asked for again.
 void Mover::ReportIfSettled(const MovingUnit& unit, MoveId move) {
   parts_.host.RunInOrder(unit.id.table,
                          [this, queue = queue_, id = unit.id, move, tracker = unit.tracker] {

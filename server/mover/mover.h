@@ -43,8 +43,9 @@ struct MoverOptions {
   std::uint32_t credit_chunks = 8;  // Chunks of one unit on their way to this node.
   // A unit with at most this many chunks behind may freeze: they are sent during the freeze.
   std::uint32_t behind_max = 2;
-  absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
-  absl::Duration freeze_deadline = absl::Seconds(1);  // Then the source asks for an abort.
+  absl::Duration resend_after = absl::Seconds(1);  // Without any progress.
+  // Limit for a freeze: after it the source asks for an abort.
+  absl::Duration freeze_deadline = absl::Seconds(1);
   absl::Duration progress_interval = absl::Seconds(1);
   absl::Duration fold_interval = absl::Seconds(5);  // Between two rounds of a table's fold.
   // A table whose units had to be taken apart again is left alone for so long.

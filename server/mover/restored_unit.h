@@ -29,8 +29,8 @@ struct RestoredNode {
   std::vector<RestoredUnit> units;
 };
 
-// Where the lsns of a unit begin that is adopted by a process: as BeginProcess, above all that an
-// earlier process gave out and lost, the unit's adoption too.
+// First lsn of a unit that is adopted by a process: as BeginProcess, above all that an earlier
+// process gave out and lost, the unit's adoption too.
 inline Lsn FirstLsnOf(std::uint64_t log_process) {
   return Lsn{(log_process << kLsnBitsOfProcess) + 1};
 }

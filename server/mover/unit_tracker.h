@@ -20,11 +20,11 @@
 namespace embla {
 
 enum class UnitPhase : std::uint8_t {
-  kElsewhere,  // Nothing of it is here.
+  kElsewhere,  // The node has nothing of it.
   kAtRest,     // Owned, and not being moved.
   kSending,
   kFrozen,     // Owned, and its updates are refused: the cut is made.
-  kReceiving,  // Or owned, and memory is reserved on another device.
+  kReceiving,  // On its way, or owned, and memory is reserved on another device.
   kSealed,    // Received whole, or owned and there is room on the other device: the record decides.
   kRetained,  // Another node owns it; the rows are kept until that one is covered.
 };
@@ -49,7 +49,7 @@ class UnitTracker final : public UnitGate {
     UnitStatus status;
   };
 
-  // Nothing of the unit is here. `clock` is not owned and outlives the tracker.
+  // Begins with nothing of the unit on the node. `clock` is not owned and outlives the tracker.
   UnitTracker(const UnitContext& context, const Clock& clock);
 
   // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.

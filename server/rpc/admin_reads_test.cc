@@ -244,7 +244,7 @@ TEST_F(AdminReads, WhoseCallerHasLeftAreNotBegun) {
     ASSERT_TRUE(call.Await());
     EXPECT_EQ(call.status.error_code(), grpc::CANCELLED);
   }
-  ExpectSessionsOpen();  // And so has the word that their caller has left.
+  ExpectSessionsOpen();  // The word that their caller has left has arrived, too.
   held_.Release();
   ExpectHangingAnswered();
   PendingHistory last;

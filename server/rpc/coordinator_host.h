@@ -104,7 +104,7 @@ class CoordinatorHost {
   // started the change.
   void AwaitChange(ChangeId change, ChangeDone done);
 
-  // They never change.
+  // The options, which never change.
   const CoordinatorOptions& coordinator_options() const { return coordinator_->options(); }
 
   // OK, or why no task is taken any more.

@@ -280,7 +280,7 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
   NodeId self{};
   {
     MutexLock lock(mu_);
-    if (!has_sessions_) return;  // They are said again.
+    if (!has_sessions_) return;  // The coordinator repeats the orders.
     self = self_;
     for (UnitOrder& order : *decoded) order.heard_plan = heard_;
   }

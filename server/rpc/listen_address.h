@@ -1,4 +1,4 @@
-// Where a server may listen.
+// An address for a server to listen on.
 #pragma once
 
 #include <string>

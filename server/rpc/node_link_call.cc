@@ -259,7 +259,7 @@ void NodeLinkCall::OnCancel() {
   FinishIfIdle();
 }
 
-// Nothing of this call runs any more, except OnPlan until the listener is removed.
+// After this no callback of the call runs, except OnPlan until the listener is removed.
 void NodeLinkCall::OnDone() {
   host_.RemoveListener(this);
   if (process_.boot_id != 0) {

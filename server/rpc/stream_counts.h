@@ -16,7 +16,7 @@ struct StreamCounts {
   std::int64_t open() const { return started - answered - unanswered; }
 };
 
-// Nothing: the connection is gone.
+// No value: the connection is gone.
 std::optional<StreamCounts> CountStreams(std::int64_t channelz_socket);
 
 // Finds the channelz numbers of connections. Numbers ascend, so each is looked at once.

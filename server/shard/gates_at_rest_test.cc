@@ -92,7 +92,7 @@ TEST(GatesAtRest, LeaveUpdatesAsCheapAsTheyWere) {
   Table all_moved(kUnits);
   Table all_folded(kUnits, /*is_folded=*/true);
   for (const bool sorted : {true, false}) {
-    const std::vector<RowId> others = SomeIds(1, sorted);  // None of unit 0.
+    const std::vector<RowId> others = SomeIds(1, sorted);  // No row of unit 0.
     double of_one = 0;
     double of_all = 0;
     double of_folded = 0;

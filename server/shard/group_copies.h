@@ -38,7 +38,7 @@ class GroupCopies {
   // ResetCounts. Thread safety, of all three: any thread.
   bool CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every);
   void ResetCounts();
-  // Nothing of these sessions comes any more.
+  // Forgets sessions of which no update comes any more.
   void ForgetSessions(const SessionSet& sessions);
 
   // `rows` of `own`, a slice of `spec` on `device`, become the mean of their copies. Called on that

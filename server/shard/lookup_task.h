@@ -48,7 +48,8 @@ class LookupTask final : public RequestTask {
     std::size_t reply_offset = 0;  // Bytes.
     std::size_t first_chunk = 0;  // First of the part's chunks in frames_; they follow one another.
     std::size_t chunk_rows = 1;   // Output rows of each; the last may have fewer.
-    // Where devices write: the reply, or fp32 rows to be converted when all columns are there.
+    // Memory that devices write: the reply, or fp32 rows to be converted when all columns are
+    // there.
     kernels::Output out;
     Buffer staged;
     std::atomic<std::size_t> found = 0;  // Ids times columns. Relaxed: read in Finish.

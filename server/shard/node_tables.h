@@ -67,7 +67,7 @@ using NodeTablesPtr = std::shared_ptr<const NodeTables>;
 
 inline constexpr std::size_t kSpecHistoryMax = 1024;
 
-// Where a node's new tables come from.
+// Source of a node's new tables.
 struct TableMaker {
   std::uint32_t devices = 0;  // Number of the node's devices.
   TableShard::MemoryFactory make_memory;

@@ -14,7 +14,7 @@ namespace embla {
 
 class RequestTask : public DeviceTask {
  public:
-  // Where the task is to be queued.
+  // Devices on which the task is to be queued.
   DeviceSet devices() const { return devices_; }
 
  protected:

@@ -61,14 +61,15 @@ class SessionGate {
   struct Known {
     SessionProof proof{};          // Verified, unless all zeros.
     UpdateSeq seq{};               // The highest one that was taken; 0: none.
-    absl::Time seen;               // Then.
+    absl::Time seen;               // Time when `seq` was taken.
     UpdateSeq first_incomplete{};  // The highest one that was said.
   };
   Known& Remember(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   std::shared_ptr<const ClusterKey> key_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::uint64_t, Known> known_ ABSL_GUARDED_BY(mu_);  // None that is closed.
+  // Sessions that are not closed.
+  absl::flat_hash_map<std::uint64_t, Known> known_ ABSL_GUARDED_BY(mu_);
   ClosedSessions closed_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -36,7 +36,7 @@ bool SameTerms(const NodeTables& old, const NodeTables& next) {
   });
 }
 
-// Where steps of a table are decided: on its thread none is under way.
+// Device that decides steps of a table: on its thread none is under way.
 std::uint32_t LeadOf(const NodeTables& tables, std::uint32_t table) {
   const auto here = tables.tables.find(table);
   return here == tables.tables.end() ? 0 : here->second->shard()->lead_device();

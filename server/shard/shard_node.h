@@ -260,7 +260,7 @@ class ShardNode {
   // ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit what is here.
   virtual void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) = 0;
 
-  // Where live moves find and put units. Lives as long as the node.
+  // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
 
   // The next two are done when the devices have nothing else to do; whoever asks bounds how many

@@ -110,7 +110,7 @@ class UnitTables final : public UnitHost {
 
   // None: nothing of the table is here.
   std::vector<std::shared_ptr<TableShard>> CopiesOf(TableId table) const;
-  // Where steps of the table's units run: the lead devices of its copies.
+  // Devices on which steps of the table's units run: the lead devices of its copies.
   DeviceSet LeadsOf(TableId table) const;
   // After a step of some unit of `table`, on `leads`, while they stand still.
   void AskGatesAgain(TableId table, DeviceSet leads);

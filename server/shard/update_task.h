@@ -38,7 +38,7 @@ namespace embla {
 
 class UpdateTask final : public RequestTask {
  public:
-  // Where an update of a replicated table comes from when this node is a replica.
+  // Origin of an update of a replicated table when this node is a replica.
   struct FromPrimary {
     std::uint64_t reign = 0;
     std::uint64_t order = 0;

@@ -17,12 +17,13 @@ struct StepGuards {
       true;                   // A rank that was closed while a step was made is not waited for.
   bool windows_asked = true;  // A contribution in the unit's window is acknowledged.
   bool resumes_known = true;  // A rank's next session is told that the step has the rank's part.
-  bool resumes_need_member = true;  // But only a rank that the step had to wait for,
-  bool resumes_wait = true;         // and never while a change is open: it may have been closed.
-  bool open_change_pauses = true;   // No step is made between a change's two versions.
-  bool plan_moves_forward = true;   // An older plan that comes late changes nothing.
-  bool freeze_stops_steps = true;   // A frozen unit does not step.
-  bool freeze_answers = true;       // Contributions that wait for a frozen unit are told so.
+  // The next session's rank must be one that the step had to wait for,
+  bool resumes_need_member = true;
+  bool resumes_wait = true;        // and never while a change is open: it may have been closed.
+  bool open_change_pauses = true;  // No step is made between a change's two versions.
+  bool plan_moves_forward = true;  // An older plan that comes late changes nothing.
+  bool freeze_stops_steps = true;  // A frozen unit does not step.
+  bool freeze_answers = true;      // Contributions that wait for a frozen unit are told so.
 
   // Guards of whoever executes them.
   bool ack_waits_for_step = true;    // A contribution is acknowledged when it was stepped,

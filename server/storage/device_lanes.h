@@ -128,7 +128,7 @@ class DeviceLanes {
   // Reserve has asked for.
   std::byte* scratch() const { return scratch_.data(); }
 
-  // Where the piece ends that begins at `begin`; above `begin`.
+  // Returns the end of the piece that begins at `begin`; above `begin`.
   using Cut = absl::FunctionRef<std::size_t(std::size_t begin)>;
   // Queues the work of items [begin, end).
   using Queue = absl::FunctionRef<absl::Status(Lane& lane, std::size_t begin, std::size_t end)>;

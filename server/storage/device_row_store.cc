@@ -26,7 +26,7 @@ void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output&
   }
 }
 
-// Where packed rows go: straight to the caller where a copy reaches it, else by the lane.
+// Destination of packed rows: straight to the caller where a copy reaches it, else by the lane.
 class Landing {
  public:
   Landing(const gpu::Device& device, const kernels::Output& out, std::size_t row_bytes,

@@ -1,5 +1,4 @@
-// Where the rows of a slice are in memory, on the host and on a GPU alike, and what they begin
-// with.
+// Layout of a slice's rows in memory, on the host and on a GPU alike, and their initial values.
 //
 // Layout: weights are one arena, row stride padded to 16 bytes, so that narrow rows do not straddle
 // cache lines more than they must and kernels load 16 bytes at once. Row scalars of the state are a

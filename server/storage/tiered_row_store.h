@@ -95,8 +95,7 @@ class TieredRowStore final : public RowStore {
         rounding_(rounding),
         cache_(tiers.cache_lines, tiers.policy) {}
 
-  // Where the piece ends that begins at `begin` and has no more different slots
-  // than lines.
+  // Returns the end of the piece that begins at `begin` and has no more different slots than lines.
   std::size_t PieceEnd(std::span<const std::uint32_t> slots, std::size_t begin) const;
   // placement_.lines are the rows' places on the GPU when it returns.
   absl::Status Fetch(std::span<const std::uint32_t> slots, bool changes) const;
@@ -116,7 +115,7 @@ class TieredRowStore final : public RowStore {
   DeviceLanes& lanes_;                   // Not owned; outlives this object.
   const std::unique_ptr<CacheObserver> observer_;
   Rounding rounding_;
-  // Where rows are is no part of what a store holds: reading may change it.
+  // Mutable, since reading may change where rows are, which is no part of the store's value.
   mutable RowCache cache_;
   mutable RowCache::Placement placement_;
   mutable std::vector<std::byte> weights_;

@@ -17,7 +17,7 @@
 
 namespace embla {
 
-// Where a slice's rows are, and the map of its ids.
+// Memory of a slice's rows, and the map of its ids.
 struct SliceMemory {
   std::unique_ptr<RowStore> rows;
   std::unique_ptr<zch::IdMap> ids;  // ZCH tables only (IdMapOptionsOf); else null.

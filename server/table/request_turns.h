@@ -67,7 +67,7 @@ class RequestTurns {
   void ForgetIdle();
 
   double now_ = 0;
-  std::size_t forget_at_ = 0;  // So many lines; grows with them, so that forgetting costs little.
+  std::size_t forget_at_ = 0;  // Number of lines; grows with them, so that forgetting costs little.
   std::unordered_map<std::uint64_t, Line> lines_;
   std::set<Due> due_;  // Every line that has a request.
   std::set<std::uint64_t> numbers_;

@@ -39,7 +39,7 @@ struct ColumnSegment {
   DeviceSet devices;
 };
 
-// Where a copy of a replicated table stands in the order of its updates.
+// Position of a replicated table's copy in the order of its updates.
 struct ReplicaPosition {
   std::uint64_t reign = 0;  // Reign of the primary that it follows; 0: none, initial values.
   std::uint64_t order = 0;  // The last update applied.

@@ -1,4 +1,4 @@
-// Where the units of a table lie: a function of its spec and its column cuts, the same everywhere.
+// Shape of a table's units: a function of its spec and its column cuts, the same everywhere.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@
 
 namespace embla {
 
-// Where ids are read.
+// Places from which ids are read.
 struct ZchPlaces {
   // By id, in the slice; kernels::kNoSlot reads as zeros.
   std::vector<std::uint32_t> slots;
@@ -101,7 +101,7 @@ class ZchIds {
   // The id that each row of [begin, end) belongs to; none: to no id, or the bucket is not here.
   absl::StatusOr<std::vector<std::optional<RowId>>> IdsAt(std::int64_t begin,
                                                           std::int64_t end) const;
-  // Where the ids' own rows are in the slice; kernels::kNoSlot: they have none here.
+  // Returns the slots of the ids' own rows in the slice; kernels::kNoSlot: they have none here.
   absl::StatusOr<std::vector<std::uint32_t>> SlotsOf(std::span<const RowId> ids) const;
 
   absl::StatusOr<zch::Explanation> Explain(RowId id) const { return map_->Explain(id); }

@@ -24,7 +24,7 @@ class CandidateCounts;
 
 inline constexpr std::uint32_t kPlacesPerLine = 32;
 
-// Where the parts of a block begin, in bytes.
+// Offsets of a block's parts, in bytes.
 struct CandidateLayout {
   std::uint32_t lines = 0;  // 0: nobody ever waits, and there are no blocks.
 

@@ -67,7 +67,7 @@ class SlotMap::Insertion {
   static constexpr std::size_t kBlock = 16;
   static constexpr int kNotChosen = -2;
 
-  // Where the bucket's groups end.
+  // Makes the bucket of `miss` the current one, and returns the end of its groups.
   std::uint64_t EnterBucket(const Miss& miss) {
     const std::uint64_t groups = map_.groups_.groups_per_bucket();
     const std::uint64_t bucket = miss.group_number / groups;

@@ -51,7 +51,7 @@ class LogModel {
     const absl::StatusOr<LogLsn> lsn =
         entry->is_control ? log.AppendControl(entry->kind, entry->payload, done)
                           : log.AppendUpdate(entry->level, entry->kind, entry->payload, done);
-    if (!lsn.ok()) return lsn.status();  // Then nobody calls back.
+    if (!lsn.ok()) return lsn.status();  // In that case no callback runs.
     const MutexLock lock(mu_);
     entry->lsn = *lsn;
     records_.push_back(std::move(owned));

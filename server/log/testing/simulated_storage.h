@@ -84,7 +84,7 @@ class SimulatedStorage final : public LogStorage {
   bool held_[2] ABSL_GUARDED_BY(mu_) = {};
   std::uint64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Name> names_ ABSL_GUARDED_BY(mu_);
-  // Where each name pointed at the last sync and since; names that did not change are missing.
+  // Targets of each name at the last sync and since; names that did not change are missing.
   std::map<std::string, std::vector<Name>> history_ ABSL_GUARDED_BY(mu_);
   std::uint64_t operations_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t fail_at_ ABSL_GUARDED_BY(mu_) = 0;

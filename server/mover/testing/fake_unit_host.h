@@ -54,7 +54,7 @@ class FakeUnitHost final : public UnitHost {
 
   bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
   bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
-  // Or room on another device.
+  // Whether the unit is staged, or has room on another device.
   bool HasStaged(const UnitId& unit) const {
     return units_.at(unit).staged.has_value() || units_.at(unit).room.has_value();
   }
@@ -99,7 +99,7 @@ class FakeUnitHost final : public UnitHost {
 
   // Work that later tasks may overtake, never an earlier one.
   struct LateWork {
-    std::uint64_t after = 0;  // So many tasks.
+    std::uint64_t after = 0;  // Number of tasks.
     std::function<void()> work;
   };
   void RunLate(std::function<void()> work);

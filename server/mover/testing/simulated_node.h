@@ -21,7 +21,7 @@ struct SimulatedNodeOptions {
   std::uint64_t seed = 0;
   MoverOptions mover;
   const Clock* clock = nullptr;  // Not owned; outlives the node.
-  // Where the process sends messages and reports to.
+  // Sends messages and reports of the process.
   std::function<void(const std::string& address, PeerMessage message, MoveTransport::Done done)>
       send;
   std::function<void(const UnitReport& report)> report;

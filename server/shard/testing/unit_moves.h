@@ -57,7 +57,7 @@ absl::Status AwaitStatus(const std::function<void(HostDone)>& start);
 // Runs `work` in the order of the table's updates and waits for it.
 void RunInOrder(UnitHost& host, TableId table, const std::function<void()>& work);
 
-// Where the units of one table are. Thread safety: every method may be called from any thread; one
+// Places of one table's units. Thread safety: every method may be called from any thread; one
 // thread moves units.
 class UnitMoves {
  public:

@@ -31,7 +31,7 @@ struct Scratch {
   // A group's evictions from where its misses begin, and whether there is one.
   DeviceEviction* evictions;
   std::uint8_t* evicted;
-  kernels::cuda::Workspace sorting;  // And selecting.
+  kernels::cuda::Workspace sorting;  // Scratch memory for sorting and selecting.
 };
 
 // Ids as unsigned numbers of the same order.

@@ -24,11 +24,11 @@ inline device::Grid GridOfProbes(std::size_t ids) {
   return device::GridOfGroups(ids, {kProbeLanesLog2, 1}, kIdsInFlight);
 }
 
-// Where a group is; its bucket is here.
+// Address of a group; its bucket is here.
 __device__ __forceinline__ std::byte* GroupAt(const DeviceGroups& groups, std::uint64_t number) {
   return groups.groups + (number - groups.first_group) * sizeof(SlotGroup);
 }
-// Where the parts of a group are.
+// Addresses of a group's parts.
 __device__ __forceinline__ std::byte* IdAt(std::byte* group, unsigned lane) {
   return group + offsetof(SlotGroup, ids) + sizeof(std::int64_t) * lane;
 }

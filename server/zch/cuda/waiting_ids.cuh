@@ -28,7 +28,7 @@ class WaitingIds {
                (bucket - groups.first_group / groups.groups_per_bucket) * layout_.bytes()),
         size_(FromThread0(device::Load<std::uint32_t>(block_ + layout_.size_at()))) {}
 
-  // Where an id waits; lane < 0: it does not, and count is 0.
+  // Place where an id waits; lane < 0: it does not, and count is 0.
   struct Found {
     std::uint32_t line = 0;
     int lane = -1;
