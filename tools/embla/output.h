@@ -1,4 +1,4 @@
-// Where a verb's result goes, and in which form.
+// Destination and format of a verb's result.
 #pragma once
 
 #include <ostream>

@@ -29,7 +29,7 @@ struct UnitFinding {
 struct TableEvidence {
   std::vector<client::UnitOwner> owners;
   std::map<NodeId, std::vector<client::UnitOnNode>> units;  // The units of every node in the plan.
-  bool job_runs = false;                                    // Then units may be on the move.
+  bool job_runs = false;                                    // True: units may be on the move.
   bool groups_synced = false;  // Replica groups were averaged: their copies are equal.
 };
 

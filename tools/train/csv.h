@@ -24,8 +24,8 @@ char GuessSeparator(std::string_view header, std::string_view label);
 // How a separator is shown to people: '|', or tab.
 std::string SeparatorName(char separator);
 
-// Where `label` is among `names`; if it is not there, where it is in other letters, A as a.
-// NotFound lists the names. InvalidArgument: several have it in other letters.
+// Returns the position of `label` among `names`; if it is not there, that of the one in other
+// letters, A as a. NotFound lists the names. InvalidArgument: several have it in other letters.
 absl::StatusOr<std::size_t> FindLabel(std::span<const std::string> names, std::string_view label);
 
 // The fields of `line`. Unquoted ones are views of `line`; others, of `storage`.
