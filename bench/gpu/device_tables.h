@@ -80,7 +80,7 @@ class DeviceTables {
   const std::uint32_t* LocalSlots(std::size_t batch, std::uint32_t table) const {
     return local_slots_[batch]->As<std::uint32_t>() + table * workload_.ids_of_table();
   }
-  // Where bags begin, and the end: of all tables, or, as far as that, of any one.
+  // Beginnings of the bags, and the end: of all tables, or, as far as that, of any one.
   const std::uint32_t* offsets() const { return offsets_.As<std::uint32_t>(); }
 
   // Sums or rows of a batch in fp32, output after output: in one launch, or one for each table.
