@@ -42,7 +42,7 @@ struct LedgerShape {
   int rows() const { return blocks * rows_per_block; }
 };
 
-// Where an update goes.
+// Destination of an update.
 struct Digit {
   std::uint64_t number = 0;  // k, of its trainer.
   int block = 0;
@@ -77,7 +77,7 @@ class Base4Ledger {
   const LedgerShape& shape() const { return shape_; }
   // Row `i` of `block`, as a position 0..rows()-1.
   int RowOf(int block, int i) const { return i * shape_.blocks + block; }
-  // Where the update `number` of any trainer goes.
+  // Block of the update `number` of any trainer.
   int BlockOf(std::uint64_t number) const {
     return static_cast<int>(number / shape_.digits % shape_.blocks);
   }

@@ -111,7 +111,7 @@ class ChaosCluster {
   // All processes run, all nodes are live and have the current plan.
   absl::Status AwaitWell(absl::Duration timeout);
 
-  // Where trainers find the coordinator, through a proxy.
+  // Address of the coordinator for trainers, through a proxy.
   const std::string& trainer_address() const { return trainer_proxy_->address(); }
   // Without one.
   std::string coordinator_address() const;

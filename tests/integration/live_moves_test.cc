@@ -273,7 +273,7 @@ struct Content {
   std::vector<float> state;
 };
 
-// Where the two differ, in words; empty: nowhere.
+// Describes the differences; empty: none.
 std::string Difference(const Content& moved, const Content& still) {
   std::string text;
   int rows = 0;

@@ -78,8 +78,8 @@ struct FoldWorld {
 
 enum class FoldStepKind : std::uint8_t {
   kSend,
-  kDeliver,      // And the answer arrives.
-  kDeliverLost,  // And the answer is lost.
+  kDeliver,      // Delivers the request, and the answer.
+  kDeliverLost,  // Delivers the request; the answer is lost.
   kDeliverPart,  // The unit's rows are left out.
   kLearnPlan,
   kFreeze,

@@ -134,7 +134,7 @@ enum class StepKind : std::uint8_t {
 struct Step {
   StepKind kind{};
   int unit = 0;
-  int node = 0;  // Or coordinator.
+  int node = 0;  // Node, or coordinator.
   int arg = 0;   // Update, message or target.
 };
 
