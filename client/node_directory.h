@@ -33,7 +33,7 @@ class NodeDirectory {
   std::shared_ptr<NodeChannel> Find(NodeId node);
   // Closes all channels, for good: nodes of later plans are not found.
   void CloseAll();
-  // Closed ones that somebody may still hold.
+  // Closed channels that callers may still hold.
   std::size_t closed_count();
 
   // Lookups of replicated tables stay away from a node for a second after it failed.

@@ -185,8 +185,7 @@ TEST(GrpcCoordinatorChannel, WatchFollowsWhatLeadsOnAndAsksAgainWhereItDoesNot) 
   EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
   coordinator.SetVersion(2, 1);
   EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
-  // Plan 7 does not exist on the node: the watch that is begun anew brings all of 9.
-  coordinator.SetVersion(9, 7);
+  coordinator.SetVersion(9, 7);  // Nobody has plan 7: the watch that is begun anew brings all of 9.
   EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 9));
   channel->StopWatch();
 }

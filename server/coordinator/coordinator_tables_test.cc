@@ -91,7 +91,7 @@ TEST_F(CoordinatorCreateTable, IsRolledBackWhenANodeCannotInstallIt) {
 TEST_F(CoordinatorCreateTable, IsRolledBackWhenANodeDies) {
   const ChangeId change = *c_.Create("t");
   c_->NodeDisconnected(n1_, 1, c_.now());
-  EXPECT_TRUE(c_.Outcomes().empty());  // The node may come back.
+  EXPECT_TRUE(c_.Outcomes().empty());  // It may come back.
   c_.Advance(absl::Seconds(4));
   ASSERT_TRUE(c_.Install(n0_).ok());
   c_.Advance(absl::Seconds(1));
@@ -227,7 +227,7 @@ TEST_F(CoordinatorCreateTable, GoesOnAfterARestartOfTheCoordinator) {
   EXPECT_EQ(c_->DropTable("t", c_.now()).status().code(), StatusCode::kFailedPrecondition);
   ASSERT_TRUE(c_.Install(n0_).ok());
   ASSERT_TRUE(c_.Install(n1_).ok());
-  EXPECT_TRUE(c_.Outcomes().empty());  // No caller waits any more.
+  EXPECT_TRUE(c_.Outcomes().empty());  // Nobody waits any more.
   EXPECT_TRUE(c_->DropTable("t", c_.now()).ok());
 }
 

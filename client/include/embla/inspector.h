@@ -49,7 +49,7 @@ class Inspector {
                                                             absl::Duration timeout);
   virtual ~Inspector() = default;
 
-  // NotFound.
+  // Lists the units that took part in a move, which have a record. NotFound: no such table.
   virtual absl::StatusOr<std::vector<UnitOwner>> Owners(const std::string& table) = 0;
   // Asks the node itself, at its address in the plan. A node that has nothing of the table answers
   // with nothing. It reads all rows of the table.

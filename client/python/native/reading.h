@@ -28,7 +28,7 @@ class ItemQueue {
  public:
   explicit ItemQueue(std::size_t items_max) : items_max_(items_max) {}
 
-  // Waits while there are items_max items. Cancelled: nobody reads any more.
+  // Waits while there are items_max items. Cancelled: the reader has stopped.
   absl::Status Put(Item item) {
     const MutexLock lock(mu_);
     while (items_.size() >= items_max_ && !stopped_) changed_.Wait(mu_);

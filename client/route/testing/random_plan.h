@@ -1,4 +1,4 @@
-// Plans and batches nobody would write by hand.
+// Random plans and batches, stranger than hand-written ones.
 #pragma once
 
 #include <cstdint>
