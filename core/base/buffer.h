@@ -118,7 +118,7 @@ class BufferPool {
 
   Buffer Take(std::size_t size);
 
-  // Frees the buffers that nobody has needed since the last call.
+  // Frees the buffers that were not needed since the last call.
   void ReturnIdle();
 
   std::size_t retained_bytes() const;

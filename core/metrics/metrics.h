@@ -1,6 +1,6 @@
 // Counters, gauges and histograms of one process, on prometheus-cpp.
 //
-// Handles are made once per label set (a map lookup under a lock) and kept by whoever counts;
+// Handles are made once per label set (a map lookup under a lock) and kept by the code that counts;
 // counting is then a handful of atomic instructions. A default-made handle counts nothing, so a
 // room that is tested alone needs no Metrics.
 #pragma once
@@ -88,7 +88,7 @@ class Metrics {
   Counter MakeCounter(const MetricInfo& info, LabelValues values = {});
   Gauge MakeGauge(const MetricInfo& info, LabelValues values = {});
   Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
-  // The series is gone; whoever has a handle of it must not use it any more.
+  // Deletes the series; handles of it must not be used any more.
   void Remove(const MetricInfo& info, LabelValues values);
   // Makes the series with a label `table`: see TableSeries.
   TableLabels& table_labels() { return *table_labels_; }

@@ -22,8 +22,8 @@ struct StepMembers {
   std::vector<Rank> ranks = {};     // Ascending; each is waited for.
   std::vector<Rank> optional = {};  // Ascending; counted where they have contributed.
 
-  // Steps that nobody belongs to are not made: contributions are refused, and units go on at the
-  // next entry's first step. Steps with optional ranks only are made with what is there.
+  // Steps without members are not made: contributions are refused, and units go on at the next
+  // entry's first step. Steps with optional ranks only are made with what is there.
   bool fails() const { return ranks.empty() && optional.empty(); }
   bool Awaits(Rank rank) const;
   bool Has(Rank rank) const;  // Awaited or optional.
