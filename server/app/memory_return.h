@@ -24,7 +24,7 @@ struct MemoryReturnOptions {
   absl::Duration look = absl::Milliseconds(2500);
   // May be null; otherwise it is not owned and outlives the MemoryReturn.
   BufferPool* pool = nullptr;
-  // How many requests have come so far; called by the thread. Empty: nobody counts them.
+  // How many requests have come so far; called by the thread. Empty: requests are not counted.
   std::function<std::uint64_t()> requests = {};
   std::size_t kept_bytes_max = 0;  // While requests come.
   Gauge kept_bytes = {};

@@ -63,7 +63,7 @@ struct CoordinatorOptions {
   // Tables that wait to be created; one request may have more if nothing else waits.
   std::size_t tables_queued_max = 1024;
   absl::Duration session_lease = absl::Minutes(10);  // session_leases.h
-  ClusterKeyPtr key = {};                            // Null: a new one, which nobody else has.
+  ClusterKeyPtr key = {};                            // Null: a new random key.
   std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
   std::uint32_t boot = 0;  // The first half of sessions' ids (session_records.h). 0: a random one.
 
@@ -102,8 +102,9 @@ struct ClusterView {
 };
 
 struct SessionRequest {
-  std::string client_name = {};    // For people.
-  std::string trainer = {};        // The same over its restarts. Empty: the session is nobody's.
+  std::string client_name = {};  // For people.
+  // The same over its restarts. Empty: the session belongs to no trainer.
+  std::string trainer = {};
   std::uint64_t client_nonce = 0;  // With a trainer: of the client, not 0.
   SessionId replaces{};            // With a trainer: its session before, which is to be closed.
   // For tables with synchronous steps: the trainer's number, and how many trainers there are.
@@ -294,7 +295,7 @@ class Coordinator final : private MoveCluster {
   };
   // The answer to the caller that waits for the pending creation.
   struct AwaitedCreate {
-    ChangeId id{};  // 0: nobody waits.
+    ChangeId id{};  // 0: no caller waits.
     std::vector<CreatedTable> tables;
     std::vector<std::string> left_out;  // See CompleteChange::left_out.
   };
@@ -373,7 +374,7 @@ class Coordinator final : private MoveCluster {
   std::vector<Rank> LeavingOf(const TablePlan& table) const;
   // Requires: the session has declared a rank.
   bool HasLeft(SessionId session) const;
-  MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: nobody is silent.
+  MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: no rank is silent.
   std::vector<Rank> JoiningOf(const TablePlan& table) const;
   // The first step that no node has made, when all that count have answered to the open change.
   std::optional<std::uint64_t> NextStepOf(const TablePlan& table) const;

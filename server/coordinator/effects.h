@@ -27,7 +27,7 @@ struct PublishPlan {
   PlanPtr plan;
 };
 
-// Answer whoever waits for this change; nobody may, after a restart.
+// Answer the callers that wait for this change; after a restart there may be none.
 struct CompleteChange {
   ChangeId id{};
   absl::Status status;

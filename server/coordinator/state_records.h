@@ -44,7 +44,8 @@ struct PlanHead {
   PlanVersion version{};
   std::uint32_t next_node_id = 1;
   std::uint32_t next_table_id = 1;
-  // +1 each time that somebody was found to have seen a newer store than this one.
+  // Rises by one each time that a node or client was found to have seen a newer store than this
+  // one.
   std::uint64_t generation = 1;
   std::vector<NumberGap> gaps = {};  // Ascending.
   bool operator==(const PlanHead&) const = default;

@@ -57,7 +57,7 @@ class NodeDirectory {
   absl::Status Write(const NodeIdentity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   const std::string path_;
-  // Held while the file is written: nobody else waits for it than who writes, too.
+  // Held while the file is written: only other writers wait for it.
   Mutex write_mu_;
   mutable Mutex mu_;
   NodeIdentity identity_ ABSL_GUARDED_BY(mu_);

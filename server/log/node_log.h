@@ -33,7 +33,7 @@ struct NodeLogOptions {
   std::size_t queue_bytes_max = std::size_t{64} << 20;
   // Room for control records on top of that.
   std::size_t control_queue_bytes = std::size_t{4} << 20;
-  // How far behind a write its sync may be when nobody waits for it. Infinite: until somebody does.
+  // How far behind a write its sync may be while no caller waits for it. Infinite: until one does.
   absl::Duration sync_delay = absl::Milliseconds(500);
   // For callers who act on an update's record before it is written. A full disk is then found by
   // AppendUpdate, and what it accepts goes into the room that is left, as updates at kQueued always
@@ -98,7 +98,7 @@ class NodeLog {
   struct Pending {
     LogLsn lsn{};
     Durability level = Durability::kQueued;
-    // Not refused while there is any room: a control record, or one that somebody relies on.
+    // Not refused while there is any room: a control record, or one that others rely on.
     bool uses_reserve = false;
     bool is_final = false;  // The log may not go on without it.
     std::string record;

@@ -2,8 +2,8 @@
 // The source's part is in source_steps.cc, the target's in target_steps.cc, updates and lookups in
 // update_steps.cc. docs/migration.md is the protocol; tests/model drives exactly these functions.
 //
-// Duties of whoever executes the actions of one step:
-// - in order; a control LogAction is on disk before the next action starts, and if the process dies
+// Duties of the code that executes the actions of one step: - in order; a control LogAction is on
+// disk before the next action starts, and if the process dies
 //   in between, the step did not happen, or what followed was lost: both are harmless;
 // - the unit's steps are one at a time (the unit's lock);
 // - rows are written in the order of their lsn; then, and only then, WrittenEvent.

@@ -41,7 +41,7 @@ struct FoldGuards {
   bool stale_cancels = true;      // A request routed by an older plan ends the wait.
   bool stale_takes_apart = true;  // After Join, units are taken apart before such an update.
 
-  // Guards of whoever executes it.
+  // Guards of the code that executes it.
   bool since_is_first = true;      // Senders name the first plan of all attempts, not the last one.
   bool plan_has_unit = true;       // A fold begins under a plan that has the unit here,
   bool plan_after_arrival = true;  // that came later than the news that the unit is here,

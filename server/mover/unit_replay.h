@@ -55,7 +55,7 @@ class UnitReplay {
 
   // Whether the unit goes by windows of its own. False for a unit that is not on this node.
   bool Owns(const UnitId& unit) const;
-  // Whether the unit's import brings initial values: nobody had its rows any more.
+  // Whether the unit's import brings initial values: no node had its rows any more.
   bool IsAnew(const UnitId& unit) const;
 
   std::vector<RestoredUnit> Take() &&;

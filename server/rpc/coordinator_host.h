@@ -155,12 +155,12 @@ class CoordinatorHost {
   void Run();
   // Until there is something to do; false: stop.
   bool AwaitWork(absl::Time next_tick) ABSL_LOCKS_EXCLUDED(queue_mu_);
-  // False: the store is broken, and everybody was told.
+  // False: the store is broken, and all callers were told.
   bool RunBatch(absl::Time& next_tick);
   void HearHeartbeats(std::vector<Outcome>& outcomes);
   bool TakeWork(Work& work) ABSL_LOCKS_EXCLUDED(queue_mu_);
   std::vector<Effect> TakeEffects();
-  // No task is taken any more; answers those that wait, and whoever awaits a change.
+  // No task is taken any more; answers the tasks that wait, and the callers that await a change.
   void Refuse(const absl::Status& status);
   void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
@@ -193,7 +193,7 @@ class CoordinatorHost {
   std::map<NodeProcess, Heartbeat> heartbeats_ ABSL_GUARDED_BY(queue_mu_);
   bool stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
   absl::Status refusal_ ABSL_GUARDED_BY(queue_mu_);  // Not OK: no task is taken any more.
-  std::function<void()> tell_refusal_ ABSL_GUARDED_BY(queue_mu_);  // Null: told, or nobody asked.
+  std::function<void()> tell_refusal_ ABSL_GUARDED_BY(queue_mu_);  // Null: told, or not requested.
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);

@@ -1,4 +1,4 @@
-// Bounds the memory of requests in flight and of replies that nobody has read yet.
+// Bounds the memory of requests in flight and of replies that are not read yet.
 //
 // Every request is held under its session, or under its connection where it has no session, from
 // its arrival until its reply is written. Three rules keep the many safe from the few:

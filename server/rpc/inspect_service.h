@@ -1,7 +1,7 @@
 // InspectService over a ShardNode.
 //
 // Questions about a node wait here, a bounded number of them, and few are asked of the node at a
-// time: whatever operators ask, trainers hardly notice. Nobody is asked when the caller has left.
+// time: whatever operators ask, trainers hardly notice. A request whose caller has left is dropped.
 #pragma once
 
 #include <atomic>

@@ -58,7 +58,7 @@ class LookupTask final : public RequestTask {
     bool Reduces(const ColumnSegment& segment) const {
       return pooled() && segment.devices.size() > 1;
     }
-    // The part's rows are written in order, chunk by chunk, by whoever has them.
+    // The part's rows are written in order, chunk by chunk, by the device that has them.
     bool Streams() const { return !pooled() || (segments.size() == 1 && !Reduces(segments[0])); }
     // `out`, from a row and column of the part on.
     kernels::Output At(std::size_t row, std::uint32_t column) const;

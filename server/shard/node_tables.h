@@ -71,7 +71,7 @@ inline constexpr std::size_t kSpecHistoryMax = 1024;
 struct TableMaker {
   std::uint32_t devices = 0;  // Number of the node's devices.
   TableShard::MemoryFactory make_memory;
-  // Rows are unset: for those that are copied in before anybody finds them.
+  // Rows are unset: for rows that are copied in before requests find them.
   TableShard::MemoryFactory make_unset_memory;
   Metrics* metrics = nullptr;           // Not owned; may be null.
   const Clock* clock = &Clock::Real();  // Not owned.

@@ -69,13 +69,14 @@ class Replicator {
              OnConfirmed on_confirmed);
   ~Replicator();
 
-  // Sends nothing more and fails whoever waits, now and later, with Unavailable: a replica that is
-  // silent keeps nobody from stopping.
+  // Sends nothing more and fails waiting callers, now and later, with Unavailable: a silent replica
+  // does not keep the node from stopping.
   void BeginStop();
   // The same, and waits for what is in flight. The destructor does it otherwise.
   void Stop();
 
-  // Not owned; outlives this object. Behind what is repeated from a log, before anything else.
+  // Not owned; outlives this object. Call after updates are repeated from a log, before anything
+  // else.
   void SetTransport(ReplicaTransport* transport);
   bool has_transport() const;
 
@@ -98,7 +99,7 @@ class Replicator {
   void Begin(TableId table, std::uint64_t reign, std::uint64_t order);
   // Another node leads the table, whose primary copy was here.
   void End(TableId table);
-  // The node has lost its copy, and that is written down: nobody waits for it any more.
+  // The node has lost its copy, and that is written down: updates do not wait for it any more.
   void Forget(TableId table, NodeId node);
   // Returns a function that tells this object, soon, that a record is written: that `node` has lost
   // its copy, or, for node 0, that the copy on this node is confirmed. The journal may call it
@@ -218,7 +219,7 @@ class Replicator {
 
   // OK when nothing keeps `waiter` from its answer.
   absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Answers whoever has waited long enough; returns the next deadline.
+  // Answers callers that have waited long enough; returns the next deadline.
   absl::Time FinishWaiters();
 
   const Options options_;

@@ -227,8 +227,8 @@ class ShardNode {
     bool leads = false;
   };
   virtual CopyView ViewCopy(TableId table) const = 0;
-  // The copy, which is to lead by the plan and waits for updates that nobody has any more, leads as
-  // it is. Nothing if it leads, or is not to.
+  // The copy, which is to lead by the plan and waits for updates that no node has any more, leads
+  // as it is. Nothing if it leads, or is not to.
   virtual void LeadAsItIs(TableId table) = 0;
 
   // The gate of sessions. Callers that take in requests verify them there before they call
@@ -263,8 +263,7 @@ class ShardNode {
   // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
 
-  // The next two are done when the devices have nothing else to do; whoever asks bounds how many
-  // there are.
+  // The next two run when the devices have nothing else to do; the caller bounds their number.
   // Explains `id` of a ZCH table. `done` as for Update. Errors: NotFound, InvalidArgument (not a
   // ZCH table), FailedPrecondition (the id's bucket is elsewhere).
   virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;

@@ -75,7 +75,7 @@ class TableSteps {
   // On the lead device, with the record of the step: what is to be told when that is written.
   Replies Commit(const Step& step, const NodeTables& tables);
   void Made();
-  // The step could not be made (Aborted: another one can be by now, and nobody is told).
+  // The step could not be made (Aborted: another one can be by now, and no caller is told).
   Replies NotMade(const Step& step, const absl::Status& why, const NodeTables& tables);
   // By an earlier process.
   void NoteMade(std::uint64_t step);

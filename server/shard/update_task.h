@@ -53,7 +53,7 @@ class UpdateTask final : public RequestTask {
                                                           std::optional<FromPrimary> from_primary,
                                                           absl::Time deadline);
 
-  // Does again what an earlier process decided: nobody is asked, nothing is sent or written down.
+  // Repeats the decision of an earlier process: no gate is asked, nothing is sent or written down.
   // `decided` is that of `update`. DataLoss: it does not fit what is here.
   static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeRepeated(const NodeContext& node,
                                                                   NodeTablesPtr tables,
@@ -153,7 +153,7 @@ class UpdateTask final : public RequestTask {
   // Calls `done` when what the answer promises is written down; `ticket` may be null.
   static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
                                 const UpdateResult& result);
-  // Queues the averaging of tables whose groups have applied enough, before anybody is answered.
+  // Queues the averaging of tables whose groups have applied enough, before any answer.
   void SyncWhatIsDue(UpdateResult& result) const;
 
   const NodeTablesPtr tables_;

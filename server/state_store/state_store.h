@@ -89,9 +89,9 @@ class StateStore {
                                           std::span<const StateWrite> writes) = 0;
 
   // Many commits for the price of one sync: between these two Commit returns before its writes are
-  // durable, and EndBatch makes all of them so. Until then tell nobody of them. One thread commits
-  // meanwhile. An error of EndBatch is Unavailable, as of Commit. A store that is durable at once
-  // has nothing to do.
+  // durable, and EndBatch makes all of them so. Until then they must not be told to others. One
+  // thread commits meanwhile. An error of EndBatch is Unavailable, as of Commit. A store that is
+  // durable at once has nothing to do.
   virtual void BeginBatch() {}
   virtual absl::Status EndBatch() { return absl::OkStatus(); }
 

@@ -25,7 +25,7 @@ struct StepGuards {
   bool freeze_stops_steps = true;  // A frozen unit does not step.
   bool freeze_answers = true;      // Contributions that wait for a frozen unit are told so.
 
-  // Guards of whoever executes them.
+  // Guards of the code that executes them.
   bool ack_waits_for_step = true;    // A contribution is acknowledged when it was stepped,
   bool ack_waits_for_record = true;  // and the step's record is written.
   bool windows_are_whole = true;     // The record enters the windows of units without rows, too.

@@ -89,7 +89,7 @@ class DeviceExecutors {
   void SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   // The same, but it does not wait for requests whose turn has not come: for reads, of which
-  // whoever submits them bounds the number.
+  // the caller bounds their number.
   void SubmitRead(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   // Like SubmitControl, for work that can wait and needs no order with what is queued later: each

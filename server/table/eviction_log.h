@@ -36,7 +36,7 @@ class EvictionLog {
     virtual void Notify() = 0;
   };
 
-  // Keeps up to `bytes_max` bytes. `series` counts evictions that nobody read in time.
+  // Keeps up to `bytes_max` bytes. `series` counts evictions that were not read in time.
   EvictionLog(std::size_t bytes_max, const TableSeries& series);
 
   // Not 0, and different in each log: positions are of one log.

@@ -114,7 +114,7 @@ class TableUnits {
   std::uint64_t version_ = NextVersion();
   std::atomic<bool> any_gates_ = false;  // True if any gate is to be asked. Released by SetGate.
   RecordFold fold_;
-  std::atomic<bool> asks_apart_ = false;  // Relaxed: whoever looks, looks again.
+  std::atomic<bool> asks_apart_ = false;  // Relaxed: readers look again.
 };
 
 }  // namespace embla

@@ -130,7 +130,7 @@ class ZchIds {
   absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
   // By position in ids_: the longest of an id's TTLs.
   void GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping);
-  // Hands the rows to whoever reads evictions. Before they begin anew.
+  // Hands the rows to the readers of evictions, before the slots get new ids.
   absl::Status Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const;
   absl::Status ResetInserted(RowStore& store) const;
   void Regroup(kernels::Grouping& grouping) const;

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kPlacesPerLine = 32;
 
 // Offsets of a block's parts, in bytes.
 struct CandidateLayout {
-  std::uint32_t lines = 0;  // 0: nobody ever waits, and there are no blocks.
+  std::uint32_t lines = 0;  // 0: ids never wait, and there are no blocks.
 
   constexpr std::size_t places() const { return std::size_t{lines} * kPlacesPerLine; }
   constexpr std::size_t counts_at() const { return places() * sizeof(std::int64_t); }

@@ -63,7 +63,7 @@ class IdMap {
   virtual absl::Status ImportBucket(std::span<const std::byte> block) = 0;
 
   virtual absl::StatusOr<Explanation> Explain(RowId id) const = 0;
-  // ids[i] = whose slot `begin` + i is; none: nobody's, or its bucket is not here.
+  // Sets ids[i] to the id of slot `begin` + i; none: the slot is free, or its bucket is not here.
   // Requires: slots of the table; of a map on a GPU, of its slice.
   virtual absl::Status IdsAt(ZchSlot begin, std::span<std::optional<RowId>> ids) const = 0;
   virtual absl::StatusOr<Survey> TakeSurvey(std::uint64_t step, BucketRange range) const = 0;

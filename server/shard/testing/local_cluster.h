@@ -48,7 +48,7 @@ class LocalTransport final : public ReplicaTransport {
     NodeId node;
     ReplicaMessage message;
     Buffer memory;
-    ReplicaDone done;  // Null: nobody listens.
+    ReplicaDone done;  // Null: no answer is expected.
     int after = 0;     // Later messages that go first.
   };
 
