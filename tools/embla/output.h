@@ -13,7 +13,7 @@ namespace embla::cli {
 
 // Features of the terminal behind an open file.
 struct Terminal {
-  bool redraws = false;  // A line can be drawn over: somebody looks at it.
+  bool redraws = false;  // A line can be drawn over: a person looks at it.
   int columns = 80;
   bool colours = false;  // https://no-color.org: never where NO_COLOR is set.
 

@@ -1,5 +1,5 @@
 // How a plan is shown: which device holds which rows and columns of which table, and how many
-// bytes. Nobody has to guess how a table was cut.
+// bytes. They show how a table was cut.
 #pragma once
 
 #include <cstdint>

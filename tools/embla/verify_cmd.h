@@ -13,7 +13,7 @@ namespace embla::cli {
 
 struct VerifyRequest {
   std::string table;
-  // Its replica groups were averaged and nobody has trained since: their copies must be equal.
+  // Its replica groups were averaged and not trained since: their copies must be equal.
   bool synced = false;
 };
 
