@@ -1,4 +1,4 @@
-// How far somebody has come, for others to wait for.
+// A count that other threads can wait for.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
