@@ -193,8 +193,7 @@ TEST_F(CopyJobs, ADrainEndsWithTheCopyGoneOverRestartsOfTheCoordinator) {
   EXPECT_THAT(Get().waits_for, HasSubstr("waits for node " + NameOf(away) + " to give up"));
   ASSERT_TRUE(c_->ControlJob(1, JobControl::kCancel, c_.now()).ok());
   Turn({away});
-  // The step is committed, and the nodes must hear of it.
-  EXPECT_EQ(Get().job.state, JobState::kCancelling);
+  EXPECT_EQ(Get().job.state, JobState::kCancelling);  // It is committed, and must be heard of.
   for (int i = 0; i < 10; ++i) Turn();
   EXPECT_EQ(Get().job.state, JobState::kCancelled);
   EXPECT_THAT(ReadHistory(c_->store(), 1)->front().cause, HasSubstr("removed by job 1"));

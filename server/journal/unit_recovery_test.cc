@@ -417,8 +417,7 @@ class Trial {
     averaged->tables = {{kTable, {}}};
     for (std::size_t n = 0; n < kNodes; ++n) {
       const absl::StatusOr<SyncResult> synced = Sync(node(n), nullptr);
-      // The table never had slices there.
-      if (absl::IsFailedPrecondition(synced.status())) continue;
+      if (absl::IsFailedPrecondition(synced.status())) continue;  // Nothing was ever there.
       ASSERT_TRUE(synced.ok()) << synced.status();
       std::vector<AveragedRows>& rows = averaged->tables[0].rows;
       rows.insert(rows.end(), synced->tables[0].averaged.begin(), synced->tables[0].averaged.end());

@@ -565,7 +565,7 @@ TEST_F(CoordinatorServiceTest, ADrainedNodeIsListedAsSuch) {
   v1::JobReply reply;
   const grpc::Status drained = admin_->StartJob(&context, request, &reply);
   ASSERT_TRUE(drained.ok()) << drained.error_message();
-  EXPECT_EQ(reply.job().state(), v1::JOB_STATE_DONE);  // The node had nothing to move.
+  EXPECT_EQ(reply.job().state(), v1::JOB_STATE_DONE);  // It had nothing.
   EXPECT_EQ(reply.job().description(), "drain node n0");
   grpc::ClientContext list;
   v1::ListNodesReply nodes;

@@ -217,7 +217,7 @@ TEST(GpuNodes, AddUpPartialSumsAlsoAfterAGpuHasStopped) {
   plan.replicas.front() = {{0, 100, 0, 12, {kFirst, 0}}, {100, 200, 0, 12, {kFirst, 1}}};
   ASSERT_TRUE(cluster.Install({plan, PlaceOn(cluster, Spec(2), 2)}).ok());
   const std::vector<std::byte> before = PooledRows(cluster, spec);
-  // Device 0 has no row of the table, but takes part in its sums.
+  // It has no row of the table, but a part in its sums.
   EXPECT_FALSE(cluster.gpu(0, 2)->Stop(absl::InternalError("test")).ok());
   EXPECT_EQ(PooledRows(cluster, spec), before);
   EXPECT_EQ(PooledRows(cluster, spec), before);
@@ -250,7 +250,7 @@ TEST(GpuNodes, HaveTheIdsOfZchTablesBesideTheirRowsAndCountThemAsCpuDevicesDo) {
       const auto updated =
           cluster.Update(kFirst, Pack(Header(step), {Gradients(spec, ids, random)}));
       ASSERT_TRUE(updated.ok()) << updated.status();
-      ids.push_back(RowId{-1});  // An id without a row.
+      ids.push_back(RowId{-1});  // Nobody's.
       const auto found = cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, ids, {101})}));
       ASSERT_TRUE(found.ok()) << found.status();
     }

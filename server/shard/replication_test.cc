@@ -259,7 +259,7 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
 TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {
   Start(3);
   for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
-  cluster_->Restart(ToInt(primary_) - 1);  // The node has no log: the table begins again.
+  cluster_->Restart(ToInt(primary_) - 1);  // It has no log: the table begins again.
   model_ = std::make_unique<TableModel>(spec_);
   for (const NodeSpec& node : cluster_->specs()) {
     while (!IsCurrent(node.id)) std::this_thread::yield();
@@ -408,7 +408,7 @@ TEST_F(ReplicationTest, UpdatesWaitForACopyUntilItHasHeardThatItIsRemoved) {
                                    cluster_->specs(), std::vector{table});
   ASSERT_TRUE(cluster_->node(primary_).InstallPlan(next, primary_).ok());
   UpdateOnce(2);
-  EXPECT_TRUE(IsCurrent(replica));  // A copy that serves lookups has the update.
+  EXPECT_TRUE(IsCurrent(replica));  // It serves lookups, so it has the update.
   ASSERT_TRUE(cluster_->node(replica).InstallPlan(next, replica).ok());
   EXPECT_FALSE(cluster_->node(replica).ViewCopy(spec_.id).is_here);
   cluster_->AwaitUsedBytes(replica, table.primary()[0].device.index, 0);
