@@ -302,10 +302,9 @@ class Client {
   // is empty stays as it is. Journaled, replicated and exactly once as updates are, also while rows
   // move; tables with replica groups: in all copies. Numbers are rounded to the table's dtype. In a
   // ZCH table the ids get rows whatever its admission is; one whose group of 64 is full of ids that
-  // its policy keeps is left out. Goes in pieces of 4 MiB: after an error some rows may be written,
-  // and calling again does no harm.
-  // InvalidArgument, with nothing written: sizes; an id twice; a number that is NaN or infinite
-  // (nan_policy reject).
+  // its policy keeps is left out. Sent in pieces of 4 MiB: after an error some rows may be written,
+  // and calling again does no harm. InvalidArgument, with nothing written: sizes; an id twice; a
+  // number that is NaN or infinite (nan_policy reject).
   virtual absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
                                  std::span<const float> weights, std::span<const float> state,
                                  const CallOptions& options) = 0;
@@ -351,7 +350,7 @@ class Client {
   virtual std::uint64_t plan_version() const = 0;
   virtual std::uint64_t session() const = 0;
   // Whether the session has taken the place of an earlier one of the same trainer: its rank then
-  // goes on with the step at which that one was, and else with what JoinSteps returns.
+  // continues with the step at which that one was, and else with what JoinSteps returns.
   virtual bool has_taken_over() const = 0;
 
   // Ends the client. Calls that begin from now on fail with FailedPrecondition; those in flight

@@ -87,7 +87,7 @@ class ItemQueue {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
 };
 
-// One reading, which goes on in its thread until it is over or this object is gone.
+// One reading, which runs in its thread until it is over or this object is destroyed.
 //
 // Thread safety: by the GIL, which every method requires.
 template <typename Item>
