@@ -1,4 +1,4 @@
-// One open file descriptor, closed when its owner goes.
+// One open file descriptor, closed when its owner is destroyed.
 #pragma once
 
 #include <unistd.h>

@@ -69,7 +69,8 @@ absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_n
 struct NestedMessage {
   int number = 0;
   std::span<const int> large_numbers;
-  google::protobuf::MessageLite* small = nullptr;  // Not owned. Everything else of it goes here.
+  // Not owned. All its other fields are parsed into it.
+  google::protobuf::MessageLite* small = nullptr;
 };
 
 // Like DecodeMessage, for an envelope: fills `envelope` first, then the one of `nested` that

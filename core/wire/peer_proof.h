@@ -1,4 +1,4 @@
-// v1.PeerProof: shows which node a message between nodes comes from.
+// v1.PeerProof: proves which node sent a message between nodes.
 #pragma once
 
 #include <string>

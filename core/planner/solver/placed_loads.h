@@ -19,7 +19,7 @@ struct PlacedLoads {
     network.assign(machine.hosts(), 0);
     host_bytes.assign(machine.hosts(), {});
   }
-  // One shard comes (sign 1) or goes (-1).
+  // Adds (sign 1) or removes (-1) one shard.
   void AddShard(const Option& option, std::uint32_t device, int sign) {
     const std::uint32_t host = machine.host_of[device];
     work[device] += sign * option.work;

@@ -41,7 +41,7 @@ class Refiner {
 
     bool operator==(const Change&) const = default;
   };
-  // A shard or column block that leaves an overfull device, and what comes back for it.
+  // A shard or column block that leaves an overfull device, and what moves there in exchange.
   struct Step {
     Int128 score = 0;  // Growth of the squared loads per byte of overflow taken away.
     Layout::Item item, back;
@@ -82,7 +82,7 @@ class Refiner {
   void ConsiderRows(std::uint32_t device, const Layout& trial, Step* best);
   void Offer(const Step& step, std::int64_t bytes, std::int64_t overflow, Int128 growth,
              Step* best) const;
-  // Growth of the sum of squared load ratios when `work` goes from one device to another.
+  // Growth of the sum of squared load ratios when `work` moves from one device to another.
   Int128 Growth(const Layout& trial, std::uint32_t from, std::uint32_t to, Ticks work) const;
 
   const OptionSet& options_;

@@ -2,9 +2,9 @@
 // or the load changed.
 //
 // Every table keeps its cut and its places where the new problem allows them; what lost its place
-// goes where it hurts least. Then the most loaded device gives shards away, the most load per byte
-// first, until max load is within `target_gap_ppm` of the new problem's bound; swaps and other cuts
-// come only where single shards do not help. Covered by replan_test.cc.
+// is placed where it adds the least load. Then the most loaded device gives shards away, the most
+// load per byte first, until max load is within `target_gap_ppm` of the new problem's bound; swaps
+// and other cuts come only where single shards do not help. Covered by replan_test.cc.
 #pragma once
 
 #include <cstdint>
