@@ -15,7 +15,8 @@ struct CopyChange {
     kAdd = 1,     // A copy on `device`.
     kLead = 2,    // The copy on the node of `device` becomes the primary.
     kRemove = 3,  // The copy on the node of `device`, which is not the primary.
-    // The node of `device` is lost with the primary: another copy leads, and the lost one goes.
+    // The node of `device` is lost with the primary: another copy leads, and the lost one is
+    // removed.
     kInherit = 4,
     kAnew = 5,  // The only copy is lost: one on `device` begins at initial values.
   };

@@ -48,7 +48,7 @@ class CopyDriver {
   // Commits nothing more; waits for what is committed and must be heard of.
   void Cancel();
   void OnReport(NodeId node, const UnitReport& report);
-  // `commits`: whether a new plan may be made. `cause` goes into the history of the plan.
+  // `commits`: whether a new plan may be made. `cause` is recorded in the history of the plan.
   void Tick(bool commits, const std::string& cause, absl::Time now);
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders();
 

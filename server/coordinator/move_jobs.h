@@ -39,7 +39,7 @@ class MoveJobs {
   // Both are not owned and outlive this object.
   MoveJobs(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
 
-  // Reads all jobs; one that runs goes on. DataLoss.
+  // Reads all jobs, and resumes one that runs. DataLoss.
   absl::Status Load(absl::Time now);
 
   // Stores the job together with `writes` and begins it; a job without moves is over at once. The

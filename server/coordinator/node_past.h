@@ -16,7 +16,7 @@ struct NodePast {
   PlanVersion plan_version{};      // The highest seen.
   TableId table{};                 // The highest seen.
   Revision store_revision{};       // Highest revision of the coordinator's store seen.
-  std::uint64_t log_position = 0;  // LSN up to which the node's log goes.
+  std::uint64_t log_position = 0;  // LSN of the end of the node's log.
   std::uint64_t process = 0;       // How often the directory was opened, this time counted.
   bool operator==(const NodePast&) const = default;
 };

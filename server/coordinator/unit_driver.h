@@ -61,14 +61,14 @@ class UnitDriver {
   // Both are not owned and outlive this object.
   UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
 
-  // Begins a move, or goes on with the one that the record tells of. DataLoss, NotFound.
+  // Begins a move, or resumes the one in the record. DataLoss, NotFound.
   absl::Status Open(const UnitId& unit, const Way& way, absl::Time now);
   // Aborts all moves that have not committed.
   void CancelAll(const std::string& reason);
   void OnReport(NodeId node, const UnitReport& report, absl::Time now);
   // Repeats what may have been lost, aborts what does not get on.
   void Tick(absl::Time now);
-  // Writes the store. `cause` goes into the history of the plan.
+  // Writes the store. `cause` is recorded in the history of the plan.
   void Flush(const std::string& cause, absl::Time now);
   // Freezes the next batch, if it is time to. Call when all moves are open that may be.
   void FreezeBatch(absl::Time now);

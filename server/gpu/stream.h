@@ -103,7 +103,7 @@ class Stream {
   // Whether all of it is done; does not wait.
   virtual absl::StatusOr<bool> IsDone() = 0;
 
-  // Notes when the queue comes here. The later call for a mark counts.
+  // Marks the time at which the queue reaches this point. The latest call for a mark counts.
   enum class MarkAt : std::uint8_t { kBegin, kEnd };
   virtual absl::Status Mark(MarkAt mark) = 0;
   // How long the GPU took from one mark to the other. Requires: both were set, and all is done.

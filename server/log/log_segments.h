@@ -30,7 +30,7 @@ inline constexpr std::string_view kSpareName = "spare";
 // Thread safety: none; the log's writer owns it.
 class LogSegments {
  public:
-  // Goes on behind `newest`, the recovered segment; none: a new log. Nothing is written yet.
+  // Continues after `newest`, the recovered segment; none: a new log. Nothing is written yet.
   LogSegments(LogStorage& storage, std::uint64_t segment_bytes_max,
               const std::optional<SegmentScan>& newest);
 

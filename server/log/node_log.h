@@ -36,8 +36,8 @@ struct NodeLogOptions {
   // How far behind a write its sync may be while no caller waits for it. Infinite: until one does.
   absl::Duration sync_delay = absl::Milliseconds(500);
   // For callers who act on an update's record before it is written. A full disk is then found by
-  // AppendUpdate, and what it accepts goes into the room that is left, as updates at kQueued always
-  // do; if there is none after all, the log breaks.
+  // AppendUpdate, and accepted records are written to the room that is left, as updates at kQueued
+  // always do; if there is none after all, the log breaks.
   bool accepted_is_final = false;
 
   absl::Status Validate() const;

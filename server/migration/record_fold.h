@@ -92,7 +92,7 @@ class RecordFold {
   bool Admit(PlanVersion routed_since, PlanVersion installed);
   void Cancel();
 
-  // Requires: plan is not 0, and is what the node goes by.
+  // Requires: plan is not 0, and is the node's current one.
   void Begin(PlanVersion plan, const UnitWindows& rest);
   // Requires: is_waiting(); `unit` is at rest, has a record of its own, and is here by plan().
   void Note(const UnitId& unit, const UnitWindows& windows);

@@ -102,7 +102,7 @@ class UnitHost {
 
   // ---- There, too: a unit at rest whose record joins that of the table's rest
   // (server/migration/record_fold.h). A round of the table's fold: it begins, or looks at what is
-  // over by now. `plan` is the one that the node goes by, or nothing is done.
+  // over by now. Nothing is done unless `plan` is the node's current one.
   virtual void StepFold(TableId table, PlanVersion plan) = 0;
   virtual void CancelFold(TableId table) = 0;
   // Unless the fold waits under another plan, or that has the unit elsewhere, or the unit has no
@@ -142,10 +142,9 @@ class UnitHost {
   virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
   virtual void Discard(const UnitId& unit, HostDone done) = 0;
 
-  // ---- A move within the node: Reserve, and Discard if it comes to nothing.
-  // The unit's rows change to the device where room was reserved, chunk by chunk, each between two
-  // requests; nothing if none was. On an error some chunks have changed and some have not: all are
-  // served, call again.
+  // ---- A move within the node: Reserve, and Discard if it fails. The unit's rows change to the
+  // device where room was reserved, chunk by chunk, each between two requests; nothing if none was.
+  // On an error some chunks have changed and some have not: all are served, call again.
   virtual void Relocate(const UnitId& unit, HostDone done) = 0;
 };
 

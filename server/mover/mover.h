@@ -72,13 +72,13 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  // Goes on where the process that wrote the log ended. When it returns, the gates of all units
-  // are on their way to the tables; orders and messages wait until the units are known.
-  // Requires: nothing was asked of the mover before, and no request of the tables.
+  // Resumes where the process that wrote the log ended. When it returns, the gates of all units are
+  // on their way to the tables; orders and messages wait until the units are known. Requires:
+  // nothing was asked of the mover before, and no request of the tables.
   void Restore(RestoredNode restored);
   // Takes orders of the coordinator; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
-  // The node goes by `plan`, which this process got from the coordinator.
+  // The node has installed `plan`, which this process got from the coordinator.
   void OnPlan(PlanVersion plan);
   // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);

@@ -44,7 +44,7 @@ class UnitReplay {
                      UpdateSeq first_incomplete);
   // Returns the windows that join those of the table's rest.
   absl::StatusOr<UnitWindows> Fold(const UnitId& unit, PlanVersion plan);
-  // Whether the unit goes by windows of its own, and has the update in them.
+  // Whether the unit has windows of its own, and they have the update.
   bool HasApplied(const UnitId& unit, SessionId session, UpdateSeq seq) const;
   // True: the host still has memory that was given back without a record; Discard comes first.
   bool Reserve(const UnitId& unit, std::uint32_t chunks, std::uint32_t device, const RowRun& run);
@@ -53,7 +53,7 @@ class UnitReplay {
   void DropTable(TableId table);
   void ForgetSessions(const SessionSet& sessions);
 
-  // Whether the unit goes by windows of its own. False for a unit that is not on this node.
+  // Whether the unit has windows of its own. False for a unit that is not on this node.
   bool Owns(const UnitId& unit) const;
   // Whether the unit's import brings initial values: no node had its rows any more.
   bool IsAnew(const UnitId& unit) const;

@@ -54,7 +54,7 @@ class UnitTracker final : public UnitGate {
 
   // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.
   void Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn);
-  // Goes on where an earlier process ended. Requires: nothing was asked of the tracker yet.
+  // Resumes where an earlier process ended. Requires: nothing was asked of the tracker yet.
   void Restore(UnitDurable durable, ChunkVersions staged, bool is_folded);
 
   // The unit goes by the record of its table's rest, which takes in what is returned, until it

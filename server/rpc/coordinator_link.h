@@ -123,7 +123,7 @@ class CoordinatorLink {
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool linked_ ABSL_GUARDED_BY(mu_) = false;      // The report thread goes on.
+  bool linked_ ABSL_GUARDED_BY(mu_) = false;      // True while the report thread is to run.
   bool registered_ ABSL_GUARDED_BY(mu_) = false;  // On the present link.
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.

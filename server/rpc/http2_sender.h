@@ -43,7 +43,7 @@ class Sender {
     Open(stream, path);
     Payload(stream, std::string(1, '\0') + BigEndian(stated, 4), 0);
   }
-  // A whole message; the call goes on.
+  // Sends a whole message, without ending the call.
   void SendMessage(std::uint32_t stream, const std::string& message) {
     Payload(
         stream,

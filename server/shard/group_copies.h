@@ -38,7 +38,7 @@ class GroupCopies {
   // ResetCounts. Thread safety, of all three: any thread.
   bool CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every);
   void ResetCounts();
-  // Forgets sessions of which no update comes any more.
+  // Forgets closed sessions, whose updates are refused from now on.
   void ForgetSessions(const SessionSet& sessions);
 
   // `rows` of `own`, a slice of `spec` on `device`, become the mean of their copies. Called on that

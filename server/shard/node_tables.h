@@ -1,5 +1,5 @@
 // The tables of a node under one plan: an immutable snapshot. Requests keep the one they began
-// with, so a dropped table's memory goes when its last request ends.
+// with, so a dropped table's memory is freed when its last request ends.
 #pragma once
 
 #include <cstdint>

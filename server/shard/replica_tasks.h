@@ -75,7 +75,7 @@ class BeginTask final : public DeviceTask {
   const std::function<void()> then_;
 };
 
-// A copy that has begun to lead goes by the plan's hyper-parameters; on all devices of the table.
+// Gives a copy that has begun to lead the plan's hyper-parameters; on all devices of the table.
 class LeadTask final : public DeviceTask {
  public:
   LeadTask(const NodeTable& table, PlanVersion plan) : table_(table), plan_(plan) {}

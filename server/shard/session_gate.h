@@ -31,7 +31,8 @@ class SessionGate {
   static constexpr std::uint64_t kSeqPerSecond = 1'000'000;
   static constexpr std::uint64_t kSeqSlack = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kSeqMax = std::uint64_t{1} << 44;
-  // Sessions that are kept in mind; beyond them some are verified again, and have any reach.
+  // Most sessions that are remembered; beyond them some are verified again, and may jump to any
+  // number.
   static constexpr std::size_t kSessionsMax = std::size_t{1} << 18;
 
   // Again: sessions whose proofs are of neither of its keys are refused from now on.

@@ -13,7 +13,7 @@ namespace embla {
 // Runs on the devices' threads. Must not be called on one.
 std::vector<UnitStandings> OwnedUnits(const NodeTables& tables, DeviceExecutors& executors);
 
-// Appends `unit`, of one granule, or lengthens the last run if it goes on there.
+// Appends `unit`, of one granule, or lengthens the last run if the unit continues it.
 void AppendUnit(const UnitStandings& unit, std::vector<UnitStandings>* units);
 
 }  // namespace embla

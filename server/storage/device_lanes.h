@@ -20,7 +20,7 @@
 
 namespace embla {
 
-// The data that goes one way on a lane.
+// The data that a lane carries in one direction.
 class LaneCargo {
  public:
   // The same bytes at both ends.

@@ -21,7 +21,7 @@ namespace embla {
 class RowCache {
  public:
   enum class Policy : std::uint8_t {
-    kLru = 1,  // The row that was used longest ago goes.
+    kLru = 1,  // Evicts the row that was used longest ago.
     kLfu = 2,  // The row that fewest batches have used since it came; of these,
                // the oldest.
   };

@@ -43,7 +43,7 @@ class EvictionLog {
   std::uint64_t id() const { return id_; }
 
   void Append(EvictedRows rows);
-  // The table is gone from this node: nothing more comes.
+  // The node has dropped the table: no more evictions follow.
   void Close();
 
   // Evictions are numbered from 0 as they come.

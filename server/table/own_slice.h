@@ -35,7 +35,7 @@ struct OwnSlice {
   std::unique_ptr<ZchIds> ids;      // ZCH tables only: maps rows to their ids.
   RowIntervals present;             // Rows that requests find.
   RowIntervals staged;              // Has memory, and rows are being copied in.
-  // Set when the store goes, for good; the next layout leaves the slice out. Relaxed: to see it
+  // Set once, when the store is deleted; the next layout leaves the slice out. Relaxed: to see it
   // late keeps an empty slice for longer, nothing else.
   std::atomic<bool> released = false;
 

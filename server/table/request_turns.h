@@ -29,7 +29,7 @@ namespace embla {
 
 class DeviceTask;
 
-// On whose behalf a request comes: its session, or its connection. Only equality means something.
+// The sender of a request: its session, or its connection. Only equality has a meaning.
 enum class RequestOrigin : std::uint64_t {};
 
 // Thread safety: none.

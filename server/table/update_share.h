@@ -57,7 +57,7 @@ class UpdateShare {
     SumScratch& scratch;
   };
   // One optimizer step, or the image, for every touched row that is not in `skipped`; how many they
-  // are. The ids of a ZCH table get their rows here; what comes for those that get none is dropped.
+  // are. The ids of a ZCH table get their rows here; gradients of those that get none are dropped.
   absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped, const Steps& steps);
 
  private:

@@ -44,7 +44,7 @@ class SimulatedStorage final : public LogStorage {
   // Room for all files; without `reserves`, Open promises nothing.
   void SetCapacity(std::uint64_t bytes, bool reserves = true);
 
-  // Until released, writes or syncs of files wait: what comes up meanwhile is a matter of the test.
+  // Until released, writes or syncs of files wait: the test decides what happens meanwhile.
   enum class Gate : std::uint8_t { kWrite, kSync };
   void Hold(Gate gate);
   void Release(Gate gate);

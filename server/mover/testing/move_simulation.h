@@ -49,7 +49,7 @@ class MoveSimulation {
 
   // Takes `steps` random steps, with faults.
   void Run(int steps);
-  // Ends the faults and goes on until every move is over and every update acknowledged. False: that
+  // Ends the faults and runs until every move is over and every update acknowledged. False: that
   // takes too long.
   bool ComeToRest();
   // Describes the first violation, if any. After ComeToRest everything can be checked.

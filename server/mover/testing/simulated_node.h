@@ -35,7 +35,7 @@ class SimulatedNode {
 
   // The unit is here from the start. Before the first Start.
   void Place(const UnitId& unit) { placed_.push_back(unit); }
-  // A process replays the log and goes on. Requires: !is_up().
+  // Starts a process, which replays the log and continues. Requires: !is_up().
   void Start(const HostFaults& faults);
   // Keeps `unsynced` of the log's records that are not synced. Nothing if !is_up().
   void Kill(std::size_t unsynced);
