@@ -58,8 +58,8 @@ class Series:
 def figures_of(program, text):
     """{(benchmark, "rate", "ratio" or "cpu"): value} of a program's output. Higher is better but
     for "cpu". A "ratio" is to a ceiling that the program measures in the same run; the ceilings
-    themselves ("..., prefetch 16"), which say how the machine is, are left out. Moves are compared by
-    bytes per second: their ceiling has the settings of the servers of its build."""
+    themselves ("..., prefetch 16"), which say how the machine is, are left out. Moves are compared
+    by bytes per second: their ceiling has the settings of the servers of its build."""
     if program == "planner_bench":
         return times_of(program, text)
     document = json.loads(text)
@@ -70,7 +70,7 @@ def figures_of(program, text):
     for case in document.get("cases", []):
         name = f"{program}/{case['name']}"
         figures[name, "rate"] = case["rows_per_second"]
-        # Of client and servers: over loopback, TCP's work is charged to whichever side is awake.
+        # Client and servers: over loopback, TCP's work is charged to whichever side is awake.
         figures[name, "cpu"] = (case.get("client_cpu_seconds_per_million_rows", 0) +
                                 case.get("server_cpu_seconds_per_million_rows", 0))
     return {key: value for key, value in figures.items() if value > 0}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a data directory costs updates, and how fast a node comes back: one cluster of one node for
-# each level of durability, asked in turns by embla-bench; then every node with a journal is killed
-# and started again.
+# Measures the cost of a data directory for updates, and the time until a node is back: one cluster
+# of one node for each level of durability, asked in turns by embla-bench; then every node with a
+# journal is killed and started again.
 #
 #   bench/journal_bench.sh [BIN_DIR] [DIRECTORY]   default: build/release/bin, a temporary directory
 #

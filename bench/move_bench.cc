@@ -33,7 +33,7 @@ namespace {
 constexpr std::uint32_t kDim = 64;
 constexpr std::uint32_t kGranules = 64;
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-constexpr int kInFlight = 8;  // As many chunks as a source lets fly to one target.
+constexpr int kInFlight = 8;  // Chunks in flight from a source to one target.
 
 struct Options {
   bool json = false;

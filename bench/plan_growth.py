@@ -64,7 +64,7 @@ class Cluster:
              "--table", "watched", "--follow"], stdout=log, stderr=log)
 
     def cpu_seconds(self):
-        """Of the coordinator, the nodes' processes and the client."""
+        """CPU seconds of the coordinator, the nodes' processes and the client."""
         if self.client.poll() is not None:
             raise SystemExit("the client has ended: " + (self.work / "client.log").read_text())
         return [cpu_seconds(process) for process in
@@ -144,7 +144,7 @@ def create(cluster, work, names, one_by_one):
 
 
 def difference(before, after):
-    """Of the coordinator, the busier node and the client."""
+    """The values of the coordinator, the busier node and the client."""
     spent = [b - a for a, b in zip(before, after)]
     return [spent[0], max(spent[1:-1]), spent[-1]]
 

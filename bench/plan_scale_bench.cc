@@ -155,7 +155,7 @@ class CoordinatorOfPlans {
     Register(Spare());
     return absl::OkStatus();
   }
-  // What leads to the new plan.
+  // Returns the delta to the new plan.
   std::string Change(const std::string& table, int run) {
     const PlanPtr before = coordinator_->GetPlan();
     coordinator_->BeginWrites();
@@ -196,7 +196,7 @@ class CoordinatorOfPlans {
   std::vector<NodeId> nodes_;
 };
 
-// What is measured for one number of tables, by name.
+// Figures measured for one number of tables, by name.
 using Figures = std::vector<std::pair<std::string, double>>;
 
 void MeasureChanges(CoordinatorOfPlans& coordinator, ClientOfPlans& client, NodeOfPlans& node,
@@ -261,7 +261,7 @@ Figures Measure(const std::vector<planner::Table>& tables) {
   return figures;
 }
 
-// Of least squares over the logarithms.
+// Fits the exponent by least squares over the logarithms.
 double Exponent(const std::vector<double>& counts, const std::vector<double>& values) {
   double mean_x = 0, mean_y = 0, above = 0, below = 0;
   const auto n = static_cast<double>(counts.size());

@@ -26,8 +26,7 @@ namespace embla::bench {
 namespace {
 
 constexpr std::size_t kBatch = 4096;
-constexpr std::size_t kBytesPerId =
-    24;  // Of the array that the ceiling reads; the map has 21 a slot.
+constexpr std::size_t kBytesPerId = 24;  // Bytes of the ceiling's array; the map has 21 a slot.
 
 struct Options {
   bool json = false;
@@ -186,8 +185,8 @@ class ZchBench {
   absl::flat_hash_map<std::int64_t, std::uint32_t> known_;
   absl::flat_hash_map<std::int64_t, std::uint32_t> queue_;  // Oldest id out, next id in.
   std::uint64_t step_ = 0;
-  std::uint64_t next_ = 0;        // Of full_.
-  std::uint64_t next_known_ = 0;  // Of queue_.
+  std::uint64_t next_ = 0;        // Position in full_.
+  std::uint64_t next_known_ = 0;  // Position in queue_.
   volatile std::uint32_t checksum_ = 0;
 };
 

@@ -95,7 +95,7 @@ void Call::Drain() {
     }
     step();
     if (!over_) continue;
-    // Nothing is in flight, so nobody else knows this object.
+    // With no request in flight, no other thread has a pointer to this object.
     const auto done = std::move(done_);
     const absl::Status status = status_;
     return done(status);

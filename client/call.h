@@ -28,7 +28,7 @@
 
 namespace embla::client {
 
-// What all calls of a client share. Nothing is owned; everything outlives the calls.
+// The services that all calls of a client share. They are not owned, and outlive the calls.
 struct CallServices {
   Timer& timer;
   Executor& executor;
@@ -85,7 +85,7 @@ class Call {
   const absl::Time begin_;
   MethodMetrics& metrics_;
 
-  // Of the steps.
+  // Shares with steps still to do.
   std::size_t unfinished_ = 0;  // Shares.
   std::vector<ShareTarget> answered_;
   absl::Status status_;

@@ -21,7 +21,7 @@ std::vector<ShareTarget> AddShares(std::vector<Share> shares, std::deque<Share>&
   return targets;
 }
 
-// What a node may ask to wait.
+// Least wait after a node answered that rows must be sent again later.
 constexpr absl::Duration kPostponedMin = absl::Milliseconds(1);
 constexpr absl::Duration kPostponedMax = absl::Seconds(1);
 

@@ -1,4 +1,4 @@
-// What a call does at each step; when, and how often, is Call's business. A call's steps are never
+// The steps of a call; Call decides when and how often each of them runs. A call's steps are never
 // run by two threads at once, but by different threads.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace embla::client {
 struct ShareTarget {
   std::size_t share = 0;
   NodeId node{};
-  PlanVersion plan_version{};  // It was routed by.
+  PlanVersion plan_version{};  // The plan that routed the request.
 };
 
 // Rows of a share that its node left out as their unit is on the move, or units of its claim that
@@ -48,7 +48,7 @@ class CallWork {
   virtual void Enter(absl::Time deadline, std::function<void(absl::Status)> admitted) = 0;
   // All shares of the call.
   virtual absl::StatusOr<std::vector<ShareTarget>> Split(const Routes& routes, NodeId avoid) = 0;
-  // Whoever is to do `target`'s share now: itself again, or new shares instead of it.
+  // Returns the shares that replace `target` under `routes`: itself to send it again, or new ones.
   virtual absl::StatusOr<std::vector<ShareTarget>> Retarget(const ShareTarget& target,
                                                             const Routes& routes, NodeId avoid) = 0;
   // Whether another node could do some of it, of a copy of its own.
@@ -57,7 +57,7 @@ class CallWork {
   virtual bool IsContribution(const ShareTarget& target) const = 0;
   virtual void Send(const ShareTarget& target, NodeChannel& channel, absl::Time deadline,
                     NodeChannel::Done done) = 0;
-  // What is left to do of an answered share.
+  // Returns the remainder of an answered share, to be sent again.
   virtual std::vector<Postponed> TakePostponed(const ShareTarget& target, const NodeReply& reply,
                                                const Routes& routes) = 0;
   // The first table of the share, for messages.

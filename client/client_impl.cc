@@ -23,12 +23,12 @@ namespace embla::client {
 namespace {
 
 constexpr absl::Duration kConnectBackoff = absl::Milliseconds(100);
-// Of one question to the coordinator while connecting: the network may lose one without a word.
+// Deadline of one question to the coordinator while connecting: a network may lose one silently.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(5);
 constexpr absl::Duration kGoodbyeTimeout = absl::Milliseconds(500);
 constexpr absl::Duration kReadBackoff = absl::Milliseconds(200);
 constexpr std::size_t kScanBytes = std::size_t{16} << 20;
-constexpr std::size_t kWriteBytes = std::size_t{4} << 20;  // Of one update of WriteRows.
+constexpr std::size_t kWriteBytes = std::size_t{4} << 20;  // Most bytes in one update of WriteRows.
 
 // Looks at all rows before the first is sent: what is wrong with one of them writes none.
 absl::Status CheckRows(const TableSpec& spec, const RowWrite& write) {
@@ -100,7 +100,7 @@ ClientImpl::~ClientImpl() {
     while (calls_ > 0) idle_.Wait(mu_);
   }
   coordinator_->StopWatch();
-  // So that the nodes can forget the session. Nobody waits for it.
+  // Lets the nodes forget the session. The reply is not awaited.
   if (session_ != SessionId{}) {
     (void)coordinator_->CloseSession(session_, proof_, timer_->Now() + kGoodbyeTimeout);
   }

@@ -21,7 +21,7 @@ namespace embla::client {
 
 class ClientImpl final : public Client {
  public:
-  // What the client talks to the world through; tests bring their own.
+  // Connections, time and address lookup of the client; tests replace them.
   struct World {
     std::unique_ptr<Timer> timer;
     std::unique_ptr<CoordinatorChannel> coordinator;
@@ -117,7 +117,7 @@ class ClientImpl final : public Client {
   SessionProof proof_{};
   GroupChoice groups_;
 
-  // Destroyed in reverse: whoever calls into something comes after it.
+  // Destroyed in reverse: members that call into others come after them.
   const std::unique_ptr<Timer> timer_;
   const std::unique_ptr<CoordinatorChannel> coordinator_;
   RetryBudget budget_;

@@ -166,7 +166,7 @@ TEST_F(ClientTest, DeadNodeIsNamedBeforeTheDeadline) {
                     HasSubstr("connection refused"), HasSubstr("attempts")));
   EXPECT_LE(timer_->Now() - begin, absl::Seconds(3));
   EXPECT_GE(timer_->Now() - begin, absl::Seconds(1));
-  // And when the node is back, so is the client.
+  // The client recovers with the node.
   cluster_.FailAll("fake:2", absl::OkStatus());
   EXPECT_EQ(Lookup(Clicks()), absl::OkStatus());
   ExpectRows(1);

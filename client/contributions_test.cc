@@ -38,7 +38,7 @@ struct PlanOptions {
   std::vector<StepMembers> members = {{.first_step = 0, .ranks = {Rank{0}}}};
 };
 
-// The first table is an ordinary one. Of the last one, both column cuts have the same rows on the
+// The first table is an ordinary one. Both column cuts of the last one have the same rows on the
 // same nodes.
 PlanPtr MakePlan(const PlanOptions& options) {
   std::vector<NodeSpec> nodes;
@@ -445,7 +445,7 @@ TEST(JoinSteps, AsksOnceAlsoWhereThePlanHasTheRank) {
   EXPECT_THAT(world.Join({"row_wise"}, absl::Seconds(5)),
               embla::testing::IsOkAndHolds(::testing::ElementsAre(0u)));
   EXPECT_EQ(world.cluster().step_wishes().size(), 1u);
-  // Somebody else has it.
+  // Another session has the rank.
   world.cluster().SetCoordinatorStatus(absl::FailedPreconditionError("it is session 5's"));
   EXPECT_THAT(world.Join({"row_wise"}, absl::Seconds(3)).status(),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("session 5's")));

@@ -14,12 +14,13 @@ namespace embla::client {
 
 class EvictionReader {
  public:
-  // Nothing is owned; everything outlives this object.
+  // Borrows its arguments; they outlive this object.
   EvictionReader(const TableSpec& spec, PlanKeeper& plans, NodeDirectory& nodes,
                  const Client::EvictionSink& sink)
       : spec_(spec), plans_(plans), nodes_(nodes), sink_(sink) {}
 
-  // What the nodes keep now, by `deadline`. The first error of a node or of the sink.
+  // Reads the evictions that the nodes keep now, by `deadline`. Returns the first error of a node
+  // or of the sink.
   absl::Status ReadKept(absl::Time deadline);
   // Also what is to come, from nodes that get a part of the table later, too, until the sink
   // returns an error. NotFound: the table is gone.

@@ -70,7 +70,7 @@ void GroupSync::Table::Add(const NodeChannel::TableSync::Rows& rows) {
 }
 
 bool GroupSync::Table::HasAll(const Slice& slice) const {
-  const auto cut = done.find(slice.column_begin);  // None: the table has no groups.
+  const auto cut = done.find(slice.column_begin);  // No entry: the table has no groups.
   for (std::uint32_t granule = 0; cut != done.end() && granule < spec.row_granules; ++granule) {
     const std::int64_t row = spec.RowGranuleBegin(granule);
     if (slice.row_begin <= row && row < slice.row_end && !cut->second[granule]) return false;

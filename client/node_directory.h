@@ -28,13 +28,12 @@ class NodeDirectory {
   // than the newest one given are ignored.
   void Install(const Plan& plan);
 
-  // Null when the plan has no such node. Whoever uses the channel holds the pointer until all that
-  // was asked of it is answered; a channel that is closed goes when nobody holds it any more, with
-  // a later plan.
+  // Null when the plan has no such node. The caller holds the pointer until all its requests are
+  // answered; a closed channel is deleted with a later plan, once no caller holds it.
   std::shared_ptr<NodeChannel> Find(NodeId node);
   // Closes all channels, for good: nodes of later plans are not found.
   void CloseAll();
-  // Closed ones that somebody may still hold.
+  // Closed channels that callers may still hold.
   std::size_t closed_count();
 
   // Lookups of replicated tables stay away from a node for a second after it failed.

@@ -68,7 +68,7 @@ absl::StatusOr<NpyFile> NpyFile::Open(const std::string& path, std::string_view 
                                       std::uint64_t size) {
   EMBLA_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(TemporaryPath(path)));
   NpyFile npy(path, std::move(file), size);
-  EMBLA_RETURN_IF_ERROR(npy.file_.Truncate(0));  // Of an export that was killed.
+  EMBLA_RETURN_IF_ERROR(npy.file_.Truncate(0));  // Left over from an export that was killed.
   EMBLA_RETURN_IF_ERROR(npy.file_.Append(header));
   return npy;
 }

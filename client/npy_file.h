@@ -41,7 +41,7 @@ class NpyFile {
   std::string path_;  // Empty: finished, or moved from.
   AppendFile file_;
   std::uint64_t size_;         // When complete; 0 for a growing file.
-  std::uint32_t columns_ = 0;  // Of a growing file; 0: a list.
+  std::uint32_t columns_ = 0;  // Columns of a growing file; 0: a list.
 };
 
 }  // namespace embla::client

@@ -69,7 +69,7 @@ void PlanKeeper::RefreshLoop() {
       if (waiting_.empty()) return;
       asked.swap(waiting_);
     }
-    // Whoever waits decides by routes(); an error here only means that there is nothing newer.
+    // The callers that wait look at routes(); an error here only means that there is nothing newer.
     absl::Time deadline = timer_.Now() + kRefreshTimeout;
     for (const Waiting& waiting : asked) deadline = std::min(deadline, waiting.deadline);
     (void)Refresh(deadline);

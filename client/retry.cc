@@ -8,7 +8,7 @@ namespace {
 constexpr absl::Duration kRetryFirst = absl::Milliseconds(10);
 // A unit that has just been given to another node is served there within milliseconds, most often.
 constexpr absl::Duration kRefreshFirst = absl::Milliseconds(1);
-constexpr int kRefreshesAtFirst = 5;  // Then the wait begins to double.
+constexpr int kRefreshesAtFirst = 5;  // After these the wait begins to double.
 constexpr absl::Duration kSlowDownFirst = absl::Milliseconds(100);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 

@@ -34,7 +34,7 @@ class RetryBudget {
   absl::Time filled_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a node's error asks of the caller of the node.
+// The reaction to a node's error.
 enum class Remedy : std::uint8_t {
   kGiveUp,       // The error is the answer.
   kRefreshPlan,  // The node has another plan than the sender.

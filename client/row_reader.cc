@@ -17,7 +17,7 @@
 
 namespace embla::client {
 
-// What is asked of one node, and what must come back.
+// A request to one node, and the size of its reply.
 struct RowReader::NodeRead {
   NodeId node{};
   NodeChannel::RowsQuery query;

@@ -25,7 +25,7 @@ class StepJoin {
     std::uint32_t ranks = 0;
   };
 
-  // None is owned; all outlive this object.
+  // Borrows its arguments; they outlive this object.
   StepJoin(CoordinatorChannel& coordinator, PlanKeeper& plans, Timer& timer, const Member& member)
       : coordinator_(coordinator), plans_(plans), timer_(timer), member_(member) {}
 

@@ -17,7 +17,7 @@ namespace embla::client {
 // plan knows; none: it is no member, or is about to be none.
 std::optional<std::uint64_t> MemberSince(const StepPlan& plan, Rank rank);
 
-// Who is a member of the steps to come and which of the ranks below `ranks` are not: for messages.
+// Names the members of the next steps, and the ranks below `ranks` that are none: for messages.
 std::string DescribeMembers(const StepPlan& plan, std::uint32_t ranks);
 
 // Says of which contributions the rank's session before may have been counted.

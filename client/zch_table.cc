@@ -16,7 +16,7 @@ absl::StatusOr<std::shared_ptr<NodeChannel>> ChannelOf(NodeId node, NodeDirector
   return absl::UnavailableError("a node of the table is in no plan any more");
 }
 
-// Of ids that were last touched `older_than` steps ago, or longer.
+// Returns the step before which a touch is `older_than` steps ago, or longer.
 std::uint64_t BeforeStep(std::uint64_t at_step, std::uint64_t older_than) {
   if (at_step < older_than) return 0;
   const std::uint64_t last = at_step - older_than;

@@ -1,4 +1,5 @@
-// What operators ask about a ZCH table: of every node that holds a part of it, one after the other.
+// Operators' questions about a ZCH table, put to every node that holds a part of it, one after the
+// other.
 #pragma once
 
 #include <cstdint>

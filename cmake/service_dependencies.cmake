@@ -11,7 +11,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 if(EMBLA_CLIENT_ONLY)
   return()
 endif()
-find_library(CIVETWEB_LIBRARY civetweb REQUIRED)  # It comes with prometheus-cpp.
+find_library(CIVETWEB_LIBRARY civetweb REQUIRED)  # A library of prometheus-cpp.
 find_package(CLI11 CONFIG REQUIRED)
 find_package(zstd CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)

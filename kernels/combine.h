@@ -23,7 +23,8 @@ struct Grouping {
   std::vector<std::uint32_t> offsets;    // ids.size() + 1 entries; empty batch: {0}.
   std::vector<std::uint32_t> positions;  // Segment i: [offsets[i], offsets[i+1]), ascending.
 
-  // Of GroupIds: (id, position) in one word where the ids' range allows, else in two.
+  // Scratch memory of GroupIds: (id, position) in one word where the ids' range allows, else in
+  // two.
   std::vector<std::uint64_t> narrow[2];
   std::vector<std::array<std::uint64_t, 2>> wide[2];
 };

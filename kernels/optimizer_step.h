@@ -1,6 +1,6 @@
 // One optimizer step per touched row. docs/optimizers.md has each optimizer's formula: g is the
 // row's summed gradient, w its weight, all in fp32, each operation rounded, in the written order.
-// What state a row has: core/optimizer/optimizer_kind.h.
+// The state of a row: core/optimizer/optimizer_kind.h.
 //
 // A slice of columns gives the same bits as the whole row: column_begin enters the random numbers,
 // and an optimizer with a statistic over the row takes it (S) from the caller.

@@ -71,15 +71,15 @@ struct PrefetchTuning {
   std::uint32_t prefetch_rows = kAuto;                // 0 turns prefetching off.
 };
 
-// Where inputs come from, in order: row i at base + i * stride_bytes. Any alignment, any element.
+// Rows of input, in order: row i at base + i * stride_bytes. Any alignment, any element.
 struct Input {
   const void* base = nullptr;
   std::size_t stride_bytes = 0;
   Element element = Element::kFloat32;
 };
 
-// Where outputs go: row i at base + i * stride_bytes. Any alignment.
-// kInt8Rowwise: fp32 scale, fp32 bias, then `columns` codes; value = code * scale + bias.
+// Rows of output: row i at base + i * stride_bytes. Any alignment. kInt8Rowwise: fp32 scale, fp32
+// bias, then `columns` codes; value = code * scale + bias.
 struct Output {
   void* base = nullptr;
   std::size_t stride_bytes = 0;

@@ -1,4 +1,4 @@
-// Which instruction set the CPU kernels run on. Highway chooses the best one at the first call;
+// The instruction set that the CPU kernels run on. Highway chooses the best one at the first call;
 // only tests and benches choose themselves.
 #pragma once
 

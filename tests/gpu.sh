@@ -85,7 +85,7 @@ if "$has_gpu" && ! "$compile_only"; then
   options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}")
 fi
 
-# They tell a wrong kernel from a wrong GPU build.
+# Tests on the emulator tell a wrong kernel from a wrong GPU build.
 emulated_tests=(cuda_emulated_test zch_cuda_emulated_test emulated_id_map_test)
 
 mkdir -p "$build"

@@ -71,7 +71,8 @@ for preset in "${presets[@]}"; do
   step "test $preset"
   passed=0
   rm -f build/python/skipped-*.txt
-  # Of two filters ctest would leave out what meets both: preset tsan has its own.
+  # ctest leaves out only the tests that match both of two filters, so preset tsan, which has one,
+  # gets no second.
   [[ "$preset" == tsan ]] && labels=() || labels=(--label-exclude "$left_out")
   nice ctest --preset "$preset" --parallel "$jobs" "${labels[@]}" || passed=$?
   # ctest counts a level of Python tests as one test.

@@ -128,7 +128,7 @@ def measure(source, nvcc, architecture, flags):
 
 
 def check(kernels, bounds):
-    """What is wrong, as lines. The first row whose pattern matches a kernel's whole name counts."""
+    """Violations, as lines. The first row whose pattern matches a kernel's whole name counts."""
     problems = []
     used = set()
     for kernel in kernels:

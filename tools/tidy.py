@@ -6,7 +6,8 @@ some files may use, a missing `#pragma once`, own header not first, lines over 1
 over 600 lines (tests 800), functions over 70 lines, a TODO without an issue, commented-out code, a
 source or header that no CMakeLists.txt names, a file name that says nothing (util, helper, ...),
 std::min, std::max or std::clamp in a header that device code includes, a launch by <<<>>>, a
-`default:` in a switch over an enum whose values the compiler is to ask for.
+`default:` in a switch over an enum whose values the compiler is to ask for, a comment or docstring
+that begins with a word of which the reader must guess the noun (Of, Those, What, ...).
 Warnings (exit 0): headers over 200 lines, sources over 400, functions over 40, over 5 parameters.
 
 Covered by tools/tidy_test.py.
@@ -238,6 +239,39 @@ def check_commented_code(file):
             yield Finding(file.path, number, "commented-out code")
 
 
+# Openings of fragments: "Of the rows.", "What a client knows." A question is a sentence.
+OPENING = re.compile(r"(?:Of|Those|Whose|What|As|That|Which|Who|Whom|By whom)\b(?!.*\?)")
+CPP_COMMENT = re.compile(r"(?:^|\s)//+<? ?(.*)")
+HASH_COMMENT = re.compile(r"^\s*# ?(.*)|\s{2}# (.*)")
+DOCSTRING = re.compile(r'^\s*"""(.*)')
+
+
+def comments(file):
+    """Yields (line, first line of the text) of comments: of a block of lines only the first."""
+    is_inside = False  # The line above ends with a comment that this one may continue.
+    for number, line in enumerate(file.lines, 1):
+        pattern = CPP_COMMENT if file.suffix in CPP | {".proto"} else HASH_COMMENT
+        m = pattern.search(line)
+        is_whole_line = m is not None and not line[: m.start()].strip()
+        # After code, a quote says that the mark may be in a literal.
+        if m and (is_whole_line or '"' not in line):
+            text = next((group for group in m.groups() if group is not None), "")
+            if text and not (is_inside and is_whole_line):
+                yield number, text
+            is_inside = bool(text)
+            continue
+        is_inside = False
+        if file.suffix == ".py" and (m := DOCSTRING.match(line)):
+            yield number, m.group(1)
+
+
+def check_comments(file):
+    for number, text in comments(file):
+        if m := OPENING.match(text):
+            message = f"the comment begins with {m.group()}: name its subject"
+            yield Finding(file.path, number, message)
+
+
 def check_size(file):
     count = len(file.lines)
     limit = TEST_LINES_MAX if file.is_test else LINES_MAX
@@ -275,7 +309,7 @@ SCOPES = re.compile(r"\b(?:namespace|class|struct|enum|union)\b|\bextern\b\s*$")
 def functions(file):
     """Yields (first line, last line, parameters) of every function body outside functions."""
     stack = []  # One entry per open brace: "scope", "init", "other" or (first line, parameters).
-    head, head_line, depth = "", 0, 0  # What stands before the next brace; open parentheses.
+    head, head_line, depth = "", 0, 0  # The text before the next brace; open parentheses.
     for number, line in enumerate(file.code, 1):
         if line.lstrip().startswith("#"):
             continue
@@ -299,7 +333,7 @@ def functions(file):
 
 
 def classify(head, line, stack):
-    """What the brace after `head` opens."""
+    """Returns what the brace after `head` opens."""
     if any(entry != "scope" for entry in stack):
         return "other"
     text = head.strip()
@@ -375,7 +409,7 @@ def check_switches(file):
 
 
 def cmake_text(file):
-    """What a CMakeLists.txt says, comments out, loops and its own functions written out."""
+    """The text of a CMakeLists.txt without comments; loops and its own functions written out."""
     text = "\n".join(line.split("#")[0] for line in file.lines)
     loops = r"foreach\((\w+)\s+([^)]*)\)(.*?)endforeach\(\)"
     for variable, items, body in re.findall(loops, text, flags=re.DOTALL):
@@ -465,7 +499,7 @@ def check_all(root):
         text = "rooms in a circle: " + " -> ".join(circle)
         findings.append(Finding("tools/layers.toml", 1, text))
     for file in files:
-        findings += [*check_lines(file), *check_name(file)]
+        findings += [*check_lines(file), *check_name(file), *check_comments(file)]
         if file.suffix not in CPP:
             continue
         findings += check_includes(file, layers)

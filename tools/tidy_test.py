@@ -205,6 +205,37 @@ class CommentedCodeTest(unittest.TestCase):
             self.assertFalse(self.commented(line), line)
 
 
+class CommentTest(unittest.TestCase):
+    def lines(self, path, text):
+        return [f.line for f in tidy.check_comments(tidy.File(path, text.splitlines()))]
+
+    def test_openings_without_a_subject(self):
+        cpp = "// Of the rows.\nint x;  // What it has.\nint y;  // As above.\n\n///< Whose copy.\n"
+        self.assertEqual(self.lines("a.h", cpp), [1, 2, 3, 5])
+        self.assertEqual(self.lines("a.proto", "int32 x = 1; // Those of a node.\n"), [1])
+        script = "# That all agree.\nx = 1  # Which is read.\n"
+        self.assertEqual(self.lines("a.sh", script), [1, 2])
+        self.assertEqual(self.lines("a.py", 'def f():\n    """What f knows."""\n'), [2])
+
+    def test_a_new_paragraph_opens_a_comment(self):
+        self.assertEqual(self.lines("a.h", "// Rows of a table.\n//\n// Of each, one.\n"), [3])
+
+    def test_sentences_and_continuations(self):
+        for text in [
+            "// Rows of a table.\n// Of these, the first is read.\n",
+            "int x;  // Rows that a batch touches,\n        // As many as fit.\n",
+            "// What does a lookup cost?\n",
+            "// Offsets, aspects and whatnot.\n",
+            'Log("x // Of y");\n',
+        ]:
+            self.assertEqual(self.lines("a.h", text), [], text)
+
+    def test_it_is_an_error(self):
+        found = findings(**{"low/a.h": "#pragma once\n// Whose row.\nint A();\n"})
+        self.assertEqual([str(f) for f in found],
+                         ["low/a.h:2: error: the comment begins with Whose: name its subject"])
+
+
 class FunctionTest(unittest.TestCase):
     def functions(self, text):
         file = tidy.File("x.cc", text.splitlines(), tidy.strip_literals(text).splitlines())

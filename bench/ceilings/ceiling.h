@@ -1,6 +1,6 @@
-// What the transport alone can do: exchanges of the same bytes with no work at either end but one
-// copy of the reply into the caller's memory. Every service figure is divided by these, measured in
-// the same run (docs/benchmarks.md).
+// The ceiling of the transport: exchanges of the same bytes with no work at either end but one copy
+// of the reply into the caller's memory. Every service figure is divided by these, measured in the
+// same run (docs/benchmarks.md).
 //
 // The peer is a process of its own (embla-ceiling-peer), as the shard server is.
 #pragma once

@@ -32,7 +32,7 @@ void CopyOut(const grpc::ByteBuffer& reply, std::vector<char>& target) {
   }
 }
 
-// What one Run needs; counts replies until all are there.
+// The memory of one Run; counts replies until all have arrived.
 class Exchange {
  public:
   explicit Exchange(const Load& load)

@@ -1,5 +1,5 @@
-// What a GPU's memory gives when nothing else is done: copies, and reads or updates of whole rows
-// at random. Kernels are divided by these. Contract of all verbs: kernels/cuda/launch.h.
+// The ceiling of a GPU's memory: copies, and reads or updates of whole rows at random. Kernels are
+// divided by these. Contract of all verbs: kernels/cuda/launch.h.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@ void CheckVerb(int error);
 class CopyCeiling {
  public:
   explicit CopyCeiling(std::size_t bytes);
-  // Of this object, which outlives it.
+  // Refers to this object, which outlives the contender.
   GpuContender contender() const;
 
  private:
@@ -76,11 +76,11 @@ class DeviceTables {
   const std::uint32_t* DeviceSlots(std::size_t batch) const {
     return device_slots_[batch]->As<std::uint32_t>();
   }
-  // Of table t, counted from its first row.
+  // Returns slots of table t, counted from its first row.
   const std::uint32_t* LocalSlots(std::size_t batch, std::uint32_t table) const {
     return local_slots_[batch]->As<std::uint32_t>() + table * workload_.ids_of_table();
   }
-  // Where bags begin, and the end: of all tables, or, as far as that, of any one.
+  // Beginnings of the bags, and the end: of all tables, or, as far as that, of any one.
   const std::uint32_t* offsets() const { return offsets_.As<std::uint32_t>(); }
 
   // Sums or rows of a batch in fp32, output after output: in one launch, or one for each table.

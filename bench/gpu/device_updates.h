@@ -44,7 +44,7 @@ class DeviceUpdates {
   void UpdatePart(const Part& part, StreamHandle stream) const;
   kernels::StepRows StepRowsOf(std::uint32_t first_table) const;
   std::vector<std::uint32_t> VerifiedSlots() const;
-  // Of a slot on the device: weights, row state, element state, one after the other.
+  // Copies a slot's bytes from the device: weights, row state, element state, one after the other.
   std::vector<std::byte> RowOnDevice(std::uint32_t slot) const;
   // The first batch's gradients of the verified rows, in the order of its positions.
   struct RowGradients {
@@ -52,10 +52,10 @@ class DeviceUpdates {
     std::vector<float> values;          // dim floats each.
   };
   RowGradients GradientsOfVerified() const;
-  // What the reference makes of the row of verified_[i].
+  // Returns the rows of verified_[i] after the reference's update.
   std::vector<std::vector<std::byte>> ReferenceRows() const;
 
-  std::size_t element_state_bytes() const {  // Of a row.
+  std::size_t element_state_bytes() const {  // Bytes in one row.
     return std::size_t{kernels::ElementStateArrays(parameters_.rule)} * tables_.workload().dim *
            sizeof(float);
   }

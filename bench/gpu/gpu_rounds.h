@@ -21,9 +21,9 @@ struct GpuContender {
   std::string aim;
 };
 
-// By what the others are divided: each workload has one of either.
+// Ceilings that the contenders are divided by: each workload has one of either.
 struct GpuCeilings {
-  GpuContender copy;    // Of bytes, read and written.
+  GpuContender copy;    // Copies bytes, which are read and written.
   GpuContender random;  // The same rows, and nothing else.
 };
 

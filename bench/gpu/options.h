@@ -1,4 +1,4 @@
-// What the GPU benches are told, and how they begin and end.
+// Options of the GPU benches, and how they begin and end.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ inline constexpr int kUsage = 2;
 inline constexpr int kNoGpu = 3;
 
 struct GpuBenchOptions {
-  std::string json_file;  // Where results go beside the table; empty: nowhere.
+  std::string json_file;  // Also write the results to this file; empty: do not.
   int rounds = 15;
   int repeats = 8;                 // Batches of a round.
-  std::uint32_t table_mib = 8192;  // Of a table with uniform ids.
+  std::uint32_t table_mib = 8192;  // Size of a table with uniform ids.
   std::uint32_t divide = 1;        // Rows and bags of every workload.
   std::string only;                // One workload's name; empty: all.
-  std::string ids_folder;          // Where ids are written for embedding_bag.py; empty: nowhere.
+  std::string ids_folder;          // Write ids to this folder for embedding_bag.py; empty: do not.
 
   bool Runs(const Workload& workload) const { return only.empty() || workload.name == only; }
-  // What the copy ceiling copies.
+  // Bytes that the copy ceiling copies.
   std::size_t copy_bytes() const { return (std::size_t{1} << 30) / divide + (64 << 10); }
-  // Of the tables with uniform ids.
+  // Rows of a table with uniform ids.
   std::uint32_t UniformRows(std::size_t row_bytes) const;
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the GPU benches say without a GPU and to wrong arguments, and how their results meet
-PyTorch's. The programs are named by --bench (one each); those on the emulated device by --emulated.
+"""The GPU benches' messages without a GPU and for wrong arguments, and their results beside
+those of PyTorch. The programs are named by --bench (one each); those on the emulated device by
+--emulated.
 
     bench/gpu/programs_test.py --bench build/bench/gpu_lookup_bench
 """

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::size_t kSectorBytes = 32;
 
-// Of rows of `bytes` without gaps, from an aligned address on: whole sectors of one.
+// Returns the bytes of all sectors that a row touches: rows of `bytes` without gaps, from an
+// aligned address on.
 double SectorsOf(std::uint32_t slot, std::size_t bytes) {
   if (bytes == 0) return 0.0;
   const std::size_t begin = slot * bytes / kSectorBytes;

@@ -1,4 +1,4 @@
-// What the GPU benches look up and update: tables, batches of ids, and the bytes that must move.
+// Workload of the GPU benches: tables, batches of ids, and the bytes that must move.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace embla::bench {
 struct Workload {
   std::string name;
   std::uint32_t tables = 1;
-  std::uint32_t rows = 0;  // Of each table.
+  std::uint32_t rows = 0;  // Rows of each table.
   std::uint32_t dim = 0;
   kernels::Element element = kernels::Element::kFloat32;
-  std::uint32_t bags = 0;  // Of each table in a batch.
+  std::uint32_t bags = 0;  // Bags of each table in a batch.
   // Ids of a bag, which are pooled; 0: bags are single ids, whose rows are gathered.
   std::uint32_t bag_length = 0;
   double alpha = 0.0;      // Ids by a power law, the hot ones first; 0: uniform.
-  double hot_share = 0.0;  // Of the ids that are id 0 instead.
+  double hot_share = 0.0;  // Share of the ids that are replaced by id 0.
   std::string aim;         // From a document, for the report.
 
   bool pooled() const { return bag_length != 0; }

@@ -64,7 +64,7 @@ std::vector<RoundsResult> RunRounds(const std::string& setting,
       if (round >= 0) seconds[i].push_back(ThreadSeconds() - start);
     }
   }
-  // Of each kind, the ceiling with the best median: the best of every single round would be luck.
+  // The ceiling with the best median of each kind: the best of every single round would be luck.
   std::map<std::string, std::size_t> best;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     if (!contenders[i].ceiling) continue;

@@ -26,14 +26,14 @@ struct RoundsResult {
   std::string name;
   double rows_per_second = 0.0;
   double bytes_per_second = 0.0;
-  double ratio = 0.0;  // Of the ceiling; its median over rounds. 1 for the ceiling itself.
+  double ratio = 0.0;  // Ratio to the ceiling; its median over rounds. 1 for the ceiling itself.
 };
 
 struct RoundsOptions {
   int rounds = 9;
   std::size_t rows_per_round = 1 << 18;
   std::uint32_t table_rows = 0;
-  std::size_t bytes_per_row = 0;  // That a row moves, for bytes_per_second.
+  std::size_t bytes_per_row = 0;  // Bytes moved for a row, for bytes_per_second.
   std::size_t batch = 4096;       // Each batch of slots is ascending when `sorted`.
   bool sorted = false;            // Unique as well.
   std::uint64_t seed = 1;

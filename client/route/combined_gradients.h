@@ -58,7 +58,7 @@ class CombinedGradients {
   BufferPool* pool_;  // Not owned; outlives this object.
   const float* gradients_ = nullptr;
   std::size_t stride_ = 0;             // Floats from one gradient row to the next.
-  Buffer gradients_copy_;              // Of several features.
+  Buffer gradients_copy_;              // Gradients of several features, one after the other.
   std::vector<std::uint32_t> row_of_;  // Per position; empty: row p.
   std::vector<float> factors_;         // Per position; empty: 1.
   kernels::Grouping grouping_;

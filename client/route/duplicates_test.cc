@@ -1,5 +1,5 @@
-// What travels of an id that occurs several times: once where many do, else as it was given. The
-// answers, and the rows that are stepped, are the same bits (also route_test.cc, at random).
+// A repeated id travels once where many ids repeat, else as it was given. The answers, and the rows
+// that are stepped, are the same bits (also route_test.cc, at random).
 #include <bit>
 #include <cstdint>
 #include <memory>

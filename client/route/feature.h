@@ -21,19 +21,20 @@ namespace embla::client {
 struct Feature {
   TableId table{};
   std::uint32_t dim = 0;
-  std::uint32_t replica_group = 0;  // Whose copy of the table.
+  std::uint32_t replica_group = 0;  // The copy of the table that is read.
   Pooling pooling = Pooling::kNone;
   std::span<const std::int64_t> ids;
   std::span<const std::uint32_t> lengths;
   std::span<const float> weights;
-  std::size_t stride = 0;                           // Floats from one row of values to the next.
-  std::vector<std::uint32_t> lengths_from_offsets;  // What `lengths` views if it was offsets.
+  std::size_t stride = 0;  // Floats from one row of values to the next.
+  // Storage of `lengths` if the caller gave offsets.
+  std::vector<std::uint32_t> lengths_from_offsets;
 
   // Rows of the lookup's answer and of the update's gradients.
   std::size_t rows() const { return pooling == Pooling::kNone ? ids.size() : lengths.size(); }
 };
 
-// What the caller gave, and how many floats belong to it.
+// The arguments of one feature, and how many floats belong to it.
 struct FeatureArguments {
   std::string_view table;
   std::span<const std::int64_t> ids;

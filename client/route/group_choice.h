@@ -1,4 +1,4 @@
-// Which replica group of a table a client trains and reads (2D parallelism).
+// Chooses the replica group of a table that a client trains and reads (2D parallelism).
 #pragma once
 
 #include <cstdint>

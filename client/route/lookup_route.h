@@ -40,17 +40,17 @@ struct LookupItem {
   std::vector<std::uint32_t> entries;  // Ascending.
   std::vector<std::uint32_t> bags;     // Pooled: those with entries here, ascending,
   std::vector<std::uint32_t> lengths;  // and how many entries each has here.
-  std::size_t reply_offset = 0;        // Of its rows in the share's answer, in bytes.
+  std::size_t reply_offset = 0;        // Bytes before its rows in the share's answer.
 
   std::uint32_t columns() const { return column_end - column_begin; }
 };
 
-// What one node does for one lookup.
+// One node's part of a lookup.
 struct LookupShare {
   NodeId node{};
   PlanVersion plan_version{};
   std::vector<LookupItem> items;
-  std::span<std::byte> answer;  // Where the node's rows go.
+  std::span<std::byte> answer;  // Memory for the rows that the node answers.
   bool direct = false;          // `answer` is in the caller's arrays, already in its place.
 };
 
@@ -74,7 +74,7 @@ class LookupRoute {
   // gone).
   absl::StatusOr<std::vector<LookupShare>> Split(const Routes& routes, NodeId avoid);
 
-  // What `share` was to do, under newer routes. Errors as Split.
+  // Divides the work of `share` under newer routes. Errors: see Split.
   absl::StatusOr<std::vector<LookupShare>> Resplit(const LookupShare& share, const Routes& routes,
                                                    NodeId avoid);
 

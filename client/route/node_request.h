@@ -1,4 +1,4 @@
-// What one call asks of one node. The batch's parts view the buffers, which hold the arrays of all
+// One call's request to one node. The batch's parts view the buffers, which hold the arrays of all
 // parts one after the other, as they travel.
 #pragma once
 
@@ -15,7 +15,7 @@ struct NodeLookup {
   Buffer ids;      // int64[]
   Buffer lengths;  // uint32[], of pooled parts
   Buffer weights;  // fp32[], of weighted parts
-  // Where the answered rows go, not owned: exactly as many bytes as the parts ask for.
+  // Memory for the answered rows, not owned: exactly as many bytes as the parts ask for.
   std::span<std::byte> reply_rows;
 
   std::size_t bytes() const { return ids.size() + lengths.size() + weights.size(); }
@@ -24,8 +24,8 @@ struct NodeLookup {
 struct NodeUpdate {
   UpdateBatch batch;
   Buffer ids;
-  Buffer lengths;          // Of kBags parts.
-  Buffer weights;          // Of weighted parts.
+  Buffer lengths;          // Lengths of the kBags parts.
+  Buffer weights;          // Weights of the weighted parts.
   Buffer row_sum_squares;  // fp32[], of parts that have them
   Buffer gradients;        // In the batch's wire dtype.
 

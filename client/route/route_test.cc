@@ -60,7 +60,7 @@ absl::Status RunLookup(LookupRoute& route, FakeNodes& nodes, const Routes& old_r
   return absl::OkStatus();
 }
 
-// What `feature` should read, in double.
+// The rows or bags that `feature` should read, in double.
 std::vector<double> Expected(const RandomFeature& feature, const PlainTable& table) {
   std::vector<double> rows(feature.lengths.size() * feature.dim);
   std::size_t next = 0;
@@ -92,7 +92,7 @@ void CheckRows(const RandomFeature& feature, const PlainTable& table, DType wire
     if (exact) {
       ASSERT_EQ(value, OnWire(static_cast<float>(expected[i]), wire_dtype)) << i;
     } else {
-      // Of a bag's sum of absolute values: its weights are below 15, its rows below 1.
+      // Bounds a bag's sum of absolute values: its weights are below 15, its rows below 1.
       const double scale = 1.0 + 15.0 * feature.lengths[i / feature.dim];
       ASSERT_NEAR(value, expected[i], relative * scale) << i;
     }

@@ -1,6 +1,5 @@
-// Which node holds which rows and columns of a table: the plan's slices with a node's devices taken
-// together. Made once per table and change of its plan; routing a
-// batch only reads it.
+// Maps the rows and columns of a table to nodes: the plan's slices with a node's devices taken
+// together. Made once per table and change of its plan; routing a batch only reads it.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ UpdateShare UpdateRoute::Within(const UnitSet& units, const UpdateShare& share,
   UnitSet claimed = share.claim->units.And(units);
   const TableRoute* const table = routes.Find(tables_[share.claim->table].id);
   if (claimed.empty()) return within;
-  if (table == nullptr) return share;  // Whoever sends it finds that the table is gone.
+  if (table == nullptr) return share;  // Sending the share again reports that the table is gone.
   const IdRows rows(table->spec());
   for (const StepUnits::CutRows& cut : table->step_units()->RowsOf(claimed)) {
     const auto is_within = [&](std::int64_t id) {

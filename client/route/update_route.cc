@@ -394,7 +394,7 @@ void UpdateRoute::VisitEntries(const UpdateItem& item,
   const bool pooled = feature.pooling != Pooling::kNone;
   const std::span<const std::uint32_t> lengths =
       item.all ? feature.lengths : std::span<const std::uint32_t>(item.lengths);
-  std::size_t bag = 0;      // Of the next entry, and
+  std::size_t bag = 0;      // The bag of the next entry, and
   std::size_t bag_end = 0;  // where the bag ends.
   for (std::size_t i = 0; i < count; ++i) {
     Entry entry;

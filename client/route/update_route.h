@@ -38,7 +38,7 @@ namespace embla::client {
 
 // One part of a share: one table or feature, one column range, on one node.
 struct UpdateItem {
-  std::uint32_t table = 0;  // Of the call's tables, in order of first mention.
+  std::uint32_t table = 0;  // Position of the table in the call, in order of first mention.
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
   std::vector<IdRange> ranges;  // Combined tables only: which of the distinct ids,
@@ -56,19 +56,19 @@ struct UpdateItem {
 
 // The units of a table with synchronous steps that a share speaks for.
 struct UpdateClaim {
-  std::uint32_t table = 0;  // As UpdateItem::table.
+  std::uint32_t table = 0;  // Like UpdateItem::table.
   UnitSet units;
 };
 
-// What one node does for one update.
+// One node's part of an update.
 struct UpdateShare {
   NodeId node{};
   PlanVersion plan_version{};
   std::vector<UpdateItem> items;
-  std::optional<UpdateClaim> claim = {};  // Then all items are of its table, and may be none.
+  std::optional<UpdateClaim> claim = {};  // Set: all items are of its table, and there may be none.
 };
 
-// What a request says beside its parts.
+// The fields of a request beside its parts.
 struct UpdateHeader {
   PlanVersion routed_since{};  // The plan of the update's first requests.
   SessionId session{};
@@ -76,7 +76,7 @@ struct UpdateHeader {
   UpdateSeq seq{};
   UpdateSeq first_incomplete{};
   std::uint64_t step = 0;
-  bool resumes = false;  // Of a contribution.
+  bool resumes = false;  // True if an earlier request began this contribution.
 };
 
 // New values of rows, in place of a step.
@@ -110,7 +110,7 @@ class UpdateRoute {
   // One share per node that has anything to do, and then the shares with claims: by table id, so
   // that all ranks send them in one order. Errors: NotFound (a table is gone).
   absl::StatusOr<std::vector<UpdateShare>> Split(const Routes& routes) const;
-  // What `share` was to do, under newer routes. Errors: as Split and Create.
+  // Divides the work of `share` under newer routes. Errors: see Split and Create.
   absl::StatusOr<std::vector<UpdateShare>> Resplit(const UpdateShare& share, const Routes& routes);
 
   // The rows of `share` that lie in `refused`, units that its node left out; no items: none do.
@@ -138,7 +138,7 @@ class UpdateRoute {
     std::uint32_t dim = 0;
     std::uint32_t replica_group = 0;
     bool sync = false;                // With synchronous steps.
-    bool is_worth_combining = false;  // Whatever the plan.
+    bool is_worth_combining = false;  // Holds for every plan.
     std::vector<std::uint32_t> features;
     std::optional<float> learning_rate;
     std::optional<StateShape> images;  // Its optimizer's state; none: gradients.
@@ -188,7 +188,7 @@ class UpdateRoute {
   // Requires: behind those that `item` has.
   static void AddEntry(const Entry& entry, UpdateItem& item);
 
-  // Which ids are to be kept.
+  // Selects the ids that are kept.
   using KeepId = absl::FunctionRef<bool(std::int64_t id)>;
   std::vector<IdRange> KeepRanges(const UpdateItem& item, KeepId keep) const;
   UpdateItem KeepEntries(const UpdateItem& item, KeepId keep) const;

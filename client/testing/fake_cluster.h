@@ -28,7 +28,7 @@ class FakeCluster {
   struct Request {
     std::string address;
     bool lookup = false;
-    std::uint32_t replica_group = 0;  // Of its first part.
+    std::uint32_t replica_group = 0;  // From the request's first part.
     PlanVersion plan_version{};
     UpdateSeq seq{};
     UpdateSeq first_incomplete{};
@@ -39,8 +39,8 @@ class FakeCluster {
     absl::Status answer;
     std::uint64_t step = 0;
     std::optional<StepClaim> claim = {};
-    std::size_t ids = 0;                      // Of an update, in all parts.
-    std::optional<float> learning_rate = {};  // Of its first part.
+    std::size_t ids = 0;                      // Ids in all parts of an update.
+    std::optional<float> learning_rate = {};  // From the request's first part.
   };
 
   // The nodes have `plan`; the coordinator says so.
@@ -50,7 +50,7 @@ class FakeCluster {
   void SetCoordinatorPlan(PlanPtr plan);
   void SetNodePlan(PlanPtr plan);
   void SetCoordinatorStatus(absl::Status status);
-  // Nobody answers the next questions to the coordinator: their deadlines pass.
+  // Drops the next `count` questions to the coordinator without an answer: their deadlines pass.
   void LoseCoordinatorCalls(int count);
   absl::Time last_lost_deadline() const;
   // The latest session of every trainer: what clients with a trainer's name have to replace.
@@ -73,7 +73,7 @@ class FakeCluster {
   void RefuseAll(RefusedUnit::Reason reason);
   int refusals() const;
 
-  // Which units of the next contributions do not step: by request, until there are no more.
+  // Sets the units of the next contributions that do not step: one entry per request.
   void RefuseClaims(std::deque<std::vector<RefusedClaim>> refused);
   // Every unit of the table has made the steps before `step`, and no other.
   bool AllAt(TableId table, std::uint64_t step) const;
@@ -109,7 +109,7 @@ class FakeCluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<RefusedClaim> RefuseClaim(const UnitSet& here) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FollowNextPlan() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Which units of `request` are left out.
+  // Returns the units of `request` that are left out.
   std::vector<RefusedUnit> Refuse(const NodeUpdate& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;

@@ -17,12 +17,13 @@
 namespace embla::client {
 
 struct SessionRequest {
-  std::string client_name;         // For people.
-  std::string trainer;             // ConnectOptions::trainer
-  std::uint64_t client_nonce = 0;  // Of the client, not 0: whoever asks twice has one session.
-  SessionId replaces{};            // The trainer's latest session; 0: it had none.
-  std::optional<Rank> rank = {};   // ConnectOptions::rank, and
-  std::uint32_t ranks = 0;         // how many there are.
+  std::string client_name;  // For people.
+  std::string trainer;      // ConnectOptions::trainer
+  // Nonce of the client, not 0: asking twice with it gives the same session.
+  std::uint64_t client_nonce = 0;
+  SessionId replaces{};           // The trainer's latest session; 0: it had none.
+  std::optional<Rank> rank = {};  // ConnectOptions::rank, and
+  std::uint32_t ranks = 0;        // how many there are.
 };
 
 // A session, and its turn among those that are open: it decides about replica groups.

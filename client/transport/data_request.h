@@ -19,7 +19,7 @@ struct DataRequest {
   bool is_contribution() const {
     return !is_lookup() && std::get<NodeUpdate>(call).batch.claim.has_value();
   }
-  // Where the answered rows go; updates have none.
+  // Memory for the answered rows; empty for updates.
   std::span<std::byte> reply_rows() const {
     return is_lookup() ? std::get<NodeLookup>(call).reply_rows : std::span<std::byte>();
   }

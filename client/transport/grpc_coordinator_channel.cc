@@ -178,7 +178,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
       if (!plan.ok()) {
         LogError("client", "a plan cannot be read version=", message.version(),
                  " status=", plan.status().ToString());
-        context.TryCancel();  // Nothing that leads on from it can be read.
+        context.TryCancel();  // No later plan can be reached from an unreadable one.
         continue;
       }
       have_ = *plan;
@@ -195,7 +195,7 @@ class GrpcCoordinatorChannel final : public CoordinatorChannel {
   const std::string address_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 
-  // Of the watcher, once it runs.
+  // The watcher's latest plan; only its thread uses it once it runs.
   PlanPtr have_;
   SessionGrant session_;
   std::function<void(PlanPtr)> on_plan_;

@@ -23,7 +23,7 @@ class InFlightGate {
  public:
   static constexpr std::size_t kWaitingMax = 4096;
 
-  // `start` sends a request; its done is the gate's. A request larger than bytes_max goes alone.
+  // `start` sends a request; its done is the gate's. A request larger than bytes_max is sent alone.
   // `timer` is not owned; outlives this object.
   InFlightGate(std::size_t bytes_max, Timer& timer, std::function<void(DataRequest)> start)
       : bytes_max_(bytes_max),

@@ -26,7 +26,7 @@ struct NodeReply {
   absl::Status status;
   std::size_t sent_bytes = 0;
   std::size_t received_bytes = 0;
-  // Of an update: rows that the node left out. Everything else is applied.
+  // Rows of an update that the node left out. Everything else is applied.
   std::vector<RefusedUnit> refused = {};
   // Units of a contribution's claim that did not step. All others have.
   std::vector<RefusedClaim> refused_claims = {};
@@ -51,13 +51,13 @@ class NodeChannel {
     PlanVersion plan_version{};
     std::vector<TableId> tables = {};
   };
-  // What averaging a table's replica groups on the node found: see TableSync in data.proto.
+  // The result of averaging a table's replica groups on the node: see TableSync in data.proto.
   struct TableSync {
     TableId table{};
     std::uint64_t values = 0;
     double divergence_max = 0.0;
     double squares = 0.0;
-    struct Rows {  // That are averaged, of one column cut.
+    struct Rows {  // Averaged rows of one column cut.
       std::uint32_t column_begin = 0;
       std::uint32_t column_end = 0;
       std::int64_t row_begin = 0;
@@ -85,11 +85,11 @@ class NodeChannel {
   virtual absl::StatusOr<std::vector<TableSync>> Sync(const SyncQuery& query,
                                                       absl::Time deadline) = 0;
 
-  // What the node knows of an id of a ZCH table; its own name is left out. Blocks.
+  // Asks the node about an id of a ZCH table; the reply leaves out the node's own name. Blocks.
   virtual absl::StatusOr<IdExplanation> ExplainId(TableId table, std::int64_t id,
                                                   absl::Time deadline) = 0;
 
-  // Of the table on the node; ages are up to `step`. Blocks.
+  // Counts the contents of the table on the node; ages are up to `step`. Blocks.
   virtual absl::StatusOr<TableSurvey> SurveyTable(TableId table, std::uint64_t step,
                                                   absl::Time deadline) = 0;
 
@@ -97,18 +97,18 @@ class NodeChannel {
   using RowRange = std::pair<std::int64_t, std::int64_t>;
   struct SweepQuery {
     TableId table{};
-    bool expired = false;           // Whose TTL is over at `step`; else what has been idle
+    bool expired = false;           // True: ids whose TTL is over at `step`; false: those idle
     std::uint64_t before_step = 0;  // since before this one.
-    std::uint64_t step = 0;         // Of the evictions.
+    std::uint64_t step = 0;         // Step of the evictions.
     std::vector<RowRange> rows = {};
   };
   struct SweepReply {
     std::uint64_t evicted = 0;
-    std::vector<RowRange> swept;  // Of `rows`, those that are here and not on the move.
+    std::vector<RowRange> swept;  // The part of `rows` that is on this node and not on the move.
   };
   virtual absl::StatusOr<SweepReply> SweepTable(const SweepQuery& query, absl::Time deadline) = 0;
 
-  // Where a reader of evictions is; `log` 0: at the beginning.
+  // How far a reader of evictions has come; `log` 0: at the beginning.
   struct EvictionsPosition {
     std::uint64_t log = 0;
     std::uint64_t next = 0;

@@ -78,7 +78,7 @@ class StreamConnection::Stream final
     pending_.emplace(sequence, std::move(pending));
     Write(std::move(message));
   }
-  // Nobody waits for the reply to `message`.
+  // Sends `message` without waiting for its reply.
   void Write(grpc::ByteBuffer message) {
     has_written_ = true;
     writes_.push_back(std::move(message));
@@ -152,8 +152,8 @@ class StreamConnection::Stream final
   absl::flat_hash_map<std::uint64_t, Pending> pending_;
 };
 
-// Where the next `size` bytes of rows of `sequence` go. The call stays `receiving` until Receive
-// has seen the whole message.
+// Returns the memory for the next `size` bytes of rows of `sequence`. The call stays `receiving`
+// until Receive has seen the whole message.
 std::byte* StreamConnection::Stream::PlaceRows(std::uint64_t sequence, std::size_t size) {
   MutexLock lock(connection_.mu_);
   const auto entry = pending_.find(sequence);

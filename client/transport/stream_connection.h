@@ -43,7 +43,7 @@ class StreamConnection final : public DataConnection {
   grpc::GenericStub stub_;
   Timer& timer_;
 
-  Mutex mu_;  // Of the streams as well.
+  Mutex mu_;  // Also guards the streams' members.
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;

@@ -31,7 +31,7 @@ class Timer {
   virtual void Cancel(Id id) = 0;
 };
 
-// On the wall clock, with a thread of its own. What is still to run when it is destroyed is
+// On the wall clock, with a thread of its own. Calls that have not run when it is destroyed are
 // dropped.
 class ThreadTimer final : public Timer {
  public:

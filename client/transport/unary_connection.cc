@@ -116,7 +116,7 @@ void UnaryConnection::ShowAndStart(Call* call) {
   stub_.UnaryCall(&call->showing_context, kLookupMethod, grpc::StubOptions(),
                   &call->showing_message, &call->reply, [this, call](const grpc::Status&) {
                     call->reply.Clear();
-                    Start(call);  // Whatever is wrong, this is answered by it.
+                    Start(call);  // Start reports any error of the request.
                   });
 }
 

@@ -41,7 +41,7 @@ struct Buffer::PoolState {
 
   struct FreeList {
     std::vector<std::byte*> buffers;  // The last one is used first.
-    std::size_t fewest = 0;           // That there were since the last ReturnIdle.
+    std::size_t fewest = 0;           // Least number of idle buffers since the last ReturnIdle.
   };
 
   const std::size_t retained_bytes_max;

@@ -18,7 +18,7 @@ inline constexpr std::size_t kBufferAlignment = 64;
 
 class BufferPool;
 
-// Where a pool's memory comes from. Thread safety: every method may be called from any thread.
+// Source of a pool's memory. Thread safety: every method may be called from any thread.
 class BufferMemory {
  public:
   virtual ~BufferMemory() = default;
@@ -95,7 +95,7 @@ class SharedBuffer {
   bool empty() const { return bytes_.empty(); }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // As Buffer::As.
+  // Like Buffer::As, read-only.
   template <typename T>
   std::span<const T> As() const {
     EMBLA_CHECK(size() % sizeof(T) == 0);
@@ -108,7 +108,7 @@ class SharedBuffer {
 };
 
 // Keeps freed buffers of up to `retained_bytes_max` for reuse: large replies then cost no page
-// faults. Who calls ReturnIdle now and then keeps only as many as are used in between.
+// faults. With a call of ReturnIdle now and then, only as many are kept as are used in between.
 // Thread safety: every method may be called from any thread.
 class BufferPool {
  public:
@@ -118,7 +118,7 @@ class BufferPool {
 
   Buffer Take(std::size_t size);
 
-  // Frees the buffers that nobody has needed since the last call.
+  // Frees the buffers that were not needed since the last call.
   void ReturnIdle();
 
   std::size_t retained_bytes() const;

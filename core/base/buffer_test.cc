@@ -29,7 +29,7 @@ TEST(BufferPoolTake, KeepsNoMoreThanItsLimit) {
 TEST(BufferPoolReturnIdle, KeepsWhatIsUsedBetweenTwoCalls) {
   BufferPool pool;
   { const Buffer first = pool.Take(4096), second = pool.Take(4096), large = pool.Take(65536); }
-  pool.ReturnIdle();  // They were all used.
+  pool.ReturnIdle();  // All buffers were used.
   EXPECT_EQ(pool.retained_bytes(), 2 * 4096u + 65536u);
   { const Buffer one = pool.Take(4096); }
   pool.ReturnIdle();

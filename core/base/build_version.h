@@ -1,4 +1,4 @@
-// Which build this process is, and which processes it works with.
+// The build of this process, and the builds that it works with.
 #pragma once
 
 #include <cstdint>

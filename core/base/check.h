@@ -1,4 +1,5 @@
-// EMBLA_CHECK: for our own bugs only. What a peer, a disk or a user can cause is an absl::Status.
+// EMBLA_CHECK: for our own bugs only. Errors that a peer, a disk or a user can cause are an
+// absl::Status.
 #pragma once
 
 namespace embla::detail {

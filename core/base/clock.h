@@ -1,4 +1,4 @@
-// Time comes in through a Clock, so that tests own it.
+// Source of the time: code takes a Clock, so that tests control it.
 #pragma once
 
 #include "absl/time/time.h"

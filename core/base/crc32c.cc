@@ -40,7 +40,7 @@ std::uint64_t Load64(const std::byte* at) {
 // the second's.
 constexpr std::size_t kStretchBytes = 1024;
 
-// What kStretchBytes zeros make of a checksum, by its bytes.
+// Maps a checksum to the one after kStretchBytes zeros, byte by byte.
 class ZerosShift {
  public:
   ZerosShift() {

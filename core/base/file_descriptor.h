@@ -1,4 +1,4 @@
-// One open file descriptor, closed when its owner goes.
+// One open file descriptor, closed when its owner is destroyed.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@ namespace embla {
 
 class FileDescriptor {
  public:
-  FileDescriptor() = default;  // None.
+  FileDescriptor() = default;  // No descriptor.
   explicit FileDescriptor(int number) : number_(number) {}
   FileDescriptor(FileDescriptor&& other) noexcept : number_(other.Release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {

@@ -11,7 +11,7 @@ struct HostMemory {
   // whose limit they are under, if there is one. Empty: not known.
   std::string id = {};
   std::int64_t bytes =
-      0;  // Of the machine, or the least limit of a control group above the process.
+      0;  // Bytes of the machine, or the least limit of a control group above the process.
   bool operator==(const HostMemory&) const = default;
 };
 

@@ -17,7 +17,7 @@ class MemoryArena {
   MemoryArena& operator=(MemoryArena&& other) noexcept;
   ~MemoryArena() { Reset(); }
 
-  // Of what never fills most of a huge page, small pages take less memory.
+  // kSmall takes less memory for allocations that never fill most of a huge page.
   enum class Pages : std::uint8_t { kHuge, kSmall };
   // At least `size` zeroed bytes, aligned to 2 MiB when these are huge pages and size >= 2 MiB, to
   // 4 KiB otherwise. A page costs memory once it was written. size 0 gives an empty arena.

@@ -1,4 +1,4 @@
-// Shows to anybody who has the cluster's key that the coordinator granted a session
+// Proves to every holder of the cluster's key that the coordinator granted a session
 // (docs/protocol.md, "Sessions"). Clients get it with the session and send both.
 #pragma once
 

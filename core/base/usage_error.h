@@ -1,4 +1,4 @@
-// What a program says of a command line that CLI11 refuses, and how it ends then.
+// Message and exit code of a program for a command line that CLI11 refuses.
 #pragma once
 
 #include <string>
@@ -86,7 +86,7 @@ std::string UsageMessage(const App& app, const ParseError& error) {
   return error.what();
 }
 
-// What the program prints of it, with its name in front and where to read on.
+// Formats the error, with the program's name in front and where to read on.
 template <typename App, typename ParseError>
 std::string UsageText(const App& app, const ParseError& error) {
   return app.get_name() + ": " + UsageMessage(app, error) + "\nRun with --help for more.\n";

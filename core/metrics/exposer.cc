@@ -16,7 +16,7 @@
 namespace embla {
 namespace {
 
-// So many may be slow at once, each for so long.
+// Slow scrapers: so many are served at once, and each is given up after so long.
 constexpr char kThreads[] = "8";
 constexpr char kRequestTimeoutMs[] = "2000";
 

@@ -1,6 +1,5 @@
-// What counts on a device that is a GPU, and in collectives; instruments.h has the others.
-// `metrics` may be null: nothing is counted then. Otherwise it is not owned and outlives the
-// handles.
+// Metrics of devices that are GPUs, and of collectives; instruments.h has the others. `metrics` may
+// be null: nothing is counted then. Otherwise it is not owned and outlives the handles.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +36,7 @@ struct RowCacheMetrics {
   Counter write_backs;
 };
 
-// Of any device.
+// Exists for devices of any kind.
 Counter CollectiveSeconds(Metrics* metrics, std::uint32_t device);
 
 }  // namespace embla

@@ -46,7 +46,7 @@ void Counter::Add(double by) const {
 }
 double Counter::value() const { return series_ == nullptr ? 0 : series_->Value(); }
 
-// What one gauge has added to a series.
+// One gauge's part of a series.
 class Gauge::Share {
  public:
   Share(prometheus::Gauge& series, std::shared_ptr<const void> series_user)

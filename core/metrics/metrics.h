@@ -1,6 +1,6 @@
 // Counters, gauges and histograms of one process, on prometheus-cpp.
 //
-// Handles are made once per label set (a map lookup under a lock) and kept by whoever counts;
+// Handles are made once per label set (a map lookup under a lock) and kept by the code that counts;
 // counting is then a handful of atomic instructions. A default-made handle counts nothing, so a
 // room that is tested alone needs no Metrics.
 #pragma once
@@ -45,9 +45,9 @@ class Gauge {
   Gauge() = default;
   void Set(double value) const;
   void Add(double by) const;  // Negative to go down.
-  double value() const;       // Of a share: its own part.
-  // A gauge that adds its value to the series, which others do, too: the series is their sum. What
-  // it added goes with its last copy. `series_user` is kept as long.
+  double value() const;       // The value of the series; a share returns its own part.
+  // A gauge that adds its value to the series, which others do, too: the series is their sum. Its
+  // part of the sum ends with its last copy. `series_user` is kept as long.
   Gauge MakeShare(std::shared_ptr<const void> series_user) const;
 
  private:
@@ -88,9 +88,9 @@ class Metrics {
   Counter MakeCounter(const MetricInfo& info, LabelValues values = {});
   Gauge MakeGauge(const MetricInfo& info, LabelValues values = {});
   Histogram MakeHistogram(const MetricInfo& info, LabelValues values = {});
-  // The series is gone; whoever has a handle of it must not use it any more.
+  // Deletes the series; handles of it must not be used any more.
   void Remove(const MetricInfo& info, LabelValues values);
-  // Who makes the series with a label `table`: TableSeries.
+  // Makes the series with a label `table`: see TableSeries.
   TableLabels& table_labels() { return *table_labels_; }
 
   // Everything in Prometheus' text format.

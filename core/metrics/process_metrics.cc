@@ -25,8 +25,8 @@ double CpuSeconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// Of /proc/self/stat, whose second field may have blanks, in brackets: number of threads, clock
-// ticks from the machine's start to the process', resident pages.
+// Fields of /proc/self/stat, whose second field may have blanks, in brackets: number of threads,
+// clock ticks from the machine's start to the process', resident pages.
 struct SelfStat {
   double threads = 0;
   double start_ticks = 0;
@@ -54,7 +54,7 @@ double UnixStart() {
   return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - since;
 }
 
-// Of the files of `path` itself; one that goes meanwhile counts as nothing.
+// Sums the files directly in `path`; a file that is deleted meanwhile counts as 0 bytes.
 std::uintmax_t FileBytes(const std::string& path) {
   std::uintmax_t bytes = 0;
   std::error_code error;

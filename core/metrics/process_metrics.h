@@ -1,5 +1,5 @@
-// What every process says of itself: processor time, memory, files, and the disks of its
-// directories. Read from the system when somebody asks, not before.
+// Metrics of every process: processor time, memory, files, and the disks of its directories. Values
+// are read from the system at each scrape.
 #pragma once
 
 #include <string>

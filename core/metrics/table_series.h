@@ -16,8 +16,8 @@
 
 namespace embla {
 
-// Who makes series of tables, of one Metrics.
-// Thread safety: every method may be called from any thread.
+// Makes the series of one Metrics that have a label `table`. Thread safety: every method may be
+// called from any thread.
 class TableLabels {
  public:
   // The label of tables that have no series of their own. A table of that name is one of them.
@@ -59,8 +59,8 @@ class TableLabels {
   std::map<std::string, Label> labels_ ABSL_GUARDED_BY(mu_);
 };
 
-// One user of a table's series. Copies are the same user. Whoever keeps a handle from here keeps
-// the TableSeries as long: a label's series are gone with its last user.
+// One user of a table's series. Copies are the same user. The owner of a handle from here keeps the
+// TableSeries as long: a label's series are deleted with its last user.
 class TableSeries {
  public:
   TableSeries() = default;  // Its handles count nothing.

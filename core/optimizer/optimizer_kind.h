@@ -18,7 +18,7 @@ enum class OptimizerKind : std::uint8_t { kSgd = 1, kRowwiseAdagrad = 2, kAdagra
 struct StateShape {
   std::uint32_t row_floats = 0;      // Scalars per row.
   std::uint32_t element_arrays = 0;  // Arrays of `dim` per row.
-  // Of the scalars, from the first: how many count steps. Copies take the largest, not the mean.
+  // Number of leading scalars that count steps. Averaging takes the largest of them, not the mean.
   std::uint32_t row_counters = 0;
 
   // Floats of a row of `columns` columns.

@@ -1,5 +1,6 @@
-// Where an id belongs: id -> bucket -> group of 64 slots. A pure function of the id and of two
-// numbers that are fixed when the table is made, so it is the same in every process for ever.
+// Maps an id of a ZCH table to its place: id -> bucket -> group of 64 slots. A pure function of the
+// id and of two numbers that are fixed when the table is made, so it is the same in every process
+// for ever.
 //
 //   hash   = SplitMix64(id)                      64 uniform bits, a bijection: no two ids share one
 //   bucket = floor(hash * buckets / 2^64)        the unit of ownership, fixed for the table's life

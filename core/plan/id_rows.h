@@ -1,5 +1,5 @@
-// Which row stands for an id where a table is cut by rows: the id itself, or the first row of its
-// bucket. Cutting follows buckets, so that is enough to find the id's device.
+// Maps an id to the row that stands for it in a table cut by rows: the id itself, or the first row
+// of its bucket. Cutting follows buckets, so that is enough to find the id's device.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ class StrictReader {
     if (!holds) throw std::runtime_error(problem);
   }
 
-  std::vector<std::set<std::string>> names_;  // Of the containers that are open.
+  std::vector<std::set<std::string>> names_;  // Names seen in each open container.
 };
 
 const Json& Empty(Json::value_t type) {

@@ -24,7 +24,7 @@ constexpr std::array<Name<Enum>, kCount> NamesOf(const std::array<Enum, kCount>&
   return names;
 }
 
-// What the enum is called in messages, and its values in the order they are listed.
+// The enum's name in messages, and the names of its values in the order they are listed.
 template <typename Enum>
 struct Words;
 

@@ -19,9 +19,9 @@ enum class DeviceKind : std::uint8_t { kCpu = 1, kGpu = 2 };
 struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
   std::int64_t memory_bytes = 0;
-  // Of a GPU: bandwidth of its memory, as the driver states it; 0: not known.
+  // GPUs only: bandwidth of the memory, as the driver states it; 0: not known.
   std::int64_t memory_bytes_per_second = 0;
-  // Of a GPU: whether its node's GPUs add up partial sums by direct access to one another.
+  // GPUs only: whether the node's GPUs add up partial sums by direct access to one another.
   bool peer_access = false;
   bool operator==(const DeviceSpec&) const = default;
 };

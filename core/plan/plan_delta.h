@@ -1,5 +1,5 @@
-// What leads from one plan to another: how plans travel and are written down. A whole plan leads
-// from the plan of version 0, which has nothing.
+// The step from one plan to another: how plans travel and are written down. A whole plan leads from
+// the plan of version 0, which has nothing.
 #pragma once
 
 #include <string>

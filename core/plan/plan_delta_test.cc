@@ -124,7 +124,7 @@ TEST(PlanDelta, IsRefusedByOtherPlansThanItsBase) {
   EXPECT_THAT(Apply(delta, other), StatusIs(Code::kFailedPrecondition));
 }
 
-// What did not change is not looked at, but for what changed nodes mean to it.
+// The check skips unchanged tables, except for the effects of changed nodes.
 TEST(PlanDelta, IsCheckedLikeAWholePlan) {
   const Plan plan(PlanVersion{1}, "c", {Node(1), Node(2)},
                   {Table(1, "t", {NodeId{1}, 0}), Table(2, "u", {NodeId{2}, 1})});

@@ -1,4 +1,4 @@
-// What differs between two plans of one cluster, and which rectangles of rows lie elsewhere.
+// The differences between two plans of one cluster, and the rectangles of rows that have moved.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SliceMove {
   std::uint32_t column_end = 0;
   DeviceId from{};
   DeviceId to{};
-  std::int64_t bytes = 0;  // Of weights and optimizer state.
+  std::int64_t bytes = 0;  // Weights and optimizer state together.
 };
 
 struct TableDiff {

@@ -18,13 +18,15 @@ namespace embla {
 absl::StatusOr<std::uint32_t> DevicesPerGroup(const std::string& node_name, std::size_t devices,
                                               std::uint32_t groups);
 
-// What `devices` of group 0 are in `group`. Requires: DevicesPerGroup is OK.
+// Returns the device in `group` that corresponds to `device` of group 0. Requires: DevicesPerGroup
+// is OK.
 inline std::uint32_t DeviceOfGroup(std::uint32_t device, std::uint32_t group,
                                    std::uint32_t devices_per_group) {
   return device + group * devices_per_group;
 }
 
-// As many tilings as groups, and a sharding type that can have groups. Tables without are OK.
+// Checks that there are as many tilings as groups, and that the sharding type can have groups.
+// Tables without are OK.
 absl::Status CheckGroupCount(const TablePlan& table);
 
 // The copies are cut alike and each is on its group's devices, at the same positions. Tables

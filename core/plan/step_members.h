@@ -1,4 +1,4 @@
-// Who contributes to which step of a table with synchronous steps, and how that changes.
+// The members of a table's synchronous steps, and how they change.
 //
 // The coordinator changes members in two versions of the plan: Opened, in which nodes step nothing
 // and say how far they have stepped, and Decided, made from their answers. So a change lies behind
@@ -22,8 +22,8 @@ struct StepMembers {
   std::vector<Rank> ranks = {};     // Ascending; each is waited for.
   std::vector<Rank> optional = {};  // Ascending; counted where they have contributed.
 
-  // Steps that nobody belongs to are not made: contributions are refused, and units go on at the
-  // next entry's first step. Steps with optional ranks only are made with what is there.
+  // Steps without members are not made: contributions are refused, and units go on at the next
+  // entry's first step. Steps with optional ranks only are made with what is there.
   bool fails() const { return ranks.empty() && optional.empty(); }
   bool Awaits(Rank rank) const;
   bool Has(Rank rank) const;  // Awaited or optional.
@@ -34,12 +34,13 @@ struct MemberChange {
   enum class Kind : std::uint8_t {
     kJoin = 1,   // `ranks` contribute.
     kClose = 2,  // Steps are made without `ranks`.
-    kFail = 3,   // As `ranks` are silent, steps fail for all until ranks join.
+    kFail = 3,   // Because `ranks` are silent, steps fail for all until ranks join.
   };
 
-  std::uint64_t number = 0;  // Of this table's changes, ascending.
+  std::uint64_t number = 0;  // Ascending over this table's changes.
   Kind kind = Kind::kClose;
-  std::uint64_t step = 0;  // That `ranks` are missed at, or want to join at: it changes no earlier.
+  // The step at which `ranks` are missed or want to join: nothing changes before it.
+  std::uint64_t step = 0;
   std::vector<Rank> ranks = {};
   bool operator==(const MemberChange&) const = default;
 };

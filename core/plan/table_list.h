@@ -81,7 +81,7 @@ class TableList {
   void MakeNames();
 
   std::vector<TablePtr> tables_;
-  std::shared_ptr<const Names> names_;  // Of served tables. Null: there are no tables.
+  std::shared_ptr<const Names> names_;  // Names of the served tables. Null: there are no tables.
   bool are_distinct_ = true;
 };
 

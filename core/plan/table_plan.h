@@ -1,4 +1,4 @@
-// Where one table's rows are: its tiling, or its copies' tilings. An immutable value that plans
+// The places of one table's rows: its tiling, or its copies' tilings. An immutable value that plans
 // share.
 #pragma once
 
@@ -35,12 +35,12 @@ std::string ToString(const Slice& slice);  // "rows 0-10 x columns 0-4"
 // groups one per group (core/plan/replica_groups.h).
 struct TablePlan {
   TableSpec spec;
-  ShardingType sharding = ShardingType::kTableWise;  // What the user asked for; for display only.
+  ShardingType sharding = ShardingType::kTableWise;  // The user's request; for display only.
   std::vector<std::vector<Slice>> replicas;  // Never empty; [0] orders the updates, or is group 0.
   // Kept on its nodes and not served: nodes had the table and the coordinator's store, restored
   // from an older copy, did not. An operator adopts or drops it.
   bool aside = false;
-  StepPlan steps = {};  // Of tables with synchronous steps.
+  StepPlan steps = {};  // Used only by tables with synchronous steps.
 
   const std::vector<Slice>& primary() const { return replicas.front(); }
   // Copies that are kept equal by their primary (data_parallel).

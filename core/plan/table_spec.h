@@ -1,5 +1,5 @@
-// What a table is: shape, number format, optimizer, initial values. An immutable value that the
-// coordinator checks once (Validate) and everyone else trusts.
+// A table's definition: shape, number format, optimizer, initial values. An immutable value that
+// the coordinator checks once (Validate) and everyone else trusts.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kIn
 // How weight decay enters the step. Formulas: docs/optimizers.md.
 enum class WeightDecayMode : std::uint8_t { kNone = 0, kL2 = 1, kDecoupled = 2 };
 
-// Which step number Adam's bias correction uses.
+// The step number in Adam's bias correction.
 //   kRow   t = number of steps this row has taken: independent of plan and of other trainers
 //   kStep  t = the step number that the update carries
 enum class BiasCorrection : std::uint8_t { kRow = 0, kStep = 1 };
@@ -36,12 +36,12 @@ enum class BiasCorrection : std::uint8_t { kRow = 0, kStep = 1 };
 // Rounding of fp16 and bf16 weights after a step; fp32 tables ignore it.
 enum class Rounding : std::uint8_t { kNearest = 0, kStochastic = 1 };
 
-// What an id outside 0..rows-1 means.
+// Treatment of an id outside 0..rows-1.
 //   kError   the whole call fails with OUT_OF_RANGE and changes nothing
 //   kIgnore  it counts in embla_ids_out_of_range_total, reads as zeros, and its gradient is dropped
 enum class BoundsMode : std::uint8_t { kError = 0, kIgnore = 1 };
 
-// What a NaN or infinite gradient means.
+// Treatment of a NaN or infinite gradient.
 //   kReject  the whole update fails with INVALID_ARGUMENT and changes nothing
 //   kAllow   it is applied as it is
 enum class NanPolicy : std::uint8_t { kReject = 0, kAllow = 1 };
@@ -92,7 +92,7 @@ struct TableSpec {
                                            // (ZCH: dim).
   OptimizerSpec optimizer{};
   InitSpec init{};
-  std::uint64_t seed = 0;  // Of initial values and of stochastic rounding.
+  std::uint64_t seed = 0;  // Seeds initial values and stochastic rounding.
   Rounding rounding = Rounding::kNearest;
   BoundsMode bounds = BoundsMode::kError;
   NanPolicy nan_policy = NanPolicy::kReject;

@@ -1,4 +1,4 @@
-// What a ZCH table's map of ids takes of a device, beside weights and optimizer state.
+// Bytes of a device that a ZCH table's id map takes, beside weights and optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace embla {
 
-// Of a slot, with admission by count: room for an id that waits, as many as there are slots
+// Bytes per slot with admission by count: room for an id that waits, as many as there are slots
 // (server/zch/candidate_block.h); on the host a hash table takes about as much.
 inline constexpr std::int64_t kWaitingBytesPerSlot = 13;
 

@@ -13,14 +13,14 @@ namespace zch {
 inline constexpr std::uint32_t kLanes = 64;  // Slots of a group.
 inline constexpr std::uint32_t kBucketsDefault = 768;
 inline constexpr std::uint32_t kBucketsMax = 65536;
-// Of groups in a bucket, so that a slot within a bucket fits 32 bits.
+// Most groups in a bucket, so that a slot within a bucket fits 32 bits.
 inline constexpr std::int64_t kGroupsPerBucketMax = std::int64_t{1} << 25;
-// Of a slot: what the slot map knows about it (server/zch/slot_group.h).
+// Bytes per slot: the slot map's record of it (server/zch/slot_group.h).
 inline constexpr std::int64_t kBytesPerSlot = 21;
 
 inline constexpr std::uint64_t kEvictionBufferBytesMax = std::uint64_t{1} << 36;
 
-// Which slot of a full group makes room. Never one that the same step touched; equal ones: the
+// The slot of a full group that makes room. Never one that the same step touched; equal ones: the
 // least recently touched, then the lowest lane.
 //   kLru          the least recently touched
 //   kLfu          the smallest count of touches
@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kEvictionBufferBytesMax = std::uint64_t{1} << 36;
 //                 now + TTL, never back. Nothing expired: see evict_unexpired
 enum class Policy : std::uint8_t { kLru = 1, kLfu = 2, kDistanceLfu = 3, kTtl = 4 };
 
-// Which unseen ids get a slot.
+// The unseen ids that get a slot.
 //   kAll          every one
 //   kCount        one that has been seen admission_count times. Counts are exact while no more ids
 //                 of a bucket wait than it has slots; one more, and all counts of the bucket are
@@ -37,7 +37,7 @@ enum class Policy : std::uint8_t { kLru = 1, kLfu = 2, kDistanceLfu = 3, kTtl = 
 //   kProbability  with admission_probability, drawn anew at each step by a hash of (seed, id, step)
 enum class Admission : std::uint8_t { kAll = 0, kCount = 1, kProbability = 2 };
 
-// What a lookup gives for an id that has no row.
+// The answer of a lookup for an id that has no row.
 //   kInitial  the row that it would begin with: a function of (table seed, id, column)
 //   kDefault  a row shared with other ids: of the reserved lanes, or, without any, the initial row
 //             of kSharedRowId
@@ -60,15 +60,16 @@ struct ZchSpec {
   zch::Admission admission = zch::Admission::kAll;
   std::uint32_t admission_count = 1;   // kCount: at least 1; an update counts an id once.
   float admission_probability = 1.0f;  // kProbability: 0..1.
-  // Of each group's 64 rows, the last ones that no id owns: ids without a row of their own read and
-  // train them. 0..63; above 0 only with Unseen::kDefault.
+  // Number of each group's 64 rows, the last ones, that no id owns: ids without a row of their own
+  // read and train them. 0..63; above 0 only with Unseen::kDefault.
   std::uint32_t reserved_lanes = 0;
   zch::Unseen unseen = zch::Unseen::kInitial;
-  // Of each node: how much of its evicted rows it keeps for those who want to read them, the latest
-  // ones. 0: none; at most kEvictionBufferBytesMax.
+  // Bytes of evicted rows that each node keeps for readers, the latest ones. 0: none; at most
+  // kEvictionBufferBytesMax.
   std::uint64_t eviction_buffer_bytes = 0;
 
-  // Of a table of `rows` rows: InvalidArgument names the field, its value and what is allowed.
+  // Checks the values for a table of `rows` rows: InvalidArgument names the field, its value and
+  // what is allowed.
   absl::Status Validate(std::int64_t rows) const;
   // `capacity`, rounded up to whole groups in every bucket. Requires: buckets >= 1.
   std::int64_t RoundUp(std::int64_t capacity) const;

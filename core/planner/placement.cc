@@ -259,7 +259,7 @@ absl::Status PutOnNode(const TableSpec& spec, Columns columns, const std::string
   return NoTarget(spec, name, "node");
 }
 
-// As Tile, where request.targets says.
+// Like Tile, at the places in request.targets.
 absl::Status TileAtTargets(const TableSpec& spec, const PlacementRequest& request,
                            std::vector<NodeDevices>& nodes, std::vector<Slice>* slices) {
   const ShardingTraits traits = TraitsOf(request.sharding);

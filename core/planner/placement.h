@@ -13,7 +13,7 @@
 
 namespace embla {
 
-// What the user asks for beside the table itself. Empty lists mean "no constraint".
+// A user's wishes beside the table itself. Empty lists mean "no constraint".
 struct PlacementRequest {
   ShardingType sharding = ShardingType::kTableWise;
   // The planner chooses `sharding`: see core/planner/cluster/auto_placement.h. PlaceTable needs a

@@ -1,5 +1,5 @@
-// What a user asks of the planner, as JSON: {"sharding": "row_wise", "nodes": ["n0"],
-// "devices": [0, 1], "min_partition": 32}. Only "sharding" is required. Page: docs/plan_format.md.
+// A placement request as JSON: {"sharding": "row_wise", "nodes": ["n0"], "devices": [0, 1],
+// "min_partition": 32}. Only "sharding" is required. Page: docs/plan_format.md.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ struct RefusedUnit {
     kSeqTooNew = 4,   // Too many updates in flight: again when some are acknowledged.
   };
 
-  std::uint32_t part = 0;  // Of the request.
+  std::uint32_t part = 0;  // Index of the part in the request.
   // Rows [row_begin, row_end) of the table; of a ZCH table, the slots of a bucket.
   std::int64_t row_begin = 0;
   std::int64_t row_end = 0;
@@ -32,7 +32,8 @@ struct RefusedClaim {
   enum class Reason : std::uint8_t {
     kFrozen = 1,  // Being handed over: again in retry_after_ms.
     kMoved = 2,   // Another node has them: a plan of at least plan_version says which.
-    kAgain = 3,   // They are here: again at once, without those of the other reasons.
+    // The rows are on this node: send them again at once, without those of the other reasons.
+    kAgain = 3,
   };
 
   UnitSet::Run units;

@@ -24,7 +24,7 @@ enum class Pooling : std::uint8_t { kNone = 1, kSum = 2, kMean = 3 };
 // kNone: lengths is empty, one output row per id. Otherwise: one output row per bag.
 struct LookupPart {
   TableId table{};
-  std::uint32_t replica_group = 0;  // Whose copy of the table; 0 where there are no groups.
+  std::uint32_t replica_group = 0;  // Group of the copy; 0 without groups.
   Pooling pooling = Pooling::kNone;
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
@@ -40,9 +40,9 @@ struct LookupPart {
 
 struct LookupBatch {
   PlanVersion plan_version{};
-  SessionId session{};  // Of the sender; 0: it says none.
+  SessionId session{};  // The sender's session; 0: unknown.
   SessionProof proof{};
-  DType wire_dtype = DType::kFloat32;  // Of the answered rows.
+  DType wire_dtype = DType::kFloat32;  // Format of the answered rows.
   std::vector<LookupPart> parts;
 };
 
@@ -54,7 +54,7 @@ struct UpdatePart {
   enum class Form : std::uint8_t { kRows = 1, kBags = 2, kImages = 3 };
 
   TableId table{};
-  std::uint32_t replica_group = 0;  // Whose copy of the table; 0 where there are no groups.
+  std::uint32_t replica_group = 0;  // Group of the copy; 0 without groups.
   Form form = Form::kRows;
   Pooling pooling = Pooling::kSum;  // kBags: kSum, or kMean (each id gets 1/length).
   std::uint32_t column_begin = 0;
@@ -62,7 +62,7 @@ struct UpdatePart {
   std::span<const RowId> ids;
   std::span<const std::uint32_t> lengths;  // kBags only; sum == ids.size().
   std::span<const float> weights;          // kBags with kSum only: empty, or one per id.
-  std::span<const std::byte> gradients;    // Or images; row_bytes(wire_dtype) per row.
+  std::span<const std::byte> gradients;    // Gradients, or images; row_bytes(wire_dtype) per row.
   // kRows with unique ids only: the sum of squares of each id's gradient over all columns of the
   // table, for optimizers with a row statistic when this part has a part of the columns.
   std::span<const float> row_sum_squares;
@@ -112,7 +112,7 @@ struct UpdateBatch {
   UpdateSeq seq{};
   UpdateSeq first_incomplete{};  // Every seq below it is acknowledged: its record may go.
   std::uint64_t step = 0;        // Keys stochastic rounding; Adam's t with BiasCorrection::kStep.
-  DType wire_dtype = DType::kFloat32;  // Of the gradients.
+  DType wire_dtype = DType::kFloat32;  // Format of the gradients.
   std::vector<UpdatePart> parts;       // Parts of one table are one step.
   std::optional<StepClaim> claim = {};
   // A whole step, which a node makes of the contributions that have come; theirs may be none.

@@ -23,14 +23,14 @@ struct Header {
   std::uint32_t column_end;
   std::uint32_t state_floats;
   std::uint32_t row_count;
-  std::uint32_t crc32c;  // Of the header up to here, then of everything after the header.
+  std::uint32_t crc32c;  // Checksum of the header up to here, then of everything after the header.
 };
 static_assert(sizeof(Header) == kRowBlockHeaderBytes);
 
 constexpr char kMagic[4] = {'E', 'M', 'R', 'B'};
 constexpr std::uint16_t kVersion = 1;
 
-// Where the parts of a block begin. 64-bit sums cannot overflow within the header's limits.
+// Offsets of a block's parts. 64-bit sums cannot overflow within the header's limits.
 struct Layout {
   std::size_t weights;
   std::size_t weights_end;

@@ -18,12 +18,12 @@ inline constexpr std::size_t kRowBlockHeaderBytes = 32;
 inline constexpr std::uint32_t kRowBlockRowsMax = 1u << 28;
 inline constexpr std::uint32_t kRowBlockStateFloatsMax = 8 * kDimMax;
 
-// What all rows of a block have in common.
+// Properties that all rows of a block share.
 struct RowBlockShape {
   TableId table{};
   std::uint32_t column_begin = 0;  // Columns [column_begin, column_end) of the table.
   std::uint32_t column_end = 0;
-  DType dtype = DType::kFloat32;   // Of the weights; not kInt8Rowwise.
+  DType dtype = DType::kFloat32;   // Type of the weights; not kInt8Rowwise.
   std::uint32_t state_floats = 0;  // Optimizer state per row; 0: the block has none.
 
   std::uint32_t columns() const { return column_end - column_begin; }

@@ -34,7 +34,7 @@ class QueueUser {
 }  // namespace
 
 void KeepCallbackQueue() {
-  // Never destroyed: that is its work. What it holds is found in static memory by leak checkers.
+  // Never destroyed: that is its work. Leak checkers find its contents in static memory.
   alignas(QueueUser) static std::byte memory[sizeof(QueueUser)];
   static const auto* const user = new (memory) QueueUser;
   static_cast<void>(user);

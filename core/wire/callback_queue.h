@@ -7,9 +7,9 @@ namespace embla::wire {
 // server that uses the callback API; later calls are free.
 //
 // gRPC counts the channels and servers that use the queue, and takes it down with its polling
-// threads when the last of them goes. Until 1.62 at least, a thread that still delivers that
-// channel's last call then touches the queue after it is gone ("assertion failed: prior > 0"). A
-// client that drops its only connection, to make another one, would crash now and then.
+// threads when the last of them is destroyed. Until 1.62 at least, a thread that still delivers
+// that channel's last call then touches the queue after it is gone ("assertion failed: prior > 0").
+// A client that drops its only connection, to make another one, would crash now and then.
 void KeepCallbackQueue();
 
 }  // namespace embla::wire

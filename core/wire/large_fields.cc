@@ -98,7 +98,7 @@ class FieldReader {
 
   struct Field {
     std::uint32_t tag = 0;
-    std::size_t size = 0;  // Of the content of a delimited field.
+    std::size_t size = 0;  // Bytes of a delimited field's content.
 
     int number() const { return static_cast<int>(tag >> 3); }
     bool delimited() const { return (tag & 7) == kDelimited; }
@@ -260,7 +260,7 @@ absl::Status ReadEnvelope(FieldReader& reader, std::span<const NestedMessage> ne
   return Merge(small, limits, envelope);
 }
 
-// Nothing but the submessages.
+// Parses a message that has only submessages.
 absl::StatusOr<int> ReadNested(FieldReader& reader, std::span<const NestedMessage> nested,
                                const DecodeLimits& limits) {
   int found = 0;

@@ -50,12 +50,13 @@ grpc::ByteBuffer EncodeNested(const google::protobuf::MessageLite& envelope, int
 struct DecodeLimits {
   std::size_t large_bytes_max = std::size_t{256} << 20;  // All large fields together.
   std::size_t small_bytes_max = std::size_t{4} << 20;
-  // Of the small message and all that it contains; parsed, an empty one has 50 bytes and more.
+  // Fields of the small message and all that it contains; parsed, an empty one has 50 bytes and
+  // more.
   std::size_t small_fields_max = 65'536;
 };
 
-// Where a decoded large field goes: called once per occurrence (0 bytes too) with its size, returns
-// the memory. The message really has that many bytes.
+// Returns the memory for a decoded large field of `size` bytes; called once per occurrence, also
+// for 0 bytes. The message really has that many bytes.
 using PlaceField = std::function<absl::StatusOr<std::byte*>(int number, std::size_t size)>;
 
 // Fills `small` and copies the fields listed in `large_numbers` to where `place` says.
@@ -68,11 +69,12 @@ absl::Status DecodeMessage(grpc::ByteBuffer& bytes, std::span<const int> large_n
 struct NestedMessage {
   int number = 0;
   std::span<const int> large_numbers;
-  google::protobuf::MessageLite* small = nullptr;  // Not owned. Everything else of it goes here.
+  // Not owned. All its other fields are parsed into it.
+  google::protobuf::MessageLite* small = nullptr;
 };
 
-// As DecodeMessage for an envelope: fills `envelope` first, then the one of `nested` that occurs,
-// and returns its number, or 0 when none does. InvalidArgument when several occur.
+// Like DecodeMessage, for an envelope: fills `envelope` first, then the one of `nested` that
+// occurs, and returns its number, or 0 when none does. InvalidArgument when several occur.
 absl::StatusOr<int> DecodeNested(grpc::ByteBuffer& bytes, std::span<const NestedMessage> nested,
                                  const PlaceField& place, const DecodeLimits& limits,
                                  google::protobuf::MessageLite& envelope);

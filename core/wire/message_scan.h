@@ -15,7 +15,7 @@ namespace embla::wire {
 
 struct ScanLimits {
   std::size_t bytes_max = std::size_t{1} << 20;
-  std::size_t fields_max = 65'536;  // Of the message and all that it contains.
+  std::size_t fields_max = 65'536;  // Fields of the message and all that it contains.
 };
 
 // Errors: InvalidArgument (too long, too many fields, nested too deeply, or not a message of this

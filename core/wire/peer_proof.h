@@ -1,4 +1,4 @@
-// v1.PeerProof: shows which node a message between nodes comes from.
+// v1.PeerProof: proves which node sent a message between nodes.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace embla::wire {
 
 struct PeerProof {
-  std::string nonce;  // Of the sender's greeting.
+  std::string nonce;  // Nonce in the sender's greeting.
   std::string node;   // The sender's name.
   std::string token;  // Empty: the message has no proof.
 };

@@ -1,4 +1,4 @@
-// What leads from one plan to another as bytes: the message PlanDelta, for records.
+// The step from one plan to another as bytes: the message PlanDelta, for records.
 #pragma once
 
 #include <span>

@@ -10,8 +10,8 @@ namespace embla::wire {
 v1::PlanDelta ToMessage(const PlanDelta& delta);
 v1::PlanTable ToMessage(const TablePlan& table);
 
-// What the message says; whether it makes a valid plan, Apply finds out. Errors: InvalidArgument
-// (an enum's value that is unknown, a tiling that does not fit together).
+// Decodes a delta; whether it leads to a valid plan, Apply finds out. Errors: InvalidArgument (an
+// enum's value that is unknown, a tiling that does not fit together).
 absl::StatusOr<PlanDelta> FromMessage(const v1::PlanDelta& message);
 absl::StatusOr<TablePlan> FromMessage(const v1::PlanTable& message);
 

@@ -18,7 +18,7 @@ namespace embla::wire {
 
 struct ReplicateHead {
   TableId table{};
-  std::uint64_t reign = 0;  // Of the primary.
+  std::uint64_t reign = 0;  // Reign of the primary.
   std::uint64_t order = 0;
   PlanVersion plan_version{};
   PlanVersion term{};
@@ -27,7 +27,7 @@ struct ReplicateHead {
   PeerProof peer = {};
 };
 
-// Which updates of a session are in the rows of a snapshot.
+// The updates of a session that a snapshot's rows contain.
 struct ReplicateWindow {
   std::uint64_t session = 0;
   std::uint64_t floor = 0;

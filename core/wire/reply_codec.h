@@ -30,7 +30,7 @@ grpc::ByteBuffer EncodeUpdateReply(const UpdateReply& reply);
 
 // How a lookup's rows are cut into messages.
 struct StreamFrames {
-  std::uint32_t bytes_max = 0;  // Of the rows in one message; 0: one message.
+  std::uint32_t bytes_max = 0;  // Most bytes of rows in one message; 0: one message.
   bool more = false;            // These rows are not the lookup's last.
 };
 // The messages in order; all share `rows`.

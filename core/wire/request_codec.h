@@ -2,7 +2,7 @@
 // StreamRequest.
 //
 // Decoding checks everything that can be known without the plan: counts against payload sizes, bag
-// lengths that sum to the ids, column ranges, enums, limits. What it returns may be trusted.
+// lengths that sum to the ids, column ranges, enums, limits. Decoded batches may be trusted.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,9 @@
 namespace embla::wire {
 
 struct RequestLimits {
-  std::size_t request_bytes_max = std::size_t{256} << 20;  // Of the message, all payloads included.
-  std::size_t reply_bytes_max = std::size_t{256} << 20;    // Of the rows a lookup asks for.
+  // Bytes of the message, all payloads included.
+  std::size_t request_bytes_max = std::size_t{256} << 20;
+  std::size_t reply_bytes_max = std::size_t{256} << 20;  // Bytes of the rows a lookup asks for.
   std::uint32_t parts_max = 4096;
   std::uint64_t ids_max = std::uint64_t{16} << 20;
 };
@@ -36,8 +37,8 @@ struct LookupPayload {
 };
 struct UpdatePayload {
   grpc::Slice ids;
-  grpc::Slice lengths;          // Of kBags parts.
-  grpc::Slice weights;          // Of weighted parts.
+  grpc::Slice lengths;          // Lengths of the kBags parts.
+  grpc::Slice weights;          // Weights of the weighted parts.
   grpc::Slice row_sum_squares;  // fp32[], of the parts that have them
   grpc::Slice gradients;        // Gradient rows in the batch's wire dtype.
 };
@@ -46,7 +47,7 @@ struct UpdatePayload {
 LookupPayload GatherPayload(const LookupBatch& batch);
 UpdatePayload GatherPayload(const UpdateBatch& batch);
 
-// Of the batch's parts only sizes are read, so their spans need not point into the payload.
+// Reads only the sizes of the batch's parts, so their spans need not point into the payload.
 grpc::ByteBuffer EncodeLookupRequest(const LookupBatch& batch, const LookupPayload& payload);
 grpc::ByteBuffer EncodeUpdateRequest(const UpdateBatch& batch, const UpdatePayload& payload);
 
@@ -67,7 +68,7 @@ struct LookupCall {
   LookupBatch batch;
   Buffer memory;
   std::uint32_t frame_bytes_max = 0;  // 0, or kFrameBytesMin and more.
-  std::size_t reply_bytes = 0;        // Of the rows asked for.
+  std::size_t reply_bytes = 0;        // Bytes of the rows asked for.
   // Bytes of the fp32 rows that a node may have to gather before it converts them.
   std::size_t staged_bytes = 0;
 };

@@ -42,7 +42,7 @@ absl::StatusOr<SessionProof> ProofFrom(const std::string& bytes) {
   return proof;
 }
 
-// What lookups and updates share.
+// Checks that lookups and updates share.
 template <typename Part>
 absl::Status CheckShape(std::size_t index, const Part& part) {
   if (part.column_begin() >= part.column_end() || part.column_end() > kDimMax) {

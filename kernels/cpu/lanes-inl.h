@@ -23,7 +23,7 @@ HWY_INLINE float TreeOfLanes(D d, hn::Vec<D> v) {
 #if HWY_TARGET == HWY_SCALAR  // Has no UpperHalf.
   return hn::GetLane(v);
 #else
-#if HWY_TARGET != HWY_SCALAR  // Which has one lane, and no UpperHalf.
+#if HWY_TARGET != HWY_SCALAR  // The scalar target has one lane, and no UpperHalf.
   if constexpr (hn::MaxLanes(D()) > 1) {
     const hn::Half<D> half;
     return TreeOfLanes(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));

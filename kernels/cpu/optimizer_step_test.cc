@@ -117,7 +117,7 @@ TEST_P(StepConformance, GradientRowsStepLikeSumsOfOneGradient) {
         std::iota(ids.rbegin(), ids.rend(), std::int64_t{0});
         auto gradients = random.Values(kSlots * columns);
         for (std::size_t i = 0; i < gradients.size(); i += 3) gradients[i] = -0.0f;
-        std::fill_n(gradients.end() - columns, columns, -0.0f);  // Of id 0.
+        std::fill_n(gradients.end() - columns, columns, -0.0f);  // Gradient of id 0.
         Grouping grouping;
         GroupIds(ids, grouping);
         std::vector<float> sums(gradients.size());

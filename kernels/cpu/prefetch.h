@@ -15,7 +15,7 @@
 
 namespace embla::kernels {
 
-// Where nobody has measured: far enough ahead to cover a miss, but few enough lines in flight for
+// Rows ahead without a measurement: far enough to cover a miss, but few enough lines in flight for
 // old machines' line fill buffers. Stores find better ones (server/storage/prefetch_tuner.h).
 constexpr std::size_t GatherPrefetchRows(std::size_t row_bytes) {
   return row_bytes <= 128 ? 16 : row_bytes <= 512 ? 8 : 4;
@@ -73,7 +73,7 @@ class RowPrefetcher {
   std::size_t row_bytes_;
   const std::uint32_t* slots_;
   std::size_t distance_;
-  std::size_t end_;  // Of the entries that have one `distance` after them.
+  std::size_t end_;  // End of the entries that have one `distance` after them.
   bool straddles_;   // Rows may end in one line more than their size needs.
 };
 

@@ -17,10 +17,10 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What a 16-bit format is made of.
+// Parameters of a 16-bit format.
 struct HalfShape {
   int fraction_bits;
-  int smallest_exponent;  // Of normal numbers.
+  int smallest_exponent;  // Smallest exponent of normal numbers.
   int largest_exponent;
 };
 HalfShape ShapeOf(Element element) {

@@ -15,7 +15,7 @@
 namespace embla::kernels::cuda {
 namespace {
 
-// What a batch is sorted in: keys with their values, and where they go.
+// Memory to sort a batch: keys with their values, and their destinations.
 struct WorkspacePairs {
   std::uint32_t* keys;
   std::uint32_t* values;

@@ -26,7 +26,7 @@ int ExpandBagsAsync(const std::uint32_t* offsets, std::size_t bag_count, std::si
 // workspace it was made in. Positions of kNoSlot come last, with slot_limit for a slot.
 struct DeviceGrouping {
   const std::uint32_t* slots = nullptr;      // Ascending.
-  const std::uint32_t* positions = nullptr;  // Of slots[i] in the batch.
+  const std::uint32_t* positions = nullptr;  // Positions of slots[i] in the batch.
   std::size_t count = 0;                     // Known to the host: of the batch's positions.
   std::uint32_t slot_limit = 0;
 };

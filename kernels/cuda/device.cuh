@@ -52,7 +52,7 @@ template <typename T>
 __device__ __forceinline__ T Load(const void* p) {
   return *static_cast<const T*>(p);
 }
-// Of memory that no thread of this launch writes.
+// Loads from memory that no thread of this launch writes.
 template <typename T>
 __device__ __forceinline__ T LoadConstant(const void* p) {
   return __ldg(static_cast<const T*>(p));
@@ -61,7 +61,7 @@ template <typename T>
 __device__ __forceinline__ void Store(void* p, T value) {
   *static_cast<T*>(p) = value;
 }
-// Of results that no kernel reads soon: they leave the caches first.
+// Stores results that no kernel reads soon: they leave the caches first.
 template <typename T>
 __device__ __forceinline__ void StoreStreaming(void* p, T value) {
   __stcs(static_cast<T*>(p), value);
@@ -96,7 +96,7 @@ __device__ __forceinline__ float FloatOf(std::uint32_t bits) { return __uint_as_
 
 #endif  // __CUDACC__
 
-// What a verb answers to arguments that it does not take.
+// The result of a verb for invalid arguments.
 inline constexpr int kInvalidValue = cudaErrorInvalidValue;
 
 }  // namespace embla::kernels::cuda

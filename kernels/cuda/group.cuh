@@ -56,7 +56,7 @@ inline Grid WithChunks(Grid grid, const RowShape& shape) {
 
 struct Group {
   unsigned lanes;
-  unsigned lane;      // Of this thread.
+  unsigned lane;      // Lane of this thread.
   unsigned mask;      // The group's lanes in the warp.
   std::size_t first;  // The group's number in the grid,
   std::size_t count;  // and how many there are.

@@ -39,8 +39,8 @@ struct NormalWeights {
   }
 };
 
-// Which rows: slot first_slot + i becomes row first_row + slot of the table; or, where ids are
-// given, slot slots[i], or i, becomes row ids[i].
+// The rows to initialize: slot first_slot + i becomes row first_row + slot of the table; or, where
+// ids are given, slot slots[i], or i, becomes row ids[i].
 struct InitTarget {
   InitRows rows;
   std::size_t first_slot = 0;

@@ -1,4 +1,4 @@
-// What every CUDA verb shares: streams and error codes.
+// Conventions of every CUDA verb: streams and error codes.
 //
 // Contract of all verbs named ...Async in this folder:
 //   - they queue kernels on `stream` and return at once; nothing waits, nothing allocates, and

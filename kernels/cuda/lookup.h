@@ -23,7 +23,7 @@ struct DeviceBags {
   const std::uint32_t* slots = nullptr;
   const std::uint32_t* offsets = nullptr;  // count + 1 entries, ascending.
   const float* weights = nullptr;          // Null, or one per slot.
-  std::size_t count = 0;                   // Of bags.
+  std::size_t count = 0;                   // Number of bags.
   bool mean = false;  // Divides each sum by its bag's length, as DivideRows does.
 };
 

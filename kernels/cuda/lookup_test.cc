@@ -1,5 +1,5 @@
-// What lookups on the device have beyond the CPU's signatures: means, scattered rows, rows by id,
-// steps whose size only the device knows, bad arguments.
+// Lookups on the device beyond the CPU's signatures: means, scattered rows, rows by id, steps with
+// a size known to the device only, bad arguments.
 #include "kernels/cuda/lookup.h"
 
 #include <numeric>

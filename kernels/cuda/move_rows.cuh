@@ -30,7 +30,7 @@ struct Move {
   SlotsAre slots_are = SlotsAre::kNothing;
 };
 
-// Where row i comes from and goes to; null for zeros, and for nowhere.
+// Source and destination of row i; null for zeros, and for no destination.
 __device__ __forceinline__ const std::byte* SourceOf(const Move& move, std::size_t i) {
   if (move.slots_are != SlotsAre::kSources) return move.in + i * move.in_stride;
   const std::uint32_t slot = move.slots[i];

@@ -45,8 +45,8 @@ struct Tile {
   std::uint32_t begin;
   std::uint32_t slot;     // At this lane's position.
   unsigned boundaries;    // Lanes where a run of equal slots begins, the end of the batch included.
-  unsigned heads;         // Those of them that begin a segment.
-  std::uint32_t run_end;  // Where the tile's last run ends.
+  unsigned heads;         // The boundaries that begin a segment.
+  std::uint32_t run_end;  // End of the tile's last run.
 };
 
 // The first position from `from` on whose slot is not `slot`. All lanes of the warp call it.
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
   const std::size_t tiles = (grouping.count + width - 1) / width;
   for (std::size_t t = warp.first; t < tiles; t += warp.count) {
     const Tile tile = ReadTile(grouping, static_cast<std::uint32_t>(t) * width, width);
-    unsigned number = 0;  // Of the head among the tile's heads: groups take them in turn.
+    unsigned number = 0;  // Number of the head among the tile's heads: groups take them in turn.
     for (unsigned rest = tile.heads; rest != 0; rest &= rest - 1, ++number) {
       if (number % groups != own) continue;
       const unsigned head = FirstBit(rest) - 1;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
   }
 }
 
-// What a launch needs beside its kernel.
+// Parameters of a launch beside its kernel.
 struct StepPlan {
   StepScalars scalars;
   StepTarget target;

@@ -50,7 +50,7 @@ class Lookup {
         pooled_(nullptr, kPooledBytes),
         gathered_(nullptr, kGatheredBytes) {}
 
-  // As many slots as there is room for in bags of new lengths.
+  // Draws slots and the lengths of bags, within the room for them.
   void Fill(TestRandom& random) {
     Put(slots_, random.Slots(kSlots, kRowCount));
     std::vector<std::uint32_t> offsets(kBags + 1);
@@ -70,7 +70,7 @@ class Lookup {
               0);
   }
 
-  // What it gave, and no more of it on the device.
+  // Returns the results, and clears them on the device.
   std::vector<std::byte> Take() {
     std::vector<std::byte> all = BytesOf(pooled_, kPooledBytes);
     const std::vector<std::byte> gathered = BytesOf(gathered_, kGatheredBytes);

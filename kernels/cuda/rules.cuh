@@ -15,7 +15,7 @@
 
 namespace embla::kernels::cuda {
 
-// What all rows of a batch share.
+// Values that all rows of a batch share.
 struct StepScalars {
   StepParameters parameters;
   float keep = 1.0f;  // 1 - lr * decoupled

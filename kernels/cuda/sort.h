@@ -22,7 +22,7 @@ int SortBytes(std::size_t count, std::size_t* bytes);
 // Stable and ascending.
 int SortAsync(const SortPairs& pairs, Workspace workspace, StreamHandle stream);
 
-// Where runs of equal keys begin, and `count`: i in [0, count] with i == 0, i == count, or
+// Beginnings of the runs of equal keys, and `count`: i in [0, count] with i == 0, i == count, or
 // keys[i] != keys[i - 1]. Ascending; *boundary_count is how many there are.
 struct SortedKeys {
   const std::uint32_t* keys = nullptr;

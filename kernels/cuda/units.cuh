@@ -20,7 +20,7 @@ inline constexpr int kPerLane = static_cast<int>(16 / ElementBytes(kElement));
 template <Element kElement, int kPer>
 inline constexpr int kUnitBytes = static_cast<int>(ElementBytes(kElement)) * kPer;
 
-// What an address must be a multiple of, to move a unit in words.
+// Alignment of an address for a unit to be moved in words.
 template <Element kElement, int kPer>
 inline constexpr int kUnitAlignment =
     kUnitBytes<kElement, kPer> < 16 ? kUnitBytes<kElement, kPer> : 16;
@@ -104,7 +104,7 @@ struct Unit {
   static constexpr int kElementBytes = static_cast<int>(ElementBytes(kElement));
   static constexpr int kBytes = kUnitBytes<kElement, kPer>;
   Words<kBytes> words;
-  float scale = 0.0f;  // Of kInt8Rowwise.
+  float scale = 0.0f;  // Scale of kInt8Rowwise.
   float bias = 0.0f;
 
   __device__ __forceinline__ std::uint32_t Bits(int j) const {

@@ -29,7 +29,7 @@ std::vector<std::uint32_t> SkewedSlots(TestRandom& random, std::size_t count, st
   return slots;
 }
 
-// What the reference makes of them: kNoSlot left out.
+// Groups made by the reference, without kNoSlot.
 struct WantedGroups {
   explicit WantedGroups(const std::vector<std::uint32_t>& slots) {
     const std::vector<std::int64_t> ids(slots.begin(), slots.end());
@@ -137,7 +137,7 @@ TEST_F(CudaUpdate, ExpandBagsNumbersTheBagsAndInvertsTheirLengths) {
   EXPECT_EQ(FromDevice(inverse.As<float>(), want_inverse.size()), want_inverse);
 }
 
-// What one update is made of.
+// Parameters of one update.
 struct UpdateCase {
   StepParameters parameters;
   Element element = Element::kFloat32;
@@ -146,7 +146,7 @@ struct UpdateCase {
   std::size_t positions = 1000;
   unsigned hot_pct = 10;
   bool bags = false;               // Gradients per bag, with factors and clipping.
-  std::uint32_t misalignment = 0;  // Of the gradients.
+  std::uint32_t misalignment = 0;  // Misalignment of the gradients.
 };
 
 std::ostream& operator<<(std::ostream& out, const UpdateCase& c) {

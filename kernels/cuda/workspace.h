@@ -20,7 +20,7 @@ class WorkspaceParts {
     used_ += (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
     return static_cast<T*>(part);
   }
-  // What no part has taken. Requires: fits().
+  // Returns the part that is not taken. Requires: fits().
   Workspace Rest() const { return {Here(), workspace_.bytes - used_}; }
 
   std::size_t used() const { return used_; }

@@ -244,7 +244,8 @@ TEST_P(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   CreateTable("before", "error");
   const std::string address = coordinator_->address();
   const std::string admin_address = coordinator_->admin_address();
-  const v1::UpdateRequest update = UpdateOf(1, 1, 7, 0.25f);  // Of a session that is open by now.
+  // The update belongs to a session that is open by now.
+  const v1::UpdateRequest update = UpdateOf(1, 1, 7, 0.25f);
   coordinator_.reset();
   EXPECT_TRUE(Lookup(LookupOf(1, {7})).ok());
   EXPECT_TRUE(Update(update).ok());

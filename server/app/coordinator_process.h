@@ -27,7 +27,7 @@ struct CoordinatorProcessOptions {
   std::string admin_listen = "127.0.0.1:0";  // Operators.
   std::string metrics_listen;                // Empty: no metrics endpoint.
   bool insecure = false;
-  ConnectionLimits connections;  // Of each listener.
+  ConnectionLimits connections;  // Limits for each listener.
   std::string state_dir;         // Empty: the cluster is forgotten when the process ends.
   // The cluster's key. Empty: the file `cluster.key` of state_dir, which is made where it is
   // missing; without state_dir a key that only this process has.

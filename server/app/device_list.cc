@@ -20,7 +20,8 @@
 namespace embla {
 namespace {
 
-// What a PCIe link of 16 lanes brings (generation 4): what rows wait for that are not on the GPU.
+// Bandwidth of a PCIe link of 16 lanes (generation 4), which rows that are not on the GPU have to
+// cross.
 constexpr std::int64_t kLinkBytesPerSecond = std::int64_t{32} << 30;
 
 // The whole of `text`; no sign.

@@ -29,7 +29,7 @@ struct DeviceItem {
 // twice is two devices. InvalidArgument: not such a list.
 absl::StatusOr<std::vector<DeviceItem>> ParseDevices(const std::string& text);
 
-// Where GPUs come from.
+// Source of GPUs.
 struct GpuSource {
   std::function<absl::StatusOr<std::vector<gpu::DeviceProperties>>()> list;
   std::function<absl::StatusOr<std::unique_ptr<gpu::Device>>(std::uint32_t ordinal)> open;
@@ -48,7 +48,8 @@ struct DeviceListOptions {
   // 0: CPU devices share 80 % of this machine's memory (or of the container's), and the devices of
   // a GPU 90 % of its memory.
   std::int64_t memory_per_device = 0;
-  // Of each device that is a GPU, as in ShardNodeOptions; with it, `memory_per_device` is stated.
+  // Cache on each device that is a GPU, see ShardNodeOptions; with it, `memory_per_device` is
+  // stated.
   std::int64_t gpu_cache_bytes = 0;
   // How the node's devices are going to add up partial sums.
   Collectives collectives = Collectives::kHost;

@@ -124,7 +124,7 @@ TEST(OpenDevices, RefusesMoreMemoryThanAGpuHas) {
   }
 }
 
-// Or a node that has tables would come back with other devices.
+// Otherwise a node that has tables would come back with other devices.
 TEST(OpenDevices, TheDefaultDoesNotDependOnWhoElseUsesTheGpu) {
   EXPECT_EQ(Open("gpu:0", 0, Simulated({1000}, 100))->specs.front().memory_bytes, 900);
   const auto devices = Open("gpu:0", 0, Simulated({1000}, 101));
@@ -170,7 +170,7 @@ TEST(OpenDevices, RefusesMoreDevicesThanANodeHas) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Of whatever machine this runs on: GPUs are there, or the message says what is missing.
+// The result depends on the machine: it has GPUs, or the message says what is missing.
 TEST(OpenDevices, SaysWhatIsMissingForGpusAndWhatToUseInstead) {
   const auto devices = Open("gpu:0", 0, MachineGpus());
   if (devices.ok()) GTEST_SKIP() << "this machine has a GPU";

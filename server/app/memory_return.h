@@ -2,8 +2,8 @@
 //
 // malloc and buffer pools keep what was freed, for whoever asks next: after a flood of connections
 // or requests a process would stay as large as it ever was. A thread looks now and then how much is
-// kept. What nobody has needed by the next look is given back, unless requests came in between and
-// it is no more than what may be kept under load (core/base/heap.h).
+// kept. Memory that was not needed by the next look is given back, unless requests came in between
+// and it is no more than what may be kept under load (core/base/heap.h).
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct MemoryReturnOptions {
   absl::Duration look = absl::Milliseconds(2500);
   // May be null; otherwise it is not owned and outlives the MemoryReturn.
   BufferPool* pool = nullptr;
-  // How many requests have come so far; called by the thread. Empty: nobody counts them.
+  // How many requests have come so far; called by the thread. Empty: requests are not counted.
   std::function<std::uint64_t()> requests = {};
   std::size_t kept_bytes_max = 0;  // While requests come.
   Gauge kept_bytes = {};

@@ -1,4 +1,4 @@
-// Tells whoever started a program where it listens: a JSON object in a file, there once the program
+// Tells the starter of a program where it listens: a JSON object in a file, there once the program
 // is ready.
 #pragma once
 

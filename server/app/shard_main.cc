@@ -54,7 +54,7 @@ void DefineLimits(CLI::App& app, Flags& flags) {
                  "to the hard one");
 }
 
-// Who the node is, and what it proves.
+// Defines the options for the node's identity and its proof.
 void DefineIdentity(CLI::App& app, ShardProcessOptions& process) {
   app.add_option("--name", process.name, "Name of this node, the same at every start")
       ->default_str("the host's name");

@@ -35,7 +35,7 @@ absl::StatusOr<std::string> AdvertisedAddress(const ShardProcessOptions& options
   return absl::StrCat(HostName(), ":", listen.port);
 }
 
-// Of replies: what GPUs compute lands where it is sent from.
+// Memory for replies: GPUs write their results to where they are sent from.
 std::shared_ptr<BufferMemory> MemoryOfBuffers(const std::vector<gpu::Device*>& gpus) {
   for (gpu::Device* const gpu : gpus) {
     if (gpu == nullptr) continue;
@@ -91,8 +91,8 @@ absl::Status ShardProcess::MakeNode() {
   EMBLA_ASSIGN_OR_RETURN(node_, ShardNode::Create(std::move(node), pool_));
   EMBLA_RETURN_IF_ERROR(Recover());
   key_.OnChange([this](const ClusterKeyPtr& key) { node_->sessions().SetKey(key); });
-  // Where the key was before: requests can be judged before the coordinator answers. Else it is
-  // found with the link.
+  // Loads the key from its last place, so that requests can be judged before the coordinator
+  // answers. Else it is found with the link.
   (void)key_.Load(directory_ != nullptr ? directory_->identity().key_path : "");
   node_->set_replica_transport(&peers_);
   MoveLog& log = journal_ != nullptr ? static_cast<MoveLog&>(*journal_) : move_log_;
@@ -167,7 +167,7 @@ void ShardProcess::AnswerAboutCopies(std::span<const UnitOrder> orders) {
   for (const UnitOrder& order : orders) {
     if (!IsCopy(order.unit)) continue;
     const ShardNode::CopyView copy = node_->ViewCopy(order.unit.table);
-    if (copy.plan_version < PlanOf(order)) continue;  // It is asked again.
+    if (copy.plan_version < PlanOf(order)) continue;  // The coordinator repeats the question.
     if (order.freeze && copy.is_here) node_->LeadAsItIs(order.unit.table);
     UnitReport::Kind kind = copy.has_all ? kCopyMayLead : kCopyOnItsWay;
     if (copy.serves) kind = kCopyServes;

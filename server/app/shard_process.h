@@ -47,10 +47,10 @@ struct ShardProcessOptions {
   // not destroy it. May be empty: the process goes on without ever having tables.
   std::function<void(const absl::Status&)> on_refused;
   RpcServerOptions server;
-  std::string advertise;       // As peers and trainers reach it. Empty: where it listens.
+  std::string advertise;       // Address for peers and trainers. Empty: where it listens.
   std::string metrics_listen;  // Empty: no metrics endpoint.
   std::vector<DeviceSpec> devices;
-  // As in ShardNodeOptions.
+  // See ShardNodeOptions.
   std::vector<gpu::Device*> gpus;
   Collectives collectives = Collectives::kHost;
   std::size_t gpu_cache_bytes = 0;
@@ -58,10 +58,10 @@ struct ShardProcessOptions {
   std::uint32_t threads_per_device = 0;             // 0: the machine's cores / devices, at least 1.
   absl::Duration heartbeat = absl::ZeroDuration();  // Zero: what the coordinator says.
   absl::Duration stop_grace = absl::Seconds(10);    // For calls in flight.
-  // Where the node's journal is (docs/journal_format.md); made where it is missing. Empty: rows
+  // Directory of the node's journal (docs/journal_format.md); made where it is missing. Empty: rows
   // live as long as the process.
   std::string data_dir;
-  Durability durability = Durability::kWritten;  // Of updates that are answered.
+  Durability durability = Durability::kWritten;  // Level of updates that are answered.
   // Rows that the node had and has not any more begin at their initial values; without this the
   // coordinator refuses the node.
   bool accept_loss = false;
@@ -101,7 +101,7 @@ class ShardProcess {
   void DescribePast(NodeRegistration& registration) const;
   absl::Status NoteRegistered(const v1::Registered& registered);
   absl::Status NotePlan(const Plan& plan);
-  // Those of `orders` that ask about copies of data_parallel tables.
+  // Answers those of `orders` that ask about copies of data_parallel tables.
   void AnswerAboutCopies(std::span<const UnitOrder> orders);
 
   const ShardProcessOptions options_;

@@ -28,7 +28,7 @@ TEST(StopSignalDeathTest, ASecondSignalEndsTheProcessAtOnce) {
       ExitedWithCode(128 + SIGTERM), "second signal");
 }
 
-// Which of the two the process took first is not said.
+// The order in which a process takes two signals is not specified.
 bool EndedByEither(int status) {
   return ExitedWithCode(128 + SIGINT)(status) || ExitedWithCode(128 + SIGTERM)(status);
 }

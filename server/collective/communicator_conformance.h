@@ -1,4 +1,4 @@
-// What every Communicator promises, as one suite of typed tests:
+// The contract of every Communicator, as one suite of typed tests:
 //   struct NcclFactory { static std::vector<std::unique_ptr<Communicator>> Make(uint32_t size); };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorConformance, NcclFactory);
 #pragma once

@@ -31,7 +31,7 @@ class FallbackCommunicator final : public Communicator {
   }
 
   absl::Status AllReduceSum(std::span<const float> in, std::span<float> out) override {
-    // What fails may have written its output, which may be its input.
+    // A verb that fails may have overwritten its output, which may be its input.
     if (!gpus_lost_ && in.data() == out.data()) {
       kept_.assign(in.begin(), in.end());
       in = kept_;

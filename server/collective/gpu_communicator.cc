@@ -83,7 +83,7 @@ class GpuCommunicator final : public Communicator {
   }
 
  private:
-  // Where the parts of a verb are on the GPU, in floats: input, what arrives, result.
+  // Offsets of a verb's parts on the GPU, in floats: input, received parts, result.
   struct Shape {
     std::size_t in = 0;
     std::size_t received = 0;
@@ -115,7 +115,7 @@ class GpuCommunicator final : public Communicator {
   RankMemory memory_;
   const std::unique_ptr<gpu::Stream> stream_;
   const std::unique_ptr<GpuExchange> exchange_;
-  Shape shape_;  // Of the verb in progress.
+  Shape shape_;  // Shape of the verb in progress.
 };
 
 template <typename Check>
@@ -127,7 +127,7 @@ absl::Status GpuCommunicator::Agree(const Contribution& contribution, const Shap
   if (mine.ok()) mine = Send(contribution.in);
   EMBLA_RETURN_IF_ERROR(seat_.Publish(contribution));
   const absl::Status checked = check();
-  // What is wrong with the call comes first: it is the same on many ranks.
+  // Errors of the call come first: they are the same on many ranks.
   absl::Status& shown = seat_.meeting().contribution(rank()).status;
   shown = checked.ok() ? mine : checked;
   EMBLA_RETURN_IF_ERROR(seat_.meeting().Wait());
@@ -137,7 +137,7 @@ absl::Status GpuCommunicator::Agree(const Contribution& contribution, const Shap
     if (theirs.ok()) continue;
     verdict = absl::Status(theirs.code(), absl::StrCat("rank ", r, ": ", theirs.message()));
   }
-  // Nobody overwrites its status before all have read it.
+  // A rank's status stays as it is until all have read it.
   return seat_.Finish(verdict);
 }
 

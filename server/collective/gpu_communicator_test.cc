@@ -77,7 +77,7 @@ using Factories =
                    NcclFactory<Pace::kLate>, NcclFactory<Pace::kEager>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, CommunicatorConformance, Factories);
 
-// What three ranks say to a sum.
+// Runs a sum on three ranks and returns their results.
 std::array<absl::Status, 3> SumOnAll(std::span<const std::unique_ptr<Communicator>> ranks) {
   std::array<absl::Status, 3> statuses;
   std::vector<std::thread> threads;

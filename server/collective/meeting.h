@@ -1,5 +1,5 @@
-// Where the ranks of a communicator meet on the host: a barrier that can be aborted, and what each
-// rank brings to a verb. All ranks are threads of this process.
+// Meeting of a communicator's ranks on the host: a barrier that can be aborted, and each rank's
+// contribution to a verb. All ranks are threads of this process.
 //
 // A verb is: Publish (the rank's contribution, then a wait), look at everybody's, Finish (a wait:
 // nobody needs the contributions any more). A rank that finds an error still comes to Finish.
@@ -18,7 +18,7 @@
 
 namespace embla {
 
-// What a rank brings to a verb. The pointers are valid until Finish.
+// A rank's contribution to a verb. The pointers are valid until Finish.
 struct Contribution {
   enum class Verb : std::uint8_t {
     kBarrier,
@@ -33,7 +33,7 @@ struct Contribution {
   std::span<const float> in = {};
   std::span<const std::size_t> counts = {};
   std::int32_t value = 0;
-  absl::Status status = {};       // Of what the rank had to do before.
+  absl::Status status = {};       // Result of the rank's work before the verb.
   const float* shared = nullptr;  // Memory that the others may read.
 };
 
@@ -77,7 +77,7 @@ class Seat {
   Meeting& meeting() const { return *meeting_; }
 
   absl::Status Publish(const Contribution& contribution) const;
-  // What `rank` brings.
+  // The contribution of `rank`.
   const Contribution& At(std::uint32_t rank) const { return meeting_->contribution(rank); }
   // `status` is this rank's own; checks are made on the same data by all ranks where that is
   // possible.
@@ -86,9 +86,9 @@ class Seat {
   absl::Status CheckSameVerb() const;
   absl::Status CheckSize(const char* what, std::uint32_t rank, std::size_t got,
                          std::size_t want) const;
-  // That all ranks have the same counts, one per rank.
+  // Checks that all ranks have the same counts, one per rank.
   absl::Status CheckCounts(std::span<const std::size_t> counts) const;
-  // That every rank's input has as many floats as `want(rank)`.
+  // Checks that every rank's input has as many floats as `want(rank)`.
   template <typename Want>
   absl::Status CheckInputs(const char* what, const Want& want) const {
     absl::Status status;
@@ -97,7 +97,7 @@ class Seat {
     }
     return status;
   }
-  // That `receive_counts` are what the others send to this rank.
+  // Checks that `receive_counts` are the counts that the others send to this rank.
   absl::Status CheckAllToAll(std::size_t out_size,
                              std::span<const std::size_t> receive_counts) const;
 
@@ -112,7 +112,7 @@ absl::Status MaxOfAll(const Seat& seat, std::int32_t in, std::int32_t& out);
 inline std::size_t Total(std::span<const std::size_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
-// Of the pieces before `rank`'s.
+// Sum of the pieces before `rank`'s.
 inline std::size_t Before(std::span<const std::size_t> counts, std::uint32_t rank) {
   return Total(counts.first(rank));
 }

@@ -1,4 +1,4 @@
-// What nccl_library.h repeats of nccl.h is what nccl.h says.
+// Compares the declarations in nccl_library.h with nccl.h.
 #include <nccl.h>
 
 #include <cstddef>

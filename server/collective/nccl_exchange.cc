@@ -62,7 +62,7 @@ class NcclExchange final : public GpuExchange {
     return Check(nccl_, nccl_.CommInitRankConfig(&comm_, ranks, id, rank, &config),
                  "connecting the GPUs");
   }
-  // Behind the group.
+  // Waits until all ranks are connected; called after the group has ended.
   absl::Status AwaitConnection(Deadline deadline) {
     Pause pause;
     for (;; pause.Wait()) {
@@ -157,7 +157,7 @@ class NcclExchange final : public GpuExchange {
   gpu::Device& device_;  // Not owned; outlives this object, like
   NcclLibrary& nccl_;    // this.
   const NcclOptions options_;
-  // Of all ranks. Relaxed: it carries no other data.
+  // Shared by all ranks. Relaxed: it carries no other data.
   const std::shared_ptr<std::atomic<bool>> aborted_;
   NcclComm comm_ = nullptr;  // Null once this rank has left.
 };
@@ -184,7 +184,7 @@ absl::StatusOr<std::vector<std::unique_ptr<GpuExchange>>> MakeNcclExchanges(
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GetUniqueId(&id), "GetUniqueId"));
   const auto aborted = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::unique_ptr<NcclExchange>> ranks;
-  // As one group: connecting a rank waits for all others.
+  // Grouped, since connecting a rank waits for all others.
   EMBLA_RETURN_IF_ERROR(Check(nccl, nccl.GroupStart(), "GroupStart"));
   absl::Status status;
   for (std::size_t r = 0; r < gpus.size(); ++r) {

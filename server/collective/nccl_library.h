@@ -32,7 +32,7 @@ struct NcclConfig {
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21400;
   int blocking = 0;
-  int undefined = INT_MIN;  // Behind what 2.14 has.
+  int undefined = INT_MIN;  // A field of later versions; 2.14 has none here.
 };
 
 struct NcclOptions {

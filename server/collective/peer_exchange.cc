@@ -9,7 +9,7 @@
 namespace embla {
 namespace {
 
-// What the ranks show one another: the pieces that they have for the others.
+// The memory that ranks show one another: the pieces that they have for the others.
 struct Window {
   explicit Window(std::uint32_t size) : meeting(size), sends(size) {}
 

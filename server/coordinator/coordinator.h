@@ -56,16 +56,16 @@ class ClusterKey;
 
 struct CoordinatorOptions {
   std::string new_cluster_id;  // Random, from the caller; used only when the store is empty.
-  absl::Duration heartbeat_interval = absl::Seconds(1);  // What nodes are told.
+  absl::Duration heartbeat_interval = absl::Seconds(1);  // Nodes are told to keep to this.
   absl::Duration dead_after = absl::Seconds(5);          // Without a heartbeat.
   absl::Duration create_wait_default = absl::Seconds(60);
   absl::Duration create_wait_max = absl::Minutes(10);
   // Tables that wait to be created; one request may have more if nothing else waits.
   std::size_t tables_queued_max = 1024;
   absl::Duration session_lease = absl::Minutes(10);  // session_leases.h
-  ClusterKeyPtr key = {};                            // Null: a new one, which nobody else has.
+  ClusterKeyPtr key = {};                            // Null: a new random key.
   std::string key_path = {};  // Its file, as nodes of this host find it. Empty: there is none.
-  std::uint32_t boot = 0;     // Of sessions' ids (session_records.h). 0: a random one.
+  std::uint32_t boot = 0;  // The first half of sessions' ids (session_records.h). 0: a random one.
 
   absl::Status Validate() const;
 };
@@ -93,8 +93,8 @@ struct ClusterView {
   std::uint32_t tables = 0;
   std::uint64_t sessions_opened = 0;  // Since Open.
   std::uint64_t sessions_closed = 0;
-  std::uint64_t sessions_expired = 0;  // Of those, by their leases.
-  std::uint64_t sessions_open = 0;     // That were heard of since Open.
+  std::uint64_t sessions_expired = 0;  // Closed because their leases were over.
+  std::uint64_t sessions_open = 0;     // Sessions heard of since Open.
   std::uint64_t rows_lost = 0;         // With nodes, or with their directories.
   absl::Time started;                  // When this coordinator opened the store.
   std::uint64_t generation = 1;  // +1 each time that the store was found to have gone back in time.
@@ -102,8 +102,9 @@ struct ClusterView {
 };
 
 struct SessionRequest {
-  std::string client_name = {};    // For people.
-  std::string trainer = {};        // The same over its restarts. Empty: the session is nobody's.
+  std::string client_name = {};  // For people.
+  // The same over its restarts. Empty: the session belongs to no trainer.
+  std::string trainer = {};
   std::uint64_t client_nonce = 0;  // With a trainer: of the client, not 0.
   SessionId replaces{};            // With a trainer: its session before, which is to be closed.
   // For tables with synchronous steps: the trainer's number, and how many trainers there are.
@@ -195,8 +196,9 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<TableChange> SetTable(std::string_view name,
                                        const std::map<std::string, std::string>& values,
                                        absl::Time now);
-  // Where StartCreateTable would place the table: on the live cluster, as it is now, or on stated
-  // CPU nodes. For PlanTable, which takes time, on any thread; this call is short.
+  // Prepares the question where StartCreateTable would place the table: on the live cluster, as it
+  // is now, or on stated CPU nodes. For PlanTable, which takes time, on any thread; this call is
+  // short.
   absl::StatusOr<PlacementQuestion> AskPlacement(const TableSpec& spec,
                                                  const PlacementRequest& request,
                                                  const StatedTopology& topology) const;
@@ -214,7 +216,7 @@ class Coordinator final : private MoveCluster {
   // --- Plans.
   // Where plans of old and solved ones are read, on any thread (plan_history.h, solved_plans.h).
   const StateStore& store() const { return store_; }
-  // As in solved_plans.h.
+  // See solved_plans.h.
   absl::Status PutSolved(const planner::ProblemDigest& inputs, const std::string& plan_json,
                          absl::Time now) {
     return PutSolvedPlan(store_, inputs, plan_json, now);
@@ -237,16 +239,15 @@ class Coordinator final : private MoveCluster {
   // Errors: NotFound; FailedPrecondition: the node is not down, or rows would be lost without
   // `lose_rows`: lists them.
   absl::StatusOr<ForgottenNode> ForgetNode(const ForgetRequest& request, absl::Time now);
-  // What a node says about units on the move. Reports may be lost, repeated and late.
+  // Takes in a node's reports about units on the move. Reports may be lost, repeated and late.
   void OnMoveReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
 
   // --- Sessions.
-  // Of one trainer at most one session is open. A question may come twice, and late: its client
-  // gets the session that it has, and none is closed but the one that is named.
-  // Errors: InvalidArgument (name, client_nonce, rank); Unavailable: some nodes, named, do not
-  // refuse the session before yet; ask again. It is not closed before all of them are there to hear
-  // of it. PermissionDenied: the session of this client is closed. ResourceExhausted: too many have
-  // ranks.
+  // A trainer has at most one open session. A question may come twice, and late: its client gets
+  // the session that it has, and none is closed but the one that is named. Errors: InvalidArgument
+  // (name, client_nonce, rank); Unavailable: some nodes, named, do not refuse the session before
+  // yet; ask again. It is not closed before all of them are there to hear of it. PermissionDenied:
+  // the session of this client is closed. ResourceExhausted: too many have ranks.
   absl::StatusOr<SessionGrant> OpenSession(const SessionRequest& request);
   // Nodes hear of it soon. The session's rank leaves its tables, as it does when the lease is over,
   // but not when the trainer's next session replaces this one and has the same rank.
@@ -274,7 +275,7 @@ class Coordinator final : private MoveCluster {
   void BeginWrites() { store_.BeginBatch(); }
   absl::Status EndWrites() { return store_.EndBatch(); }
 
-  // What to carry out now, oldest first.
+  // Returns the effects to carry out now, oldest first.
   std::vector<Effect> TakeEffects();
 
   PlanPtr GetPlan() const { return plan_; }
@@ -292,11 +293,11 @@ class Coordinator final : private MoveCluster {
     CreateRequest request;
     absl::Time deadline;
   };
-  // What whoever waits for the pending creation is to be told.
+  // The answer to the caller that waits for the pending creation.
   struct AwaitedCreate {
-    ChangeId id{};  // 0: nobody waits.
+    ChangeId id{};  // 0: no caller waits.
     std::vector<CreatedTable> tables;
-    std::vector<std::string> left_out;  // As CompleteChange::left_out.
+    std::vector<std::string> left_out;  // See CompleteChange::left_out.
   };
 
   Coordinator(StateStore& store, const CoordinatorOptions& options, LoadedState state,
@@ -311,8 +312,8 @@ class Coordinator final : private MoveCluster {
   std::vector<std::string> LeftOut(std::span<const planner::TableToPlace> tables) const;
   // Unavailable, FailedPrecondition: a node that is named gets no slices now.
   absl::Status CheckNamedNodes(const PlacementRequest& request) const;
-  // Those that get slices now, as free as they are when the job that runs is over. Unavailable:
-  // there is none.
+  // The nodes that get slices now, with the memory that is free when the running job is over.
+  // Unavailable: there is none.
   absl::StatusOr<std::vector<NodeSpec>> NodesForPlacement() const;
   absl::StatusOr<std::vector<TablePlan>> Place(std::span<const planner::TableToPlace> tables) const;
   // Takes in what others know of directories, and this store may have forgotten.
@@ -332,8 +333,8 @@ class Coordinator final : private MoveCluster {
   void FindPendingHolders();
   // "table clicks", or some of the names and how many there are.
   std::string PendingText() const;
-  // What is decided about the pending creation: OK when every node has it, an error when it must be
-  // rolled back, none while it is open.
+  // The decision on the pending creation: OK when every node has installed it, an error when it
+  // must be rolled back, none while it is open.
   std::optional<absl::Status> JudgePending(absl::Time now) const;
   void SettlePending(absl::Time now);
   void StartQueued(absl::Time now);
@@ -373,7 +374,7 @@ class Coordinator final : private MoveCluster {
   std::vector<Rank> LeavingOf(const TablePlan& table) const;
   // Requires: the session has declared a rank.
   bool HasLeft(SessionId session) const;
-  MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: nobody is silent.
+  MemberChange SilenceOf(const TablePlan& table) const;  // Without ranks: no rank is silent.
   std::vector<Rank> JoiningOf(const TablePlan& table) const;
   // The first step that no node has made, when all that count have answered to the open change.
   std::optional<std::uint64_t> NextStepOf(const TablePlan& table) const;
@@ -434,16 +435,16 @@ class Coordinator final : private MoveCluster {
   StateRecords records_;
   Membership membership_;
   PlanPtr plan_;
-  std::uint32_t tables_aside_ = 0;  // Of plan_.
+  std::uint32_t tables_aside_ = 0;  // Tables of plan_ that are kept aside.
   std::set<NodeId> drained_;
   std::map<NodeId, std::string> forgotten_;  // Names; also of nodes that the plan has no more.
   DirectoryRecords directories_;
   std::set<std::string> witnesses_;     // Names of nodes whose testimony was heard since Open.
-  std::set<NodeId> testified_;          // Whose records this store had forgotten.
-  std::map<NodeId, std::string> told_;  // As was said last.
+  std::set<NodeId> testified_;          // Nodes whose records this store had lost.
+  std::map<NodeId, std::string> told_;  // The testimony last sent.
   absl::Time told_at_ = absl::InfinitePast();
   std::uint64_t rows_lost_ = 0;
-  bool has_dropped_units_ = true;  // As far as is known.
+  bool has_dropped_units_ = true;  // True unless it is known that there are none.
   std::unique_ptr<MoveJobs> jobs_;
   AwaitedCreate awaited_;             // The pending creation.
   std::set<NodeId> pending_holders_;  // Nodes with a slice of one of its tables.
@@ -456,14 +457,15 @@ class Coordinator final : private MoveCluster {
   SessionRanks ranks_;
   std::map<TableId, std::map<Rank, SessionId>> wishes_;  // To join; those who ask, ask again.
   std::map<TableId, std::set<Rank>> left_;  // Claimed by sessions that were closed, at the tick.
-  bool has_earlier_sessions_ = true;        // Of earlier processes, not closed, as far as is known.
+  // Sessions of earlier processes that are not closed; true unless it is known that there are none.
+  bool has_earlier_sessions_ = true;
   UnitSettler settler_;
-  std::uint64_t opened_generation_ = 0;  // Of the store, at Open.
+  std::uint64_t opened_generation_ = 0;  // The store's generation at Open.
   Revision opened_revision_{};
   std::set<NodeId> heard_;  // Nodes that have registered since Open.
   absl::Time wait_for_nodes_until_;
   bool has_jumped_ = false;   // Since Open.
-  bool has_given_ = false;    // Somebody was allowed to make a change since Open.
+  bool has_given_ = false;    // A node was allowed to make a change since Open.
   bool has_skipped_ = false;  // Numbers that nodes not in heard_ may have seen.
   PlanVersion opened_at_{};   // The plan's, at Open.
   absl::Time pending_grace_ = absl::InfinitePast();

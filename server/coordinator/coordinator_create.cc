@@ -1,10 +1,10 @@
 // Creation of tables: a change that nodes must confirm.
 //
 // All tables of one request are placed together, written in one commit as one version of the plan,
-// and published with it. That commit also writes down which tables are pending. They are created
+// and published with it. The commit also writes down which tables are pending. They are created
 // when every node with a slice has installed the version; when one cannot, is dead, or lets the
-// deadline pass, the next version drops all of them. Whoever opens the store in between finds the
-// pending tables and goes on waiting for the nodes. Tests: coordinator_create_test.cc,
+// deadline pass, the next version drops all of them. A coordinator that opens the store in between
+// finds the pending tables and goes on waiting for the nodes. Tests: coordinator_create_test.cc,
 // coordinator_tables_test.cc, coordinator_model_test.cc.
 #include <algorithm>
 #include <optional>

@@ -46,7 +46,7 @@ absl::Status Coordinator::HearTestimony(const NodeRegistration& registration) {
   for (const auto& [node, told] : testimony->records) {
     const NodeSpec* const spec = plan_->FindNode(node);
     if (IsForgotten(node)) continue;
-    // It was let in before anybody could say so.
+    // A late node was let in before a testimony of it arrived.
     const bool is_late = heard_.contains(node);
     if (is_late && is_newer && spec != nullptr && directories_.IsOlder(node, told)) {
       LogError("coordinator",

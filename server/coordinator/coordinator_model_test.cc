@@ -239,7 +239,7 @@ class CoordinatorModel {
     const Plan before = *c_->GetPlan();
     c_.Restart();
     ASSERT_EQ(*c_->GetPlan(), before);
-    running_.clear();  // Nobody waits any more.
+    running_.clear();  // No caller waits any more.
     boot_ids_.clear();
     // Tables are made only when all nodes of the plan were heard, as they mostly are at once.
     if (!Chance(70)) return;
@@ -254,7 +254,7 @@ class CoordinatorModel {
   std::map<std::string, NodeId> node_ids_;
   std::set<SessionId> sessions_;
   std::uint64_t clients_ = 0;
-  std::uint64_t pairs_ = 0;          // Of tables that are created together.
+  std::uint64_t pairs_ = 0;          // Pairs of tables that are created together.
   std::vector<Question> questions_;  // All that clients of trainers ever asked.
   SessionId last_session_{};
   std::map<SessionId, std::uint64_t> client_of_;   // By session, its client's client_nonce,

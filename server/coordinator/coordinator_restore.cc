@@ -15,7 +15,7 @@
 //   tables, members of steps
 //   units                                as unit_settler.h says
 //
-// So no node ever frees, on the word of an older store, what that store does not know.
+// No node ever frees, on the word of an older store, what that store does not know.
 //
 // Until every node of the plan was heard, no number is given out: an id of a forgotten table could
 // be given to another one. A node that is not heard for `dead_after` is not waited for; then the
@@ -38,8 +38,8 @@
 namespace embla {
 namespace {
 
-// Plan versions beyond the highest seen: a client may have seen some that no node has. As many ids
-// where a node is not heard of.
+// Plan versions beyond the highest seen: a client may have seen some that no node has. The same
+// number of ids is skipped if a node is missing.
 constexpr std::uint32_t kSkipped = 1000;
 // Far beyond what a cluster reaches; numbers near their ends could not be jumped beyond.
 constexpr std::uint64_t kVersionMax = std::uint64_t{1} << 62;
@@ -135,7 +135,7 @@ absl::Status Coordinator::MergePlan(const Plan& plan, const std::string& name, a
   const NumberGap gap = *found;
   EMBLA_RETURN_IF_ERROR(MergeNodes(plan, name, now));
   EMBLA_RETURN_IF_ERROR(MergeSteps(plan, name, now));
-  // Whatever an operator has changed since the start is newer.
+  // Changes by an operator since the start are newer.
   const bool is_newest = plan.version() > gap.merged && !gap.is_joined && !has_given_;
   if (is_newest) EMBLA_RETURN_IF_ERROR(MergeForgotten(plan, gap, name, now));
   EMBLA_RETURN_IF_ERROR(PutTablesAside(plan, name, now));
@@ -239,7 +239,7 @@ absl::Status Coordinator::PutTablesAside(const Plan& plan, const std::string& na
     const bool is_forgotten = std::ranges::any_of(records_.head().gaps, [&](const NumberGap& gap) {
       return gap.Has(id) && gap.merged < plan.version();
     });
-    if (!is_forgotten) continue;  // It was dropped.
+    if (!is_forgotten) continue;  // The table was dropped.
     PlanEdit edit{.cause = absl::StrCat("table ", theirs.spec.name, " (id ", ToInt(id),
                                         ") of node ", name, " is kept aside"),
                   .at = now};

@@ -192,7 +192,7 @@ TEST_F(CoordinatorHeartbeat, IsOfTheRegisteredIncarnationOnly) {
   EXPECT_EQ(c_.Beat(node, 6).code(), StatusCode::kNotFound);
   EXPECT_EQ(c_.Beat(NodeId{99}, 7).code(), StatusCode::kNotFound);
   c_.Restart();
-  EXPECT_EQ(c_.Beat(node, 7).code(), StatusCode::kNotFound);  // It has to register again.
+  EXPECT_EQ(c_.Beat(node, 7).code(), StatusCode::kNotFound);  // The node has to register again.
 }
 
 TEST_F(CoordinatorHeartbeat, IsShownToOperators) {

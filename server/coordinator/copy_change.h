@@ -15,7 +15,8 @@ struct CopyChange {
     kAdd = 1,     // A copy on `device`.
     kLead = 2,    // The copy on the node of `device` becomes the primary.
     kRemove = 3,  // The copy on the node of `device`, which is not the primary.
-    // The node of `device` is lost with the primary: another copy leads, and the lost one goes.
+    // The node of `device` is lost with the primary: another copy leads, and the lost one is
+    // removed.
     kInherit = 4,
     kAnew = 5,  // The only copy is lost: one on `device` begins at initial values.
   };
@@ -23,14 +24,14 @@ struct CopyChange {
   Kind kind = Kind::kAdd;
   TableId table{};
   DeviceId device;
-  std::int64_t bytes = 0;  // That are copied.
+  std::int64_t bytes = 0;  // Bytes to be copied.
   bool operator==(const CopyChange&) const = default;
 };
 
 // Whether the table has copies that are kept equal, be there one now or several.
 inline bool HasCopies(const TablePlan& table) { return TraitsOf(table.sharding).has_copies; }
 
-// Where the table's copies are, the primary first. Requires: HasCopies(table).
+// Returns the devices of the table's copies, the primary first. Requires: HasCopies(table).
 std::vector<DeviceId> CopiesOf(const TablePlan& table);
 
 // Bytes of one copy. Requires: HasCopies(table).

@@ -16,7 +16,7 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 // A copy that has everything says so at once, unless its process is down or has just begun.
 constexpr absl::Duration kHeirPatience = absl::Seconds(10);
 
-// What a node must say before the change is over.
+// The report of a node that ends the change.
 UnitReport::Kind EndOf(CopyChange::Kind kind) {
   switch (kind) {
     case CopyChange::Kind::kAdd:

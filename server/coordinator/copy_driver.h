@@ -16,8 +16,8 @@
 //
 // A forgotten node is not waited for: it is in no plan soon, and then nobody waits for it.
 //
-// What a node was asked is asked again until it has answered, so nothing but the plan and the list
-// of changes has to be remembered.
+// Questions to nodes are repeated until they are answered, so nothing but the plan and the list of
+// changes has to be remembered.
 //
 // Failpoints (core/base/failpoint.h): copies.commit, copies.commit_done.
 //
@@ -45,17 +45,17 @@ class CopyDriver {
   // Copies that are in the plan already are only waited for. `may_lose`: a copy that is not known
   // to have everything may inherit.
   void Begin(std::vector<CopyChange> changes, bool may_lose = false);
-  // Nothing more is committed; what is committed and must be heard of is waited for.
+  // Commits nothing more; waits for what is committed and must be heard of.
   void Cancel();
   void OnReport(NodeId node, const UnitReport& report);
-  // `commits`: whether a new plan may be made. `cause` goes into the history of the plan.
+  // `commits`: whether a new plan may be made. `cause` is recorded in the history of the plan.
   void Tick(bool commits, const std::string& cause, absl::Time now);
   std::map<NodeId, std::vector<UnitOrder>> TakeOrders();
 
   bool is_over() const { return done_ == changes_.size(); }
   std::uint64_t done_count() const { return done_; }
   const std::vector<CopyChange>& changes() const { return changes_; }
-  // What the change that is carried out waits for, in words; empty: nothing.
+  // Tells what the change that is carried out waits for; empty: nothing.
   std::string WaitsFor() const;
   // Why a change cannot be made, if it cannot: the job fails.
   const std::string& error() const { return error_; }
@@ -69,7 +69,7 @@ class CopyDriver {
   void OnHeirReport(NodeId node, const UnitReport& report);
   void InheritIfLost();
   void TickInherit(const std::string& cause, absl::Time now);
-  // Nobody is known to have every acknowledged update.
+  // Goes on without the lost copies: no copy is known to have every acknowledged update.
   void DoWithout(const TablePlan& table);
   void Put(TablePlan after, const std::string& what, const std::string& cause, absl::Time now);
   void Commit(const std::string& cause, absl::Time now);
@@ -79,7 +79,7 @@ class CopyDriver {
   std::vector<CopyChange> changes_;
   std::size_t done_ = 0;
   bool is_committed_ = false;  // The change that is carried out is in the plan.
-  // Of that change: the plan that the node must have installed.
+  // The plan that the node must have installed for the change.
   PlanVersion plan_{};
   bool may_lead_ = false;  // The copy that is to lead serves.
   bool is_gone_ = false;   // The copy that is removed is.

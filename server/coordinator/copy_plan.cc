@@ -1,7 +1,8 @@
-// Which copies of data_parallel tables come, go and lead. Copies go to the node's device with the
-// most room; of those that may lead, the first in the plan does. While the primary changes, the
-// table has no copies but the old and the new primary: the others go first, and come back
-// (docs/decisions/0012-copies-by-plan.md). Tests: copy_plan_test.cc.
+// Plans the changes of data_parallel tables' copies: which are added and removed, and which one
+// leads. Copies go to the node's device with the most room; of those that may lead, the first in
+// the plan does. While the primary changes, the table has no copies but the old and the new
+// primary: the others go first, and come back (docs/decisions/0012-copies-by-plan.md). Tests:
+// copy_plan_test.cc.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -117,7 +118,7 @@ absl::Status ChangeCopyCount(const MoveScope& scope, const TablePlan& table, std
   }
   while (copies.size() < wanted) EMBLA_RETURN_IF_ERROR(AddCopy(table, copies, moves));
   while (copies.size() > wanted) {
-    // Those of drained nodes first, then the last.
+    // Copies on drained nodes are removed first, then the last ones.
     auto goes = std::find_if(copies.begin() + 1, copies.end(),
                              [&scope](DeviceId copy) { return scope.drained.contains(copy.node); });
     if (goes == copies.end()) --goes;

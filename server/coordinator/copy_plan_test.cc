@@ -1,5 +1,5 @@
-// Which copies of data_parallel tables come, lead and go, and jobs that carry it out with nodes
-// that answer when told to.
+// Plans for the copies of data_parallel tables, and jobs that carry them out with nodes that answer
+// when told to.
 #include <algorithm>
 #include <map>
 #include <string>

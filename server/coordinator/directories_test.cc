@@ -223,7 +223,7 @@ class TestimonyTest : public DirectoriesTest {
 
 TEST_F(TestimonyTest, ANodeOlderThanAnotherOneKnowsIsRefusedByAnOlderCoordinator) {
   coordinator_.RestoreStore(copy_);
-  // It may not begin before the others were asked.
+  // The node must wait until the others were asked.
   EXPECT_THAT(Register(OlderCopy()).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("n1")));
   ASSERT_THAT(Register(Witness()), IsOk());

@@ -49,7 +49,7 @@ struct DirectoryRecord {
 // A node keeps it for the coordinator: the records of others.
 struct Testimony {
   std::uint32_t boot = 0;        // CoordinatorOptions::boot of who said it.
-  std::uint64_t generation = 0;  // Of the coordinator's store, then.
+  std::uint64_t generation = 0;  // The coordinator's store was at this generation
   Revision revision{};
   std::map<NodeId, DirectoryRecord> records;
   bool operator==(const Testimony&) const = default;

@@ -22,7 +22,7 @@ StateWrite DrainedWrite(NodeId node, bool is_drained);
 
 // Names by id. DataLoss: unreadable.
 absl::StatusOr<std::map<NodeId, std::string>> LoadForgotten(const StateStore& store);
-// Likewise.
+// Adds or removes a forgotten node's name.
 StateWrite ForgottenWrite(NodeId node, const std::string& name, bool is_forgotten);
 
 }  // namespace embla

@@ -1,4 +1,4 @@
-// What the coordinator's logic asks its transport to do.
+// Work that the coordinator's logic leaves to its transport.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ struct PublishPlan {
   PlanPtr plan;
 };
 
-// Answer whoever waits for this change; nobody may, after a restart.
+// Answer the callers that wait for this change; after a restart there may be none.
 struct CompleteChange {
   ChangeId id{};
   absl::Status status;
   std::vector<CreatedTable> tables;  // When OK: all, in the order in which they were asked for.
-  PlanVersion plan_version{};        // Of the current plan.
+  PlanVersion plan_version{};        // Version of the current plan.
   // Nodes that got no slices since they are away, and why: "node n1: down".
   std::vector<std::string> left_out = {};
 };
@@ -60,7 +60,7 @@ using Effect =
 struct ChangeProgress {
   bool queued = false;                   // Another change runs first; nothing is planned yet.
   PlanVersion plan_version{};            // The version that brought the tables, unless queued.
-  std::size_t nodes = 0;                 // That hold a slice of one of the tables,
+  std::size_t nodes = 0;                 // Nodes that hold a slice of one of the tables,
   std::vector<std::string> waiting_for;  // and the names of those that have not installed them.
   bool operator==(const ChangeProgress&) const = default;
 };

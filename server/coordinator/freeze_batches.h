@@ -1,4 +1,4 @@
-// Which units of a job are frozen, and when: those that have caught up wait for each other, still
+// Decides when the units of a job are frozen: those that have caught up wait for each other, still
 // taking updates, and are handed over together. Each hand-over is a new version of the plan for
 // every client and node, so there are few, and each is short.
 //
@@ -20,9 +20,9 @@ struct FreezeBatchOptions {
   absl::Duration linger = absl::Milliseconds(150);
   // Frozen at one time: each is a write of their commit.
   std::size_t units_max = 48;
-  // What is left to send of them; bounds the pause.
+  // Most bytes left to send of a batch; bounds the pause.
   std::int64_t bytes_max = std::int64_t{16} << 20;
-  // What is left of one unit, at most: MoverOptions::behind_max chunks.
+  // Most bytes left to send of one unit: MoverOptions::behind_max chunks.
   std::int64_t unit_bytes_max = std::int64_t{2} << 20;
 };
 
@@ -32,11 +32,11 @@ class FreezeBatches {
   struct Waiting {
     UnitId unit;
     absl::Time since;        // When it had caught up.
-    std::int64_t bytes = 0;  // Of the whole unit.
+    std::int64_t bytes = 0;  // Bytes of the whole unit.
   };
   struct Frozen {
     std::size_t units = 0;
-    std::int64_t bytes = 0;  // As LeftBytes says.
+    std::int64_t bytes = 0;  // See LeftBytes.
   };
 
   explicit FreezeBatches(const FreezeBatchOptions& options) : options_(options) {}
@@ -46,7 +46,7 @@ class FreezeBatches {
   std::vector<UnitId> Next(std::span<const Waiting> waiting, const Frozen& frozen, bool others_come,
                            absl::Time now);
 
-  // What may be left to send of a unit of `bytes` when it is frozen.
+  // Returns how many bytes may be left to send of a unit of `bytes` when it is frozen.
   std::int64_t LeftBytes(std::int64_t bytes) const;
 
  private:

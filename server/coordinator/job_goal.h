@@ -34,7 +34,7 @@ struct UndrainGoal {
 struct RebalanceGoal {
   bool operator==(const RebalanceGoal&) const = default;
 };
-// The node is lost: its rows begin anew elsewhere, its copies go, and then it goes itself.
+// The node is lost: its rows begin anew elsewhere, its copies are removed, and then the node is.
 struct ForgetGoal {
   std::string node;
   std::uint32_t id = 0;  // Names are given again.

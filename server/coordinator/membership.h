@@ -1,4 +1,4 @@
-// Which nodes are there, and what they last said. Soft state: rebuilt from heartbeats.
+// The registered nodes and their last reports. Soft state: rebuilt from heartbeats.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +28,16 @@ struct NodeRegistration {
   std::string name;     // [A-Za-z0-9._-]{1,128}, no leading dot.
   std::string address;  // host:port or unix:/path of the data listener.
   std::vector<DeviceSpec> devices;
-  HostMemory host_memory = {};  // That rows of its CPU devices lie in.
+  HostMemory host_memory = {};  // Memory for the rows of its CPU devices.
   std::uint64_t boot_id = 0;    // Random, one per process start; not 0.
   std::string cluster_id;       // Empty, or the cluster the node belonged to.
   NodeBuild build = {};
   NodePast past = {};
   bool accept_loss = false;     // The operator gives up rows that the node does not have any more.
   PlanPtr installed = nullptr;  // The newest plan that the node has installed, or null.
-  std::vector<UnitStandings> units = {};  // Of all tables but those that are data_parallel.
+  std::vector<UnitStandings> units = {};  // Every table but those that are data_parallel.
   SessionSet sessions_refused = {};       // Sessions that it knows to be closed.
-  std::string testimony = {};             // What it was told of other nodes' directories.
+  std::string testimony = {};  // Testimony about other nodes' directories, as the node was told it.
 
   absl::Status Validate() const;
 };
@@ -50,7 +50,7 @@ struct HeartbeatInfo {
   std::vector<std::string> device_stopped;  // Why it serves no rows any more; empty: it does.
   std::uint64_t sessions_heard = 0;         // The last SessionNews that the node has taken in.
   std::uint64_t log_position = 0;           // LSN up to which its log is durable.
-  std::vector<StepReport> steps = {};       // Of all tables with synchronous steps.
+  std::vector<StepReport> steps = {};       // Every table with synchronous steps.
 };
 
 // kUnlinked: its link closed, or the coordinator restarted, less than dead_after ago.
@@ -63,11 +63,11 @@ struct NodeView {
   PlanVersion plan_version{};
   PlanVersion failed_plan_version{};
   absl::Status failure;
-  absl::Time failing_since;   // Of the first of the plans in a row that it could not install.
+  absl::Time failing_since;   // Since when it could install none of the newest plans.
   absl::Time last_heartbeat;  // InfinitePast: none since the coordinator started.
   std::vector<std::int64_t> device_used_bytes;
-  std::vector<std::string> device_stopped;                // As in HeartbeatInfo.
-  std::uint64_t sessions_heard = 0;                       // As in HeartbeatInfo.
+  std::vector<std::string> device_stopped;                // See HeartbeatInfo.
+  std::uint64_t sessions_heard = 0;                       // See HeartbeatInfo.
   std::vector<StepReport> steps;                          // By table; also when it is not live.
   bool drained = false;                                   // Gets no new slices.
   NodeBuild build{.version = "", .protocol_version = 0};  // None since the coordinator started.

@@ -21,7 +21,7 @@
 
 namespace embla {
 
-inline constexpr std::size_t kJobsMax = 100;  // That are over, queued or running.
+inline constexpr std::size_t kJobsMax = 100;  // Most jobs kept: over, queued or running.
 inline constexpr std::size_t kJobsQueuedMax = 64;
 
 enum class JobState : std::uint8_t {
@@ -55,7 +55,7 @@ struct MoveJob {
   std::string description;  // "reshard table clicks to 4 shards"
   JobState state = JobState::kRunning;
   std::string error;                   // Why it fails or has failed.
-  std::uint64_t bytes_per_second = 0;  // Of every source node; 0: no limit.
+  std::uint64_t bytes_per_second = 0;  // Limit for every source node; 0: no limit.
   std::uint32_t units_in_flight = 16;
   absl::Time started = absl::UnixEpoch();  // Whole milliseconds.
   absl::Time ended = absl::UnixEpoch();    // The epoch: not yet.
@@ -63,7 +63,7 @@ struct MoveJob {
   std::vector<CopyChange> copies = {};  // Made before the runs.
   // Written when the job ends.
   std::uint64_t units_moved = 0;
-  std::uint64_t bytes_moved = 0;  // As sent, repeats included.
+  std::uint64_t bytes_moved = 0;  // Bytes sent, repeats included.
   PauseTimes pauses;              // Whole microseconds.
   // A queued job's goal, planned when it begins; kept by jobs that forget a node.
   std::optional<JobGoal> goal = {};
@@ -83,17 +83,17 @@ absl::StatusOr<std::vector<MoveJob>> LoadJobs(const StateStore& store);
 
 struct JobRequest {
   JobGoal goal;
-  std::uint64_t bytes_per_second = 0;  // Of every source node; 0: no limit.
+  std::uint64_t bytes_per_second = 0;  // Limit for every source node; 0: no limit.
   std::uint32_t units_in_flight = 0;   // 0: 16.
   bool dry_run = false;
 };
 
 enum class JobControl : std::uint8_t { kPause, kResume, kCancel };
 
-// What there is to say of a job now.
+// A job's state, as shown to operators.
 struct JobView {
   MoveJob job;            // Counters up to now.
-  std::string waits_for;  // What keeps it from getting on; empty: nothing.
+  std::string waits_for;  // Reason why it does not progress; empty: it does.
   std::uint64_t units_total = 0;
   std::uint64_t units_open = 0;
   std::uint64_t units_frozen = 0;

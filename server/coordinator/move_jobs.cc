@@ -432,7 +432,7 @@ void MoveJobs::OpenMore(absl::Time now) {
   if (!copies_.is_over()) return;
   const MoveJob& job = *running();
   std::deque<WaitingUnit> later;
-  // Those that wait for their batch, their commit or their end take no bandwidth: others are copied
+  // Units that wait for their batch, their commit or their end take no bandwidth: others are copied
   // meanwhile.
   std::size_t copying = driver_.copying_count();
   const std::size_t open_max = std::size_t{kOpenPerCopyingMax} * job.units_in_flight;

@@ -39,7 +39,7 @@ class MoveJobs {
   // Both are not owned and outlive this object.
   MoveJobs(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
 
-  // Reads all jobs; one that runs goes on. DataLoss.
+  // Reads all jobs, and resumes one that runs. DataLoss.
   absl::Status Load(absl::Time now);
 
   // Stores the job together with `writes` and begins it; a job without moves is over at once. The
@@ -50,7 +50,7 @@ class MoveJobs {
   absl::StatusOr<JobView> Enqueue(MoveJob job, std::vector<StateWrite> writes, absl::Time now);
   // The queued job that is to begin now; null: none is, or one runs.
   const MoveJob* NextQueued() const;
-  // It begins with `moves`, or fails with their error.
+  // The job begins with `moves`, or fails with their error.
   absl::Status BeginQueued(std::uint64_t id, const absl::StatusOr<MovePlan>& moves, absl::Time now);
   // NotFound; FailedPrecondition: it is over.
   absl::StatusOr<JobView> Control(std::uint64_t id, JobControl control, absl::Time now);
@@ -83,7 +83,7 @@ class MoveJobs {
  private:
   struct WaitingUnit {
     UnitId unit;
-    std::size_t run = 0;  // Of the job.
+    std::size_t run = 0;  // Index of the job's run.
     int attempts = 0;
     absl::Time not_before = absl::InfinitePast();
   };

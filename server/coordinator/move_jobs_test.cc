@@ -271,7 +271,7 @@ TEST(MoveJobsDrain, TheNodeGetsNothingNewUntilItIsUndrained) {
   Three three(9);
   three.world.StopFaults();
   const std::uint64_t id = three.Start({.goal = DrainGoal{"c"}})->job.id;
-  EXPECT_EQ(three.Get(id).job.state, JobState::kDone);  // It had nothing.
+  EXPECT_EQ(three.Get(id).job.state, JobState::kDone);  // The node had nothing to move.
   three.world.RestartCoordinator();
   Coordinator& c = three.world.coordinator();
   EXPECT_TRUE(c.Nodes()[2].drained);

@@ -21,7 +21,7 @@ namespace {
 
 // All units of one column cut that have to leave a device.
 struct Leaving {
-  const TablePlan* table;  // Of the plan.
+  const TablePlan* table;  // A table of the plan.
   std::size_t cut = 0;
   DeviceId from;
   std::uint32_t granules = 0;
@@ -56,7 +56,8 @@ absl::StatusOr<std::vector<Leaving>> LeavingFrom(const MoveScope& scope, const N
   return leaving;
 }
 
-// Where the units may go: devices that have some of the same cut, if there are any.
+// Returns the devices that may take the units: those that have some of the same cut, if there are
+// any.
 std::vector<DeviceId> Receivers(const std::vector<DeviceId>& takers, const UnitCut& cut) {
   std::vector<DeviceId> holders;
   for (const DeviceId device : takers) {
@@ -71,7 +72,8 @@ absl::StatusOr<std::map<DeviceId, std::uint32_t>> Share(const Leaving& leaving, 
   const UnitCut cut = trial.CutsOf(*leaving.table)[leaving.cut];
   const std::vector<DeviceId> takers = trial.TakersOf(*leaving.table);
   const std::vector<DeviceId> near = Receivers(takers, cut);
-  const std::int64_t unit_bytes = leaving.bytes / leaving.granules + 1;  // Of each copy.
+  // Bytes of the unit in each copy.
+  const std::int64_t unit_bytes = leaving.bytes / leaving.granules + 1;
   const bool is_whole = leaving.granules == cut.owners.size();
   std::uint32_t block = leaving.granules;
   if (!is_whole) block /= 4 * static_cast<std::uint32_t>(std::max<std::size_t>(near.size(), 1));

@@ -1,5 +1,5 @@
-// Which units have to move, and where to, for a table to lie as an operator wants it. Pure: a plan
-// in, moves out; server/coordinator/move_jobs.h carries them out.
+// Plans which units have to move, and where to, for a table to lie as an operator wants it. Pure: a
+// plan in, moves out; server/coordinator/move_jobs.h carries them out.
 //
 // - Rows move in whole granules, and columns stay cut as they are. The number of granules that move
 //   is the least that balances the chosen devices to one granule; runs stay contiguous where that
@@ -50,7 +50,7 @@ struct DeviceRoom {
 struct MovePlan {
   std::vector<MoveRun> runs;      // By table, cut and granule.
   std::vector<DeviceRoom> rooms;  // By device.
-  // Of data_parallel tables, in the order in which they are to be made, before the runs.
+  // Changes of data_parallel tables' copies, in order, to be made before the runs.
   std::vector<CopyChange> copies = {};
 
   // A change of a copy counts as a unit.

@@ -123,7 +123,7 @@ class MoveWorld {
   // Every reservation of memory fails from now on, or does not.
   void RefuseAll(bool refuse) { refuses_ = refuse; }
 
-  // What is true at any time: the plan is valid and agrees with the records, at most one node takes
+  // Checks the invariants: the plan is valid and agrees with the records, at most one node takes
   // updates of a unit, and it is the owner by the record.
   void Check() {
     const Plan& plan = *c_->GetPlan();

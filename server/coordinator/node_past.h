@@ -12,11 +12,11 @@ namespace embla {
 struct NodePast {
   std::string directory_id = {};   // Random, made with the directory. Empty: without a directory.
   NodeId node{};                   // Given by the coordinator; 0: never registered.
-  std::uint64_t generation = 0;    // Of the coordinator's store, the highest seen.
+  std::uint64_t generation = 0;    // Highest generation of the coordinator's store seen.
   PlanVersion plan_version{};      // The highest seen.
   TableId table{};                 // The highest seen.
-  Revision store_revision{};       // Of the coordinator's store, the highest seen.
-  std::uint64_t log_position = 0;  // LSN up to which the node's log goes.
+  Revision store_revision{};       // Highest revision of the coordinator's store seen.
+  std::uint64_t log_position = 0;  // LSN of the end of the node's log.
   std::uint64_t process = 0;       // How often the directory was opened, this time counted.
   bool operator==(const NodePast&) const = default;
 };

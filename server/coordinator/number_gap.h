@@ -1,6 +1,6 @@
 // Numbers that the store never gave out and never will: nodes have seen them in a history of the
 // cluster that the store, restored from an older copy, does not know; or a node that was not heard
-// of might have. Whatever a node has from there is looked at before the node gets a plan
+// of might have. A node's plans and ids from a gap are examined before the node gets a plan
 // (coordinator_restore.cc).
 #pragma once
 

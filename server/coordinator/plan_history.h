@@ -1,6 +1,6 @@
-// What became of the plan: one record per version, with what stood there before, so that older
-// plans can be had again. That is what differs (server/coordinator/table_delta.h), so a record is
-// small however many slices the table has.
+// Keeps the history of the plan: one record per version, with the state before it, so that older
+// plans can be had again. A record has the differences only (server/coordinator/table_delta.h), so
+// it is small however many slices the table has.
 //   plan/history/VERSION  {"version", "unix_ms", "cause", "node": id, "node_before": node or null,
 //                          "tables": [table*]}; 20 decimal digits
 //   table                 {"table": id, "table_before": table plan, "table_delta": what leads back

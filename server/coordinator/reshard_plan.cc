@@ -102,8 +102,8 @@ Imbalance ImbalanceOf(const Counts& have, std::vector<DeviceId> chosen, std::uin
 
 using Matches = std::map<std::pair<DeviceId, DeviceId>, std::uint32_t>;  // By giver and taker.
 
-// Who gives how many granules to whom: within nodes first, as those do not cross the network.
-// Nothing of the imbalance is left.
+// Matches giving devices with receiving ones: within nodes first, as such granules do not cross the
+// network. Nothing of the imbalance is left.
 Matches MatchUp(Imbalance& left) {
   Matches matches;
   for (const bool within_nodes : {true, false}) {

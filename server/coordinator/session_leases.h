@@ -67,7 +67,7 @@ class SessionLeases {
  private:
   struct Lease {
     int watches = 0;
-    absl::Duration until;  // Of uptime_; means nothing while there are watches.
+    absl::Duration until;  // End of the lease on uptime_; unused while there are watches.
   };
 
   const absl::Duration lease_;

@@ -37,7 +37,8 @@ struct RankedSession {
 // Thread safety: none.
 class SessionRanks {
  public:
-  using Changes = std::map<SessionId, std::optional<RankedSession>>;  // None: the record goes.
+  // None: the record is deleted.
+  using Changes = std::map<SessionId, std::optional<RankedSession>>;
 
   // DataLoss: what is in the store is none.
   static absl::StatusOr<SessionRanks> Load(const StateStore& store);

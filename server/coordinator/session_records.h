@@ -48,7 +48,7 @@ struct BootRecord {
 
 struct TrainerSession {
   SessionId session{};
-  std::uint64_t client_nonce = 0;  // Of the client that it was given to; not 0.
+  std::uint64_t client_nonce = 0;  // Nonce of the client that it was given to; not 0.
 };
 
 inline constexpr std::string_view kBootsPrefix = "sessions/boots/";

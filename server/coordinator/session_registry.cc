@@ -11,7 +11,7 @@ namespace {
 
 // Keys of trainers and of blocks that one commit may have.
 constexpr std::size_t kDeletedAtOnce = 48;
-// That one node may know beyond everybody else: it bounds the time.
+// Most sessions known to one node only: bounds the time of a union.
 constexpr std::uint64_t kUnitedMax = std::uint64_t{1} << 24;
 
 SessionId At(SessionBlock block, std::size_t position) {
@@ -143,7 +143,7 @@ SessionRegistry::Closing SessionRegistry::ClosingOf(std::span<const SessionId> s
     const auto [entry, is_new] = closing.blocks.try_emplace(BlockOf(session));
     if (is_new) entry->second = BitsOf(entry->first);
     const std::size_t position = ToInt(session) % kSessionBlock;
-    if (entry->second[position]) continue;  // It is in `sessions` twice.
+    if (entry->second[position]) continue;  // The session is in `sessions` twice.
     entry->second.set(position);
     closing.sessions.push_back(session);
     const auto boot = boots_.find(BootOf(session));

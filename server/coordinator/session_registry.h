@@ -1,11 +1,11 @@
-// Which sessions there are, which of them are closed, and whose session is whose, in the store
+// Keeps the sessions, which of them are closed, and which trainer each belongs to, in the store
 // (session_records.h) and in memory.
 //
 // Nodes hear of closed sessions as news: what was closed, and what was settled, since the news
 // before. Each has a number, which begins with that of the coordinator's process, so that no word
-// of a node about another process's news counts. What a node has been told by some news is settled
-// when every node has said that number, or a later one. What is settled is not in the store: it is
-// found out again after a restart.
+// of a node about another process's news counts. The sessions of some news are settled when every
+// node has said its number, or a later one. The store does not keep what is settled: it is found
+// out again after a restart.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class SessionRegistry {
  private:
   struct Boot {
     BootRecord record;
-    std::uint64_t closed = 0;  // Of those below `until`.
+    std::uint64_t closed = 0;  // Number of closed sessions below `until`.
   };
   struct Trainer {
     TrainerSession latest;
@@ -118,14 +118,14 @@ class SessionRegistry {
   StateStore* store_;  // Not owned; outlives this object.
   std::uint32_t boot_;
   std::uint32_t next_ = 1;
-  std::map<std::uint32_t, Boot> boots_;  // Those that the store knows, and this one.
+  std::map<std::uint32_t, Boot> boots_;  // Boots that the store knows, and this one.
   ClosedSessions closed_;
   std::map<std::string, Trainer> trainers_;
   std::map<SessionId, std::string> trainer_of_;  // By the latest session.
-  std::set<SessionId> ending_;                   // Of these, the closed ones.
+  std::set<SessionId> ending_;                   // Closed sessions among them.
   std::deque<SessionBlock> left_blocks_;         // To be deleted.
 
-  std::uint64_t number_;  // Of the last news.
+  std::uint64_t number_;  // Number of the last news.
   ClosedSessions fresh_;  // For the next.
   // By the news that told it, oldest first: what waits to be settled.
   std::deque<std::pair<std::uint64_t, SessionSet>> told_;

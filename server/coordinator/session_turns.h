@@ -14,7 +14,7 @@ namespace embla {
 
 class SessionTurns {
  public:
-  // Of sessions that were never closed, so that memory has a bound; turns repeat beyond it.
+  // Most sessions without an end, so that memory has a bound; turns repeat beyond it.
   static constexpr std::uint64_t kOpenMax = 65536;
 
   // The turn that the session has, if it has one.

@@ -50,7 +50,7 @@ class CoordinatorClosing : public ::testing::Test {
   bool IsSettled(SessionId session) { return c_->closed_sessions().settled.Has(session); }
   std::size_t Keys(std::string_view prefix) { return c_.store().List(prefix)->size(); }
 
-  // As a client does it: the first answer says which session is to be closed.
+  // Connects like a client: the first answer says which session is to be closed.
   absl::StatusOr<SessionGrant> Connect(const std::string& trainer, std::uint64_t client_nonce) {
     SessionRequest request{.trainer = trainer, .client_nonce = client_nonce};
     const absl::StatusOr<SessionGrant> grant = c_->OpenSession(request);
@@ -333,7 +333,7 @@ TEST_F(CoordinatorLeases, AClientThatWatchesKeepsItsSessionAndOneThatHasGoneDoes
   c_->HearSession(watching, -1);
   Live(kLease - absl::Seconds(1));
   EXPECT_FALSE(IsClosed(watching));
-  c_->HearSession(watching, 1);  // It is back.
+  c_->HearSession(watching, 1);  // The client is back.
   Live(2 * kLease);
   EXPECT_FALSE(IsClosed(watching));
   c_->HearSession(watching, -1);

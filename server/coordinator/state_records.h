@@ -32,8 +32,8 @@ namespace embla {
 // Tables that are created together and that not all of their nodes have installed.
 struct PendingCreate {
   TableId first{};          // The ids of a creation follow one another.
-  std::uint32_t count = 1;  // Of tables.
-  PlanVersion version{};    // Of the plan that brought them.
+  std::uint32_t count = 1;  // Number of tables.
+  PlanVersion version{};    // The plan that brought them.
   absl::Time deadline;      // Whole milliseconds.
 
   bool Has(TableId table) const { return table >= first && ToInt(table) - ToInt(first) < count; }
@@ -44,7 +44,8 @@ struct PlanHead {
   PlanVersion version{};
   std::uint32_t next_node_id = 1;
   std::uint32_t next_table_id = 1;
-  // +1 each time that somebody was found to have seen a newer store than this one.
+  // Rises by one each time that a node or client was found to have seen a newer store than this
+  // one.
   std::uint64_t generation = 1;
   std::vector<NumberGap> gaps = {};  // Ascending.
   bool operator==(const PlanHead&) const = default;
@@ -55,13 +56,13 @@ struct PlanEdit {
   std::optional<NodeSpec> node = {};   // A new node takes id 0: the next one is given.
   std::vector<TablePlan> tables = {};  // Likewise.
   std::vector<TableId> drop_tables = {};
-  std::optional<NodeId> drop_node = {};  // That has no slices any more.
+  std::optional<NodeId> drop_node = {};  // A node that has no slices any more.
   std::optional<PlanHead> jump = {};  // The head that the change makes, but for ids that it gives.
   bool pending_done = false;          // Clears the pending creation.
   std::optional<absl::Time> pending_until = {};  // Makes `tables`, all new, the pending creation.
   std::string cause = {};                        // For the history.
   absl::Time at = absl::UnixEpoch();
-  // What has to hold, and what is written, together with it.
+  // Conditions and writes that are committed together with it.
   std::vector<StateCompare> compares{};
   std::vector<StateWrite> writes{};
 };
@@ -79,7 +80,7 @@ class StateRecords {
   absl::Status ClearPending(StateStore& store);
 
   const PlanHead& head() const { return head_; }
-  Revision head_revision() const { return head_revision_; }  // Of the last Commit.
+  Revision head_revision() const { return head_revision_; }  // Revision of the last Commit.
   const std::optional<PendingCreate>& pending() const { return pending_; }
 
  private:

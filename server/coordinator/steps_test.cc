@@ -163,7 +163,7 @@ TEST_F(CoordinatorSteps, AChangeIsDecidedByTheFarthestNodeWhenAllHaveAnsweredToI
   ASSERT_THAT(Join(Open(2, 3)), IsOk());
   Answer(nodes_[0], 7);
   Answer(nodes_[2], 0);
-  Lack(nodes_[1], 9, {}, Steps().changes - 1);  // It has not heard of the change.
+  Lack(nodes_[1], 9, {}, Steps().changes - 1);  // The node has not heard of the change.
   ASSERT_TRUE(Steps().open.has_value());
   Answer(nodes_[1], 9);
   ASSERT_FALSE(Steps().open.has_value());

@@ -13,7 +13,7 @@
 namespace embla {
 namespace {
 
-constexpr std::size_t kNumbers = 6;  // Of a slice.
+constexpr std::size_t kNumbers = 6;  // Numbers per slice.
 
 bool Precedes(const Slice& a, const Slice& b) {
   const auto key = [](const Slice& s) {

@@ -29,7 +29,7 @@ struct TableDelta {
   bool operator==(const TableDelta&) const = default;
 };
 
-// Nothing where the two have different kinds or numbers of tilings: keep all of `before` then.
+// Returns nothing if the two have different kinds or numbers of tilings: keep all of `before` then.
 std::optional<TableDelta> DeltaOf(const TablePlan& before, const TablePlan& after);
 // The plan before. InvalidArgument: the delta does not belong to `after`.
 absl::StatusOr<TablePlan> Undo(const TableDelta& delta, const TablePlan& after);

@@ -230,12 +230,12 @@ void UnitDriver::Carry(NodeId node, OpenUnit& open, const UnitReport& report, ab
 void UnitDriver::AnswerReader(NodeId node, const UnitId& unit) {
   const auto entry = open_.find(unit);
   const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
-  if (!stored.ok()) return;  // Of a table that was dropped.
+  if (!stored.ok()) return;  // The table was dropped.
   const Way way = entry == open_.end() ? Way{} : entry->second.way;
   Tell(node, unit, stored->record, way, false);
 }
 
-// Whoever still works on a move that is over has missed its end.
+// Repeats the end of a move to the nodes that still work on it and have missed the end.
 void UnitDriver::TellEnds(const UnitId& unit) {
   const absl::StatusOr<StoredUnit> stored = ReadUnit(store_, *cluster_.plan(), unit);
   if (!stored.ok() || stored->record.move == MoveId{0}) return;
@@ -348,7 +348,7 @@ void UnitDriver::WriteCommits(const Puts& commits, const std::string& cause, abs
 }
 
 void UnitDriver::AfterWrite(const Puts& puts, const absl::StatusOr<Revision>& written) {
-  if (!written.ok()) {  // What led to the puts is said again.
+  if (!written.ok()) {  // Nodes repeat the reports that led to the puts.
     LogWarning("coordinator",
                "cannot write records of units, tried again: ", Message(written.status()));
   }

@@ -36,20 +36,20 @@ class MoveCluster {
 };
 
 struct UnitDriverOptions {
-  absl::Duration repeat_after = absl::Seconds(1);         // What was told and had no effect.
+  absl::Duration repeat_after = absl::Seconds(1);         // Orders without effect are repeated.
   absl::Duration stall_after = absl::Seconds(30);         // A move without progress is aborted.
-  absl::Duration commit_linger = absl::Milliseconds(20);  // Of a sealed unit, for others.
+  absl::Duration commit_linger = absl::Milliseconds(20);  // A sealed unit waits for others.
   FreezeBatchOptions batches;
 };
 
 class UnitDriver {
  public:
-  // Where a unit goes, and the rows that the target's device has in the end.
+  // Destination of a unit, and the rows that the target's device has in the end.
   struct Way {
     DeviceId from;
     DeviceId to;
     RowRun run;
-    std::int64_t bytes = 0;  // Of the unit, about.
+    std::int64_t bytes = 0;  // Approximate size of the unit.
     bool is_anew = false;    // `from` is lost with its rows: they begin at initial values.
   };
   struct Ended {
@@ -61,14 +61,14 @@ class UnitDriver {
   // Both are not owned and outlive this object.
   UnitDriver(StateStore& store, MoveCluster& cluster, const UnitDriverOptions& options = {});
 
-  // Begins a move, or goes on with the one that the record tells of. DataLoss, NotFound.
+  // Begins a move, or resumes the one in the record. DataLoss, NotFound.
   absl::Status Open(const UnitId& unit, const Way& way, absl::Time now);
   // Aborts all moves that have not committed.
   void CancelAll(const std::string& reason);
   void OnReport(NodeId node, const UnitReport& report, absl::Time now);
   // Repeats what may have been lost, aborts what does not get on.
   void Tick(absl::Time now);
-  // Writes the store. `cause` goes into the history of the plan.
+  // Writes the store. `cause` is recorded in the history of the plan.
   void Flush(const std::string& cause, absl::Time now);
   // Freezes the next batch, if it is time to. Call when all moves are open that may be.
   void FreezeBatch(absl::Time now);
@@ -92,7 +92,7 @@ class UnitDriver {
   struct OpenUnit {
     Way way;
     CoordinatedUnit state;
-    Revision revision{};                            // Of state.record.
+    Revision revision{};                            // Revision of state.record.
     MoveId move{0};                                 // Once it is in the store.
     absl::Time progressed;                          // The last sign that the move gets on.
     absl::Time told;                                // When the ends were last told.
@@ -125,7 +125,7 @@ class UnitDriver {
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.
   const UnitDriverOptions options_;
-  absl::Time now_;  // Of the call that runs.
+  absl::Time now_;  // Time of the call that runs.
   std::map<UnitId, OpenUnit> open_;
   Puts puts_;
   Puts commits_;

@@ -18,7 +18,7 @@ class UnitMoves {
   // `scope` outlives this object.
   explicit UnitMoves(const MoveScope& scope);
 
-  // As changed so far. Requires: a table of the plan that is movable.
+  // Returns the cuts with the changes so far. Requires: a table of the plan that is movable.
   const std::vector<UnitCut>& CutsOf(const TablePlan& table);
 
   // Gives `count` granules of `from` to `to`: first those that touch runs of `to`, then the
@@ -32,12 +32,12 @@ class UnitMoves {
 
   // Devices that may take units of the table, by id: live, not drained, of group 0.
   std::vector<DeviceId> TakersOf(const TablePlan& table) const;
-  // Memory less what the plan has there and what was given so far. Sources keep their copies. Of
-  // the devices that get the groups' copies, the least.
+  // Memory less what the plan has there and what was given so far. Sources keep their copies. With
+  // replica groups: the least over the devices that get the copies.
   std::int64_t FreeBytes(const TablePlan& table, DeviceId device) const;
-  // What is there and what was given, as a part of the memory; likewise, the most.
+  // Returns the used part of the memory: by the plan, and by what was given; with groups, the most.
   double Fullness(const TablePlan& table, DeviceId device) const;
-  // Of the devices in `among` with room for `bytes` of each copy, the least full; none: no room.
+  // Returns the least full device in `among` that has room for `bytes` of each copy; none: no room.
   std::optional<DeviceId> LeastFull(const TablePlan& table, const std::vector<DeviceId>& among,
                                     std::int64_t bytes) const;
   // ResourceExhausted: none in `among` has room for `bytes` of `table`, or for a part of it.

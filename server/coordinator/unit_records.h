@@ -25,14 +25,14 @@ struct StoredUnit {
 };
 
 std::string KeyOf(const UnitId& unit);
-// Of `table`'s units.
+// Prefix of the keys of `table`'s units.
 std::string UnitPrefix(TableId table);
 
 std::string UnitRecordToJson(const UnitRecord& record);
 absl::StatusOr<UnitRecord> UnitRecordFromJson(std::string_view json);
 
-// What the store says of the unit, or the plan if the store has nothing. NotFound: no unit of the
-// plan. DataLoss: unreadable.
+// Reads the unit's record, or makes it from the plan if the store has none. NotFound: no unit of
+// the plan. DataLoss: unreadable.
 absl::StatusOr<StoredUnit> ReadUnit(const StateStore& store, const Plan& plan, const UnitId& unit);
 
 // All records of units of `table`. DataLoss.

@@ -12,7 +12,7 @@
 namespace embla {
 namespace {
 
-constexpr std::size_t kRaisesMax = 60;       // Of one commit, as of a commit of moves.
+constexpr std::size_t kRaisesMax = 60;  // Most raises in one commit, like in a commit of moves.
 constexpr std::size_t kOrdersPerTick = 512;  // To one node.
 constexpr absl::Duration kTellAgain = absl::Seconds(1);
 

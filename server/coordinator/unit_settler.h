@@ -58,7 +58,7 @@ class UnitSettler {
   // A record that is behind.
   struct Raise {
     UnitRecord record;
-    DeviceId device{};  // Of the owner.
+    DeviceId device{};  // The owner's device.
   };
   using Raises = std::map<UnitId, Raise>;
 

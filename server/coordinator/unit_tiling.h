@@ -1,6 +1,6 @@
 // A table's tiling as owners of units: the view that live moves change. A unit is one row granule
-// of one column cut; moves never cut columns anew. Of a table with replica groups it is group 0's
-// tiling: the other copies lie at the same positions of their groups.
+// of one column cut; moves never cut columns anew. A table with replica groups has group 0's tiling
+// here: the other copies lie at the same positions of their groups.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ void SetTiling(const Plan& plan, std::vector<Slice> tiling, TablePlan& table);
 // Devices of `node` that may have units of `table`, group 0's: from 0. None: they cannot be divided
 // into its groups.
 std::uint32_t DevicesForUnits(const TableSpec& table, const NodeSpec& node);
-// Where the copies are of what lies on `device`, itself first. Requires: one of those.
+// Returns the devices with copies of the units on `device`, itself first. Requires: one of those.
 std::vector<DeviceId> CopiesOf(const TableSpec& table, const NodeSpec& node, DeviceId device);
 
 // Granules [begin, end) of one cut with one owner.

@@ -1,4 +1,4 @@
-// What the CUDA device does without its kernels, on a GPU; and what errors mean, anywhere.
+// The CUDA device without its kernels, on a GPU; and the meaning of errors, on any machine.
 #include "server/gpu/cuda_device.h"
 
 #include <cuda_runtime_api.h>

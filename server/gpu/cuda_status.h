@@ -1,4 +1,4 @@
-// What error codes of the CUDA runtime mean to a server.
+// Maps error codes of the CUDA runtime to statuses.
 #pragma once
 
 #include <string>

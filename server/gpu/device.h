@@ -20,9 +20,9 @@
 namespace embla::gpu {
 
 struct DeviceProperties {
-  std::uint32_t ordinal = 0;  // As the driver numbers them.
-  std::string name;           // Of the model.
-  std::string bus_id;         // Where it is plugged in; the same for the same GPU only.
+  std::uint32_t ordinal = 0;  // The driver's number of the device.
+  std::string name;           // Name of the model.
+  std::string bus_id;         // Its place in the machine; the same for the same GPU only.
   std::int64_t memory_bytes = 0;
   std::int64_t free_bytes = 0;               // When it was opened.
   std::int64_t memory_bytes_per_second = 0;  // 0: not known.
@@ -50,7 +50,7 @@ class Device : public MemorySource {
   // size 0 gives an empty memory.
   absl::StatusOr<DeviceMemory> Allocate(std::size_t size);
   absl::StatusOr<PinnedMemory> AllocatePinned(std::size_t size);
-  // Of memory that was allocated and not given back.
+  // Bytes of memory that was allocated and not given back.
   std::size_t held_bytes(MemoryKind kind) const {
     return held_bytes_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
   }
@@ -75,7 +75,7 @@ class Device : public MemorySource {
   virtual void FreeRaw(MemoryKind kind, void* data) = 0;
 
  private:
-  // Of Memory.
+  // Implements MemorySource for Memory.
   void Free(MemoryKind kind, void* data, std::size_t size) final;
   absl::StatusOr<void*> AllocateCounted(MemoryKind kind, std::size_t size);
 

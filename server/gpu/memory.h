@@ -13,7 +13,7 @@ enum class MemoryKind : std::uint8_t {
 };
 inline constexpr std::size_t kMemoryKinds = 2;
 
-// Who gave the memory, and takes it back.
+// The source of memory, to which it is given back.
 class MemorySource {
  public:
   virtual void Free(MemoryKind kind, void* data, std::size_t size) = 0;

@@ -103,13 +103,14 @@ class Stream {
   // Whether all of it is done; does not wait.
   virtual absl::StatusOr<bool> IsDone() = 0;
 
-  // Notes when the queue comes here. The later call for a mark counts.
+  // Marks the time at which the queue reaches this point. The latest call for a mark counts.
   enum class MarkAt : std::uint8_t { kBegin, kEnd };
   virtual absl::Status Mark(MarkAt mark) = 0;
   // How long the GPU took from one mark to the other. Requires: both were set, and all is done.
   virtual absl::StatusOr<std::chrono::nanoseconds> BetweenMarks() = 0;
 
-  // What libraries queue on: the cudaStream_t of CUDA's, itself of a simulated one.
+  // Handle for libraries that queue work: the cudaStream_t of a CUDA stream, the address of a
+  // simulated one.
   virtual void* handle() = 0;
 };
 

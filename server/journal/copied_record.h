@@ -1,4 +1,4 @@
-// What a primary did to this node's copy of a data_parallel table, as records of the node's
+// Changes by a primary to this node's copy of a data_parallel table, as records of the node's
 // journal; the bytes are those of docs/journal_format.md.
 #pragma once
 

@@ -3,8 +3,7 @@
 // any moment and begins again from its journal. No acknowledged update is lost, none is applied
 // twice, and a copy that serves lookups has every acknowledged update, always.
 //
-// What the coordinator waits for before the next plan is what server/coordinator/copy_driver.h
-// waits for.
+// The coordinator of the test waits before the next plan like server/coordinator/copy_driver.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -55,7 +54,7 @@ TableSpec Spec() {
   return spec;
 }
 
-// What an update is answered, by another thread.
+// The answer to an update, set by another thread.
 class Answer {
  public:
   void Set(const absl::Status& status) {
@@ -247,7 +246,7 @@ class CopiesTrial {
   // The lost copy goes, and a copy that has everything leads, as kInherit of copy_driver.h.
   void Inherit() {
     const bool is_there = std::ranges::count(copies_, *lost_) > 0;
-    if (!is_there && !is_dropped_) {  // Who waited for the node does so no more.
+    if (!is_there && !is_dropped_) {  // The node is out of the plan: nothing waits for it any more.
       is_dropped_ = true;
       return Commit();
     }
@@ -464,10 +463,10 @@ class CopiesTrial {
   int leads_ = 0;
   const bool loses_;  // A node is lost for ever.
   std::optional<NodeId> lost_;
-  bool is_dropped_ = false;  // It is in no plan any more.
+  bool is_dropped_ = false;  // The lost node is in no plan any more.
 
   std::uint64_t seq_ = 0;
-  std::optional<UpdatePartData> part_;                  // Of the update under way.
+  std::optional<UpdatePartData> part_;                  // Part of the update under way.
   std::map<std::int64_t, std::vector<float>> written_;  // Its images, if it writes rows.
   std::shared_ptr<Answer> answer_;
   std::uint64_t acknowledged_ = 0;

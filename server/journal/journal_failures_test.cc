@@ -1,4 +1,4 @@
-// What a node with a journal answers when the log does not take a record, and when it starts with a
+// Answers of a node with a journal when the log does not take a record, and when it starts with a
 // journal that is not its own.
 #include <memory>
 #include <optional>
@@ -80,7 +80,7 @@ class JournalFailuresTest : public ::testing::Test {
         .status();
   }
 
-  // Of all columns of `row`.
+  // The weight that all columns of `row` have.
   float Weight(std::uint32_t group = 0, std::int64_t row = 0) {
     LookupPartData data;
     data.part.table = kTable;

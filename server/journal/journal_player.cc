@@ -169,7 +169,7 @@ absl::Status JournalPlayer::Average(ShardNode::SyncQuery query) {
   return absl::OkStatus();
 }
 
-// Behind the updates that are ahead, in the order of the table.
+// Runs after the updates before it, in the order of the table.
 absl::Status JournalPlayer::PlaySweep(std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(const DecidedSweep record, DecodeSweepRecord(bytes));
   if (!HasTable(record.table)) return absl::OkStatus();

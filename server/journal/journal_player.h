@@ -87,7 +87,7 @@ class JournalPlayer {
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t updates_ = 0;
-  LogLsn lsn_{};  // Of the record that is played.
+  LogLsn lsn_{};  // LSN of the record that is played.
   NodeId self_{};
   UnitReplay units_;
   // The pieces of a chunk so far.

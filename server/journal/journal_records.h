@@ -19,25 +19,25 @@ enum class JournalKind : std::uint16_t {
   kProcess = 1,          // A process opened the log.
   kPlan = 2,             // Tables and hyper-parameters from here on, as older programs wrote it.
   kUpdate = 3,           // server/journal/update_record.h
-  kMarker = 4,           // Nothing: somebody waits for what is before it.
+  kMarker = 4,           // No content: a caller waits for the records before it.
   kSync = 5,             // All that is here of replica groups is averaged. Written no more.
   kAdopted = 6,          // server/journal/unit_records.h, to the end
   kReserved = 7,         //
   kChunk = 8,            //
   kControl = 9,          //
   kSweep = 10,           // Ids of a ZCH table lose their rows.
-  kClosedSessions = 11,  // That are refused from here on.
+  kClosedSessions = 11,  // Sessions whose updates are refused from here on.
   kAveraged = 12,        // Rows of replica groups are averaged.
   kCopied = 13,          // server/journal/copied_record.h
   kStep = 14,            // A synchronous step: server/journal/update_record.h
   kFolded = 20,          // server/journal/unit_records.h
-  kPlanDelta = 21,       // What changed of the plan since the last record of one.
+  kPlanDelta = 21,       // Changes of the plan since the last record of one.
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
 
 struct ProcessRecord {
-  std::uint64_t log_process = 0;  // Of the log: 1 for its first process.
+  std::uint64_t log_process = 0;  // The log's process number: 1 for its first process.
 };
 struct PlanRecord {
   NodeId self{};

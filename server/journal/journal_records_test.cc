@@ -30,7 +30,7 @@ Buffer BufferOf(std::string_view bytes) {
 
 constexpr UnitId kUnit{TableId{7}, 3, 0};
 
-// What it is made of must outlive it.
+// An update and its data, which must outlive it.
 struct UpdateExample {
   std::array<RowId, 2> ids = {RowId{5}, RowId{-1}};
   std::array<float, 2> gradients = {0.5f, -0.5f};
@@ -351,7 +351,8 @@ TEST(JournalRecords, ARecordOfANewerProgramIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(DecodeProcessRecord(BufferOf(bytes).bytes()).status()));
 }
 
-// Whatever the bytes are: no crash, and what is accepted says the same when it is written again.
+// Mutated bytes never crash the decoder, and an accepted record decodes to the same when it is
+// written again.
 TEST(JournalRecords, MutatedRecordsAreRefusedOrWhole) {
   const std::uint64_t seed = embla::testing::TestSeed();
   SCOPED_TRACE(seed);

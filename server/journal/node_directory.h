@@ -19,8 +19,9 @@ struct NodeIdentity {
   std::string node = {};          // The node's name.
   std::string cluster_id = {};    // Empty, like all below: never registered.
   NodeId node_id{};
-  std::string key_path = {};     // Where the cluster's key was found.
-  std::uint64_t generation = 0;  // Of the coordinator's store; the highest seen, as all below.
+  std::string key_path = {};  // Path where the cluster's key was found.
+  // Generation of the coordinator's store; the highest seen, as all below.
+  std::uint64_t generation = 0;
   std::uint64_t store_revision = 0;
   PlanVersion plan_version{};
   TableId table{};
@@ -56,7 +57,7 @@ class NodeDirectory {
   absl::Status Write(const NodeIdentity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   const std::string path_;
-  // Held while the file is written: nobody else waits for it than who writes, too.
+  // Held while the file is written: only other writers wait for it.
   Mutex write_mu_;
   mutable Mutex mu_;
   NodeIdentity identity_ ABSL_GUARDED_BY(mu_);

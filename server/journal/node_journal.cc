@@ -23,7 +23,7 @@
 namespace embla {
 namespace {
 
-// Of a chunk's rows in one record: a group of the log's writer has room for it.
+// Most bytes of a chunk's rows in one record: a group of the log's writer has room for it.
 constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
 
 MeteredStorage::Meters MetersOf(Metrics* metrics) {

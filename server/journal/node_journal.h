@@ -28,10 +28,10 @@ struct NodeJournalOptions {
   Metrics* metrics = nullptr;  // Not owned; null counts nothing.
 };
 
-// What a start found.
+// The result of a start.
 struct JournalRecovery {
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // Of their content.
+  std::uint64_t bytes = 0;  // Bytes of their content.
   std::uint64_t updates = 0;
   absl::Duration took;
   RestoredNode node;  // For the mover.
@@ -70,7 +70,7 @@ class NodeJournal final : public Journal, public MoveLog {
   // Positions in the log: of its last record, and up to where all is durable.
   std::uint64_t end() const { return ToInt(log_->next_lsn()) - 1; }
   std::uint64_t durable_end() const { return ToInt(log_->durable_lsn()); }
-  // Writes and syncs all of it, and ends. As NodeLog::Close.
+  // Writes and syncs all of it, and ends. Errors: see NodeLog::Close.
   absl::Status Close() { return log_->Close(); }
 
  private:

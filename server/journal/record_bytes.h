@@ -66,7 +66,7 @@ class RecordReader {
     if (!ok_) return {};
     return {reinterpret_cast<const T*>(array.data()), static_cast<std::size_t>(count)};
   }
-  // What counts things that take at least `bytes_each`.
+  // Reads a count of things that take at least `bytes_each`.
   std::uint32_t GetCount(std::size_t bytes_each) {
     const auto count = Get<std::uint32_t>();
     if (count > left() / bytes_each) ok_ = false;

@@ -1,5 +1,5 @@
-// What a mover keeps (server/mover/move_log.h) as records of a node's journal; the bytes are those
-// of docs/journal_format.md.
+// A mover's records (server/mover/move_log.h) in a node's journal; the bytes are those of
+// docs/journal_format.md.
 #pragma once
 
 #include <cstddef>

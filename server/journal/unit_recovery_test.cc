@@ -33,16 +33,16 @@ namespace embla::testing {
 namespace {
 
 constexpr TableId kTable{7};
-constexpr std::uint64_t kSession = 3;  // Of group 0; the next one is group 1's.
+constexpr std::uint64_t kSession = 3;  // Session of group 0; the next one is group 1's.
 constexpr std::size_t kNodes = 2;
-constexpr std::uint32_t kDevices = 2;  // Of each group.
-constexpr std::uint32_t kRanks = 2;    // Of tables with synchronous steps.
+constexpr std::uint32_t kDevices = 2;  // Devices of each group.
+constexpr std::uint32_t kRanks = 2;    // Ranks of tables with synchronous steps.
 
 // An update, and what of it is not acknowledged yet.
 struct Pending {
   std::uint32_t group = 0;
   std::uint64_t seq = 0;
-  std::size_t plan = 0;  // Of the first attempt; 0: not sent.
+  std::size_t plan = 0;  // Plan of the first attempt; 0: not sent.
   bool names_plan = true;
   bool is_images = false;  // Weights and state in place of gradients.
   std::map<std::int64_t, std::vector<float>> gradients;
@@ -114,7 +114,7 @@ class Trial {
       }
     }
     Train();
-    SendPending();  // What the trainer took to be elsewhere.
+    SendPending();  // Sends the rows that the trainer routed to the other node.
     EXPECT_TRUE(pending_.empty());
     Compare();
   }
@@ -546,7 +546,7 @@ class Trial {
     ASSERT_TRUE(written.ok()) << written;
   }
 
-  // What the target holds of the move, by chunk.
+  // Returns the versions of the chunks that the target holds of the move.
   ChunkVersions& EnsureImport(std::size_t n, std::uint32_t unit, const UnitShape& shape) {
     RestoredUnit& known = restored_[n][unit];
     const auto& import = known.durable.import;
@@ -605,7 +605,7 @@ class Trial {
       MaybeKill(source);
       Copy(source, target, unit, Lsn{2});
     } while (MaybeKill(target) && !::testing::Test::HasFailure());
-    // What was lost with an unsynced tail is sent again.
+    // Chunks that were lost with an unsynced tail are sent again.
     Copy(source, target, unit, Lsn{2});
   }
 

@@ -11,7 +11,7 @@
 namespace embla {
 namespace {
 
-// What a part has besides ids and gradients.
+// Properties of a part besides ids and gradients.
 enum PartFlag : std::uint8_t {
   kClipped = 1,
   kWeighted = 2,

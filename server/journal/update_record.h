@@ -13,9 +13,8 @@ namespace embla {
 // The record of a synchronous step begins with what it was made of.
 std::string EncodeUpdateRecord(const DecidedUpdate& update);
 
-// What is returned may be trusted as far as it can be without the tables, as a decoded request may,
-// and views `bytes`. DataLoss: not such a record.
-// Requires: bytes.data() is aligned to 8.
+// Decodes an update that may be trusted as far as possible without the tables, as a decoded request
+// may, and views `bytes`. DataLoss: not such a record. Requires: bytes.data() is aligned to 8.
 absl::StatusOr<DecidedUpdate> DecodeUpdateRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedUpdate> DecodeStepRecord(std::span<const std::byte> bytes);
 

@@ -1,4 +1,4 @@
-// Which updates were applied, as bytes of a record: the `windows` of docs/journal_format.md.
+// Sets of applied updates as bytes of a record: the `windows` of docs/journal_format.md.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
-// Whatever is done to the files of a log that was closed, its next opening says DATA_LOSS, where,
-// and what to do; it never goes on with less than it had. After a crash the same is true of all
-// that a note covers.
+// Damages the files of a closed log: its next opening says DATA_LOSS, where, and what to do; it
+// never goes on with less than it had. After a crash the same is true of all that a note covers.
 #include <map>
 #include <memory>
 #include <random>

@@ -29,7 +29,7 @@ constexpr std::size_t kDurableEndOffset = 32;
 
 // The header of a record as it lies in the file, behind the magic and the header's checksum.
 struct RecordFields {
-  std::uint32_t payload_crc = 0;  // Of the payload as stored, with its padding.
+  std::uint32_t payload_crc = 0;  // Checksum of the payload as stored, with its padding.
   std::uint16_t kind = 0;
   std::uint8_t type = 0;
   std::uint8_t level = 0;

@@ -26,15 +26,15 @@ namespace embla {
 enum class LogLsn : std::uint64_t {};
 
 enum class LogRecordType : std::uint8_t {
-  kUpdate = 1,   // Of the rows; opaque.
-  kControl = 2,  // Of the node's protocols; opaque, always synced.
-  kMark = 3,     // Of the log itself: the LSN below which nothing is needed any more.
+  kUpdate = 1,   // Changes of rows; opaque.
+  kControl = 2,  // Records of the node's protocols; opaque, always synced.
+  kMark = 3,     // The log's own: the LSN below which nothing is needed any more.
 };
 
-// What is true of a record before it is acknowledged: levels W0 to W3.
+// Guarantees for a record before it is acknowledged: levels W0 to W3.
 enum class Durability : std::uint8_t {
   kNone = 0,     // Nothing: the record is not logged.
-  kQueued = 1,   // It is in the log's queue: survives a clean stop.
+  kQueued = 1,   // The record is in the log's queue: survives a clean stop.
   kWritten = 2,  // The operating system has it: survives the death of the process.
   kSynced = 3,   // The disk has it: survives the loss of power.
 };
@@ -68,9 +68,9 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(std::string_view content, std:
 // another segment.
 std::uint32_t SegmentSeed(const SegmentHeader& header);
 
-// What a record gets when it is written.
+// The fields that a record gets when it is written.
 struct RecordSeal {
-  std::uint32_t seed = 0;  // Of the segment.
+  std::uint32_t seed = 0;  // The segment's seed.
   LogLsn lsn{};
   LogLsn durable_end{1};  // All records below are synced; at most `lsn`.
 };
@@ -90,11 +90,12 @@ using LogVisitor = std::function<absl::Status(const LogRecordView&)>;
 
 struct SegmentScan {
   SegmentHeader header;
-  std::uint64_t valid_bytes = 0;  // Behind them is a torn tail, or the end of the file.
+  std::uint64_t valid_bytes = 0;  // After them comes a torn tail, or the end of the file.
   std::uint64_t records = 0;
-  LogLsn next_lsn{};           // Above all of its records, at least header.first_lsn.
-  std::uint32_t last_crc = 0;  // Of the last record's header; of the segment's without records.
-  LogLsn keep_from{};          // The highest of its marks; 0 without.
+  LogLsn next_lsn{};  // Above all of its records, at least header.first_lsn.
+  // CRC of the last record's header; of the segment's header without records.
+  std::uint32_t last_crc = 0;
+  LogLsn keep_from{};  // The highest of its marks; 0 without.
 };
 
 // Visits the intact records of a whole segment in order. Only the newest segment of a log may have

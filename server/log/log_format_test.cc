@@ -196,7 +196,7 @@ TEST(LogFormat, AnErrorOfTheVisitorIsReturned) {
   EXPECT_EQ(scan.status().code(), absl::StatusCode::kCancelled);
 }
 
-// Whatever the bytes: no crash, and what is valid is valid again when cut there.
+// Mutated bytes never crash the scan, and its valid prefix is valid again when cut there.
 TEST(LogFormat, MutatedSegmentsAreReadOrRefused) {
   const Segment segment = LongSegment();
   std::mt19937_64 random(11);

@@ -19,7 +19,7 @@ void Read(const std::string& segment) {
     return;
   }
   EMBLA_CHECK(scan->valid_bytes <= segment.size());
-  // What was read is a segment of its own, with no torn tail.
+  // The valid prefix is a segment of its own, with no torn tail.
   const auto again = ScanSegment(segment.substr(0, scan->valid_bytes), "fuzz", false, ignore);
   EMBLA_CHECK(again.ok() && again->records == scan->records);
 }

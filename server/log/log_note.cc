@@ -68,7 +68,8 @@ absl::StatusOr<std::optional<LogNote>> ReadLogNote(const LogStorage& storage) {
 absl::Status WriteLogNote(LogStorage& storage, const LogNote& note) {
   const std::string name(kNoteName);
   const std::string temporary = name + ".tmp";
-  EMBLA_RETURN_IF_ERROR(storage.Remove(temporary));  // Of a process that died while it wrote it.
+  // Left by a process that died while writing it.
+  EMBLA_RETURN_IF_ERROR(storage.Remove(temporary));
   {
     EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<LogFile> file, storage.Open(temporary, 0));
     EMBLA_RETURN_IF_ERROR(file->Append(EncodeLogNote(note)));

@@ -1,4 +1,4 @@
-// What a log holds after a stop or a crash: read, checked and replayed; nothing is changed.
+// Recovers a log after a stop or a crash: reads, checks and replays it; nothing is changed.
 //
 // Segments are read from the newest back to the one with the first record that is needed; so the
 // marks in them are known before older segments are asked for, and what an interrupted truncation

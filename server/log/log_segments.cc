@@ -59,7 +59,7 @@ absl::Status LogSegments::Start() {
   if (absl::IsResourceExhausted(file.status())) file = storage_.Open(name, 0);
   EMBLA_ASSIGN_OR_RETURN(current_, std::move(file));
   if (current_->size() > start_bytes_) EMBLA_RETURN_IF_ERROR(current_->Truncate(start_bytes_));
-  // What a dead process wrote, and the name of a segment it began, may still be in memory only.
+  // Writes of a dead process, and the name of a segment it began, may still be in memory only.
   EMBLA_RETURN_IF_ERROR(current_->Sync());
   EMBLA_RETURN_IF_ERROR(storage_.SyncDirectory());
   Note(start_lsn_);

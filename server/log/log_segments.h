@@ -30,7 +30,7 @@ inline constexpr std::string_view kSpareName = "spare";
 // Thread safety: none; the log's writer owns it.
 class LogSegments {
  public:
-  // Goes on behind `newest`, the recovered segment; none: a new log. Nothing is written yet.
+  // Continues after `newest`, the recovered segment; none: a new log. Nothing is written yet.
   LogSegments(LogStorage& storage, std::uint64_t segment_bytes_max,
               const std::optional<SegmentScan>& newest);
 
@@ -53,7 +53,7 @@ class LogSegments {
   // and nothing was added. Any other error: the log cannot go on.
   absl::Status Write(std::string_view records, std::uint32_t last_crc);
 
-  // Of the current segment; the file lives until the next Rotate.
+  // The file of the current segment; it lives until the next Rotate.
   LogFile& file() { return *current_; }
   const SegmentHeader& header() const { return header_; }
   std::uint32_t seed() const { return seed_; }
@@ -67,7 +67,7 @@ class LogSegments {
   std::uint32_t last_crc_ = 0;
   bool full_ = false;
   LogLsn start_lsn_{};
-  std::uint64_t start_bytes_ = 0;  // Where the torn tail of the recovered segment begins.
+  std::uint64_t start_bytes_ = 0;  // Offset of the recovered segment's torn tail.
   std::unique_ptr<LogFile> current_;
   std::unique_ptr<LogFile> spare_;
 };

@@ -1,5 +1,5 @@
-// What a log needs of a directory, as an interface: tests put a disk behind it that forgets
-// whatever was not synced.
+// A log's view of a directory, as an interface: tests put a disk behind it that forgets unsynced
+// writes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class LogFile {
 
   // After an error a part of `data` may be there. ResourceExhausted: the disk is full.
   virtual absl::Status Append(std::string_view data) = 0;
-  // What was appended before the call lasts when it returns. An error is final.
+  // Makes everything appended before the call durable when it returns. An error is final.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Truncate(std::uint64_t size) = 0;
   virtual std::uint64_t size() const = 0;

@@ -31,13 +31,13 @@ struct NodeLogOptions {
   std::size_t group_bytes_max = std::size_t{4} << 20;
   // Records that wait to be written, and for their sync; updates beyond are refused.
   std::size_t queue_bytes_max = std::size_t{64} << 20;
-  // Of control records on top of that.
+  // Room for control records on top of that.
   std::size_t control_queue_bytes = std::size_t{4} << 20;
-  // How far behind a write its sync may be when nobody waits for it. Infinite: until somebody does.
+  // How far behind a write its sync may be while no caller waits for it. Infinite: until one does.
   absl::Duration sync_delay = absl::Milliseconds(500);
   // For callers who act on an update's record before it is written. A full disk is then found by
-  // AppendUpdate, and what it accepts goes into the room that is left, as updates at kQueued always
-  // do; if there is none after all, the log breaks.
+  // AppendUpdate, and accepted records are written to the room that is left, as updates at kQueued
+  // always do; if there is none after all, the log breaks.
   bool accepted_is_final = false;
 
   absl::Status Validate() const;
@@ -91,19 +91,20 @@ class NodeLog {
   const LogRecovery& recovery() const { return recovery_; }
   LogLsn next_lsn() const;
   LogLsn durable_lsn() const;        // This record and all before it are synced; 0: none.
-  std::size_t queued_bytes() const;  // Of records that wait to be written or for their sync.
+  std::size_t queued_bytes() const;  // Records that wait to be written or for their sync.
   std::size_t segment_count() const;
 
  private:
   struct Pending {
     LogLsn lsn{};
     Durability level = Durability::kQueued;
-    // Not refused while there is any room: a control record, or one that somebody relies on.
+    // Not refused while there is any room: a control record, or one that others rely on.
     bool uses_reserve = false;
     bool is_final = false;  // The log may not go on without it.
     std::string record;
-    std::size_t bytes = 0;  // Of the record; counted in queued_bytes_ until it is told of.
-    LogDone done;           // Empty at kQueued: it was called.
+    // Size of the record; counted in queued_bytes_ until the caller is told of it.
+    std::size_t bytes = 0;
+    LogDone done;  // Empty at kQueued: it was called.
   };
   struct Group;
 
@@ -112,7 +113,7 @@ class NodeLog {
   absl::StatusOr<LogLsn> Append(LogRecordView record, LogDone done) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<LogLsn> AppendAndWait(const LogRecordView& record) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of the writer's thread.
+  // Runs on the writer's thread.
   void WriteLoop();
   bool TakeQueue(std::vector<Pending>* queue) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteQueue(std::vector<Pending> queue);
@@ -126,7 +127,7 @@ class NodeLog {
   void Refuse(const std::vector<Pending>& records, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of the sync thread.
+  // Runs on the sync thread.
   void SyncLoop();
   LogFile* WaitForWork(LogLsn* target) ABSL_LOCKS_EXCLUDED(mu_);
   void FinishSync(LogLsn target) ABSL_LOCKS_EXCLUDED(mu_);
@@ -137,7 +138,7 @@ class NodeLog {
   LogStorage& storage_;  // Not owned; outlives this object.
   const NodeLogOptions options_;
   const LogRecovery recovery_;
-  LogSegments segments_;  // Of the writer's thread.
+  LogSegments segments_;  // Used by the writer's thread only.
 
   mutable Mutex mu_;
   CondVar queued_;                                   // Wakes the writer.
@@ -150,7 +151,7 @@ class NodeLog {
   LogLsn written_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn durable_lsn_ ABSL_GUARDED_BY(mu_);
   LogLsn keep_from_ ABSL_GUARDED_BY(mu_);
-  bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // Somebody waits: sync without delay.
+  bool sync_wanted_ ABSL_GUARDED_BY(mu_) = false;    // A caller waits: sync without delay.
   bool disk_full_ ABSL_GUARDED_BY(mu_) = false;      // There was no room for a spare segment.
   bool look_for_room_ ABSL_GUARDED_BY(mu_) = false;  // An update was refused for that.
   bool truncating_ ABSL_GUARDED_BY(mu_) = false;
@@ -158,10 +159,10 @@ class NodeLog {
   bool writer_done_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status broken_ ABSL_GUARDED_BY(mu_);  // Not OK: no write any more.
   LogFile* file_ ABSL_GUARDED_BY(mu_) =
-      nullptr;  // Of the current segment; changes when all is synced.
+      nullptr;  // File of the current segment; changes when all is synced.
   std::vector<SegmentHeader> live_ ABSL_GUARDED_BY(mu_);  // Oldest first, with the current one.
 
-  // Of AppendAndWait; longer-lived than its callers, whom a callback must not outlive.
+  // Used by AppendAndWait; they outlive its callers, whom a callback must not outlive.
   Mutex wait_mu_;
   CondVar waited_;
 

@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Gate = SimulatedStorage::Gate;
 
-// What one record's callback said.
+// The result that one record's callback got.
 class Told {
  public:
   LogDone Callback() {

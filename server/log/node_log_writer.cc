@@ -67,7 +67,7 @@ absl::Status NodeLog::MakeRoom(const Pending& record, Group* group) {
     return absl::OkStatus();
   }
   const absl::Status flushed = Flush(group);
-  // What it refused for want of room says nothing of a record that may use the spare.
+  // A flush that was refused for want of room does not stop a record that may use the spare.
   const bool goes_on = record.uses_reserve && absl::IsResourceExhausted(flushed);
   if (!goes_on) EMBLA_RETURN_IF_ERROR(flushed);
   if (segments_.Fits(bytes)) return absl::OkStatus();

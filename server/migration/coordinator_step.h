@@ -23,7 +23,7 @@ struct CoordinatedUnit {
   CoordinatedUnit() { record.epoch = UnitEpoch{0}; }
 };
 
-struct StoredRecord {  // What the store holds: after a read, and after a put, hit or miss.
+struct StoredRecord {  // The store's record: after a read, and after a put, hit or miss.
   UnitRecord record;
 };
 struct StartMove {

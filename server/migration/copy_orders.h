@@ -1,4 +1,4 @@
-// What the coordinator asks nodes about their copies of data_parallel tables, and what they answer.
+// The coordinator's questions to nodes about their copies of data_parallel tables, and the answers.
 // Both go as orders and reports of moves do (move_orders.h), of a unit that no table has; they may
 // be lost, repeated, delayed and reordered.
 #pragma once
@@ -23,10 +23,11 @@ inline PlanVersion PlanOf(const UnitOrder& question) {
   return PlanVersion{ToInt(question.record.epoch)};
 }
 
-// What the kinds of a report say of a copy.
+// Meanings of a report's kinds for a copy.
 inline constexpr UnitReport::Kind kCopyOnItsWay = UnitReport::Kind::kProgress;
 inline constexpr UnitReport::Kind kCopyServes = UnitReport::Kind::kCaughtUp;
-// It has every acknowledged update, and its primary has not said since its process began.
+// The copy has every acknowledged update, and its primary has not confirmed it since its process
+// began.
 inline constexpr UnitReport::Kind kCopyMayLead = UnitReport::Kind::kAbort;
 inline constexpr UnitReport::Kind kCopyLeads = UnitReport::Kind::kSealed;
 inline constexpr UnitReport::Kind kCopyGone = UnitReport::Kind::kCovered;

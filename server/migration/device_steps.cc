@@ -25,7 +25,7 @@ void NodeStepper::ChangeDevice(const UnitRecord& record) {
   Report(ReportKind::kSealed, record.move);
 }
 
-// Which of the unit's updates come before and which after makes no difference to its rows.
+// The order of the unit's updates relative to this one makes no difference to its rows.
 void NodeStepper::Relocate() {
   const MoveId move = durable().import->move;
   Log(RelocateRecord{move});

@@ -23,9 +23,10 @@ struct Guards {
   bool trim_waits_for_cleanup = true;  // A released copy stays until the record says CLEANED.
 
   // The target.
-  bool target_min_move = true;     // An import of an ended move never starts again.
-  bool chunk_order = true;         // An older chunk never overwrites a newer one.
-  bool delta_base = true;          // A delta goes only onto what it was computed against.
+  bool target_min_move = true;  // An import of an ended move never starts again.
+  bool chunk_order = true;      // An older chunk never overwrites a newer one.
+  // A delta is applied only to the state that it was computed against.
+  bool delta_base = true;
   bool seal_checks_chunks = true;  // SEAL needs every chunk as new as the final cut says.
   bool seal_persisted = true;      // SEAL is in the log before anyone is told.
   bool activate_on_record = true;  // The target serves on the committed record, not on its seal.
@@ -39,7 +40,8 @@ struct Guards {
   bool facts_are_repeated = true;       // Each tick says again what may have been lost.
 
   // The next process.
-  bool lsns_begin_anew = true;  // It gives no lsn out that an earlier one may have used and lost.
+  // The log gives out no lsn that an earlier process may have used and lost.
+  bool lsns_begin_anew = true;
 };
 
 inline constexpr Guards kAllGuards = {};

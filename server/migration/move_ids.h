@@ -16,7 +16,7 @@ enum class Lsn : std::uint64_t {};
 // The smallest piece that ever moves. Row id to unit never changes, unit to owner does.
 struct UnitId {
   TableId table{};
-  std::uint32_t row_granule = 0;  // Or the ZCH bucket.
+  std::uint32_t row_granule = 0;  // Row granule, or ZCH bucket.
   std::uint32_t column_granule = 0;
   auto operator<=>(const UnitId&) const = default;
 };

@@ -1,4 +1,4 @@
-// What the two ends of a move and the coordinator tell each other. Every message states facts that
+// The messages between the two ends of a move and the coordinator. Every message states facts that
 // stay true or become harmless: it may be lost, repeated, delayed and reordered without limit.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the coordinator and a node tell each other about moves: the values of MoveOrders and
+// The messages between the coordinator and a node about moves: the values of MoveOrders and
 // MoveReports in proto/embla/v1/coordinator.proto. Both may be lost, repeated, delayed and
 // reordered without harm.
 #pragma once
@@ -24,7 +24,7 @@ struct UnitOrder {
   // Open moves only: where the two ends listen, host:port.
   std::string source_address = {};
   std::string target_address = {};
-  std::uint64_t bytes_per_second = 0;  // Of all that the source sends; 0: no limit.
+  std::uint64_t bytes_per_second = 0;  // Limit for all moves of the source together; 0: no limit.
   // The node has said that it owns the unit, and does not by the record: it keeps the rows aside
   // and answers kSettled.
   bool settles = false;
@@ -38,10 +38,10 @@ struct UnitOrder {
 // Node to coordinator.
 struct UnitReport {
   enum class Kind : std::uint8_t {
-    kCaughtUp,    // As in ReportKind.
-    kSealed,      // As in ReportKind.
-    kRefused,     // As in ReportKind.
-    kCovered,     // As in ReportKind.
+    kCaughtUp,    // See ReportKind.
+    kSealed,      // See ReportKind.
+    kRefused,     // See ReportKind.
+    kCovered,     // See ReportKind.
     kReadRecord,  // Tell this node the unit's record, even if it is no end of the last move.
     kAbort,       // The source: the freeze lasts too long, put Aborted(record, move).
     kProgress,    // The counters only.
@@ -51,7 +51,7 @@ struct UnitReport {
   UnitId unit = {};
   Kind kind = Kind::kProgress;
   MoveId move{};
-  std::string message = {};      // Of kRefused and kAbort: why.
+  std::string message = {};      // Reason for kRefused and kAbort.
   std::uint64_t bytes_sent = 0;  // The source: of this move so far.
   // The source, once it is over: how long the unit's updates were refused.
   absl::Duration frozen = absl::ZeroDuration();

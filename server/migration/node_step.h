@@ -2,8 +2,8 @@
 // The source's part is in source_steps.cc, the target's in target_steps.cc, updates and lookups in
 // update_steps.cc. docs/migration.md is the protocol; tests/model drives exactly these functions.
 //
-// Duties of whoever executes the actions of one step:
-// - in order; a control LogAction is on disk before the next action starts, and if the process dies
+// Duties of the code that executes the actions of one step: - in order; a control LogAction is on
+// disk before the next action starts, and if the process dies
 //   in between, the step did not happen, or what followed was lost: both are harmless;
 // - the unit's steps are one at a time (the unit's lock);
 // - rows are written in the order of their lsn; then, and only then, WrittenEvent.
@@ -26,7 +26,7 @@ namespace embla {
 // Facts about the node and the unit that never change.
 struct UnitContext {
   NodeId self{};
-  std::uint32_t chunks = 1;         // Of the unit; the same on every node.
+  std::uint32_t chunks = 1;         // Chunks of the unit; the same on every node.
   std::uint32_t credit_chunks = 8;  // A target lets this many be on their way.
   std::uint32_t behind_max = 0;     // A source asks to be frozen when so many chunks are behind.
   Guards guards = {};
@@ -54,7 +54,7 @@ struct UnitUpdate {
   UpdateSeq seq{};
   UpdateSeq first_incomplete{1};
   UnitEpoch epoch{};                  // The newest the trainer knows of this unit.
-  std::vector<std::uint32_t> chunks;  // That hold its rows.
+  std::vector<std::uint32_t> chunks;  // Chunks that hold its rows.
 };
 
 // The answer that an update would get. Has no effect: it is the first check, before decoding and

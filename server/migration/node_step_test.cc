@@ -298,7 +298,7 @@ TEST(NodeStepTarget, AbortDiscardsAndTheOldRecordDoesNotImportAgain) {
   EXPECT_FALSE(node.has_actions());
 }
 
-// Of a move between devices of the source.
+// A move between devices of the source.
 const UnitRecord kWithin = *Opened(kFresh, kSource);
 const UnitRecord kWithinCommitted = *Committed(kWithin, MoveId{1});
 

@@ -1,6 +1,6 @@
-// When the record of updates of a unit that came to rest becomes one with that of the table's other
-// units, "the rest" (docs/consistency.md, "Units that came to rest"). Of one copy of a table on one
-// node; pure.
+// Decides when the record of updates of a unit that came to rest can join that of the table's other
+// units, "the rest" (docs/consistency.md, "Units that came to rest"). One object for a copy of a
+// table on one node; pure.
 //
 // One record for two sets of rows is right if no update has rows in both that reach the node in two
 // requests. A sender makes two requests of them only where some plan that it routed the update by
@@ -41,7 +41,7 @@ struct FoldGuards {
   bool stale_cancels = true;      // A request routed by an older plan ends the wait.
   bool stale_takes_apart = true;  // After Join, units are taken apart before such an update.
 
-  // Guards of whoever executes it.
+  // Guards of the code that executes it.
   bool since_is_first = true;      // Senders name the first plan of all attempts, not the last one.
   bool plan_has_unit = true;       // A fold begins under a plan that has the unit here,
   bool plan_after_arrival = true;  // that came later than the news that the unit is here,
@@ -92,7 +92,7 @@ class RecordFold {
   bool Admit(PlanVersion routed_since, PlanVersion installed);
   void Cancel();
 
-  // Requires: plan is not 0, and is what the node goes by.
+  // Requires: plan is not 0, and is the node's current one.
   void Begin(PlanVersion plan, const UnitWindows& rest);
   // Requires: is_waiting(); `unit` is at rest, has a record of its own, and is here by plan().
   void Note(const UnitId& unit, const UnitWindows& windows);
@@ -106,8 +106,9 @@ class RecordFold {
   void TakenApart();
 
   bool is_waiting() const { return plan_ != PlanVersion{}; }
-  bool has_units() const { return !units_.empty(); }  // That were noted.
-  PlanVersion plan() const { return plan_; }          // It waits under; 0: it does not.
+  bool has_units() const { return !units_.empty(); }  // Whether any unit was noted.
+  // The plan under which the fold waits; 0: it does not wait.
+  PlanVersion plan() const { return plan_; }
   PlanVersion folded() const { return folded_; }  // The newest of a unit that has joined; 0: none.
   bool asks_apart() const { return asks_apart_; }
   bool HasNoted(const UnitId& unit) const { return units_.count(unit) != 0; }
@@ -120,7 +121,7 @@ class RecordFold {
   FoldGuards guards_;
   PlanVersion plan_{};
   std::map<SessionId, UpdateSeq> noted_;  // The highest seq.
-  std::set<UnitId> units_;                // That were noted.
+  std::set<UnitId> units_;                // Units that were noted.
   bool is_ready_ = false;
   PlanVersion folded_{};
   bool asks_apart_ = false;

@@ -45,7 +45,7 @@ class SessionSet {
 };
 
 struct ClosedSessions {
-  SessionSet refused;  // Nobody takes their updates any more.
+  SessionSet refused;  // Sessions whose updates every node refuses.
   // The sessions among them that every node refuses: records of their updates can be deleted.
   SessionSet settled;
 

@@ -1,4 +1,4 @@
-// Which updates of one session have been applied: {floor, 256 bits}, a value.
+// The updates of one session that have been applied: {floor, 256 bits}, a value.
 //
 // Every seq below the floor has been acknowledged to its sender, so nobody needs its record; the
 // floor follows the `first_incomplete` that updates carry. Bit i says whether seq floor + i has

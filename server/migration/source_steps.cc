@@ -96,7 +96,8 @@ std::uint32_t NodeStepper::SendChunksBehind(const PullEvent& event) {
     if (pull.held[c] != Lsn{0} && pull.held[c] >= needed) continue;
     ++behind;
     const bool is_sent = sent[c] != Lsn{0} && sent[c] >= needed;
-    const bool is_unchanged = version <= pull.held[c];  // What is decided is not written yet.
+    // A version that is decided, but not written.
+    const bool is_unchanged = version <= pull.held[c];
     if (is_sent || is_unchanged || credit == 0) continue;
     --credit;
     sent[c] = version;

@@ -9,7 +9,7 @@
 
 namespace embla {
 
-// Granted to nobody.
+// The coordinator never grants it.
 inline constexpr SessionId kStepSession{UINT64_MAX};
 
 inline constexpr UpdateSeq SeqOfStep(std::uint64_t step) { return UpdateSeq{step + 1}; }

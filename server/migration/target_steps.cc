@@ -36,7 +36,7 @@ void NodeStepper::FetchImport() {
   SendPullNow(/*resend=*/true);
 }
 
-// Nobody has the rows any more: the unit begins as a table does, and knows of no update.
+// No node has the rows any more: the unit begins as a table does, and knows of no update.
 void NodeStepper::SealInitial() {
   const MoveId move = durable().import->move;
   Do(ResetStaged{});

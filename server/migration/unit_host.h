@@ -3,7 +3,7 @@
 //
 // Everything that decides about a unit runs at one place in the order of its table's updates: on
 // the thread of the table's lead device. So a unit's steps need no lock, and an update that was
-// admitted before a freeze is in the rows before the cut is read. Of a table with replica groups a
+// admitted before a freeze is in the rows before the cut is read. In a table with replica groups a
 // unit has a copy per group, one gate, and one record of updates: devices are those of group 0, the
 // other copies lie at the same positions of their groups, and all change together.
 #pragma once
@@ -25,14 +25,14 @@
 
 namespace embla {
 
-// Where a unit lies in its table, and how its rows are cut into chunks: the same on every node.
+// Position of a unit in its table, and how its rows are cut into chunks: the same on every node.
 struct UnitShape {
-  std::int64_t row_begin = 0;  // Of a ZCH table: the bucket's slots.
+  std::int64_t row_begin = 0;  // ZCH tables: the bucket's slots.
   std::int64_t row_end = 0;
   std::uint32_t column_begin = 0;
   std::uint32_t column_end = 0;
   std::int64_t chunk_rows =
-      0;  // Of each chunk; the last may have fewer. A ZCH bucket is one chunk.
+      0;  // Rows of each chunk; the last may have fewer. A ZCH bucket is one chunk.
 
   std::uint32_t chunks() const {
     return static_cast<std::uint32_t>((row_end - row_begin + chunk_rows - 1) / chunk_rows);
@@ -40,7 +40,7 @@ struct UnitShape {
   bool operator==(const UnitShape&) const = default;
 };
 
-// Where a unit is among the synchronous steps of its table (docs/synchronous_steps.md).
+// Position of a unit among the synchronous steps of its table (docs/synchronous_steps.md).
 struct UnitStepping {
   bool is_here = false;
   bool is_frozen = false;  // Being handed over: it makes no step.
@@ -48,7 +48,7 @@ struct UnitStepping {
 };
 
 // Asked by updates and lookups. Thread safety: only the lead devices of the table's copies call it,
-// one call at a time. What it says of lookups changes only inside UnitHost::RunInOrder.
+// one call at a time. Its answer for lookups changes only inside UnitHost::RunInOrder.
 class UnitGate {
  public:
   virtual ~UnitGate() = default;
@@ -66,8 +66,8 @@ class UnitGate {
   // Whether the copies of the unit's rows (replica groups) may be averaged; not while it is being
   // handed over, and when it has gone.
   virtual bool TakesAveraging() const = 0;
-  // They were, or, after an error, perhaps some of them. Requires: TakesAveraging said yes in the
-  // same task.
+  // The copies were averaged, or, after an error, perhaps some of their rows. Requires:
+  // TakesAveraging said yes in the same task.
   virtual void Averaged(bool all) = 0;
   // The unit's place among synchronous steps.
   virtual UnitStepping Stepping() const = 0;
@@ -102,7 +102,7 @@ class UnitHost {
 
   // ---- There, too: a unit at rest whose record joins that of the table's rest
   // (server/migration/record_fold.h). A round of the table's fold: it begins, or looks at what is
-  // over by now. `plan` is the one that the node goes by, or nothing is done.
+  // over by now. Nothing is done unless `plan` is the node's current one.
   virtual void StepFold(TableId table, PlanVersion plan) = 0;
   virtual void CancelFold(TableId table) = 0;
   // Unless the fold waits under another plan, or that has the unit elsewhere, or the unit has no
@@ -142,10 +142,9 @@ class UnitHost {
   virtual void Install(const UnitId& unit, std::shared_ptr<UnitGate> gate, HostDone done) = 0;
   virtual void Discard(const UnitId& unit, HostDone done) = 0;
 
-  // ---- A move within the node: Reserve, and Discard if it comes to nothing.
-  // The unit's rows change to the device where room was reserved, chunk by chunk, each between two
-  // requests; nothing if none was. On an error some chunks have changed and some have not: all are
-  // served, call again.
+  // ---- A move within the node: Reserve, and Discard if it fails. The unit's rows change to the
+  // device where room was reserved, chunk by chunk, each between two requests; nothing if none was.
+  // On an error some chunks have changed and some have not: all are served, call again.
   virtual void Relocate(const UnitId& unit, HostDone done) = 0;
 };
 

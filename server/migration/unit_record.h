@@ -23,7 +23,8 @@ struct UnitRecord {
   MoveId committed{0};  // The move that made `owner` the owner.
   MoveId move{0};       // The last move.
   MovePhase phase = MovePhase::kNone;
-  NodeId source{};  // Of the last move. 0: nobody had the rows any more, the unit began anew.
+  // Source of the last move. 0: no node had the rows any more, the unit began anew.
+  NodeId source{};
   NodeId target{};  // The source: it is a move between devices of that node.
   bool operator==(const UnitRecord&) const = default;
 };

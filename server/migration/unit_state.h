@@ -18,7 +18,7 @@
 
 namespace embla {
 
-// A copy being received. Invisible to every read until it is installed. Of a unit that the node
+// A copy being received. Invisible to every read until it is installed. For a unit that the node
 // owns: room on another of its devices, into which nothing is received; it is never sealed.
 struct ImportState {
   MoveId move{};
@@ -126,7 +126,7 @@ struct UnitState {
   ChunkVersions sent;  // To the target of the move below, by chunk.
   MoveId sent_move{0};
   bool lacks_sent = false;  // No pull has said yet that it holds all that was sent.
-  ChunkVersions staged;     // What the import holds: durable when sealed, any part of it before.
+  ChunkVersions staged;     // The import's chunks: durable when sealed, any part of them before.
   MoveId reserving{0};      // An import that waits for memory and disk.
   bool is_covered = false;
   UnitRecord seen;  // The newest record heard of; epoch 0: none.

@@ -1,4 +1,4 @@
-// Which updates of which sessions one unit has applied: the part of exactly-once that travels with
+// The updates of all sessions that one unit has applied: the part of exactly-once that travels with
 // the rows. A value: it is copied into the final cut of a move, into log records and checkpoints.
 #pragma once
 

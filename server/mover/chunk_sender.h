@@ -53,8 +53,8 @@ class ChunkSender {
     NodeId from{};  // This node.
     std::string to_address;
     Chunk chunk;
-    bool is_urgent = false;  // Of a frozen unit.
-    bool can_wait = false;   // Of a unit that has caught up.
+    bool is_urgent = false;  // The unit is frozen.
+    bool can_wait = false;   // The unit has caught up.
     absl::Time not_before = absl::InfinitePast();
   };
 

@@ -22,7 +22,7 @@ class TakesAtOnce final : public MoveTransport {
     done(answer);
   }
   absl::Status answer;
-  std::vector<std::uint64_t> versions;  // As sent.
+  std::vector<std::uint64_t> versions;  // Versions sent.
 };
 
 class ChunkSenderTest : public ::testing::Test {
@@ -37,7 +37,7 @@ class ChunkSenderTest : public ::testing::Test {
                  .is_urgent = unit == Of::kFrozen,
                  .can_wait = unit == Of::kCaughtUp});
   }
-  // What is sent without time passing.
+  // Returns the chunks that are sent without time passing.
   std::vector<std::uint64_t> Run() {
     transport_.versions.clear();
     sender_.Pump();
@@ -104,7 +104,7 @@ TEST_F(ChunkSenderTest, SaysWhatWasLostOnce) {
 
 TEST_F(ChunkSenderTest, GivesWayToRequestsThatWait) {
   host_.faults.request_delay = absl::Milliseconds(1);
-  EXPECT_THAT(Run(), IsEmpty());  // What is usual at rest.
+  EXPECT_THAT(Run(), IsEmpty());  // Only what is usual at rest.
   clock_.Advance(options_.pace.look_every);
   host_.faults.request_delay = absl::Milliseconds(50);
   for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) Add(chunk, 1);

@@ -1,4 +1,4 @@
-// Where a node keeps what the next process must know of its units: the control records of
+// A node's log of what the next process must know of its units: the control records of
 // server/migration/unit_state.h, and what they stand on. UnitReplay reads all of it back.
 #pragma once
 
@@ -30,8 +30,8 @@ class MoveLog {
   using Done = std::function<void(const absl::Status&)>;
   virtual ~MoveLog() = default;
 
-  // The unit was part of the table's rest, and goes by windows of its own from here on. Called on
-  // the table's lead device, between two updates.
+  // The unit was part of the table's rest, and has windows of its own from here on. Called on the
+  // table's lead device, between two updates.
   virtual absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) = 0;
   // The unit's record has joined that of the table's rest. There, too.
   virtual absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) = 0;

@@ -1,12 +1,11 @@
 // How fast a source sends chunks beside requests: moves give way to them.
 //
-// The sign is how long requests wait for a device. Whatever moves take, processor or memory or
-// network, on this node or on another process of the machine, shows there before it shows to a
-// trainer. At rest, while nothing is sent, the pace learns what is usual. While chunks are sent and
-// requests wait longer than `delay_ratio_max` times that, the rate halves with each look; while
-// they do not, it grows, up to chunks_per_second_max: what moves cost beside their chunks, messages
-// and commits, is paid by processes that this node does not see. Without requests there is no
-// limit.
+// The sign is how long requests wait for a device. Processor, memory or network that moves take
+// from this node or from another process of the machine show there before they show to a trainer.
+// At rest, while nothing is sent, the pace learns what is usual. While chunks are sent and requests
+// wait longer than `delay_ratio_max` times that, the rate halves with each look; while they do not,
+// it grows, up to chunks_per_second_max: what moves cost beside their chunks, messages and commits,
+// is paid by processes that this node does not see. Without requests there is no limit.
 //
 // Never less than chunks_per_second_min: however busy a node is, its moves get on.
 // move_pace_test.cc runs the pace against a queue that chunks make longer.

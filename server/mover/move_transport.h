@@ -19,7 +19,7 @@ struct PeerMessage {
   UnitId unit = {};
   NodeId from{};
   std::variant<Pull, Chunk, FinalCut> body = {};
-  Buffer rows = {};  // Of a chunk, as UnitHost::ReadChunk made them.
+  Buffer rows = {};  // Rows of a chunk, from UnitHost::ReadChunk.
 };
 
 inline MoveId MoveOf(const PeerMessage& message) {

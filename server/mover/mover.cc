@@ -115,7 +115,7 @@ MovingUnit* Mover::FindOrBegin(const UnitOrder& order) {
   return nullptr;
 }
 
-// Behind the record's step. An answer that is lost is asked for again.
+// Runs after the step for the record. An answer that is lost is asked for again.
 void Mover::ReportIfSettled(const MovingUnit& unit, MoveId move) {
   parts_.host.RunInOrder(unit.id.table,
                          [this, queue = queue_, id = unit.id, move, tracker = unit.tracker] {
@@ -139,7 +139,7 @@ std::vector<UnitStandings> Mover::UnitsElsewhere() {
   struct Found {
     Mutex mu;
     CondVar changed;
-    std::size_t tables ABSL_GUARDED_BY(mu) = 0;  // That are still to answer.
+    std::size_t tables ABSL_GUARDED_BY(mu) = 0;  // Tables that have not answered.
     bool is_asked ABSL_GUARDED_BY(mu) = false;
     std::vector<UnitStandings> units ABSL_GUARDED_BY(mu);
   };
@@ -191,7 +191,8 @@ MovingUnit* Mover::Begin(const UnitOrder& order, std::uint32_t chunks) {
   auto& unit = units_[order.unit];
   unit = std::make_unique<MovingUnit>(order.unit, chunks, MakeTracker(self_, chunks));
   if (order.record.owner == self_) unit->adopts = order.record.epoch;
-  if (order.settles) unit->adopts = kFirstEpoch;  // It was never moved as far as this node knows.
+  // This node knows of no move of the unit.
+  if (order.settles) unit->adopts = kFirstEpoch;
   return unit.get();
 }
 
@@ -268,7 +269,7 @@ void Mover::HandleMessage(PeerMessage message) {
 void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
   parts_.host.RunInOrder(unit.id.table, [fold = fold_steps(), id = unit.id, tracker = unit.tracker,
                                          event = std::move(event)] {
-    if (!fold.TakeApart(id, tracker)) return;  // As if it had been lost: it is said again.
+    if (!fold.TakeApart(id, tracker)) return;  // Dropped like a lost message: it is sent again.
     UnitTracker::Stepped stepped = tracker->Step(event);
     if (!tracker->IsAtRest()) fold.parts.host.CancelFold(id.table);
     fold.queue->Post([mover = fold.mover, id, stepped = std::move(stepped)]() mutable {

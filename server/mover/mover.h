@@ -40,11 +40,12 @@ namespace embla {
 
 struct MoverOptions {
   ChunkSenderOptions sender;
-  std::uint32_t credit_chunks = 8;  // Of one unit, on their way to this node.
+  std::uint32_t credit_chunks = 8;  // Chunks of one unit on their way to this node.
   // A unit with at most this many chunks behind may freeze: they are sent during the freeze.
   std::uint32_t behind_max = 2;
-  absl::Duration resend_after = absl::Seconds(1);     // Without any progress.
-  absl::Duration freeze_deadline = absl::Seconds(1);  // Then the source asks for an abort.
+  absl::Duration resend_after = absl::Seconds(1);  // Without any progress.
+  // Limit for a freeze: after it the source asks for an abort.
+  absl::Duration freeze_deadline = absl::Seconds(1);
   absl::Duration progress_interval = absl::Seconds(1);
   absl::Duration fold_interval = absl::Seconds(5);  // Between two rounds of a table's fold.
   // A table whose units had to be taken apart again is left alone for so long.
@@ -52,7 +53,7 @@ struct MoverOptions {
   std::size_t peer_tasks_max = 4096;  // Messages of peers that wait for the mover's thread.
 };
 
-// What a mover works with; not owned, all outlive the mover and every task of the queue.
+// The parts that a mover works with; not owned, all outlive the mover and every task of the queue.
 struct MoverParts {
   UnitHost& host;
   MoveTransport& transport;
@@ -71,13 +72,13 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  // Goes on where the process that wrote the log ended. When it returns, the gates of all units
-  // are on their way to the tables; orders and messages wait until the units are known.
-  // Requires: nothing was asked of the mover before, and no request of the tables.
+  // Resumes where the process that wrote the log ended. When it returns, the gates of all units are
+  // on their way to the tables; orders and messages wait until the units are known. Requires:
+  // nothing was asked of the mover before, and no request of the tables.
   void Restore(RestoredNode restored);
   // Takes orders of the coordinator; `self` is this node's id.
   void OnOrders(NodeId self, std::vector<UnitOrder> orders);
-  // The node goes by `plan`, which this process got from the coordinator.
+  // The node has installed `plan`, which this process got from the coordinator.
   void OnPlan(PlanVersion plan);
   // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
@@ -169,16 +170,17 @@ class Mover {
   ChunkSender sender_;
 
   absl::Time units_tick_at_ = absl::InfinitePast();
-  PlanVersion plan_{};  // As OnPlan says; 0: it has said nothing.
+  PlanVersion plan_{};  // Version of the last OnPlan; 0: none so far.
   absl::Time fold_at_ = absl::InfinitePast();
-  std::map<TableId, std::size_t> folded_;          // Units, by table; none that has none.
-  std::map<TableId, absl::Time> fold_not_before_;  // Of tables that were taken apart.
-  NodeId self_{};                                  // 0: no order has come.
+  std::map<TableId, std::size_t> folded_;  // Units, by table; none that has none.
+  // Earliest next fold of tables that were taken apart.
+  std::map<TableId, absl::Time> fold_not_before_;
+  NodeId self_{};  // 0: no order has come.
   std::uint64_t log_process_ = 0;
   // Never fewer: a unit that came to rest, or has left, keeps its min_move, without which an old
   // record would bring it back.
   std::map<UnitId, std::unique_ptr<MovingUnit>> units_;
-  std::map<NodeId, std::string> addresses_;  // Of the other ends, as the last order says.
+  std::map<NodeId, std::string> addresses_;  // Addresses of the other ends, from the last order.
   // The last pull of each unit that came before the order that opened its move.
   std::map<UnitId, PeerMessage> early_pulls_;
 };

@@ -149,7 +149,8 @@ void Mover::Do(MovingUnit& unit, SendChunk& action) {
 
 void Mover::SendTo(NodeId node, PeerMessage message) {
   const auto address = addresses_.find(node);
-  if (address == addresses_.end()) return;  // As if it was lost: the order says it again.
+  // Dropped like a lost message: the order repeats the address.
+  if (address == addresses_.end()) return;
   parts_.transport.Send(address->second, std::move(message), [](const absl::Status&) {});
 }
 

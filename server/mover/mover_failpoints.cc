@@ -17,7 +17,7 @@ struct FailpointName {
   std::string_view operator()(const DiscardRecord&) const { return "mover.log_discard"; }
   std::string_view operator()(const RelocateRecord&) const { return "mover.log_relocate"; }
 
-  // Nothing is done here: the update task, or StageRows before it, has done it.
+  // No point: the update task, or StageRows before it, has done the work.
   std::string_view operator()(const WriteRows&) const { return "mover.nothing"; }
   std::string_view operator()(const StageChunk&) const { return "mover.nothing"; }
 

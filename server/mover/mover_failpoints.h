@@ -1,5 +1,5 @@
-// Where tests end a process in the middle of a move (core/base/failpoint.h). Before each piece of
-// work of a unit there is a point:
+// Points where tests end a process in the middle of a move (core/base/failpoint.h). Before each
+// piece of work of a unit there is a point:
 //   mover.log_own, log_freeze, log_unfreeze, log_release, log_trim, log_import, log_seal,
 //   log_discard                                      a control record
 //   mover.reserve, stage, install, discard, trim     what changes the node's tables

@@ -3,8 +3,8 @@
 // is who asks them.
 //
 // Every fold_interval, each table with units at rest makes a round on its lead device: the fold
-// begins, or looks at what is over; then each unit is noted, or joins. Whatever steps a unit that
-// has joined takes it apart first, so that a move finds a unit with a record of its own.
+// begins, or looks at what is over; then each unit is noted, or joins. A step of a unit that has
+// joined takes it apart first, so that a move finds a unit with a record of its own.
 #include <memory>
 #include <set>
 #include <utility>

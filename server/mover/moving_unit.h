@@ -1,5 +1,5 @@
-// What a mover keeps of one unit besides its tracker: the work that its steps ask for, in order,
-// and counters.
+// A mover's record of one unit besides its tracker: the work that its steps ask for, in order, and
+// counters.
 #pragma once
 
 #include <cstdint>

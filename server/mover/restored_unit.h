@@ -1,4 +1,4 @@
-// What a node's log yields of its units (UnitReplay), and what a mover begins with.
+// A unit's state recovered from a node's log (UnitReplay), with which a mover begins.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace embla {
 struct RestoredUnit {
   UnitId unit;
   UnitDurable durable;
-  ChunkVersions staged;  // Of an import that is not sealed: what the host has staged, by chunk.
+  ChunkVersions staged;  // Staged chunks of an import that is not sealed.
   // Memory that the host keeps for an import, or for one that never came to be.
   bool has_memory = false;
   PlanVersion folded{};  // Under which its record joined the rest's; 0: it has its own.
@@ -29,8 +29,8 @@ struct RestoredNode {
   std::vector<RestoredUnit> units;
 };
 
-// Where the lsns of a unit begin that is adopted by a process: as BeginProcess, above all that an
-// earlier process gave out and lost, the unit's adoption too.
+// First lsn of a unit that is adopted by a process: as BeginProcess, above all that an earlier
+// process gave out and lost, the unit's adoption too.
 inline Lsn FirstLsnOf(std::uint64_t log_process) {
   return Lsn{(log_process << kLsnBitsOfProcess) + 1};
 }

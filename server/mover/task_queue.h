@@ -1,4 +1,4 @@
-// What a mover has to do, in order: filled from any thread, emptied by one.
+// A mover's work, in order: filled from any thread, emptied by one.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace embla {
 
-// Whoever posts may outlive the one that runs: tasks posted after Close are dropped, so a callback
-// holds the queue (shared) and need not know whether anybody is left.
+// Callers of Post may outlive the consumer: tasks posted after Close are dropped, so a callback
+// holds the queue (shared) and need not know whether the consumer still exists.
 //
 // Thread safety: every method may be called from any thread; RunOne and Wait by one.
 class TaskQueue {

@@ -1,5 +1,5 @@
 // A rate in bytes per second that may be exceeded for a moment and is paid back: what is taken
-// beyond the credit is waited for by whoever comes next.
+// beyond the credit is waited for by the next caller.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Reads the records of a MoveLog back: what the node knew of each of its units when it died.
 //
-// Whoever replays a log calls one method per record, in their order, and does with the tables what
+// The replayer of a log calls one method per record, in their order, and does with the tables what
 // the record stands for:
 //
 //   record                 tables (UnitHost)                 UnitReplay
@@ -37,14 +37,14 @@ class UnitReplay {
   void BeginProcess();
   std::uint64_t log_process() const { return log_process_; }
 
-  // `windows` are those of the table's rest at this point; `chunks` are the unit's. Of a unit that
-  // was folded back: it has a record of its own again.
+  // `windows` are those of the table's rest at this point; `chunks` are the unit's. A unit that was
+  // folded back has a record of its own again.
   void Adopt(const UnitId& unit, std::uint32_t chunks, UnitEpoch epoch, UnitWindows windows);
   absl::Status Apply(const UnitId& unit, SessionId session, UpdateSeq seq,
                      UpdateSeq first_incomplete);
   // Returns the windows that join those of the table's rest.
   absl::StatusOr<UnitWindows> Fold(const UnitId& unit, PlanVersion plan);
-  // Whether the unit goes by windows of its own, and has the update in them.
+  // Whether the unit has windows of its own, and they have the update.
   bool HasApplied(const UnitId& unit, SessionId session, UpdateSeq seq) const;
   // True: the host still has memory that was given back without a record; Discard comes first.
   bool Reserve(const UnitId& unit, std::uint32_t chunks, std::uint32_t device, const RowRun& run);
@@ -53,9 +53,9 @@ class UnitReplay {
   void DropTable(TableId table);
   void ForgetSessions(const SessionSet& sessions);
 
-  // Whether the unit goes by windows of its own. Of a unit that is not here: no.
+  // Whether the unit has windows of its own. False for a unit that is not on this node.
   bool Owns(const UnitId& unit) const;
-  // Whether the unit's import brings initial values: nobody had its rows any more.
+  // Whether the unit's import brings initial values: no node had its rows any more.
   bool IsAnew(const UnitId& unit) const;
 
   std::vector<RestoredUnit> Take() &&;

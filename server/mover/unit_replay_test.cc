@@ -1,4 +1,4 @@
-// What a log yields, and that a mover begins with it.
+// Units recovered from a log, and a mover that begins with them.
 #include "server/mover/unit_replay.h"
 
 #include "gtest/gtest.h"
@@ -38,7 +38,7 @@ TEST(UnitReplayBeginProcess, PutsAUnitThatTakesUpdatesAboveAllThatWasGivenOut) {
   replay.BeginProcess();
   const RestoredUnit unit = Only(std::move(replay));
   EXPECT_GT(unit.durable.lsn, Lsn{ToInt(FirstLsnOf(1)) + (std::uint64_t{1} << 39)});
-  EXPECT_LT(unit.durable.lsn, FirstLsnOf(2));  // What this process adopts is above, too.
+  EXPECT_LT(unit.durable.lsn, FirstLsnOf(2));  // Numbers that this process adopts are above, too.
   EXPECT_EQ(unit.durable.touched, ChunkVersions(2, unit.durable.lsn));
 }
 
@@ -61,7 +61,7 @@ TEST(UnitReplayBeginProcess, LeavesAFrozenUnitItsNumbers) {
 TEST(UnitReplayBeginProcess, CountsFromWhatCameWithTheUnit) {
   UnitReplay replay;
   replay.BeginProcess();
-  const Lsn cut = FirstLsnOf(900);  // Of a source that has begun many times.
+  const Lsn cut = FirstLsnOf(900);  // An lsn of a source that has begun many times.
   replay.Reserve(kUnit, /*chunks=*/2, 0, {});
   ASSERT_TRUE(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}).ok());
   ASSERT_TRUE(replay.Control(kUnit, SealRecord{MoveId{1}, cut}).ok());

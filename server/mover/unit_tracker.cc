@@ -40,7 +40,8 @@ void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn) {
   durable.epoch = epoch;
   durable.windows = std::move(windows);
   state_ = Recovered(std::move(durable), {}, context_.chunks);
-  state_.is_covered = true;  // Whatever move brought it here, in an earlier process or a plan.
+  // Holds for every move that brought it here, in an earlier process or a plan.
+  state_.is_covered = true;
   is_adopted_ = true;
 }
 
@@ -86,8 +87,8 @@ UnitTracker::Stepped UnitTracker::Step(const NodeEvent& event) {
   return stepped;
 }
 
-// The protocol knows of memory only when it has become an import. What an earlier move got may be
-// on another device.
+// The protocol knows of memory only when it has become an import. Memory from an earlier move may
+// be on another device.
 void UnitTracker::NoteMemory(std::vector<NodeAction>& actions) {
   const auto reserves = [](const NodeAction& action) {
     return std::holds_alternative<ReserveImport>(action);
@@ -201,7 +202,7 @@ bool UnitTracker::ServesLookups() const {
 
 bool UnitTracker::IsAtRest() const { return Owns(state_) && !IsFrozen(state_) && IsAsleep(); }
 
-// It changes rows whose copies differ: those that were updated since the last one.
+// A step changes rows whose copies differ: those updated since the last averaging.
 UnitStepping UnitTracker::Stepping() const {
   return {.is_here = Owns(state_),
           .is_frozen = IsFrozen(state_),

@@ -3,8 +3,8 @@
 //
 // A unit that is not being moved is at rest: only its windows and its owner matter, so an update
 // costs one window lookup, and nobody counts lsns or touched chunks. Before a move looks at the
-// unit it wakes up: its lsn is raised by one, and every chunk counts as touched at that lsn. That
-// covers whatever happened at rest.
+// unit it wakes up: its lsn is raised by one, and every chunk counts as touched at that lsn. This
+// covers all updates at rest.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 namespace embla {
 
 enum class UnitPhase : std::uint8_t {
-  kElsewhere,  // Nothing of it is here.
+  kElsewhere,  // The node has nothing of it.
   kAtRest,     // Owned, and not being moved.
   kSending,
   kFrozen,     // Owned, and its updates are refused: the cut is made.
-  kReceiving,  // Or owned, and memory is reserved on another device.
+  kReceiving,  // On its way, or owned, and memory is reserved on another device.
   kSealed,    // Received whole, or owned and there is room on the other device: the record decides.
   kRetained,  // Another node owns it; the rows are kept until that one is covered.
 };
@@ -32,10 +32,10 @@ enum class UnitPhase : std::uint8_t {
 // The report that a receiver has every row that was sent so far.
 bool IsCaughtUp(const NodeAction& action);
 
-// What others may know of a unit after a step.
+// A unit's state after a step, for other threads.
 struct UnitStatus {
   UnitPhase phase = UnitPhase::kElsewhere;
-  MoveId move{};                 // That is sent, received, or retained for.
+  MoveId move{};                 // The move for which it is sent, received, or retained.
   absl::Time frozen_since = {};  // kFrozen.
   UnitRecord seen = {};
 };
@@ -49,12 +49,12 @@ class UnitTracker final : public UnitGate {
     UnitStatus status;
   };
 
-  // Nothing of the unit is here. `clock` is not owned and outlives the tracker.
+  // Begins with nothing of the unit on the node. `clock` is not owned and outlives the tracker.
   UnitTracker(const UnitContext& context, const Clock& clock);
 
   // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.
   void Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn);
-  // Goes on where an earlier process ended. Requires: nothing was asked of the tracker yet.
+  // Resumes where an earlier process ended. Requires: nothing was asked of the tracker yet.
   void Restore(UnitDurable durable, ChunkVersions staged, bool is_folded);
 
   // The unit goes by the record of its table's rest, which takes in what is returned, until it

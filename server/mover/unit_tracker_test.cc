@@ -1,5 +1,5 @@
-// What a tracker adds to the steps: rest, and which rows are staged. That it is right with
-// everything around it is mover_simulation_test's business.
+// Rules that a tracker adds to the steps: rest, and which rows are staged. mover_simulation_test
+// covers the tracker together with everything around it.
 #include "server/mover/unit_tracker.h"
 
 #include "gtest/gtest.h"
@@ -112,7 +112,7 @@ TEST_F(UnitTrackerTest, AFreezeThatOvertakesTheRecordWakesTheUnit) {
   EXPECT_FALSE(tracker.IsAtRest());
 }
 
-// Of replica groups: rows that were updated since the last averaging change.
+// Tables with replica groups: an averaging changes the rows updated since the last one.
 TEST_F(UnitTrackerTest, AnAveragingTouchesTheChunksWhoseCopiesMayDiffer) {
   UnitTracker tracker = TrackerAt(kSource);
   tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});

@@ -1,5 +1,5 @@
-// What a table's OptimizerSpec means for its rows: the state they carry and the kernel that steps
-// them. The formulas are in docs/optimizers.md; this is how a spec enters them:
+// Maps a table's OptimizerSpec to its rows: the state they carry and the kernel that steps them.
+// The formulas are in docs/optimizers.md; this is how a spec enters them:
 //
 //   weight_decay_mode   kL2: l2 = weight_decay      kDecoupled: decoupled = weight_decay
 //   learning_rate, eps, beta1, beta2                as they are
@@ -47,7 +47,7 @@ class Optimizer {
   std::size_t StateFloats(std::uint32_t columns) const;
   // The state of a row that no step has touched. Requires: state.size() == StateFloats(columns).
   void FillInitialState(std::span<float> state) const;
-  // What each float of it is.
+  // Initial value of each float of the state.
   float initial_state() const;
 
   // Whether the steps of a slice of `columns` columns need sums of squares over whole rows.

@@ -24,7 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(60);
-// As admin_service.h has them.
+// Limits in admin_service.h.
 constexpr int kThreads = 2;
 constexpr int kQueuedMax = 32;
 
@@ -244,7 +244,7 @@ TEST_F(AdminReads, WhoseCallerHasLeftAreNotBegun) {
     ASSERT_TRUE(call.Await());
     EXPECT_EQ(call.status.error_code(), grpc::CANCELLED);
   }
-  ExpectSessionsOpen();  // And so has the word that their caller has left.
+  ExpectSessionsOpen();  // The word that their caller has left has arrived, too.
   held_.Release();
   ExpectHangingAnswered();
   PendingHistory last;

@@ -34,7 +34,7 @@ namespace embla {
 struct ConnectionLimits {
   // From one IP address, or from one user of a unix socket.
   std::uint32_t per_address_max = 1024;
-  std::uint32_t open_calls_max = 1024;  // Of one connection.
+  std::uint32_t open_calls_max = 1024;  // Limit for one connection.
   // Streams that a peer reset before they were answered: more than so many, beyond those that
   // `resets_per_second` forgives, end the connection. A client whose calls all miss their deadlines
   // stays below.
@@ -60,12 +60,12 @@ class ConnectionAcceptor {
  private:
   struct Connection {
     FileDescriptor duplicate;
-    int number = 0;  // As gRPC knows it.
+    int number = 0;  // gRPC's number of the connection.
     std::string address;
     std::int64_t channelz_socket = 0;  // 0: not found yet.
     std::int64_t unanswered = 0;       // When it was last looked at.
     absl::Time looked_at;
-    double resets = 0;  // That nothing has forgiven yet.
+    double resets = 0;  // Resets that count against the connection: time forgives them.
     bool ended = false;
   };
 

@@ -28,7 +28,7 @@ namespace embla {
 
 struct ConnectionShareLimits {
   std::size_t stranger_bytes_max = std::size_t{16} << 20;
-  // With what gRPC takes for each connection, about 24 KiB, a thousand of them have 64 MiB.
+  // 40 MiB, and the 24 KiB that gRPC takes for each connection: 64 MiB for a thousand of them.
   std::size_t strangers_bytes_max = std::size_t{40} << 20;
   // Twice the longest message: a client has the longest one alone on its way, or many others.
   std::size_t session_bytes_max = std::size_t{512} << 20;

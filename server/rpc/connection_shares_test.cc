@@ -28,7 +28,7 @@ namespace embla {
 namespace {
 
 constexpr int kConnections = 4;
-constexpr int kMessages = 500'000;                      // Of each connection.
+constexpr int kMessages = 500'000;                      // Messages on each connection.
 constexpr std::size_t kHeldMax = std::size_t{1} << 30;  // By far more than any test sends.
 
 struct Sockets {

@@ -80,7 +80,7 @@ class CoordinatorFixture : public ::testing::Test {
 
   void TearDown() override { Stop(); }
 
-  // What the coordinator keeps its state in.
+  // The store of the coordinator's state.
   virtual StateStore& store() { return store_; }
 
   static v1::CreateTableRequest TableRequest(const std::string& name) {
@@ -91,7 +91,7 @@ class CoordinatorFixture : public ::testing::Test {
   }
 
   const ClusterKeyPtr key_ = std::make_shared<const ClusterKey>(ClusterKey::Generate());
-  std::string key_path_;  // What the coordinator names.
+  std::string key_path_;  // Path of the key file that the coordinator names.
   MemoryStateStore store_;
   Metrics metrics_;
   std::unique_ptr<CoordinatorHost> host_;

@@ -16,7 +16,7 @@ namespace {
 
 // To the next tick when the coordinator wants one soon.
 constexpr absl::Duration kSoon = absl::Milliseconds(10);
-// Who has an older plan gets the newest whole.
+// Plans kept to make deltas: a receiver with an older plan gets the newest whole.
 constexpr std::size_t kRecentPlansMax = 64;
 
 constexpr std::pair<JobState, std::string_view> kJobStates[] = {
@@ -218,8 +218,8 @@ bool CoordinatorHost::TakeWork(Work& work) {
 
 bool CoordinatorHost::RunBatch(absl::Time& next_tick) {
   const absl::Time began = clock_.Now();
-  // Who did not look for long, for instance a process that was stopped, has heartbeats that nobody
-  // has read yet: those come first.
+  // After a long pause, for instance of a stopped process, heartbeats that came meanwhile are read
+  // before the tick judges them.
   if (began - std::exchange(looked_, began) > coordinator_->options().dead_after / 2) {
     next_tick = began + options_.tick;
   }

@@ -54,15 +54,16 @@ class PlanListener {
   virtual void OnPlan(const PlanPtr& plan) = 0;  // On the host's thread.
   // For the link of `node`; likewise.
   virtual void OnOrders(NodeId, const std::vector<UnitOrder>&) {}
-  virtual void OnSessions(const SessionNews&) {}           // Likewise, all of them.
-  virtual void OnTestimony(NodeId, const std::string&) {}  // As OnOrders.
+  virtual void OnSessions(const SessionNews&) {}  // Likewise, all of them.
+  // For the link of the node; see OnOrders.
+  virtual void OnTestimony(NodeId, const std::string&) {}
   // A heartbeat of `process` was refused: it is not the registered one. Likewise.
   virtual void OnRefusedHeartbeat(const NodeProcess&, const absl::Status&) {}
   virtual void OnStop() = 0;  // The coordinator is stopping.
 };
 
 struct CoordinatorHostOptions {
-  std::size_t tasks_queued_max = 16384;  // Of clients and operators.
+  std::size_t tasks_queued_max = 16384;  // Limit for clients and operators.
   std::size_t batch_tasks_max = 512;
   absl::Duration batch_time_max = absl::Milliseconds(50);  // No task begins later than that.
   absl::Duration tick = absl::Milliseconds(200);
@@ -96,14 +97,14 @@ class CoordinatorHost {
   // The same for what a node says, without a limit: a link has one such task at a time.
   void PostOfNode(Task task, Answer answer);
   // Never waits, and is never refused: the latest heartbeat of a process takes the place of the one
-  // before that nobody has heard yet. What counts is the time of this call.
+  // before that nobody has heard yet. The time of this call counts.
   void PostHeartbeat(const NodeProcess& process, HeartbeatInfo info);
 
   // `done` runs on the host's thread when the change completes. Call within a task, in the one that
   // started the change.
   void AwaitChange(ChangeId change, ChangeDone done);
 
-  // They never change.
+  // The options, which never change.
   const CoordinatorOptions& coordinator_options() const { return coordinator_->options(); }
 
   // OK, or why no task is taken any more.
@@ -113,10 +114,10 @@ class CoordinatorHost {
   void OnRefusal(std::function<void()> tell);
   // The current plan; never null.
   PlanPtr plan() const;
-  // What leads from plan `from` to `to`, on the wire: made once for all who ask for the same. The
-  // whole of `to` where `from` is 0 or too old.
+  // Returns the step from plan `from` to `to`, on the wire: made once for all who ask for the same.
+  // The whole of `to` where `from` is 0 or too old.
   std::shared_ptr<const v1::PlanDelta> MessageOf(const PlanPtr& to, PlanVersion from) const;
-  // What `from` may be of a receiver that has the plan `version` by the process `source`.
+  // Returns the `from` for a receiver that has the plan `version` from the process `source`.
   PlanVersion BaseOf(std::uint64_t source, PlanVersion version) const {
     return source == source_ ? version : PlanVersion{};
   }
@@ -154,12 +155,12 @@ class CoordinatorHost {
   void Run();
   // Until there is something to do; false: stop.
   bool AwaitWork(absl::Time next_tick) ABSL_LOCKS_EXCLUDED(queue_mu_);
-  // False: the store is broken, and everybody was told.
+  // False: the store is broken, and all callers were told.
   bool RunBatch(absl::Time& next_tick);
   void HearHeartbeats(std::vector<Outcome>& outcomes);
   bool TakeWork(Work& work) ABSL_LOCKS_EXCLUDED(queue_mu_);
   std::vector<Effect> TakeEffects();
-  // No task is taken any more; answers those that wait, and whoever awaits a change.
+  // No task is taken any more; answers the tasks that wait, and the callers that await a change.
   void Refuse(const absl::Status& status);
   void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
@@ -181,7 +182,7 @@ class CoordinatorHost {
     NodeMetrics metrics;
   };
   std::map<NodeId, MeteredNode> node_metrics_;
-  ClusterView counted_;  // What counters_ have of it.
+  ClusterView counted_;  // The state that counters_ show.
   absl::Time looked_;    // When this thread last began a batch.
 
   mutable Mutex queue_mu_;
@@ -192,12 +193,12 @@ class CoordinatorHost {
   std::map<NodeProcess, Heartbeat> heartbeats_ ABSL_GUARDED_BY(queue_mu_);
   bool stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
   absl::Status refusal_ ABSL_GUARDED_BY(queue_mu_);  // Not OK: no task is taken any more.
-  std::function<void()> tell_refusal_ ABSL_GUARDED_BY(queue_mu_);  // Null: told, or nobody asked.
+  std::function<void()> tell_refusal_ ABSL_GUARDED_BY(queue_mu_);  // Null: told, or not requested.
 
   mutable Mutex plan_mu_;
   PlanPtr plan_ ABSL_GUARDED_BY(plan_mu_);
   std::deque<PlanPtr> recent_ ABSL_GUARDED_BY(plan_mu_);  // The last ones; plan_ at the end.
-  // What leads to plan_, by where it leads from.
+  // Steps to plan_, by the version they start from.
   mutable std::map<PlanVersion, std::shared_ptr<const v1::PlanDelta>> messages_
       ABSL_GUARDED_BY(plan_mu_);
   const std::uint64_t source_ = RandomId64();

@@ -197,7 +197,7 @@ TEST_F(CoordinatorHostHeartbeats, CountFromTheirArrival) {
         return States() == std::vector{NodeState::kDead};
       },
       kLimit, "dead"));
-  // It counts once, also when the node is back.
+  // The failure counts once, also when the node is back.
   host_->PostHeartbeat(node, {});
   EXPECT_TRUE(AwaitFor([&] { return States() == std::vector{NodeState::kLive}; }, kLimit, "back"));
   EXPECT_EQ(View().nodes_died, 1u);

@@ -231,7 +231,8 @@ void CoordinatorLink::Handle(const v1::NodeCommand& command) {
     if (plan.ok()) {
       if (wanted_ == nullptr || (*plan)->version() > wanted_->version()) {
         wanted_ = *plan;
-        install_at_ = absl::InfinitePast();  // It may be what the last one was not: possible.
+        // The new plan may be possible where the last one was not: try at once.
+        install_at_ = absl::InfinitePast();
       }
     } else {
       LogError("shard", "plan refused version=", command.install_plan().version(),
@@ -279,7 +280,7 @@ void CoordinatorLink::HandleOrders(const v1::MoveOrders& orders) {
   NodeId self{};
   {
     MutexLock lock(mu_);
-    if (!has_sessions_) return;  // They are said again.
+    if (!has_sessions_) return;  // The coordinator repeats the orders.
     self = self_;
     for (UnitOrder& order : *decoded) order.heard_plan = heard_;
   }

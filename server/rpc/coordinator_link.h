@@ -58,7 +58,7 @@ struct CoordinatorLinkOptions {
   std::function<std::uint64_t()> log_position = {};  // Up to which the node's log is durable.
   // Called once, from the link's thread, when the link gives up; must not destroy it. May be empty.
   std::function<void(const absl::Status&)> on_refused = {};
-  // What the node says of moves. May be null, else it is not owned and outlives the link.
+  // Reports of the node's moves. May be null, else it is not owned and outlives the link.
   MoveReportOutbox* reports = nullptr;
 };
 
@@ -117,17 +117,17 @@ class CoordinatorLink {
   absl::Duration backoff_;
   std::string last_error_;
   bool was_registered_ = false;                           // Since this process started.
-  absl::Duration dead_after_ = absl::Seconds(5);          // As the coordinator says.
+  absl::Duration dead_after_ = absl::Seconds(5);          // Set by the coordinator.
   absl::Time name_taken_since_ = absl::InfiniteFuture();  // By another process.
 
   mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool linked_ ABSL_GUARDED_BY(mu_) = false;      // The report thread goes on.
+  bool linked_ ABSL_GUARDED_BY(mu_) = false;      // True while the report thread is to run.
   bool registered_ ABSL_GUARDED_BY(mu_) = false;  // On the present link.
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   bool report_now_ ABSL_GUARDED_BY(mu_) = false;                 // There is news for a heartbeat.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Of the open link.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;  // Context of the open link.
   NodeId self_ ABSL_GUARDED_BY(mu_){};
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
   absl::Duration heartbeat_ ABSL_GUARDED_BY(mu_) = absl::Seconds(1);

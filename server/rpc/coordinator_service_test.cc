@@ -86,7 +86,7 @@ class PlainNode {
  private:
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NodeReport, v1::NodeCommand>> stream_;
-  PlanPtr plan_ = std::make_shared<const Plan>();  // That came last.
+  PlanPtr plan_ = std::make_shared<const Plan>();  // The latest one received.
   bool finished_ = false;
 };
 

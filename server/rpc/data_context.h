@@ -1,4 +1,4 @@
-// What the handlers of the data service share.
+// The services that the handlers of the data service share.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace embla {
 
 struct DataServiceOptions {
   wire::RequestLimits limits = {};
-  absl::Duration deadline_default = absl::Seconds(30);  // Of a request that states none.
+  absl::Duration deadline_default = absl::Seconds(30);  // Deadline of a request that states none.
   absl::Duration deadline_max = absl::Minutes(10);  // No request waits longer, whatever it states.
   // Per stream. A stream over a limit is not read until replies have been sent; one request is
   // always taken.

@@ -21,7 +21,7 @@ class EvictionsCall final : public grpc::ServerWriteReactor<v1::EvictedRows> {
  public:
   struct Query {
     bool follow = false;
-    std::uint64_t log = 0;  // Whose position `from` is.
+    std::uint64_t log = 0;  // The log in which `from` is a position.
     std::uint64_t from = 0;
   };
   // An error ends the call with it. The call keeps `slot` as long as it lives.
@@ -33,7 +33,7 @@ class EvictionsCall final : public grpc::ServerWriteReactor<v1::EvictedRows> {
   void OnDone() override;
 
  private:
-  // What the log knows of the call; it may live longer.
+  // The log's reference to the call, which it may outlive.
   class Wakeup;
 
   EvictionsCall(std::shared_ptr<EvictionLog> log, const Query& query, std::shared_ptr<void> slot);

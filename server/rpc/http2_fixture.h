@@ -44,7 +44,7 @@ inline FileDescriptor Connect(const std::string& address) {
   return socket;
 }
 
-// Whether the server has closed the connection. What it has sent is thrown away.
+// Whether the server has closed the connection. Bytes from the server are thrown away.
 inline bool IsClosed(const FileDescriptor& socket) {
   char bytes[4096];
   while (true) {

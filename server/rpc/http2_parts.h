@@ -37,7 +37,7 @@ class Http2Parts {
 
  private:
   struct FrameHead {
-    std::size_t length = 0;  // Of the payload.
+    std::size_t length = 0;  // Bytes of the payload.
     std::uint8_t type = 0;
     std::uint8_t flags = 0;
     std::uint32_t stream = 0;
@@ -60,14 +60,14 @@ class Http2Parts {
    private:
     std::size_t preface_left_;
     std::array<std::byte, 9> head_bytes_{};
-    std::size_t head_size_ = 0;  // Of head_bytes_; all of them while a payload is on its way.
+    std::size_t head_size_ = 0;  // Bytes in head_bytes_; all of them while a payload is on its way.
     FrameHead head_;
     std::size_t payload_left_ = 0;
   };
   // The message that is on its way on a stream.
   struct Part {
     std::uint32_t prefix_size = 0;  // Received of the bytes before the message.
-    std::size_t left = 0;           // Of the message, once its prefix is complete.
+    std::size_t left = 0;  // Bytes of the message still to come, once its prefix is complete.
     std::size_t charged = 0;
   };
 

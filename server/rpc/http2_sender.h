@@ -23,7 +23,7 @@ class Sender {
 
   const FileDescriptor& socket() const { return socket_; }
   bool is_closed() const { return is_closed_; }
-  // What the server's settings say, in their acknowledged form; 0: nothing so far.
+  // Returns a setting of the server, in its acknowledged form; 0: nothing so far.
   std::size_t Setting(std::uint16_t number) {
     Read();
     return settings_[number];
@@ -43,7 +43,7 @@ class Sender {
     Open(stream, path);
     Payload(stream, std::string(1, '\0') + BigEndian(stated, 4), 0);
   }
-  // A whole message; the call goes on.
+  // Sends a whole message, without ending the call.
   void SendMessage(std::uint32_t stream, const std::string& message) {
     Payload(
         stream,

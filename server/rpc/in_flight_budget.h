@@ -1,4 +1,4 @@
-// Bounds the memory of requests in flight and of replies that nobody has read yet.
+// Bounds the memory of requests in flight and of replies that are not read yet.
 //
 // Every request is held under its session, or under its connection where it has no session, from
 // its arrival until its reply is written. Three rules keep the many safe from the few:
@@ -35,7 +35,7 @@ struct InFlightLimits {
 // The client to whom the memory is charged.
 struct InFlightHolder {
   bool has_session = false;
-  std::uint64_t id = 0;  // Of the session or the connection.
+  std::uint64_t id = 0;  // Session or connection.
   TableId table{};       // Not 0: contributions to this table's synchronous steps.
 
   friend bool operator==(const InFlightHolder&, const InFlightHolder&) = default;

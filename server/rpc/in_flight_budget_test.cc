@@ -105,7 +105,7 @@ TEST(InFlightBudgetTake, StrangersHaveABoundEachAndOneForAll) {
   EXPECT_THAT(second, IsOk());
   EXPECT_THAT(budget.Take(Stranger(3), 11), StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(budget.Take(Stranger(3), 10), IsOk());
-  // They take nothing from those who have sessions.
+  // Strangers take nothing from clients that have sessions.
   EXPECT_THAT(budget.Take(Session(1), 5000), IsOk());
 }
 

@@ -1,7 +1,7 @@
 // InspectService over a ShardNode.
 //
 // Questions about a node wait here, a bounded number of them, and few are asked of the node at a
-// time: whatever operators ask, trainers hardly notice. Nobody is asked when the caller has left.
+// time: whatever operators ask, trainers hardly notice. A request whose caller has left is dropped.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,8 @@ class InspectService final : public v1::InspectService::CallbackService {
                                          v1::InspectTableReply* reply) override;
 
  private:
-  // Who follows evictions, until it is destroyed; null: too many do.
+  // Takes a place among the readers of evictions, until the result is destroyed; null: too many
+  // read.
   std::shared_ptr<void> TakeReaderSlot();
 
   static constexpr int kEvictionReadersMax = 64;
@@ -46,7 +47,7 @@ class InspectService final : public v1::InspectService::CallbackService {
   ShardNode& node_;
   std::atomic<int> eviction_readers_ = 0;
   TaskThreads questions_{1, 64};  // Each waits for the node's answer.
-  TaskThreads readers_{1, 16};    // Whoever reads all rows of a table.
+  TaskThreads readers_{1, 16};    // Threads for calls that read all rows of a table.
 };
 
 }  // namespace embla

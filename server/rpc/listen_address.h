@@ -1,4 +1,4 @@
-// Where a server may listen.
+// An address for a server to listen on.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 namespace embla {
 
 struct ListenAddress {
-  std::string text;  // As given: host:port, [ipv6]:port or unix:/path; port 0 takes a free one.
+  // The address as given: host:port, [ipv6]:port or unix:/path; port 0 takes a free one.
+  std::string text;
   std::string host;  // Without brackets; empty for a unix socket.
   int port = 0;
   bool unix_socket = false;

@@ -13,13 +13,12 @@ namespace embla {
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // Non-blocking. A name may stand for several addresses.
   int port = 0;                         // 0 for a unix socket.
-  std::string unix_path;                // Removed by whoever closes the socket. Else empty.
+  std::string unix_path;                // Removed when the socket is closed. Else empty.
 };
 
 // Binds and listens. 0.0.0.0 and [::] both mean every address of this machine, IPv4 and IPv6.
-// A unix socket that nobody serves any more is taken over.
-// Errors: InvalidArgument (a path that is too long), Unavailable (in use, not this machine's, or
-// not allowed; says which address).
+// A unix socket without a server is taken over. Errors: InvalidArgument (a path that is too long),
+// Unavailable (in use, not this machine's, or not allowed; says which address).
 absl::StatusOr<ListeningSockets> Listen(const ListenAddress& address);
 
 }  // namespace embla

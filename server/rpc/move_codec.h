@@ -1,5 +1,5 @@
-// Orders, reports and peers' messages of moves <-> their protobuf messages. What decoding returns
-// may be trusted in itself; whether it fits the unit, the protocol (server/migration) checks.
+// Orders, reports and peers' messages of moves <-> their protobuf messages. Decoded messages may be
+// trusted in themselves; the protocol (server/migration) checks whether they fit the unit.
 #pragma once
 
 #include <span>

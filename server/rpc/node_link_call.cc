@@ -19,7 +19,7 @@
 namespace embla {
 namespace {
 
-// What strangers may say, who have not proved that they are nodes.
+// Limits on messages of peers that have not proved that they are nodes.
 constexpr wire::ScanLimits kStrangersReport{};
 // A registration says what the node has, of many thousands of tables. No field has less than 2
 // bytes.
@@ -259,7 +259,7 @@ void NodeLinkCall::OnCancel() {
   FinishIfIdle();
 }
 
-// Nothing of this call runs any more, except OnPlan until the listener is removed.
+// After this no callback of the call runs, except OnPlan until the listener is removed.
 void NodeLinkCall::OnDone() {
   host_.RemoveListener(this);
   if (process_.boot_id != 0) {
@@ -269,7 +269,7 @@ void NodeLinkCall::OnDone() {
         },
         [](const absl::Status&) {});  // A coordinator that stops judges nobody.
   }
-  { MutexLock lock(mu_); }  // Who called Finish may still hold it.
+  { MutexLock lock(mu_); }  // A thread in Finish may still hold the mutex.
   delete this;
 }
 

@@ -84,7 +84,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   CoordinatorHost& host_;  // Not owned; outlives this object.
   const std::string peer_;
   const ConnectionId connection_;
-  // Of gRPC's thread, which reads one report after the other.
+  // Used by gRPC's thread, which reads one report after the other.
   grpc::ByteBuffer received_;
   LinkNonces nonces_;
   std::optional<v1::NodeProof> proved_;
@@ -92,7 +92,7 @@ class NodeLinkCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Written by the host's thread while a report is handled, read by gRPC's between reports.
   NodeProcess process_;  // Incarnation 0: not registered.
   absl::Status executed_;
-  std::unique_ptr<Welcome> welcome_;  // Of the report that is handled.
+  std::unique_ptr<Welcome> welcome_;  // Belongs to the report that is handled.
 
   Mutex mu_;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);

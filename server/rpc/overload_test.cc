@@ -1,4 +1,4 @@
-// What one client cannot do to the others: take the node's memory, or its threads.
+// Limits on a client's harm to others: it can take neither the node's memory nor its threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whom a connection comes from.
+// The address that a connection comes from.
 #pragma once
 
 #include <string>

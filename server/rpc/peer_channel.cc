@@ -91,7 +91,7 @@ absl::StatusOr<ReplicaAck> Decode(const absl::Status& status, grpc::ByteBuffer& 
                     .gone = ack->gone};
 }
 
-// What gRPC needs until the call is over.
+// Memory that gRPC needs until the call is over.
 struct Call {
   grpc::ClientContext context;
   grpc::ByteBuffer request;

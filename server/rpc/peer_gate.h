@@ -2,9 +2,9 @@
 // has the cluster's key, and gets a nonce of this process. Every message then carries a token over
 // both nonces, which only a holder of the key can make.
 //
-// The gate remembers nobody: a token is computed again from what the message says, about 1 µs for
-// any size of message. A process that was started again has another nonce, so older tokens are of
-// no use, and their senders are told to greet again.
+// The gate keeps no record of peers: a token is computed again from what the message says, about 1
+// µs for any size of message. A process that was started again has another nonce, so older tokens
+// are of no use, and their senders are told to greet again.
 #pragma once
 
 #include <string>

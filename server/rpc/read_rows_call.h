@@ -58,7 +58,7 @@ class ReadRowsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   std::deque<grpc::ByteBuffer> writes_ ABSL_GUARDED_BY(mu_);
   std::size_t reply_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // Nobody reads any more.
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // The client reads no more.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;   // result_ is set; no more blocks come.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status result_ ABSL_GUARDED_BY(mu_);

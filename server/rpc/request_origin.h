@@ -1,4 +1,4 @@
-// Who sends a request, as far as it has shown that.
+// The identity of a request's sender, as far as it has been shown.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -21,7 +21,7 @@ namespace embla {
 
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";
-  // What the port is for: calls that it does not serve are answered with "this is `port`".
+  // Purpose of the port: calls that it does not serve are answered with "this is `port`".
   std::string port = "another port";
   bool insecure = false;  // Allow addresses that other machines can reach.
   std::size_t message_bytes_max = std::size_t{256} << 20;
@@ -33,7 +33,7 @@ struct RpcServerOptions {
   Metrics* metrics = nullptr;  // Not owned; outlives the server. May be null.
   // Full names of services whose calls are counted here, not by their handlers. Needs metrics.
   std::vector<std::string> counted_services = {};
-  bool is_serving = true;  // What it says of itself at first; see SetServing.
+  bool is_serving = true;  // Health at first; see SetServing.
 };
 
 class RpcServer {
@@ -61,7 +61,7 @@ class RpcServer {
  private:
   RpcServer(std::string address, const RpcServerOptions& options);
 
-  ConnectionShares shares_;  // Of connections that may outlive server_ by a moment.
+  ConnectionShares shares_;  // Shares of connections that may outlive server_ by a moment.
   UnknownCalls unknown_calls_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // Gone before server_.

@@ -1,4 +1,4 @@
-// Which sessions' clients watch the plan: from gRPC's threads, which must not wait, to the
+// The sessions whose clients watch the plan: from gRPC's threads, which must not wait, to the
 // coordinator's, which asks at each tick.
 #pragma once
 

@@ -72,7 +72,7 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     grpc::ByteBuffer message;
     std::size_t released_bytes = 0;  // Once written.
     std::shared_ptr<InFlightBudget::Hold> hold = nullptr;
-    bool last = false;  // Of its request.
+    bool last = false;  // True: last message of its request.
   };
 
   ~StreamCall() override = default;
@@ -82,7 +82,8 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   absl::Status Admit(InFlight& request, const InFlightHolder& holder, std::size_t bytes_beside);
   // A lookup's session is 0 afterwards unless it is open (request_origin.h).
   absl::Status CheckOrigin(std::variant<wire::LookupCall, wire::UpdateCall>& call);
-  // Who is charged for a call whose origin is right; the connection has shown its session.
+  // Returns the holder charged for a call whose origin is right; the connection has shown its
+  // session.
   InFlightHolder ShownHolder(const std::variant<wire::LookupCall, wire::UpdateCall>& call);
   void ExecuteLookup(wire::LookupCall call, const InFlight& request, absl::Time deadline);
   void ExecuteUpdate(wire::UpdateCall call, const InFlight& request, absl::Time deadline);
@@ -101,14 +102,14 @@ class StreamCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   DataContext& context_;  // Not owned; outlives this object.
   OpenStreams& open_;     // Not owned; outlives this object.
   const ConnectionId connection_;
-  grpc::ByteBuffer received_;  // Of the read in progress.
+  grpc::ByteBuffer received_;  // Message of the read in progress.
 
   Mutex mu_;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool reads_done_ ABSL_GUARDED_BY(mu_) = false;  // No more requests will be taken.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // Nobody reads replies any more.
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // The client reads no more replies.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;  // gRPC holds no reference any more.
   std::uint32_t executing_ ABSL_GUARDED_BY(mu_) = 0;

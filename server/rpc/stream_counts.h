@@ -16,7 +16,7 @@ struct StreamCounts {
   std::int64_t open() const { return started - answered - unanswered; }
 };
 
-// Nothing: the connection is gone.
+// No value: the connection is gone.
 std::optional<StreamCounts> CountStreams(std::int64_t channelz_socket);
 
 // Finds the channelz numbers of connections. Numbers ascend, so each is looked at once.
@@ -24,7 +24,7 @@ std::optional<StreamCounts> CountStreams(std::int64_t channelz_socket);
 class ChannelzNumbers {
  public:
   // Fills in the numbers of connections that were made, since the last call, from the descriptors
-  // that are `wanted`'s keys. What is not found stays 0.
+  // that are `wanted`'s keys. Connections that are not found stay 0.
   void Find(std::unordered_map<int, std::int64_t>& wanted);
 
  private:

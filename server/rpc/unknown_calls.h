@@ -1,4 +1,4 @@
-// What a listener answers to calls of services that it does not have.
+// The answer of a listener to calls of services that it does not have.
 #pragma once
 
 #include <string>

@@ -39,8 +39,8 @@ class WatchPlanCall final : public grpc::ServerWriteReactor<v1::PlanDelta>, priv
   Mutex mu_;
   std::shared_ptr<const v1::PlanDelta> message_ ABSL_GUARDED_BY(mu_);  // Being written.
   PlanPtr plan_ ABSL_GUARDED_BY(mu_);                                  // Newest.
-  PlanVersion base_ ABSL_GUARDED_BY(mu_);     // What the client has; 0: nothing that is known.
-  PlanVersion written_ ABSL_GUARDED_BY(mu_);  // What it has, or claims to.
+  PlanVersion base_ ABSL_GUARDED_BY(mu_);     // The client's plan; 0: none that is known.
+  PlanVersion written_ ABSL_GUARDED_BY(mu_);  // The plan that the client has, or claims to.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status result_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,5 +1,5 @@
-// Which rows an averaging of replica groups is about: those of a table that are on the node and not
-// being handed over.
+// The rows that an averaging of replica groups covers: those of a table that are on the node and
+// not being handed over.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 namespace embla {
 
 struct AveragedRows {
-  ColumnRange columns;  // Of one cut.
+  ColumnRange columns;  // One cut's columns.
   RowInterval rows;
   bool operator==(const AveragedRows&) const = default;
 };

@@ -1,4 +1,4 @@
-// What a node knows of its copy of a data_parallel table, beside the rows and their place in the
+// A node's record of its copy of a data_parallel table, beside the rows and their place in the
 // order of updates (ReplicaPosition). docs/replication.md.
 #pragma once
 
@@ -58,8 +58,8 @@ class CopyState {
     const bool begins = role_ == CopyRole::kIncoming && is_counted_;
     if (begins) role_ = CopyRole::kLeads;
     if (!leads()) return false;
-    // It may have heard of a later primary, by a plan that has not come yet, and follows that one
-    // when the plan is here.
+    // The node may have heard of a later primary before the plan that names it, and follows that
+    // primary once the plan is installed.
     term_ = primary_since_;
     confirmed_ = life_.load();
     return begins;
@@ -85,7 +85,7 @@ class CopyState {
     is_counted_ = false;
     life_ = RandomId64();
   }
-  // True: that is news. Of an earlier life it is nothing.
+  // Returns whether this is new. A confirmation of an earlier life is ignored.
   bool Confirm(std::uint64_t life) {
     if (life != life_ || (is_counted_ && serves())) return false;
     is_counted_ = true;
@@ -98,7 +98,7 @@ class CopyState {
     is_counted_ = true;
     written_ = life_.load();
   }
-  // It is in the log that `life` was confirmed.
+  // The log has a record that `life` was confirmed.
   void NoteWritten(std::uint64_t life) { written_ = life; }
 
  private:
@@ -106,9 +106,9 @@ class CopyState {
   std::atomic<std::uint64_t> life_{RandomId64()};
   std::atomic<std::uint64_t> confirmed_{0};  // The life that serves.
   std::atomic<std::uint64_t> written_{0};    // The life that is known to be confirmed for ever.
-  std::atomic<bool> is_counted_;             // It has every acknowledged update.
+  std::atomic<bool> is_counted_;             // True: the copy has every acknowledged update.
   PlanVersion primary_since_{};
-  PlanVersion term_{};  // Of the newest primary it has heard of, itself included.
+  PlanVersion term_{};  // Term of the newest primary that this copy has heard of, itself included.
 };
 
 }  // namespace embla

@@ -1,4 +1,4 @@
-// What a node knows of one id of a ZCH table, for operators.
+// Explains one id of a ZCH table from the node's state, for operators.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace embla {
 struct IdExplanation {
   struct Eviction {
     std::uint64_t step = 0;       // When.
-    std::uint64_t last_step = 0;  // Of the latest touch before.
+    std::uint64_t last_step = 0;  // Step of the id's latest touch before that.
     std::string reason;           // replaced, expired, idle or removed.
   };
   std::uint32_t device = 0;
   std::uint32_t bucket = 0;
   std::optional<std::int64_t> row;         // The id's own.
   std::optional<std::int64_t> shared_row;  // The reserved one that it shares while it has none.
-  // Of the id's row:
+  // State of the id's row:
   std::uint64_t last_step = 0;        // Its latest touch.
   std::uint32_t touches = 0;          // Policies lfu and distance_lfu.
   std::uint32_t expires_at_step = 0;  // Policy ttl.

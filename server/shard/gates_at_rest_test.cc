@@ -1,6 +1,6 @@
 // The cost of an update in a table whose units have moved and came to rest, before and after they
-// are folded back, beside one that never moved anything. Of each the fastest of many, as other work
-// of the machine only adds to it.
+// are folded back, beside one that never moved anything. Each figure is the fastest of many, as
+// other work of the machine only adds to it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,8 +30,9 @@ constexpr std::int64_t kRows = 262'144;
 constexpr std::uint32_t kDim = 16;
 constexpr std::size_t kIds = 100'000;
 constexpr int kRounds = 61;
-constexpr double kRatioMax = 1.3;  // It was 1.6 with a search per id. For machines with other work.
-constexpr double kFoldedMax = 1.1;  // Of two equal tables, too, on machines with other work.
+// A search per id costs 1.6; the margin is for machines with other work.
+constexpr double kRatioMax = 1.3;
+constexpr double kFoldedMax = 1.1;  // Two equal tables reach it, too, on machines with other work.
 constexpr int kTries = 3;
 
 // One node with the table; the units [0, gated) have gates at rest, or are folded back.
@@ -91,7 +92,7 @@ TEST(GatesAtRest, LeaveUpdatesAsCheapAsTheyWere) {
   Table all_moved(kUnits);
   Table all_folded(kUnits, /*is_folded=*/true);
   for (const bool sorted : {true, false}) {
-    const std::vector<RowId> others = SomeIds(1, sorted);  // None of unit 0.
+    const std::vector<RowId> others = SomeIds(1, sorted);  // No row of unit 0.
     double of_one = 0;
     double of_all = 0;
     double of_folded = 0;

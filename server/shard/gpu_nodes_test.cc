@@ -1,7 +1,6 @@
-// Nodes whose devices are GPUs, simulated ones: beside CPU devices, and when one stops. That every
-// request is answered right on such nodes is the business of shard_node_oracle_test and
-// zch_tables_test, that units move between GPUs and CPUs that of unit_moves_test and
-// unit_relocation_test.
+// Nodes whose devices are GPUs, simulated ones: beside CPU devices, and when one stops.
+// shard_node_oracle_test and zch_tables_test cover the answers of such nodes, unit_moves_test and
+// unit_relocation_test cover moves between GPUs and CPUs.
 #include <map>
 #include <memory>
 #include <random>

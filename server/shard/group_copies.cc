@@ -41,7 +41,7 @@ class SliceMean {
          first += rows_at_once) {
       slots_.resize(std::min(rows_at_once, end - first));
       std::iota(slots_.begin(), slots_.end(), static_cast<std::uint32_t>(first));
-      // Nobody's rows change unless everybody's can be read.
+      // All copies' rows must be readable before any is changed.
       const absl::Status mine = Read();
       std::int32_t worst = 0;
       EMBLA_RETURN_IF_ERROR(peers_.AllReduceMax(mine.ok() ? 0 : 1, worst));
@@ -104,7 +104,7 @@ class SliceMean {
   OwnSlice& own_;
   Communicator& peers_;
   const kernels::Element element_;
-  const std::size_t row_bytes_;  // Of weights, as stored.
+  const std::size_t row_bytes_;  // Bytes of the weights, as stored.
   const std::size_t state_floats_;
   CopyRow row_;
   Divergence divergence_;

@@ -2,9 +2,9 @@
 // counted, and the copies are averaged.
 //
 // Averaging goes slice by slice, in chunks of about 1 MiB. Devices at one position of their groups
-// hold the same slice; they have a communicator among themselves. Of a chunk each takes an equal
-// share of the rows from everybody (AllToAll), makes the means (copy_mean.h), and hands them to
-// everybody (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
+// hold the same slice; they have a communicator among themselves. Each device gets an equal share
+// of a chunk's rows from all of them (AllToAll), makes the means (copy_mean.h), and hands them to
+// all (AllGather): every copy gets the very same fp32 numbers and rounds them to its format.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class GroupCopies {
   // ResetCounts. Thread safety, of all three: any thread.
   bool CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every);
   void ResetCounts();
-  // Nothing of these sessions comes any more.
+  // Forgets closed sessions, whose updates are refused from now on.
   void ForgetSessions(const SessionSet& sessions);
 
   // `rows` of `own`, a slice of `spec` on `device`, become the mean of their copies. Called on that

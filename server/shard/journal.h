@@ -22,7 +22,7 @@
 
 namespace embla {
 
-// What became of a table's part of an update.
+// The decision on a table's part of an update.
 struct DecidedTable {
   TableId table{};
   std::uint32_t replica_group = 0;
@@ -35,15 +35,15 @@ struct DecidedTable {
 struct DecidedUpdate {
   // Parts of tables that apply something; views. Also a whole synchronous step.
   UpdateBatch batch;
-  std::vector<DecidedTable> tables;  // Those of the parts.
-  absl::Time time;                   // That sessions are taken to be used at.
+  std::vector<DecidedTable> tables;  // One for each table of `batch`.
+  absl::Time time;                   // Sessions count as used at this time.
 };
 
 // A sweep of a ZCH table's buckets that were chosen.
 struct DecidedSweep {
   TableId table{};
   ZchSweep sweep;
-  std::vector<RowInterval> rows;  // Of the buckets.
+  std::vector<RowInterval> rows;  // Rows of the swept buckets.
   bool operator==(const DecidedSweep&) const = default;
 };
 
@@ -67,9 +67,10 @@ class Journal {
   virtual absl::Status AppendMarker(Done done) = 0;
   // Copies of tables with replica groups are averaged. Errors as for AppendUpdate.
   virtual absl::Status AppendSync(const DecidedSync& sync, Done done) = 0;
-  // What the primary of a data_parallel table did to the copy here: an update (as applied), a piece
-  // of a snapshot, or a probe: the copy has every acknowledged update; and what became of copies
-  // that the primary here is to do without. Errors as for AppendUpdate.
+  // Appends a change of a data_parallel table's copy on this node that its primary ordered: an
+  // update (as applied), a piece of a snapshot, or a probe: the copy has every acknowledged update;
+  // or, from the primary itself, the loss of copies that it is to do without. Errors: see
+  // AppendUpdate.
   virtual absl::Status AppendCopied(const ReplicaMessage& message, Done done) = 0;
   // Whether updates are written at all.
   virtual bool keeps_rows() const = 0;

@@ -1,4 +1,4 @@
-// Brings an answer and the record that it waits for together, whichever comes first.
+// Joins an answer and the record that it waits for, in either order.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 //
 // Idea. A batch has parts, each of one table. No step partitions ids by device: every device that
 // holds rows of a part scans all of its ids and takes its own, straight into the part's place in
-// the one reply buffer. What differs between parts is only how rows of several devices meet:
+// the one reply buffer. Parts differ only in how rows of several devices meet:
 //
 //   part       devices of a column cut   each device                   reply written by
 //   unpooled   any number                gathers its rows              the device that has the row
@@ -214,7 +214,8 @@ absl::Status LookupTask::RunPart(PartWork& work, std::uint32_t device,
   return status;
 }
 
-// The lead device knows which units have moved away. What other devices read meanwhile is dropped.
+// The lead device knows which units have moved away. Rows that other devices read meanwhile are
+// dropped.
 absl::Status LookupTask::CheckServed(const PartWork& work, std::uint32_t device) const {
   TableShard& shard = *work.shard;
   if (work.table->copy != nullptr) EMBLA_RETURN_IF_ERROR(work.table->copy->CheckServes());

@@ -43,12 +43,13 @@ class LookupTask final : public RequestTask {
   struct PartWork {
     const LookupPart* part = nullptr;
     const NodeTable* table = nullptr;
-    std::shared_ptr<TableShard> shard;  // Of the part's replica group.
+    std::shared_ptr<TableShard> shard;  // The table of the part's replica group.
     std::vector<ColumnSegment> segments;
     std::size_t reply_offset = 0;  // Bytes.
-    std::size_t first_chunk = 0;   // Of frames_; the next ones are this part's, too.
-    std::size_t chunk_rows = 1;    // Output rows of each; the last may have fewer.
-    // Where devices write: the reply, or fp32 rows to be converted when all columns are there.
+    std::size_t first_chunk = 0;  // First of the part's chunks in frames_; they follow one another.
+    std::size_t chunk_rows = 1;   // Output rows of each; the last may have fewer.
+    // Memory that devices write: the reply, or fp32 rows to be converted when all columns are
+    // there.
     kernels::Output out;
     Buffer staged;
     std::atomic<std::size_t> found = 0;  // Ids times columns. Relaxed: read in Finish.
@@ -57,7 +58,7 @@ class LookupTask final : public RequestTask {
     bool Reduces(const ColumnSegment& segment) const {
       return pooled() && segment.devices.size() > 1;
     }
-    // The part's rows are written in order, chunk by chunk, by whoever has them.
+    // The part's rows are written in order, chunk by chunk, by the device that has them.
     bool Streams() const { return !pooled() || (segments.size() == 1 && !Reduces(segments[0])); }
     // `out`, from a row and column of the part on.
     kernels::Output At(std::size_t row, std::uint32_t column) const;
@@ -104,7 +105,7 @@ class LookupTask final : public RequestTask {
   std::size_t reply_bytes_ = 0;
   std::size_t staged_bytes_ = 0;
   SharedBuffer reply_;
-  std::byte* reply_data_ = nullptr;  // Of reply_: devices write, each its own bytes.
+  std::byte* reply_data_ = nullptr;  // Memory of reply_: devices write, each its own bytes.
   ReplyFrames frames_;
 };
 

@@ -42,7 +42,8 @@ class MeetingTask final : public DeviceTask {
 
   Mutex mu_;
   CondVar changed_;
-  std::uint32_t arrived_ ABSL_GUARDED_BY(mu_) = 0;  // But the one that works.
+  // Devices that wait; the one that works is not counted.
+  std::uint32_t arrived_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 

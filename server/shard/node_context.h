@@ -1,4 +1,4 @@
-// What the tasks of one node share.
+// The services that the tasks of one node share.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct NodeContext {
   const ShardNodeOptions& options;
   BufferPool& pool;
   std::vector<std::unique_ptr<Device>>& devices;
-  DeviceExecutors* executors = nullptr;   // Where follow-up tasks go.
+  DeviceExecutors* executors = nullptr;   // Queues of follow-up tasks.
   Journal* journal = nullptr;             // Null: nothing is written down.
   const SessionGate* sessions = nullptr;  // Asked before updates of trainers.
   // The tables as they are now; those of a task may be older.

@@ -82,7 +82,7 @@ absl::StatusOr<SliceMemory> Device::MakeMemory(const TableSpec& spec, const Slic
   return memory;
 }
 
-// Where the rows are, if a GPU can have it.
+// Makes the map in the memory of the rows, if a GPU can have it.
 absl::StatusOr<std::unique_ptr<zch::IdMap>> Device::MakeIdMap(const TableSpec& spec,
                                                               const Slice& slice) {
   const zch::SlotMapOptions options = IdMapOptionsOf(spec, slice);

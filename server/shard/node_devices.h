@@ -38,8 +38,8 @@ struct Device {
 
   const std::uint32_t index;
   Metrics* const metrics;     // Not owned; may be null.
-  MemoryBudget budget;        // Of rows.
-  MemoryBudget cache_budget;  // Of rows in use, on a GPU whose rows are in host memory.
+  MemoryBudget budget;        // Memory for rows.
+  MemoryBudget cache_budget;  // Memory for rows in use, on a GPU whose rows are in host memory.
   const RowCache::Policy cache_policy;
   ThreadPool pool;
   // To its GPU; both null: a CPU device.

@@ -1,5 +1,5 @@
 // The tables of a node under one plan: an immutable snapshot. Requests keep the one they began
-// with, so a dropped table's memory goes when its last request ends.
+// with, so a dropped table's memory is freed when its last request ends.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct NodeTable {
   // One per replica group, cut alike; tables without groups have one. Shared by the snapshots that
   // have the table; the shards themselves are guarded as they say.
   std::vector<std::shared_ptr<TableShard>> shards;
-  std::shared_ptr<GroupCopies> group_copies;  // What the groups share; null without groups.
-  TableSpec spec;         // As in this plan; devices take it over in the order of their queues.
+  std::shared_ptr<GroupCopies> group_copies;  // Averages the groups; null without groups.
+  TableSpec spec;         // The plan's spec; devices take it over in the order of their queues.
   bool is_aside = false;  // Kept, and not served.
 
   // Null except for data_parallel tables. Shared by the snapshots that have the table.
@@ -67,11 +67,11 @@ using NodeTablesPtr = std::shared_ptr<const NodeTables>;
 
 inline constexpr std::size_t kSpecHistoryMax = 1024;
 
-// Where a node's new tables come from.
+// Source of a node's new tables.
 struct TableMaker {
-  std::uint32_t devices = 0;  // Of the node.
+  std::uint32_t devices = 0;  // Number of the node's devices.
   TableShard::MemoryFactory make_memory;
-  // Rows are unset: for those that are copied in before anybody finds them.
+  // Rows are unset: for rows that are copied in before requests find them.
   TableShard::MemoryFactory make_unset_memory;
   Metrics* metrics = nullptr;           // Not owned; may be null.
   const Clock* clock = &Clock::Real();  // Not owned.

@@ -37,7 +37,7 @@ void LeadIfItMay(const NodeTable& table, Replicator& replicator) {
 
 void ConfirmTask::Run(std::uint32_t) {
   if (life_ == 0) {
-    // It was complete when it was confirmed, or is to be taken as it is.
+    // Life 0: the copy was complete when it was confirmed, or is to be taken as complete.
     table_.shard()->replica_position().complete = true;
     return table_.copy->RepeatConfirmed();
   }

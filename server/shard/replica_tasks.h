@@ -1,6 +1,6 @@
-// What replication needs from a node's devices: where a replica stands, a copy of a table to send,
-// and installing one that was sent. All in the order of the devices' queues, so that a copy is of
-// one moment between two updates.
+// Replication's tasks on a node's devices: report where a replica stands, copy a table to send it,
+// and install one that was sent. All in the order of the devices' queues, so that a copy is of one
+// moment between two updates.
 #pragma once
 
 #include <functional>
@@ -75,7 +75,7 @@ class BeginTask final : public DeviceTask {
   const std::function<void()> then_;
 };
 
-// A copy that has begun to lead goes by the plan's hyper-parameters; on all devices of the table.
+// Gives a copy that has begun to lead the plan's hyper-parameters; on all devices of the table.
 class LeadTask final : public DeviceTask {
  public:
   LeadTask(const NodeTable& table, PlanVersion plan) : table_(table), plan_(plan) {}

@@ -30,7 +30,7 @@ struct ReplicaMessage {
   std::uint64_t order = 0;
   PlanVersion plan_version{};  // The newest that the primary has installed.
   PlanVersion term{};          // The plan since which it is the primary.
-  std::uint64_t life = 0;      // Of the copy, as it said last; 0: not known.
+  std::uint64_t life = 0;      // The life that the copy last reported; 0: not known.
   // A copy in this life that has done what the message says has every acknowledged update, now and
   // later: it serves lookups, and may become the primary.
   bool serves = false;
@@ -43,7 +43,7 @@ struct ReplicaMessage {
 
 struct ReplicaAck {
   std::uint64_t order = 0;     // The last update of this reign that the replica has applied.
-  bool need_snapshot = false;  // It follows another reign or has a gap: send a copy.
+  bool need_snapshot = false;  // The replica follows another reign or has a gap: send a copy.
   std::uint64_t life = 0;      // Random; another one whenever its rows begin anew.
   bool gone = false;           // There is no copy there, by the message's plan or a newer one.
 };

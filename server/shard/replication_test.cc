@@ -105,7 +105,7 @@ class ReplicationTest : public ::testing::Test {
     do {
       status = Send(seq, part, timeout).status();
       timeout *= 2;
-    } while (status.code() == Code::kDeadlineExceeded);  // Nothing was done.
+    } while (status.code() == Code::kDeadlineExceeded);  // A call that timed out had no effect.
     return status;
   }
 

@@ -367,7 +367,7 @@ void Replicator::Send(TableId id, const StreamPtr& stream) {
     node = stream->node;
     transport = transport_;
   }
-  // Nobody touches stream->message until the answer is here.
+  // stream->message is not touched until the answer arrives.
   transport->Send(
       node, stream->message, options_.timeout,
       [this, id, stream](const absl::StatusOr<ReplicaAck>& ack) { HandleAck(id, stream, ack); });
@@ -443,7 +443,7 @@ void Replicator::Count(const Table& table, Stream& stream) {
     if (stream.acked + kCaughtUpBehindMax < table.order) return;
     LogInfo("shard", "a new copy has caught up node=", stream.node.name, " order=", stream.acked);
     stream.is_counted = true;
-    stream.floor = table.order;  // Nobody waited for it so far.
+    stream.floor = table.order;  // No update has waited for this copy so far.
   }
   stream.floor = std::max(stream.floor, stream.acked);
 }

@@ -2,8 +2,8 @@
 // has a copy of the table, and tells when all of them have applied it. docs/replication.md.
 //
 // Per table and replica there is one stream: a probe asks where the replica is, then come the
-// updates that it lacks, one at a time, or a copy of the table when the gap is too wide. Whatever
-// fails is tried again, after a probe, for as long as the plan has the replica.
+// updates that it lacks, one at a time, or a copy of the table when the gap is too wide. A message
+// that fails is tried again, after a probe, for as long as the plan has the replica.
 //
 // A replica that the plan adds is brought up to date first; only then do updates wait for it, and
 // it is told to serve lookups. One that the plan takes away is waited for until it says that it has
@@ -42,7 +42,7 @@ using SharedUpdatePtr = std::shared_ptr<const SharedUpdate>;
 struct TableSnapshot {
   std::uint64_t order = 0;
   std::vector<Buffer> row_blocks;  // At least one.
-  UnitWindows windows;             // Which updates the rows have.
+  UnitWindows windows;             // The updates that the rows contain.
 };
 using SnapshotDone = std::function<void(absl::StatusOr<TableSnapshot>)>;
 // Makes a snapshot of a table; `done` runs once, on any thread.
@@ -69,19 +69,20 @@ class Replicator {
              OnConfirmed on_confirmed);
   ~Replicator();
 
-  // Sends nothing more and fails whoever waits, now and later, with Unavailable: a replica that is
-  // silent keeps nobody from stopping.
+  // Sends nothing more and fails waiting callers, now and later, with Unavailable: a silent replica
+  // does not keep the node from stopping.
   void BeginStop();
   // The same, and waits for what is in flight. The destructor does it otherwise.
   void Stop();
 
-  // Not owned; outlives this object. Behind what is repeated from a log, before anything else.
+  // Not owned; outlives this object. Call after updates are repeated from a log, before anything
+  // else.
   void SetTransport(ReplicaTransport* transport);
   bool has_transport() const;
 
-  // The data_parallel tables that are here, by `plan`. Of those with the primary copy: the nodes of
-  // the other copies. Of others: the primary's node, which is brought up to date if the primary was
-  // here. Tables that are not named any more are forgotten.
+  // The data_parallel tables on this node, by `plan`. If this copy is the primary, `replicas` are
+  // the nodes of the other copies; otherwise `primary` is the primary's node, which is brought up
+  // to date if this node was the primary. Tables that are not named any more are forgotten.
   struct ReplicatedTable {
     TableId table{};
     bool is_primary = true;
@@ -98,10 +99,11 @@ class Replicator {
   void Begin(TableId table, std::uint64_t reign, std::uint64_t order);
   // Another node leads the table, whose primary copy was here.
   void End(TableId table);
-  // The node has lost its copy, and that is written down: nobody waits for it any more.
+  // The node has lost its copy, and that is written down: updates do not wait for it any more.
   void Forget(TableId table, NodeId node);
-  // What a record says is told to this object, soon: that `node` has lost its copy, or, of node 0,
-  // that the copy here is confirmed. The journal may call it when this object is no more.
+  // Returns a function that tells this object, soon, that a record is written: that `node` has lost
+  // its copy, or, for node 0, that the copy on this node is confirmed. The journal may call it
+  // after this object is destroyed.
   std::function<void(absl::Status)> WhenWritten(TableId table, NodeId node);
   void SayWritten(TableId table) { WhenWritten(table, NodeId{})(absl::OkStatus()); }
   // Whether some node that is to lose its copy of the table may not have heard of it.
@@ -135,7 +137,7 @@ class Replicator {
 
     bool is_counted = false;    // Updates wait for it.
     std::uint64_t floor = 0;    // When it has this order, it has every acknowledged update.
-    std::uint64_t life = 0;     // Of the copy.
+    std::uint64_t life = 0;     // Life of the copy.
     bool is_confirmed = false;  // The copy knows that it may serve.
 
     bool probed = false;  // `acked` is what the replica said, and nothing has failed since.
@@ -167,7 +169,7 @@ class Replicator {
     std::vector<StreamPtr> streams;
     TableMetrics metrics;
   };
-  // What is written down, for the loop. The journal outlives the replicator.
+  // Records that the journal has written, for the loop. The journal outlives the replicator.
   struct Written {
     Mutex mu;
     int waiting ABSL_GUARDED_BY(mu) = 0;  // For the journal.
@@ -217,7 +219,7 @@ class Replicator {
 
   // OK when nothing keeps `waiter` from its answer.
   absl::Status Missing(const Waiter& waiter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Answers whoever has waited long enough; returns the next deadline.
+  // Answers callers that have waited long enough; returns the next deadline.
   absl::Time FinishWaiters();
 
   const Options options_;

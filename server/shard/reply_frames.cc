@@ -29,7 +29,7 @@ void ReplyFrames::Complete(std::size_t chunk, std::size_t found) {
     --chunks_[chunk].devices_left;
     chunks_[chunk].ids_left -= found;
     while (next_ + 1 < chunks_.size() && chunks_[next_].complete()) ++next_;
-    if (sending_) return;  // That thread sends these, too.
+    if (sending_) return;  // The sending thread takes these frames as well.
     sending_ = true;
   }
   while (std::optional<SharedBuffer> rows = TakeReady()) {

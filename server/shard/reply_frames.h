@@ -29,7 +29,7 @@ class ReplyFrames {
   std::size_t chunk_bytes() const { return frames_.bytes; }  // About.
 
   // --- Before the first Complete.
-  // Everything comes with the end of the lookup; Complete does nothing.
+  // All rows are sent at the end of the lookup; Complete does nothing.
   void Disable() { frames_.send = nullptr; }
   // Chunks follow each other in the reply: this one ends at byte `end` and is complete when
   // `devices` have found `ids` in it (in any unit).

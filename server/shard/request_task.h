@@ -1,4 +1,4 @@
-// What lookups and updates have in common as tasks of several devices.
+// The common part of lookups and updates, which are tasks of several devices.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace embla {
 
 class RequestTask : public DeviceTask {
  public:
-  // Where the task is to be queued.
+  // Devices on which the task is to be queued.
   DeviceSet devices() const { return devices_; }
 
  protected:
@@ -25,7 +25,7 @@ class RequestTask : public DeviceTask {
   bool Begin();
   Device& device(std::uint32_t index) const { return *node_.devices[index]; }
 
-  // An error of any of the task's devices is everybody's; each calls it. True on all or on none.
+  // An error of any of the task's devices is shared by all; each calls it. True on all or on none.
   bool Agree(std::uint32_t device, const absl::Status& status);
 
   // Sets the error of one device; each device sets its own only.

@@ -30,9 +30,9 @@ class RowReader final : public RowSource {
  private:
   struct SliceRows {
     std::uint32_t device;
-    std::size_t slice;  // Of the device.
+    std::size_t slice;  // Position among the device's slices.
     std::size_t rows_per_block;
-    std::int64_t next_row;  // Of a range.
+    std::int64_t next_row;  // Next row of a range.
     std::int64_t end_row;
     std::vector<RowId> rows;  // If not empty, these instead.
     std::size_t next = 0;

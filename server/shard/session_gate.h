@@ -7,7 +7,7 @@
 // window count as applied. An honest client may update other nodes for long before it comes back,
 // so a jump is measured against the time since the session was last seen: kSeqPerSecond is above
 // what any client sends, kSeqSlack is for updates that overtake each other and for clocks that
-// step. Of a session that was never seen any number below kSeqMax is taken.
+// step. A session that was never seen may begin with any number below kSeqMax.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ class SessionGate {
   static constexpr std::uint64_t kSeqPerSecond = 1'000'000;
   static constexpr std::uint64_t kSeqSlack = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kSeqMax = std::uint64_t{1} << 44;
-  // Sessions that are kept in mind; beyond them some are verified again, and have any reach.
+  // Most sessions that are remembered; beyond them some are verified again, and may jump to any
+  // number.
   static constexpr std::size_t kSessionsMax = std::size_t{1} << 18;
 
   // Again: sessions whose proofs are of neither of its keys are refused from now on.
@@ -61,14 +62,15 @@ class SessionGate {
   struct Known {
     SessionProof proof{};          // Verified, unless all zeros.
     UpdateSeq seq{};               // The highest one that was taken; 0: none.
-    absl::Time seen;               // Then.
+    absl::Time seen;               // Time when `seq` was taken.
     UpdateSeq first_incomplete{};  // The highest one that was said.
   };
   Known& Remember(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   std::shared_ptr<const ClusterKey> key_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::uint64_t, Known> known_ ABSL_GUARDED_BY(mu_);  // None that is closed.
+  // Sessions that are not closed.
+  absl::flat_hash_map<std::uint64_t, Known> known_ ABSL_GUARDED_BY(mu_);
   ClosedSessions closed_ ABSL_GUARDED_BY(mu_);
 };
 

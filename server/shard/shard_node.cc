@@ -36,7 +36,7 @@ bool SameTerms(const NodeTables& old, const NodeTables& next) {
   });
 }
 
-// Where steps of a table are decided: on its thread none is under way.
+// Device that decides steps of a table: on its thread none is under way.
 std::uint32_t LeadOf(const NodeTables& tables, std::uint32_t table) {
   const auto here = tables.tables.find(table);
   return here == tables.tables.end() ? 0 : here->second->shard()->lead_device();
@@ -90,7 +90,8 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
 }
 
 ShardNodeImpl::~ShardNodeImpl() {
-  replicator_.Stop();  // It makes snapshots with the executors, and this one stores.
+  // The replicator makes snapshots with the executors, and this node stores them.
+  replicator_.Stop();
   units_->Stop();
   executors_->Stop();  // Its last tasks still submit others.
   StopSteps(*tables(), absl::UnavailableError("the node is stopping"));
@@ -222,14 +223,14 @@ void ShardNodeImpl::TakeRoles(const NodeTables& tables, std::uint32_t device) {
 
 void ShardNodeImpl::set_replica_transport(ReplicaTransport* transport) {
   replicator_.SetTransport(transport);
-  // What the process before this one could have done.
+  // Tables that the process before this one was to lead.
   for (const auto& [id, table] : tables()->tables) LeadCopy(TableId{id});
 }
 
 void ShardNodeImpl::set_journal(Journal* journal) {
   journal_ = journal;
   if (journal->keeps_rows()) return;
-  // What the process before this one had copied is lost, as are the rows that it led.
+  // Copies that the process before this one received are lost, as are the rows that it led.
   const NodeTablesPtr tables = this->tables();
   for (const auto& [id, shared] : tables->tables) {
     const NodeTable& table = *shared;
@@ -269,8 +270,8 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     FollowSteps(next, device);
     return absl::OkStatus();
   };
-  // A device that cannot meet the others leaves the plan uninstalled. Those that could have taken
-  // over, which the next try does once more: it changes nothing.
+  // A device that cannot meet the others leaves the plan uninstalled. Devices that could have taken
+  // it over; the next try takes it over once more, which changes nothing.
   std::vector<absl::Status> statuses(executors_->devices());
   RunOnDevices(*executors_, DeviceSet::First(executors_->devices()),
                [&](std::uint32_t device) { statuses[device] = take_over(device); });

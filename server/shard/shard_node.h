@@ -45,7 +45,7 @@ enum class Collectives : std::uint8_t {
 };
 
 struct ShardNodeOptions {
-  std::string name;  // As in the plan; for messages.
+  std::string name;  // The node's name in the plan; for messages.
   std::vector<DeviceSpec> devices;
   // By device; null for CPU devices, and empty when all are. Not owned; outlive the node. Several
   // devices may share one.
@@ -59,12 +59,12 @@ struct ShardNodeOptions {
   std::size_t queued_requests_max_per_device = 1024;
   std::size_t queued_bytes_max = std::size_t{512}
                                  << 20;                  // Requests and their replies, all devices.
-  std::size_t reply_bytes_max = std::size_t{256} << 20;  // Of one lookup.
+  std::size_t reply_bytes_max = std::size_t{256} << 20;  // Bytes of one lookup.
 
   std::size_t replica_backlog_max = 1024;  // Updates kept per replica; a replica further behind
                                            // gets a copy of the table instead.
   std::size_t replica_backlog_bytes_max = std::size_t{256} << 20;  // The same, in bytes.
-  absl::Duration replica_timeout = absl::Seconds(5);               // Of one message to a replica.
+  absl::Duration replica_timeout = absl::Seconds(5);  // Deadline of one message to a replica.
   absl::Duration replica_backoff =
       absl::Milliseconds(20);  // Doubles, up to replica_probe_interval.
   absl::Duration replica_probe_interval = absl::Seconds(1);
@@ -80,7 +80,7 @@ struct LookupResult {
   // Output rows of all parts in order, in the batch's wire dtype; without those that went to
   // LookupFrames before.
   SharedBuffer rows;
-  std::size_t sent_bytes = 0;  // Of those.
+  std::size_t sent_bytes = 0;  // Bytes of the rows that went to LookupFrames.
 };
 
 // Takes the first rows of a long reply while the others are still gathered.
@@ -98,13 +98,14 @@ struct UpdateResult {
   bool duplicate = false;  // Applied before; nothing was done now.
   // Rows that were left out as their units are on the move; everything else is applied.
   std::vector<RefusedUnit> refused = {};
-  std::vector<RefusedClaim> refused_claims = {};  // Of a contribution to a synchronous step.
+  // Refusals of a contribution to a synchronous step.
+  std::vector<RefusedClaim> refused_claims = {};
   // Set by Repeat only: tables whose replica groups are due for averaging after this update. The
   // averaging has a record of its own in the journal.
   std::vector<TableId> sync_due = {};
 };
 
-// What averaging the copies of a table on this node found. Divergence is that of the weights from
+// The result of averaging a table's copies on this node. Divergence is that of the weights from
 // their mean; tables without replica groups have none.
 struct TableSync {
   TableId table{};
@@ -117,10 +118,10 @@ struct TableSync {
 };
 struct SyncResult {
   PlanVersion plan_version{};
-  std::vector<TableSync> tables;  // As asked for.
+  std::vector<TableSync> tables;  // In the order of the query.
 };
 
-// What a sweep of a ZCH table did on this node.
+// The result of a sweep of a ZCH table on this node.
 struct SweepResult {
   std::size_t evicted = 0;         // Ids that lost their rows.
   std::vector<RowInterval> swept;  // The rows of the buckets that were swept, ascending.
@@ -150,12 +151,12 @@ class ShardNode {
   virtual ~ShardNode() = default;
 
   // Allocates the tables that are new in `plan` for this node, applies changed hyper-parameters and
-  // frees the tables that are gone. Which units of an existing table are here is the business of
-  // moves, not of plans; copies of data_parallel tables come, go and change their role with plans.
-  // Requests go on meanwhile against the old plan. Plans not newer than the
-  // current one are ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in
-  // the journal), FailedPrecondition (a slice of a data_parallel table would have to move; a
-  // plan of another cluster, or for another node), Unavailable (the journal), InvalidArgument.
+  // frees the tables that are gone. Units of an existing table are added and removed by moves, not
+  // by plans; copies of data_parallel tables are added, removed and change their role with plans.
+  // Requests go on meanwhile against the old plan. Plans not newer than the current one are
+  // ignored. Nothing changed on error: ResourceExhausted (no memory, or no room in the journal),
+  // FailedPrecondition (a slice of a data_parallel table would have to move; a plan of another
+  // cluster, or for another node), Unavailable (the journal), InvalidArgument.
   virtual absl::Status InstallPlan(PlanPtr plan, NodeId self) = 0;
   virtual PlanPtr plan() const = 0;
 
@@ -194,7 +195,7 @@ class ShardNode {
 
   struct SyncQuery {
     std::vector<TableId> tables;
-    PlanVersion plan_version{};  // That the sender knows.
+    PlanVersion plan_version{};  // The plan that the sender knows.
     // An averaging of an earlier process of this node, to be repeated: no unit is asked. Null: a
     // new one.
     std::shared_ptr<const DecidedSync> decided = nullptr;
@@ -218,16 +219,16 @@ class ShardNode {
 
   // This node's copy of a data_parallel table.
   struct CopyView {
-    PlanVersion plan_version{};  // What follows is by this plan.
+    PlanVersion plan_version{};  // The plan that the other fields refer to.
     bool is_here = false;
     bool serves = false;   // Lookups: it has every acknowledged update.
     bool has_all = false;  // Likewise, as far as this node's journal knows.
-    // It orders the updates, and waits for no copy that it does not have by the plan.
+    // True: this copy orders the updates, and waits for no copy that the plan does not give it.
     bool leads = false;
   };
   virtual CopyView ViewCopy(TableId table) const = 0;
-  // The copy, which is to lead by the plan and waits for updates that nobody has any more, leads as
-  // it is. Nothing if it leads, or is not to.
+  // The copy, which is to lead by the plan and waits for updates that no node has any more, leads
+  // as it is. Nothing if it leads, or is not to.
   virtual void LeadAsItIs(TableId table) = 0;
 
   // The gate of sessions. Callers that take in requests verify them there before they call
@@ -235,9 +236,9 @@ class ShardNode {
   virtual SessionGate& sessions() = 0;
 
   // Takes no updates of `closed.refused` from now on, whenever they were sent: PermissionDenied.
-  // What they had begun is over when it returns, and the process after this one will refuse them,
-  // too. Forgets what it knew of updates of `closed.settled`. May be called again, with more.
-  // Waits for the devices and the journal; must not be called on a device thread.
+  // Their updates that had begun are over when it returns, and the process after this one will
+  // refuse them, too. Forgets what it knew of updates of `closed.settled`. May be called again,
+  // with more. Waits for the devices and the journal; must not be called on a device thread.
   // Errors: those of the journal; the sessions are refused all the same.
   virtual absl::Status CloseSessions(const ClosedSessions& closed) = 0;
 
@@ -259,21 +260,21 @@ class ShardNode {
   // ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit what is here.
   virtual void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) = 0;
 
-  // Where live moves find and put units. Lives as long as the node.
+  // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
 
-  // The next two are done when the devices have nothing else to do; whoever asks bounds how many
-  // there are.
-  // What is known of `id`, whose table is a ZCH table. `done` as for Update. Errors: NotFound,
-  // InvalidArgument (not a ZCH table), FailedPrecondition (the id's bucket is elsewhere).
+  // The next two run when the devices have nothing else to do; the caller bounds their number.
+  // Explains `id` of a ZCH table. `done` as for Update. Errors: NotFound, InvalidArgument (not a
+  // ZCH table), FailedPrecondition (the id's bucket is elsewhere).
   virtual void ExplainId(TableId table, RowId id, ExplainDone done) = 0;
-  // What is here of a ZCH table. Ages are up to `step`. Errors: NotFound, InvalidArgument.
+  // Counts the node's part of a ZCH table. Ages are up to `step`. Errors: NotFound,
+  // InvalidArgument.
   virtual void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) = 0;
 
   struct SweepQuery {
     TableId table{};
     ZchSweep sweep;
-    std::vector<RowInterval> rows;  // Of the buckets that are wanted.
+    std::vector<RowInterval> rows;  // Rows of the buckets to be swept.
   };
   // Queues a sweep of a ZCH table and returns; `done` as for Update. Buckets that are not here or
   // on the move are left out. Errors: NotFound, InvalidArgument (not a ZCH table; rule kExpired
@@ -283,8 +284,8 @@ class ShardNode {
   // The rows that ids of a ZCH table lost here. NotFound; FailedPrecondition: the table keeps none.
   virtual absl::StatusOr<std::shared_ptr<EvictionLog>> Evictions(TableId table) = 0;
 
-  // What is here of a table, unit by unit (table_inspector.h). Takes as long as reading all of its
-  // rows; must not be called on a device thread. NotFound; Cancelled: was given up.
+  // Reads the node's part of a table, unit by unit (table_inspector.h). Takes as long as reading
+  // all of its rows; must not be called on a device thread. NotFound; Cancelled: was given up.
   virtual absl::StatusOr<std::vector<UnitContent>> InspectTable(TableId table,
                                                                 const GivenUp& given_up) = 0;
 

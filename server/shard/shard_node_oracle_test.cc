@@ -28,7 +28,7 @@
 namespace embla::testing {
 namespace {
 
-// What a trainer gives for one feature: bags of ids, and a gradient per id or per bag.
+// A trainer's input for one feature: bags of ids, and a gradient per id or per bag.
 struct Feature {
   bool bags = false;
   Pooling pooling = Pooling::kNone;

@@ -1,5 +1,5 @@
-// What a shard node refuses, and that a refusal changes nothing; plans; exactly-once; limits.
-// That what it accepts is right is shard_node_oracle_test's business.
+// Refusals of a shard node, which change nothing; plans; exactly-once; limits. Results of accepted
+// requests are the subject of shard_node_oracle_test.
 #include "server/shard/shard_node.h"
 
 #include <atomic>

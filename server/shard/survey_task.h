@@ -1,4 +1,4 @@
-// What a node holds of a ZCH table, for operators.
+// Counts a node's part of a ZCH table, for operators.
 #pragma once
 
 #include <cstdint>

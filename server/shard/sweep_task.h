@@ -2,8 +2,8 @@
 // table's updates.
 //
 // The table's lead device chooses the buckets: those that are wanted, here and at rest. A bucket
-// that is on the move is left out, so that moves need not know of sweeps; whoever asked asks again.
-// What happens to a chosen bucket is a function of the sweep and of the bucket alone.
+// that is on the move is left out, so that moves need not know of sweeps; the caller asks again.
+// The effect on a chosen bucket is a function of the sweep and of the bucket alone.
 #pragma once
 
 #include <cstdint>

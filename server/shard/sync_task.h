@@ -28,7 +28,8 @@ class SyncTask final : public RequestTask {
                                                         NodeTablesPtr tables,
                                                         const ShardNode::SyncQuery& query,
                                                         absl::Time deadline);
-  // What `table`, one of `tables`, is due. Nobody waits for it; errors are logged.
+  // Makes the averaging that is due for `table`, one of `tables`. No caller waits for it; errors
+  // are logged.
   static std::unique_ptr<SyncTask> MakeFollowUp(const NodeContext& node, NodeTablesPtr tables,
                                                 const NodeTable& table);
 
@@ -40,18 +41,18 @@ class SyncTask final : public RequestTask {
 
  private:
   struct DeviceShare {
-    std::vector<RowIntervals> rows;  // That are averaged, by slice.
+    std::vector<RowIntervals> rows;  // Averaged rows, by slice.
     Divergence divergence;
     absl::Duration time;
   };
   struct TableWork {
-    const NodeTable* asked = nullptr;  // Of the tables when the task was made.
+    const NodeTable* asked = nullptr;  // The table in the snapshot from which the task was made.
     // Written by the lead device of copy 0, read by all after an agreement: the table as it is now,
     // with slices that have come since, and the rows of its cuts.
     const NodeTable* table = nullptr;
     NodeTablesPtr tables;
     std::vector<std::pair<ColumnRange, RowIntervals>> chosen;
-    std::vector<std::shared_ptr<UnitGate>> gates;  // Of chosen units; of that device.
+    std::vector<std::shared_ptr<UnitGate>> gates;  // Gates of the chosen units on that device.
     std::vector<DeviceShare> by_device;            // Each device writes its own.
 
     // The copy with slices on `device`; null: none has.

@@ -337,7 +337,7 @@ class ContributionsTest : public ::testing::Test {
     std::uint64_t step = 0;
     std::vector<std::int64_t> rows = {};
     float gradient = -1.0f;
-    std::uint32_t granules = 4;  // That it claims, from the first.
+    std::uint32_t granules = 4;  // Row granules that it claims, from the first.
     SessionId session = {};      // 0: 10 + rank.
     UpdateSeq seq = {};          // 0: step + 1.
     std::optional<float> learning_rate = {};

@@ -21,7 +21,7 @@ class Inspection {
              DeviceExecutors& executors)
       : spec_(spec), shard_(std::move(shard)), group_(group), executors_(executors) {}
 
-  // Which units are here.
+  // Lists the units on this node.
   void ListUnits() {
     std::vector<std::vector<UnitContent>> by_device(executors_.devices());
     ReadOnDevices(executors_, shard_->devices(), [&](std::uint32_t device) {

@@ -1,4 +1,4 @@
-// What a node really has of a table, unit by unit: for operators who want to be sure.
+// Reads a node's rows of a table, unit by unit: for operators who want to be sure.
 #pragma once
 
 #include <cstdint>

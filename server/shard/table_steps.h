@@ -49,7 +49,7 @@ class TableSteps {
 
   struct Step {
     SyncSteps::ReadyStep ready;
-    SharedUpdatePtr update;  // What the contributions are together.
+    SharedUpdatePtr update;  // Sum of the contributions.
   };
   using StepPtr = std::shared_ptr<const Step>;
 
@@ -75,7 +75,7 @@ class TableSteps {
   // On the lead device, with the record of the step: what is to be told when that is written.
   Replies Commit(const Step& step, const NodeTables& tables);
   void Made();
-  // The step could not be made (Aborted: another one can be by now, and nobody is told).
+  // The step could not be made (Aborted: another one can be by now, and no caller is told).
   Replies NotMade(const Step& step, const absl::Status& why, const NodeTables& tables);
   // By an earlier process.
   void NoteMade(std::uint64_t step);
@@ -106,7 +106,7 @@ class TableSteps {
   void CountWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   SharedUpdatePtr Join(const SyncSteps::ReadyStep& ready) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const TableSpec spec_;  // What never changes of it.
+  const TableSpec spec_;  // Only fields that never change are read.
   const StepUpdates updates_;
   const Clock& clock_;  // Not owned; outlives this object.
   const StepMetrics metrics_;
@@ -116,8 +116,9 @@ class TableSteps {
   std::map<SyncSteps::Ticket, Held> held_ ABSL_GUARDED_BY(mu_);
   SyncSteps::Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   UnitSet rest_ ABSL_GUARDED_BY(mu_);
-  std::vector<ColumnRange> cuts_ ABSL_GUARDED_BY(mu_);   // That the node knows.
-  std::uint64_t seen_version_ ABSL_GUARDED_BY(mu_) = 0;  // Of the table's units.
+  std::vector<ColumnRange> cuts_ ABSL_GUARDED_BY(mu_);  // Column cuts of which the node has units.
+  // Version of the table's units that was last read.
+  std::uint64_t seen_version_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_on_its_way_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status stopped_ ABSL_GUARDED_BY(mu_);
   // Since when ranks can be missed: a step was made, or members changed.

@@ -1,5 +1,5 @@
 // Units at rest whose records of updates join those of their tables' rest
-// (server/migration/record_fold.h). Of a table with replica groups each copy has a record and a
+// (server/migration/record_fold.h). Each copy of a table with replica groups has a record and a
 // fold, and a unit joins all of them at one moment.
 #include <algorithm>
 

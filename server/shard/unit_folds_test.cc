@@ -130,7 +130,7 @@ TEST_F(UnitFoldsTest, AHalfThatComesAfterwardsFindsTheUnitTakenApart) {
   BeginFold();
   ASSERT_TRUE(EndFold());
   std::uint64_t seq = 0;
-  const auto whole = [&] {  // Of which the sender has heard that those before it are over.
+  const auto whole = [&] {  // An update whose header says that all updates before it are over.
     ++seq;
     const Header header{.seq = seq, .first_incomplete = seq, .since = 2};
     ASSERT_THAT(Update(header, {kRowOfRest, kRowOfUnit}).status(), IsOk());
@@ -145,7 +145,7 @@ TEST_F(UnitFoldsTest, AHalfThatComesAfterwardsFindsTheUnitTakenApart) {
     EXPECT_FALSE(host().AsksApart(kTable));
     ASSERT_THAT(Update(header, {kRowOfRest}).status(), IsOk());
     ASSERT_THAT(Update(header, {kRowOfUnit}).status(), IsOk());
-    // It is over, and the unit joins again.
+    // The update is over, and the unit joins again.
     whole();
     BeginFold();
     whole();

@@ -1,4 +1,4 @@
-// Which units a node serves, and under which epochs: what it tells the coordinator when it
+// Lists the units that a node serves, and their epochs: what it tells the coordinator when it
 // registers (server/migration/unit_standing.h).
 #pragma once
 
@@ -13,7 +13,7 @@ namespace embla {
 // Runs on the devices' threads. Must not be called on one.
 std::vector<UnitStandings> OwnedUnits(const NodeTables& tables, DeviceExecutors& executors);
 
-// Appends `unit`, of one granule, or lengthens the last run if it goes on there.
+// Appends `unit`, of one granule, or lengthens the last run if the unit continues it.
 void AppendUnit(const UnitStandings& unit, std::vector<UnitStandings>* units);
 
 }  // namespace embla

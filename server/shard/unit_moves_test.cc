@@ -36,7 +36,7 @@ using ::embla::testing::UnitMoves;
 using ::embla::testing::UpdatePartData;
 
 constexpr std::uint32_t kNodes = 3;
-constexpr std::uint32_t kDevices = 2;  // Of each replica group.
+constexpr std::uint32_t kDevices = 2;  // Devices of each replica group.
 constexpr int kTrainers = 2;
 
 struct Case {
@@ -46,7 +46,7 @@ struct Case {
   std::int64_t rows = 60;
   std::uint32_t dim = 8;
   std::uint32_t granules = 12;
-  int updates = 40;                           // Of each trainer in each round.
+  int updates = 40;                           // Updates of each trainer in each round.
   std::optional<ZchSpec> zch = std::nullopt;  // Its buckets are `granules`.
   std::uint32_t groups = 1;
   int rounds = 1;                // With an averaging between two.
@@ -200,15 +200,15 @@ class Training {
     options.is_gpu = [](std::uint32_t node, std::uint32_t device) {
       return node < 2 && device == node;
     };
-    // Of every other cluster, with room for an eighth of the rows.
+    // Every other cluster has room for an eighth of the rows in its GPUs.
     if (options.seed % 2 == 0) {
       options.gpu_cache_bytes = static_cast<std::size_t>(options.device_bytes / 8);
     }
     return options;
   }
 
-  // Of the trainer's rows, or, in a ZCH table, of its buckets: who evicts whom depends on the order
-  // of a bucket's updates.
+  // Draws one of the trainer's rows, or, in a ZCH table, an id of its buckets: evictions depend on
+  // the order of a bucket's updates.
   std::int64_t RandomId(int trainer, std::mt19937& random) const {
     const int groups = static_cast<int>(spec_.replica_groups);
     while (true) {
@@ -280,7 +280,7 @@ class Training {
       for (auto& [node, rows] : by_node) {
         const std::vector<UpdatePartData> parts = PartsOf(moves, rows);
         if (random != nullptr && (*random)() % 4 == 0) {
-          // Its answer is lost. What it applied, the next one must not apply again.
+          // Its answer is lost. The next process must not apply again what this one applied.
           (void)cluster.Update(node, Pack(header, parts));
         }
         const absl::StatusOr<UpdateResult> result = cluster.Update(node, Pack(header, parts));
@@ -394,7 +394,7 @@ void CheckCase(const Case& c) {
       trainers.emplace_back([&, t] { training.Train(t, round, c.updates); });
     }
     for (std::thread& trainer : trainers) trainer.join();
-    // Of the last round's updates some are averaged and some are not.
+    // The last round leaves some updates averaged and some not.
     if (c.groups > 1 && c.sync_every == 0 && round + 1 < c.rounds) training.Sync();
   }
   stop = true;

@@ -15,7 +15,7 @@ namespace {
 
 struct Place {
   std::uint32_t device = 0;
-  OwnSlice* slice = nullptr;  // Of the relocation's copy; touched on the device only.
+  OwnSlice* slice = nullptr;  // A slice of the relocation's copy; touched on the device only.
 };
 
 // One copy of the table.
@@ -163,7 +163,7 @@ class FindPlacesTask final : public DeviceTask {
       way.from = PlaceAmong(givers_, way.table->devices());
       way.to = PlaceAmong(takers_, way.table->devices());
     }
-    const Way& way = relocation_.ways.front();  // What there is of one copy, there is of all.
+    const Way& way = relocation_.ways.front();  // Every copy has the same units.
     if (way.to.slice == nullptr) return relocation_.done(absl::OkStatus());
     if (way.from.slice == nullptr || way.from.device == way.to.device) {
       return relocation_.done(absl::FailedPreconditionError(

@@ -1,6 +1,6 @@
 // The rows of a unit change from one device of a node to another, chunk by chunk: each in one task
 // that both devices meet in, so every request finds each row on one of them, and waits for one
-// chunk at most. Of a table with replica groups all copies change in one task.
+// chunk at most. All copies of a table with replica groups change in one task.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What a node does when units change devices, call by call. That rows and their state survive it
-// while trainers update them is unit_moves_test's business, deaths are unit_recovery_test's.
+// Changes of a unit's device on a node, call by call. unit_moves_test covers that rows and their
+// state survive them while trainers update, unit_recovery_test covers crashes.
 #include "server/shard/unit_relocation.h"
 
 #include <atomic>
@@ -34,7 +34,8 @@ constexpr std::int64_t kUnitRows = kRows / 4;
 
 TablePlan MakeTable() { return embla::testing::TableOfFourUnits(kRows, kDim, {kNode, 1}); }
 
-// Which devices are simulated GPUs: none, the one that rows go to, the one that they come from.
+// The parameter is the device that is a simulated GPU: none, the one that rows go to, or the one
+// that they come from.
 class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32_t>> {
  protected:
   void SetUp() override {
@@ -190,7 +191,7 @@ TEST(UnitRelocationToGpu, AGpuThatStopsInTheMiddleTakesOnlyWhatItHas) {
   EXPECT_EQ(lookup(3 * kUnitRows), absl::StatusCode::kOk);
 }
 
-// Of two groups: where the copies of a unit are is alike, whatever fails.
+// Two groups keep the copies of a unit on corresponding devices, whatever fails.
 TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
   LocalCluster cluster({.devices_per_node = 4,
                         .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 2; }});

@@ -60,7 +60,7 @@ void UnitTables::NoteRoom(const Unit& unit) {
   });
 }
 
-// What there is of one copy, there is of all.
+// All copies have the same units, so the first one answers for all.
 bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
   std::atomic<bool> has_room = false;
   RunOnDevices(node_.executors, DeviceSet::Of(unit.copies.front()->lead_device()),

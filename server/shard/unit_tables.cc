@@ -201,7 +201,7 @@ std::shared_ptr<UnitGate> UnitTables::GateOfCopies(const Unit& unit,
 
 void UnitTables::SetGate(const UnitId& unit, std::shared_ptr<UnitGate> gate) {
   const absl::StatusOr<Unit> found = FindHere(unit);
-  if (!found.ok()) return;  // Nobody asks gates of a table that is not here.
+  if (!found.ok()) return;  // A table that is not on this node has no gates.
   gate = GateOfCopies(*found, std::move(gate));
   for (const std::shared_ptr<TableShard>& copy : found->copies) {
     copy->units().SetGate(unit.row_granule, found->shape, gate);

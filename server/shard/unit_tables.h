@@ -5,9 +5,9 @@
 // units.keep (rows that have moved away are kept, and found).
 //
 // A unit's rows lie in a slice (server/table/own_slice.h) on one device; the table's lead device
-// knows of all units (server/table/table_units.h). Both change in one task. Of a table with replica
-// groups that goes for each copy, and one task changes all copies: what is present of one is
-// present of all, at the same positions of the groups' devices.
+// knows of all units (server/table/table_units.h). Both change in one task. With replica groups
+// this holds for each copy, and one task changes all copies: units of one copy are present in all,
+// at the same positions of the groups' devices.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace embla {
 
 class UnitTables final : public UnitHost {
  public:
-  // What a change makes of the node's tables; null: they stay.
+  // Makes the node's next tables from `old`; null: they stay.
   using Change = std::function<absl::StatusOr<NodeTablesPtr>(const NodeTables& old)>;
   // Nothing is owned; everything outlives this object.
   struct Node {
@@ -38,7 +38,7 @@ class UnitTables final : public UnitHost {
     // Told on the lead devices when steps of units may have changed what is here of a table.
     std::function<void(TableId table)> changed;
     TableMaker maker;
-    BufferPool& pool;  // Of chunks that are read.
+    BufferPool& pool;  // Memory for chunks that are read.
     RecordFold::IsOver is_over;
     const Clock& clock;
   };
@@ -76,7 +76,7 @@ class UnitTables final : public UnitHost {
   struct Unit {
     UnitId id;
     UnitShape shape;
-    const TablePlan* plan = nullptr;  // Of `tables`.
+    const TablePlan* plan = nullptr;  // The table's plan in `tables`.
     NodeId owner{};                   // By the plan.
     // The copies of the table, by replica group; none: nothing of it is here.
     std::vector<std::shared_ptr<TableShard>> copies;
@@ -110,15 +110,15 @@ class UnitTables final : public UnitHost {
 
   // None: nothing of the table is here.
   std::vector<std::shared_ptr<TableShard>> CopiesOf(TableId table) const;
-  // Where steps of the table's units run: the lead devices of its copies.
+  // Devices on which steps of the table's units run: the lead devices of its copies.
   DeviceSet LeadsOf(TableId table) const;
   // After a step of some unit of `table`, on `leads`, while they stand still.
   void AskGatesAgain(TableId table, DeviceSet leads);
   static std::shared_ptr<UnitGate> GateOfCopies(const Unit& unit, std::shared_ptr<UnitGate> gate);
   void Answer(absl::Status status, HostDone done);
-  // Runs `work` on all devices of the unit's table, then tells its first error. What copies rows
-  // can wait until the devices have nothing else to do; what changes who finds them has its place
-  // in the order.
+  // Runs `work` on all devices of the unit's table, then tells its first error. Work that copies
+  // rows can wait until the devices have nothing else to do; work that changes which requests find
+  // them has its place in the order.
   enum class Turn : std::uint8_t { kInOrder, kWhenIdle };
   void RunOnTable(const Unit& unit, Turn turn, OnDevice work, HostDone done);
   // Changes what is present or staged of the unit, where it lies and on the lead device.

@@ -1,5 +1,5 @@
-// What a node does and refuses when units come and go, call by call. That rows survive it while
-// trainers update them is unit_moves_test's business.
+// Units that are installed and released on a node, and refusals, call by call. unit_moves_test
+// covers that rows survive this while trainers update them.
 #include "server/shard/unit_tables.h"
 
 #include <functional>
@@ -432,7 +432,7 @@ TEST_F(UnitsOfGroupsTest, AllCopiesComeAndGoTogether) {
   ASSERT_TRUE(Update(kSource, 1, 1, {Part(0, 12)}).ok());
   ASSERT_TRUE(Update(kSource, 2, 1, {Part(1, 12)}).ok());
   ASSERT_TRUE(Update(kSource, 2, 2, {Part(1, 12)}).ok());
-  EXPECT_EQ(Reserve(1, 2).code(), Code::kInvalidArgument);  // Of group 1.
+  EXPECT_EQ(Reserve(1, 2).code(), Code::kInvalidArgument);  // Device 2 is one of group 1.
   ASSERT_TRUE(Reserve(1, 0).ok());
   EXPECT_THAT(Used(kTarget), ElementsAre(kUnitBytes, 0, kUnitBytes, 0));
   ASSERT_TRUE(Stage(1, Read(1)).ok());
@@ -534,7 +534,8 @@ TEST_F(UnitsOfGroupsTest, AFrozenUnitRefusesTheUpdatesOfAllGroups) {
   }
 }
 
-// Of one session in two groups, which no client does: no crash, and a repetition is one.
+// Updates of one session in two groups, which no client sends: no crash, and a repetition is
+// recognised.
 TEST_F(UnitsOfGroupsTest, OneNumberInTwoGroupsIsAppliedInBothAndRecordedOnce) {
   embla::testing::RunInOrder(source(), kTable, [&] {
     source().SetGate(UnitAt(1), std::make_shared<ScriptedGate>(UnitWindows()));

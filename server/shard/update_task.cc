@@ -380,7 +380,7 @@ absl::Status UpdateTask::AppendToJournal() {
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
   ticket_ = std::make_shared<LogTicket>();
   const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
-  // Of a repetition, the first one's record may still be on its way.
+  // A repeated update waits for a marker: the record of the first one may not be durable yet.
   return decided.tables.empty() ? node_.journal->AppendMarker(reached)
                                 : node_.journal->AppendUpdate(decided, reached);
 }

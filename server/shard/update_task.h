@@ -38,7 +38,7 @@ namespace embla {
 
 class UpdateTask final : public RequestTask {
  public:
-  // Where an update of a replicated table comes from when this node is a replica.
+  // Origin of an update of a replicated table when this node is a replica.
   struct FromPrimary {
     std::uint64_t reign = 0;
     std::uint64_t order = 0;
@@ -53,7 +53,7 @@ class UpdateTask final : public RequestTask {
                                                           std::optional<FromPrimary> from_primary,
                                                           absl::Time deadline);
 
-  // Does again what an earlier process decided: nobody is asked, nothing is sent or written down.
+  // Repeats the decision of an earlier process: no gate is asked, nothing is sent or written down.
   // `decided` is that of `update`. DataLoss: it does not fit what is here.
   static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeRepeated(const NodeContext& node,
                                                                   NodeTablesPtr tables,
@@ -66,9 +66,9 @@ class UpdateTask final : public RequestTask {
                                                               NodeTablesPtr tables,
                                                               TableSteps::StepPtr step);
 
-  // Who is told: a trainer, through `replicator` where tables are replicated (not owned; outlives
-  // the task), or the primary. `applied` runs first, on a device thread: the answer may come when
-  // the node is no more, as it waits for the journal.
+  // Sets the receiver of the result: a trainer, through `replicator` where tables are replicated
+  // (not owned; outlives the task), or the primary. `applied` runs first, on a device thread: the
+  // answer waits for the journal and may come after the node is destroyed.
   void SetCaller(Replicator& replicator, UpdateDone done);
   void SetCaller(ReplicaDone done, std::function<void(const ReplicaAck&)> applied) {
     replica_done_ = std::move(done);
@@ -101,7 +101,7 @@ class UpdateTask final : public RequestTask {
     // Set by the lead device, read in Finish. Replicated tables only.
     std::uint64_t order = 0;  // The table's position after this task.
     bool need_snapshot = false;
-    std::uint64_t life = 0;  // Of the copy.
+    std::uint64_t life = 0;  // Life of the copy.
 
     TableShard& shard() const { return *table->shards[group]; }
     RowIntervals Skipped(ColumnRange columns) const {
@@ -153,20 +153,21 @@ class UpdateTask final : public RequestTask {
   // Calls `done` when what the answer promises is written down; `ticket` may be null.
   static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
                                 const UpdateResult& result);
-  // Queues the averaging of tables whose groups have applied enough, before anybody is answered.
+  // Queues the averaging of tables whose groups have applied enough, before any answer.
   void SyncWhatIsDue(UpdateResult& result) const;
 
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;
   std::vector<std::unique_ptr<TableWork>> work_;
   const std::optional<FromPrimary> from_primary_;
-  absl::Time now_;  // That sessions are taken to be used at.
+  absl::Time now_;  // Sessions count as used at this time.
   // Set when the update is repeated from the log.
   std::optional<std::vector<DecidedTable>> repeated_;
   // Set for a step that is made now.
   TableSteps::StepPtr step_;
-  TableSteps* steps_ = nullptr;   // Of its table; of one that is repeated, too. Kept by tables_.
-  TableSteps::Replies answered_;  // Set by the lead device, read in Finish.
+  // Steps of the step's table, also for a repeated step. Kept by tables_.
+  TableSteps* steps_ = nullptr;
+  TableSteps::Replies answered_;       // Set by the lead device, read in Finish.
   std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
   Replicator* replicator_ = nullptr;
   UpdateDone done_;

@@ -1,4 +1,4 @@
-// One thread for work that may take long and must not hold up anybody: making stores.
+// One thread for work that may take long and must not hold up devices: making stores.
 #pragma once
 
 #include <deque>

@@ -48,12 +48,12 @@ zch::SlotMapOptions OptionsOf(const TableSpec& spec) {
   return options;
 }
 
-// What the rounds of a test met, so that it is not easier than it looks.
+// Events in the rounds of a test, so that it is not easier than it looks.
 struct Coverage {
   std::size_t evictions = 0;
   std::size_t dropped = 0;  // Gradients of ids without a row.
   std::size_t unseen = 0;   // Lookups of such ids.
-  std::size_t moves = 0;    // Of buckets, also in vain.
+  std::size_t moves = 0;    // Moves of buckets, also failed ones.
   std::size_t swept = 0;    // Ids that sweeps took the rows from.
 };
 
@@ -279,7 +279,7 @@ class ZchOracle {
     EXPECT_EQ(swept, spec.rows);
   }
 
-  // What the nodes streamed is what the model lost, bit for bit.
+  // The nodes' streams must have the model's evictions, bit for bit.
   void CompareEvictions() {
     std::size_t read = 0;
     for (std::uint32_t node = 1; node <= cluster_.specs().size(); ++node) {
@@ -488,7 +488,7 @@ class ZchOracle {
     EXPECT_EQ(seen.size(), model_->residents());
     std::map<std::int64_t, int> again;
     for (const NodeId node : Nodes()) {
-      std::vector<RowId> ids = {RowId{123456789}};  // Nobody's.
+      std::vector<RowId> ids = {RowId{123456789}};  // An id without a row.
       for (const auto& [id, times] : seen) ids.push_back(RowId{id});
       CompareNodeRows(node, ids, again);
     }

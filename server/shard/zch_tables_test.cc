@@ -1,5 +1,5 @@
-// Sweeps, TTLs of features and errors of ZCH tables, each by its example. That what they hold is
-// right is zch_tables_oracle_test.cc's business.
+// Sweeps, TTLs of features and errors of ZCH tables, each by its example. zch_tables_oracle_test.cc
+// covers their contents.
 #include <cstring>
 #include <limits>
 #include <string>

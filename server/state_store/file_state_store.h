@@ -71,7 +71,7 @@ class FileStateStore final : public StateStore {
   const FileStateStoreOptions options_;
   const FileLock lock_;
 
-  // Of the thread whose turn it is.
+  // Used by the thread whose turn it is.
   AppendFile log_;
   bool is_batch_ = false;  // Between BeginBatch and EndBatch.
   bool is_synced_ = true;  // Nothing was appended since the last sync.

@@ -57,7 +57,7 @@ absl::StatusOr<StateFiles> ReadBesideAStore(const std::string& directory) {
   return files;
 }
 
-// What cannot be looked at is there: opening it says why.
+// A path that cannot be examined counts as existing: opening it gives the reason.
 bool Exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error) || error;

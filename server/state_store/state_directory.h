@@ -14,8 +14,8 @@ namespace embla {
 struct StateFiles {
   StateMap map;
   std::uint64_t snapshot_bytes = 0;
-  std::uint64_t log_bytes = 0;       // Of whole commits.
-  std::uint64_t log_torn_bytes = 0;  // Behind them: a commit that was never acknowledged.
+  std::uint64_t log_bytes = 0;       // Bytes of whole commits.
+  std::uint64_t log_torn_bytes = 0;  // Bytes after them: a commit that was never acknowledged.
 };
 
 std::string StateLogPath(const std::string& directory);

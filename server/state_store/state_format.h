@@ -28,7 +28,7 @@ struct StateFrame {
 
 struct StateLogContent {
   std::vector<StateFrame> frames;
-  std::uint64_t valid_bytes = 0;  // Behind them the file has a torn frame, or ends.
+  std::uint64_t valid_bytes = 0;  // After them the file has a torn frame, or ends.
 };
 
 struct StateSnapshot {

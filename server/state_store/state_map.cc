@@ -47,7 +47,7 @@ std::vector<StateEvent> StateMap::Apply(std::span<const StateWrite> writes) {
     if (write.value) {
       items_.insert_or_assign(write.key, Item{*write.value, revision_});
     } else if (items_.erase(write.key) == 0) {
-      continue;  // It was not there: nothing changed.
+      continue;  // The key did not exist: nothing changed.
     }
     events.push_back({write.key, write.value, revision_});
   }

@@ -18,7 +18,7 @@ namespace embla {
 
 // The store's counter, +1 at each commit. An entry carries the revision that last wrote it.
 enum class Revision : std::uint64_t {};
-inline constexpr Revision kAbsent{0};  // Of a key that does not exist.
+inline constexpr Revision kAbsent{0};  // Revision of a key that does not exist.
 
 inline constexpr std::size_t kStateKeyBytesMax = 512;
 // A commit makes as many tables as are created at once: 100,000 of them, each a record of 1 KB.
@@ -89,20 +89,20 @@ class StateStore {
                                           std::span<const StateWrite> writes) = 0;
 
   // Many commits for the price of one sync: between these two Commit returns before its writes are
-  // durable, and EndBatch makes all of them so. Until then tell nobody of them. One thread commits
-  // meanwhile. An error of EndBatch is Unavailable, as of Commit. A store that is durable at once
-  // has nothing to do.
+  // durable, and EndBatch makes all of them so. Until then they must not be told to others. One
+  // thread commits meanwhile. An error of EndBatch is Unavailable, as of Commit. A store that is
+  // durable at once has nothing to do.
   virtual void BeginBatch() {}
   virtual absl::Status EndBatch() { return absl::OkStatus(); }
 
   // Changes under `prefix` from now on.
   virtual std::unique_ptr<StateWatch> Watch(std::string_view prefix) = 0;
 
-  // Of the newest commit; 0 in an empty store.
+  // Revision of the newest commit; 0 in an empty store.
   virtual Revision revision() const = 0;
 };
 
-// What every implementation checks before a commit.
+// Checks that every implementation makes before a commit.
 absl::Status ValidateCommit(std::span<const StateCompare> compares,
                             std::span<const StateWrite> writes);
 

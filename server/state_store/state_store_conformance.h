@@ -1,4 +1,4 @@
-// What every StateStore promises, as a typed test suite. A Harness has
+// The contract of every StateStore, as a typed test suite. A Harness has
 //   StateStore& store();    the open store
 //   void Reopen();          as after a clean restart; a store in memory just stays
 #pragma once

@@ -17,19 +17,20 @@ struct StepGuards {
       true;                   // A rank that was closed while a step was made is not waited for.
   bool windows_asked = true;  // A contribution in the unit's window is acknowledged.
   bool resumes_known = true;  // A rank's next session is told that the step has the rank's part.
-  bool resumes_need_member = true;  // But only a rank that the step had to wait for,
-  bool resumes_wait = true;         // and never while a change is open: it may have been closed.
-  bool open_change_pauses = true;   // No step is made between a change's two versions.
-  bool plan_moves_forward = true;   // An older plan that comes late changes nothing.
-  bool freeze_stops_steps = true;   // A frozen unit does not step.
-  bool freeze_answers = true;       // What waits for a frozen unit is told so.
+  // The next session's rank must be one that the step had to wait for,
+  bool resumes_need_member = true;
+  bool resumes_wait = true;        // and never while a change is open: it may have been closed.
+  bool open_change_pauses = true;  // No step is made between a change's two versions.
+  bool plan_moves_forward = true;  // An older plan that comes late changes nothing.
+  bool freeze_stops_steps = true;  // A frozen unit does not step.
+  bool freeze_answers = true;      // Contributions that wait for a frozen unit are told so.
 
-  // Guards of whoever executes them.
+  // Guards of the code that executes them.
   bool ack_waits_for_step = true;    // A contribution is acknowledged when it was stepped,
   bool ack_waits_for_record = true;  // and the step's record is written.
   bool windows_are_whole = true;     // The record enters the windows of units without rows, too.
-  bool closed_dropped = true;        // What waits of a closed session goes.
-  bool closed_refused = true;        // What comes of it later is refused.
+  bool closed_dropped = true;        // Contributions of a closed session that wait are dropped.
+  bool closed_refused = true;        // Later contributions of a closed session are refused.
   bool moved_named_without_rows = true;  // Units that are not here are named to all who claim them.
   bool step_travels = true;              // The cut of a move has the unit's next step,
   bool windows_travel = true;            // and its window.

@@ -40,7 +40,7 @@ struct Contribution {
   bool resumes = false;  // The session before may have made the rank's step.
   PlanVersion plan_version{};
   std::optional<float> learning_rate;
-  std::size_t bytes = 0;  // That the request occupies while it waits.
+  std::size_t bytes = 0;  // Bytes of the request while it waits.
   UnitSet claim;
 
   bool IsOf(SessionId other, UpdateSeq other_seq) const {

@@ -8,7 +8,7 @@
 namespace embla {
 namespace {
 
-// Of the parts of a cargo.
+// Padding between the parts of a cargo.
 constexpr std::size_t kPaddingBytes = 16 * LaneCargo::kAlignment;
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 namespace embla {
 
-// What goes one way on a lane.
+// The data that a lane carries in one direction.
 class LaneCargo {
  public:
   // The same bytes at both ends.
@@ -75,7 +75,7 @@ struct Lane {
   // The first `bytes` straight to pinned memory of the caller.
   absl::Status FetchTo(void* host, std::size_t bytes);
 
-  // Of the piece under way.
+  // State of the piece under way.
   bool is_fetched = false;  // The end of its kernels is marked.
   std::size_t direct_bytes = 0;
 
@@ -88,7 +88,7 @@ class LaneObserver {
  public:
   struct Trip {
     std::chrono::nanoseconds took{};
-    std::chrono::nanoseconds kernels{};  // Of it, by the GPU's clock.
+    std::chrono::nanoseconds kernels{};  // Kernels' part of `took`, by the GPU's clock.
     std::size_t bytes_in = 0;            // To the GPU,
     std::size_t bytes_out = 0;           // and back,
     std::size_t direct_bytes = 0;        // of which so many straight to the caller.
@@ -128,7 +128,7 @@ class DeviceLanes {
   // Reserve has asked for.
   std::byte* scratch() const { return scratch_.data(); }
 
-  // Where the piece ends that begins at `begin`; above `begin`.
+  // Returns the end of the piece that begins at `begin`; above `begin`.
   using Cut = absl::FunctionRef<std::size_t(std::size_t begin)>;
   // Queues the work of items [begin, end).
   using Queue = absl::FunctionRef<absl::Status(Lane& lane, std::size_t begin, std::size_t end)>;

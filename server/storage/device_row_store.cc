@@ -26,7 +26,7 @@ void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output&
   }
 }
 
-// Where packed rows go: straight to the caller where a copy reaches it, else by the lane.
+// Destination of packed rows: straight to the caller where a copy reaches it, else by the lane.
 class Landing {
  public:
   Landing(const gpu::Device& device, const kernels::Output& out, std::size_t row_bytes,
@@ -160,7 +160,7 @@ absl::Status DeviceRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
   const std::size_t bags_max =
       std::max<std::size_t>(1, lanes_.piece_bytes() / std::max(row_bytes, sizeof(std::uint32_t)));
   const Landing landing(lanes_.device(), out, row_bytes, bags.lengths.size());
-  // Of the piece that was cut last. A bag is never cut, however long: its sum has one order.
+  // Slots of the piece that was cut last. A bag is never cut, however long: its sum has one order.
   std::size_t slots_begin = 0, slots_end = 0;
   const auto cut = [&](std::size_t begin) {
     slots_begin = slots_end;
@@ -399,7 +399,7 @@ absl::Status DeviceRowStore::QueueReset(Lane& lane, std::span<const std::uint32_
   });
 }
 
-// Of ids without a row: no memory of the GPU has anything of them.
+// Ids without a row: no memory of the GPU has anything of them.
 absl::Status DeviceRowStore::GatherInitial(std::span<const RowId> ids, ColumnRange columns,
                                            const kernels::Output& out) const {
   GatherInitialRows(init_, dtype_, ids, columns, out);

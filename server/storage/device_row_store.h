@@ -88,7 +88,7 @@ class DeviceRowStore final : public RowStore {
                           const ConstRowImages& images) const;
   absl::Status QueueReset(Lane& lane, std::span<const std::uint32_t> slots,
                           std::span<const RowId> ids, std::span<const float> state) const;
-  // Of a verb that changes rows.
+  // For verbs that change rows: stops the store on an error.
   absl::Status StopOnError(const absl::Status& status) const;
 
   const std::uint32_t slots_;

@@ -110,7 +110,7 @@ TEST(DeviceRowStoreCreate, UnsetRowsTakeWhatIsWrittenAndResetLikeOthers) {
   EXPECT_EQ(ReadAll(**unset), ReadAll(*initial));
 }
 
-// What may fail, by what it does.
+// Runs a verb that may fail, and returns its result.
 absl::Status Read(const RowStore& store) {
   std::vector<std::uint32_t> slots(store.slots());
   std::iota(slots.begin(), slots.end(), 0u);

@@ -21,8 +21,8 @@ class KeptMemory {
   // At least `size` bytes that hold anything: kept ones, or new ones. ResourceExhausted as
   // MemoryArena::Map.
   absl::StatusOr<MemoryArena> Map(std::size_t size) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Nothing refers to the memory any more. What was kept longest goes when there is more than the
-  // limit; less than a huge page is not worth keeping.
+  // Nothing refers to the memory any more. The memory that was kept longest is freed when there is
+  // more than the limit; less than a huge page is not worth keeping.
   void Keep(MemoryArena arena) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_);

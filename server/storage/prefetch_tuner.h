@@ -24,7 +24,7 @@ class PrefetchTuner {
  public:
   static constexpr std::array<std::uint32_t, 8> kDistances = {0, 4, 8, 16, 24, 32, 48, 64};
   static constexpr std::uint32_t kTrialEvery = 64;
-  // Of smaller batches the clock says nothing.
+  // Fewest rows of a batch that is timed: smaller ones tell nothing.
   static constexpr std::size_t kRowsMin = 128;
 
   // Calls work(tuning) for a batch of `rows` rows.
@@ -40,7 +40,7 @@ class PrefetchTuner {
   // The distance that is fastest so far; kAuto before the first measurements.
   std::uint32_t best() const;
 
-  // Which of kDistances the next batch uses.
+  // Chooses the one of kDistances that the next batch uses.
   std::size_t Choose();
   void Record(std::size_t choice, std::size_t rows, std::chrono::nanoseconds elapsed);
 

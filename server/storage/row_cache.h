@@ -1,10 +1,8 @@
-// Which rows of a large store have a line in a small, fast one: bookkeeping
-// only, no rows.
+// Maps rows of a large store to lines of a small, fast one: bookkeeping only, no rows.
 //
 // A batch gets lines for all its rows at once; rows of the batch itself are
-// never evicted for others of it. What is evicted depends on the batches alone:
-// ticks count batches, and of equals the lowest line goes first, so every run
-// evicts the same rows.
+// never evicted for others of it. Evictions depend on the batches alone: ticks count batches, and
+// of equals the lowest line is evicted first, so every run evicts the same rows.
 //
 // Thread safety: none.
 #pragma once
@@ -23,7 +21,7 @@ namespace embla {
 class RowCache {
  public:
   enum class Policy : std::uint8_t {
-    kLru = 1,  // The row that was used longest ago goes.
+    kLru = 1,  // Evicts the row that was used longest ago.
     kLfu = 2,  // The row that fewest batches have used since it came; of these,
                // the oldest.
   };
@@ -45,9 +43,9 @@ class RowCache {
     void Add(std::uint32_t slot, std::uint32_t line);
   };
 
-  // What has to happen before a batch can use its lines.
+  // Steps to take before a batch can use its lines.
   struct Placement {
-    std::vector<std::uint32_t> lines;  // Of each position of the batch; kNoSlot stays.
+    std::vector<std::uint32_t> lines;  // Line of each position of the batch; kNoSlot stays.
     Pairs write_backs;                 // First: rows that have changed and lose these lines.
     Pairs fills;                       // Then: rows that come to these lines.
   };
@@ -72,10 +70,10 @@ class RowCache {
   struct Line {
     std::uint32_t slot = 0;
     std::uint64_t uses = 0;
-    std::uint64_t tick = 0;  // Of the last use.
+    std::uint64_t tick = 0;  // Tick of the last use.
     bool changed = false;
   };
-  // What goes first, ascending.
+  // Lines in the order in which they are evicted.
   using Order = std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>>;
 
   Order::value_type KeyOf(std::uint32_t line) const;
@@ -86,7 +84,7 @@ class RowCache {
   const Policy policy_;
   std::vector<Line> lines_;
   std::vector<std::uint32_t> free_;  // Lines without a row: a heap, the lowest first.
-  Order order_;                      // Of lines with a row.
+  Order order_;                      // Lines with a row.
   absl::flat_hash_map<std::uint32_t, std::uint32_t> line_of_;  // By slot.
   std::uint64_t tick_ = 0;
   Statistics statistics_;

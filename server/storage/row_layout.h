@@ -1,5 +1,4 @@
-// Where the rows of a slice are in memory, on the host and on a GPU alike, and what they begin
-// with.
+// Layout of a slice's rows in memory, on the host and on a GPU alike, and their initial values.
 //
 // Layout: weights are one arena, row stride padded to 16 bytes, so that narrow rows do not straddle
 // cache lines more than they must and kernels load 16 bytes at once. Row scalars of the state are a
@@ -25,7 +24,7 @@ struct RowLayout {
   std::size_t weights = 0;
   std::size_t row_state = 0;
   std::size_t element_state = 0;
-  std::size_t id_map = 0;  // Of ZCH tables: the map's owner allocates it, the budget has it here.
+  std::size_t id_map = 0;  // ZCH tables only: the map's owner allocates it, the budget has it here.
   std::size_t total() const { return weights + row_state + element_state + id_map; }
 };
 RowLayout LayoutOf(const TableSpec& spec, const Slice& slice);

@@ -74,7 +74,7 @@ struct ConstRowImages {
   std::span<const float> state;
 };
 
-// What the rows of a new store hold.
+// Contents of the rows of a new store.
 enum class NewRows : std::uint8_t {
   kInitial,
   kUnset,  // Anything: each is written, or reset, before it is read.
@@ -126,7 +126,7 @@ class RowStore {
   virtual std::uint32_t slots() const = 0;
   virtual ColumnRange columns() const = 0;
   virtual DType dtype() const = 0;
-  // Of state per row image of `columns` columns.
+  // Floats of state per row image of `columns` columns.
   virtual std::size_t StateFloats(std::uint32_t columns) const = 0;
   virtual std::size_t memory_bytes() const = 0;
 };

@@ -1,4 +1,4 @@
-// What every RowStore must do. Instantiate with a factory type:
+// The contract of every RowStore. Instantiate with a factory type:
 //   struct Factory { std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice); };
 // One that is of no use on this machine says why: std::string WhyMissing(); its tests are skipped.
 #pragma once

@@ -25,8 +25,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Calls fn(begin, end) for disjoint ranges of at most `grain` that cover [0, n) exactly, on the
-  // pool's threads and on this one; returns when all are done. Which thread gets which range is
-  // not fixed, so fn's result must not depend on it. fn must not call ParallelFor.
+  // pool's threads and on this one; returns when all are done. The assignment of ranges to threads
+  // is not fixed, so fn's result must not depend on it. fn must not call ParallelFor.
   //
   // Requires: grain >= 1.
   void ParallelFor(std::size_t n, std::size_t grain,

@@ -100,7 +100,7 @@ absl::Status TieredRowStore::Pool(const kernels::Bags& bags, ColumnRange columns
                                   const kernels::Output& out) const {
   std::size_t first_slot = 0;
   for (std::size_t begin = 0; begin < bags.lengths.size();) {
-    // As many bags as fit.
+    // Takes as many bags as fit.
     const std::size_t fitting = PieceEnd(bags.slots, first_slot);
     std::size_t end = begin, end_slot = first_slot;
     while (end < bags.lengths.size() && end_slot + bags.lengths[end] <= fitting) {

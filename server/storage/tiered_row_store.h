@@ -50,8 +50,8 @@ class TieredRowStore final : public RowStore {
     std::uint32_t cache_lines = 0;  // Rows on the GPU, at least 1; of at most the slice's.
     RowCache::Policy policy = RowCache::Policy::kLru;
   };
-  // What `tiers` refers to is not owned and outlives the store; `observer` may
-  // be null. Errors: those of HostRowStore and of DeviceRowStore.
+  // Makes a store on `tiers`; what they refer to is not owned and outlives the store; `observer`
+  // may be null. Errors: those of HostRowStore and of DeviceRowStore.
   static absl::StatusOr<std::unique_ptr<TieredRowStore>> Create(
       const TableSpec& spec, const Slice& slice, const Tiers& tiers,
       NewRows rows = NewRows::kInitial, std::unique_ptr<CacheObserver> observer = nullptr);
@@ -95,8 +95,7 @@ class TieredRowStore final : public RowStore {
         rounding_(rounding),
         cache_(tiers.cache_lines, tiers.policy) {}
 
-  // Where the piece ends that begins at `begin` and has no more different slots
-  // than lines.
+  // Returns the end of the piece that begins at `begin` and has no more different slots than lines.
   std::size_t PieceEnd(std::span<const std::uint32_t> slots, std::size_t begin) const;
   // placement_.lines are the rows' places on the GPU when it returns.
   absl::Status Fetch(std::span<const std::uint32_t> slots, bool changes) const;
@@ -116,7 +115,7 @@ class TieredRowStore final : public RowStore {
   DeviceLanes& lanes_;                   // Not owned; outlives this object.
   const std::unique_ptr<CacheObserver> observer_;
   Rounding rounding_;
-  // Where rows are is no part of what a store holds: reading may change it.
+  // Mutable, since reading may change where rows are, which is no part of the store's value.
   mutable RowCache cache_;
   mutable RowCache::Placement placement_;
   mutable std::vector<std::byte> weights_;

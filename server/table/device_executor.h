@@ -1,8 +1,8 @@
 // The threads of a node's devices: each executes tasks in the order in which they were queued.
 //
 // A task for several devices enters all their queues at one moment, so any two tasks stand in the
-// same order on every device that has both. That order is what collectives between devices, the
-// replay windows and replicated tables rely on.
+// same order on every device that has both. Collectives between devices, the replay windows and
+// replicated tables rely on that order.
 //
 // Requests wait for their turn before they are queued (request_turns.h): a device that has nothing
 // to do takes the next one, for all of its devices, so queues hold little more than what runs.
@@ -67,7 +67,7 @@ class DeviceExecutors {
   struct Options {
     std::uint32_t devices = 1;                       // 1..kDevicesPerNodeMax
     std::size_t tasks_max_per_device = 1024;         // Requests that have not begun.
-    std::size_t bytes_max = std::size_t{512} << 20;  // Of all tasks that are not finished.
+    std::size_t bytes_max = std::size_t{512} << 20;  // Bytes of all tasks that are not finished.
     std::string node_name = {};                      // For messages.
     Metrics* metrics = nullptr;                      // Not owned; may be null.
   };
@@ -89,7 +89,7 @@ class DeviceExecutors {
   void SubmitControl(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   // The same, but it does not wait for requests whose turn has not come: for reads, of which
-  // whoever submits them bounds the number.
+  // the caller bounds their number.
   void SubmitRead(std::unique_ptr<DeviceTask> task, DeviceSet devices);
 
   // Like SubmitControl, for work that can wait and needs no order with what is queued later: each

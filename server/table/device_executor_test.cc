@@ -152,7 +152,7 @@ TEST(DeviceExecutorsSubmit, BytesAreBoundedAndGivenBack) {
   EXPECT_EQ(executors.queued_bytes(), 0u);
 }
 
-// What one device runs, in its order.
+// The tasks that one device ran, in its order.
 class Trace {
  public:
   std::unique_ptr<DeviceTask> Task(char name) {
@@ -162,7 +162,7 @@ class Trace {
   const std::string& names() const { return names_; }
 
  private:
-  std::string names_;  // Of the device's thread.
+  std::string names_;  // Written by the device's thread.
 };
 
 TEST(DeviceExecutorsTurns, ALightOriginGoesBeforeTheBacklogOfOthersAndControlTasksBehindIt) {

@@ -1,4 +1,4 @@
-// Which of a node's devices.
+// A set of a node's devices.
 #pragma once
 
 #include <bit>

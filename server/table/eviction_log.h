@@ -36,14 +36,14 @@ class EvictionLog {
     virtual void Notify() = 0;
   };
 
-  // Keeps up to `bytes_max` bytes. `series` counts evictions that nobody read in time.
+  // Keeps up to `bytes_max` bytes. `series` counts evictions that were not read in time.
   EvictionLog(std::size_t bytes_max, const TableSeries& series);
 
   // Not 0, and different in each log: positions are of one log.
   std::uint64_t id() const { return id_; }
 
   void Append(EvictedRows rows);
-  // The table is gone from this node: nothing more comes.
+  // The node has dropped the table: no more evictions follow.
   void Close();
 
   // Evictions are numbered from 0 as they come.
@@ -77,9 +77,9 @@ class EvictionLog {
   TableSeries series_ ABSL_GUARDED_BY(mu_);  // None once the table is gone.
   Counter unread_ ABSL_GUARDED_BY(mu_);
   std::deque<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Without gaps.
-  std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;      // Of entries_.
-  std::uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // Of the next eviction.
-  std::uint64_t read_ ABSL_GUARDED_BY(mu_) = 0;     // What somebody has read, at the most.
+  std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;      // Bytes of entries_.
+  std::uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // Number of the next eviction.
+  std::uint64_t read_ ABSL_GUARDED_BY(mu_) = 0;     // Highest eviction that a reader has read.
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<Listener>> listeners_ ABSL_GUARDED_BY(mu_);
 };

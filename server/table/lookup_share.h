@@ -21,7 +21,7 @@ namespace embla {
 struct HashedIds {
   std::vector<RowId> ids;
   ZchPlaces places;
-  absl::Status status;  // Of finding them.
+  absl::Status status;  // Result of finding them.
 
   // Makes room for ids, or forgets what was there.
   void Reset(const OwnSlice& own, std::size_t ids_max);
@@ -50,7 +50,7 @@ class RowSelection {
   HashedIds hashed_;  // ZCH tables only.
   bool all_ = false;  // Every id: positions_ is not needed.
   std::vector<std::uint32_t> slots_;
-  std::vector<std::uint32_t> positions_;  // Of slots_, ascending.
+  std::vector<std::uint32_t> positions_;  // Positions of slots_, ascending.
   std::vector<std::byte> rows_;           // Gathered rows on their way to their positions.
 };
 

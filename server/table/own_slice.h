@@ -17,10 +17,10 @@
 
 namespace embla {
 
-// Where a slice's rows are, and the map of its ids.
+// Memory of a slice's rows, and the map of its ids.
 struct SliceMemory {
   std::unique_ptr<RowStore> rows;
-  std::unique_ptr<zch::IdMap> ids;  // Of ZCH tables (IdMapOptionsOf); else null.
+  std::unique_ptr<zch::IdMap> ids;  // ZCH tables only (IdMapOptionsOf); else null.
 };
 
 struct OwnSlice {
@@ -32,10 +32,10 @@ struct OwnSlice {
 
   const Slice slice;
   std::unique_ptr<RowStore> store;  // Null when no row is present or staged any more.
-  std::unique_ptr<ZchIds> ids;      // Of ZCH tables: whose the rows are.
-  RowIntervals present;             // What requests find.
+  std::unique_ptr<ZchIds> ids;      // ZCH tables only: maps rows to their ids.
+  RowIntervals present;             // Rows that requests find.
   RowIntervals staged;              // Has memory, and rows are being copied in.
-  // Set when the store goes, for good; the next layout leaves the slice out. Relaxed: to see it
+  // Set once, when the store is deleted; the next layout leaves the slice out. Relaxed: to see it
   // late keeps an empty slice for longer, nothing else.
   std::atomic<bool> released = false;
 

@@ -1,6 +1,5 @@
-// What can be wrong with a part of a batch whatever the table holds: sizes that do not fit
-// together. Requests have been decoded by then, but a shard does not rely on its callers for memory
-// safety. O(bags), not O(ids).
+// Checks of a batch's part that need no table: sizes that do not fit together. Requests have been
+// decoded by then, but a shard does not rely on its callers for memory safety. O(bags), not O(ids).
 #pragma once
 
 #include "absl/status/status.h"

@@ -35,7 +35,7 @@ class QueueDelay {
     return std::exp2(-passed / std::chrono::duration<double>(kHalfLife));
   }
 
-  double weight_ = 0;  // Of the samples, as of at_.
+  double weight_ = 0;  // Weight of the samples, as of at_.
   absl::Duration sum_;
   TimePoint at_;
 };

@@ -1,5 +1,5 @@
-// Which updates of which sessions a table has applied: what makes a retried update take effect
-// exactly once (docs/consistency.md).
+// The updates of all sessions that a table has applied: a retried update takes effect exactly once
+// (docs/consistency.md).
 //
 // One record for all units of a table that have not moved. A unit that moves takes a copy along
 // (server/migration/unit_windows.h) and has its own record until it has come to rest

@@ -29,7 +29,7 @@ namespace embla {
 
 class DeviceTask;
 
-// On whose behalf a request comes: its session, or its connection. Only equality means something.
+// The sender of a request: its session, or its connection. Only equality has a meaning.
 enum class RequestOrigin : std::uint64_t {};
 
 // Thread safety: none.
@@ -57,7 +57,7 @@ class RequestTurns {
  private:
   struct Line {
     std::deque<Request> waiting;
-    double due = 0;        // Of the first one.
+    double due = 0;        // Due time of the first request.
     double had_until = 0;  // When its last taken request would have ended.
   };
   using Due = std::pair<double, std::uint64_t>;  // With the origin.
@@ -67,9 +67,9 @@ class RequestTurns {
   void ForgetIdle();
 
   double now_ = 0;
-  std::size_t forget_at_ = 0;  // So many lines; grows with them, so that forgetting costs little.
+  std::size_t forget_at_ = 0;  // Number of lines; grows with them, so that forgetting costs little.
   std::unordered_map<std::uint64_t, Line> lines_;
-  std::set<Due> due_;  // Of every line that has a request.
+  std::set<Due> due_;  // Every line that has a request.
   std::set<std::uint64_t> numbers_;
 };
 

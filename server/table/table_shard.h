@@ -39,9 +39,9 @@ struct ColumnSegment {
   DeviceSet devices;
 };
 
-// Where a copy of a replicated table stands in the order of its updates.
+// Position of a replicated table's copy in the order of its updates.
 struct ReplicaPosition {
-  std::uint64_t reign = 0;  // Of the primary that it follows; 0: none, initial values.
+  std::uint64_t reign = 0;  // Reign of the primary that it follows; 0: none, initial values.
   std::uint64_t order = 0;  // The last update applied.
   bool complete = true;     // False while a snapshot is coming in.
 };
@@ -103,7 +103,7 @@ class TableShard {
            static_cast<std::uint64_t>(ToInt(id)) < static_cast<std::uint64_t>(rows());
   }
 
-  // Which row stands for an id where the table is cut.
+  // Maps an id to the row that stands for it where the table is cut.
   const IdRows& id_rows() const { return table_->id_rows; }
 
   // Whether some slice has been released.
@@ -128,7 +128,7 @@ class TableShard {
 
   // Drops the records of closed sessions, which every node refuses. Lead device only.
   void ForgetSessions(const SessionSet& sessions);
-  // Which updates this node's part of the table has applied. Lead device only.
+  // The updates that this node's part of the table has applied. Lead device only.
   ReplayWindows& replay_windows() { return table_->replay_windows; }
   // Null unless it is a ZCH table that keeps evicted rows.
   const std::shared_ptr<EvictionLog>& evictions() const { return table_->evictions; }

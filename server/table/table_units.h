@@ -1,5 +1,5 @@
-// Which units of a table are on this node, and who is asked before one that may be on the move is
-// touched (server/migration/unit_host.h).
+// Keeps which units of a table are on this node, and the gates to ask before a unit that may be on
+// the move is touched (server/migration/unit_host.h).
 //
 // Only units that take or took part in a move have a gate. A unit that came to rest is folded back:
 // its record of updates joins that of the other units, "the rest", and its gate is asked no more
@@ -41,9 +41,9 @@ class TableUnits {
     RowIntervals present;  // On some device of this node.
     RowIntervals staged;
     std::vector<Gated> gates;
-    std::size_t folded = 0;              // Of them.
+    std::size_t folded = 0;              // Gates folded back.
     std::vector<std::uint32_t> gate_of;  // By row granule: 1 + the position in gates, or 0.
-    RowIntervals closed;                 // Whose gates do not serve lookups; CheckServed's.
+    RowIntervals closed;                 // Rows whose gates do not serve lookups; CheckServed's.
     // By row granule: present, and without a gate; FindRest's.
     std::vector<char> is_rest;
     bool rest_is_known = false;
@@ -112,9 +112,9 @@ class TableUnits {
   GranuleFinder granule_finder_;  // FindRest's.
   bool closed_is_known_ = false;
   std::uint64_t version_ = NextVersion();
-  std::atomic<bool> any_gates_ = false;  // That are asked. Released by SetGate.
+  std::atomic<bool> any_gates_ = false;  // True if any gate is to be asked. Released by SetGate.
   RecordFold fold_;
-  std::atomic<bool> asks_apart_ = false;  // Relaxed: whoever looks, looks again.
+  std::atomic<bool> asks_apart_ = false;  // Relaxed: readers look again.
 };
 
 }  // namespace embla

@@ -19,7 +19,7 @@ namespace embla {
 
 // A decoded chunk: views over its bytes.
 struct UnitChunk {
-  std::span<const std::byte> bucket;  // Of ZCH tables: a bucket block (docs/zch.md).
+  std::span<const std::byte> bucket;  // ZCH tables: a bucket block (docs/zch.md).
   RowBlock rows;                      // Their ids are rows of the table.
 };
 

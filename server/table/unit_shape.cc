@@ -14,7 +14,8 @@ std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row) {
 }
 
 GranuleFinder::GranuleFinder(const TableSpec& spec) {
-  const auto rows_min = static_cast<std::uint64_t>(spec.rows / spec.row_granules);  // Of a granule.
+  // Fewest rows of a granule.
+  const auto rows_min = static_cast<std::uint64_t>(spec.rows / spec.row_granules);
   shift_ = std::bit_width(rows_min) - 1;
   for (std::int64_t row = 0; row < spec.rows; row += std::int64_t{1} << shift_) {
     const std::uint32_t granule = RowGranuleOf(spec, row);

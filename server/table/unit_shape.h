@@ -1,4 +1,4 @@
-// Where the units of a table lie: a function of its spec and its column cuts, the same everywhere.
+// Shape of a table's units: a function of its spec and its column cuts, the same everywhere.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ std::uint32_t RowGranuleOf(const TableSpec& spec, std::int64_t row);
 // power of two, of which each meets two granules at most.
 class GranuleFinder {
  public:
-  GranuleFinder() = default;  // Of no table.
+  GranuleFinder() = default;  // Makes a finder of no table.
   explicit GranuleFinder(const TableSpec& spec);
 
   // Requires: 0 <= row < spec.rows.
@@ -31,7 +31,7 @@ class GranuleFinder {
  private:
   struct Cell {
     std::int64_t next_begin = 0;  // The first row of the next granule.
-    std::uint32_t granule = 0;    // Of the cell's first row.
+    std::uint32_t granule = 0;    // Granule of the cell's first row.
   };
   int shift_ = 0;
   std::vector<Cell> cells_;

@@ -23,9 +23,9 @@ namespace embla {
 // The parts of one table in an update.
 using TableParts = std::span<const UpdatePart* const>;
 
-// What must hold between the parts of a table and the slices that the node has of it, whatever the
-// ids: a slice gets whole rows of gradients, the parts of a slice have the same columns, and an
-// optimizer with a row statistic gets it. Errors: InvalidArgument, FailedPrecondition.
+// Checks the parts of a table against the node's slices, whatever the ids: a slice gets whole rows
+// of gradients, the parts of a slice have the same columns, and an optimizer with a row statistic
+// gets it. Errors: InvalidArgument, FailedPrecondition.
 absl::Status CheckPartsFit(const TableShard& table, const OptimizerSpec& optimizer,
                            TableParts parts);
 
@@ -50,14 +50,14 @@ class UpdateShare {
 
   // Ids found times columns of the slice, as Prepare counted.
   std::size_t found() const { return found_; }
-  // What Apply needs of its device.
+  // The device's functions that Apply needs.
   struct Steps {
-    std::uint64_t step = 0;  // Of training.
+    std::uint64_t step = 0;  // The training step.
     ThreadPool& pool;
     SumScratch& scratch;
   };
   // One optimizer step, or the image, for every touched row that is not in `skipped`; how many they
-  // are. The ids of a ZCH table get their rows here; what comes for those that get none is dropped.
+  // are. The ids of a ZCH table get their rows here; gradients of those that get none are dropped.
   absl::StatusOr<std::size_t> Apply(OwnSlice& own, const RowIntervals& skipped, const Steps& steps);
 
  private:
@@ -99,12 +99,12 @@ class UpdateShare {
   std::vector<std::uint32_t> gradient_of_;
   std::vector<float> factors_;          // Empty: all 1.
   std::vector<float> row_sum_squares_;  // Empty: computed, or not needed.
-  std::vector<std::uint32_t> ttls_;     // Of ZCH tables; empty: the table's.
+  std::vector<std::uint32_t> ttls_;     // ZCH tables only; empty: the table's TTL.
 
   kernels::Grouping grouping_;
   kernels::Gradients gradients_;
   std::vector<std::byte> joined_;   // The parts' gradients, where they are not adjacent.
-  std::uint32_t first_column_ = 0;  // Of the slice, in a summed gradient.
+  std::uint32_t first_column_ = 0;  // First column of the slice in a summed gradient.
   bool compute_row_sum_squares_ = false;
   std::optional<float> learning_rate_;
   std::optional<Images> images_;  // None: gradients.

@@ -1,5 +1,5 @@
-// What becomes of one update's rows of a table some of whose units may be on the move: unit by
-// unit, their gates say which rows are applied and which are left out.
+// Decides on one update's rows of a table some of whose units may be on the move: unit by unit,
+// their gates say which rows are applied and which are left out.
 //
 // Rows outside units with gates are "the rest": one record of updates covers all of them
 // (ReplayWindows), and the caller asks it.
@@ -19,10 +19,10 @@
 
 namespace embla {
 
-// What became of the rows of one unit that had a gate.
+// The decision on the rows of one unit that had a gate.
 struct DecidedUnit {
   std::uint32_t row_granule = 0;
-  ColumnRange columns;  // Of the unit's cut.
+  ColumnRange columns;  // Columns of the unit's cut.
   bool applies = false;
   bool operator==(const DecidedUnit&) const = default;
 };
@@ -35,7 +35,7 @@ class UpdateUnits {
     UnitShape shape;
     std::shared_ptr<UnitGate> gate;
     UnitUpdate update;
-    std::vector<std::size_t> parts;  // That have rows of it, ascending.
+    std::vector<std::size_t> parts;  // Parts that have rows of it, ascending.
     bool present = false;            // Its rows are on this node.
     bool counts_chunks = false;      // A move looks at the unit, and at which chunks change.
     PartAnswer answer;

@@ -30,7 +30,7 @@
 
 namespace embla {
 
-// Where ids are read.
+// Places from which ids are read.
 struct ZchPlaces {
   // By id, in the slice; kernels::kNoSlot reads as zeros.
   std::vector<std::uint32_t> slots;
@@ -39,13 +39,13 @@ struct ZchPlaces {
   std::vector<RowId> initial_of;
 };
 
-// Takes the rows of a whole generation of ids away. What it does to a bucket is a function of these
+// Takes the rows of a whole generation of ids away. Its effect on a bucket is a function of these
 // numbers and of the bucket.
 struct ZchSweep {
   enum class Rule : std::uint8_t { kExpired = 1, kIdle = 2 };
 
   Rule rule = Rule::kExpired;     // kExpired: whose TTL is over at `step`.
-  std::uint64_t step = 0;         // Of the evictions.
+  std::uint64_t step = 0;         // Step of the evictions.
   std::uint64_t before_step = 0;  // kIdle: ids that were last touched before it.
   bool operator==(const ZchSweep&) const = default;
 };
@@ -68,7 +68,7 @@ class ZchIds {
   // From now on evicted rows go to `log`, too. Null: they do not.
   void StreamTo(std::shared_ptr<EvictionLog> log) { evictions_ = std::move(log); }
 
-  // Which row stands for an id where the table is cut.
+  // Maps an id to the row that stands for it where the table is cut.
   const IdRows& id_rows() const { return id_rows_; }
 
   // OutOfRange: the table's unseen rule is error, and one of `ids` has no row.
@@ -84,7 +84,7 @@ class ZchIds {
     std::uint64_t step = 0;
     // By position in the grouping, 0 the table's; may be empty.
     std::span<const std::uint32_t> ttls = {};
-    bool admits_all = false;  // Whatever the table's admission is.
+    bool admits_all = false;  // Overrides the table's admission.
   };
   // Makes room for a Settle of so many ids, or a Sweep (zch::IdMap::ReserveApply).
   absl::Status ReserveSettle(std::size_t ids) { return map_->ReserveApply(ids); }
@@ -101,7 +101,7 @@ class ZchIds {
   // The id that each row of [begin, end) belongs to; none: to no id, or the bucket is not here.
   absl::StatusOr<std::vector<std::optional<RowId>>> IdsAt(std::int64_t begin,
                                                           std::int64_t end) const;
-  // Where the ids' own rows are in the slice; kernels::kNoSlot: they have none here.
+  // Returns the slots of the ids' own rows in the slice; kernels::kNoSlot: they have none here.
   absl::StatusOr<std::vector<std::uint32_t>> SlotsOf(std::span<const RowId> ids) const;
 
   absl::StatusOr<zch::Explanation> Explain(RowId id) const { return map_->Explain(id); }
@@ -130,7 +130,7 @@ class ZchIds {
   absl::Status PlaceUnseen(RowId id, std::size_t position, ZchPlaces& places) const;
   // By position in ids_: the longest of an id's TTLs.
   void GatherTtls(std::span<const std::uint32_t> ttls, const kernels::Grouping& grouping);
-  // Hands the rows to whoever reads evictions. Before they begin anew.
+  // Hands the rows to the readers of evictions, before the slots get new ids.
   absl::Status Stream(std::span<const zch::Eviction> evictions, const RowStore& store) const;
   absl::Status ResetInserted(RowStore& store) const;
   void Regroup(kernels::Grouping& grouping) const;
@@ -141,14 +141,14 @@ class ZchIds {
   const std::string table_;
   const IdRows id_rows_;
   const zch::Unseen unseen_;
-  const std::int64_t row_begin_;  // Of the slice.
+  const std::int64_t row_begin_;  // First row of the slice.
   const std::unique_ptr<zch::IdMap> map_;
   const ZchMetrics metrics_;
   zch::Statistics counted_;
   std::shared_ptr<EvictionLog> evictions_;  // Shared by the table's slices; may be null.
 
   // Reused from batch to batch.
-  std::vector<RowId> ids_;               // Of an update, and
+  std::vector<RowId> ids_;               // Ids of an update, and
   std::vector<std::uint32_t> segments_;  // where they are in its grouping.
   std::vector<std::uint32_t> ttls_;
   zch::Answer answer_;  // By position in ids_.

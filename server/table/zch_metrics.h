@@ -1,4 +1,4 @@
-// What the slices of a ZCH table count.
+// Metrics of a ZCH table's slices.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Who gets a slot: counts of ids that wait for one, and the draw by probability.
+// Admission of ids: counts of ids that wait for a slot, and the draw by probability.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What goes into the slot map and what comes out.
+// Input and output of the slot map.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +60,7 @@ struct Batch {
   std::span<const std::uint32_t> counts;  // Occurrences that an id stands for, >= 1; empty: 1.
   std::span<const std::uint32_t> ttls;    // kTtl, in ticks; 0, or empty: the table's.
   Clock clock;
-  bool admits_all = false;  // Whatever the table's admission is.
+  bool admits_all = false;  // Overrides the table's admission.
 };
 
 struct Answer {

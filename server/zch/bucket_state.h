@@ -1,4 +1,4 @@
-// What a bucket has besides its groups; it moves with them.
+// A bucket's state besides its groups; it moves with them.
 #pragma once
 
 #include <cstddef>

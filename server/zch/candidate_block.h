@@ -24,9 +24,9 @@ class CandidateCounts;
 
 inline constexpr std::uint32_t kPlacesPerLine = 32;
 
-// Where the parts of a block begin, in bytes.
+// Offsets of a block's parts, in bytes.
 struct CandidateLayout {
-  std::uint32_t lines = 0;  // 0: nobody ever waits, and there are no blocks.
+  std::uint32_t lines = 0;  // 0: ids never wait, and there are no blocks.
 
   constexpr std::size_t places() const { return std::size_t{lines} * kPlacesPerLine; }
   constexpr std::size_t counts_at() const { return places() * sizeof(std::int64_t); }
@@ -54,7 +54,7 @@ constexpr std::uint32_t HomeLineOf(RowId id, std::uint32_t lines) {
 // A block with these ids, which the layout has places for.
 std::vector<std::byte> EncodeCandidates(const CandidateLayout& layout,
                                         const CandidateCounts& candidates);
-// What a block holds. Requires: block.size() == layout.bytes().
+// Reads the counts of a block. Requires: block.size() == layout.bytes().
 CandidateCounts DecodeCandidates(const CandidateLayout& layout, std::span<const std::byte> block);
 
 }  // namespace embla::zch

@@ -7,7 +7,8 @@
 
 namespace embla::zch {
 
-// Of 53 bits, as many as a double has, so that comparing them with a probability is exact.
+// End of draws: 53 bits, as many as a double has, so that comparing them with a probability is
+// exact.
 inline constexpr double kDrawEnd = 0x1.0p53;
 
 // Uniform in [0, kDrawEnd), for an id at a step.

@@ -10,7 +10,7 @@ namespace embla::zch {
 
 // Logical time. Both come from the caller; the map reads no clock.
 struct Clock {
-  std::uint64_t step = 0;  // Of training; the order in which things were touched.
+  std::uint64_t step = 0;  // The training step; the order in which things were touched.
   std::uint32_t now = 0;   // In ticks of the caller's choice; kTtl only.
 };
 
@@ -26,7 +26,7 @@ struct Resident {
   std::int64_t id = 0;
   std::uint8_t tag = 0;
   std::uint64_t step = 0;
-  std::uint32_t word = 0;  // As in Touch.
+  std::uint32_t word = 0;  // See Touch.
 };
 void FillLane(Policy policy, SlotGroup& group, int lane, const Resident& resident);
 void ClearLane(Policy policy, SlotGroup& group, int lane);

@@ -1,6 +1,6 @@
 // The map of a ZCH table's ids to slots as a table sees it, wherever its memory is: on the host
 // (host_id_map.h), or on a GPU (device/device_id_map.h). Both give the same answers, and blocks of
-// buckets of the same bytes. What the verbs do: slot_map.h.
+// buckets of the same bytes. The verbs are described in slot_map.h.
 //
 // Errors beside those that a verb states: those of the memory's device (server/gpu/device.h). A
 // verb that changes slots and fails for them stops its device, since nobody knows then which ones
@@ -63,7 +63,7 @@ class IdMap {
   virtual absl::Status ImportBucket(std::span<const std::byte> block) = 0;
 
   virtual absl::StatusOr<Explanation> Explain(RowId id) const = 0;
-  // ids[i] = whose slot `begin` + i is; none: nobody's, or its bucket is not here.
+  // Sets ids[i] to the id of slot `begin` + i; none: the slot is free, or its bucket is not here.
   // Requires: slots of the table; of a map on a GPU, of its slice.
   virtual absl::Status IdsAt(ZchSlot begin, std::span<std::optional<RowId>> ids) const = 0;
   virtual absl::StatusOr<Survey> TakeSurvey(std::uint64_t step, BucketRange range) const = 0;
@@ -71,7 +71,7 @@ class IdMap {
   virtual Statistics statistics() const = 0;
   virtual std::uint64_t residents(std::uint32_t bucket) const = 0;
   virtual const SlotMapOptions& options() const = 0;
-  // Of its own grant; a map on the host is in that of the slice's rows.
+  // Bytes of the map's own grant; a map on the host is in the grant of the slice's rows.
   virtual std::size_t memory_bytes() const = 0;
 };
 

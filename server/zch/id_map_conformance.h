@@ -1,4 +1,4 @@
-// What every map of ids (id_map.h) must do: random operations on a map and on its model
+// Contract of all id maps (id_map.h): random operations on a map and on its model
 // (slot_map_model_test_support.h) give the same answers and the same content after each, for every
 // policy and admission; and a map of some buckets has the bytes, the statistics and the surveys of
 // a SlotMap of the same buckets.
@@ -99,7 +99,7 @@ class RandomBatches {
     clock_.now += Below(2);
     return {ids_, counts_, ttls_, clock_, Below(8) == 0};
   }
-  // As of a sweep of what is idle.
+  // Parameter for a sweep of idle ids.
   std::uint64_t BeforeStep() const { return clock_.step < 60 ? 0 : clock_.step - 60; }
 
  private:
@@ -268,7 +268,7 @@ TYPED_TEST_P(IdMapConformance, AgreesWithTheModelOverRandomOperations) {
   }
 }
 
-// Of four buckets two are here, and one of them comes and goes.
+// Two of four buckets are in the map, and one of them is added and removed.
 TYPED_TEST_P(IdMapConformance, HasTheBytesOfASlotMapOfTheSameBuckets) {
   for (const SlotMapOptions& options : ConformanceOptions(this->seed_)) {
     if (!TypeParam::CanHold(options)) continue;

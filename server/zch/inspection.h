@@ -1,5 +1,5 @@
-// What groups of slots, and the records of their buckets, tell whoever asks: explanations of ids,
-// and surveys. The same for a map on the host and for one on a GPU.
+// Inspects groups of slots and the records of their buckets: explanations of ids, and surveys. The
+// same for a map on the host and for one on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace embla::zch {
 
-// What is known about one id.
+// Everything known about one id.
 struct Explanation {
   Place place;
   bool bucket_here = false;  // False: nothing below is known.
   // The id's own slot, with when it was last touched and its count or expiry; else kNoSlot.
   ZchSlot slot = kNoSlot;
   std::uint64_t last_step = 0;
-  std::uint32_t word = 0;           // As in SlotGroup::words.
-  ZchSlot reserved_slot = kNoSlot;  // What the id shares while it has no slot.
+  std::uint32_t word = 0;           // See SlotGroup::words.
+  ZchSlot reserved_slot = kNoSlot;  // The slot that the id shares while it has none.
   std::uint32_t waiting_count = 0;  // Occurrences counted towards admission.
   std::uint32_t group_residents = 0;
   std::optional<Eviction> last_eviction;  // If the bucket still remembers.
-  // It remembers no evictions before this step; 0: it remembers all.
+  // The bucket remembers no evictions before this step; 0: it remembers all.
   std::uint64_t evictions_known_since = 0;
 };
 
@@ -46,7 +46,7 @@ inline int LaneOf(const SlotGroup& group, const Place& place, RowId id) {
   return LaneOf(group, LanesWithTag(group, place.tag), ToInt(id));
 }
 
-// Of an id whose bucket is here: `group` is its group, `bucket` the record of its bucket.
+// Explains an id whose bucket is here: `group` is its group, `bucket` the record of its bucket.
 Explanation ExplainIn(const SlotMapOptions& options, RowId id, const SlotGroup& group,
                       const BucketState& bucket);
 

@@ -14,7 +14,7 @@
 
 namespace embla::zch {
 
-// What else to prefetch of a lane that is probably the id's.
+// Further cache lines to prefetch for a lane that is probably the id's.
 enum class Touching : std::uint8_t { kNothing, kStep, kStepAndWord };
 
 struct Probe {
@@ -47,7 +47,7 @@ void ProbeIds(std::size_t n, Probe* probes) {
     if (probe.group == nullptr) continue;
     probe.candidates = LanesWithTag(*probe.group, probe.tag);
     const int lane = std::countr_zero(probe.candidates | std::uint64_t{1} << (kLanes - 1));
-    // Where there is no candidate, the tags again: cheaper than a branch.
+    // Without a candidate the tags are fetched again: cheaper than a branch.
     const auto prefetch = [&probe](const void* line) {
       __builtin_prefetch(probe.candidates != 0 ? line : probe.group, 1);
     };

@@ -18,7 +18,7 @@ namespace embla::zch {
 struct alignas(64) SlotGroup {
   std::uint8_t tags[kLanes];
   std::int64_t ids[kLanes];
-  std::uint64_t last_steps[kLanes];  // Of the latest touch.
+  std::uint64_t last_steps[kLanes];  // Steps of the latest touches.
   std::uint32_t words[kLanes];       // kLfu, kDistanceLfu: touches. kTtl: expiry. kLru: 0.
 };
 static_assert(sizeof(SlotGroup) == kBytesPerSlot * kLanes,

@@ -78,7 +78,8 @@ class SlotMap {
   absl::Status ImportBucket(std::span<const std::byte> block);
 
   Explanation Explain(RowId id) const;
-  // Whose slot it is; none: nobody's, or its bucket is not here. Requires: a slot of the table.
+  // Returns the id that has the slot; none: the slot is free, or its bucket is not here. Requires:
+  // a slot of the table.
   std::optional<RowId> IdAt(ZchSlot slot) const;
   Statistics statistics() const;
   // Reads every group.
@@ -131,8 +132,8 @@ class SlotMap {
   // Reused from batch to batch.
   std::vector<std::vector<Miss>> misses_of_chunks_;
   std::vector<Miss> misses_;
-  std::vector<std::uint32_t> bins_;  // Where each bin of misses_ begins.
-  std::vector<std::size_t> runs_;    // Where each bucket's misses begin, and the end.
+  std::vector<std::uint32_t> bins_;  // Begin of each bin of misses_.
+  std::vector<std::size_t> runs_;    // Begin of each bucket's misses, and the end.
   std::vector<Eviction> evicted_;    // By miss; slot kNoSlot: none.
 };
 

@@ -67,7 +67,7 @@ class SlotMap::Insertion {
   static constexpr std::size_t kBlock = 16;
   static constexpr int kNotChosen = -2;
 
-  // Where the bucket's groups end.
+  // Makes the bucket of `miss` the current one, and returns the end of its groups.
   std::uint64_t EnterBucket(const Miss& miss) {
     const std::uint64_t groups = map_.groups_.groups_per_bucket();
     const std::uint64_t bucket = miss.group_number / groups;
@@ -126,7 +126,7 @@ class SlotMap::Insertion {
     }
   }
 
-  // What all occurrences amount to.
+  // Adds up all occurrences of an id.
   void SumUp(std::size_t begin, std::size_t end) {
     count_ = 0;
     word_ = 0;
@@ -191,7 +191,7 @@ class SlotMap::Insertion {
   const SlotMapOptions& options_;
   const Batch& batch_;
   Answer& answer_;
-  std::size_t end_ = 0;     // Of the misses to insert.
+  std::size_t end_ = 0;     // End of the misses to insert.
   int chosen_[2 * kBlock];  // By position in the misses, modulo its size.
   BucketState* bucket_ = nullptr;
   std::uint32_t count_ = 0;

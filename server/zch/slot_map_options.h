@@ -16,7 +16,8 @@ struct SlotMapOptions {
   // Slots wanted, 1..kCapacityMax; rounded up to a multiple of 64 * buckets. At a load of 0.8 about
   // one id in 400 meets a full group.
   std::int64_t capacity = 0;
-  // Of each group's 64 slots, the last ones that no id owns: ids without a slot share them. 0..63.
+  // Number of each group's 64 slots, the last ones, that no id owns: ids without a slot share them.
+  // 0..63.
   std::uint32_t reserved_lanes = 0;
 
   Policy policy = Policy::kLru;

@@ -1,4 +1,4 @@
-// What users may rely on, one promise per test. Random operations: slot_map_model_test.cc.
+// Promises to users, one per test. Random operations: slot_map_model_test.cc.
 #include "server/zch/slot_map.h"
 
 #include <cstdint>
@@ -186,7 +186,7 @@ TEST(SlotMapReserved, SlotsAreSharedByIdsWithoutOneAndNeverOwned) {
   }
 }
 
-// As in PERSIA's tests.
+// Follows PERSIA's tests.
 TEST(SlotMapLru, KeepsTheMostRecentlyTouched) {
   const auto map = FullMap(OneGroup(5));
   std::uint64_t step = 0;
@@ -201,7 +201,7 @@ TEST(SlotMapLru, KeepsTheMostRecentlyTouched) {
   EXPECT_TRUE(HasSlot(*map, RowId{5}));
 }
 
-// As in the tests of TFRA's HKV tables, with one group in place of theirs.
+// Follows the tests of TFRA's HKV tables, with one group in place of theirs.
 TEST(SlotMapLfu, KeepsTheMostFrequent) {
   const auto map = FullMap(OneGroup(64, Policy::kLfu));
   std::uint64_t step = 0;
@@ -213,7 +213,7 @@ TEST(SlotMapLfu, KeepsTheMostFrequent) {
   for (const RowId id : Range(0, 6)) EXPECT_TRUE(HasSlot(*map, id)) << ToInt(id);
 }
 
-// As in dynamicemb's tests.
+// Follows dynamicemb's tests.
 TEST(SlotMapLfu, CountsTouchesAndReadsDoNotCount) {
   const auto map = FullMap(SmallOptions(Policy::kLfu));
   for (std::uint32_t i = 1; i <= 3; ++i) {
@@ -248,14 +248,14 @@ TEST(SlotMapDistanceLfu, WeighsCountsAgainstAge) {
   EXPECT_EQ(ApplyAt(*map, RowIds({5}), {41, 0}).evictions[0].id, RowId{1});
 }
 
-// As Monolith's OneTimeEvict, in seconds.
+// Follows Monolith's OneTimeEvict, in seconds.
 TEST(SlotMapTtl, SweepEvictsTheGenerationsThatExpired) {
   constexpr std::uint32_t kDay = 86400;
   SlotMapOptions options = SmallOptions(Policy::kTtl);
   options.ttl_ticks = 14 * kDay;
   const auto map = FullMap(options);
   const auto ids = Range(0, 90);
-  // Of three features, one of which has the table's TTL.
+  // TTLs of three features, one of which has the table's TTL.
   constexpr std::uint32_t kTtls[] = {5 * kDay, 6 * kDay, 0};
   std::vector<std::uint32_t> ttls;
   for (std::size_t i = 0; i < ids.size(); ++i) ttls.push_back(kTtls[i % 3]);

@@ -1,4 +1,4 @@
-// What a slot map counts.
+// Counters of a slot map.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct Statistics {
   bool operator==(const Statistics&) const = default;
 };
 
-// What the map holds now.
+// The map's contents now.
 struct Survey {
   std::uint32_t buckets = 0;
   std::uint64_t slots = 0;  // For ids, of the buckets held.
@@ -51,7 +51,7 @@ struct Survey {
   std::uint64_t waiting = 0;  // Candidates that are counted but have no slot.
   std::uint64_t age_sum = 0;  // In steps since the last touch.
   std::uint64_t oldest_age = 0;
-  std::uint64_t latest_step = 0;  // At which an id that is here was touched.
+  std::uint64_t latest_step = 0;  // Step of the latest touch of an id that is in the map.
 
   Survey& operator+=(const Survey& other) {
     buckets += other.buckets;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kRowsShown = 4;
 constexpr int kDigitsMax = 12;
-constexpr int kStateBits = 8;  // Of an update's word.
+constexpr int kStateBits = 8;  // Bits of the state in an update's word.
 
 const char* NameOf(Damage::Kind kind) {
   switch (kind) {
@@ -52,7 +52,7 @@ class Findings {
   std::map<std::tuple<int, std::uint64_t, Damage::Kind>, Damage> found_;
 };
 
-// Of a cell: its own trainer's, or everybody's.
+// Digits of a cell: its own trainer's, or all trainers'.
 int DigitsOf(const LedgerShape& shape) {
   return shape.digits * (shape.one_cell ? shape.trainers : 1);
 }

@@ -12,7 +12,7 @@
 //
 // The ids of a block lie all over the table, so one update touches many units.
 //
-// What is known of each update lies in memory that outlives its trainer: a process that is killed
+// The state of each update lies in memory that outlives its trainer: a process that is killed
 // leaves its updates pending, and the next one of the trainer calls them open. When their session
 // is closed everywhere, it looks once at what became of each, row by row: that must not change any
 // more.
@@ -42,11 +42,11 @@ struct LedgerShape {
   int rows() const { return blocks * rows_per_block; }
 };
 
-// Where an update goes.
+// Destination of an update.
 struct Digit {
   std::uint64_t number = 0;  // k, of its trainer.
   int block = 0;
-  int cell = 0;      // Of each row.
+  int cell = 0;      // Cell in each row.
   int position = 0;  // In the cell: the update adds 4^position.
   float value() const { return static_cast<float>(std::uint32_t{1} << 2 * position); }
 };
@@ -65,9 +65,8 @@ struct Damage {
   std::string Text() const;
 };
 
-// What one table must hold.
-// Thread safety: every method may be called from any thread, and in every process; but only one
-// process at a time has updates of a trainer.
+// The expected content of one table. Thread safety: every method may be called from any thread, and
+// in every process; but only one process at a time has updates of a trainer.
 class Base4Ledger {
  public:
   // In memory of this process, or in the file `path` that others map, too.
@@ -78,7 +77,7 @@ class Base4Ledger {
   const LedgerShape& shape() const { return shape_; }
   // Row `i` of `block`, as a position 0..rows()-1.
   int RowOf(int block, int i) const { return i * shape_.blocks + block; }
-  // Where the update `number` of any trainer goes.
+  // Block of the update `number` of any trainer.
   int BlockOf(std::uint64_t number) const {
     return static_cast<int>(number / shape_.digits % shape_.blocks);
   }
@@ -101,10 +100,11 @@ class Base4Ledger {
   // Some trainer has no more cells.
   bool IsFull() const;
 
-  // What `cells`, rows() x cells() of the whole table, shows. Requires: nothing is pending.
+  // Returns the damage in `cells`, rows() x cells() of the whole table. Requires: nothing is
+  // pending.
   std::vector<Damage> Check(std::span<const float> cells) const;
-  // What the rows of one block show of one trainer while it goes on; `cells` were read after
-  // everything of `acknowledged_before` was acknowledged.
+  // Returns the damage that the rows of one block show of one trainer while it goes on; `cells`
+  // were read after everything of `acknowledged_before` was acknowledged.
   std::vector<Damage> CheckBlock(int trainer, int block, std::span<const float> cells,
                                  std::span<const std::uint64_t> acknowledged_before) const;
   // Numbers of the block that are acknowledged now.
@@ -126,7 +126,7 @@ class Base4Ledger {
   }
   void End(int trainer, std::uint64_t number, State state);
   int TimesIn(const Digit& digit, float value) const;
-  // What is wrong, if anything, with an update that row `i` of its block shows `times` times.
+  // Returns the damage, if any, of an update that row `i` of its block shows `times` times.
   std::optional<Damage::Kind> Judge(int trainer, std::uint64_t number, int i, int times) const;
   std::uint64_t Count(State state) const;
 

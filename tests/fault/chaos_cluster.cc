@@ -285,7 +285,7 @@ void ChaosCluster::AwaitNextLook() {
 
 void ChaosCluster::LookAt(int victim) {
   std::string failpoint;
-  std::optional<int> code;  // That it ended with.
+  std::optional<int> code;  // Exit code.
   {
     const MutexLock lock(mu_);
     Process& process = ProcessOf(victim);
@@ -362,7 +362,7 @@ absl::StatusOr<Verification> ChaosCluster::Verify(const std::string& table) cons
           {Program("embla"), "verify", "--admin", admin_address(), "--table", table, "-o", "json"},
           output));
   const int code = child.Wait();
-  // What was found, and a second document with the error behind it.
+  // The output has the findings, and a second document with the error behind them.
   const std::string text = Tail(output, std::size_t{64} << 20);
   const std::size_t end = text.find("\n}");
   const nlohmann::json json =

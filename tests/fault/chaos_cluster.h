@@ -46,15 +46,15 @@ struct ChaosClusterOptions {
   int trainers = 4;
   bool has_data_dirs = false;  // Shard servers keep a log: they may be killed.
   std::vector<std::string> shard_flags = {};
-  std::string first_failpoints = {};  // What shard servers are armed with at their first start.
+  std::string first_failpoints = {};  // Failpoints of shard servers at their first start.
   std::uint64_t seed = 1;
   std::string directory;  // Empty at first; kept.
 };
 
-// What `embla verify` says of a table.
+// The result of `embla verify` for a table.
 struct Verification {
   int units_without_one_owner = 0;
-  std::vector<std::string> findings;  // With what to do.
+  std::vector<std::string> findings;  // Findings, with advice to the operator.
 };
 
 // A process died at the failpoint that it was armed with.
@@ -95,8 +95,8 @@ class ChaosCluster {
   void AwaitRunning(int victim);
   void Stop(int victim);      // SIGSTOP
   void Continue(int victim);  // SIGCONT
-  // Of a shard server with a data directory: its log has room for so many bytes more, until the
-  // process ends.
+  // Fills the disk of a shard server with a data directory: its log has room for so many bytes
+  // more, until the process ends.
   void FillDisk(int shard, int room_bytes);
 
   FaultProxy& data_proxy(int shard) { return *data_proxies_[shard]; }
@@ -111,7 +111,7 @@ class ChaosCluster {
   // All processes run, all nodes are live and have the current plan.
   absl::Status AwaitWell(absl::Duration timeout);
 
-  // Where trainers find the coordinator, through a proxy.
+  // Address of the coordinator for trainers, through a proxy.
   const std::string& trainer_address() const { return trainer_proxy_->address(); }
   // Without one.
   std::string coordinator_address() const;

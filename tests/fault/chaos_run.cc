@@ -15,7 +15,7 @@
 namespace embla::fault {
 namespace {
 
-constexpr int kStaleRequests = 24;  // Of one fault of the kind.
+constexpr int kStaleRequests = 24;  // Requests in one fault of the kind.
 constexpr absl::Duration kHealTimeout = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(5);  // Between two looks at tables.
 constexpr std::size_t kFindingsShown = 40;
@@ -259,7 +259,7 @@ bool ChaosRun::PauseTrainers() {
   return is_paused;
 }
 
-// Whoever waits for a dead node or a lost message gets on by itself.
+// Awaits progress of all trainers: waits for a dead node or a lost message end by themselves.
 bool ChaosRun::AwaitProgress() {
   const std::span<const TrainerSlot> trainers = cluster_->board().slots();
   std::vector<std::uint64_t> before;
@@ -305,7 +305,8 @@ void ChaosRun::JudgeTable(std::span<const std::unique_ptr<client::Client>> by_gr
   }
 }
 
-// As operators do it. A process that is still armed may die now: who cannot look then looks again.
+// Verifies the table like an operator. A process that is still armed may die now: who cannot look
+// then looks again.
 void ChaosRun::VerifyTable(const JudgedTable& table) {
   const absl::Time until = absl::Now() + kHealTimeout;
   absl::StatusOr<Verification> verified = cluster_->Verify(table.name());

@@ -31,7 +31,7 @@ struct ChaosOptions {
   int faults_per_phase = 25;
   bool kills_shards = true;
   std::vector<std::string> shard_flags = {};
-  // What shard servers are armed with at first: damage that must be found.
+  // Failpoints of shard servers at first: damage that must be found.
   std::string planted = {};
   std::string directory;    // For everything the processes write; empty at first.
   bool is_verbose = false;  // Tells every fault when it comes.
@@ -43,7 +43,7 @@ struct ChaosReport {
   int lost = 0;
   int doubled = 0;
   int two_owners = 0;
-  int named_by_verify = 0;  // What `embla verify` found, as copies that differ.
+  int named_by_verify = 0;  // Copies that `embla verify` found to differ.
   // Everything that must not be, in words: lost and doubled updates among it.
   std::vector<std::string> findings;
 };

@@ -1,4 +1,4 @@
-// What was hit by which fault, and what it was doing then: state x victim.
+// Counts which faults hit which processes in which state: state x victim.
 #pragma once
 
 #include <map>

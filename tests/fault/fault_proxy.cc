@@ -72,7 +72,7 @@ void FaultProxy::SetFaults(const LinkFaults& faults) {
   {
     const MutexLock lock(mu_);
     faults_ = faults;
-    held.swap(held_);  // Those that are still cut off come back.
+    held.swap(held_);  // Calls that are still cut off are held again.
   }
   for (const auto& again : held) again();
 }

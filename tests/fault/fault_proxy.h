@@ -3,7 +3,7 @@
 //
 //   caller ──► FaultProxy ──► upstream
 //
-// What the network may do to a unary call: the request is lost, or the reply is lost after the
+// Faults of the network for a unary call: the request is lost, or the reply is lost after the
 // request took effect (both: Unavailable to the caller), a second copy of the request arrives
 // later, everything is late. So calls overtake each other. Within one stream messages stay in order
 // and come once, as HTTP/2 promises; losing one breaks the stream. The messages about units on
@@ -32,7 +32,7 @@
 
 namespace embla::fault {
 
-// What befalls a link's messages. Probabilities are per unary call or stream message.
+// Faults of a link's messages. Probabilities are per unary call or stream message.
 struct LinkFaults {
   double drop_request = 0;  // The upstream never sees it.
   double drop_reply = 0;    // The caller never hears of it.
@@ -44,7 +44,7 @@ struct LinkFaults {
   bool cuts_replies = false;
 };
 
-// What is decided for one call or message.
+// The faults of one call or message.
 struct Fate {
   bool drop_request = false;
   bool drop_reply = false;
@@ -71,12 +71,12 @@ class FaultProxy final : public grpc::CallbackGenericService {
 
   void SetFaults(const LinkFaults& faults);
   void Heal() { SetFaults({}); }
-  // As if every connection was reset.
+  // Fails the calls as if every connection was reset.
   void BreakCalls();
   // Sends `request` to the upstream, whoever sent it before; the reply is dropped.
   void Replay(const std::string& method, const grpc::ByteBuffer& request);
 
-  // What is on its way, for messages about calls that hang.
+  // Describes the calls in flight, for messages about calls that hang.
   std::string Describe() const;
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;

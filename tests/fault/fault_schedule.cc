@@ -100,7 +100,7 @@ LinkKind DrawLink(std::mt19937_64& random) {
   return dice < 5 ? LinkKind::kData : dice < 9 ? LinkKind::kNode : LinkKind::kTrainers;
 }
 
-// Of a process that is killed or stopped: half of the time a shard server.
+// Draws the process to be killed or stopped: half of the time a shard server.
 int DrawVictim(const ScheduleOptions& options, std::mt19937_64& random) {
   const std::uint64_t dice = random() % 8;
   if (dice < 2) return kCoordinator;

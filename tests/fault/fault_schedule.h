@@ -1,4 +1,4 @@
-// Which faults come when: drawn from a seed, before the run, so that a run can be told again.
+// Draws faults and their times from a seed, before the run, so that a run can be repeated.
 //
 // The faults of a phase are dealt to lanes, which run side by side; a lane's faults come one after
 // the other.
@@ -55,13 +55,13 @@ struct ScheduleOptions {
   int trainers = 4;
   bool kills_shards = false;
   int lanes = 3;
-  int faults = 20;  // Of all lanes together.
+  int faults = 20;  // Faults of all lanes together.
 };
 
 // By lane.
 std::vector<std::vector<Fault>> DrawSchedule(std::uint64_t seed, const ScheduleOptions& options);
 
-// What a link suffers under a fault of `kind`.
+// Returns the link's faults under a fault of `kind`.
 LinkFaults FaultsOf(FaultKind kind);
 
 }  // namespace embla::fault

@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(20);  // Between two questions about a job.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
-// Of the jobs that are not left alone: after so many looks at most.
+// Most looks at a job before it is interfered with, if it is.
 constexpr int kLooksBeforeInterference = 60;
 // Bytes per second; 0: no limit. Slow enough for faults to meet units on their way.
 constexpr std::uint64_t kRates[] = {0, 1'000'000, 4'000'000};
@@ -158,7 +158,7 @@ void JobDriver::Follow(std::uint64_t id) {
   }
 }
 
-// What comes of it is seen by looking at the job.
+// The result is seen by looking at the job.
 void JobDriver::Interfere(std::uint64_t id) {
   if (random_() % 2 == 0) {
     static_cast<void>(client::CallForJob(

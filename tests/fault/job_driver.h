@@ -20,7 +20,7 @@
 
 namespace embla::fault {
 
-// What units are doing, for the coverage of faults.
+// Activity of units, for the coverage of faults.
 struct MoveState {
   std::string what = "idle";  // idle, copy, frozen, paused, cancel
   std::set<int> sources;      // Shard servers with something to give, and

@@ -19,7 +19,7 @@ struct Kind {
   const char* name;
   const char* sharding;
   const char* dtype;
-  int digits;  // Of a cell: what the mantissa has room for (base4_ledger.h).
+  int digits;  // Digits of a cell: the mantissa has room for so many (base4_ledger.h).
 };
 
 const Kind& Of(TableKind kind) {

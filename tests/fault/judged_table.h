@@ -64,11 +64,11 @@ class JudgedTable {
     std::vector<float> gradients;
   };
   Update UpdateOf(const Digit& digit) const;
-  // Of the rows of a block, in order.
+  // Ids of the rows of a block, in order.
   std::vector<std::int64_t> IdsOf(int block) const;
   // The ledger's cells of the rows of a block, of the client's replica group.
   absl::StatusOr<std::vector<float>> ReadBlock(client::Client& client, int block) const;
-  // Of the whole table: each trainer's cells of its group, read by the group's client.
+  // Reads the whole table: each trainer's cells of its group, read by the group's client.
   absl::StatusOr<std::vector<float>> ReadCells(
       std::span<const std::unique_ptr<client::Client>> by_group) const;
 

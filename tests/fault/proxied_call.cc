@@ -102,7 +102,7 @@ void ProxiedCall::OnRequest(bool ok) {
     }
   } else if (!IsAboutUnits(request_)) {
     if (fate.drop_request) return BreakLocked();
-    // It is delivered, and the stream breaks before anything comes back.
+    // The message is delivered, and the stream breaks before the reply.
     drop_reply_ = drop_reply_ || fate.drop_reply;
   }
   Admit(requests_, request_, fate);

@@ -104,7 +104,7 @@ class ProxiedCall final : public std::enable_shared_from_this<ProxiedCall> {
   Pipe replies_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mu_);  // The upstream's.
   bool drop_reply_ ABSL_GUARDED_BY(mu_) = false;
-  bool upstream_reads_ ABSL_GUARDED_BY(mu_) = false;  // It may be written to.
+  bool upstream_reads_ ABSL_GUARDED_BY(mu_) = false;  // True: the upstream may be written to.
   bool is_finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -16,7 +16,7 @@
 namespace embla::fault {
 
 struct OldRequest {
-  int shard = 0;  // That it went to.
+  int shard = 0;  // Shard server that received it.
   std::string method;
   grpc::ByteBuffer bytes;
 };

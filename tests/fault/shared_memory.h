@@ -1,5 +1,5 @@
-// Memory that the processes of a run share: a file that all of them map. What one has written is
-// there for the others, even when it was killed.
+// Memory that the processes of a run share: a file that all of them map. A write of one is visible
+// to the others, even when the writer was killed.
 #pragma once
 
 #include <sys/types.h>
@@ -19,11 +19,11 @@ namespace embla::fault {
 class SharedMemory {
  public:
   using Word = std::atomic<std::uint64_t>;
-  static_assert(Word::is_always_lock_free);  // What holds between processes, too.
+  static_assert(Word::is_always_lock_free);  // A word with a lock would not work between processes.
 
   // Maps `path`, which is made where it is missing. Requires: all who map it say the same `words`.
   static absl::StatusOr<SharedMemory> Open(const std::string& path, std::size_t words);
-  // Of this process alone.
+  // Makes memory of this process alone.
   static SharedMemory Private(std::size_t words);
 
   SharedMemory(SharedMemory&& other) noexcept;

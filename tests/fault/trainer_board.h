@@ -1,5 +1,6 @@
-// Where a chaos run and its trainers, which are processes, meet: what each trainer is told to do,
-// and what it has done. In shared memory, so that nothing is lost with a trainer that is killed.
+// Shared memory of a chaos run and its trainers, which are processes: what each trainer is told to
+// do, and what it has done. In shared memory, so that nothing is lost with a trainer that is
+// killed.
 #pragma once
 
 #include <atomic>
@@ -14,10 +15,10 @@
 
 namespace embla::fault {
 
-// What a trainer is told. Tables have numbers from 1.
+// The command for a trainer. Tables have numbers from 1.
 struct TrainerCommand {
   std::uint32_t tables = 0;  // 0: none yet.
-  bool trains = false;       // Or it pauses: nothing is in flight.
+  bool trains = false;       // False: it pauses, and nothing is in flight.
 
   std::uint32_t Word() const { return tables << 1 | (trains ? 1 : 0); }
   static TrainerCommand Of(std::uint32_t word) { return {word >> 1, (word & 1) != 0}; }
@@ -38,7 +39,7 @@ struct alignas(128) TrainerSlot {
   std::atomic<std::uint64_t> connects_timed_out;
 };
 
-// Of the board of the run that writes to `directory`.
+// Path of the board of the run that writes to `directory`.
 inline std::string BoardPath(const std::string& directory) { return directory + "/trainers.board"; }
 
 // Thread safety: every method may be called from any thread, and in every process.

@@ -58,7 +58,7 @@ class TrainerProcess {
   }
 
  private:
-  // Whoever gets nothing through for this long says what it waits for.
+  // A trainer without progress for this long logs what it waits for.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
   void Wait(std::uint32_t wanted) {

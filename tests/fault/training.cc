@@ -24,7 +24,7 @@ constexpr int kShortDeadlinePercent = 3;
 constexpr absl::Duration kTimeout = absl::Minutes(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kLookupTimeout = absl::Seconds(20);
-// As long as somebody takes who starts a trainer anew.
+// A typical pause before a trainer is started again.
 constexpr absl::Duration kReconnectPause = absl::Milliseconds(50);
 
 // One update of some tables, alive until it is over.
@@ -147,7 +147,7 @@ void Trainer::NoteClosedSession(const absl::Status& status) {
   on_damage_(absl::StrCat("trainer ", options_.index, " was not replaced, but: ", Message(status)));
 }
 
-// What cannot be read now is looked at under the next session.
+// Updates that cannot be read now are looked at under the next session.
 void Trainer::SettleOpen(const JudgedTables& tables) {
   Say("looks at what is open");
   for (const auto& table : tables) {

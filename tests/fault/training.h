@@ -46,7 +46,7 @@ class Trainer {
   // Begins no more updates, and waits until none is in flight.
   void Pause();
 
-  // What is in flight, for messages about trainers that hang.
+  // Describes the calls in flight, for messages about trainers that hang.
   std::string Pending();
 
  private:
@@ -63,16 +63,16 @@ class Trainer {
   void AwaitInFlight(int most);
   std::uint64_t BeginPending(const std::string& what);
   void EndPending(std::uint64_t number);
-  // What the trainer's thread waits for from now on.
+  // Sets what the trainer's thread waits for from now on.
   void Say(const char* what);
 
   const TrainerOptions options_;
   TrainerSlot& slot_;  // Not owned; outlives this object.
   const OnDamage on_damage_;
   std::mt19937_64 random_;
-  std::unique_ptr<client::Client> client_;  // Of the trainer's thread.
+  std::unique_ptr<client::Client> client_;  // Used by the trainer's thread only.
 
-  std::atomic<bool> lost_session_ = false;  // It was closed by somebody else.
+  std::atomic<bool> lost_session_ = false;  // True: another process closed it.
 
   Mutex mu_;
   CondVar changed_;

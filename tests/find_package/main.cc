@@ -1,4 +1,4 @@
-// What a user's first program looks like, with nobody at the other end.
+// A user's first program, without a cluster.
 #include <cstdio>
 
 #include "embla/admin.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the programs say of damaged directories, and of a file that reaches its size limit: words
-# that an alert can look for, and never a death by SIGXFSZ.
+# Checks the programs' messages about damaged directories, and about a file that reaches its size
+# limit: words that an alert can look for, and never a death by SIGXFSZ.
 # Usage: tests/house/damaged_files.sh BIN    (the folder of the programs)
 set -euo pipefail
 export LC_ALL=C

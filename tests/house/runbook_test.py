@@ -54,7 +54,7 @@ def all_literals():
 
 @cache
 def help_of(program, *verbs):
-    """What the program says of a verb; empty: it has none."""
+    """The program's help for a verb; empty: it has no such verb."""
     command = [BIN_DIR / program, *verbs, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     # Without the verb the help would be that of the words before it.
@@ -67,7 +67,7 @@ def has_flag(text, flag):
 
 
 def wrong_command(command):
-    """What the program does not know of it; empty: it knows all."""
+    """The part of the command that the program does not know; empty: it knows all."""
     words = command.split()[1:]
     verbs = []
     for word in words:
@@ -97,7 +97,7 @@ def wrong_message(message):
 
 
 def wrong_words(page):
-    """What these parts of the page say, and the tree does not know."""
+    """Messages and names in these parts of the page that the tree does not know."""
     found = []
     parts = parts_of(page)
     found += [f"there is no part {part}" for part in PARTS if part not in parts]

@@ -211,7 +211,7 @@ class CopiesTest : public ::testing::Test {
 
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
-  std::unique_ptr<Progress> steps_ = std::make_unique<Progress>();  // Of all trainers.
+  std::unique_ptr<Progress> steps_ = std::make_unique<Progress>();  // Progress of all trainers.
 };
 
 TEST_F(CopiesTest, DrainsOfAnyNodeLeaveTheBitsOfPeaceAndFailNoLookup) {

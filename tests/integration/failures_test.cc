@@ -1,5 +1,5 @@
-// What trainers see when processes die: nothing while the coordinator is away, a clear error naming
-// the node while a shard server is away, and service again when it is back.
+// Errors that trainers see when processes die: none while the coordinator is away, a clear error
+// naming the node while a shard server is away, and service again when it is back.
 
 #include <atomic>
 #include <string>

@@ -34,7 +34,7 @@ using ::embla::testing::ProcessCluster;
 constexpr int kHeavyClients = 50;
 constexpr std::size_t kHeavyIds = 100'000;
 constexpr std::size_t kLightIds = 10;
-constexpr int kLookups = 400;  // Of the light client.
+constexpr int kLookups = 400;  // Lookups of the light client.
 constexpr std::uint32_t kDim = 256;
 constexpr std::int64_t kRows = 100'000;
 
@@ -58,9 +58,9 @@ absl::Status LookUp(Client& client, std::size_t ids) {
 }
 
 struct Waits {
-  absl::Duration p50, p99;    // Of the light client's lookups, there and back.
+  absl::Duration p50, p99;    // Times of the light client's lookups, there and back.
   absl::Duration heavy;       // How long the node works on one request of the heavy ones.
-  MetricsText before, after;  // What the node says.
+  MetricsText before, after;  // Metrics of the node.
 };
 
 // `clients`: the heavy ones; several may be the same. `node`: where its metrics are.
@@ -101,7 +101,7 @@ Waits Measure(const std::vector<Client*>& clients, Client& light, int lookups,
           .after = after};
 }
 
-// As the node has counted them.
+// Waits counted by the node.
 struct WaitsInNode {
   // From arrival to start, of all requests. Each heavy one waits for those of the 49 others, so the
   // light client's are the shortest.

@@ -93,7 +93,7 @@ class ForgottenNodesTest : public ::testing::Test {
   std::pair<std::string, int> Forget(int node, const std::string& flags) {
     return cluster_->Embla(absl::StrCat("node forget ", cluster_->node_name(node), " ", flags));
   }
-  // Whatever is lost is listed once the node is dead.
+  // Waits until the node is dead: the lost rows are listed then.
   void AwaitDead(int node) {
     ASSERT_TRUE(
         AwaitFor([&] { return Forget(node, "").first.find("by_rows") != std::string::npos; },

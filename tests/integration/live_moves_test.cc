@@ -122,7 +122,7 @@ class LiveMovesTest : public CoordinatorFixture {
     return started.value_or(JobView());
   }
 
-  // As it is when it is over.
+  // Returns the job when it is over.
   JobView AwaitJob(std::uint64_t id) {
     absl::StatusOr<JobView> view;
     const bool is_over = Await([&] {
@@ -273,7 +273,7 @@ struct Content {
   std::vector<float> state;
 };
 
-// Where the two differ, in words; empty: nowhere.
+// Describes the differences; empty: none.
 std::string Difference(const Content& moved, const Content& still) {
   std::string text;
   int rows = 0;

@@ -314,7 +314,8 @@ TEST_F(MemoryShares, SessionsRequestsThatNeverEndHave512MiB) {
   }
   std::cout << static_cast<double>(sent) / kMiB << " MiB sent: " << most << " MiB\n";
   EXPECT_GE(most, 256);
-  EXPECT_LE(most, 512 + 2 * kReadAhead);  // It reads in larger pieces than strangers do.
+  // A session's connection reads in larger pieces than a stranger's.
+  EXPECT_LE(most, 512 + 2 * kReadAhead);
   ExpectGivenBack();
 }
 

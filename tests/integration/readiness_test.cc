@@ -1,4 +1,4 @@
-// What programs say of themselves to those who watch over them: grpc.health.v1 and /readyz.
+// Health of programs for supervisors: grpc.health.v1 and /readyz.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>

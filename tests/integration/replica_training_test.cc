@@ -35,7 +35,7 @@ const char* const kTypes[] = {"table_wise", "column_wise",    "table_column_wise
                               "row_wise",   "table_row_wise", "grid_shard"};
 const char* const kOptimizers[] = {"sgd", "rowwise_adagrad", "adagrad", "adam"};
 
-// What one group's trainer can read: all weights and all optimizer state.
+// The state that one group's trainer can read: all weights and all optimizer state.
 struct Copy {
   std::vector<float> weights;
   std::vector<float> state;

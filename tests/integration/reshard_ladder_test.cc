@@ -46,8 +46,8 @@ constexpr std::uint32_t kDim = 32;
 constexpr std::uint32_t kBuckets = 768;
 // A quarter of the slots is used: nobody is evicted, whoever comes first.
 constexpr std::int64_t kRows = std::int64_t{kBuckets} * 128;
-// Of a trainer, between two steps: a load that leaves the machine room, so that latencies are those
-// of requests, not of queues. Nothing waits for it.
+// Pause of a trainer between two steps: a load that leaves the machine room, so that latencies are
+// those of requests, not of queues. Nothing waits for it.
 constexpr std::chrono::milliseconds kThinkTime(4);
 // Between two looks at a job, at most; trainers go on meanwhile.
 constexpr absl::Duration kLookMax = absl::Milliseconds(20);
@@ -158,7 +158,7 @@ struct Content {
 
 struct Change {
   std::uint32_t shards = 0;
-  std::uint64_t units = 0;  // That have to move, at least.
+  std::uint64_t units = 0;  // Fewest units that have to move.
 };
 
 class ReshardLadderTest : public ::testing::Test {
@@ -235,7 +235,7 @@ class ReshardLadderTest : public ::testing::Test {
     return job.value_or(Job());
   }
 
-  // Of every id that was trained.
+  // Reads every id that was trained.
   Content Read() {
     std::set<std::int64_t> ids;
     for (const auto& trainer : trainers_) {
@@ -289,7 +289,7 @@ class ReshardLadderTest : public ::testing::Test {
               << ", p99 ratio=" << moving.Percentile(.99) / still.Percentile(.99) << std::endl;
   }
 
-  // What is there now is what the same training leaves without moves.
+  // Compares the content with that of the same training without moves.
   void ExpectAsWithoutMoves(const std::vector<int>& steps) {
     const Content moved = Read();
     ASSERT_FALSE(HasFailure());

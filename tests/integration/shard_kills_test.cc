@@ -51,7 +51,7 @@ std::int64_t IdOf(const std::string& table, std::int64_t row) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(row + 1) * 0x9e3779b97f4a7c15u);
 }
 
-// What training leaves.
+// Content of a table after training.
 struct Content {
   std::vector<float> rows;
   std::vector<float> state;
@@ -174,7 +174,7 @@ class ShardKillsTest : public ::testing::Test {
       EXPECT_TRUE(state.ok()) << state;
       return content;
     }
-    // Of the ids that have rows, which must be the same ones.
+    // The state of the ids that have rows, which must be the same ones.
     for (const std::int64_t id : ids) {
       const auto found = client.ExplainId(table, id);
       EXPECT_TRUE(found.ok()) << found.status();
@@ -191,14 +191,14 @@ class ShardKillsTest : public ::testing::Test {
     return content;
   }
 
-  // Of the first `tables`.
+  // Contents of the first `tables`.
   std::vector<Content> Contents(std::size_t tables) {
     std::vector<Content> contents;
     for (std::size_t t = 0; t < tables; ++t) contents.push_back(ContentOf(kTables[t]));
     return contents;
   }
 
-  // What a run without any trouble leaves.
+  // Makes the expected contents by a run without faults.
   void RunCalm() {
     Start({});
     TrainDuring([] {});
@@ -219,7 +219,7 @@ class ShardKillsTest : public ::testing::Test {
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
   std::vector<Content> calm_;
-  std::unique_ptr<Progress> steps_ = std::make_unique<Progress>();  // Of all trainers.
+  std::unique_ptr<Progress> steps_ = std::make_unique<Progress>();  // Progress of all trainers.
 };
 
 TEST_F(ShardKillsTest, TrainingEndsWithTheBitsOfARunWithoutKills) {

@@ -77,7 +77,7 @@ TEST(SlowDisk, NoNodeIsDeclaredDeadWhileSixThousandTrainersConnect) {
   EXPECT_EQ(ConnectAll((*cluster)->coordinator_address()), 0);
   std::cout << "took " << absl::Now() - began << '\n';
 
-  // What happened until the last answer is counted at the next tick.
+  // Events until the last answer are counted at the next tick.
   const double beats = metrics().Value("embla_heartbeats_total{node=\"node0\"}");
   MetricsText after = metrics();
   AwaitFor(

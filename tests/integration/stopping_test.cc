@@ -42,7 +42,7 @@ TEST(ShardStops, WithinItsGraceWhileAReplicaHangs) {
   // A process takes a while to stop.
   for (int tries = 0; is_taken(absl::Seconds(1)); ++tries) ASSERT_LT(tries, 1000);
   std::thread update([&] { EXPECT_FALSE(is_taken(absl::Seconds(12))); });
-  // Behind the other one, so that one waits for the replica by then.
+  // The second update queues after the first, so that one waits for the replica by then.
   EXPECT_FALSE(is_taken(absl::Seconds(1)));
   cluster->node(primary).Signal(SIGTERM);
   const absl::Time began = absl::Now();

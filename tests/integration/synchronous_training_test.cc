@@ -271,7 +271,7 @@ class SynchronousTrainingTest : public ::testing::TestWithParam<std::uint32_t> {
   std::unique_ptr<ProcessCluster> cluster_;
   std::unique_ptr<client::Admin> admin_;
   std::atomic<std::uint64_t> end_ = UINT64_MAX;
-  Progress steps_;  // Of all ranks.
+  Progress steps_;  // Progress of all ranks.
 };
 
 TEST_P(SynchronousTrainingTest, HasTheBitsOfOneTrainerThroughDeathsAndReshards) {
@@ -400,7 +400,7 @@ TEST_F(SilentRankTest, FailsTheStepOfTablesThatAreDeclaredSo) {
   std::thread other([&] { Join(1); });
   step = Join(0);
   other.join();
-  StepBoth(std::max<std::uint64_t>(step, 1));  // What failed is made now.
+  StepBoth(std::max<std::uint64_t>(step, 1));  // Repeats the step that failed.
   ExpectWeights(4.0f);
 }
 

@@ -121,7 +121,8 @@ TEST_F(TrainerLeases, AnUpdateThatIsRepeatedAfterItsLeaseIsDeniedAndNeverApplied
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("is closed"));
   EXPECT_EQ(AddOne(session, 2).error_code(), grpc::StatusCode::PERMISSION_DENIED);
-  // What the node remembers of the session's updates may be gone by now; that it is closed is not.
+  // The node may have dropped its record of the session's updates; it still knows that the session
+  // is closed.
   cluster_->KillNode(0);
   ASSERT_THAT(cluster_->RestartNode(0), IsOk());
   EXPECT_EQ(AddOne(session, 1).error_code(), grpc::StatusCode::PERMISSION_DENIED);

@@ -49,11 +49,11 @@ const Training kTrainings[] = {
             R"("dtype":"bf16","optimizer":{"kind":"adam","learning_rate":0.01})"},
 };
 
-// What a run shows.
+// The observable results of a run.
 struct Transcript {
   std::vector<std::vector<float>> lookups;  // Per step.
   std::vector<std::int64_t> rows;           // By id of AllIds, at the end; -1: none.
-  std::vector<float> state;                 // Of those that have one.
+  std::vector<float> state;                 // State of the ids that have one.
   std::string exported;                     // The files, one after the other.
 
   bool operator==(const Transcript&) const = default;
@@ -269,7 +269,7 @@ TEST_F(ZchSweepTest, EvictedRowsAreReadWhereTheyWereEvictedAndNotAfterTheirNodeG
   const std::size_t left = CountEvictions(6);
   EXPECT_LT(left, 250u);
   EXPECT_GT(left, 0u);
-  // What is evicted from then on is read from where the buckets are.
+  // Later evictions are read from the nodes that have the buckets then.
   const auto rest = client_->SweepTable("users", {.at_step = 1000});
   ASSERT_TRUE(rest.ok()) << rest.status();
   EXPECT_EQ(rest->evicted, 100u);

@@ -4,8 +4,8 @@
 // A table has two units with rows that an update may change. `kRest` has never moved and lies on
 // node 1; `kUnit` begins on node 0 and moves to and fro, each time by a new plan. On node 1 the
 // unit has a record of its own, or goes by the rest's. How rows travel is the other model's
-// (world.h): here a unit freezes, and then is elsewhere or thaws. What a coordinator sends to a
-// node comes in order: the plans before a move, that the unit has come, the plan that says so.
+// (world.h): here a unit freezes, and then is elsewhere or thaws. A coordinator's messages to a
+// node arrive in order: the plans before a move, that the unit has come, the plan that says so.
 //
 // The network never takes a request out: that covers delay, reordering and repetition. Answers
 // arrive at once or never. The trainer routes each request by the plan it has then, sends what is
@@ -31,8 +31,8 @@ inline constexpr std::uint8_t kUnit = 2;
 struct FoldConfig {
   std::vector<std::uint8_t> updates = {kRest | kUnit, kRest | kUnit};  // By seq - 1: their rows.
   int freezes = 1;
-  int folds = 1;            // Begun.
-  int crashes = 0;          // Of node 1. Its log has everything: a lost tail is an earlier world.
+  int folds = 1;    // Begun.
+  int crashes = 0;  // Crashes of node 1. Its log has everything: a lost tail is an earlier world.
   bool names_plans = true;  // Else the trainer's requests do not say since when they are routed.
   bool leaves_out = false;  // The unit may leave its rows out at rest, too: too many in flight.
   FoldGuards guards = {};
@@ -60,8 +60,8 @@ struct FoldWorld {
   std::uint8_t heard = 1;      // The newest plan that its coordinator has sent it; 0: none yet.
   std::uint8_t installed = 1;  // The plan that it goes by,
   bool is_confirmed = true;    // and that this process was sent.
-  std::uint8_t arrived = 0;    // What it had heard when it heard that the unit has come.
-  bool was_here = false;       // It knows the unit.
+  std::uint8_t arrived = 0;    // The plan that it had heard of when the unit arrived.
+  bool was_here = false;       // True: it knows the unit.
   UnitWindows rest_record;
   std::array<std::uint8_t, kFoldUpdatesMax> in_rest = {};
   RecordFold fold;
@@ -78,8 +78,8 @@ struct FoldWorld {
 
 enum class FoldStepKind : std::uint8_t {
   kSend,
-  kDeliver,      // And the answer arrives.
-  kDeliverLost,  // And the answer is lost.
+  kDeliver,      // Delivers the request, and the answer.
+  kDeliverLost,  // Delivers the request; the answer is lost.
   kDeliverPart,  // The unit's rows are left out.
   kLearnPlan,
   kFreeze,

@@ -72,7 +72,7 @@ class Searcher {
  private:
   struct Origin {
     std::uint32_t parent = 0;
-    std::uint32_t ordinal = 0;  // Of the step, among the parent's.
+    std::uint32_t ordinal = 0;  // Position of the step among the parent's.
     std::uint32_t depth = 0;
     bool is_goal = false;
     bool is_dominated = false;

@@ -44,12 +44,12 @@ struct StepsConfig {
   int ahead = 0;             // Trainers send 0 or 1 steps before the last one is acknowledged.
   int moves = 0;             // To the next node, by freezes that may be called off.
   int restarts = 0;          // A trainer dies, and its rank goes on with a new session.
-  int deaths = 0;            // It dies for good.
+  int deaths = 0;            // A trainer dies for good.
   int timeouts = 0;          // A living rank is taken to be silent.
   bool fails = false;        // Tables are declared to fail when a rank is silent, not to close it.
   bool joins = false;        // The last rank is no member at first.
   bool has_empties = false;  // Rank 1 has no rows in unit 0.
-  int crashes = 0;           // Of nodes, with the records that are not synced.
+  int crashes = 0;           // Crashes of nodes, with the records that are not synced.
   bool has_late_syncs = false;  // Records are synced some time after the step.
   bool is_lossy = false;
   StepGuards guards = {};
@@ -68,7 +68,7 @@ using StepsContents = std::array<StepsContent, kStepUnitsMax>;
 struct StepsNode {
   SyncSteps live;
   StepsContents content;
-  SyncSteps synced;  // What the next process begins with; nothing waits.
+  SyncSteps synced;  // State that the next process begins with; nothing waits.
   StepsContents synced_content;
   std::vector<std::uint32_t> unsent;  // Acknowledgements that wait for the record.
 };
@@ -76,7 +76,7 @@ struct StepsNode {
 struct StepsTrainer {
   enum class State : std::uint8_t { kAbsent, kRuns, kDead, kClosed, kDone };
   State state = State::kRuns;
-  int life = 0;                                        // Of the rank: one session each.
+  int life = 0;                                        // Number of the rank's session.
   int step = 0;                                        // The first one that is not acknowledged.
   int resumes_until = 0;                               // Steps before it resume.
   std::array<std::uint8_t, 2> acked = {};              // By unit, of this step and the next one.
@@ -101,7 +101,7 @@ struct StepsWorld {
   int timeouts = 0;
   int crashes = 0;
   std::vector<std::uint32_t> messages;  // Ascending.
-  std::string broken;                   // What a step found that can never be right.
+  std::string broken;                   // A violation that a step found.
 };
 
 enum class StepsStepKind : std::uint8_t {
@@ -141,8 +141,8 @@ class StepsModel {
   std::string Describe(const Step& step) const;
 
   std::optional<std::string> Violation(const World& world) const;
-  // No trainer waits: each has made its steps, is dead or was told that it is out. What one has
-  // made, all units have.
+  // No trainer waits: each has made its steps, is dead or was told that it is out. All units have
+  // made the steps that one has made.
   bool IsGoal(const World& world) const;
 
  private:
@@ -155,7 +155,7 @@ class StepsModel {
     int rank = 0;
     int life = 0;
     int step = 0;
-    std::uint32_t set = 0;  // Of units, or of ranks.
+    std::uint32_t set = 0;  // Set of units, or of ranks.
     bool resumes = false;
     int plan = 0;  // Its place; kSaid: the change; kContribution: what the sender goes by.
 

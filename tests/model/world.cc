@@ -136,7 +136,7 @@ void Model::Sync(UnitWorld& unit, int node) {
   unit.acked |= std::exchange(at.waiting, 0);
 }
 
-// What is decided is in the log: a replay writes it.
+// Decided updates are in the log: a replay writes their rows.
 void Model::WriteDecided(NodeWorld& at) {
   for (const auto& [lsn, update] : at.deciding) {
     ++at.rows[update];
@@ -194,7 +194,7 @@ void Model::Put(UnitWorld& unit, const PutFact& put) {
   Send(unit, {.to = 0, .body = RecordFact{unit.record}});
 }
 
-// What was logged is replayed; an import not sealed may have lost any part that was not synced.
+// Logged updates are replayed; an import not sealed may have lost any part that was not synced.
 void Model::Crash(UnitWorld& unit, int node, Loss loss) {
   NodeWorld& at = unit.nodes[node];
   WriteDecided(at);
@@ -207,7 +207,7 @@ void Model::Crash(UnitWorld& unit, int node, Loss loss) {
     at.row_lsn = at.synced_row_lsn;
     BeginProcess(at.logged, config_.guards);
   }
-  if (has_tail()) Sync(unit, node);  // As a log is, once it is open.
+  if (has_tail()) Sync(unit, node);  // An open log has synced its tail.
   const bool keeps_staged = loss == Loss::kNothing;
   const bool is_sealed = at.logged.import.has_value() && at.logged.import->is_sealed;
   ChunkVersions staged = keeps_staged ? at.state.staged : ChunkVersions();

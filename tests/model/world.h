@@ -79,7 +79,7 @@ struct Message {
 
 struct NodeWorld {
   UnitState state;
-  UnitDurable logged;  // What replaying the log yields.
+  UnitDurable logged;  // State after a replay of the log.
   Rows rows = {};
   std::array<Lsn, kUpdatesMax> row_lsn = {};
   std::vector<std::pair<Lsn, int>> deciding;  // Decided and logged, rows not written yet.
@@ -87,7 +87,7 @@ struct NodeWorld {
   std::uint8_t admitted = 0;  // By update: passed the first check. Tracked if that matters.
   MoveId changed_for{0};      // The move within the node that its rows last changed devices for.
 
-  // Of worlds with tail_losses: what a death leaves, and by update,
+  // Worlds with tail_losses only: what a death leaves, and by update,
   UnitDurable synced;
   Rows synced_rows = {};
   std::array<Lsn, kUpdatesMax> synced_row_lsn = {};
@@ -98,14 +98,14 @@ struct NodeWorld {
 struct UnitWorld {
   UnitRecord record;       // The store's.
   bool is_covered = true;  // The owner's copy survives on its own.
-  int retainer = 0;        // Who must keep the old copy until then.
+  int retainer = 0;        // Node that must keep the old copy until then.
   MoveId within{0};        // The last move that committed, if it was one within a node.
   std::vector<NodeWorld> nodes;
   std::vector<CoordinatedUnit> coordinators;
-  std::vector<std::uint16_t> messages;  // Of Model::message(), ascending.
+  std::vector<std::uint16_t> messages;  // Codes of Model::message(), ascending.
   std::uint8_t acked = 0;               // By update.
   int tail_losses = 0;
-  std::string broken;  // What a step found that can never be right.
+  std::string broken;  // A violation that a step found.
 };
 
 using World = std::vector<UnitWorld>;
@@ -134,7 +134,7 @@ enum class StepKind : std::uint8_t {
 struct Step {
   StepKind kind{};
   int unit = 0;
-  int node = 0;  // Or coordinator.
+  int node = 0;  // Node, or coordinator.
   int arg = 0;   // Update, message or target.
 };
 
@@ -153,7 +153,7 @@ class Model {
   void Take(const Step& step, World& world);
   std::string Describe(const Step& step) const;
 
-  // What is wrong with `world`, if anything.
+  // Describes a violation in `world`, if there is one.
   std::optional<std::string> Violation(const World& world) const;
   // All updates acknowledged, no move under way, the owner takes updates.
   bool IsGoal(const World& world) const;

@@ -1,4 +1,4 @@
-// What must hold in every world.
+// Invariants of every world.
 #include "absl/strings/str_cat.h"
 #include "tests/model/world.h"
 

@@ -1,4 +1,4 @@
-// Which steps a world allows, and what they are called in a trace.
+// The steps that a world allows, and their names in a trace.
 #include "absl/strings/str_cat.h"
 #include "tests/model/encode.h"
 #include "tests/model/world.h"

@@ -1,4 +1,4 @@
-// What a program says at /metrics, as numbers.
+// Parses a program's /metrics into numbers.
 #pragma once
 
 #include <string>

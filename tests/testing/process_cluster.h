@@ -68,7 +68,7 @@ class ProcessCluster {
   absl::StatusOr<std::unique_ptr<client::Client>> Connect(
       client::ConnectOptions options = {}) const;
   absl::StatusOr<std::unique_ptr<client::Admin>> ConnectAdmin() const;
-  // What the CLI prints, errors too, and its exit code. `arguments` are words for a shell.
+  // Returns the CLI's output, errors too, and its exit code. `arguments` are words for a shell.
   std::pair<std::string, int> Embla(const std::string& arguments) const;
 
   // SIGKILL, and wait until the process is gone.
@@ -99,7 +99,7 @@ class ProcessCluster {
   const std::string& coordinator_address() const { return coordinator_address_; }
   const std::string& admin_address() const { return admin_address_; }
   const std::string& node_address(int node) const { return nodes_[node].address; }
-  // Of /metrics and /readyz.
+  // Addresses of /metrics and /readyz.
   const std::string& coordinator_metrics_address() const { return coordinator_metrics_address_; }
   const std::string& node_metrics_address(int node) const { return nodes_[node].metrics_address; }
   std::string node_name(int node) const;
@@ -123,7 +123,7 @@ class ProcessCluster {
   absl::Status LaunchNode(int node, const std::string& listen,
                           const std::vector<std::string>& more = {});
   absl::Status AwaitLive(int nodes) const;
-  // Those that were not killed or stopped by the test.
+  // Returns the processes that were not killed or stopped by the test.
   std::vector<const ChildProcess*> Running() const;
 
   const Options options_;

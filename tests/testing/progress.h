@@ -1,4 +1,4 @@
-// How far somebody has come, for others to wait for.
+// A count that other threads can wait for.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -20,7 +20,7 @@ class Progress {
     const MutexLock lock(mu_);
     return count_;
   }
-  // Nobody adds any more: whoever waits goes on.
+  // Ends the counting: waiting threads go on.
   void End() {
     const MutexLock lock(mu_);
     ended_ = true;

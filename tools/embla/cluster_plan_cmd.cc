@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<NodeSpec>> LiveNodes(client::Admin& admin) {
   return live;
 }
 
-// What a cluster can do, where the rules leave it open.
+// Sets rules that are open to what a cluster supports.
 void RestrictToCluster(Problem* problem) {
   for (planner::Table& table : problem->tables) {
     if (table.rules.kernels.empty()) table.rules.kernels = {planner::Kernel::kDevice};
@@ -80,7 +80,7 @@ absl::StatusOr<Planned> FindKept(client::Admin& admin, const Problem& canonical)
                          admin.Call<v1::SolvedPlan>(InputsOf(canonical)));
   EMBLA_ASSIGN_OR_RETURN(const planner::StoredPlan stored, planner::PlanFromJson(kept.plan_json()));
   EMBLA_ASSIGN_OR_RETURN(Planned planned, planner::PlannedOf(stored));
-  // It may come from anybody.
+  // Any operator may have stored the plan, so it is checked.
   EMBLA_RETURN_IF_ERROR(planner::Check(planned.problem, planned.solution).status());
   return planned;
 }

@@ -20,7 +20,7 @@ absl::Status PlanSolveOnClusterVerb(client::Admin& admin, const PlanSolveFlags& 
                                     const std::function<double()>& seconds, const Output& output);
 
 struct PlanApplyFlags {
-  std::string plan;           // What plan solve -o json printed.
+  std::string plan;           // The output of plan solve -o json.
   std::string half = "bf16";  // dtype of tables with 2-byte elements.
   bool dry_run = false;
 };

@@ -19,7 +19,7 @@ expect() {
   fi
 }
 
-# Nobody listens on port 1.
+# Port 1 has no listener.
 nobody=(--admin 127.0.0.1:1 --coordinator 127.0.0.1:1 --timeout 0.5)
 shape=(--name clicks --rows 1600000000 --dim 64 --sharding row_wise)
 

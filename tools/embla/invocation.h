@@ -1,4 +1,4 @@
-// What one command line asks for: the values of the flags, and what verbs do with them.
+// One command line: the values of the flags, and their use by the verbs.
 #pragma once
 
 #include <unistd.h>

@@ -22,7 +22,7 @@
 namespace embla::cli {
 namespace {
 
-// What a source sends when nothing limits it, for estimates only.
+// A source's rate without a limit, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kProgressWidth = 24;
 
@@ -105,7 +105,7 @@ std::string Seconds(double seconds) {
   return seconds < 0 ? "?" : absl::StrFormat("%.0f s", seconds);
 }
 
-// How long the busiest source sends. What changes devices within its node is not sent.
+// How long the busiest source sends. Units that change devices within their node are not sent.
 std::string Estimate(const v1::Job& job, std::uint64_t bytes_per_second) {
   std::map<std::string, std::int64_t> by_source;
   for (const v1::PlannedMove& move : job.moves()) {

@@ -16,7 +16,7 @@ struct LookupFlags {
   std::vector<std::int64_t> ids;
   std::string pooling = "none";     // none, sum or mean: the ids are one bag.
   std::uint32_t columns_max = 8;    // Shown in text; 0: all. JSON has all.
-  std::uint32_t replica_group = 0;  // Whose copy, for tables that have groups.
+  std::uint32_t replica_group = 0;  // Group of the copy, for tables that have groups.
 };
 
 absl::Status LookupVerb(client::Client& client, const LookupFlags& flags, const Output& output);

@@ -14,8 +14,8 @@ namespace embla::cli {
 // `now` is what heartbeats are measured against.
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output);
 
-// Takes a node that is down out of the cluster. What is lost with it is shown first; without
-// `lose_rows` that has to be nothing. With `wait`, until the job is over.
+// Takes a node that is down out of the cluster. The rows that are lost with it are shown first;
+// without `lose_rows` there must be none. With `wait`, until the job is over.
 absl::Status NodeForgetVerb(client::Admin& admin, const std::string& node, bool lose_rows,
                             bool wait, const Pause& pause, const Output& output);
 

@@ -1,4 +1,4 @@
-// Where a verb's result goes, and in which form.
+// Destination and format of a verb's result.
 #pragma once
 
 #include <ostream>
@@ -11,9 +11,9 @@
 
 namespace embla::cli {
 
-// What an open file can show.
+// Features of the terminal behind an open file.
 struct Terminal {
-  bool redraws = false;  // A line can be drawn over: somebody looks at it.
+  bool redraws = false;  // A line can be drawn over: a person looks at it.
   int columns = 80;
   bool colours = false;  // https://no-color.org: never where NO_COLOR is set.
 
@@ -43,8 +43,8 @@ std::string TimeText(absl::Time time);
 // The same in JSON; null for what never was.
 nlohmann::ordered_json TimeView(absl::Time time);
 
-// What the program prints when a verb fails. As JSON: one object with the status' code, its
-// message, the exit code and what to do about it.
+// The program's output for a verb that failed. JSON: one object with the status' code, its message,
+// the exit code and what to do about it.
 std::string ErrorText(const absl::Status& status, bool json, const Terminal& terminal);
 
 }  // namespace embla::cli

@@ -31,7 +31,7 @@ struct StatedNodes {
   absl::Status Validate() const;
 };
 
-// What creating the tables would do, on stated nodes: no cluster is asked.
+// Shows what creating the tables would do, on stated nodes: no cluster is asked.
 absl::Status PlanTableOfflineVerb(std::span<const TableRequest> requests, const StatedNodes& stated,
                                   const Output& output);
 // The same on the live cluster, beside the tables that are there. Nothing is created.

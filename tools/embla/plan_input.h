@@ -8,7 +8,7 @@
 
 namespace embla::cli {
 
-// What stands on the command line; empty or negative keeps what the files say.
+// Values from the command line; empty or negative keeps those of the files.
 struct PlanInputFlags {
   std::string tables;         // CSV, JSON or YAML file; may hold a whole problem.
   std::string topology;       // "2x8", or a JSON or YAML file.

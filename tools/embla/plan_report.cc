@@ -62,7 +62,7 @@ std::string Summary(const Planned& planned, const Machine& machine, const Explan
     absl::StrAppend(&title, planned.replicas, " replica groups; what follows is one of them\n");
   }
   std::string body = text.Render("  ");
-  body.erase(0, body.find('\n') + 1);  // It has no titles.
+  body.erase(0, body.find('\n') + 1);  // The table has no titles.
   return title + body;
 }
 

@@ -20,7 +20,7 @@ struct ReportOptions {
 std::string PlanReport(const planner::Planned& planned, const planner::Explanation& explanation,
                        const ReportOptions& options);
 
-// What moves, how many bytes, and how few it could be.
+// Shows the moves, their bytes, and the least possible number.
 std::string MovesReport(const planner::Replanned& replanned, bool all_moves);
 
 // "which costs 3.31 ms more": a table's next best cut against the one that was chosen. One that

@@ -56,7 +56,7 @@ std::string Groups(const TableSpec& spec) {
                           : absl::StrCat("every ", Plural(spec.sync_every_steps, "update")));
 }
 
-// What the last column says of copy number `copy`.
+// Text of the last column for copy number `copy`.
 std::string CopyName(const TablePlan& table, std::size_t copy) {
   if (table.grouped()) return absl::StrCat(copy);
   return copy == 0 ? "primary" : "replica";
@@ -102,7 +102,7 @@ std::string Headline(const TablePlan& table) {
                       Spread(table), Groups(spec), Steps(table));
 }
 
-// What the tables put on a device.
+// Load of the tables on a device.
 struct Use {
   std::int64_t bytes = 0;
   std::int64_t slices = 0;

@@ -1,5 +1,5 @@
 // How a plan is shown: which device holds which rows and columns of which table, and how many
-// bytes. Nobody has to guess how a table was cut.
+// bytes. They show how a table was cut.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::int64_t TableBytes(const TablePlan& table);
 std::string TableText(const Plan& plan, const TablePlan& table);
 Json TableView(const Plan& plan, const TablePlan& table);
 
-// Who contributes to the next steps: "ranks 0-3, 7 from step 17 on".
+// Names the members of the next steps: "ranks 0-3, 7 from step 17 on".
 std::string MembersText(const StepPlan& steps);
 
 // One line per device: memory, planned bytes, slices.

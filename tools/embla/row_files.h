@@ -15,7 +15,7 @@ namespace embla::cli {
 
 // Names of a table's tensors, and what they hold.
 struct RowFileShape {
-  std::string name;  // Of the weights; other tensors are called after it.
+  std::string name;  // Name of the weights; other tensors are named after it.
   std::uint32_t dim = 0;
   StateShape state;
   bool with_state = false;

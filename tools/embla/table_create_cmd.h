@@ -14,7 +14,7 @@ namespace embla::cli {
 
 struct CreateFlags {
   bool if_not_exists = false;
-  absl::Duration look_every = absl::Milliseconds(500);  // At what the call waits for.
+  absl::Duration look_every = absl::Milliseconds(500);  // Pause between two looks at the progress.
 };
 
 // Creates all of the tables or none, shows what that waits for, and then how they were cut.

@@ -27,9 +27,9 @@ struct TableRequest {
   PlacementRequest placement;
 };
 
-// What stands on the command line. Words are those of core/plan/names.h; empty keeps the default.
+// Values from the command line. Words are those of core/plan/names.h; empty keeps the default.
 struct TableFlags {
-  std::string file;  // Then no other flag counts.
+  std::string file;  // File with the table; other flags do not count then.
 
   std::string name;
   std::int64_t rows = 0;

@@ -151,7 +151,7 @@ TEST(TableRequest, JsonIsReadTheSameWay) {
 
 struct Wrong {
   const char* text;
-  const char* part;  // Of the message.
+  const char* part;  // Part of the message.
 };
 
 TEST(TableRequest, WrongFilesAreRefusedWithTheReason) {

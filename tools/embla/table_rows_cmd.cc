@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<RowFile>> OpenFiles(const RowFilesRequest& request,
                                           "; --tensor names another one"));
 }
 
-// That the files' rows are rows of the table, each in one file.
+// Checks that the files' rows are rows of the table, each in one file.
 absl::Status CheckRanges(const std::vector<RowFile>& files, const RowFileShape& shape,
                          std::int64_t rows) {
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
@@ -165,7 +165,7 @@ absl::Status TableExportVerb(client::Client& client, const RowFilesRequest& requ
         absl::StrCat(request.directory, " exists: name a directory that does not"));
   }
   const std::string partial = request.directory + ".partial";
-  fs::remove_all(partial, error);  // Of an export that was ended.
+  fs::remove_all(partial, error);  // Left over from an export that was ended.
   EMBLA_RETURN_IF_ERROR(MakeDirectories(partial));
   Exporter exporter(partial, shape, request.file_bytes);
   EMBLA_RETURN_IF_ERROR(

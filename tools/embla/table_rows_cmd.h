@@ -13,9 +13,8 @@ namespace embla::cli {
 struct RowFilesRequest {
   std::string table = {};
   std::string directory = {};
-  std::string tensor =
-      {};  // Of the weights; empty: as TorchRec names them, embedding_bags.T.weight.
-  bool with_state = true;                          // Export only.
+  std::string tensor = {};  // Name of the weights; empty: TorchRec's, embedding_bags.T.weight.
+  bool with_state = true;   // Export only.
   std::size_t file_bytes = std::size_t{64} << 20;  // Export only: at most so many of rows each.
 };
 

@@ -31,7 +31,8 @@ class TextTable {
   std::string Render(std::string_view indent = "") const;
 
  private:
-  // Of each column, so that a line has at most `columns`, if that is possible at all.
+  // Returns the width of each column, so that a line has at most `columns`, if that is possible at
+  // all.
   std::vector<std::size_t> Widths(std::size_t columns) const;
 
   std::vector<bool> right_;

@@ -26,7 +26,7 @@ TEST(TextTable, NotesStandBelowTheirLineWithinAHundredColumns) {
   for (const std::string& line : read) EXPECT_LE(line.size(), 100u) << line;
 }
 
-// What `embla job ls` prints of a job that failed.
+// The output of `embla job ls` for a job that failed.
 TEST(TextTable, LongCellsGoOnBelowWithinAHundredColumns) {
   TextTable table({">job", "state", ">units", "note"});
   std::string words = "FAILED_PRECONDITION:";

@@ -86,7 +86,7 @@ class Checker {
     }
   }
 
-  // Of a unit that one device has.
+  // Checks a unit that one device has.
   void CheckOwner(std::uint32_t granule, const Slice& slice, std::uint32_t group) {
     const std::vector<Holder>& holders = holders_[{granule, slice.column_begin, group}];
     const std::string unit = UnitText(granule, slice.column_begin, slice.column_end);
@@ -119,7 +119,7 @@ class Checker {
     if (evidence_.groups_synced && group > 0) CheckGroup(granule, slice, group, holder);
   }
 
-  // Of a table with replica groups that were averaged: the group's copy is what group 0's is.
+  // Checks a table with replica groups that were averaged: the group's copy must equal group 0's.
   void CheckGroup(std::uint32_t granule, const Slice& slice, std::uint32_t group,
                   const Holder& holder) {
     const std::vector<Holder>& first = holders_[{granule, slice.column_begin, 0}];
@@ -144,7 +144,7 @@ class Checker {
         absl::StrCat("run verify again; if it stays so, restart ", NameOf(slice.device.node)));
   }
 
-  // Of a data_parallel table: the copy is there, and is what the primary's is.
+  // Checks a data_parallel table: the copy must exist and equal the primary's.
   void CheckCopy(std::uint32_t granule, const Slice& slice, std::size_t copy) {
     const UnitOnNode* const held = HeldBy(slice.device, granule, slice.column_begin);
     const std::string unit = UnitText(granule, slice.column_begin, slice.column_end);

@@ -23,19 +23,19 @@ struct UnitFinding {
   std::uint32_t row_granule = 0;
   std::uint32_t column_begin = 0;
   std::string what;    // "unit 7 (rows 70-79, columns 0-15) is served by node a and by node b"
-  std::string remedy;  // What to do.
+  std::string remedy;  // Advice to the operator.
 };
 
 struct TableEvidence {
   std::vector<client::UnitOwner> owners;
-  std::map<NodeId, std::vector<client::UnitOnNode>> units;  // Of every node of the plan.
-  bool job_runs = false;                                    // Then units may be on the move.
+  std::map<NodeId, std::vector<client::UnitOnNode>> units;  // The units of every node in the plan.
+  bool job_runs = false;                                    // True: units may be on the move.
   bool groups_synced = false;  // Replica groups were averaged: their copies are equal.
 };
 
 struct TableVerdict {
-  std::size_t units = 0;     // Of the plan, all copies.
-  std::int64_t rows = 0;     // That are served, all copies.
+  std::size_t units = 0;     // Units in the plan, all copies.
+  std::int64_t rows = 0;     // Rows that are served, all copies.
   std::uint64_t digest = 0;  // Sum of the units' checksums, of one copy.
   int several_owners = 0;    // Units that more than one node serves, or none.
   std::vector<UnitFinding> findings;

@@ -80,7 +80,7 @@ class FakeAdmin final : public client::testing::FakeAdmin {
     waits_for_look_ = true;
     is_behind_ = is_behind;
   }
-  bool if_not_exists() const { return if_not_exists_; }  // Of the last creation.
+  bool if_not_exists() const { return if_not_exists_; }  // Flag of the last creation.
   // Applies to tables that are made from now on.
   void LeaveOut(std::vector<std::string> nodes) { left_out_ = std::move(nodes); }
   // Devices of the first node, for these reasons.
@@ -296,7 +296,7 @@ class VerbsTest : public ::testing::Test {
     return requests;
   }
   void Create() { ASSERT_TRUE(TableCreateVerb(admin_, Clicks(), {}, text_).ok()); }
-  // What was printed since the last call.
+  // Returns the output since the last call.
   std::string Printed() {
     const std::string printed = out_.str();
     out_.str("");
@@ -323,7 +323,8 @@ TEST_F(VerbsTest, ProgressOnATerminalIsOneLineThatIsDrawnOver) {
                   admin_, request, true, [] {}, terminal)
                   .ok());
   const std::string drawn = Printed();
-  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\n'), 2) << drawn;  // What it is, and the end.
+  // The job's description, and the end.
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\n'), 2) << drawn;
   EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\r'), 4) << drawn;
   EXPECT_THAT(drawn, HasSubstr("\r[########################] 4/4 units"));
 }

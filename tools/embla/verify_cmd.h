@@ -13,14 +13,13 @@ namespace embla::cli {
 
 struct VerifyRequest {
   std::string table;
-  // Its replica groups were averaged and nobody has trained since: their copies must be equal.
+  // Its replica groups were averaged and not trained since: their copies must be equal.
   bool synced = false;
 };
 
-// Looks at every unit of the table on every node. What is found is looked at again, for some
-// seconds: rows may be on their way while a job runs, and shortly after.
-// DataLoss: something stays wrong; the output names each unit and says what to do. NotFound;
-// Unavailable: a node does not answer.
+// Looks at every unit of the table on every node. Findings are checked again, for some seconds:
+// rows may be on their way while a job runs, and shortly after. DataLoss: something stays wrong;
+// the output names each unit and says what to do. NotFound; Unavailable: a node does not answer.
 absl::Status VerifyTableVerb(client::Admin& admin, client::Inspector& inspector,
                              const VerifyRequest& request, const std::function<void()>& pause,
                              const Output& output);

@@ -48,7 +48,7 @@ absl::Status Compare(const Case& load, std::string_view table, std::span<const f
   return absl::OkStatus();
 }
 
-// What a lookup of `feature` must return, from plain reads of the rows.
+// Returns the expected result of a lookup of `feature`, from plain reads of the rows.
 absl::StatusOr<std::vector<float>> Expected(const Case& load, const client::FeatureLookup& feature,
                                             client::Client& client) {
   std::vector<float> rows(feature.ids.size() * load.dim);

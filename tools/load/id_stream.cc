@@ -137,7 +137,7 @@ std::int64_t IdDistribution::DrawRank(std::mt19937_64& random) const {
   }
 }
 
-// Of x^-exponent from 1 to x.
+// Integral of x^-exponent from 1 to x.
 double IdDistribution::Integral(double x) const {
   const double log_x = std::log(x);
   return ExpRatio((1.0 - exponent_) * log_x) * log_x;

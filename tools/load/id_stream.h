@@ -35,7 +35,7 @@ class IdDistribution {
  private:
   // Rows [begin, end) in the order before scattering.
   struct Class {
-    double share_until = 0.0;  // Of this class and those before it.
+    double share_until = 0.0;  // Share of this class and those before it.
     std::int64_t begin = 0;
     std::int64_t end = 0;
   };
@@ -48,11 +48,11 @@ class IdDistribution {
 
   std::int64_t rows_;
   std::int64_t multiplier_;  // Coprime to rows_.
-  double exponent_ = 0.0;    // Of zipf; 0: uniform.
+  double exponent_ = 0.0;    // Exponent of zipf; 0: uniform.
   double integral_begin_ = 0.0;
   double integral_end_ = 0.0;
   double shortcut_ = 0.0;
-  std::vector<Class> classes_;  // Of reuse.
+  std::vector<Class> classes_;  // Classes of reuse.
 };
 
 }  // namespace embla::load

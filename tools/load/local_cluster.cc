@@ -54,7 +54,7 @@ void AwaitEnd(int lifeline) {
 struct Child {
   pid_t process = -1;
   int lifeline = -1;
-  std::string line;  // What it said when it was ready.
+  std::string line;  // Its output when it was ready.
 };
 
 // Runs `body` in a child. It writes one line when it is ready, waits for the end of the lifeline

@@ -188,7 +188,7 @@ absl::StatusOr<std::unique_ptr<kernels::TargetOverride>> ChooseKernels(const std
 absl::Status Run(Settings& settings) {
   // Before the local cluster's processes are forked: they inherit it.
   EMBLA_ASSIGN_OR_RETURN(const auto chosen, ChooseKernels(settings.kernels));
-  // As embla-shard does it: the local cluster's processes inherit the settings.
+  // Like embla-shard; the local cluster's processes inherit the settings.
   KeepFewArenas();
   if (const absl::Status kept = KeepHeap(kKeptHeapBytes); !kept.ok()) {
     std::cerr << "embla-bench: " << kept.message() << "\n";

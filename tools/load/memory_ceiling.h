@@ -1,4 +1,4 @@
-// What the memory alone can do: reads of random rows of a table this size by one thread.
+// The ceiling of the memory alone: reads of random rows of a table this size by one thread.
 #pragma once
 
 #include <cstddef>

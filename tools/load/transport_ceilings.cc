@@ -6,7 +6,7 @@
 namespace embla::load {
 namespace {
 
-// What a message has beside ids, rows and gradients: versions, parts, sequence numbers.
+// Bytes of a message beside ids, rows and gradients: versions, parts, sequence numbers.
 constexpr std::size_t kRequestOverhead = 64;
 constexpr std::size_t kReplyOverhead = 24;
 

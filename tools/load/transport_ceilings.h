@@ -17,7 +17,7 @@ class TransportCeilings {
   // Starts `peer_program`, embla-ceiling-peer.
   static absl::StatusOr<std::unique_ptr<TransportCeilings>> Start(const std::string& peer_program);
 
-  // Of Measure's results, in order: "grpc_unary", "grpc_stream", "socket".
+  // Names of Measure's results, in order: "grpc_unary", "grpc_stream", "socket".
   std::vector<std::string> names() const;
   // Requests per second of every ceiling on one connection. Requires: lookups or updates only.
   absl::StatusOr<std::vector<double>> Measure(const Case& load);

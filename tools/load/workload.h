@@ -1,4 +1,4 @@
-// What is asked of the service: one case of a benchmark run, and its requests.
+// The load on the service: one case of a benchmark run, and its requests.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace embla::load {
 
 struct Case {
   std::string name;
-  double update_share = 0.0;  // Of the requests; the others are lookups.
+  double update_share = 0.0;  // Share of updates in the requests; the others are lookups.
   int tables = 1;             // In every request.
   int ids = 4096;             // Per table and request.
   int bag = 1;                // Ids per bag; above 1 rows are summed in bags.
@@ -59,7 +59,7 @@ class RequestSet {
   const Case load_;
   const std::vector<std::string> tables_;
   std::vector<std::int64_t> ids_;       // kRequests x tables x ids.
-  std::vector<std::uint32_t> lengths_;  // Of one table; empty when rows are not pooled.
+  std::vector<std::uint32_t> lengths_;  // Lengths for one table; empty when rows are not pooled.
 };
 
 }  // namespace embla::load

@@ -60,9 +60,9 @@ class Batch {
   std::vector<float> labels_;
   // The rows of a pair of tables lie together, see fm.h; pair p's begin at slot pair_begins_[p].
   std::vector<std::uint32_t> slots_;
-  std::vector<std::size_t> pair_begins_;                      // And the end of the last pair.
-  std::vector<std::int64_t> ids_;                             // Of the slots.
-  absl::flat_hash_map<std::int64_t, std::uint32_t> slot_of_;  // Of the pair at hand.
+  std::vector<std::size_t> pair_begins_;  // Slots where pairs begin, and the end of the last pair.
+  std::vector<std::int64_t> ids_;         // Ids of the slots.
+  absl::flat_hash_map<std::int64_t, std::uint32_t> slot_of_;  // Slots of the current pair.
   std::vector<float> linear_;
   std::vector<float> factors_;
   std::vector<float> linear_gradients_;

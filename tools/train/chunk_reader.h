@@ -36,7 +36,7 @@ class ChunkReader {
   // There is no chunk any more in this epoch.
   bool at_end() const { return at_end_; }
   const Examples& chunk() const { return chunk_; }
-  // Those held back so far.
+  // Returns the examples held back so far.
   const Examples& validation() const { return validation_; }
   // Examples of one epoch; 0: not known.
   std::size_t total() const { return holds_all_ ? chunk_.size() : 0; }
@@ -50,7 +50,7 @@ class ChunkReader {
   const ChunkOptions options_;
   Examples chunk_;
   Examples validation_;
-  std::uint64_t position_ = 0;    // Of the next example in the input.
+  std::uint64_t position_ = 0;    // Position of the next example in the input.
   std::size_t held_back_ = 0;     // On this pass.
   bool validation_done_ = false;  // The first pass is over.
   bool holds_all_ = false;

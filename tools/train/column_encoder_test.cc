@@ -139,7 +139,7 @@ TEST(ColumnEncoderEncode, SpreadsHashedValuesAndDiffersBetweenColumns) {
     rows.insert(first.Encode(value));
     if (first.Encode(value) == second.Encode(value)) ++same;
   }
-  EXPECT_GT(rows.size(), 980u);  // Of 1000; 993 are expected.
+  EXPECT_GT(rows.size(), 980u);  // Expected: 993 of 1000.
   EXPECT_LT(same, 25);           // 5 are expected.
 }
 

@@ -17,15 +17,15 @@ namespace embla::train {
 // Characters that are tried as separators, in this order.
 inline constexpr std::string_view kSeparators = ",;\t|^~:\x01 ";
 
-// Of a header with the column `label`: the one that cuts the label out and the most columns with
-// it. Of another header: whichever of those before the blank it has most of.
+// Guesses the separator of a header. With the column `label`: the one that cuts the label out and
+// the most columns with it. Otherwise: the one before the blank that occurs most.
 char GuessSeparator(std::string_view header, std::string_view label);
 
 // How a separator is shown to people: '|', or tab.
 std::string SeparatorName(char separator);
 
-// Where `label` is among `names`; if it is not there, where it is in other letters, A as a.
-// NotFound lists the names. InvalidArgument: several have it in other letters.
+// Returns the position of `label` among `names`; if it is not there, that of the one in other
+// letters, A as a. NotFound lists the names. InvalidArgument: several have it in other letters.
 absl::StatusOr<std::size_t> FindLabel(std::span<const std::string> names, std::string_view label);
 
 // The fields of `line`. Unquoted ones are views of `line`; others, of `storage`.
@@ -36,7 +36,7 @@ absl::Status SplitCsv(std::string_view line, char separator, std::string& storag
 struct CsvColumns {
   std::string label = "label";
   std::vector<std::string> dropped;  // Columns that are not looked at.
-  std::vector<std::string> ignored;  // As dropped, but they need not be there.
+  std::vector<std::string> ignored;  // Like `dropped`, but the columns may be absent.
   std::optional<char> separator;     // Absent: guessed.
 };
 
@@ -60,7 +60,7 @@ class CsvParser final : public RecordParser {
   LabelKind label_kind_ = LabelKind::kBinary;
   std::size_t label_position_ = 0;
   std::size_t field_count_ = 0;
-  std::vector<std::size_t> positions_;  // Of columns_ among the fields.
+  std::vector<std::size_t> positions_;  // Positions of columns_ among the fields.
   std::vector<std::string> columns_;
   std::string storage_;
   std::vector<std::string_view> fields_;

@@ -17,7 +17,7 @@ struct Examples {
   std::size_t columns = 0;
   std::vector<std::int64_t> rows;  // size() x columns.
   std::vector<float> labels;
-  std::vector<float> planted_scores;  // Of the generator, one per example; else empty.
+  std::vector<float> planted_scores;  // The generator's scores, one per example; else empty.
 
   std::size_t size() const { return labels.size(); }
   std::span<const std::int64_t> RowsOf(std::size_t example) const {

@@ -22,7 +22,7 @@ struct Encoding {
   std::vector<std::string> left_out;    // Columns that only identify records.
 };
 
-// Which records of a file are used. Decided per record by its position and the seed.
+// The part of a file's records that is used. Decided per record by its position and the seed.
 struct Split {
   enum class Part { kAll, kTrain, kHoldout };
   Part part = Part::kAll;
@@ -79,7 +79,7 @@ class FileSource final : public ExampleSource {
   BadRows& bad_rows_;
   std::shared_ptr<const Encoding> encoding_;
   std::unique_ptr<RecordReader> reader_;
-  std::uint64_t position_ = 0;  // Of the next record, whatever part it belongs to.
+  std::uint64_t position_ = 0;  // Position of the next record, whatever part it belongs to.
   bool read_before_ = false;
 };
 

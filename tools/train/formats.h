@@ -17,7 +17,7 @@ std::string_view NameOf(Format format);  // auto csv criteo ratings
 
 struct OpenedFormat {
   Format format = Format::kAuto;
-  char separator = ',';  // Of CSV and Criteo.
+  char separator = ',';  // Separator of CSV and Criteo.
   std::unique_ptr<RecordParser> parser;
 };
 

@@ -284,7 +284,7 @@ TEST(ParseLabel, AcceptsTheUsualSpellingsOfTwoClasses) {
   }
 }
 
-// Whatever a file holds, it is read to its end: every row is used or counted, none crashes.
+// Damaged files are read to their end: every row is used or counted, none crashes.
 TEST(RecordReaderNext, SurvivesTenThousandMutatedFiles) {
   const std::vector<std::pair<Format, std::string>> seeds = {
       {Format::kCsv, "label,a,b\n1,\"x,\"\"1\",y\n0,2,\"z\nz\"\n1,3,\n"},

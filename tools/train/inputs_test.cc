@@ -101,7 +101,8 @@ std::string TextWithIds(int rows) {
 
 TEST(OpenInputs, LeavesColumnsOutThatOnlyIdentifyRecords) {
   const TempFile train(TextWithIds(500));
-  const TempFile test("city,label,price,day\ncity1,1,2.5,3\n");  // It need not have them.
+  // The test file may lack those columns.
+  const TempFile test("city,label,price,day\ncity1,1,2.5,3\n");
   InputOptions options;
   options.train_path = train.path();
   options.test_path = test.path();

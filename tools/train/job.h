@@ -15,7 +15,7 @@
 
 namespace embla::train {
 
-// What a run works with. Nothing is owned; all of it outlives the call.
+// The services of a run. Nothing is owned; all of it outlives the call.
 struct Environment {
   client::Admin& admin;
   std::vector<client::Client*> clients;  // One per trainer of this process.

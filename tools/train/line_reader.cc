@@ -34,7 +34,7 @@ absl::StatusOr<bool> LineReader::Next(std::string_view& line) {
   return true;
 }
 
-// Where the current line stops: at its \n, or at end_ in the last line or one that is too long.
+// Returns the end of the current line: its \n, or end_ in the last line or one that is too long.
 absl::StatusOr<std::size_t> LineReader::FindLineEnd() {
   std::size_t searched = begin_;
   while (true) {

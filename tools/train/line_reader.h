@@ -26,7 +26,7 @@ class LineReader {
   // InvalidArgument: a line is longer than kLineBytesMax, so this is no text file.
   absl::StatusOr<bool> Next(std::string_view& line);
 
-  // Of the line that Next returned last; the first is 1.
+  // Number of the line that Next returned last; the first is 1.
   std::int64_t line_number() const { return line_number_; }
   const std::string& name() const { return name_; }
 

@@ -20,8 +20,8 @@ std::optional<double> LogLoss(std::span<const float> scores, std::span<const flo
 std::optional<double> RootMeanSquaredError(std::span<const float> scores,
                                            std::span<const float> labels);
 
-// What a finished run says about its predictions. Absent: it does not apply to the loss, or there
-// were no examples.
+// Quality of a finished run's predictions. Absent: it does not apply to the loss, or there were no
+// examples.
 struct Quality {
   std::optional<double> auc;
   std::optional<double> logloss;

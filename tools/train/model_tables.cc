@@ -16,7 +16,7 @@ constexpr const char* kShardingDefault = "row_wise";
 constexpr const char* kOptimizerDefault = "rowwise_adagrad";
 constexpr std::int64_t kZchBuckets = 768;
 
-// What one table must be.
+// Required properties of one table.
 struct Wanted {
   std::string name;
   std::int64_t rows = 0;
@@ -57,7 +57,7 @@ std::string TableJson(const Wanted& wanted, const TableOptions& options) {
   return table.dump();
 }
 
-// As the cluster rounds capacities: whole groups of 64 rows in every bucket.
+// Rounds a capacity like the cluster: whole groups of 64 rows in every bucket.
 std::int64_t ZchRows(std::int64_t capacity) {
   constexpr std::int64_t kUnit = kZchBuckets * 64;
   return (capacity + kUnit - 1) / kUnit * kUnit;

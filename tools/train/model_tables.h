@@ -41,18 +41,19 @@ std::vector<std::string> TablesOf(const ModelLayout& layout);
 ModelLayout LayoutOf(ModelKind kind, const std::string& prefix, std::span<const Column> columns,
                      std::uint32_t dim);
 
-// How tables are created. What is absent takes the default; what is given must also be true of a
-// table that exists already.
+// How tables are created. Absent options take the default; given ones must also be true of a table
+// that exists already.
 struct TableOptions {
   std::optional<std::string> sharding;   // row_wise
   std::optional<std::string> optimizer;  // rowwise_adagrad
   std::string dtype = "fp32";
   std::optional<double> learning_rate;  // 0.1; adam 0.002; sgd 0.005
-  // Of Adagrad: what the squares of gradients are added to. From 0 the first step of a row is a
-  // full learning rate however little is known; of an example with many columns that overshoots.
+  // Initial value of Adagrad's sum of squared gradients. From 0 the first step of a row is a full
+  // learning rate however little is known, which overshoots for an example with many columns.
   double initial_accumulator = 3.0;
-  double weight_decay = 0.0;     // L2, per touched row and step.
-  double init_deviation = 0.01;  // Of factors; linear weights start from 0.
+  double weight_decay = 0.0;  // L2, per touched row and step.
+  // Deviation of the factors' initial values; linear weights start from 0.
+  double init_deviation = 0.01;
   std::uint64_t seed = 1;
   std::vector<std::string> nodes;  // Empty: all.
   // Copies of each table, trained by as many groups of trainers (2D parallelism), and after how

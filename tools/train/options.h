@@ -1,4 +1,4 @@
-// What a run of embla-train is asked to do.
+// Options of a run of embla-train.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct RunOptions {
   int stop_after = 2;
   // A larger copy of the tables than this is not held to return to; then the last epoch counts.
   std::int64_t kept_bytes_max = std::int64_t{4} << 30;
-  std::uint64_t seed = 1;  // Of the order of examples; equal in all processes.
+  std::uint64_t seed = 1;  // Seed for the order of examples; equal in all processes.
   // Examples in memory at a time. A larger input is read anew in every epoch and shuffled within
   // such chunks.
   std::size_t chunk_examples = std::size_t{1} << 23;

@@ -52,7 +52,7 @@ class Progress {
   std::uint64_t total_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time began_ ABSL_GUARDED_BY(mu_);
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  Counts shown_ ABSL_GUARDED_BY(mu_);  // As of the last line.
+  Counts shown_ ABSL_GUARDED_BY(mu_);  // Counts in the last line.
   absl::Time shown_at_ ABSL_GUARDED_BY(mu_);
   int shown_percent_ ABSL_GUARDED_BY(mu_) = 0;
 };

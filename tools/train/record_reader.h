@@ -44,7 +44,7 @@ class BadRows {
   bool silent_ = false;
 };
 
-// What a label may be.
+// Labels that are accepted.
 //   kBinary   0 or 1, also written 0.0, 1.0, -1 (as 0) and +1
 //   kNumber   any finite number
 enum class LabelKind { kBinary, kNumber };
@@ -87,7 +87,7 @@ class RecordReader {
   RecordParser& parser_;
   BadRows& bad_rows_;
   std::string joined_;           // A record of several lines.
-  std::int64_t first_line_ = 0;  // Of the current record.
+  std::int64_t first_line_ = 0;  // First line of the current record.
 };
 
 }  // namespace embla::train

@@ -1,4 +1,4 @@
-// What a finished run has to say, for people and as JSON.
+// The report of a finished run, for people and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct EpochReport {
 
 struct Report {
   Quality quality;     // On the test set.
-  Quality planted;     // Of the generator's own scores on the same test set.
+  Quality planted;     // Quality of the generator's own scores on the same test set.
   double prior = 0.0;  // The constant of the model, see fm.h.
   std::vector<EpochReport> epoch_reports;
   int best_epoch = 0;  // From 1, by the validation loss; 0: nothing was held back.
@@ -29,7 +29,7 @@ struct Report {
   std::int64_t bad_rows = 0;
   std::uint64_t updates_unknown = 0;
   double seconds = 0.0;      // Training, without reading the data the first time and testing.
-  double cpu_seconds = 0.0;  // Of this process meanwhile.
+  double cpu_seconds = 0.0;  // CPU time of this process meanwhile.
 
   double examples_per_second() const;
   int epochs() const { return static_cast<int>(epoch_reports.size()); }

@@ -11,7 +11,7 @@
 
 namespace embla::train {
 
-// Thread safety: one thread at a time. Nobody else trains the tables meanwhile.
+// Thread safety: one thread at a time. No other process trains the tables meanwhile.
 class TableCopy {
  public:
   // `client` is not owned and outlives this object.

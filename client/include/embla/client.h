@@ -55,15 +55,15 @@ struct ConnectOptions {
   // Retries may be at most this share of requests, plus some per second; then errors pass through.
   double retry_budget_ratio = 0.1;
   double retry_budget_per_second = 10.0;
-  int threads = 2;  // That merge replies and run callbacks.
-  // Which copy of tables with replica groups this client trains and reads. None: the coordinator
-  // gives the sessions that are open turns.
+  int threads = 2;  // Threads that merge replies and run callbacks.
+  // The replica group whose copies this client trains and reads. None: the coordinator gives the
+  // sessions that are open turns.
   std::optional<std::uint32_t> replica_group = {};
   // Whether Connect waits, for `timeout`, for a coordinator that does not answer: it may be about
   // to start. False: it fails at once if nobody listens there or the name has no address.
   bool waits_for_coordinator = true;
-  // Where this client counts; not owned, and outlives the client. Several clients may count
-  // together. Null: in a place of its own, see Client::MetricsText.
+  // Counts the client's metrics; not owned, and outlives the client. Several clients may share one.
+  // Null: the client makes one of its own, see Client::MetricsText.
   Metrics* metrics = nullptr;
   // For tables with synchronous steps: this trainer's number, and how many trainers there are. Both
   // or none; rank < ranks. A rank is one open session's; a trainer that is started again under its
@@ -79,7 +79,7 @@ struct CallOptions {
   // Zero: ConnectOptions::timeout, and for updates of tables with synchronous steps, twice their
   // step_timeout more.
   absl::Duration timeout = absl::ZeroDuration();
-  WireFormat wire = WireFormat::kFp32;  // Of rows (Lookup) or gradients (Update).
+  WireFormat wire = WireFormat::kFp32;  // Rows of a Lookup, gradients of an Update.
   // Lookup: an id that occurs several times in a feature that is not pooled, or whose bags have one
   // id each, travels once. Update: duplicate ids are summed before they travel. Both where at least
   // one in 32 ids is a duplicate; below that it costs more than it saves. Results are the same
@@ -115,7 +115,7 @@ struct FeatureGradient {
   std::span<const float> weights = {};
   Pooling pooling = Pooling::kNone;
   std::span<const float> gradients = {};  // (ids or bags) x dim.
-  std::size_t gradients_stride = 0;       // As FeatureLookup::rows_out_stride.
+  std::size_t gradients_stride = 0;       // Like FeatureLookup::rows_out_stride.
   // In place of the table's for this update: finite, at least 0. Features of one table agree.
   std::optional<float> learning_rate = {};
   // ZCH tables with policy ttl: how many training steps the ids live after this one; 0: as the
@@ -133,7 +133,7 @@ struct TableInfo {
   std::uint32_t replica_groups = 1;
   std::uint32_t replica_group = 0;  // This client's.
   bool zch = false;                 // Ids are any 64-bit numbers; `rows` of them can have a row.
-  bool sync = false;                // It steps once per training step, with the sum over all ranks.
+  bool sync = false;  // Synchronous steps: one per training step, with the sum over all ranks.
 };
 
 // How far the copies of a table had come apart when they were averaged.
@@ -146,7 +146,7 @@ struct TableSyncReport {
 
 // Everything the cluster knows about one id of a ZCH table.
 struct IdExplanation {
-  std::string node;  // That has the id's bucket, and
+  std::string node;  // Name of the node that has the id's bucket.
   std::uint32_t device = 0;
   std::uint32_t bucket = 0;
   std::optional<std::int64_t> row;         // The id's own.
@@ -161,23 +161,24 @@ struct IdExplanation {
   // Why it lost its row, if its bucket still knows: replaced, expired, idle or removed.
   std::string evicted_reason;
   std::uint64_t evicted_at_step = 0;
-  std::uint64_t evicted_last_step = 0;  // Of its latest touch then.
+  std::uint64_t evicted_last_step = 0;  // Step of its latest touch before that.
   // Its bucket remembers no evictions before this step; 0: it remembers all.
   std::uint64_t evictions_known_since = 0;
 };
 
 // The contents of a ZCH table on all nodes. While buckets move, one may count twice or not at all.
 struct TableSurvey {
-  std::uint64_t slots = 0;        // That ids may have.
-  std::uint64_t residents = 0;    // Ids with a row.
-  std::uint64_t full_groups = 0;  // Of 64 slots; a new id needs a victim there.
-  std::uint64_t waiting = 0;      // Ids that are counted towards admission.
+  std::uint64_t slots = 0;      // Slots that ids may have.
+  std::uint64_t residents = 0;  // Ids with a row.
+  // Groups of 64 slots without a free one; a new id needs a victim there.
+  std::uint64_t full_groups = 0;
+  std::uint64_t waiting = 0;  // Ids that are counted towards admission.
   std::uint64_t age_sum = 0;  // Over ids with a row: steps from their latest touch to latest_step.
   std::uint64_t oldest_age = 0;
-  std::uint64_t latest_step = 0;  // Of all touches.
+  std::uint64_t latest_step = 0;  // Step of the latest touch of any id.
 };
 
-// Which ids a sweep takes the rows from.
+// Selects the ids that a sweep takes the rows from.
 struct SweepOptions {
   // Ids whose latest touch is at least so many steps ago. None: ids whose TTL is over, in a
   // table with policy ttl.
@@ -195,18 +196,19 @@ struct EvictedRow {
   std::int64_t id = 0;
   std::string reason;           // replaced, expired, idle or removed.
   std::uint64_t step = 0;       // When.
-  std::uint64_t last_step = 0;  // Of its latest touch.
+  std::uint64_t last_step = 0;  // Step of the id's latest touch.
   std::span<const float> weights;
-  std::span<const float> state;  // As ReadState gives it.
+  std::span<const float> state;  // In ReadState's layout.
   std::uint64_t missed = 0;      // Evictions of the same node right before, which it had not kept.
 };
 
 // A stretch of a table.
 struct TableRows {
-  std::int64_t first_row = 0;              // Of the stretch; a ZCH table counts its ids.
+  // First row of the stretch; in a ZCH table a running count of its ids.
+  std::int64_t first_row = 0;
   std::span<const std::int64_t> ids = {};  // Ascending.
   std::span<const float> weights = {};     // ids x dim
-  std::span<const float> state = {};       // As ReadState gives it; empty: not asked for.
+  std::span<const float> state = {};       // In ReadState's layout; empty: not asked for.
 };
 
 using DoneCallback = std::function<void(absl::Status)>;
@@ -214,9 +216,9 @@ using DoneCallback = std::function<void(absl::Status)>;
 // The subject of a call's error, for programs; its message says all of it to people.
 struct ErrorDetails {
   std::string table;             // Empty: none, or several.
-  std::string node;              // Likewise.
+  std::string node;              // Empty: none, or several.
   bool retryable = false;        // The same call may succeed later.
-  bool outcome_unknown = false;  // Of an update: some of it may be applied.
+  bool outcome_unknown = false;  // An update that may be applied in part.
 };
 ErrorDetails DetailsOf(const absl::Status& status);
 
@@ -300,10 +302,9 @@ class Client {
   // is empty stays as it is. Journaled, replicated and exactly once as updates are, also while rows
   // move; tables with replica groups: in all copies. Numbers are rounded to the table's dtype. In a
   // ZCH table the ids get rows whatever its admission is; one whose group of 64 is full of ids that
-  // its policy keeps is left out. Goes in pieces of 4 MiB: after an error some rows may be written,
-  // and calling again does no harm.
-  // InvalidArgument, with nothing written: sizes; an id twice; a number that is NaN or infinite
-  // (nan_policy reject).
+  // its policy keeps is left out. Sent in pieces of 4 MiB: after an error some rows may be written,
+  // and calling again does no harm. InvalidArgument, with nothing written: sizes; an id twice; a
+  // number that is NaN or infinite (nan_policy reject).
   virtual absl::Status WriteRows(std::string_view table, std::span<const std::int64_t> ids,
                                  std::span<const float> weights, std::span<const float> state,
                                  const CallOptions& options) = 0;
@@ -312,8 +313,9 @@ class Client {
   // read: of an update that is made meanwhile some rows may be old and some new.
   using RowSink = std::function<absl::Status(const TableRows&)>;
   virtual absl::Status ScanTable(std::string_view table, bool with_state, const RowSink& sink) = 0;
-  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. Of a
-  // ZCH table the rows that belong to an id, and their ids as int64 to `npy_path` + ".ids.npy".
+  // Writes all weights of `table` as a NumPy file: rows x dim, little-endian fp32, C order. A ZCH
+  // table's file has only the rows that belong to an id; their ids go as int64 to `npy_path` +
+  // ".ids.npy".
   virtual absl::Status ExportTable(std::string_view table, const std::string& npy_path) = 0;
 
   // Averages weights and all optimizer state of `tables` over their replica groups, on every node
@@ -324,7 +326,7 @@ class Client {
   virtual absl::StatusOr<std::vector<TableSyncReport>> Sync(const std::vector<std::string>& tables,
                                                             const CallOptions& options) = 0;
 
-  // Who has `id`, or why nobody does. InvalidArgument: not a ZCH table.
+  // Tells which node and row have `id`, or why it has none. InvalidArgument: not a ZCH table.
   virtual absl::StatusOr<IdExplanation> ExplainId(std::string_view table, std::int64_t id) = 0;
 
   // Asks every node that holds a part of the ZCH table `table`, which reads all that is known of
@@ -348,7 +350,7 @@ class Client {
   virtual std::uint64_t plan_version() const = 0;
   virtual std::uint64_t session() const = 0;
   // Whether the session has taken the place of an earlier one of the same trainer: its rank then
-  // goes on with the step at which that one was, and else with what JoinSteps returns.
+  // continues with the step at which that one was, and else with what JoinSteps returns.
   virtual bool has_taken_over() const = 0;
 
   // Ends the client. Calls that begin from now on fail with FailedPrecondition; those in flight

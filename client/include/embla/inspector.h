@@ -19,7 +19,7 @@ struct UnitOwner {
   std::uint32_t node = 0;            // Id of the owner.
   std::uint64_t epoch = 0;
   std::string phase =
-      {};  // Of its last move: none (there is none to end), open, aborted, committed.
+      {};  // State of the node's last move: none (there is none to end), open, aborted, committed.
 };
 
 // A unit, or a copy of it, on a device of a node.
@@ -49,7 +49,7 @@ class Inspector {
                                                             absl::Duration timeout);
   virtual ~Inspector() = default;
 
-  // NotFound.
+  // Lists the units that took part in a move, which have a record. NotFound: no such table.
   virtual absl::StatusOr<std::vector<UnitOwner>> Owners(const std::string& table) = 0;
   // Asks the node itself, at its address in the plan. A node that has nothing of the table answers
   // with nothing. It reads all rows of the table.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class Awaitable(Protocol):
-    """What is asked of a native ticket."""
+    """The methods of a native ticket."""
 
     def done(self) -> bool: ...
     def wait(self, timeout: float | None = None) -> Any: ...

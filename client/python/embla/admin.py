@@ -94,7 +94,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What creating or changing a table came to.
+    """The result of creating or changing a table.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTables:
-    """What creating tables together came to.
+    """The result of creating tables together.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions: one class per status code of the service.
+"""The exceptions: one class per status code of the service.
 
 Every class derives from `EmblaError`, and from the built-in exception that says the same, so that
 ``except ValueError`` or ``except ConnectionError`` work as well. Nothing here is retried: the

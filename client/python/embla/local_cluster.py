@@ -96,7 +96,7 @@ class Process:
         if self.exit_code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # Somebody waited for all children of this process.
+            except ChildProcessError:  # Other code waited for all children of this process.
                 pid, status = self.pid, 0
             if pid:
                 self.exit_code = os.waitstatus_to_exitcode(status)

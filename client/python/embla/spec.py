@@ -1,4 +1,4 @@
-"""What a table is: shape, number format, optimizer, initial values (docs/plan_format.md)."""
+"""Table specifications: shape, number format, optimizer, initial values (docs/plan_format.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Optimizer:
     """
 
     kind: ClassVar[str] = ""
-    # What a row's state is called in checkpoints: its scalars, then its arrays of `dim`.
+    # Names of a row's state in checkpoints: its scalars, then its arrays of `dim`.
     row_state: ClassVar[tuple[str, ...]] = ()
     element_state: ClassVar[tuple[str, ...]] = ()
     lr: float = 0.01

@@ -19,7 +19,7 @@ __all__ = ["Eviction", "IdExplanation", "SweepReport", "Table", "TableInfo", "Ta
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """What a client knows of a table.
+    """A client's view of a table.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class TableSyncReport:
 
 @dataclass(frozen=True, slots=True)
 class IdExplanation:
-    """What the cluster knows of one id of a ZCH table (docs/zch.md); times are training steps.
+    """The cluster's record of one id of a ZCH table (docs/zch.md); times are training steps.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class IdExplanation:
 
 @dataclass(frozen=True, slots=True)
 class TableSurvey:
-    """What all nodes hold of a ZCH table. While buckets move, one may count twice, or not at all.
+    """Counts of a ZCH table over all nodes. While buckets move, one may count twice, or not at all.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ using Ids = Vector<const std::int64_t>;
 using Floats = Vector<const float>;
 using AnyIntegers = nanobind::ndarray<nanobind::numpy, nanobind::ro, nanobind::ndim<1>,
                                       nanobind::c_contig, nanobind::device::cpu>;
-// Gaps between rows are checked by whoever takes one.
+// The receiver of an array checks the gaps between its rows.
 template <typename Scalar>
 using Rows = nanobind::ndarray<nanobind::numpy, Scalar, nanobind::device::cpu>;
 

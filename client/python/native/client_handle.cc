@@ -80,7 +80,8 @@ absl::Status ClientHandle::Flush(absl::Duration timeout) {
 absl::Status ClientHandle::Close(absl::Duration timeout) {
   if (client_ == nullptr) return absl::OkStatus();
   if (fork_guard_.forked()) {
-    new std::shared_ptr<Client>(std::move(client_));  // As in the destructor.
+    // Leaked for the reason given in the destructor.
+    new std::shared_ptr<Client>(std::move(client_));
     return absl::OkStatus();
   }
   const absl::Status closed =

@@ -1,5 +1,5 @@
 // The C++ client as one Python object has it: refuses use after close and after fork, and keeps the
-// arrays of calls that nobody waits for any more.
+// arrays of calls that are not awaited any more.
 #pragma once
 
 #include <functional>
@@ -24,12 +24,12 @@ class ClientHandle {
   ClientHandle(const ClientHandle&) = delete;
   ClientHandle& operator=(const ClientHandle&) = delete;
 
-  // Whoever holds the result for long keeps the connections open. Raises ClientClosedError or
-  // ForkedClientError.
+  // Returns the client; a caller that keeps it keeps the connections open. Raises ClientClosedError
+  // or ForkedClientError.
   std::shared_ptr<client::Client> Use();
 
-  // Runs a call that waits in C++, interruptibly. `arrays` are kept until it is over, even where
-  // nobody waits for it any more.
+  // Runs a call that waits in C++, interruptibly. `arrays` are kept until it is over, even if it is
+  // not awaited any more.
   absl::Status Run(std::function<absl::Status(client::Client&)> call, KeptArrays arrays = {});
 
   // The end of an update in flight, for Flush.

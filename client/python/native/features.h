@@ -1,4 +1,4 @@
-// Which features a packed call has, and how its arrays are cut into them.
+// The features of a packed call, and how its arrays are cut into them.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class FeatureSet {
     std::string table;
     client::Pooling pooling = client::Pooling::kNone;
     std::uint32_t dim = 0;
-    std::size_t column = 0;  // Of a pooled batch: the first one that is this feature's.
+    std::size_t column = 0;  // First column of this feature in a pooled batch.
   };
 
   // Columns are given in the order of `features`. InvalidArgument: no feature, a dim of 0, pooled

@@ -28,7 +28,7 @@ class ItemQueue {
  public:
   explicit ItemQueue(std::size_t items_max) : items_max_(items_max) {}
 
-  // Waits while there are items_max items. Cancelled: nobody reads any more.
+  // Waits while there are items_max items. Cancelled: the reader has stopped.
   absl::Status Put(Item item) {
     const MutexLock lock(mu_);
     while (items_.size() >= items_max_ && !stopped_) changed_.Wait(mu_);
@@ -45,7 +45,7 @@ class ItemQueue {
     changed_.NotifyAll();
   }
 
-  // Nobody reads any more.
+  // The reader wants no more: ends the stream.
   void Stop() {
     const MutexLock lock(mu_);
     stopped_ = true;
@@ -87,7 +87,7 @@ class ItemQueue {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
 };
 
-// One reading, which goes on in its thread until it is over or this object is gone.
+// One reading, which runs in its thread until it is over or this object is destroyed.
 //
 // Thread safety: by the GIL, which every method requires.
 template <typename Item>

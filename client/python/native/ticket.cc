@@ -11,8 +11,8 @@ namespace nb = nanobind;
 namespace embla::python {
 namespace {
 
-// For what may be in use by threads that nobody waits for, or, after a fork, by threads that do not
-// exist: a lock that one of them holds is never released.
+// Keeps a value that threads may still use, which are not joined or, after a fork, do not exist: a
+// lock that one of them holds is never released.
 template <typename Value>
 void Leak(Value value) {
   new Value(std::move(value));

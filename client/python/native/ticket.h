@@ -28,8 +28,8 @@ class ParkedArrays {
   void Park(std::shared_ptr<Completion> completion, KeptArrays arrays);
   void Sweep();
 
-  // From now on dropped tickets park their arrays instead of waiting: somebody interrupted the
-  // close of the client.
+  // From now on dropped tickets park their arrays instead of waiting, since the close of the client
+  // was interrupted.
   void StopWaiting() { waits_ = false; }
   bool waits() const { return waits_; }
 
@@ -49,7 +49,7 @@ class Ticket {
   // the arrays of a ticket that is dropped after Cancel or after an interrupted Wait.
   Ticket(CallKind kind, std::shared_ptr<Completion> completion, KeptArrays kept,
          nanobind::object result, std::shared_ptr<ParkedArrays> parked);
-  // Waits, with the GIL released, for a call that nobody waited for: it writes into the arrays.
+  // Waits, with the GIL released, for a call that was never awaited: it writes into the arrays.
   ~Ticket();
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;

@@ -39,7 +39,7 @@ absl::Status RunInterruptibly(std::function<absl::Status()> work,
     const nb::gil_scoped_release no_gil;
     std::thread([completion, work = std::move(work)]() mutable {
       absl::Status status = work();
-      work = nullptr;  // What it owned is gone before anybody hears of the end.
+      work = nullptr;  // Releases the captured objects before the end is reported.
       completion->Set(std::move(status));
     }).detach();
   }

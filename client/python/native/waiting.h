@@ -23,7 +23,7 @@ bool WaitInterruptibly(const std::function<bool(absl::Duration)>& wait_for,
                        std::optional<absl::Duration> timeout);
 
 // Runs `work`, which may wait in C++ for long, on a thread of its own, and waits for it as above.
-// `work` owns what it uses: after an exception it goes on alone, and its result is lost.
+// `work` owns what it uses: after an exception it runs on by itself, and its result is lost.
 // `abandoned`, where given, is called then, with the GIL, and what will be set when `work` is over.
 absl::Status RunInterruptibly(
     std::function<absl::Status()> work,

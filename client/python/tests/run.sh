@@ -17,8 +17,8 @@
 #
 # EMBLA_BIN_DIR: coordinator and shard servers (default build/release/bin). EMBLA_WHEELS: a folder
 # of wheels to test in place of new ones. EMBLA_JOBS: how many compilers make a wheel. Ends with 77,
-# skipped, where the package index cannot be reached, or that folder has no wheels. What pytest
-# skips is said at the end, and kept in build/python/skipped-LEVEL.txt.
+# skipped, where the package index cannot be reached, or that folder has no wheels. Tests that
+# pytest skips are listed at the end, and kept in build/python/skipped-LEVEL.txt.
 set -euo pipefail
 export LC_ALL=C
 
@@ -72,7 +72,8 @@ environment() {
 
 prepare_native() {
   environment venv "${native[@]}"
-  # As preset release, and as deep in the tree: the compiler's cache then has all but the module.
+  # The same options as preset release, and the same depth in the tree: the compiler's cache then
+  # has all but the module.
   cmake -S . -B build/python-module -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DEMBLA_UNITY=16 -DEMBLA_PYTHON_PACKAGE=ON -DEMBLA_CLIENT_ONLY=ON -DEMBLA_CUDA=OFF \
     -DEMBLA_TESTS=OFF -DEMBLA_BENCHMARKS=OFF -DPython_EXECUTABLE="$folder/venv/bin/python" \

@@ -1,4 +1,4 @@
-"""What the package promises as a package: types, import time, no torch, no leaks of symbols."""
+"""The package's promises as a package: types, import time, no torch, no leaks of symbols."""
 
 import re
 import subprocess

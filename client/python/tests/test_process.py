@@ -1,4 +1,4 @@
-"""What a process does to its clients: signals, forks, exits, thousands of connections."""
+"""Effects of a process on its clients: signals, forks, exits, thousands of connections."""
 
 import multiprocessing
 import os

@@ -9,7 +9,7 @@ from pathlib import Path
 
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
-# Of this Python.
+# Wheels for this Python.
 WHEELS = [
     path
     for path in sorted(Path(os.environ.get("EMBLA_WHEELS", "/nonexistent")).rglob("embla-*.whl"))

@@ -118,7 +118,7 @@ absl::Status FakeNodes::Lookup(NodeId node, const NodeLookup& request) {
 
 struct FakeNodes::RowGradient {
   std::map<std::uint32_t, CanonicalSum> columns;
-  float sum_squares = -1.0f;  // As told by the client.
+  float sum_squares = -1.0f;  // The value that the client sent.
 };
 
 absl::Status FakeNodes::AddPart(NodeId node, const NodeUpdate& request, std::uint32_t number,

@@ -59,7 +59,7 @@ class FakeNodes {
  public:
   explicit FakeNodes(PlanPtr plan);
 
-  // Who holds what from now on; the rows stay.
+  // Replaces the plan, and with it the owners; the rows stay.
   void SetPlan(PlanPtr plan) { routes_ = std::make_shared<Routes>(std::move(plan)); }
 
   absl::Status Lookup(NodeId node, const NodeLookup& request);
@@ -76,7 +76,7 @@ class FakeNodes {
   // The step that the unit makes next.
   std::uint64_t NextStep(TableId table, const UnitSet::Run& unit) const;
 
-  // What Update would say of all rows; changes nothing.
+  // The result that Update would have, for all rows; changes nothing.
   absl::Status CheckUpdate(NodeId node, const NodeUpdate& request) const;
 
   const RoutesPtr& routes() const { return routes_; }

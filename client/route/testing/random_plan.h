@@ -1,4 +1,4 @@
-// Plans and batches nobody would write by hand.
+// Random plans and batches, stranger than hand-written ones.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct RandomFeature {
   std::vector<std::int64_t> offsets;
   std::vector<float> weights;
   bool by_offsets = false;
-  std::size_t stride = 0;     // Of `values`; 0: dim.
+  std::size_t stride = 0;     // Distance of rows in `values`; 0: dim.
   std::vector<float> values;  // Rows out, or gradients.
 
   std::size_t row_at(std::size_t row) const { return row * (stride == 0 ? dim : stride); }

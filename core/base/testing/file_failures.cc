@@ -13,7 +13,7 @@
 namespace embla::testing {
 namespace {
 
-constexpr int kCrashExitCode = 86;  // Of FailpointAction::kCrash.
+constexpr int kCrashExitCode = 86;  // Exit code of FailpointAction::kCrash.
 
 std::uint64_t UsesInScript(const char* point, const FileScript& script) {
   const TempDirectory directory;

@@ -6,7 +6,7 @@
 
 namespace embla::testing {
 
-// That of the environment, or a random one. Printed, so that a failure names it.
+// Returns the environment's seed, or a random one, and prints it, so that a failure names it.
 std::uint32_t TestSeed();
 
 // `count` in a row from a random one; only that of the environment where there is one.

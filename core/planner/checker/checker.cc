@@ -113,7 +113,7 @@ class BoundCheck {
   }
 
  private:
-  // What matters of a set of allowed devices.
+  // Summary of a set of allowed devices.
   struct Scope {
     bool inside = true;                                        // No allowed device has weight 0.
     Int128 least_weight = kHuge;                               // Least weight x slowdown.

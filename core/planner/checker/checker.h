@@ -3,7 +3,7 @@
 // Shares no code with the solver: only the statement (problem, machine, prices of cuts) is common
 // to both. Covered by checker_test.cc, which tampers with every field of a plan.
 //
-// What is checked:
+// The checks:
 //   - every table has one choice whose cut and places its rules allow; the cut covers every row
 //     and column exactly once;
 //   - the shards fit every device's memory and every host's memory and SSD;
@@ -19,7 +19,7 @@ namespace embla::planner {
 
 struct CheckReport {
   Ticks max_load = 0;
-  Ticks proven_bound = 0;  // What the certificate proves.
+  Ticks proven_bound = 0;  // The bound that the certificate proves.
   // max_load / proven_bound - 1; 0 when both are 0, infinite when only the bound is.
   double proven_gap = 0;
   // The plan's own lower bound when it rests on exhaustive search, which leaves no certificate to

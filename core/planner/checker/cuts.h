@@ -15,7 +15,7 @@
 
 namespace embla::planner {
 
-// Where a table may go.
+// The devices that a table's rules allow.
 struct AllowedPlaces {
   std::vector<std::uint32_t> devices;   // Ascending.
   std::vector<std::uint8_t> has;        // By device.

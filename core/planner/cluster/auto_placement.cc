@@ -22,7 +22,7 @@
 namespace embla::planner {
 namespace {
 
-// What `auto` tries, from the simplest.
+// Sharding types that `auto` tries, simplest first.
 std::vector<ShardingType> TypesToTry() {
   std::vector<ShardingType> types =
       TypesWhere([](const ShardingTraits& traits) { return traits.auto_rank > 0; });
@@ -73,7 +73,7 @@ absl::StatusOr<std::optional<Candidate>> Try(const Cluster& cluster, const Table
   absl::StatusOr<Replanned> planned = Replan(std::move(problem), previous, options);
   // The error of a type that is allowed but impossible is told when all are.
   if (!planned.ok()) return planned.status();
-  // Where the memory is so full that others would have to move, this type is none for now.
+  // If the memory is so full that other tables would have to move, this type is no choice for now.
   if (!planned->moves.empty()) return std::nullopt;
   const auto& tables = planned->planned.problem.tables;
   const auto own = std::find_if(tables.begin(), tables.end(), [&](const Table& candidate) {
@@ -139,7 +139,7 @@ void Hold(const std::vector<Choice>& choices, Problem* problem) {
   }
 }
 
-// What makes the max load of all tables least, in the order of `tables`.
+// Chooses the placements that minimize the max load of all tables, in the order of `tables`.
 absl::StatusOr<std::vector<PlacementRequest>> ChooseTogether(std::span<const TableToPlace> tables,
                                                              const std::vector<NodeSpec>& nodes,
                                                              const TableList& existing) {

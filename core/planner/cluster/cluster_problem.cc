@@ -192,7 +192,7 @@ Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const TableList& tables) {
 
 namespace {
 
-// Of a device's memory, GiB/s.
+// Bandwidth of a device's memory, GiB/s.
 double MemoryBandwidth(const DeviceSpec& device) {
   if (device.memory_bytes_per_second > 0) {
     return static_cast<double>(device.memory_bytes_per_second) / (1 << 30);
@@ -200,7 +200,7 @@ double MemoryBandwidth(const DeviceSpec& device) {
   return device.kind == DeviceKind::kCpu ? kCpuMemory : Bandwidths().device_memory;
 }
 
-// Of the fastest memory, and of the slowest way between two devices of a node.
+// Bandwidths of the fastest memory, and of the slowest link between two devices of a node.
 Bandwidths BandwidthsOf(const std::vector<NodeSpec>& nodes) {
   Bandwidths bandwidth;
   double fastest = 0;

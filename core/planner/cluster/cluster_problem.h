@@ -3,8 +3,8 @@
 //
 // Costs are Embla's own model. Rows live in device memory only, so that is the only kernel. A
 // data_parallel table of the planner has a copy on every device, a cluster's has one per node: it
-// is never chosen here. What the planner cannot express (data_parallel, replica groups, tilings
-// that live moves have made uneven) is taken off the devices' memory instead.
+// is never chosen here. Tables that the planner cannot express (data_parallel, replica groups,
+// tilings that live moves have made uneven) are taken off the devices' memory instead.
 #pragma once
 
 #include <optional>
@@ -41,8 +41,8 @@ struct Cluster {
 };
 Cluster ClusterOf(const std::vector<NodeSpec>& nodes, const TableList& tables);
 
-// What puts `spec` where `choice` says. FailedPrecondition names what a cluster cannot do: a kernel
-// other than device, data_parallel.
+// Returns the request that puts `spec` where `choice` says. FailedPrecondition: a choice that a
+// cluster does not support (a kernel other than device, data_parallel).
 absl::StatusOr<PlacementRequest> PlacementOf(const Problem& canonical, const std::string& table,
                                              const Choice& choice);
 

@@ -57,7 +57,7 @@ TableSpec Spec(const std::string& name, std::int64_t rows, std::uint32_t dim) {
   return spec;
 }
 
-// Whatever is placed by type comes back as the same tiling.
+// Tables placed by type come back as the same tiling.
 TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
   std::mt19937 random(20260101);
   for (int round = 0; round < 300; ++round) {

@@ -1,4 +1,4 @@
-// Where the bar of each device stands in a picture: up to 8 rows, hosts kept together and a little
+// Positions of the devices' bars in a picture: up to 8 rows, hosts kept together and a little
 // apart.
 #pragma once
 
@@ -19,7 +19,7 @@ class Bars {
   double x(std::uint32_t device) const {
     return left_ + column_[device] * step_ + group_[device] * host_gap_;
   }
-  // Of one bar.
+  // Width of one bar.
   double width() const { return width_; }
 
  private:

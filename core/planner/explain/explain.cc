@@ -81,7 +81,7 @@ class CostOf {
 
  private:
   double bound_share_ = 0;
-  double device_ = 1;  // Of a ms of device time, and of network time.
+  double device_ = 1;  // Price of a ms of device time, and of network time.
   double network_ = 0;
   std::array<double, kTiers> byte_ms_{};
   std::array<double, kTiers> capacity_{};
@@ -153,8 +153,8 @@ class Explainer {
     TableExplanation out;
     out.price = model_->PriceOf(table, solution_.choices[t].cut);
     const Option chosen = ChosenOption(t, out.price);
-    const Option* cheapest = nullptr;    // Of the others.
-    const Option* least_work = nullptr;  // Of the others.
+    const Option* cheapest = nullptr;    // Cheapest of the other options.
+    const Option* least_work = nullptr;  // The other option with the least work.
     for (const Option& option : options_.of(t)) {
       if (option.cut == chosen.cut) continue;
       if (cheapest == nullptr || cost_.Of(option) < cost_.Of(*cheapest)) cheapest = &option;
@@ -224,7 +224,7 @@ class Explainer {
                         CutText(least_work.cut));
   }
 
-  // What the table adds to the average bound.
+  // Adds the table's share of the average bound.
   void AddToBound(std::uint32_t t, Explanation* out) const {
     const Option* least = nullptr;
     for (const Option& option : options_.of(t)) {

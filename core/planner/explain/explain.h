@@ -2,7 +2,7 @@
 // what the bound is made of, what memory is worth, and what the hottest device does.
 //
 // The prices are those of the relaxation in which tables may be split at will (bound.h, without a
-// deadline): under them each cut of a table costs its work plus the price of its bytes. That cost
+// deadline): under them each cut of a table costs its work plus the price of its bytes. This cost
 // is given in ms, all shards together, so that the least costs of all tables, divided by the number
 // of devices, less the price of all memory, give the average bound. Where only devices count, it is
 // their time; where hosts' networks count too, a mixture of both. The certificate may prove more
@@ -42,7 +42,7 @@ struct Alternative {
 };
 
 struct TableExplanation {
-  Price price;  // Of the chosen cut, per shard.
+  Price price;  // Price of one shard of the chosen cut.
   Reason reason = Reason::kOnlyOption;
   std::string text;  // One sentence with the numbers.
   std::optional<Alternative> runner_up;
@@ -50,19 +50,19 @@ struct TableExplanation {
 
 struct TopShard {
   std::uint32_t table = 0;
-  std::uint32_t shards = 0;  // Of this table on the device.
-  Ticks load = 0;            // Of all of them, on that device.
+  std::uint32_t shards = 0;  // Shards of this table on the device.
+  Ticks load = 0;            // Load of all tables on that device.
 };
 
 struct Explanation {
-  std::vector<TableExplanation> tables;  // As the problem's tables.
+  std::vector<TableExplanation> tables;  // In the order of the problem's tables.
 
   // average_bound_ms = bound_work_ms + bound_memory_charge_ms - bound_memory_credit_ms.
   double average_bound_ms = 0;
   double bound_work_ms = 0;           // The least cut of every table: its work.
   double bound_memory_charge_ms = 0;  // ... and the price of its bytes.
   double bound_memory_credit_ms = 0;  // The price of all the memory there is.
-  // What another GiB of the tier, anywhere, takes off the average bound at most.
+  // Most ms that another GiB of the tier, anywhere, takes off the average bound.
   std::array<double, kTiers> ms_per_gib{};
   // The longest shard that no cut avoids, in ms: no plan is below it.
   double longest_shard_ms = 0;

@@ -138,7 +138,7 @@ TEST(Explain, NetworkOfHostsHasItsShareOfTheBound) {
 TEST(Explain, KeptTablesSayWhatMovingWouldSave) {
   const Case c = SolveAndExplain(Make(1, 4, 32 * kGiB, 20));
   Solution solution = c.planned.solution;
-  // As if an older plan had kept a dear cut.
+  // Simulates an older plan that had kept a costly cut.
   solution.choices[3].cut.kernel = Kernel::kHost;
   const auto explanation = Explain(c.planned.problem, solution, std::vector<bool>(20, true));
   ASSERT_TRUE(explanation.ok());

@@ -254,7 +254,7 @@ class Picture {
       if (used) legend.emplace_back(absl::StrCat("p", p), kWords[p]);
     }
     PanelTitle("Load of each device, ms per step", legend);
-    // Where networks are the limit, devices are shown on their own scale, without the bound.
+    // If networks are the limit, devices are shown on their own scale, without the bound.
     const bool of_devices = !explanation_.critical_is_network;
     Ticks longest = of_devices ? solution_.max_load : 0;
     for (const DeviceUse& use : solution_.devices) longest = std::max(longest, use.load);

@@ -35,7 +35,7 @@ class StrictReader {
   }
 
  private:
-  std::vector<std::set<std::string>> names_;  // Of the containers that are open.
+  std::vector<std::set<std::string>> names_;  // Names seen in each open container.
 };
 
 const Document& EmptyArray() {

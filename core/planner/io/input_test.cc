@@ -190,7 +190,7 @@ std::string Mutate(std::string text, std::mt19937& random) {
   return text;
 }
 
-// What a reader may say of bad input; a crash ends the test.
+// Checks the message for bad input; a crash ends the test.
 void ExpectClear(const absl::Status& status, const std::string& text) {
   if (status.ok()) return;
   ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

@@ -1,9 +1,9 @@
 // Plans as JSON: what `embla plan solve -o json` prints, with the proof and the reasons.
 // stored_plan.h reads it back. docs/planner.md has the fields.
 //
-// The problem stands in it too: whoever has the file can check the proof and plan anew from it.
-// A plan names tables, hosts and devices, so that it can be bound to a problem whose numbers
-// differ. Times that decide are written twice: in ms for people, in ticks exactly.
+// The file has the problem, too, so that the proof can be checked and a new plan be made from it. A
+// plan names tables, hosts and devices, so that it can be bound to a problem whose numbers differ.
+// Times that decide are written twice: in ms for people, in ticks exactly.
 #pragma once
 
 #include "core/planner/explain/explain.h"

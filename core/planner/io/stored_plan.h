@@ -26,7 +26,8 @@ struct StoredChoice {
 struct StoredPlan {
   std::string plan_hash;
   ProblemDigest inputs;
-  Problem problem;  // What it was made for, canonical; one group's share where replicas > 1.
+  // The canonical problem that the plan was made for; one group's share where replicas > 1.
+  Problem problem;
   std::uint32_t replicas = 1;
   std::vector<std::string> devices, hosts;  // Names, in the order of solution.devices and hosts.
   std::vector<StoredChoice> tables;

@@ -107,7 +107,7 @@ absl::Status ApplyConstraints(const Document& json, std::vector<Table>* tables) 
   if (!json.is_object()) return absl::InvalidArgumentError("constraints is not an object");
   absl::flat_hash_map<std::string, Table*> by_name;
   for (Table& table : *tables) by_name[table.name] = &table;
-  // By what counts more: patterns by their letters, then names.
+  // Sorted by precedence: patterns by the number of their letters, then names.
   std::map<std::pair<std::size_t, std::string>, const Document*> ordered;
   for (const auto& item : json.items()) {
     const std::string& pattern = item.key();

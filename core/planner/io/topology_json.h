@@ -12,7 +12,7 @@ namespace embla::planner {
 
 inline constexpr std::int64_t kDevicesMax = 65'536;
 
-// What "HxD" leaves open: TorchRec's defaults.
+// Values that "HxD" leaves open: TorchRec's defaults.
 struct TopologyDefaults {
   std::int64_t device_bytes = std::int64_t{32} << 30;
   std::int64_t host_bytes_per_device = std::int64_t{128} << 30;

@@ -41,7 +41,7 @@ struct Price {
   Ticks work = 0;           // Per shard, on a device with slowdown 1.
   Ticks host_work = 0;      // Per shard, on its host's shared network interface.
   TierBytes bytes{};        // Per shard, of the largest shard.
-  TierBytes bytes_total{};  // Of all shards together; at most shards() * bytes.
+  TierBytes bytes_total{};  // Sum over all shards; at most shards() * bytes.
   std::array<double, kCostParts> parts_ms{};
 };
 

@@ -14,7 +14,7 @@ constexpr double kBus = 32 * kGib / 1000;
 constexpr double kIntra = 600 * kGib / 1000;
 constexpr double kInter = 12.5 * kGib / 1000;
 
-constexpr double kIds = 20 * 512;     // Of one trainer.
+constexpr double kIds = 20 * 512;     // Ids that one trainer sends per step.
 constexpr double kAllIds = kIds * 8;  // 81,920, of all.
 
 class TorchRecCostTest : public testing::Test {

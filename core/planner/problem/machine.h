@@ -23,7 +23,7 @@ struct Machine {
   std::uint32_t devices_of(std::uint32_t host) const {
     return host_begin[host + 1] - host_begin[host];
   }
-  // Of all devices (or hosts) together.
+  // Sum over all devices (or hosts).
   TierBytes TotalCapacity() const;
 };
 

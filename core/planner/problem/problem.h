@@ -1,4 +1,4 @@
-// What the planner is asked: tables, machines, rules. Plain values; Validate() before use.
+// The planner's input: tables, machines, rules. Plain values; Validate() before use.
 //
 // Sizes are bytes, bandwidths GiB/s, times are given to nobody: a CostModel (cost_model.h) turns
 // a table and a cut into time and bytes.
@@ -15,7 +15,7 @@
 
 namespace embla::planner {
 
-// Which memory holds a shard's rows, and whether device memory caches them.
+// Memory that holds a shard's rows, and whether device memory caches them.
 enum class Kernel : std::uint8_t {
   kDevice = 0,      // TorchRec: fused (dense for data_parallel).
   kHostCached = 1,  // fused_uvm_caching: rows in host memory, a cache of them on the device.
@@ -76,7 +76,7 @@ struct Table {
   std::uint32_t dim = 0;
   std::uint32_t element_bytes = 4;
   std::uint32_t wire_bytes = 0;  // Bytes of an element on the wire; 0: element_bytes.
-  // Of a row, beside weights and optimizer state: what a ZCH table knows of the row's id.
+  // Bytes per row beside weights and optimizer state: a ZCH table's record of the row's id.
   std::uint32_t slot_bytes = 0;
   OptimizerKind optimizer = OptimizerKind::kSgd;
   double lookups_per_sample = 1;  // Sum over features of mean bag length x bags.
@@ -98,7 +98,7 @@ struct Reservation {
   std::int64_t dense_bytes = 0;  // kHeuristical: parameters outside the tables.
 };
 
-// Which buffers of the training pipeline live beside the tables.
+// Buffers of the training pipeline that share memory with the tables.
 enum class Pipeline : std::uint8_t { kNone = 0, kSparseDist = 1, kPrefetch = 2, kInference = 3 };
 
 enum class CostKind : std::uint8_t { kTorchRec = 0, kEmbla = 1 };

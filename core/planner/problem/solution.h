@@ -1,5 +1,5 @@
-// What the planner answers: a choice per table, what the machines then carry, and the proof of how
-// good it is. docs/planner.md explains the certificate.
+// The planner's output: a choice per table, the loads of the machines, and a proof of how good it
+// is. docs/planner.md explains the certificate.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ struct Certificate {
 
   Ticks bound = 0;
   std::vector<std::int64_t> weight;  // By device, 0 .. 2^40.
-  std::int64_t host_weight = 0;      // Of every host in scope.
+  std::int64_t host_weight = 0;      // Weight of every host in scope.
   std::array<std::int64_t, kTiers> price{};
 
   bool operator==(const Certificate&) const = default;

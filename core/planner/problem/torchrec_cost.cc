@@ -59,14 +59,15 @@ TorchRecCost::TorchRecCost(const Problem& problem) : problem_(problem) {
 }
 
 TorchRecCost::Volume TorchRecCost::VolumeOf(const Table& table, const Cut& cut) const {
-  const double lookups = table.lookups_per_sample * problem_.local_batch;  // Of one trainer.
+  // Lookups of one trainer.
+  const double lookups = table.lookups_per_sample * problem_.local_batch;
   const double bags = table.pooled ? table.bags_per_sample * problem_.local_batch : lookups;
   const double index_bytes = kTorchrecIndexBytes * (table.weighted ? 2 : 1);
   const double element = table.element_bytes;
   const double wire = table.wire_bytes == 0 ? element : table.wire_bytes;
   const double width = cut.width;
   const bool replicated = TraitsOf(cut.type).has_copies;
-  const double trainers = replicated ? 1 : world_;  // Whose ids this shard sees.
+  const double trainers = replicated ? 1 : world_;  // Trainers that send their ids to this shard.
   double rows_looked_up = lookups * trainers;
   double columns = width;
   if (cut.type == ShardingType::kRowWise || TraitsOf(cut.type).shares_hosts) {

@@ -39,7 +39,7 @@ constexpr Ticks Slowed(Ticks work, std::int64_t slowdown) {
                             kSlowdownShift);
 }
 
-// Where bytes lie. Device memory is a device's own; the other two belong to its host.
+// Kinds of memory. Device memory is a device's own; the other two belong to its host.
 enum class Tier : std::uint8_t { kDevice = 0, kHost = 1, kSsd = 2 };
 inline constexpr std::size_t kTiers = 3;
 using TierBytes = std::array<std::int64_t, kTiers>;

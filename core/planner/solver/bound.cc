@@ -48,7 +48,7 @@ std::int64_t Priced(std::int64_t price, std::int64_t bytes) {
   return static_cast<std::int64_t>((static_cast<Int128>(price) * bytes) >> kPriceShift);
 }
 
-// Where the tangents of a concave function at `a` (slope up) and `b` (slope down) meet.
+// The point where the tangents of a concave function at `a` (slope up) and `b` (slope down) meet.
 struct Point {
   std::int64_t price = 0;
   Int128 value = 0;  // Ticks.
@@ -331,7 +331,7 @@ void DualProblem::Pick(const Prices& prices, const Limits& limits,
   std::int64_t least = 0;
   for (std::size_t k = 0; k < tables_.size(); ++k) {
     std::uint32_t best = Cheapest(prices, limits, begin_[k], begin_[k + 1], &least);
-    // Nothing within the limits: the limits are wishes here.
+    // No option is within the limits: here the limits are wishes.
     if (best == kNone) best = Cheapest(prices, {}, begin_[k], begin_[k + 1], &least);
     EMBLA_CHECK(best != kNone);
     (*picks)[k] = best - begin_[k];

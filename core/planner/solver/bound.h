@@ -12,7 +12,7 @@
 
 namespace embla::planner {
 
-// What the solver charges beside work.
+// Prices that the solver charges beside work.
 struct Prices {
   std::array<std::int64_t, kTiers> byte{};  // Ticks x 2^-20 per byte of each tier.
   std::int64_t network = 0;  // Share of the weight on hosts' networks, of 2^10; below 2^10.
@@ -37,8 +37,8 @@ struct Dual {
 // The dual over one scope: a device set and the tables that cannot leave it.
 class DualProblem {
  public:
-  // What a shard's bytes count as: their true sum, for a bound; or what packing charges, the
-  // largest shard's bytes for each.
+  // Bytes charged for a shard: their true sum, for a bound; or what packing charges, the largest
+  // shard's bytes for each.
   enum class Charge : std::uint8_t { kTrue, kPacked };
 
   // `options` is borrowed and outlives this object.
@@ -88,7 +88,7 @@ class DualProblem {
   std::vector<std::int64_t> shard_bytes_;
   std::array<std::vector<std::int64_t>, kTiers> bytes_;
   bool has_network_ = false;
-  Ticks longest_shard_ = 0;  // Of all options.
+  Ticks longest_shard_ = 0;  // Longest shard of all options.
   Ticks unavoidable_ = 0;    // Longest of the tables' shortest shards.
   TierBytes capacity_{};
   std::int64_t price_max_ = kPriceMax;

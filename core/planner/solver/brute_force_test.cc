@@ -425,7 +425,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
     EXPECT_LE(solution.lower_bound, optimum);
     EXPECT_LE(solution.certificate.bound, optimum);
     EXPECT_GE(solution.max_load, optimum);
-    // So few tables are searched to the end, up to the goal of 0.05 %.
+    // Tables that are few enough to be searched to the end, up to the goal of 0.05 %.
     EXPECT_LE(MsFromTicks(solution.max_load), MsFromTicks(optimum) * 1.0006 + 1e-8);
     tight += solution.certificate.price[0] > 0;
     CheckPlan(*planned, brute);

@@ -25,7 +25,7 @@ class Improver {
 
  private:
   struct Step {
-    Ticks worst = 0;  // Of what it touches, afterwards.
+    Ticks worst = 0;  // Highest load afterwards among the devices and hosts it touches.
     Layout::Item move, back;
     std::uint32_t target = 0, back_target = 0;
     bool found = false, swaps = false;

@@ -71,7 +71,7 @@ class Layout {
   struct Peak {
     Ticks load = 0;
     std::uint32_t device = 0;
-    bool is_network = false;  // Then `device` is the host.
+    bool is_network = false;  // True: `device` is the host.
   };
   Peak FindPeak() const;
 
@@ -88,7 +88,7 @@ class Layout {
   const Machine& machine_;
   std::vector<std::uint32_t> option_;  // By table, into its options.
   std::vector<Targets> targets_;
-  // Of tables on every device; the loads below come on top.
+  // Loads of the tables that are on every device; the loads below come on top.
   Ticks base_work_ = 0, base_network_ = 0;
   TierBytes base_bytes_{};
   PlacedLoads loads_;

@@ -1,4 +1,4 @@
-// What moves between two plans, shard by shard.
+// The moves between two plans, shard by shard.
 #pragma once
 
 #include <cstdint>

@@ -221,7 +221,7 @@ class Enumerator {
       }
       for (std::size_t a = 0; a < found_.size() && !beaten; ++a) {
         if (a == b || !Beats(found_[a], found_[b], one_host, even)) continue;
-        // Of two that beat each other the first stays.
+        // Keep the first of two options that beat each other.
         beaten = a < b || !Beats(found_[b], found_[a], one_host, even);
       }
       if (!beaten) kept_.push_back(found_[b]);
@@ -248,7 +248,7 @@ class Enumerator {
                               std::vector<std::string>, std::string>;
   std::map<RulesKey, std::uint32_t> set_by_rules_;
   std::vector<std::uint32_t> widths_;
-  std::vector<Option> found_, kept_;  // Of the table at hand.
+  std::vector<Option> found_, kept_;  // Options of the current table.
   std::int64_t smallest_ = 0;
   int cuts_ = 0;
 };

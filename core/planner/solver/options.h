@@ -17,7 +17,7 @@
 
 namespace embla::planner {
 
-// What a placement of the option looks like; later ones are less free.
+// Shapes of an option's placement, from the most free to the least.
 enum class Shape : std::uint8_t {
   kDevices = 0,     // Each shard on any device.
   kOneHost = 1,     // Each shard on any device of one host.
@@ -30,7 +30,7 @@ struct Option {
   Ticks work = 0;       // Per shard, as Price.
   Ticks host_work = 0;  // Per shard.
   TierBytes bytes{};    // Per shard.
-  TierBytes total{};    // Of all shards.
+  TierBytes total{};    // Sum over all shards.
   std::uint32_t shards = 1;
   Shape shape = Shape::kDevices;
   Cut cut;

@@ -9,7 +9,7 @@
 
 namespace embla::planner {
 
-// What "hurts least" means.
+// Meanings of "hurts least".
 enum class PackRule : std::uint8_t {
   kLoad = 0,       // Least load afterwards: memory is loose.
   kMaxNorm = 1,    // Least max(load / target, bytes / capacity).
@@ -33,7 +33,7 @@ class Packer {
 
  private:
   std::int64_t Score(std::uint32_t device, const Option& option) const;
-  // As Score, from the ratios kept beside the layout.
+  // Like Score, from the ratios kept beside the layout.
   std::int64_t QuickScore(std::uint32_t device, std::int64_t time, std::int64_t space) const {
     const std::int64_t t = time_[device], s = space_[device];
     if (rule_ == PackRule::kMaxNorm) return std::max(t + time, s + space);

@@ -1,4 +1,4 @@
-// What devices and hosts carry: the sums over the shards that have been placed so far.
+// Loads of devices and hosts: sums over the shards that have been placed so far.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct PlacedLoads {
     network.assign(machine.hosts(), 0);
     host_bytes.assign(machine.hosts(), {});
   }
-  // One shard comes (sign 1) or goes (-1).
+  // Adds (sign 1) or removes (-1) one shard.
   void AddShard(const Option& option, std::uint32_t device, int sign) {
     const std::uint32_t host = machine.host_of[device];
     work[device] += sign * option.work;
@@ -37,7 +37,7 @@ struct PlacedLoads {
 
   const Machine& machine;
   std::vector<Ticks> work;
-  std::vector<std::int64_t> bytes;  // Of the first tier; the others belong to the host.
+  std::vector<std::int64_t> bytes;  // Bytes in the device tier; the other tiers belong to the host.
   std::vector<Ticks> network;
   std::vector<TierBytes> host_bytes;
 };

@@ -226,7 +226,8 @@ std::optional<Layout> Portfolio::Run() {
   }
   ImproveAll();
   RefineAll();
-  // Where these did not come near, others may: they are cheap as long as there is budget.
+  // Further attempts for the case that these did not come near: they are cheap as long as there is
+  // budget.
   static constexpr Attempt kMore[] = {
       {100, 35, 5, PackRule::kQuadratic}, {100, 15, 5, PackRule::kQuadratic},
       {50, 25, 5, PackRule::kQuadratic},  {50, 50, 5, PackRule::kQuadratic},

@@ -17,11 +17,11 @@
 
 namespace embla::planner {
 
-// What was proven before any plan was made.
+// The bound, which is proven before any plan is made.
 struct Proof {
   Ticks bound = 0;
   Certificate certificate;
-  Prices prices;     // Of the scope with all devices.
+  Prices prices;     // Prices of the scope that has all devices.
   bool fits = true;  // False: no plan fits the memory.
   std::int64_t operations = 0;
 };
@@ -71,12 +71,12 @@ class Portfolio {
   // Improves what was packed, the best first, and keeps the best few.
   void ImproveAll();
   void Finish(Packed one);
-  // Where memory is tight: lowers the work of the best few (refine.h) until one is good enough.
+  // With tight memory: lowers the work of the best few (refine.h) until one is good enough.
   void RefineAll();
   Ticks BestLoad() const { return finished_.empty() ? kTicksMax : finished_.front().load; }
   std::vector<std::uint32_t> PickFor(const Plan& plan);
   Ticks Goal() const;
-  // Where memory is tight, more kinds of attempts are not worth their time below this.
+  // With tight memory, more kinds of attempts are not worth their time below this.
   Ticks GoodEnough() const;
 
   const OptionSet& options_;

@@ -15,7 +15,7 @@ constexpr std::size_t kDonors = 3;    // Per better option.
 constexpr std::size_t kRoomiest = 8;  // Devices looked at when one is overfull.
 constexpr int kLeastShift = 13;       // Changes that save less of all work are left out.
 constexpr int kRepairSteps = 24;
-// What a step costs beside its growth: (2^-9 of the peak)^2, in 2^-40.
+// Price of a step beside its growth: (2^-9 of the peak)^2, in 2^-40.
 constexpr std::int64_t kStepGrowth = std::int64_t{1} << 22;
 
 std::int64_t FreeBytes(const Layout& layout, std::uint32_t device) {

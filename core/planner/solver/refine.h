@@ -1,12 +1,12 @@
 // Lowers the work of a balanced plan whose memory is the narrow place.
 //
-// Where memory is tight, load is easy to even out; what keeps a plan above its bound is work that
+// If memory is tight, load is easy to even out; a plan stays above its bound because of work that
 // better options would save, had they room. A change gives one table an option with less work and,
 // where the free memory is not enough in sum, another table one with fewer bytes, as long as both
 // together save work. The newcomer may overfill its devices at first: shards then leave them, or
 // change places with smaller ones, at the least growth of the squared loads per byte. A change
-// stays if everything fits again and the peak can be brought back to where it was.
-// Every change that stays lowers the sum of work, so the search ends. Covered by solve_test.cc.
+// stays if everything fits again and the peak can be brought back to where it was. Every change
+// that stays lowers the sum of work, so the search ends. Covered by solve_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class Refiner {
 
     bool operator==(const Change&) const = default;
   };
-  // A shard or column block that leaves an overfull device, and what comes back for it.
+  // A shard or column block that leaves an overfull device, and what moves there in exchange.
   struct Step {
     Int128 score = 0;  // Growth of the squared loads per byte of overflow taken away.
     Layout::Item item, back;
@@ -72,7 +72,7 @@ class Refiner {
   bool Try(const Change& change, Ticks goal, std::int64_t budget);
   // Evens the trial out; keeps it if it has less work and no higher peak than the plan.
   bool Keep(std::unique_ptr<Layout> trial, PackRule rule, Ticks goal, std::int64_t budget);
-  Int128 Work(const Layout& layout) const;  // Of all tables.
+  Int128 Work(const Layout& layout) const;  // Sum over all tables.
   bool Apply(const Change& change, Layout* trial);
   // Puts the option where most memory is free, whether it fits or not.
   void PlaceOverfull(std::uint32_t table, std::uint32_t option, Layout* trial);
@@ -82,7 +82,7 @@ class Refiner {
   void ConsiderRows(std::uint32_t device, const Layout& trial, Step* best);
   void Offer(const Step& step, std::int64_t bytes, std::int64_t overflow, Int128 growth,
              Step* best) const;
-  // Growth of the sum of squared load ratios when `work` goes from one device to another.
+  // Growth of the sum of squared load ratios when `work` moves from one device to another.
   Int128 Growth(const Layout& trial, std::uint32_t from, std::uint32_t to, Ticks work) const;
 
   const OptionSet& options_;

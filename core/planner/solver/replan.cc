@@ -64,7 +64,8 @@ class Carried {
   const Places& before() const { return before_; }
   const Places& after() const { return after_; }
 
-  // Where the shards lie now, in the new problem's numbers; kNone for what is gone.
+  // The shards' present places, in the new problem's numbers; kNone for places that no longer
+  // exist.
   Layout::Targets Home(std::uint32_t table) const {
     Layout::Targets home;
     if (!has(table)) return home;
@@ -139,7 +140,7 @@ class Replanner {
     out->load_before = layout_.FindPeak().load;
     const Layout start = layout_;
     shedder.Run(target, budget);
-    // What single shards cannot do, other cuts may; then the shards again.
+    // Other cuts may reach a load that moves of single shards cannot; then shards move again.
     for (int round = 0; round < 3 && layout_.FindPeak().load > target; ++round) {
       const Ticks peak = layout_.FindPeak().load;
       Improver improver(layout_, PackRule::kMaxNorm);

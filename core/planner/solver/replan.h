@@ -2,9 +2,9 @@
 // or the load changed.
 //
 // Every table keeps its cut and its places where the new problem allows them; what lost its place
-// goes where it hurts least. Then the most loaded device gives shards away, the most load per byte
-// first, until max load is within `target_gap_ppm` of the new problem's bound; swaps and other cuts
-// come only where single shards do not help. Covered by replan_test.cc.
+// is placed where it adds the least load. Then the most loaded device gives shards away, the most
+// load per byte first, until max load is within `target_gap_ppm` of the new problem's bound; swaps
+// and other cuts come only where single shards do not help. Covered by replan_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ReplanOptions {
 
 // Bytes of weights and optimizer state that change their device.
 struct Move {
-  std::uint32_t table = 0;  // Of the new problem.
+  std::uint32_t table = 0;  // Index in the new problem.
   // Shard of the new cut: column block x row blocks + row block. Row-wise tables move by row
   // granules, which keep their slots: there it is the position of `to` among the table's devices.
   std::uint32_t shard = 0;

@@ -47,7 +47,7 @@ class Search {
     std::uint32_t option = 0;
     Layout::Targets targets;
   };
-  // What is left to do from a table on, at its least.
+  // Least that the tables from one on still need.
   struct Rest {
     Int128 work = 0;
     Int128 priced = 0;  // Work and bytes under the prices.
@@ -60,7 +60,7 @@ class Search {
   // spread thinly has no grains.
   struct Grain {
     std::int64_t parts = 2;
-    Int128 value = 0;          // Of a grain, in ticks x 2^-20.
+    Int128 value = 0;          // Value of a grain, in ticks x 2^-20.
     std::int64_t share = 0;    // Factor of the priced work.
     std::vector<Int128> rest;  // By depth, as Rest.
   };

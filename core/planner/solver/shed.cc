@@ -128,7 +128,7 @@ void Shedder::ConsiderRows(std::uint32_t device, Ticks target, Step* best) {
       }
       operations_ += machine_.devices_of(to);
       if (!fits) continue;
-      // It helps every device of the host that is above the target.
+      // The gain adds up over the devices of the host that are above the target.
       Ticks gain = 0;
       for (std::uint32_t d = machine_.host_begin[host]; d < machine_.host_begin[host + 1]; ++d) {
         gain += std::clamp<Ticks>(layout_.load(d) - target, 0,

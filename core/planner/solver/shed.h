@@ -19,7 +19,7 @@ class Shedder {
   void Run(Ticks target, std::int64_t budget);
 
   // The least bytes that take every device's load below `target` when shards only move: by device
-  // the fractional knapsack of the surplus. Of the layout as it is now.
+  // the fractional knapsack of the surplus. Holds for the layout as it is now.
   std::int64_t ShedBound(Ticks target) const;
 
   std::int64_t operations() const { return operations_; }
@@ -40,7 +40,7 @@ class Shedder {
   void ConsiderRows(std::uint32_t device, Ticks target, Step* best);
   void Offer(const Step& step, Step* best) const;
   void ChooseTargets(std::uint32_t device, std::size_t count);
-  // Bytes that moving the item to `to` adds; negative when it goes home.
+  // Bytes that moving the item to `to` adds; negative when it returns to its first device.
   std::int64_t CostOf(Layout::Item item, std::uint32_t to) const;
 
   Layout& layout_;

@@ -55,7 +55,7 @@ struct Shortage {
   Weights weights{};
   Int128 excess = 0;  // Weighed bytes that the tables need beyond what there is.
   TierBytes capacity{};
-  double share = 0;  // Of the capacity.
+  double share = 0;  // Fraction of the capacity.
 };
 
 TierBytes CapacityOf(const Machine& machine, const DeviceSet& set) {

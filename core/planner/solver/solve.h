@@ -24,7 +24,7 @@ struct SolveOptions {
   std::int64_t goal_gap_ppm = 500;
   // Options looked at, devices compared, search nodes: about 1 .. 5 ns each. 0: by size.
   std::int64_t operations_max = 0;
-  // Of them, at most this many on the exhaustive search; 0 turns it off.
+  // Operations of the exhaustive search, at most; 0 turns it off.
   std::int64_t search_operations_max = 60'000'000;
 };
 

@@ -49,7 +49,8 @@ struct KernelSetFactory {
   std::string reason;
 };
 
-// Those of this test program: one of target_sets.cc and kernels/cuda/testing/device_sets.cc.
+// Returns the sets of this test program: one of target_sets.cc and
+// kernels/cuda/testing/device_sets.cc.
 std::vector<KernelSetFactory> KernelSets();
 
 inline std::string KernelSetName(const testing::TestParamInfo<KernelSetFactory>& info) {

@@ -1,4 +1,4 @@
-// What the kernels' tests share: the dims that matter, rows with odd values at odd addresses, and a
+// Shared by the kernels' tests: the dims that matter, rows with odd values at odd addresses, and a
 // comparison of bits that lets any NaN equal any NaN.
 #pragma once
 

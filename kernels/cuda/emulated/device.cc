@@ -30,8 +30,8 @@ struct Fiber {
   bool done = false;
 };
 
-// Where the threads of a mask meet again and again. A thread may be one meeting ahead of the
-// others, which still read the values of the last one: hence two rows of values.
+// A place where the threads of a mask meet again and again. A thread may be one meeting ahead of
+// the others, which still read the values of the last one: hence two rows of values.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;

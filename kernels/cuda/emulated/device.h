@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/launch.h"
 
-// Where CUDA's compiler would put functions and variables; here there is one place.
+// Placement of functions and variables by CUDA's compiler; here there is one place.
 #define __global__
 #define __device__
 #define __host__
@@ -51,7 +51,7 @@ struct Index {
 // Runs body once for each thread of the grid.
 void Run(const Grid& grid, const std::function<void()>& body);
 
-// What a stream would do next: done at once, unless this thread records (recording.h). `launches`:
+// Queues work on the stream: done at once, unless this thread records (recording.h). `launches`:
 // how many kernels a GPU needs for it.
 void Queue(std::function<void()> work, unsigned launches);
 // A launch: Run, queued.

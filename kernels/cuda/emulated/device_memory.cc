@@ -13,7 +13,7 @@ void* DeviceAllocate(std::size_t bytes) { return ::operator new(bytes, kAlignmen
 
 void DeviceFree(void* memory) { ::operator delete(memory, kAlignment); }
 
-// Of no bytes: memcpy takes no null addresses, not even then.
+// Copies of no bytes return early: memcpy takes no null addresses, not even then.
 void CopyToDevice(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) std::memcpy(device, host, bytes);
 }

@@ -1,4 +1,4 @@
-// What an emulated stream was told to do, kept instead of done: a CUDA graph's twin.
+// Work queued on an emulated stream, kept instead of done: a CUDA graph's twin.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@ namespace embla::kernels::cuda::emulated {
 
 struct RecordedWork {
   std::function<void()> work;  // Has its arguments by value, as a node of a graph has.
-  unsigned launches = 1;       // Of kernels on a GPU.
+  unsigned launches = 1;       // Number of kernels on a GPU.
 };
 
 // Null: this thread's work is done as it comes.

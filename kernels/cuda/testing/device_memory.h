@@ -39,7 +39,7 @@ class OnDevice {
   T* As() const {
     return reinterpret_cast<T*>(data());
   }
-  // What the device has made of it, to `bytes` bytes of host memory.
+  // Copies `bytes` bytes of the device's memory to the host.
   void CopyTo(void* host) const {
     if (bytes_ > 0) CopyToHost(host, data(), bytes_);
   }

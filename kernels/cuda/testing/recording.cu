@@ -13,7 +13,7 @@ struct Recording::Graph {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
 
-  // What `queue` queues, instead of the graph there was.
+  // Replaces the graph by one of the work that `queue` queues.
   void Capture(const QueueWork& queue) {
     if (graph != nullptr) CheckCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
     // The default stream cannot be captured.

@@ -14,9 +14,9 @@ class Recording {
  public:
   using QueueWork = std::function<void(StreamHandle stream)>;
 
-  // Nothing of what `queue` queues on its stream is done now. Arguments that verbs take by value
-  // (sizes, addresses, parameters, a step) are those of the recording. Ends the process when
-  // something in it cannot be recorded.
+  // Records what `queue` queues on its stream, without doing any of it now. Arguments that verbs
+  // take by value (sizes, addresses, parameters, a step) are those of the recording. Ends the
+  // process when something in it cannot be recorded.
   explicit Recording(const QueueWork& queue);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;

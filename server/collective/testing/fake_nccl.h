@@ -29,9 +29,9 @@ class FakeNccl final : public NcclLibrary {
   // Checks that every communicator was aborted.
   ~FakeNccl() override;
 
-  // What CommGetAsyncError says from now on.
+  // Sets the result of CommGetAsyncError.
   void SetAsyncError(int error);
-  // Of the functions from now on; 0: success.
+  // Sets the result of the functions; 0: success.
   void SetResult(int result);
   int aborts() const;
 
@@ -64,13 +64,13 @@ class FakeNccl final : public NcclLibrary {
   bool Attempt(std::vector<Operation>& operations);
   std::shared_ptr<ncclComm> Find(NcclComm comm) const;
 
-  // Of this thread's group; empty outside of one.
+  // Operations of this thread's group; empty outside of one.
   static std::vector<Operation>& Group();
 
   mutable Mutex mu_;
   int result_ ABSL_GUARDED_BY(mu_) = kNcclSuccess;
   int async_error_ ABSL_GUARDED_BY(mu_) = kNcclSuccess;
-  int connected_ ABSL_GUARDED_BY(mu_) = 0;  // Of the clique.
+  int connected_ ABSL_GUARDED_BY(mu_) = 0;  // Ranks of the clique that have connected.
   int aborts_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<NcclComm, std::shared_ptr<ncclComm>> comms_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<int, int>, Mailbox> mail_ ABSL_GUARDED_BY(mu_);  // By (sender, receiver).

@@ -78,7 +78,7 @@ class MapOverGroups {
   std::unique_ptr<zch::SlotMap> map_;
 };
 
-// Of a verb that needs the table's shape and reserved lanes only.
+// Options for a verb that needs the table's shape and reserved lanes only.
 zch::SlotMapOptions ShapeOf(const DeviceGroups& groups) {
   zch::SlotMapOptions options;
   options.buckets = groups.buckets;
@@ -112,7 +112,7 @@ int Find(const DeviceGroups& groups, const std::int64_t* ids, std::size_t count,
   return 0;
 }
 
-// It needs none: some, to see that it is there.
+// The simulation needs no workspace, but asks for some, to see that it is passed on.
 int ApplyBytes(std::size_t count, std::size_t* bytes) {
   *bytes = count * 60 + 1;
   return 0;

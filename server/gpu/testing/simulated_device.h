@@ -1,11 +1,11 @@
 // A GPU in host memory, for tests: the same verbs, computed by the CPU kernels, or by those of
 // kernels/cuda, emulated (emulated_kernels.h).
 //
-// It is as strict as a real one: device memory has addresses that crash whoever reads them on the
-// host, copies want pinned memory, and every access must lie inside one allocation. What breaks
-// that is a bug of the caller and ends the test. Work runs when it is queued or only when somebody
-// waits for it, the two ends of what a real stream may do: code that is right on both does not
-// depend on a stream's speed.
+// A simulated GPU, as strict as a real one: device memory has addresses that crash whoever reads
+// them on the host, copies want pinned memory, and every access must lie inside one allocation.
+// A violation is a bug of the caller and ends the test. Work runs when it is queued or only when
+// somebody waits for it, the two ends of what a real stream may do: code that is right on both does
+// not depend on a stream's speed.
 #pragma once
 
 #include <cstddef>
@@ -42,13 +42,13 @@ struct SimulatedDeviceOptions {
 
   std::uint32_t ordinal = 0;
   std::size_t memory_bytes = std::size_t{1} << 30;
-  std::size_t others_bytes = 0;  // That other processes have of it.
+  std::size_t others_bytes = 0;  // Used by other processes.
   Pace pace = Pace::kLate;
   bool has_peer_access = true;                // Among simulated devices.
   const SimulatedKernels* kernels = nullptr;  // Null: the CPU's.
 };
 
-// What goes wrong, once: after `skip` calls of that sort went well.
+// A single fault, after `skip` calls of that sort went well.
 struct SimulatedFault {
   enum class At : std::uint8_t { kAllocate, kQueue, kSynchronize };
   enum class Kind : std::uint8_t {
@@ -94,7 +94,7 @@ class SimulatedDevice final : public Device {
  private:
   // The size of each allocation, by address.
   using Ranges = std::map<std::uintptr_t, std::size_t>;
-  // Of all devices of the process: any of them reaches it.
+  // Pinned memory of all devices of the process: any of them reaches it.
   struct AllPinned {
     Mutex mu;
     Ranges ranges ABSL_GUARDED_BY(mu);

@@ -13,7 +13,7 @@
 namespace embla::gpu {
 namespace {
 
-// What a kernel of kernels/cuda says; it has run.
+// Checks the result of a kernel of kernels/cuda, which has run.
 void Expect(int error) { EMBLA_CHECK(error == 0); }
 
 }  // namespace
@@ -43,7 +43,7 @@ bool SimulatedStream::RunQueued() {
 
 absl::Status SimulatedStream::Synchronize() {
   const absl::Status status = device_.Count(SimulatedFault::At::kSynchronize);
-  // What a device that stops has done of its work is not known.
+  // A device that stops may have done any part of its work.
   if (!device_.health().ok()) return status;
   while (!RunQueued()) std::this_thread::yield();
   return status;

@@ -61,7 +61,7 @@ class SimulatedStream final : public Stream {
 
  private:
   absl::Status Queue(std::function<void()> work);
-  // As far as it gets; whether that is all of it.
+  // Runs queued work as far as possible, and returns whether that is all of it.
   bool RunQueued();
   std::span<const std::uint32_t> Slots(const std::uint32_t* slots, std::size_t count) const;
   // The host's address of rows of which `slots` are read or written.

@@ -25,7 +25,7 @@ class JournaledNode {
   NodeJournal& journal() { return *journal_; }
   SimulatedStorage& disk() { return disk_; }
 
-  // What the disk has from now on is what the process after this one finds.
+  // Ends the process: the next one finds the disk as it is now.
   void Kill() {
     disk_.FailAt(1, DiskFault::kDeath);
     Stop();
@@ -45,7 +45,7 @@ class JournaledNode {
     if (!started.ok()) LogError("test", started.message());
     EMBLA_CHECK(started.ok());
   }
-  // Clean. What waits for the journal is told while the node is there to hear it.
+  // Clean. Calls that wait for the journal are answered while the node still exists.
   void Stop() {
     if (journal_ != nullptr) static_cast<void>(journal_->Close());
     node_.reset();

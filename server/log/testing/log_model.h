@@ -1,5 +1,5 @@
-// What a log must hold, kept beside it by a test: every record that was accepted, what was told of
-// it, and whether what a recovery replayed fits.
+// A test's model of a log: every record that was accepted and the result that was reported for it.
+// Checks whether a recovery fits.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class LogModel {
     const absl::StatusOr<LogLsn> lsn =
         entry->is_control ? log.AppendControl(entry->kind, entry->payload, done)
                           : log.AppendUpdate(entry->level, entry->kind, entry->payload, done);
-    if (!lsn.ok()) return lsn.status();  // Then nobody calls back.
+    if (!lsn.ok()) return lsn.status();  // In that case no callback runs.
     const MutexLock lock(mu_);
     entry->lsn = *lsn;
     records_.push_back(std::move(owned));
@@ -88,8 +88,8 @@ class LogModel {
     };
   }
 
-  // What Sink took is what must be there after records of `survives` and higher could not be lost.
-  // Forgets what is rightly gone; what is left is synced by the recovery.
+  // Checks what Sink took after a crash that records of `survives` and higher outlive. Drops the
+  // records that may be lost; the recovery has synced the others.
   void ExpectRecovered(const LogRecovery& report, Durability survives) {
     const MutexLock lock(mu_);
     std::sort(records_.begin(), records_.end(),
@@ -141,7 +141,7 @@ class LogModel {
   std::vector<std::unique_ptr<Record>> records_ ABSL_GUARDED_BY(mu_);
   LogLsn keep_from_min_ ABSL_GUARDED_BY(mu_){1};
   LogLsn keep_from_max_ ABSL_GUARDED_BY(mu_){1};
-  std::vector<Record> replayed_;  // Of the test's thread.
+  std::vector<Record> replayed_;  // Used by the test's thread only.
 };
 
 }  // namespace embla

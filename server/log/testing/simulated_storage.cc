@@ -15,7 +15,8 @@ constexpr std::size_t kSectorBytes = 512;
 
 std::size_t Below(std::mt19937_64& random, std::size_t end) { return random() % end; }
 
-// What a disk has of a file of `content` whose first `durable` bytes are synced.
+// Returns a file's content after a crash: `content` was written, of which the first `durable` bytes
+// are synced.
 std::string Survivor(const std::string& content, std::size_t durable,
                      const std::vector<std::size_t>& write_ends, std::mt19937_64& random) {
   std::size_t size = content.size();
@@ -73,7 +74,8 @@ class SimulatedStorage::File final : public LogFile {
   }
   absl::Status Sync() override {
     const MutexLock lock(disk_.mu_);
-    const std::size_t bytes = inode_->content.size();  // Of the call: later ones may be lost.
+    // Size at the call: later writes may be lost.
+    const std::size_t bytes = inode_->content.size();
     disk_.WaitAt(Gate::kSync);
     EMBLA_RETURN_IF_ERROR(disk_.Change("sync"));
     inode_->durable_bytes = std::min(bytes, inode_->content.size());

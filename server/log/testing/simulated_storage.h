@@ -1,9 +1,9 @@
 // A disk in memory that forgets like a real one: for tests of the log over crashes.
 //
-// What was not synced may be lost at a crash: each 512-byte sector of a file keeps what some prefix
-// of the writes to it left there, independently of the others; the file's size is anything between
-// the synced and the newest; each name in the directory points where it pointed at some time since
-// the last sync of the directory.
+// A disk whose unsynced writes may be lost at a crash: each 512-byte sector of a file keeps the
+// result of some prefix of the writes to it, independently of the others; the file's size is
+// anything between the synced and the newest; each name in the directory points where it pointed at
+// some time since the last sync of the directory.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace embla {
 
 enum class DiskFault : std::uint8_t {
   kError,  // This operation fails; half of a write is done.
-  kFull,   // As kError, by ResourceExhausted.
-  kDeath,  // As kError, and so does everything after it: the process is dead.
+  kFull,   // Like kError, with ResourceExhausted.
+  kDeath,  // Like kError, and so is everything after it: the process is dead.
 };
 
 // Thread safety: every method may be called from any thread.
@@ -44,7 +44,7 @@ class SimulatedStorage final : public LogStorage {
   // Room for all files; without `reserves`, Open promises nothing.
   void SetCapacity(std::uint64_t bytes, bool reserves = true);
 
-  // Until released, writes or syncs of files wait: what comes up meanwhile is a matter of the test.
+  // Until released, writes or syncs of files wait: the test decides what happens meanwhile.
   enum class Gate : std::uint8_t { kWrite, kSync };
   void Hold(Gate gate);
   void Release(Gate gate);
@@ -54,7 +54,7 @@ class SimulatedStorage final : public LogStorage {
 
   // A new process after the old one died: no faults, no limit, everything written is there.
   void Restart();
-  // As Restart, after a loss of power.
+  // Like Restart, after a loss of power.
   void LosePower(std::mt19937_64& random);
   // Replaces a file, synced: damage.
   void Overwrite(const std::string& name, const std::string& content);
@@ -64,7 +64,7 @@ class SimulatedStorage final : public LogStorage {
   struct Inode {
     std::string content;
     std::size_t durable_bytes = 0;
-    std::vector<std::size_t> write_ends;  // Of the writes since the last sync.
+    std::vector<std::size_t> write_ends;  // Ends of the writes since the last sync.
     std::uint64_t reserved = 0;
     // Before a cut that is not synced.
     std::optional<std::string> uncut;
@@ -84,7 +84,7 @@ class SimulatedStorage final : public LogStorage {
   bool held_[2] ABSL_GUARDED_BY(mu_) = {};
   std::uint64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, Name> names_ ABSL_GUARDED_BY(mu_);
-  // Where each name pointed at the last sync and since; names that did not change are missing.
+  // Targets of each name at the last sync and since; names that did not change are missing.
   std::map<std::string, std::vector<Name>> history_ ABSL_GUARDED_BY(mu_);
   std::uint64_t operations_ ABSL_GUARDED_BY(mu_) = 0;
   std::uint64_t fail_at_ ABSL_GUARDED_BY(mu_) = 0;

@@ -54,7 +54,7 @@ class FakeUnitHost final : public UnitHost {
 
   bool Knows(const UnitId& unit) const { return units_.count(unit) != 0; }
   bool IsHere(const UnitId& unit) const { return units_.at(unit).is_here; }
-  // Or room on another device.
+  // Whether the unit is staged, or has room on another device.
   bool HasStaged(const UnitId& unit) const {
     return units_.at(unit).staged.has_value() || units_.at(unit).room.has_value();
   }
@@ -88,18 +88,18 @@ class FakeUnitHost final : public UnitHost {
  private:
   struct Unit {
     bool is_here = false;
-    std::uint32_t device = 0;  // Of rows that are here, or staged.
+    std::uint32_t device = 0;  // Device of rows that are on the node, or staged.
     std::vector<ChunkRows> rows;
     UnitWindows windows;  // Without a gate.
     std::shared_ptr<UnitGate> gate;
     PlanVersion noted{};
     std::optional<std::vector<ChunkRows>> staged;
-    std::optional<std::uint32_t> room;  // Of a unit that is here: another device.
+    std::optional<std::uint32_t> room;  // Another device, reserved for a unit that is on the node.
   };
 
   // Work that later tasks may overtake, never an earlier one.
   struct LateWork {
-    std::uint64_t after = 0;  // So many tasks.
+    std::uint64_t after = 0;  // Number of tasks.
     std::function<void()> work;
   };
   void RunLate(std::function<void()> work);

@@ -318,7 +318,7 @@ void MoveSimulation::SendUpdate(Trainer& trainer, UpdateSeq seq) {
       ++refused_;
       return;
     }
-    // Of a duplicate too: the log may not have the first one yet.
+    // A duplicate waits too: the log may not have the first one yet.
     node.log().WhenSynced([this, &trainer, seq] { Acknowledge(trainer, seq); });
   };
   Post([&node, part, unit = update.unit, answered] {

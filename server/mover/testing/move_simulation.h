@@ -30,14 +30,14 @@ struct SimulationOptions {
   std::uint32_t units = 2;
   std::uint32_t chunks = 4;
   std::uint32_t sessions = 2;
-  std::uint64_t updates_in_flight_max = 6;  // Of a session.
+  std::uint64_t updates_in_flight_max = 6;  // Limit for a session.
   double lose = 0.1;                        // A message.
   double repeat = 0.1;
   HostFaults host;
   double log_full = 0.02;       // For a record.
   double kill = 0;              // A node, per step.
   double sync = 1;              // The log, when it might.
-  double kill_coordinator = 0;  // Of a unit, when it has something to do.
+  double kill_coordinator = 0;  // Rate for a unit, when it has something to do.
   double abandon = 0;           // An update that is about to be sent again.
   std::uint64_t bytes_per_second = 0;
 };
@@ -49,10 +49,10 @@ class MoveSimulation {
 
   // Takes `steps` random steps, with faults.
   void Run(int steps);
-  // Ends the faults and goes on until every move is over and every update acknowledged. False: that
+  // Ends the faults and runs until every move is over and every update acknowledged. False: that
   // takes too long.
   bool ComeToRest();
-  // What is wrong, if anything. After ComeToRest everything can be checked.
+  // Describes the first violation, if any. After ComeToRest everything can be checked.
   std::string violation() const { return violation_; }
   void CheckAtRest();
   std::string Describe() const;

@@ -15,7 +15,7 @@ Buffer BufferOf(const std::vector<std::byte>& bytes) {
   return buffer;
 }
 
-// What the host is told while it replays happens at once, and never fails.
+// Calls to the host during replay take effect at once, and never fail.
 class HostInReplay {
  public:
   explicit HostInReplay(FakeUnitHost& host) : host_(host) {}

@@ -17,11 +17,11 @@ namespace embla::testing {
 
 struct SimulatedNodeOptions {
   NodeId id{};
-  std::uint32_t chunks = 0;  // Of every unit.
+  std::uint32_t chunks = 0;  // Chunks of every unit.
   std::uint64_t seed = 0;
   MoverOptions mover;
   const Clock* clock = nullptr;  // Not owned; outlives the node.
-  // Where the process sends messages and reports to.
+  // Sends messages and reports of the process.
   std::function<void(const std::string& address, PeerMessage message, MoveTransport::Done done)>
       send;
   std::function<void(const UnitReport& report)> report;
@@ -35,9 +35,9 @@ class SimulatedNode {
 
   // The unit is here from the start. Before the first Start.
   void Place(const UnitId& unit) { placed_.push_back(unit); }
-  // A process replays the log and goes on. Requires: !is_up().
+  // Starts a process, which replays the log and continues. Requires: !is_up().
   void Start(const HostFaults& faults);
-  // Of the log's records that are not synced, `unsynced` are left. Nothing if !is_up().
+  // Keeps `unsynced` of the log's records that are not synced. Nothing if !is_up().
   void Kill(std::size_t unsynced);
 
   NodeId id() const { return options_.id; }

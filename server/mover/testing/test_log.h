@@ -65,7 +65,7 @@ class TestLog final : public MoveLog {
   // Syncs up to `records` more, and tells who waits for them.
   void Sync(std::size_t records);
   bool is_idle() const { return waiting_.empty() && synced_ == records_.size(); }
-  // The process dies. Of what is not synced, at most `unsynced` records are left; who waits is
+  // The process dies. At most `unsynced` of the unsynced records are left; waiting callers are
   // never told.
   void Die(std::size_t unsynced);
   std::size_t unsynced() const { return records_.size() - synced_; }
@@ -75,7 +75,7 @@ class TestLog final : public MoveLog {
 
  private:
   struct Waiting {
-    std::size_t position = 0;  // Of the log, in records, that has to be synced.
+    std::size_t position = 0;  // Position in the log, in records, that has to be synced.
     absl::Status status;
     Done done;
   };

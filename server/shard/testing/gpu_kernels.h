@@ -1,4 +1,4 @@
-// What simulated GPUs of a test run. The program links one of host_gpu_kernels.cc and
+// The kernels that simulated GPUs of a test run. The program links one of host_gpu_kernels.cc and
 // emulated_gpu_kernels.cc.
 #pragma once
 

@@ -70,7 +70,7 @@ void LocalTransport::Send(const NodeSpec& node, const ReplicaMessage& message,
   const int fate = static_cast<int>(random_() % 1000);
   const absl::Status lost = absl::UnavailableError("lost");
   if (fate < faults_.lost_request) {
-    delivery.node = NodeId{};  // Nobody.
+    delivery.node = NodeId{};  // No node.
     delivery.done = std::move(done);
   } else if (fate < faults_.lost_request + faults_.lost_answer) {
     delivery.done = [lost, done = std::move(done)](const absl::StatusOr<ReplicaAck>&) {

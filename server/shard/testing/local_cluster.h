@@ -25,7 +25,7 @@ namespace embla::testing {
 // Delivers replica messages to nodes of this process. Thread safety: full.
 class LocalTransport final : public ReplicaTransport {
  public:
-  // Of 1000 messages, how many meet each fate. The rest arrive once and are answered.
+  // Number of messages in 1000 that meet each fate. The rest arrive once and are answered.
   struct Faults {
     int lost_request = 0;
     int lost_answer = 0;
@@ -48,7 +48,7 @@ class LocalTransport final : public ReplicaTransport {
     NodeId node;
     ReplicaMessage message;
     Buffer memory;
-    ReplicaDone done;  // Null: nobody listens.
+    ReplicaDone done;  // Null: no answer is expected.
     int after = 0;     // Later messages that go first.
   };
 
@@ -79,11 +79,11 @@ class LocalCluster {
     std::uint32_t seed = 1;
     // Devices that are simulated GPUs; null: none.
     std::function<bool(std::uint32_t node, std::uint32_t device)> is_gpu = nullptr;
-    const gpu::SimulatedKernels* gpu_kernels = nullptr;  // As in SimulatedDeviceOptions.
+    const gpu::SimulatedKernels* gpu_kernels = nullptr;  // Like SimulatedDeviceOptions::kernels.
     Collectives collectives = Collectives::kHost;
-    std::size_t gpu_cache_bytes = 0;  // As in ShardNodeOptions, of nodes that have a GPU.
+    std::size_t gpu_cache_bytes = 0;  // Like ShardNodeOptions, for nodes that have a GPU.
     RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
-    Metrics* metrics = nullptr;  // Of all nodes. Not owned; outlives the cluster.
+    Metrics* metrics = nullptr;  // Metrics of all nodes. Not owned; outlives the cluster.
   };
   explicit LocalCluster(const Options& options);
   ~LocalCluster();

@@ -1,4 +1,4 @@
-// What tests of random clusters and tables draw alike.
+// Random choices that tests of clusters and of tables share.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ class TableModel {
   // Columns of one row: weights as stored, decoded, and state.
   std::vector<std::byte> Weights(std::int64_t row, ColumnRange columns) const;
   std::vector<float> Decoded(std::int64_t row, ColumnRange columns) const;
-  // What the row of `id` begins with, decoded.
+  // Returns the initial row of `id`, decoded.
   std::vector<float> Initial(RowId id, ColumnRange columns) const;
   std::vector<float> State(std::int64_t row, ColumnRange columns) const;
 

@@ -57,7 +57,7 @@ absl::Status AwaitStatus(const std::function<void(HostDone)>& start);
 // Runs `work` in the order of the table's updates and waits for it.
 void RunInOrder(UnitHost& host, TableId table, const std::function<void()>& work);
 
-// Where the units of one table are. Thread safety: every method may be called from any thread; one
+// Places of one table's units. Thread safety: every method may be called from any thread; one
 // thread moves units.
 class UnitMoves {
  public:
@@ -67,16 +67,16 @@ class UnitMoves {
   const std::vector<UnitId>& units() const { return units_; }
   const UnitShape& shape(std::size_t unit) const { return shapes_[unit]; }
   NodeId OwnerOf(std::size_t unit) const { return Owners()[unit]; }
-  // Of every unit at one moment.
+  // Returns the owner of every unit at one moment.
   std::vector<NodeId> Owners() const;
 
   // Copies the unit, hands it over and forgets it at the source; the first error.
   absl::Status Move(std::size_t unit, NodeId target, std::uint32_t device);
-  // As Move, but the target gives up when the source is frozen.
+  // Like Move, but the target gives up when the source is frozen.
   absl::Status MoveInVain(std::size_t unit, NodeId target, std::uint32_t device);
   // To another device of its node, or the one that it is on.
   absl::Status ChangeDevice(std::size_t unit, std::uint32_t device);
-  // As ChangeDevice, but the room is given back.
+  // Like ChangeDevice, but the room is given back.
   absl::Status ChangeDeviceInVain(std::size_t unit, std::uint32_t device);
 
  private:

@@ -14,7 +14,7 @@
 namespace embla::zch {
 namespace {
 
-constexpr std::uint32_t kNotHeld = 2;  // Of the four buckets; comes and goes.
+constexpr std::uint32_t kNotHeld = 2;  // One of the four buckets; it is added and removed.
 
 // A map on each side, under the same operations.
 class CudaApply : public ::testing::Test {
@@ -186,7 +186,7 @@ TEST_F(CudaApply, AGroupTakesItsLanesAndRefusesTheRest) {
     ASSERT_NO_FATAL_FAILURE(Apply({ids, {}, {}, {1, 0}}));
     EXPECT_EQ(CountOf(Outcome::kInserted), kLanes - reserved);
     EXPECT_EQ(CountOf(Outcome::kFull), 300 - kLanes + reserved);
-    // Those refused take the places of those that came.
+    // The ids that were refused take the places of those that were admitted.
     ASSERT_NO_FATAL_FAILURE(Apply({ids, {}, {}, {2, 0}}));
     const std::vector<RowId> later(ids.begin() + 100, ids.end());
     ASSERT_NO_FATAL_FAILURE(Apply({later, {}, {}, {3, 0}}));

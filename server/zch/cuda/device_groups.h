@@ -8,8 +8,8 @@
 
 namespace embla::zch::cuda {
 
-// Who waits for a slot, of tables with admission by count: a block for each bucket from that of
-// DeviceGroups::first_group on, as server/zch/candidate_block.h lays it out.
+// The ids that wait for a slot, in tables with admission by count: a block for each bucket from
+// that of DeviceGroups::first_group on, as server/zch/candidate_block.h lays it out.
 struct DeviceCandidates {
   std::byte* blocks = nullptr;  // A multiple of 8.
   CandidateLayout layout;
@@ -27,7 +27,7 @@ struct DeviceGroups {
   std::uint64_t first_group = 0;     // Number of the group at `groups`, over the whole table.
   DeviceCandidates candidates = {};
 
-  // Of the whole table.
+  // Number of groups in the whole table.
   constexpr std::uint64_t count() const { return std::uint64_t{buckets} * groups_per_bucket; }
 };
 

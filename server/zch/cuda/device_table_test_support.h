@@ -121,7 +121,7 @@ class DeviceTable {
     return all;
   }
 
-  // Of kernels, by the latest Apply.
+  // Number of kernels that the latest Apply launched.
   std::size_t launches() const { return launches_; }
 
   cuda::DeviceGroups groups() const {

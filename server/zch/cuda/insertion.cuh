@@ -21,7 +21,7 @@ __device__ __forceinline__ std::uint8_t ByteOf(Outcome outcome) {
   return static_cast<std::uint8_t>(outcome);
 }
 
-// What lies in the workspace.
+// Layout of the workspace.
 struct Scratch {
   // By position; then, sorted by group, stably.
   std::uint32_t* keys;
@@ -31,7 +31,7 @@ struct Scratch {
   // A group's evictions from where its misses begin, and whether there is one.
   DeviceEviction* evictions;
   std::uint8_t* evicted;
-  kernels::cuda::Workspace sorting;  // And selecting.
+  kernels::cuda::Workspace sorting;  // Scratch memory for sorting and selecting.
 };
 
 // Ids as unsigned numbers of the same order.
@@ -106,7 +106,7 @@ class GroupInsertion {
   struct Newcomer {
     bool is_first = true;  // No id of the group came before it.
     std::uint64_t order;
-    std::uint32_t word;   // Of all its positions.
+    std::uint32_t word;   // Sum over its positions.
     std::uint32_t index;  // Its first one, in the sorted positions.
   };
 

@@ -24,11 +24,11 @@ inline device::Grid GridOfProbes(std::size_t ids) {
   return device::GridOfGroups(ids, {kProbeLanesLog2, 1}, kIdsInFlight);
 }
 
-// Where a group is; its bucket is here.
+// Address of a group; its bucket is here.
 __device__ __forceinline__ std::byte* GroupAt(const DeviceGroups& groups, std::uint64_t number) {
   return groups.groups + (number - groups.first_group) * sizeof(SlotGroup);
 }
-// Where the parts of a group are.
+// Addresses of a group's parts.
 __device__ __forceinline__ std::byte* IdAt(std::byte* group, unsigned lane) {
   return group + offsetof(SlotGroup, ids) + sizeof(std::int64_t) * lane;
 }
@@ -97,7 +97,7 @@ __device__ __forceinline__ int LaneOfId(const FoundPlace& place, std::int64_t id
 }
 
 // Calls visit(position, id, place, lane) once for each id, in one of its four lanes; lane -1: not
-// found. What `visit` may write: last steps and words of groups, never tags or ids.
+// found. `visit` may write last steps and words of groups, never tags or ids.
 template <class Visit>
 __device__ __forceinline__ void ProbeIds(const DeviceGroups& groups, const std::int64_t* ids,
                                          std::size_t count, const Visit& visit) {

@@ -1,5 +1,5 @@
-// What a table's options and a batch's clock mean to kernels: touches, admission, victims. The twin
-// of eviction_policy.cc.
+// Meanings of a table's options and a batch's clock for kernels: touches, admission, victims. The
+// twin of eviction_policy.cc.
 #pragma once
 
 #include <cmath>
@@ -45,7 +45,8 @@ inline Rules RulesOf(const SlotMapOptions& options, const Clock& clock, bool adm
           static_cast<std::uint64_t>(end)};
 }
 
-// What one position of a batch adds to its id's word (SlotGroup::words): a count or an expiry.
+// Returns what one position of a batch adds to its id's word (SlotGroup::words): a count or an
+// expiry.
 __device__ __forceinline__ std::uint32_t TouchWord(const Rules& rules, const std::uint32_t* counts,
                                                    const std::uint32_t* ttls, std::size_t at) {
   if (rules.policy != Policy::kTtl) return counts == nullptr ? 1 : counts[at];

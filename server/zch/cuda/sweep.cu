@@ -13,7 +13,7 @@ constexpr std::uint64_t kSlotsMax = 0x7fffffff;
 
 struct SweepScratch {
   std::uint8_t* marks;     // By slot of the sweep.
-  std::uint32_t* indices;  // Of the marked ones.
+  std::uint32_t* indices;  // Positions of the marked slots.
   kernels::cuda::Workspace selecting;
 };
 
@@ -109,7 +109,7 @@ int SweepAsync(const SlotMapOptions& options, const DeviceGroups& groups, const 
   if (!known || sweep.bucket_begin > sweep.bucket_end || sweep.bucket_end > groups.buckets) {
     return device::kInvalidValue;
   }
-  // Of other policies nothing expires.
+  // Ids expire under the policy kTtl only.
   const bool nothing = sweep.reason == EvictionReason::kExpired && options.policy != Policy::kTtl;
   const std::uint64_t slots = nothing ? 0 : SlotsOf(groups, sweep.bucket_end - sweep.bucket_begin);
   if (slots > kSlotsMax) return device::kInvalidValue;

@@ -12,7 +12,8 @@
 
 namespace embla::zch::cuda {
 
-// Which ids go: those of the buckets [bucket_begin, bucket_end) that are here and, by the reason,
+// Selects the ids that lose their slots: those of the buckets [bucket_begin, bucket_end) that are
+// here and, by the reason,
 //   kExpired  policy kTtl, whose expiry is <= clock.now
 //   kIdle     any policy, last touched before before_step
 struct DeviceSweep {
@@ -23,7 +24,7 @@ struct DeviceSweep {
   std::uint64_t before_step = 0;
 };
 
-// What a sweep has taken away, by ascending slot.
+// The ids that a sweep has evicted, by ascending slot.
 struct DeviceSweptIds {
   DeviceEviction* evictions = nullptr;  // Room for all slots of the sweep's buckets.
   std::uint32_t* count = nullptr;

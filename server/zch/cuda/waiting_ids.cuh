@@ -28,7 +28,7 @@ class WaitingIds {
                (bucket - groups.first_group / groups.groups_per_bucket) * layout_.bytes()),
         size_(FromThread0(device::Load<std::uint32_t>(block_ + layout_.size_at()))) {}
 
-  // Where an id waits; lane < 0: it does not, and count is 0.
+  // Place where an id waits; lane < 0: it does not, and count is 0.
   struct Found {
     std::uint32_t line = 0;
     int lane = -1;
@@ -85,7 +85,7 @@ class WaitingIds {
   __device__ __forceinline__ std::byte* PassedAt(std::uint32_t line) const {
     return block_ + layout_.passed_at() + std::size_t{line} * sizeof(std::uint32_t);
   }
-  // Of this thread's place.
+  // Values of this thread's place.
   __device__ __forceinline__ std::uint32_t CountIn(std::uint32_t line) const {
     return device::Load<std::uint32_t>(CountAt(line));
   }

@@ -12,7 +12,7 @@
 namespace embla::zch {
 namespace {
 
-// Of a sweep at once, unless a bucket has more: bounds its scratch memory to about 40 MB.
+// Slots swept at once, unless a bucket has more: bounds the scratch memory to about 40 MB.
 constexpr std::uint32_t kSlotsSweptAtOnce = std::uint32_t{1} << 20;
 constexpr std::size_t kWorkspaceAlignment = 256;
 

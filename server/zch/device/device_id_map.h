@@ -85,7 +85,7 @@ class DeviceIdMap final : public IdMap {
  private:
   struct Arenas {
     MemoryGrant grant;
-    gpu::DeviceMemory groups;              // Of buckets_here_, whether held or not,
+    gpu::DeviceMemory groups;              // Groups of buckets_here_, whether held or not,
     gpu::DeviceMemory candidates;          // and who waits for a slot there.
     gpu::DeviceMemory held;                // By bucket of the table.
     gpu::DeviceMemory collisions_avoided;  // Since the map was made.
@@ -148,7 +148,7 @@ class DeviceIdMap final : public IdMap {
 
   // By bucket, without candidates; null: not here.
   std::vector<std::unique_ptr<BucketState>> buckets_;
-  // What SendBuckets has to do, before the next batch.
+  // True if SendBuckets must run before the next batch.
   mutable bool buckets_changed_ = true;
   mutable std::vector<std::uint8_t> has_old_ids_;  // By bucket: its groups were used before.
   mutable Statistics statistics_;

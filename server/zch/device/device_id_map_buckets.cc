@@ -1,5 +1,5 @@
-// What a map on a GPU tells of its groups, and how buckets come and go with theirs: groups travel
-// as they are.
+// Inspects the groups of a map on a GPU, and adds and removes buckets with their groups: groups
+// travel as they are.
 #include <cstring>
 #include <utility>
 

@@ -246,7 +246,7 @@ TEST(DeviceIdMapOnAStoppedGpu, AnswersUnavailableToWhateverNeedsIt) {
   EXPECT_EQ(map->IdsAt(ZchSlot{0}, owners), stopped);
   EXPECT_EQ(map->TakeSurvey(2, {}).status(), stopped);
   EXPECT_EQ(factory.TryMake(SmallOptions(), {}).status(), stopped);
-  // What the host knows; and buckets still leave.
+  // The host's counts remain readable, and buckets can still be removed.
   EXPECT_EQ(map->residents(0), residents);
   EXPECT_TRUE(map->RemoveBucket(0).ok());
 }

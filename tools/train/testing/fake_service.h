@@ -20,17 +20,17 @@ class FakeService {
     double learning_rate = 0.0;
     std::vector<float> rows;
     std::vector<float> accumulators;              // One per row.
-    std::map<std::int64_t, std::int64_t> row_of;  // Of ZCH tables, by id; never full in tests.
+    std::map<std::int64_t, std::int64_t> row_of;  // ZCH tables only, by id; never full in tests.
 
     // The row of an id; a new one if a ZCH table has none for it yet.
     std::int64_t RowFor(std::int64_t id);
   };
 
-  // As Admin::CreateTable. AlreadyExists, InvalidArgument (fields that are missing or unknown).
+  // Like Admin::CreateTable. AlreadyExists, InvalidArgument (fields that are missing or unknown).
   absl::Status CreateTable(const std::string& table_json, const std::string& placement_json);
   absl::Status Lookup(std::span<const client::FeatureLookup> features);
   absl::Status Update(std::span<const client::FeatureGradient> features);
-  // As Client::ScanTable with the state, and WriteRows; the state is an accumulator per row.
+  // Like Client::ScanTable with the state, and WriteRows; the state is an accumulator per row.
   absl::Status Scan(std::string_view name, const client::Client::RowSink& sink);
   absl::Status Write(std::string_view name, std::span<const std::int64_t> ids,
                      std::span<const float> weights, std::span<const float> state);

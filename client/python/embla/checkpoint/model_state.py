@@ -1,4 +1,4 @@
-"""What a model with remote tables consists of, under the names that TorchRec gives it."""
+"""The state of a model with remote tables, under the names that TorchRec gives it."""
 
 from __future__ import annotations
 

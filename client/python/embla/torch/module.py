@@ -1,4 +1,4 @@
-"""What all modules with rows in the service have in common."""
+"""The base of all modules with rows in the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call asks for: features, and packed ids."""
+"""The input of a call: features, and packed ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the integer handles of the operators stand for."""
+"""The objects behind the integer handles of the operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What EmbeddingBagCollection and EmbeddingCollection have in common."""
+"""The common base of EmbeddingBagCollection and EmbeddingCollection."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class RemoteCollection(nn.Module):
         self._zch = dict(zch or {})
         self._sync = sync
         self._first_rows: dict[str, Tensor] = {}
-        self._rates: dict[str, float] = {}  # Of the tables with an optimizer, by table.
+        # Learning rates of the tables with an optimizer, by table.
+        self._rates: dict[str, float] = {}
         self._options = options
         self._rows: EmbeddingBagSet | None = None
         self._fused_optimizer: EmblaFusedOptimizer | None = None
@@ -143,7 +144,7 @@ class RemoteCollection(nn.Module):
 
     @property
     def site(self) -> Site:
-        """What the module has sent and prefetched."""
+        """The module's place at the service: its updates and prefetches."""
         return self._connected().site
 
     @property

@@ -28,7 +28,7 @@ _WEIGHT_DECAY_MODES = {0: "none", 1: "l2", 2: "decoupled"}  # Values of FBGEMM's
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a class of optimizers is in the service.
+    """The service's counterpart of a class of optimizers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What stands for a table's rows in a module: a name, a shape, and no memory."""
+"""A placeholder for a table's rows in a module: a name, a shape, and no memory."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Symbol:
 
 @dataclass
 class Inventory:
-    """What a set of shared libraries needs and defines."""
+    """The symbols that a set of shared libraries needs and defines."""
 
     libraries: set[str] = field(default_factory=set)
     undefined: set[Symbol] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What ``embla table export`` writes is a checkpoint that PyTorch reads, and comes back whole."""
+"""The output of ``embla table export`` is a checkpoint for PyTorch, and is imported unchanged."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_trainer_that_starts_again_makes_no_step_twice(cluster, table):
         rows = before.read_rows(table, [7])
         with cluster.connect(**rank) as after:
             again = EmbeddingBag(after, table)
-            again.site.step = 1  # Of a checkpoint.
+            again.site.step = 1  # The step of a checkpoint.
             again(ids).sum().backward()
             assert again.site.step == 2
             np.testing.assert_array_equal(after.read_rows(table, [7]), rows)

@@ -1,4 +1,4 @@
-"""What embla.torch and embla.torchrec promise as packages: types, import time, messages."""
+"""The promises of embla.torch and embla.torchrec as packages: types, import time, messages."""
 
 from __future__ import annotations
 

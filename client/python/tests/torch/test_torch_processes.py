@@ -1,4 +1,4 @@
-"""What a process does to modules: it ends with calls on their way, and it trains for long."""
+"""Effects of a process on modules: it ends with calls on their way, and it trains for long."""
 
 from __future__ import annotations
 

@@ -32,5 +32,5 @@ def client(cluster):
 
 @pytest.fixture
 def service(cluster, client):
-    """What a collection is told of the service."""
+    """The arguments that connect a collection to the service."""
     return {"client": client, "admin": cluster.admin}

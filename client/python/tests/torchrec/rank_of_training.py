@@ -22,7 +22,8 @@ import embla.torch
 from embla.torchrec import wrap
 
 RANKS, STEPS, BAGS = 2, 20, 8
-# What a gradient's factor changes: with Adagrad only where sums do not begin at zero.
+# Optimizers whose results depend on a factor of the gradient: Adagrad only where sums do not begin
+# at zero.
 OPTIMIZERS: dict[str, tuple[Any, dict[str, float]]] = {
     "sgd": (torch.optim.SGD, {"lr": 10.0}),
     "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "initial_accumulator_value": 1e-3}),

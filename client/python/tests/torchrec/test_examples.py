@@ -160,7 +160,7 @@ def test_census_without_a_checkpoint_under_torchrun_with_two_ranks(on_cluster, c
 
 @pytest.fixture
 def threads_of_torch():
-    """What an example sets is set back."""
+    """Restores the number of threads that an example sets."""
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
