@@ -495,14 +495,16 @@ TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
 // The primary among them; its last copies have everything, and go on.
 TEST(Copies, NothingIsLostWithANodeThatNeverComesBack) {
   int lost = 0;
-  for (const std::uint32_t seed : TestSeeds(6)) {
+  const std::vector<std::uint32_t> seeds = TestSeeds(6);
+  for (const std::uint32_t seed : seeds) {
     SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
     CopiesTrial trial(seed, /*loses=*/true);
     trial.Run(6000);
     lost += trial.has_lost() ? 1 : 0;
     if (HasFailure()) return;
   }
-  EXPECT_GT(lost, 0);
+  // In one trial there may be no moment at which a node may be lost.
+  if (seeds.size() > 1) EXPECT_GT(lost, 0);
 }
 
 }  // namespace
