@@ -158,12 +158,14 @@ NodeMetrics::NodeMetrics(Metrics* metrics, std::string_view node) {
   if (metrics == nullptr) return;
   live = metrics->MakeGauge(MetricNamed("embla_node_live"), {node});
   plan_version = metrics->MakeGauge(MetricNamed("embla_node_plan_version"), {node});
+  job_awaits = metrics->MakeGauge(MetricNamed("embla_job_awaits_node"), {node});
   heartbeats = metrics->MakeCounter(MetricNamed("embla_heartbeats_total"), {node});
 }
 
 void NodeMetrics::Remove(Metrics& metrics, std::string_view node) {
   metrics.Remove(MetricNamed("embla_node_live"), {node});
   metrics.Remove(MetricNamed("embla_node_plan_version"), {node});
+  metrics.Remove(MetricNamed("embla_job_awaits_node"), {node});
   metrics.Remove(MetricNamed("embla_heartbeats_total"), {node});
 }
 

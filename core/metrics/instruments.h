@@ -157,6 +157,7 @@ struct NodeMetrics {
 
   Gauge live;  // 0 or 1.
   Gauge plan_version;
+  Gauge job_awaits;  // 0 or 1.
   Counter heartbeats;
 };
 

@@ -251,6 +251,10 @@ inline constexpr MetricInfo kMetrics[] = {
      "Open trainer sessions that this coordinator has heard of since it started."},
     {"embla_jobs", kGauge, "Jobs by state, those that are over among the last 100.", {"state"}},
     {"embla_job_units_left", kGauge, "Units that the running job has yet to move."},
+    {"embla_job_awaits_node",
+     kGauge,
+     "1 while the running job makes no progress without this node, else 0.",
+     {"node"}},
     {"embla_store_sync_seconds", kHistogram,
      "How long the disk took to sync the coordinator's state."},
     // Clients.

@@ -228,7 +228,7 @@ class Coordinator final : private MoveCluster {
   absl::StatusOr<JobView> StartJob(const JobRequest& request, absl::Time now);
   absl::StatusOr<JobView> ControlJob(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> GetJob(std::uint64_t id, absl::Time now) const;
-  JobCounts CountJobs() const;
+  JobCounts CountJobs(absl::Time now) const;
   std::vector<JobView> ListJobs(absl::Time now) const;  // The newest first.
   // The recorded units of a table. NotFound, DataLoss.
   absl::StatusOr<std::vector<std::pair<UnitId, UnitRecord>>> ListUnits(

@@ -79,7 +79,6 @@ absl::StatusOr<JobView> Coordinator::StartJob(const JobRequest& request, absl::T
   if (request.dry_run) {
     const MovePlan planned{.runs = job.runs, .rooms = {}, .copies = job.copies};
     return JobView{.job = std::move(job),
-                   .waits_for = "",
                    .units_total = planned.units(),
                    .bytes_total = planned.bytes(),
                    .rooms = std::move(moves->rooms)};
@@ -140,7 +139,7 @@ absl::StatusOr<JobView> Coordinator::GetJob(std::uint64_t id, absl::Time now) co
   return jobs_->Get(id, now);
 }
 
-JobCounts Coordinator::CountJobs() const { return jobs_->Counts(); }
+JobCounts Coordinator::CountJobs(absl::Time now) const { return jobs_->Counts(now); }
 std::vector<JobView> Coordinator::ListJobs(absl::Time now) const { return jobs_->List(now); }
 
 bool Coordinator::wants_tick() const { return jobs_->wants_tick() || sessions_.has_news(); }

@@ -245,25 +245,29 @@ std::map<NodeId, std::vector<UnitOrder>> CopyDriver::TakeOrders() {
   return std::exchange(orders_, {});
 }
 
-std::string CopyDriver::WaitsFor() const {
-  if (is_over()) return "";
+JobWait CopyDriver::WaitsFor() const {
+  if (is_over()) return {};
   const CopyChange& change = changes_[done_];
   const TablePlan* const table = TableOf(change);
-  if (table == nullptr) return "";
+  if (table == nullptr) return {};
   const NodeSpec* const node = cluster_.plan()->FindNode(Asked());
-  if (node == nullptr) return "";
+  if (node == nullptr) return {};
   if (!cluster_.IsLive(node->id)) {
-    return absl::StrCat("waits for node ", node->name, " at ", node->address, ", which is down");
+    return {.what = absl::StrCat("waits for node ", node->name, " at ", node->address,
+                                 ", which is down"),
+            .node = node->name};
   }
   if (change.kind == CopyChange::Kind::kInherit && !is_committed_) {
-    return absl::StrCat("waits for a copy of table ", table->spec.name,
-                        " that has every acknowledged update");
+    return {.what = absl::StrCat("waits for a copy of table ", table->spec.name,
+                                 " that has every acknowledged update")};
   }
   const char* what = "to have its copy";
   if (EndOf(change.kind) == kCopyLeads) what = "to lead";
   if (change.kind == CopyChange::Kind::kRemove) what = "to give up its copy";
   if (is_gone_) what = "to do without the copy that was removed";
-  return absl::StrCat("waits for node ", node->name, " ", what, " of table ", table->spec.name);
+  return {.what = absl::StrCat("waits for node ", node->name, " ", what, " of table ",
+                               table->spec.name),
+          .node = node->name};
 }
 
 }  // namespace embla

@@ -56,7 +56,7 @@ class CopyDriver {
   std::uint64_t done_count() const { return done_; }
   const std::vector<CopyChange>& changes() const { return changes_; }
   // Tells what the change that is carried out waits for; empty: nothing.
-  std::string WaitsFor() const;
+  JobWait WaitsFor() const;
   // Why a change cannot be made, if it cannot: the job fails.
   const std::string& error() const { return error_; }
 

@@ -190,7 +190,8 @@ TEST_F(CopyJobs, ADrainEndsWithTheCopyGoneOverRestartsOfTheCoordinator) {
     if (i % 3 == 0) Restart();
   }
   EXPECT_EQ(Copies().size(), 2u);
-  EXPECT_THAT(Get().waits_for, HasSubstr("waits for node " + NameOf(away) + " to give up"));
+  EXPECT_THAT(Get().wait.what, HasSubstr("waits for node " + NameOf(away) + " to give up"));
+  EXPECT_EQ(Get().wait.node, NameOf(away));
   ASSERT_TRUE(c_->ControlJob(1, JobControl::kCancel, c_.now()).ok());
   Turn({away});
   EXPECT_EQ(Get().job.state, JobState::kCancelling);  // It is committed, and must be heard of.
@@ -205,7 +206,7 @@ TEST_F(CopyJobs, ANodeThatIsBackGetsItsCopyByRebalance) {
   Start(DrainGoal{NameOf(away)});
   for (int i = 0; i < 10; ++i) Turn({primary});
   ASSERT_EQ(Copies().size(), 2u);
-  EXPECT_THAT(Get().waits_for, HasSubstr("to do without the copy that was removed"));
+  EXPECT_THAT(Get().wait.what, HasSubstr("to do without the copy that was removed"));
   for (int i = 0; i < 10; ++i) Turn();
   EXPECT_EQ(Get().job.state, JobState::kDone);
   Start(UndrainGoal{NameOf(away)});

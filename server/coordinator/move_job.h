@@ -41,6 +41,13 @@ inline bool IsOver(JobState state) {
 struct JobCounts {
   std::map<JobState, std::size_t> jobs;
   std::size_t units_left = 0;
+  std::string awaited_node;  // The running job makes no progress without it; empty: there is none.
+};
+
+// What keeps a job from getting on.
+struct JobWait {
+  std::string what = {};  // "waits for node n1 at 10.0.0.1:7072, which is down"; empty: nothing.
+  std::string node = {};  // The name of the node that has to act; empty: no certain one.
 };
 
 // Write-frozen time per unit.
@@ -92,8 +99,8 @@ enum class JobControl : std::uint8_t { kPause, kResume, kCancel };
 
 // A job's state, as shown to operators.
 struct JobView {
-  MoveJob job;            // Counters up to now.
-  std::string waits_for;  // Reason why it does not progress; empty: it does.
+  MoveJob job;  // Counters up to now.
+  JobWait wait = {};
   std::uint64_t units_total = 0;
   std::uint64_t units_open = 0;
   std::uint64_t units_frozen = 0;

@@ -298,11 +298,17 @@ absl::StatusOr<JobView> MoveJobs::Get(std::uint64_t id, absl::Time now) const {
       absl::StrCat("there is no job ", id, "; the newest ", kJobsMax, " are kept"));
 }
 
-JobCounts MoveJobs::Counts() const {
+JobCounts MoveJobs::Counts(absl::Time now) const {
   JobCounts counts;
   for (const auto& [id, job] : jobs_) ++counts.jobs[job.state];
-  if (running_) counts.units_left = running_->waiting.size() + running_->open.size();
+  if (!running_) return counts;
+  counts.units_left = running_->waiting.size() + running_->open.size();
+  counts.awaited_node = WaitsFor(now).node;
   return counts;
+}
+
+JobWait MoveJobs::WaitsFor(absl::Time now) const {
+  return copies_.is_over() ? driver_.WaitsFor(now) : copies_.WaitsFor();
 }
 
 std::vector<JobView> MoveJobs::List(absl::Time now) const {
@@ -315,13 +321,12 @@ std::vector<JobView> MoveJobs::List(absl::Time now) const {
 
 JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
   JobView view{.job = job,
-               .waits_for = "",
                .units_total = UnitsOf(job),
                .bytes_total = MovePlan{.runs = job.runs, .rooms = {}, .copies = job.copies}.bytes(),
                .rooms = {}};
   if (job.state == JobState::kQueued) {
     const MoveJob* const first = running();
-    if (first != nullptr) view.waits_for = absl::StrCat("waits for ", NameOf(*first));
+    if (first != nullptr) view.wait.what = absl::StrCat("waits for ", NameOf(*first));
     return view;
   }
   if (!running_ || running_->id != job.id) {
@@ -333,7 +338,7 @@ JobView MoveJobs::ViewOf(const MoveJob& job, absl::Time now) const {
   view.job.pauses = PausesOf(running_->pauses);
   view.units_open = driver_.open_count();
   view.units_frozen = driver_.frozen_count();
-  view.waits_for = copies_.is_over() ? driver_.WaitsFor(now) : copies_.WaitsFor();
+  view.wait = WaitsFor(now);
   const auto moved = static_cast<double>(running_->moved - running_->moved_before);
   const auto left = static_cast<double>(view.units_total - view.job.units_moved);
   if (moved > 0) view.seconds_left = absl::ToDoubleSeconds(now - running_->since) / moved * left;

@@ -55,7 +55,7 @@ class MoveJobs {
   // NotFound; FailedPrecondition: it is over.
   absl::StatusOr<JobView> Control(std::uint64_t id, JobControl control, absl::Time now);
   absl::StatusOr<JobView> Get(std::uint64_t id, absl::Time now) const;  // NotFound.
-  JobCounts Counts() const;
+  JobCounts Counts(absl::Time now) const;
   std::vector<JobView> List(absl::Time now) const;  // The newest first.
 
   void OnReports(NodeId node, std::span<const UnitReport> reports, absl::Time now);
@@ -122,6 +122,7 @@ class MoveJobs {
   absl::Status PutEnd(const MoveJob& job);
   void PutOrWarn(const MoveJob& job);
   JobView ViewOf(const MoveJob& job, absl::Time now) const;
+  JobWait WaitsFor(absl::Time now) const;  // The running job.
 
   StateStore& store_;     // Not owned; outlives this object.
   MoveCluster& cluster_;  // Not owned; outlives this object.

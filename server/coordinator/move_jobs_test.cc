@@ -102,7 +102,7 @@ TEST(MoveJobsQueue, TheNextJobIsPlannedWhenItBegins) {
   const auto second = three.Start(Reshard(2));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->job.state, JobState::kQueued);
-  EXPECT_EQ(second->waits_for, "waits for job 1");
+  EXPECT_EQ(second->wait.what, "waits for job 1");
   EXPECT_EQ(second->units_total, 0u);
   three.world.RestartCoordinator();
   EXPECT_EQ(three.Get(2).job.state, JobState::kQueued);
@@ -261,7 +261,8 @@ TEST(MoveJobsFailure, ADeadNodeIsWaitedFor) {
   three.world.Kill(c);
   for (int i = 0; i < 100; ++i) three.world.CoordinatorTick(absl::Seconds(1));
   EXPECT_EQ(three.Get(id).job.state, JobState::kRunning);
-  EXPECT_THAT(three.Get(id).waits_for, HasSubstr("waits for node c"));
+  EXPECT_THAT(three.Get(id).wait.what, HasSubstr("waits for node c"));
+  EXPECT_EQ(three.Get(id).wait.node, "c");
   three.world.Revive(c);
   ASSERT_TRUE(three.world.RunToEnd(id, 200000));
   EXPECT_EQ(three.Get(id).job.state, JobState::kDone);

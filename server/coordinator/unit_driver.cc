@@ -416,24 +416,26 @@ std::uint64_t UnitDriver::closing_count() const {
   }));
 }
 
-std::string UnitDriver::WaitsFor(absl::Time now) const {
+JobWait UnitDriver::WaitsFor(absl::Time now) const {
   for (const auto& [unit, open] : open_) {
     for (const NodeId id : {open.way.from.node, open.way.to.node}) {
       const NodeSpec* const node = cluster_.plan()->FindNode(id);
       if (node == nullptr || cluster_.IsForgotten(id)) continue;
       if (!cluster_.IsLive(id)) {
-        return absl::StrCat("waits for node ", node->name, " at ", node->address,
-                            ", which is down");
+        return {.what = absl::StrCat("waits for node ", node->name, " at ", node->address,
+                                     ", which is down"),
+                .node = node->name};
       }
       const bool covers =
           open.state.record.phase == MovePhase::kCommitted && id == open.way.to.node;
       if (covers && now - open.progressed > options_.stall_after) {
-        return absl::StrCat("waits for node ", node->name,
-                            " to say that what it took over is covered");
+        return {.what = absl::StrCat("waits for node ", node->name,
+                                     " to say that what it took over is covered"),
+                .node = node->name};
       }
     }
   }
-  return "";
+  return {};
 }
 
 }  // namespace embla

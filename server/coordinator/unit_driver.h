@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/plan/plan.h"
 #include "server/coordinator/freeze_batches.h"
+#include "server/coordinator/move_job.h"
 #include "server/coordinator/state_records.h"
 #include "server/migration/coordinator_step.h"
 #include "server/migration/move_orders.h"
@@ -85,8 +86,8 @@ class UnitDriver {
   std::uint64_t closing_count() const;
   // Units wait for each other: call Flush and FreezeBatch soon.
   bool wants_flush() const { return !commits_.empty() || has_waiting_; }
-  // Why the oldest stalled move makes no progress, for people; empty: none is stalled.
-  std::string WaitsFor(absl::Time now) const;
+  // Why the oldest stalled move makes no progress.
+  JobWait WaitsFor(absl::Time now) const;
 
  private:
   struct OpenUnit {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,45 +52,17 @@ constexpr wire::ScanLimits kCreateTablesLimits{.bytes_max = kAdminMessageBytesMa
 }  // namespace
 
 AdminService::AdminService(CoordinatorHost& host) : host_(host) {
-  // In the order of proto/embla/v1/admin.proto.
-  MarkMethodCallback(0, BoundedUnary(this, &AdminService::GetClusterStatus));
-  MarkMethodCallback(1, BoundedUnary(this, &AdminService::ListNodes));
+  // Numbers are by the order of proto/embla/v1/admin.proto.
+  MarkTableMethods();
+  MarkJobMethods();
   MarkMethodCallback(2, BoundedUnary(this, &AdminService::CreateTable));
   MarkMethodCallback(3, BoundedUnary(this, &AdminService::CreateTables, kCreateTablesLimits));
-  MarkMethodCallback(4, BoundedUnary(this, &AdminService::DropTable));
-  MarkMethodCallback(5, BoundedUnary(this, &AdminService::SetTable));
   MarkMethodCallback(6, BoundedUnary(this, &AdminService::PlanTable));
   MarkMethodCallback(7, BoundedUnary(this, &AdminService::GetPlan));
   MarkMethodCallback(8, BoundedUnary(this, &AdminService::GetPlanHistory));
   MarkMethodCallback(9, BoundedUnary(this, &AdminService::GetPlanAt));
-  MarkMethodCallback(10, BoundedUnary(this, &AdminService::StartJob));
-  MarkMethodCallback(11, BoundedUnary(this, &AdminService::ListJobs));
-  MarkMethodCallback(12, BoundedUnary(this, &AdminService::GetJob));
-  MarkMethodCallback(13, BoundedUnary(this, &AdminService::ControlJob));
-  MarkMethodCallback(14, BoundedUnary(this, &AdminService::ListUnitOwners));
   MarkMethodCallback(15, BoundedUnary(this, &AdminService::PutSolvedPlan, kSolvedPlanLimits));
   MarkMethodCallback(16, BoundedUnary(this, &AdminService::FindSolvedPlan));
-  MarkMethodCallback(17, BoundedUnary(this, &AdminService::AdoptTable));
-  MarkMethodCallback(18, BoundedUnary(this, &AdminService::DropLeftovers));
-  MarkMethodCallback(19, BoundedUnary(this, &AdminService::ForgetNode));
-}
-
-grpc::ServerUnaryReactor* AdminService::GetClusterStatus(grpc::CallbackServerContext* call,
-                                                         const v1::GetClusterStatusRequest*,
-                                                         v1::ClusterStatus* reply) {
-  return PostUnary(host_, *call, [reply](Coordinator& coordinator, absl::Time) {
-    *reply = ToMessage(coordinator.Status());
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerUnaryReactor* AdminService::ListNodes(grpc::CallbackServerContext* call,
-                                                  const v1::ListNodesRequest*,
-                                                  v1::ListNodesReply* reply) {
-  return PostUnary(host_, *call, [reply](Coordinator& coordinator, absl::Time) {
-    for (const NodeView& node : coordinator.Nodes()) *reply->add_nodes() = ToMessage(node);
-    return absl::OkStatus();
-  });
 }
 
 void AdminService::Create(grpc::ServerUnaryReactor* reactor, CreateRequest request,
@@ -158,56 +129,6 @@ grpc::ServerUnaryReactor* AdminService::CreateTables(grpc::CallbackServerContext
     for (const std::string& node : created.left_out) reply->add_left_out(node);
   });
   return reactor;
-}
-
-grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* call,
-                                                  const v1::DropTableRequest* request,
-                                                  v1::DropTableReply* reply) {
-  return PostUnary(
-      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        const TableId aside{request->aside_id()};
-        EMBLA_ASSIGN_OR_RETURN(const PlanVersion version,
-                               aside == TableId{}
-                                   ? coordinator.DropTable(request->name(), now)
-                                   : coordinator.DropAside(request->name(), aside, now));
-        reply->set_plan_version(ToInt(version));
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* AdminService::AdoptTable(grpc::CallbackServerContext* call,
-                                                   const v1::AdoptTableRequest* request,
-                                                   v1::TableReply* reply) {
-  return PostUnary(
-      host_, *call, [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        EMBLA_ASSIGN_OR_RETURN(
-            const TableChange change,
-            coordinator.AdoptTable(request->name(), TableId{request->table_id()}, now));
-        *reply = ToMessage(change.table, change.plan_version);
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* AdminService::DropLeftovers(grpc::CallbackServerContext* call,
-                                                      const v1::DropLeftoversRequest* request,
-                                                      v1::DropLeftoversReply*) {
-  return PostUnary(host_, *call, [request](Coordinator& coordinator, absl::Time) {
-    return coordinator.DropLeftovers(request->table(), request->node());
-  });
-}
-
-grpc::ServerUnaryReactor* AdminService::SetTable(grpc::CallbackServerContext* call,
-                                                 const v1::SetTableRequest* request,
-                                                 v1::TableReply* reply) {
-  return PostUnary(host_, *call,
-                   [request, reply](Coordinator& coordinator, absl::Time now) -> absl::Status {
-                     const std::map<std::string, std::string> values(request->values().begin(),
-                                                                     request->values().end());
-                     EMBLA_ASSIGN_OR_RETURN(const TableChange change,
-                                            coordinator.SetTable(request->name(), values, now));
-                     *reply = ToMessage(change.table, change.plan_version);
-                     return absl::OkStatus();
-                   });
 }
 
 void AdminService::Read(grpc::CallbackServerContext& call, grpc::ServerUnaryReactor* reactor,

@@ -1,5 +1,8 @@
 // AdminService over a CoordinatorHost: tables, plans, nodes and jobs, for operators.
 //
+// Most methods are one task of the coordinator's thread: a function in admin_tables.cc or
+// admin_jobs.cc, and a line there that marks it. Those that are more are members.
+//
 // Work that takes time and changes nothing (planning, plans of old, solved ones) runs on threads of
 // its own against a plan that does not change, and ends when its caller does not wait any more.
 #pragma once
@@ -30,30 +33,12 @@ class AdminService final : public v1::AdminService::CallbackService {
   // Ends slow calls, now and later, with CANCELLED.
   void BeginStop() { is_stopping_ = true; }
 
-  grpc::ServerUnaryReactor* GetClusterStatus(grpc::CallbackServerContext* call,
-                                             const v1::GetClusterStatusRequest* request,
-                                             v1::ClusterStatus* reply) override;
-  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* call,
-                                      const v1::ListNodesRequest* request,
-                                      v1::ListNodesReply* reply) override;
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* call,
                                         const v1::CreateTableRequest* request,
                                         v1::TableReply* reply) override;
   grpc::ServerUnaryReactor* CreateTables(grpc::CallbackServerContext* call,
                                          const v1::CreateTablesRequest* request,
                                          v1::CreateTablesReply* reply) override;
-  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* call,
-                                      const v1::DropTableRequest* request,
-                                      v1::DropTableReply* reply) override;
-  grpc::ServerUnaryReactor* AdoptTable(grpc::CallbackServerContext* call,
-                                       const v1::AdoptTableRequest* request,
-                                       v1::TableReply* reply) override;
-  grpc::ServerUnaryReactor* DropLeftovers(grpc::CallbackServerContext* call,
-                                          const v1::DropLeftoversRequest* request,
-                                          v1::DropLeftoversReply* reply) override;
-  grpc::ServerUnaryReactor* SetTable(grpc::CallbackServerContext* call,
-                                     const v1::SetTableRequest* request,
-                                     v1::TableReply* reply) override;
   grpc::ServerUnaryReactor* PlanTable(grpc::CallbackServerContext* call,
                                       const v1::PlanTableRequest* request,
                                       v1::TableReply* reply) override;
@@ -72,25 +57,10 @@ class AdminService final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* FindSolvedPlan(grpc::CallbackServerContext* call,
                                            const v1::PlanInputs* request,
                                            v1::SolvedPlan* reply) override;
-  grpc::ServerUnaryReactor* StartJob(grpc::CallbackServerContext* call,
-                                     const v1::StartJobRequest* request,
-                                     v1::JobReply* reply) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* call,
-                                     const v1::ListJobsRequest* request,
-                                     v1::ListJobsReply* reply) override;
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* call,
-                                   const v1::GetJobRequest* request, v1::JobReply* reply) override;
-  grpc::ServerUnaryReactor* ListUnitOwners(grpc::CallbackServerContext* call,
-                                           const v1::ListUnitOwnersRequest* request,
-                                           v1::ListUnitOwnersReply* reply) override;
-  grpc::ServerUnaryReactor* ControlJob(grpc::CallbackServerContext* call,
-                                       const v1::ControlJobRequest* request,
-                                       v1::JobReply* reply) override;
-  grpc::ServerUnaryReactor* ForgetNode(grpc::CallbackServerContext* call,
-                                       const v1::ForgetNodeRequest* request,
-                                       v1::ForgetNodeReply* reply) override;
 
  private:
+  void MarkTableMethods();
+  void MarkJobMethods();
   // Starts the creation, and ends the call with its status; before that `fill`, given that it went
   // well, fills the call's reply.
   void Create(grpc::ServerUnaryReactor* reactor, CreateRequest request,

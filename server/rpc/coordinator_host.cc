@@ -318,8 +318,7 @@ void CoordinatorHost::Carry(const Effect& effect) {
   done(complete);
 }
 
-void CoordinatorHost::UpdateJobMetrics() {
-  JobCounts counts = coordinator_->CountJobs();
+void CoordinatorHost::UpdateJobMetrics(JobCounts counts) {
   for (const auto& [state, gauge] : job_counts_) {
     gauge.Set(static_cast<double>(counts.jobs[state]));
   }
@@ -343,7 +342,8 @@ void CoordinatorHost::UpdateMetrics() {
   counted_ = view;
   counters_.tables_aside.Set(view.tables_aside);
   counters_.store_generation.Set(static_cast<double>(view.generation));
-  UpdateJobMetrics();
+  const JobCounts jobs = coordinator_->CountJobs(clock_.Now());
+  UpdateJobMetrics(jobs);
   const std::vector<NodeView> nodes = coordinator_->Nodes();
   // First those that were forgotten: a node of another id may have the name.
   std::erase_if(node_metrics_, [&](const auto& entry) {
@@ -357,6 +357,7 @@ void CoordinatorHost::UpdateMetrics() {
     if (inserted) entry->second = {node.spec.name, NodeMetrics(metrics_, node.spec.name)};
     entry->second.metrics.live.Set(node.live() ? 1 : 0);
     entry->second.metrics.plan_version.Set(static_cast<double>(ToInt(node.plan_version)));
+    entry->second.metrics.job_awaits.Set(node.spec.name == jobs.awaited_node ? 1 : 0);
   }
 }
 

@@ -165,7 +165,7 @@ class CoordinatorHost {
   void SetPlan(const PlanPtr& plan);
   void Carry(const Effect& effect);
   void UpdateMetrics();
-  void UpdateJobMetrics();
+  void UpdateJobMetrics(JobCounts counts);
 
   const CoordinatorHostOptions options_;
   const Clock& clock_;      // Not owned; outlives this object.

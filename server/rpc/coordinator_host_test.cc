@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/steady_clock.h"
@@ -97,10 +98,11 @@ class SlowStore final : public StateStore {
 
 class CoordinatorHostTest : public ::testing::Test {
  protected:
-  void Start(SlowStore& store, const Clock& clock, CoordinatorHostOptions options = {}) {
+  void Start(SlowStore& store, const Clock& clock, CoordinatorHostOptions options = {},
+             Metrics* metrics = nullptr) {
     auto coordinator = Coordinator::Open(store, {.new_cluster_id = "c"}, clock.Now());
     ASSERT_THAT(coordinator, IsOk());
-    host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), options, clock, nullptr);
+    host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), options, clock, metrics);
   }
 
   // Runs `task` and waits for its answer.
@@ -222,6 +224,48 @@ TEST_F(CoordinatorHostHeartbeats, OfAnotherProcessAreRefusedAtItsLink) {
   host_->PostHeartbeat({node.node, 8}, {});
   EXPECT_TRUE(AwaitFor([&] { return listener.refused.load(); }, kLimit, "refused"));
   host_->RemoveListener(&listener);
+}
+
+using CoordinatorHostMetrics = CoordinatorHostTest;
+
+TEST_F(CoordinatorHostMetrics, NameTheNodeThatTheRunningJobAwaits) {
+  Metrics metrics;
+  Start(store_, clock_, {}, &metrics);
+  const NodeProcess here = Register("here");
+  const NodeProcess away = Register("away");
+  const auto beat = [this](const NodeProcess& node) {
+    HeartbeatInfo info;
+    info.plan_version = host_->plan()->version();
+    host_->PostHeartbeat(node, info);
+  };
+  ASSERT_THAT(Do([](Coordinator& coordinator, absl::Time now) {
+                EXPECT_THAT(coordinator.StartCreateTable({.name = "t", .rows = 1000, .dim = 16},
+                                                         {.sharding = ShardingType::kRowWise},
+                                                         absl::Seconds(60), now),
+                            IsOk());
+              }),
+              IsOk());
+  ASSERT_TRUE(AwaitFor(
+      [&] {
+        beat(here);
+        beat(away);
+        absl::Status started;
+        (void)Do([&](Coordinator& coordinator, absl::Time now) {
+          started = coordinator.StartJob({.goal = DrainGoal{"here"}}, now).status();
+        });
+        return started.ok();
+      },
+      kLimit, "the table is there, and its rows begin to move"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("embla_job_awaits_node{node=\"away\"} 0"));
+  for (int i = 0; i < 10; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    beat(here);
+  }
+  EXPECT_TRUE(AwaitFor(
+      [&] { return absl::StrContains(metrics.Text(), "embla_job_awaits_node{node=\"away\"} 1"); },
+      kLimit, "the metric says that the node which is down is awaited"));
+  EXPECT_THAT(metrics.Text(), HasSubstr("embla_job_awaits_node{node=\"here\"} 0"));
+  host_->Stop();
 }
 
 using CoordinatorHostPost = CoordinatorHostTest;

@@ -113,7 +113,9 @@ v1::Job ToSummary(const JobView& view) {
   message.set_id(job.id);
   message.set_description(job.description);
   message.set_state(static_cast<v1::JobState>(job.state));
-  message.set_error(job.error.empty() ? view.waits_for : job.error);
+  message.set_error(job.error);
+  message.set_waits_for(view.wait.what);
+  message.set_awaited_node(view.wait.node);
   message.set_units_total(view.units_total);
   message.set_units_moved(job.units_moved);
   message.set_units_open(view.units_open);

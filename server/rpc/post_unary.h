@@ -1,4 +1,7 @@
-// A unary call that is one task of the coordinator's thread.
+// Unary calls that are one task of the coordinator's thread.
+//
+//   absl::Status GetJob(Coordinator&, const v1::GetJobRequest&, v1::JobReply&, absl::Time now);
+//   MarkMethodCallback(12, OnCoordinator(host, GetJob));
 #pragma once
 
 #include <memory>
@@ -9,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/wire/status_codec.h"
+#include "server/rpc/bounded_method.h"
 #include "server/rpc/coordinator_host.h"
 
 namespace embla {
@@ -29,6 +33,22 @@ grpc::ServerUnaryReactor* PostUnary(CoordinatorHost& host, grpc::CallbackServerC
         reactor->Finish(wire::ToGrpc(durable.ok() ? *outcome : durable));
       });
   return reactor;
+}
+
+// A handler for MarkMethodCallback, which owns it, of a method that is `task` alone.
+// `host` is not owned and outlives the handler.
+template <typename Request, typename Reply>
+grpc::internal::MethodHandler* OnCoordinator(CoordinatorHost& host,
+                                             absl::Status (*task)(Coordinator&, const Request&,
+                                                                  Reply&, absl::Time)) {
+  return new BoundedHandler<Request, grpc::internal::CallbackUnaryHandler<Request, Reply>>(
+      [&host, task](grpc::CallbackServerContext* call, const Request* request, Reply* reply) {
+        return PostUnary(host, *call,
+                         [task, request, reply](Coordinator& coordinator, absl::Time now) {
+                           return task(coordinator, *request, *reply, now);
+                         });
+      },
+      wire::ScanLimits{});
 }
 
 }  // namespace embla

@@ -133,7 +133,7 @@ class LiveMovesTest : public CoordinatorFixture {
     EXPECT_TRUE(view.ok()) << view.status();
     if (!view.ok()) return {};
     EXPECT_TRUE(is_over) << view->job.description << ": " << view->job.units_moved << " of "
-                         << view->units_total << " moved, waits for " << view->waits_for;
+                         << view->units_total << " moved, waits for " << view->wait.what;
     return *view;
   }
 

@@ -28,6 +28,10 @@ void Put(const StateCopy& copy, const std::string& to, const std::string& what,
 
 }  // namespace
 
+std::vector<AdminVerb> ClusterVerbs() {
+  return {{.name = "status", .help = "plan version, live nodes, tables", .run = ClusterStatusVerb}};
+}
+
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const v1::ClusterStatus status,
                          admin.Call<v1::ClusterStatus>(v1::GetClusterStatusRequest()));

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/include/embla/admin.h"
 #include "tools/embla/output.h"
+#include "tools/embla/verb.h"
 
 namespace embla::cli {
+
+std::vector<AdminVerb> ClusterVerbs();
 
 absl::Status ClusterStatusVerb(client::Admin& admin, const Output& output);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -25,6 +27,8 @@ namespace {
 // A source's rate without a limit, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kProgressWidth = 24;
+// What is left of a line of `job ls` beside its longest figures.
+constexpr std::size_t kDescriptionWidth = 42;
 
 // "running" of JOB_STATE_RUNNING.
 std::string NameOf(v1::JobState state) {
@@ -60,6 +64,8 @@ Json View(const v1::Job& job) {
           {"description", job.description()},
           {"state", NameOf(job.state())},
           {"error", job.error()},
+          {"waits_for", job.waits_for()},
+          {"awaited_node", job.awaited_node()},
           {"units_total", job.units_total()},
           {"units_moved", job.units_moved()},
           {"units_open", job.units_open()},
@@ -99,6 +105,11 @@ absl::StatusOr<v1::StartJobRequest> WithLimits(const JobFlags& flags, v1::StartJ
 std::string Pauses(const v1::Job& job) {
   return absl::StrFormat("%.1f / %.1f / %.1f ms", job.pause_p50_ms(), job.pause_p99_ms(),
                          job.pause_max_ms());
+}
+
+// Why it failed or does not get on; empty: it does.
+std::string NoteOf(const v1::Job& job) {
+  return job.error().empty() ? job.waits_for() : job.error();
 }
 
 std::string Seconds(double seconds) {
@@ -164,7 +175,8 @@ std::string ProgressLine(const v1::Job& job) {
       " sent (", FormatBytes(AverageRate(job)), "/s), ", job.units_frozen(), " frozen, ");
   absl::StrAppendFormat(&line, "pause p99 %.1f ms, %s left, %s", job.pause_p99_ms(),
                         Seconds(job.seconds_left()), NameOf(job.state()));
-  if (!job.error().empty()) absl::StrAppend(&line, ": ", job.error());
+  const std::string note = NoteOf(job);
+  if (!note.empty()) absl::StrAppend(&line, ": ", note);
   return line;
 }
 
@@ -247,6 +259,26 @@ absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& reque
   return absl::OkStatus();
 }
 
+std::vector<AdminVerb> JobVerbs() {
+  const auto id = std::make_shared<std::uint64_t>(0);
+  const std::vector<Argument> number = {{"job", "number of the job", id.get()}};
+  const auto control = [&](const char* name, const char* help,
+                           v1::ControlJobRequest::Action action) {
+    return AdminVerb{name, help, number, [id, action](client::Admin& admin, const Output& output) {
+                       return JobControlVerb(admin, *id, action, output);
+                     }};
+  };
+  return {{.name = "ls", .help = "list the jobs, the newest first", .run = JobListVerb},
+          {"show", "everything about one job", number,
+           [id](client::Admin& admin, const Output& output) {
+             return JobShowVerb(admin, *id, output);
+           }},
+          control("pause", "begin no more moves", v1::ControlJobRequest::ACTION_PAUSE),
+          control("resume", "go on", v1::ControlJobRequest::ACTION_RESUME),
+          control("cancel", "abort open moves; what has moved stays",
+                  v1::ControlJobRequest::ACTION_CANCEL)};
+}
+
 absl::Status JobListVerb(client::Admin& admin, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const v1::ListJobsReply reply,
                          admin.Call<v1::ListJobsReply>(v1::ListJobsRequest()));
@@ -256,11 +288,18 @@ absl::Status JobListVerb(client::Admin& admin, const Output& output) {
     output.PutJson(list);
     return absl::OkStatus();
   }
-  TextTable text({">job", "what", "state", ">units", ">sent", "pause p50 / p99 / max", "note"});
+  TextTable text({">job", "state", ">units", ">sent", ">pause p99", "what"});
   for (const v1::Job& job : reply.jobs()) {
-    text.Add({absl::StrCat(job.id()), job.description(), NameOf(job.state()),
+    text.Add({absl::StrCat(job.id()), NameOf(job.state()),
               absl::StrCat(job.units_moved(), "/", job.units_total()),
-              FormatBytes(static_cast<std::int64_t>(job.bytes_moved())), Pauses(job), job.error()});
+              FormatBytes(static_cast<std::int64_t>(job.bytes_moved())),
+              absl::StrFormat("%.1f ms", job.pause_p99_ms()),
+              Shortened(job.description(), kDescriptionWidth)});
+    const bool is_cut = job.description().size() > kDescriptionWidth;
+    std::vector<std::string> notes;
+    if (is_cut) notes.push_back(job.description());
+    if (const std::string note = NoteOf(job); !note.empty()) notes.push_back(note);
+    text.AddNote(absl::StrJoin(notes, ": "));
   }
   output.out << text.Render();
   return absl::OkStatus();

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/include/embla/admin.h"
 #include "tools/embla/output.h"
+#include "tools/embla/verb.h"
 
 namespace embla::cli {
 
@@ -36,6 +38,9 @@ using Pause = std::function<void()>;
 // Starts the job, or says what it would do. With `wait`: as JobWatchVerb.
 absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output);
+// Those that need no clock.
+std::vector<AdminVerb> JobVerbs();
+
 absl::Status JobListVerb(client::Admin& admin, const Output& output);
 absl::Status JobShowVerb(client::Admin& admin, std::uint64_t id, const Output& output);
 // Shows how far the job is until it is over. Aborted: it failed; Cancelled.

@@ -6,12 +6,13 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/log.h"
@@ -30,6 +31,7 @@
 #include "tools/embla/plan_solve_cmd.h"
 #include "tools/embla/table_cmd.h"
 #include "tools/embla/table_rows_cmd.h"
+#include "tools/embla/verb.h"
 #include "tools/embla/zch_cmd.h"
 
 namespace embla::cli {
@@ -143,6 +145,26 @@ CLI::App* AddAdminVerb(CLI::App& noun, const std::string& name, const std::strin
                        Invocation& in, std::function<absl::Status(client::Admin&)> action) {
   return AddVerb(noun, name, what, in,
                  [&in, action = std::move(action)] { return in.WithAdmin(action); });
+}
+
+void AddVerbs(CLI::App& noun, Invocation& in, std::vector<AdminVerb> verbs) {
+  for (AdminVerb& verb : verbs) {
+    CLI::App* added = AddAdminVerb(
+        noun, verb.name, verb.help, in,
+        [&in, run = std::move(verb.run)](client::Admin& admin) { return run(admin, in.output()); });
+    for (const Argument& argument : verb.arguments) {
+      CLI::Option* const option = std::visit(
+          [&]<typename Value>(Value* value) {
+            if constexpr (std::is_same_v<Value, bool>) {
+              return added->add_flag(argument.name, *value, argument.help);
+            } else {
+              return added->add_option(argument.name, *value, argument.help);
+            }
+          },
+          argument.value);
+      option->required(argument.is_required);
+    }
+  }
 }
 
 // A verb about the ids of one ZCH table.
@@ -369,9 +391,7 @@ CLI::App* AddJobStart(CLI::App& noun, const std::string& name, const std::string
 
 void AddNodeVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "node", "shard servers");
-  AddAdminVerb(noun, "ls", "list the nodes", in, [&in](client::Admin& admin) {
-    return NodeListVerb(admin, absl::Now(), in.output());
-  });
+  AddVerbs(noun, in, NodeVerbs());
   AddJobStart(noun, "drain", "move everything off a node; it gets nothing new", in, DrainRequest)
       ->add_option("node", in.job.node, "node name")
       ->required();
@@ -405,32 +425,15 @@ void AddMoveVerbs(CLI::App& app, Invocation& in) {
 
 void AddJobVerbs(CLI::App& app, Invocation& in) {
   CLI::App& noun = AddNoun(app, "job", "rows on the move");
-  AddAdminVerb(noun, "ls", "list the jobs, the newest first", in,
-               [&in](client::Admin& admin) { return JobListVerb(admin, in.output()); });
-  const auto add_id = [&in](CLI::App* verb) {
-    verb->add_option("job", in.job_id, "number of the job")->required();
-  };
-  add_id(AddAdminVerb(noun, "show", "everything about one job", in, [&in](client::Admin& admin) {
-    return JobShowVerb(admin, in.job_id, in.output());
-  }));
-  add_id(AddVerb(noun, "watch", "show progress until it is over", in,
-                 [&in] { return in.WatchJob(); }));
-  const auto add_control = [&](const std::string& name, const std::string& what,
-                               v1::ControlJobRequest::Action action) {
-    add_id(AddAdminVerb(noun, name, what, in, [&in, action](client::Admin& admin) {
-      return JobControlVerb(admin, in.job_id, action, in.output());
-    }));
-  };
-  add_control("pause", "begin no more moves", v1::ControlJobRequest::ACTION_PAUSE);
-  add_control("resume", "go on", v1::ControlJobRequest::ACTION_RESUME);
-  add_control("cancel", "abort open moves; what has moved stays",
-              v1::ControlJobRequest::ACTION_CANCEL);
+  AddVerbs(noun, in, JobVerbs());
+  AddVerb(noun, "watch", "show progress until it is over", in, [&in] { return in.WatchJob(); })
+      ->add_option("job", in.job_id, "number of the job")
+      ->required();
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
   CLI::App& cluster = AddNoun(app, "cluster", "the cluster as a whole");
-  AddAdminVerb(cluster, "status", "plan version, live nodes, tables", in,
-               [&in](client::Admin& admin) { return ClusterStatusVerb(admin, in.output()); });
+  AddVerbs(cluster, in, ClusterVerbs());
   CLI::App* backup =
       AddVerb(cluster, "backup", "copy the coordinator's state directory, also while it runs", in,
               [&in] { return ClusterBackupVerb(in.state_directory, in.backup, in.output()); });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/status_macros.h"
 #include "core/plan/names.h"
 #include "core/plan/plan_json.h"
@@ -134,6 +135,14 @@ std::string FailureWords(const std::vector<Node>& nodes, absl::Time now) {
 }
 
 }  // namespace
+
+std::vector<AdminVerb> NodeVerbs() {
+  return {{.name = "ls",
+           .help = "list the nodes",
+           .run = [](client::Admin& admin, const Output& output) {
+             return NodeListVerb(admin, absl::Now(), output);
+           }}};
+}
 
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<Node> nodes, Nodes(admin));

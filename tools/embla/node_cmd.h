@@ -2,14 +2,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/include/embla/admin.h"
 #include "tools/embla/job_cmd.h"
 #include "tools/embla/output.h"
+#include "tools/embla/verb.h"
 
 namespace embla::cli {
+
+// Those that start no job.
+std::vector<AdminVerb> NodeVerbs();
 
 // `now` is what heartbeats are measured against.
 absl::Status NodeListVerb(client::Admin& admin, absl::Time now, const Output& output);

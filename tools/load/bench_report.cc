@@ -49,7 +49,8 @@ void PrintResult(const CaseResult& result, std::ostream& out) {
   if (result.server_cpu_per_million_rows > 0.0) {
     out << absl::StrFormat(", servers %.3f", result.server_cpu_per_million_rows);
   }
-  out << "\n";
+  out << absl::StrFormat("\n    bytes per request: %.0f sent, %.0f received\n",
+                         result.bytes_sent_per_request, result.bytes_received_per_request);
   for (const CeilingResult& ceiling : result.ceilings) {
     out << absl::StrFormat("    of %-12s %6.1f %%  (%.0f rows/s)\n", ceiling.name,
                            100.0 * ceiling.ratio, ceiling.rows_per_second);
@@ -83,6 +84,7 @@ nlohmann::ordered_json ResultToJson(const CaseResult& result) {
       {"tables", load.tables},
       {"ids", load.ids},
       {"bag", load.bag},
+      {"pooled", load.pooled},
       {"dim", load.dim},
       {"wire", WireName(load.wire)},
       {"clients", load.clients},
@@ -94,6 +96,8 @@ nlohmann::ordered_json ResultToJson(const CaseResult& result) {
       {"update_latency", LatenciesToJson(result.updates)},
       {"client_cpu_seconds_per_million_rows", result.client_cpu_per_million_rows},
       {"server_cpu_seconds_per_million_rows", result.server_cpu_per_million_rows},
+      {"bytes_sent_per_request", result.bytes_sent_per_request},
+      {"bytes_received_per_request", result.bytes_received_per_request},
       {"ceilings", ceilings}};
   if (result.compared > 0.0) {
     json["compared_with"] = {{"name", load.compared_with}, {"ratio", result.compared}};

@@ -18,6 +18,11 @@ constexpr std::int64_t kMemoryCeilingBytesMax = std::int64_t{1} << 30;
 constexpr std::size_t kMemoryCeilingIds = std::size_t{1} << 17;
 constexpr double kMillion = 1e6;
 
+double CountOf(Metrics& metrics, const MetricInfo& info) {
+  return metrics.MakeCounter(info, {"Lookup"}).value() +
+         metrics.MakeCounter(info, {"Update"}).value();
+}
+
 double Median(std::vector<double> values) {
   EMBLA_CHECK(!values.empty());
   std::ranges::sort(values);
@@ -57,7 +62,11 @@ class CaseRun {
   absl::Status RunRound() {
     const double client_cpu = CpuSecondsOfThisProcess();
     const double server_cpu = CpuSecondsOf(environment_.server_processes);
+    const double sent = BytesSent();
+    const double received = BytesReceived();
     EMBLA_ASSIGN_OR_RETURN(const RoundResult round, runner_->Run(load_.requests));
+    bytes_sent_ += BytesSent() - sent;
+    bytes_received_ += BytesReceived() - received;
     client_cpu_ += CpuSecondsOfThisProcess() - client_cpu;
     server_cpu_ += CpuSecondsOf(environment_.server_processes) - server_cpu;
     requests_done_ += round.requests;
@@ -78,6 +87,8 @@ class CaseRun {
     const double millions = static_cast<double>(requests_done_) * rows / kMillion;
     result.client_cpu_per_million_rows = client_cpu_ / millions;
     result.server_cpu_per_million_rows = server_cpu_ / millions;
+    result.bytes_sent_per_request = bytes_sent_ / static_cast<double>(requests_done_);
+    result.bytes_received_per_request = bytes_received_ / static_cast<double>(requests_done_);
     for (const Beside& beside : beside_) {
       std::vector<double> ratios;
       for (std::size_t i = 0; i < rates_.size(); ++i) ratios.push_back(rates_[i] / beside.rates[i]);
@@ -94,6 +105,13 @@ class CaseRun {
 
   CaseRun(const Case& load, RequestSet requests, RunEnvironment& environment)
       : load_(load), requests_(std::move(requests)), environment_(environment) {}
+
+  double BytesSent() const {
+    return CountOf(environment_.metrics, MetricNamed("embla_client_sent_bytes_total"));
+  }
+  double BytesReceived() const {
+    return CountOf(environment_.metrics, MetricNamed("embla_client_received_bytes_total"));
+  }
 
   absl::Status MeasureCeilings() {
     if (memory_ != nullptr) {
@@ -126,6 +144,8 @@ class CaseRun {
   std::int64_t requests_done_ = 0;
   double client_cpu_ = 0.0;
   double server_cpu_ = 0.0;
+  double bytes_sent_ = 0.0;
+  double bytes_received_ = 0.0;
 };
 
 void CompareCases(std::vector<CaseResult>& results) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/metrics/metrics.h"
 #include "tools/load/bench_tables.h"
 #include "tools/load/latency_histogram.h"
 #include "tools/load/transport_ceilings.h"
@@ -42,6 +43,8 @@ struct CaseResult {
   LatencyHistogram updates;
   double client_cpu_per_million_rows = 0.0;  // Seconds.
   double server_cpu_per_million_rows = 0.0;  // 0: the servers' processes are not known.
+  double bytes_sent_per_request = 0.0;       // By the client, in messages.
+  double bytes_received_per_request = 0.0;
   double compared = 0.0;  // Rows per second over those of load.compared_with; else 0.
   std::vector<CeilingResult> ceilings;
 };
@@ -52,6 +55,7 @@ struct RunEnvironment {
   std::vector<client::Client*> clients;   // At least as many as any case has.
   std::vector<pid_t> server_processes;    // Empty: elsewhere.
   TransportCeilings* ceilings = nullptr;  // Null: not measured.
+  Metrics& metrics;                       // What the clients count.
   std::ostream& log;                      // A line per round.
 };
 

@@ -137,6 +137,9 @@ TEST(CasePayload, CountsIdsLengthsAndRows) {
   load.dim = 16;
   EXPECT_EQ(load.IdBytes(), 80);
   EXPECT_EQ(load.RowBytes(), 640);
+  load.pooled = true;  // Ten bags of one id.
+  EXPECT_EQ(load.IdBytes(), 80 + 40);
+  EXPECT_EQ(load.RowBytes(), 640);
   load.bag = 4;  // Bags of 4, 4 and 2.
   load.tables = 2;
   load.wire = client::WireFormat::kBf16;
@@ -176,6 +179,18 @@ TEST(RequestSet, CoversAllIdsWithBags) {
   EXPECT_FALSE(std::ranges::equal(features[0].ids, features[1].ids));
 }
 
+TEST(RequestSet, HasBagsOfOneIdWhereTheyAreAskedFor) {
+  Case load;
+  load.ids = 3;
+  load.pooled = true;
+  const auto distribution = IdDistribution::Parse("uniform", 100);
+  const RequestSet requests(load, {"a"}, *distribution, kSeed);
+  std::vector<float> rows(requests.row_floats());
+  const auto features = requests.Lookup(0, rows);
+  EXPECT_THAT(features[0].lengths, ElementsAre(1u, 1u, 1u));
+  EXPECT_EQ(features[0].pooling, client::Pooling::kSum);
+}
+
 TEST(ServiceSuite, HoldsValidCasesThatCompareWithEachOther) {
   const std::vector<Case> cases = ServiceSuite();
   for (const Case& load : cases) {
@@ -190,10 +205,12 @@ TEST(ResultsToJson, HoldsTheFiguresThatDocumentsQuote) {
   result.load.name = "lookup";
   result.rows_per_second = 1e6;
   result.lookups.Add(absl::Microseconds(100));
+  result.bytes_sent_per_request = 4096.0;
   result.ceilings.push_back({"grpc_stream", 2e6, 0.5});
   const auto json = nlohmann::json::parse(ResultsToJson({result}, RunSettings()));
   const auto& entry = json.at("cases").at(0);
   EXPECT_EQ(entry.at("rows_per_second"), 1e6);
+  EXPECT_EQ(entry.at("bytes_sent_per_request"), 4096.0);
   EXPECT_EQ(entry.at("ceilings").at("grpc_stream").at("ratio"), 0.5);
   EXPECT_EQ(entry.at("lookup_latency").at("count"), 1);
   EXPECT_TRUE(entry.at("update_latency").is_null());

@@ -98,6 +98,7 @@ void AddLoadOptions(CLI::App& app, Settings& settings) {
   group->add_option("--ids", load.ids, "Per table and request")->capture_default_str();
   group->add_option("--bag", load.bag, "Ids per bag; above 1, bags are summed")
       ->capture_default_str();
+  group->add_flag("--pooled", load.pooled, "Bags are summed even where they have one id");
   group->add_option("--update-share", load.update_share, "Of the requests, 0..1")
       ->capture_default_str();
   AddNamedOption(*group, "--wire", load.wire,
@@ -212,7 +213,7 @@ absl::Status Run(Settings& settings) {
   if (!metrics->address().empty()) std::cerr << "metrics: " << metrics->address() << "\n";
   EMBLA_ASSIGN_OR_RETURN(const auto clients,
                          ConnectAll(settings, settings.load.clients, metrics->metrics()));
-  RunEnvironment environment{*admin, {}, {}, ceilings.get(), std::cerr};
+  RunEnvironment environment{*admin, {}, {}, ceilings.get(), metrics->metrics(), std::cerr};
   for (const auto& client : clients) environment.clients.push_back(client.get());
   if (local) {
     const auto processes = local->shard_processes();

@@ -49,7 +49,7 @@ absl::Status Case::Validate() const {
 }
 
 std::int64_t Case::IdBytes() const {
-  const std::int64_t lengths = bag > 1 ? 4 * output_rows() : 0;
+  const std::int64_t lengths = has_bags() ? 4 * output_rows() : 0;
   return 8 * rows_per_request() + lengths;
 }
 
@@ -61,7 +61,7 @@ RequestSet::RequestSet(const Case& load, std::vector<std::string> tables,
   std::mt19937_64 random(seed);
   ids_.resize(kRequests * load.rows_per_request());
   for (std::int64_t& id : ids_) id = distribution.Draw(random);
-  if (load.bag == 1) return;
+  if (!load.has_bags()) return;
   for (int left = load.ids; left > 0; left -= load.bag) {
     lengths_.push_back(static_cast<std::uint32_t>(std::min(left, load.bag)));
   }

@@ -18,6 +18,7 @@ struct Case {
   int tables = 1;             // In every request.
   int ids = 4096;             // Per table and request.
   int bag = 1;                // Ids per bag; above 1 rows are summed in bags.
+  bool pooled = false;        // Rows are summed in bags even of one id, as models write it.
   int dim = 64;
   client::WireFormat wire = client::WireFormat::kFp32;
   bool combine_duplicates = true;
@@ -35,6 +36,7 @@ struct Case {
   std::int64_t IdBytes() const;
   std::int64_t RowBytes() const;
   std::int64_t PayloadBytes() const { return IdBytes() + RowBytes(); }
+  bool has_bags() const { return pooled || bag > 1; }
   bool only_lookups() const { return update_share == 0.0; }
   bool only_updates() const { return update_share == 1.0; }
 };

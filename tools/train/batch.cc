@@ -40,16 +40,15 @@ void Batch::Fill(const Examples& examples, std::span<const std::uint32_t> order)
 // Gives every id that the examples select in the pair's columns one slot.
 void Batch::FindSlots(const TablePair& pair, const Examples& examples,
                       std::span<const std::uint32_t> order) {
-  const std::size_t ids_before = slot_of_.size();
-  slot_of_.clear();
-  slot_of_.reserve(ids_before);
+  finder_.Begin(pair.rows);
   for (std::size_t e = 0; e < order.size(); ++e) {
     const std::span<const std::int64_t> selected = examples.RowsOf(order[e]);
     for (std::size_t c = pair.first_column; c < pair.first_column + pair.columns; ++c) {
       const std::int64_t id = layout_.base[c] + selected[c];
-      const auto [slot, is_new] = slot_of_.try_emplace(id, static_cast<std::uint32_t>(ids_.size()));
-      if (is_new) ids_.push_back(id);
-      slots_[e * layout_.columns + c] = slot->second;
+      const auto next = static_cast<std::uint32_t>(ids_.size());
+      const std::uint32_t slot = finder_.Find(id, next);
+      if (slot == next) ids_.push_back(id);
+      slots_[e * layout_.columns + c] = slot;
     }
   }
 }

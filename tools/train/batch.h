@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "client/include/embla/client.h"
 #include "tools/train/examples.h"
 #include "tools/train/fm.h"
 #include "tools/train/model_tables.h"
+#include "tools/train/slot_finder.h"
 
 namespace embla::train {
 
@@ -32,8 +32,8 @@ class PendingCall {
 // and before it is destroyed.
 class Batch {
  public:
-  // `layout` is not owned and outlives this object.
-  explicit Batch(const ModelLayout& layout) : layout_(layout) {}
+  // Not owned; both outlive this object. Batches of one thread may share a finder.
+  Batch(const ModelLayout& layout, SlotFinder& finder) : layout_(layout), finder_(finder) {}
 
   // Takes these examples and forgets the last ones.
   void Fill(const Examples& examples, std::span<const std::uint32_t> order);
@@ -57,12 +57,12 @@ class Batch {
                  std::span<const std::uint32_t> order);
 
   const ModelLayout& layout_;
+  SlotFinder& finder_;
   std::vector<float> labels_;
   // The rows of a pair of tables lie together, see fm.h; pair p's begin at slot pair_begins_[p].
   std::vector<std::uint32_t> slots_;
   std::vector<std::size_t> pair_begins_;  // Slots where pairs begin, and the end of the last pair.
   std::vector<std::int64_t> ids_;         // Ids of the slots.
-  absl::flat_hash_map<std::int64_t, std::uint32_t> slot_of_;  // Slots of the current pair.
   std::vector<float> linear_;
   std::vector<float> factors_;
   std::vector<float> linear_gradients_;

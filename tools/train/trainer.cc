@@ -39,7 +39,7 @@ Trainer::Trainer(client::Client& client, const ModelLayout& layout, const Traine
   EMBLA_CHECK(options.batch > 0);
   // The batch at hand, the next one, and those whose updates are on their way.
   const std::size_t slots = 2 + (options.synchronous ? 0 : options.updates_in_flight);
-  for (std::size_t i = 0; i < slots; ++i) slots_.push_back(std::make_unique<Slot>(layout));
+  for (std::size_t i = 0; i < slots; ++i) slots_.push_back(std::make_unique<Slot>(layout, finder_));
 }
 
 Trainer::~Trainer() { Drain(absl::OkStatus()).IgnoreError(); }

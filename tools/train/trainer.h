@@ -65,7 +65,7 @@ class Trainer {
 
  private:
   struct Slot {
-    explicit Slot(const ModelLayout& layout) : batch(layout) {}
+    Slot(const ModelLayout& layout, SlotFinder& finder) : batch(layout, finder) {}
     Batch batch;
     PendingCall lookup;
     PendingCall update;
@@ -86,6 +86,7 @@ class Trainer {
   client::Client& client_;
   const TrainerOptions options_;
   const std::atomic<bool>& stop_;
+  SlotFinder finder_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::uint64_t updates_unknown_ = 0;
 };

@@ -167,7 +167,11 @@ class Job:
         What was asked for.
     state : str
     error : str
-        Why it failed, or what it waits for.
+        Why it failed.
+    waits_for : str
+        What keeps it from getting on.
+    awaited_node : str
+        The node that has to act; empty: no certain one.
     units_total, units_moved : int
     units_open : int
         Are being copied.
@@ -186,6 +190,8 @@ class Job:
     description: str
     state: Literal["running", "paused", "cancelling", "done", "cancelled", "failed", "queued"]
     error: str
+    waits_for: str
+    awaited_node: str
     units_total: int
     units_moved: int
     units_open: int
