@@ -2,7 +2,6 @@
 #include <cmath>
 #include <fstream>
 #include <future>
-#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,11 +13,14 @@
 #include "client/transport/testing/manual_timer.h"
 #include "core/base/failpoint.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 
 namespace embla::client {
 namespace {
 
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
@@ -66,7 +68,7 @@ class ClientTest : public ::testing::Test {
                               return cluster_.MakeChannel(address, timer);
                             }};
     auto client = ClientImpl::Open(options_, std::move(world));
-    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_THAT(client, IsOk());
     client_ = *std::move(client);
   }
 
@@ -80,10 +82,7 @@ class ClientTest : public ::testing::Test {
     std::promise<absl::Status> promise;
     std::future<absl::Status> future = promise.get_future();
     start([&](absl::Status status) { promise.set_value(std::move(status)); });
-    while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      if (!timer_->RunNext()) std::this_thread::yield();
-    }
-    return future.get();
+    return timer_->RunUntilReady(future);
   }
   absl::Status Lookup(const FeatureLookup& feature, const CallOptions& options = {}) {
     return Finish([&](DoneCallback done) { client_->LookupAsync({feature}, options, done); });
@@ -293,8 +292,8 @@ TEST_F(ClientTest, ConnectingNamesTheSessionThatItReplaces) {
 }
 
 TEST_F(ClientTest, EveryRequestShowsTheSessionAndItsProof) {
-  ASSERT_TRUE(Lookup(Clicks()).ok());
-  ASSERT_TRUE(Update(ClicksGradient()).ok());
+  ASSERT_THAT(Lookup(Clicks()), IsOk());
+  ASSERT_THAT(Update(ClicksGradient()), IsOk());
   ASSERT_EQ(cluster_.requests().size(), 4u);
   for (const auto& request : cluster_.requests()) {
     EXPECT_EQ(request.session, SessionId{77});
@@ -344,14 +343,15 @@ TEST_F(ClientTest, UpdatesBeyondTheWindowWaitForTheOldest) {
     });
   }
   // Node 2 answers at once, so that every update that was let in has one answer.
-  while (cluster_.requests().size() < UpdateWindow::kSpanMax) std::this_thread::yield();
+  AwaitFor([&] { return cluster_.requests().size() >= UpdateWindow::kSpanMax; }, absl::Seconds(60),
+           "the window is full");
   EXPECT_EQ(finished, 0);
   for (const auto& request : cluster_.requests()) {
     EXPECT_LE(ToInt(request.seq), UpdateWindow::kSpanMax);
     EXPECT_EQ(ToInt(request.first_incomplete), 1u);
   }
   cluster_.Release("fake:1");
-  while (finished < count) std::this_thread::yield();
+  AwaitFor([&] { return finished == count; }, absl::Seconds(60), "every update is answered");
   EXPECT_EQ(cluster_.requests().size(), 2u * count);
 }
 
@@ -494,8 +494,8 @@ TEST_F(ClientTest, ClosingEndsWhatIsStillInFlight) {
   std::promise<absl::Status> done;
   client_->UpdateAsync({ClicksGradient()}, {},
                        [&](absl::Status status) { done.set_value(std::move(status)); });
-  ASSERT_TRUE(embla::testing::AwaitFor([&] { return cluster_.requests().size() == 1; },
-                                       absl::Seconds(10), "the other node has answered"));
+  ASSERT_TRUE(AwaitFor([&] { return cluster_.requests().size() == 1; }, absl::Seconds(10),
+                       "the other node has answered"));
   const absl::Status closed = client_->Close(absl::ZeroDuration());
   EXPECT_EQ(closed.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(closed.message()), HasSubstr("1 calls in flight"));
@@ -534,11 +534,11 @@ PlanPtr GroupedPlan() {
 
 TEST_F(ClientTest, RequestsNameTheGroupThatTheSessionsTurnGives) {
   cluster_.SetCoordinatorPlan(GroupedPlan());
-  ASSERT_TRUE(client_->RefreshPlan().ok());
+  ASSERT_THAT(client_->RefreshPlan(), IsOk());
   FeatureLookup clicks = Clicks();
-  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());
+  ASSERT_THAT(client_->Lookup({&clicks, 1}, {}), IsOk());
   const FeatureGradient gradient = ClicksGradient();
-  ASSERT_TRUE(client_->Update({&gradient, 1}, {}).ok());
+  ASSERT_THAT(client_->Update({&gradient, 1}, {}), IsOk());
   ASSERT_EQ(cluster_.requests().size(), 4u);
   for (const FakeCluster::Request& request : cluster_.requests()) {
     EXPECT_EQ(request.replica_group, 5u % 3);
@@ -555,20 +555,20 @@ class ClientOfGroupTest : public ClientTest {
 
 TEST_F(ClientOfGroupTest, AStatedGroupIsTakenAndMustExist) {
   FeatureLookup clicks = Clicks();
-  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());  // No groups: nothing to be stated.
+  ASSERT_THAT(client_->Lookup({&clicks, 1}, {}), IsOk());  // No groups: nothing to be stated.
   EXPECT_EQ(cluster_.requests().back().replica_group, 0u);
   cluster_.SetCoordinatorPlan(GroupedPlan());
-  ASSERT_TRUE(client_->RefreshPlan().ok());
-  ASSERT_TRUE(client_->Lookup({&clicks, 1}, {}).ok());
+  ASSERT_THAT(client_->RefreshPlan(), IsOk());
+  ASSERT_THAT(client_->Lookup({&clicks, 1}, {}), IsOk());
   EXPECT_EQ(cluster_.requests().back().replica_group, 1u);
 }
 
 TEST_F(ClientTest, SyncAsksEveryNodeOnceAndAddsUpWhatTheyFound) {
   cluster_.SetCoordinatorPlan(GroupedPlan());
-  ASSERT_TRUE(client_->RefreshPlan().ok());
+  ASSERT_THAT(client_->RefreshPlan(), IsOk());
   cluster_.FailNext("fake:2", {absl::UnavailableError("the plan is not here yet")});
   const auto synced = client_->Sync({}, {});
-  ASSERT_TRUE(synced.ok()) << synced.status();
+  ASSERT_THAT(synced, IsOk());
   EXPECT_EQ(cluster_.requests().size(), 3u);
   ASSERT_EQ(synced->size(), 1u);
   EXPECT_EQ(synced->front().table, "clicks");
@@ -579,19 +579,19 @@ TEST_F(ClientTest, SyncAsksEveryNodeOnceAndAddsUpWhatTheyFound) {
 
 TEST_F(ClientTest, SyncAsksAgainForUnitsThatWereBeingHandedOver) {
   cluster_.SetCoordinatorPlan(GroupedPlan());
-  ASSERT_TRUE(client_->RefreshPlan().ok());
+  ASSERT_THAT(client_->RefreshPlan(), IsOk());
   cluster_.LeaveOutOnce(0);
   const auto synced = client_->Sync({}, {});
-  ASSERT_TRUE(synced.ok()) << synced.status();
+  ASSERT_THAT(synced, IsOk());
   EXPECT_EQ(cluster_.requests().size(), 3u);
 }
 
 TEST_F(ClientTest, SyncNamesTheNodesThatFailed) {
-  EXPECT_TRUE(client_->Sync({"clicks"}, {}).ok());  // No groups: nothing to do.
+  EXPECT_THAT(client_->Sync({"clicks"}, {}), IsOk());  // No groups: nothing to do.
   EXPECT_TRUE(cluster_.requests().empty());
   EXPECT_EQ(client_->Sync({"none"}, {}).status().code(), absl::StatusCode::kNotFound);
   cluster_.SetCoordinatorPlan(GroupedPlan());
-  ASSERT_TRUE(client_->RefreshPlan().ok());
+  ASSERT_THAT(client_->RefreshPlan(), IsOk());
   cluster_.FailAll("fake:1", absl::UnavailableError("away"));
   cluster_.FailAll("fake:2", absl::DataLossError("broken"));
   const absl::Status status = client_->Sync({"clicks"}, {}).status();

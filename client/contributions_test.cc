@@ -15,12 +15,14 @@
 #include "client/client_impl.h"
 #include "client/testing/fake_cluster.h"
 #include "client/transport/testing/manual_timer.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
 #include "core/base/testing/status_matchers.h"
 
 namespace embla::client {
 namespace {
 
+using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
@@ -100,25 +102,17 @@ class World {
     std::future<absl::Status> future = promise.get_future();
     client_->UpdateAsync(features, options,
                          [&](absl::Status status) { promise.set_value(std::move(status)); });
-    return Await(future);
+    return timer_->RunUntilReady(future);
   }
 
   absl::StatusOr<std::vector<std::uint64_t>> Join(const std::vector<std::string>& tables,
                                                   absl::Duration timeout) {
     auto future =
         std::async(std::launch::async, [&] { return client_->JoinSteps(tables, timeout); });
-    return Await(future);
+    return timer_->RunUntilReady(future);
   }
 
  private:
-  template <typename Result>
-  Result Await(std::future<Result>& future) {
-    while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      if (!timer_->RunNext()) std::this_thread::yield();
-    }
-    return future.get();
-  }
-
   FakeCluster cluster_;
   ManualTimer* timer_ = nullptr;  // The client's.
   std::unique_ptr<Client> client_;
@@ -404,7 +398,8 @@ TEST(Contributions, OfOneNodeDoNotWaitForTheAnswersOfAnother) {
   std::promise<absl::Status> done;
   world.client().UpdateAsync({rows.For(kRowWise), rows.For(kGrid)}, {.step = 0},
                              [&](const absl::Status& status) { done.set_value(status); });
-  while (world.cluster().requests().size() < 3) std::this_thread::yield();
+  AwaitFor([&] { return world.cluster().requests().size() == 3; }, absl::Seconds(60),
+           "every shard has its part");
   world.cluster().Release("fake:2");
   EXPECT_THAT(done.get_future().get(), IsOk());
   EXPECT_TRUE(world.cluster().AllAt(kRowWise, 1));
@@ -413,7 +408,8 @@ TEST(Contributions, OfOneNodeDoNotWaitForTheAnswersOfAnother) {
 TEST(JoinSteps, AsksUntilThePlanSaysSo) {
   World world(kRank0, {}, MakePlan({.members = {}}));
   std::thread coordinator([&] {
-    while (world.cluster().step_wishes().size() < 3) std::this_thread::yield();
+    AwaitFor([&] { return world.cluster().step_wishes().size() >= 3; }, absl::Seconds(60),
+             "the client has asked three times");
     world.cluster().SetCoordinatorPlan(
         MakePlan({.version = 2,
                   .members = {{.first_step = 0, .ranks = {Rank{1}}},

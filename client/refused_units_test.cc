@@ -5,7 +5,6 @@
 // what they have applied, so a row that is sent twice is applied twice.
 #include <future>
 #include <random>
-#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +14,12 @@
 #include "client/testing/fake_cluster.h"
 #include "client/transport/testing/manual_timer.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 
 namespace embla::client {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr std::int64_t kRows = 100;
 constexpr std::uint32_t kDim = 4;
@@ -53,7 +55,7 @@ class World {
                               return cluster_.MakeChannel(address, timer);
                             }};
     auto client = ClientImpl::Open(options, std::move(world));
-    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_THAT(client, IsOk());
     client_ = *std::move(client);
   }
 
@@ -65,10 +67,7 @@ class World {
     std::future<absl::Status> future = promise.get_future();
     client_->UpdateAsync(features, options,
                          [&](absl::Status status) { promise.set_value(std::move(status)); });
-    while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      if (!timer_->RunNext()) std::this_thread::yield();
-    }
-    return future.get();
+    return timer_->RunUntilReady(future);
   }
 
  private:
@@ -132,9 +131,9 @@ TEST_P(RefusedUnitsTest, EveryRowIsAppliedExactlyOnce) {
     const Feature wide = RandomFeature(random);
     const std::vector<FeatureGradient> features = {clicks.For("clicks"), wide.For("wide"),
                                                    more.For("clicks")};
-    ASSERT_TRUE(calm.Update(features, call).ok());
+    ASSERT_THAT(calm.Update(features, call), IsOk());
     const absl::Status status = moving.Update(features, call);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, IsOk());
   }
   EXPECT_GT(moving.cluster().refusals(), 100);
   for (const TableId table : {TableId{1}, TableId{2}}) {

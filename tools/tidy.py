@@ -7,7 +7,8 @@ over 600 lines (tests 800), functions over 70 lines, a TODO without an issue, co
 source or header that no CMakeLists.txt names, a file name that says nothing (util, helper, ...),
 std::min, std::max or std::clamp in a header that device code includes, a launch by <<<>>>, a
 `default:` in a switch over an enum whose values the compiler is to ask for, a comment or docstring
-that begins with a word of which the reader must guess the noun (Of, Those, What, ...).
+that begins with a word of which the reader must guess the noun (Of, Those, What, ...), a status
+that a test checks by its ok(), which prints nothing.
 Warnings (exit 0): headers over 200 lines, sources over 400, functions over 40, over 5 parameters.
 
 Covered by tools/tidy_test.py.
@@ -405,6 +406,28 @@ def check_switches(file):
                 inner["default"] = number
 
 
+# ---------------------------------------------------------------------------- tests
+
+BARE_OK = re.compile(r"\b(?:EXPECT|ASSERT)_(?:TRUE|FALSE)(\()")
+# Kernels know nothing of core/base, where the matchers are.
+WITHOUT_MATCHERS = "kernels/"
+
+
+def check_bare_ok(file):
+    if file.path.startswith(WITHOUT_MATCHERS):
+        return
+    text = "\n".join(file.code)
+    for m in BARE_OK.finditer(text):
+        end, depth = m.start(1) + 1, 1
+        while depth and end < len(text):
+            depth += (text[end] == "(") - (text[end] == ")")
+            end += 1
+        if re.search(r"\bok\(\)\s*\)$", text[m.start(1):end]):
+            line = text.count("\n", 0, m.start()) + 1
+            advice = "write EXPECT_THAT(status, IsOk()) or StatusIs, of status_matchers.h"
+            yield Finding(file.path, line, f"a failure would print no status: {advice}")
+
+
 # ---------------------------------------------------------------------------- build
 
 
@@ -509,6 +532,7 @@ def check_all(root):
         findings += check_pragma_once(file)
         findings += check_functions(file)
         findings += check_switches(file)
+        findings += check_bare_ok(file)
         if file.path in for_devices:
             findings += check_device_code(file)
         if file.path not in for_tests:

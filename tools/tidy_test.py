@@ -154,6 +154,32 @@ class TidyTest(unittest.TestCase):
         self.assertEqual([f.path for f in found], ["low/a.cc"])
 
 
+class BareOkTest(unittest.TestCase):
+    def lines(self, code, path="low/a_test.cc"):
+        file = tidy.File(path, [], tidy.strip_literals(code).splitlines())
+        return [f.line for f in tidy.check_bare_ok(file)]
+
+    def test_statuses_that_a_failure_does_not_print(self):
+        for code in [
+            "\nEXPECT_TRUE(status.ok());",
+            '\nASSERT_TRUE(store->Put("a)", {1, 2}).ok()) << 7;',
+            "\nEXPECT_FALSE(\n    Read(F(x)).ok());",
+            "\nASSERT_TRUE(a.ok() && b->ok());",
+        ]:
+            self.assertEqual(self.lines(code), [2], code)
+
+    def test_matchers_other_conditions_and_kernels(self):
+        for code in [
+            "EXPECT_THAT(status, IsOk());",
+            "EXPECT_TRUE(status.ok() || is_late);",
+            "EXPECT_TRUE(is_ok());",
+            "if (status.ok()) EXPECT_TRUE(found);",
+            "// EXPECT_TRUE(status.ok()) says less.",
+        ]:
+            self.assertEqual(self.lines(code), [], code)
+        self.assertEqual(self.lines("EXPECT_TRUE(s.ok());", "kernels/cuda/a_test.cc"), [])
+
+
 class SwitchTest(unittest.TestCase):
     def lines(self, code):
         file = tidy.File("a.cc", code.splitlines(), code.splitlines())

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/status_matchers.h"
+
 namespace embla::client {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
 
 Routes OneTable() {
   TablePlan table;
@@ -35,8 +38,8 @@ TEST(CheckFeature, TurnsOffsetsIntoLengths) {
                                                  .pooling = Pooling::kMean,
                                                  .rows_out = rows}),
                                     0);
-  ASSERT_TRUE(feature.ok()) << feature.status();
-  EXPECT_THAT(feature->lengths, testing::ElementsAre(2, 0, 1));
+  ASSERT_THAT(feature, IsOk());
+  EXPECT_THAT(feature->lengths, ::testing::ElementsAre(2, 0, 1));
   EXPECT_EQ(feature->rows(), 3);
 }
 

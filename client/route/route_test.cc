@@ -11,11 +11,14 @@
 #include "client/route/testing/fake_nodes.h"
 #include "client/route/testing/random_plan.h"
 #include "client/route/update_route.h"
+#include "core/base/testing/status_matchers.h"
 #include "kernels/combine.h"
 #include "kernels/convert.h"
 
 namespace embla::client {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr int kLookupSeeds = 400;
 constexpr int kUpdateSeeds = 120;
@@ -128,7 +131,7 @@ void LookupUnderRandomPlans(std::uint64_t seed) {
   const Routes old_routes(old_plan), new_routes(new_plan);
   BufferPool pool;
   auto route = LookupRoute::Create(features, old_routes, options, pool);
-  ASSERT_TRUE(route.ok()) << route.status();
+  ASSERT_THAT(route, IsOk());
   ASSERT_EQ(RunLookup(*route, nodes, old_routes, new_routes), absl::OkStatus());
   for (std::size_t f = 0; f < inputs.size(); ++f) ExpectOnlyRowsWritten(before[f], inputs[f]);
   for (const RandomFeature& input : inputs) {
@@ -139,14 +142,14 @@ void LookupUnderRandomPlans(std::uint64_t seed) {
 
 TEST(LookupRouteProperty, ReadsWhatOnePlainTableWouldGive) {
   for (std::uint64_t seed = 1; seed <= kLookupSeeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     ASSERT_NO_FATAL_FAILURE(LookupUnderRandomPlans(seed));
   }
 }
 
 TEST(LookupRouteProperty, MeansOfSplitBagsAreThoseOfWholeBags) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Random random(seed);
     std::vector<TableSpec> tables = RandomTables(random);
     tables.resize(1);
@@ -164,7 +167,7 @@ TEST(LookupRouteProperty, MeansOfSplitBagsAreThoseOfWholeBags) {
       const FeatureLookup feature = input.lookup();
       BufferPool pool;
       auto route = LookupRoute::Create({&feature, 1}, routes, {}, pool);
-      ASSERT_TRUE(route.ok()) << route.status();
+      ASSERT_THAT(route, IsOk());
       ASSERT_EQ(RunLookup(*route, nodes, routes, routes), absl::OkStatus());
       if (version == 1) first = input.values;
       ASSERT_EQ(input.values, first);
@@ -247,7 +250,7 @@ void UpdateUnderRandomPlans(std::uint64_t seed) {
     BufferPool pool;
     auto route = UpdateRoute::Create(features, old_routes,
                                      {.wire_dtype = wire, .combine_duplicates = combine}, pool);
-    ASSERT_TRUE(route.ok()) << route.status();
+    ASSERT_THAT(route, IsOk());
     ASSERT_EQ(RunUpdate(*route, nodes, old_routes, new_routes), absl::OkStatus());
     for (PlainTable& table : plain) ApplyPlainly(inputs, wire, table);
   }
@@ -258,7 +261,7 @@ void UpdateUnderRandomPlans(std::uint64_t seed) {
 
 TEST(UpdateRouteProperty, StepsBitForBitLikeOnePlainTable) {
   for (std::uint64_t seed = 1; seed <= kUpdateSeeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     ASSERT_NO_FATAL_FAILURE(UpdateUnderRandomPlans(seed));
   }
 }
@@ -286,7 +289,7 @@ void WriteUnderRandomPlans(std::uint64_t seed) {
   for (float& value : state) value = static_cast<float>(Below(random, 1000));
   BufferPool pool;
   auto route = UpdateRoute::CreateWrite({spec.name, ids, weights, state}, old_routes, {}, pool);
-  ASSERT_TRUE(route.ok()) << route.status();
+  ASSERT_THAT(route, IsOk());
   ASSERT_EQ(RunUpdate(*route, nodes, old_routes, new_routes), absl::OkStatus());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     for (std::uint32_t c = 0; c < spec.dim; ++c) {
@@ -305,7 +308,7 @@ void WriteUnderRandomPlans(std::uint64_t seed) {
 
 TEST(UpdateRouteProperty, WritesEveryRowOnceWhereverItIs) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     ASSERT_NO_FATAL_FAILURE(WriteUnderRandomPlans(seed));
   }
 }
@@ -338,9 +341,9 @@ std::vector<std::pair<std::uint32_t, std::vector<RowId>>> PartsByTtl(bool combin
                                        .gradients = std::span(gradients).subspan(2)}};
   BufferPool pool;
   const auto route = UpdateRoute::Create(features, routes, {.combine_duplicates = combine}, pool);
-  EXPECT_TRUE(route.ok()) << route.status();
+  EXPECT_THAT(route, IsOk());
   const auto shares = route->Split(routes);
-  EXPECT_TRUE(shares.ok()) << shares.status();
+  EXPECT_THAT(shares, IsOk());
   std::vector<std::pair<std::uint32_t, std::vector<RowId>>> parts;
   const NodeUpdate request = route->Build(shares->front(), {});
   for (const UpdatePart& part : request.batch.parts) {
@@ -352,11 +355,11 @@ std::vector<std::pair<std::uint32_t, std::vector<RowId>>> PartsByTtl(bool combin
 TEST(UpdateRouteTtl, AnIdOfTwoFeaturesIsSentOnceWithTheLongestTtl) {
   using Ids = std::vector<RowId>;
   EXPECT_THAT(PartsByTtl(/*combine=*/true),
-              testing::ElementsAre(testing::Pair(5, Ids{RowId{1}}),
-                                   testing::Pair(10, Ids{RowId{2}, RowId{3}})));
+              ::testing::ElementsAre(::testing::Pair(5, Ids{RowId{1}}),
+                                     ::testing::Pair(10, Ids{RowId{2}, RowId{3}})));
   EXPECT_THAT(PartsByTtl(/*combine=*/false),
-              testing::ElementsAre(testing::Pair(5, Ids{RowId{1}, RowId{2}}),
-                                   testing::Pair(0, Ids{RowId{2}, RowId{3}})));
+              ::testing::ElementsAre(::testing::Pair(5, Ids{RowId{1}, RowId{2}}),
+                                     ::testing::Pair(0, Ids{RowId{2}, RowId{3}})));
 }
 
 }  // namespace

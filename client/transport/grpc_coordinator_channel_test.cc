@@ -9,11 +9,14 @@
 
 #include "absl/time/clock.h"
 #include "client/transport/testing/plain_data_service.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/wire/plan_codec.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 
 namespace embla::client {
 namespace {
+
+using ::embla::testing::IsOk;
 
 Plan PlanOf(std::uint64_t version) { return Plan(PlanVersion{version}, "test", {}, {}); }
 
@@ -128,19 +131,19 @@ TEST(GrpcCoordinatorChannel, AsksForPlansAndSessions) {
   const PlainServer server(coordinator, "127.0.0.1:0");
   const auto channel = MakeGrpcCoordinatorChannel(server.address());
   const auto plan = channel->GetPlan(kNone, Soon());
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(plan, IsOk());
   EXPECT_EQ(ToInt((*plan)->version()), 1u);
   const auto newer = channel->GetPlan(*plan, Soon());
-  ASSERT_TRUE(newer.ok()) << newer.status();
+  ASSERT_THAT(newer, IsOk());
   EXPECT_EQ(*newer, nullptr);
   SessionRequest request{
       .client_name = "somebody", .trainer = "t0", .client_nonce = 12, .rank = Rank{0}, .ranks = 2};
   const auto latest = channel->OpenSession(request, Soon());
-  ASSERT_TRUE(latest.ok()) << latest.status();
+  ASSERT_THAT(latest, IsOk());
   EXPECT_EQ(latest->session, SessionId{});
   request.replaces = latest->latest;
   const auto session = channel->OpenSession(request, Soon());
-  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_THAT(session, IsOk());
   EXPECT_EQ(ToInt(session->session), 8u);
   EXPECT_EQ(session->turn, 3u);
   const TableId tables[] = {TableId{3}, TableId{7}};
@@ -153,7 +156,7 @@ TEST(GrpcCoordinatorChannel, UnreachableCoordinatorIsNamed) {
   const auto channel = MakeGrpcCoordinatorChannel("127.0.0.1:1");
   const absl::Status status = channel->GetPlan(kNone, Soon()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("coordinator 127.0.0.1:1"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("coordinator 127.0.0.1:1"));
 }
 
 TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
@@ -165,13 +168,13 @@ TEST(GrpcCoordinatorChannel, WatchSeesNewPlansAndSurvivesARestart) {
   SessionGrant session{.session = SessionId{8}, .latest = {}, .turn = 0, .proof = {}};
   std::copy_n("sixteen bytes ab", session.proof.size(), session.proof.begin());
   channel->StartWatch(kNone, session, [&](const PlanPtr& plan) { seen.Add(plan); });
-  EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
+  EXPECT_THAT(seen.Await(1), ::testing::ElementsAre(1));
   coordinator.SetVersion(2);
-  EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
+  EXPECT_THAT(seen.Await(2), ::testing::ElementsAre(1, 2));
   server.reset();
   server = std::make_unique<PlainServer>(coordinator, address);
   coordinator.SetVersion(5);
-  EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 5));
+  EXPECT_THAT(seen.Await(3), ::testing::ElementsAre(1, 2, 5));
   EXPECT_EQ(coordinator.watched(), 8u);
   channel->StopWatch();
 }
@@ -182,11 +185,11 @@ TEST(GrpcCoordinatorChannel, WatchFollowsWhatLeadsOnAndAsksAgainWhereItDoesNot) 
   const auto channel = MakeGrpcCoordinatorChannel(server.address());
   Seen seen;
   channel->StartWatch(kNone, {}, [&](const PlanPtr& plan) { seen.Add(plan); });
-  EXPECT_THAT(seen.Await(1), testing::ElementsAre(1));
+  EXPECT_THAT(seen.Await(1), ::testing::ElementsAre(1));
   coordinator.SetVersion(2, 1);
-  EXPECT_THAT(seen.Await(2), testing::ElementsAre(1, 2));
+  EXPECT_THAT(seen.Await(2), ::testing::ElementsAre(1, 2));
   coordinator.SetVersion(9, 7);  // Nobody has plan 7: the watch that is begun anew brings all of 9.
-  EXPECT_THAT(seen.Await(3), testing::ElementsAre(1, 2, 9));
+  EXPECT_THAT(seen.Await(3), ::testing::ElementsAre(1, 2, 9));
   channel->StopWatch();
 }
 

@@ -14,11 +14,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/transport/testing/plain_data_service.h"
+#include "core/base/testing/status_matchers.h"
 
 namespace embla::client {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint32_t kColumns = 16;
 
@@ -59,7 +62,7 @@ std::pair<NodeChannel::Done, std::future<NodeReply>> Promised() {
   return {[promise](NodeReply reply) { promise->set_value(std::move(reply)); }, std::move(future)};
 }
 
-class NodeChannelTest : public testing::TestWithParam<Transport> {
+class NodeChannelTest : public ::testing::TestWithParam<Transport> {
  protected:
   std::unique_ptr<NodeChannel> Connect(const std::string& address, std::size_t bytes = 1 << 26,
                                        int connections = 1) {
@@ -94,7 +97,7 @@ class NodeChannelTest : public testing::TestWithParam<Transport> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Transports, NodeChannelTest,
-                         testing::Values(Transport::kStream, Transport::kUnary),
+                         ::testing::Values(Transport::kStream, Transport::kUnary),
                          [](const auto& info) {
                            return info.param == Transport::kStream ? "Stream" : "Unary";
                          });
@@ -271,7 +274,7 @@ TEST_P(NodeChannelTest, SeveralConnectionsShareTheWork) {
 }
 
 TEST_P(NodeChannelTest, UnixSocketsAreReached) {
-  const std::string path = absl::StrCat(testing::TempDir(), "embla_", getpid(), "_",
+  const std::string path = absl::StrCat(::testing::TempDir(), "embla_", getpid(), "_",
                                         static_cast<int>(GetParam()), ".sock");
   const PlainServer server(service_, "unix:" + path);
   const auto channel = Connect(server.address());
@@ -287,7 +290,7 @@ TEST_P(NodeChannelTest, CloseFailsCallsInFlightAndLaterOnes) {
   Pending waiting = Start(*channel);
   service_.AwaitRequests(1);
   channel->Close();
-  EXPECT_FALSE(in_flight.reply.get().status.ok());
+  EXPECT_THAT(in_flight.reply.get().status, Not(IsOk()));
   EXPECT_EQ(waiting.reply.get().status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Start(*channel).reply.get().status.code(), absl::StatusCode::kUnavailable);
   service_.Release();
@@ -305,7 +308,7 @@ TEST_P(NodeChannelTest, ReadRowsHandsOverEveryBlock) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   const NodeChannel::RowsQuery two{.table = TableId{3}, .row_begin = 8, .row_end = 10};
   ASSERT_EQ(channel->ReadRows(two, deadline, sink), absl::OkStatus());
-  EXPECT_THAT(blocks, testing::ElementsAre("row 8 of 3", "row 9 of 3"));
+  EXPECT_THAT(blocks, ::testing::ElementsAre("row 8 of 3", "row 9 of 3"));
   EXPECT_EQ(channel->ReadRows(two, deadline, sink), absl::AbortedError("enough"));
   service_.SetStatus({grpc::StatusCode::NOT_FOUND, "no table 3"});
   blocks.clear();
@@ -313,7 +316,7 @@ TEST_P(NodeChannelTest, ReadRowsHandsOverEveryBlock) {
 }
 
 class StreamTest : public NodeChannelTest {};
-INSTANTIATE_TEST_SUITE_P(Transports, StreamTest, testing::Values(Transport::kStream));
+INSTANTIATE_TEST_SUITE_P(Transports, StreamTest, ::testing::Values(Transport::kStream));
 
 TEST_P(StreamTest, RepliesAreMatchedWhateverTheirOrder) {
   service_.SetReverse(8);

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::embla::testing::TempDirectory;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -28,7 +30,7 @@ constexpr std::string_view kSecond =
 
 ClusterKey Parsed(std::string_view content) {
   absl::StatusOr<ClusterKey> key = ClusterKey::Parse(content);
-  EXPECT_TRUE(key.ok()) << key.status();
+  EXPECT_THAT(key, IsOk());
   return *std::move(key);
 }
 
@@ -111,12 +113,12 @@ TEST(ClusterKeyFile, IsMadeOnceAndForItsOwnerOnly) {
   const TempDirectory directory;
   const std::string path = directory.path() + "/cluster.key";
   const absl::StatusOr<ClusterKey> made = ReadOrMakeClusterKey(path);
-  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_THAT(made, IsOk());
   struct stat status {};
   ASSERT_EQ(::stat(path.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   const absl::StatusOr<ClusterKey> again = ReadOrMakeClusterKey(path);
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->Format(), made->Format());
 }
 

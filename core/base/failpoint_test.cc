@@ -1,35 +1,40 @@
 #include "core/base/failpoint.h"
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
-class FailpointTest : public testing::Test {
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
+
+class FailpointTest : public ::testing::Test {
  protected:
   void TearDown() override { ClearFailpoints(); }
 };
 
 TEST_F(FailpointTest, IsOffUnlessSet) {
-  EXPECT_TRUE(Failpoint("disk").ok());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
   SetFailpoint("network", FailpointAction::kError);
-  EXPECT_TRUE(Failpoint("disk").ok());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
 }
 
 TEST_F(FailpointTest, FailsAtItsHitAndOnlyThere) {
   SetFailpoint("disk", FailpointAction::kError, 3);
-  EXPECT_TRUE(Failpoint("disk").ok());
-  EXPECT_TRUE(Failpoint("disk").ok());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
   EXPECT_EQ(Failpoint("disk").code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(Failpoint("disk").ok());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
   EXPECT_EQ(FailpointUses("disk"), 4u);
 }
 
 TEST_F(FailpointTest, ReadsTheTextOfTheEnvironmentVariable) {
-  ASSERT_TRUE(SetFailpoints("disk=error@2;net=error;").ok());
-  EXPECT_TRUE(Failpoint("disk").ok());
-  EXPECT_FALSE(Failpoint("disk").ok());
-  EXPECT_FALSE(Failpoint("net").ok());
+  ASSERT_THAT(SetFailpoints("disk=error@2;net=error;"), IsOk());
+  EXPECT_THAT(Failpoint("disk"), IsOk());
+  EXPECT_THAT(Failpoint("disk"), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("disk")));
+  EXPECT_THAT(Failpoint("net"), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("net")));
 }
 
 TEST_F(FailpointTest, RefusesMalformedTextAndSetsNothing) {
@@ -37,7 +42,7 @@ TEST_F(FailpointTest, RefusesMalformedTextAndSetsNothing) {
                                  "disk=error@x", "disk=error@", "net=error;disk"}) {
     EXPECT_EQ(SetFailpoints(text).code(), absl::StatusCode::kInvalidArgument) << text;
   }
-  EXPECT_TRUE(Failpoint("net").ok());
+  EXPECT_THAT(Failpoint("net"), IsOk());
 }
 
 TEST_F(FailpointTest, CrashEndsTheProcess) {
@@ -46,7 +51,7 @@ TEST_F(FailpointTest, CrashEndsTheProcess) {
         SetFailpoint("disk", FailpointAction::kCrash);
         static_cast<void>(Failpoint("disk"));
       },
-      testing::ExitedWithCode(86), "");
+      ::testing::ExitedWithCode(86), "");
 }
 
 }  // namespace

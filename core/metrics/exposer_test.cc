@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/testing/http_get.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/metrics/program_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,6 +13,7 @@ namespace embla {
 namespace {
 
 using ::embla::testing::HttpGet;
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -19,7 +21,7 @@ TEST(MetricsExposer, ServesTheTextOnAFreePort) {
   Metrics metrics;
   metrics.MakeGauge(MetricNamed("embla_plan_version")).Set(42);
   const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics);
-  ASSERT_TRUE(exposer.ok()) << exposer.status();
+  ASSERT_THAT(exposer, IsOk());
 
   EXPECT_THAT((*exposer)->address(), StartsWith("127.0.0.1:"));
   const std::string answer = HttpGet((*exposer)->address(), "/metrics");
@@ -31,7 +33,7 @@ TEST(MetricsExposer, SaysWhetherTheProgramIsReadyAndWhatIsMissing) {
   Metrics metrics;
   absl::Status ready = absl::UnavailableError("no coordinator yet");
   const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics, [&ready] { return ready; });
-  ASSERT_TRUE(exposer.ok()) << exposer.status();
+  ASSERT_THAT(exposer, IsOk());
   const std::string missing = HttpGet((*exposer)->address(), "/readyz");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(missing, HasSubstr("no coordinator yet"));
@@ -46,7 +48,7 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
   std::string address;
   {
     const auto exposer = MetricsExposer::Start("127.0.0.1:0", metrics);
-    ASSERT_TRUE(exposer.ok()) << exposer.status();
+    ASSERT_THAT(exposer, IsOk());
     address = (*exposer)->address();
   }
   EXPECT_EQ(HttpGet(address, "/metrics"), "");
@@ -54,14 +56,14 @@ TEST(MetricsExposer, StopsListeningWhenDestroyed) {
 
 TEST(ProgramMetrics, ServesWhatItsClientsAndTheProcessCount) {
   const auto program = ProgramMetrics::Start("127.0.0.1:0", "embla-train");
-  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_THAT(program, IsOk());
   (*program)->metrics().MakeCounter(MetricNamed("embla_client_retries_total"), {"Lookup"}).Add(3);
   const std::string answer = HttpGet((*program)->address(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("embla_client_retries_total{method=\"Lookup\"} 3"));
   EXPECT_THAT(answer, HasSubstr("embla_build_info{program=\"embla-train\""));
   EXPECT_THAT(answer, HasSubstr("\nprocess_open_fds "));
   const auto silent = ProgramMetrics::Start("", "embla-train");
-  ASSERT_TRUE(silent.ok()) << silent.status();
+  ASSERT_THAT(silent, IsOk());
   EXPECT_EQ((*silent)->address(), "");
 }
 
@@ -70,7 +72,7 @@ TEST(MetricsExposer, StopsAtOnce) {
   Metrics metrics;
   for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0"}) {
     auto exposer = MetricsExposer::Start(listen, metrics);
-    ASSERT_TRUE(exposer.ok()) << exposer.status();
+    ASSERT_THAT(exposer, IsOk());
     const auto begun = std::chrono::steady_clock::now();
     exposer->reset();
     EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(900)) << listen;
@@ -80,7 +82,7 @@ TEST(MetricsExposer, StopsAtOnce) {
 TEST(MetricsExposer, PortInUseIsUnavailableAndNamesTheAddress) {
   Metrics metrics;
   const auto first = MetricsExposer::Start("127.0.0.1:0", metrics);
-  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_THAT(first, IsOk());
 
   const auto second = MetricsExposer::Start((*first)->address(), metrics);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
@@ -90,7 +92,7 @@ TEST(MetricsExposer, PortInUseIsUnavailableAndNamesTheAddress) {
 TEST(MetricsExposer, LocalhostIsLoopback) {
   Metrics metrics;
   const auto exposer = MetricsExposer::Start("localhost:0", metrics);
-  ASSERT_TRUE(exposer.ok()) << exposer.status();
+  ASSERT_THAT(exposer, IsOk());
   EXPECT_THAT((*exposer)->address(), StartsWith("127.0.0.1:"));
 }
 

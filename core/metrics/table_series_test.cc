@@ -8,23 +8,16 @@
 
 #include "core/metrics/gpu_metrics.h"
 #include "core/metrics/instruments.h"
+#include "core/metrics/testing/series_count.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::SeriesCount;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::size_t SeriesCount(const Metrics& metrics) {
-  const std::string text = metrics.Text();
-  std::size_t count = 0;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    if (text[at] != '#') ++count;
-  }
-  return count;
-}
 
 // All that a node counts with for a table of two devices.
 struct AllOfATable {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/json_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,7 +14,9 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 constexpr char kGolden[] = "tests/golden/plan_v1.json";
 
@@ -66,15 +69,15 @@ TEST(PlanJson, KeepsWhatIsKnownOfGpus) {
                    .peer_access = true},
                   {.kind = DeviceKind::kCpu, .memory_bytes = 1 << 20}};
   const absl::StatusOr<NodeSpec> read = NodeSpecFromJson(NodeSpecToJson(node));
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, node);
 }
 
 TEST(PlanJson, GoldenFileIsTheExamplePlan) {
   const std::string golden = ReadGolden();
-  ASSERT_TRUE(ExamplePlan().Validate().ok());
+  ASSERT_THAT(ExamplePlan().Validate(), IsOk());
   const absl::StatusOr<Plan> plan = PlanFromJson(golden);
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(plan, IsOk());
   EXPECT_EQ(*plan, ExamplePlan());
   // The file is laid out for people; apart from white space it is what is written.
   EXPECT_EQ(Json::parse(golden).dump(), PlanToJson(ExamplePlan()));
@@ -100,7 +103,7 @@ TEST(PlanJson, FractionsRoundTripBitByBitAndReadWell) {
     spec.optimizer.learning_rate =
         std::bit_cast<float>(static_cast<std::uint32_t>(random() & 0x7f7fffffu));
     const auto read = TableSpecFromJson(TableSpecToJson(spec));
-    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_THAT(read, IsOk());
     ASSERT_EQ(std::bit_cast<std::uint32_t>(read->optimizer.learning_rate),
               std::bit_cast<std::uint32_t>(spec.optimizer.learning_rate));
   }
@@ -110,7 +113,7 @@ TEST(PlanJson, FractionsRoundTripBitByBitAndReadWell) {
 
 TEST(TableSpecJson, NeedsOnlyNameRowsAndDim) {
   const auto spec = TableSpecFromJson(R"({"name": "t", "rows": 10, "dim": 4})");
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_THAT(spec, IsOk());
   TableSpec expected{.name = "t", .rows = 10, .dim = 4};
   EXPECT_EQ(*spec, expected);
   EXPECT_EQ(TableSpecFromJson(R"({"name": "t", "rows": 10})").status().message(),
@@ -173,19 +176,19 @@ TablePlan SteppedTable() {
 TEST(TablePlanJson, StepsRoundTripExactlyAndAreLeftOutOfOtherTables) {
   const TablePlan table = SteppedTable();
   const auto read = TablePlanFromJson(TablePlanToJson(table));
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, table);
   const auto steps = StepPlanFromJson(StepPlanToJson(table.steps));
-  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_THAT(steps, IsOk());
   EXPECT_EQ(*steps, table.steps);
   const std::string plain = TablePlanToJson(ExamplePlan().tables().front());
-  EXPECT_THAT(plain, testing::Not(HasSubstr("sync\"")));
-  EXPECT_THAT(plain, testing::Not(HasSubstr("steps\"")));
+  EXPECT_THAT(plain, ::testing::Not(HasSubstr("sync\"")));
+  EXPECT_THAT(plain, ::testing::Not(HasSubstr("steps\"")));
 }
 
 TEST(TableSpecJson, SyncWithoutFieldsIsTheDefault) {
   const auto spec = TableSpecFromJson(R"({"name": "t", "rows": 10, "dim": 4, "sync": {}})");
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_THAT(spec, IsOk());
   EXPECT_EQ(spec->sync, SyncSpec());
 }
 
@@ -241,7 +244,7 @@ TEST(PlanJson, RefusesDeepNesting) {
     for (int i = 0; i < depth; ++i) result += "{\"a\":";
     return result;
   }();
-  EXPECT_FALSE(PlanFromJson(objects).ok());
+  EXPECT_THAT(PlanFromJson(objects), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 // Bytes changed, removed, doubled and swapped for JSON's own words: never a crash, and what is
@@ -253,7 +256,7 @@ TEST(PlanJson, TenThousandMutationsAreReadOrRefused) {
                                "1e9",     "null", "true",     "18446744073709551616",
                                "\\u0000", "\xff", "\"rows\"", "0"};
   const unsigned seed = 42;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   int accepted = 0;
   for (int i = 0; i < 10'000; ++i) {
@@ -279,7 +282,7 @@ TEST(PlanJson, TenThousandMutationsAreReadOrRefused) {
     const absl::StatusOr<Plan> plan = PlanFromJson(text);
     if (!plan.ok()) continue;
     ++accepted;
-    ASSERT_TRUE(plan->Validate().ok());
+    ASSERT_THAT(plan->Validate(), IsOk());
     ASSERT_EQ(*PlanFromJson(PlanToJson(*plan)), *plan);
   }
   EXPECT_LT(accepted, 5000);
@@ -287,10 +290,10 @@ TEST(PlanJson, TenThousandMutationsAreReadOrRefused) {
 
 TEST(TablePlanJson, KeepsWhetherTheTableIsKeptAsideAndLeavesItOutOtherwise) {
   TablePlan table = ExamplePlan().tables().front();
-  EXPECT_THAT(TablePlanToJson(table), testing::Not(HasSubstr("aside")));
+  EXPECT_THAT(TablePlanToJson(table), ::testing::Not(HasSubstr("aside")));
   table.aside = true;
   const auto read = TablePlanFromJson(TablePlanToJson(table));
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, table);
 }
 

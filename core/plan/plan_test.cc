@@ -3,13 +3,16 @@
 #include <functional>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 NodeSpec Node(std::uint32_t id, std::uint32_t devices = 2) {
   return {.id = NodeId{id},
@@ -53,7 +56,7 @@ TEST(PlanFind, FindsByIdAndByName) {
   EXPECT_EQ(plan.FindTable(TableId{2})->spec.name, "b");
   EXPECT_EQ(plan.FindTable("a")->spec.id, TableId{1});
   EXPECT_EQ(plan.FindTable("c"), nullptr);
-  EXPECT_TRUE(plan.Validate().ok());
+  EXPECT_THAT(plan.Validate(), IsOk());
 }
 
 struct BadTable {
@@ -104,15 +107,19 @@ TEST(PlanValidate, NamesWhatIsWrongWithATiling) {
 }
 
 TEST(PlanValidate, RefusesTheSameIdOrNameTwice) {
-  EXPECT_FALSE(MakePlan({Quarters(1, "a"), Quarters(2, "a")}).Validate().ok());
-  EXPECT_FALSE(MakePlan({Quarters(1, "a"), Quarters(1, "b")}).Validate().ok());
+  EXPECT_THAT(MakePlan({Quarters(1, "a"), Quarters(2, "a")}).Validate(),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(MakePlan({Quarters(1, "a"), Quarters(1, "b")}).Validate(),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   TablePlan aside = Quarters(2, "a");
   aside.aside = true;
-  EXPECT_TRUE(MakePlan({Quarters(1, "a"), aside}).Validate().ok());
-  EXPECT_FALSE(Plan(PlanVersion{1}, "c", {Node(1), Node(1)}, {}).Validate().ok());
+  EXPECT_THAT(MakePlan({Quarters(1, "a"), aside}).Validate(), IsOk());
+  EXPECT_THAT(Plan(PlanVersion{1}, "c", {Node(1), Node(1)}, {}).Validate(),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   NodeSpec twin = Node(2);
   twin.name = "n1";
-  EXPECT_FALSE(Plan(PlanVersion{1}, "c", {Node(1), twin}, {}).Validate().ok());
+  EXPECT_THAT(Plan(PlanVersion{1}, "c", {Node(1), twin}, {}).Validate(),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(PlanValidate, RefusesNodesThatCannotBeReached) {
@@ -124,10 +131,10 @@ TEST(PlanValidate, RefusesNodesThatCannotBeReached) {
   }
   NodeSpec node = Node(1);
   node.address = "[::1]:7000";
-  EXPECT_TRUE(ValidateNode(node).ok());
-  EXPECT_FALSE(ValidateNode(Node(1, 0)).ok());
+  EXPECT_THAT(ValidateNode(node), IsOk());
+  EXPECT_THAT(ValidateNode(Node(1, 0)), StatusIs(absl::StatusCode::kInvalidArgument));
   node.address = "unix:/run/embla/n0.sock";
-  EXPECT_TRUE(ValidateNode(node).ok());
+  EXPECT_THAT(ValidateNode(node), IsOk());
 }
 
 TEST(SliceBytes, CountsRowStateInEveryColumnPart) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan_json.h"
 #include "core/plan/table_options.h"
 #include "gmock/gmock.h"
@@ -11,7 +12,9 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 // 100 rows x 8 columns in two groups: rows over the two devices of a group, of one node of four.
 TablePlan TwoGroups() {
@@ -42,7 +45,7 @@ TEST(ReplicaGroups, AreNotReplicasOfAPrimary) {
   const TablePlan table = TwoGroups();
   EXPECT_TRUE(table.grouped());
   EXPECT_FALSE(table.replicated());
-  EXPECT_TRUE(MakePlan(table).Validate().ok()) << MakePlan(table).Validate();
+  EXPECT_THAT(MakePlan(table).Validate(), IsOk());
 }
 
 TEST(ReplicaGroups, AreValidatedWithThePlan) {
@@ -90,7 +93,7 @@ TEST(ReplicaGroups, NeedNodesWhoseDevicesCanBeDivided) {
   const absl::Status status = DevicesPerGroup("n1", 6, 4).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("node n1 has 6 devices"));
-  EXPECT_FALSE(MakePlan(TwoGroups(), 5).Validate().ok());
+  EXPECT_THAT(MakePlan(TwoGroups(), 5).Validate(), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ReplicaGroups, AreGivenToSessionsInTurn) {
@@ -98,14 +101,14 @@ TEST(ReplicaGroups, AreGivenToSessionsInTurn) {
   spec.replica_groups = 3;
   EXPECT_EQ(GroupOfSession(spec, 0), 0u);
   EXPECT_EQ(GroupOfSession(spec, 4), 1u);
-  EXPECT_TRUE(CheckGroup(spec, 2).ok());
+  EXPECT_THAT(CheckGroup(spec, 2), IsOk());
   EXPECT_THAT(std::string(CheckGroup(spec, 3).message()), HasSubstr("groups 0 to 2, not 3"));
 }
 
 TEST(ReplicaGroups, SurviveJsonAndAreLeftOutOfOtherTables) {
   const Plan plan = MakePlan(TwoGroups());
   const absl::StatusOr<Plan> back = PlanFromJson(PlanToJson(plan));
-  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_THAT(back, IsOk());
   EXPECT_EQ(*back, plan);
   TableSpec alone = TwoGroups().spec;
   alone.replica_groups = 1;
@@ -115,10 +118,12 @@ TEST(ReplicaGroups, SurviveJsonAndAreLeftOutOfOtherTables) {
 
 TEST(ReplicaGroups, SyncIntervalCanBeSetLive) {
   TableSpec spec = TwoGroups().spec;
-  ASSERT_TRUE(SetTableOptions({{"sync_every_steps", "25"}}, &spec).ok());
+  ASSERT_THAT(SetTableOptions({{"sync_every_steps", "25"}}, &spec), IsOk());
   EXPECT_EQ(spec.sync_every_steps, 25u);
-  EXPECT_FALSE(SetTableOptions({{"sync_every_steps", "-1"}}, &spec).ok());
-  EXPECT_FALSE(SetTableOptions({{"replica_groups", "4"}}, &spec).ok());
+  EXPECT_THAT(SetTableOptions({{"sync_every_steps", "-1"}}, &spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sync_every_steps")));
+  EXPECT_THAT(SetTableOptions({{"replica_groups", "4"}}, &spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("replica_groups")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/plan/table_options.h"
 #include "gmock/gmock.h"
@@ -14,7 +15,9 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 TableSpec Spec(std::int64_t rows = 1000, std::uint32_t dim = 16) {
   TableSpec spec;
@@ -52,7 +55,7 @@ TEST(TableSpecGranules, OnlyGranuleBeginsAndTheEndAreBorders) {
   for (std::int64_t row = -1; row <= 11; ++row) {
     if (spec.IsRowBorder(row)) borders.push_back(row);
   }
-  EXPECT_THAT(borders, testing::ElementsAre(0, 3, 6, 10));
+  EXPECT_THAT(borders, ::testing::ElementsAre(0, 3, 6, 10));
   EXPECT_EQ(spec.column_granules(), 3u);
   EXPECT_EQ(spec.ColumnGranuleBegin(3), 10u);
   EXPECT_TRUE(spec.IsColumnBorder(8));
@@ -102,7 +105,7 @@ TEST(TableSpecValidate, RefusesEveryFieldOutOfRangeByName) {
       {"init", [](TableSpec& s) { s.init = {.kind = InitKind::kNormal, .a = 0.0f, .b = -1.0f}; }},
       {"init", [=](TableSpec& s) { s.init = {.kind = InitKind::kConstant, .a = inf, .b = 0}; }},
   };
-  ASSERT_TRUE(Spec().Validate().ok());
+  ASSERT_THAT(Spec().Validate(), IsOk());
   for (const BadField& field : bad) {
     TableSpec spec = Spec();
     field.spoil(spec);
@@ -115,12 +118,14 @@ TEST(TableSpecValidate, RefusesEveryFieldOutOfRangeByName) {
 
 TEST(ValidateName, AcceptsWhatIsSafeAsAFileName) {
   for (const char* const good : {"a", "user_id.v2-x", "_", "-"}) {
-    EXPECT_TRUE(ValidateName("table name", good).ok()) << good;
+    EXPECT_THAT(ValidateName("table name", good), IsOk()) << good;
   }
   for (const std::string& bad : {std::string(), std::string("."), std::string("..hidden"),
                                  std::string("a/b"), std::string("a b"), std::string("\xc3\xa4"),
                                  std::string("a\0b", 3), std::string(129, 'x')}) {
-    EXPECT_FALSE(ValidateName("table name", bad).ok()) << bad;
+    EXPECT_THAT(ValidateName("table name", bad),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("table name")))
+        << bad;
   }
 }
 
@@ -138,7 +143,7 @@ TEST(NamesFromName, ReadsBackEveryNameAndListsThemForAnUnknownOne) {
 
 TEST(TableOptionsSet, ChangesEveryOption) {
   TableSpec spec = Spec();
-  ASSERT_TRUE(SetTableOptions({{"learning_rate", "0.05"},
+  ASSERT_THAT(SetTableOptions({{"learning_rate", "0.05"},
                                {"eps", "1e-6"},
                                {"beta1", "0.8"},
                                {"beta2", "0.99"},
@@ -149,8 +154,8 @@ TEST(TableOptionsSet, ChangesEveryOption) {
                                {"rounding", "stochastic"},
                                {"bounds", "ignore"},
                                {"nan_policy", "allow"}},
-                              &spec)
-                  .ok());
+                              &spec),
+              IsOk());
   EXPECT_EQ(spec.optimizer.learning_rate, 0.05f);
   EXPECT_EQ(spec.optimizer.weight_decay_mode, WeightDecayMode::kDecoupled);
   EXPECT_EQ(spec.optimizer.bias_correction, BiasCorrection::kStep);

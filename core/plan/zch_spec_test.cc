@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/plan.h"
@@ -16,7 +17,8 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
 
 TableSpec Table(std::int64_t capacity = 1000, const ZchSpec& zch = {.buckets = 4}) {
   TableSpec spec;
@@ -33,7 +35,7 @@ TEST(ZchSpecDefaults, RoundTheCapacityUpAndMakeBucketsTheRowGranules) {
   EXPECT_EQ(spec.rows, 1024);
   EXPECT_EQ(spec.row_granules, 4u);
   EXPECT_EQ(spec.column_granules(), 1u);
-  EXPECT_TRUE(spec.Validate().ok()) << spec.Validate();
+  EXPECT_THAT(spec.Validate(), IsOk());
   EXPECT_EQ(Table(1, {}).rows, 768 * 64);
 }
 
@@ -70,14 +72,14 @@ TEST(ZchSpecSharding, RowsStayWholeAndThereIsOneCopy) {
   const TableSpec spec = Table();
   for (const ShardingType type :
        {ShardingType::kTableWise, ShardingType::kRowWise, ShardingType::kTableRowWise}) {
-    EXPECT_TRUE(CheckShardingFits(spec, type).ok());
+    EXPECT_THAT(CheckShardingFits(spec, type), IsOk());
   }
   for (const ShardingType type : {ShardingType::kDataParallel, ShardingType::kColumnWise,
                                   ShardingType::kTableColumnWise, ShardingType::kGridShard}) {
     EXPECT_THAT(Message(CheckShardingFits(spec, type)), HasSubstr("use table_wise"));
   }
   TablePlan plan{spec, ShardingType::kTableWise, {{{0, 1024, 0, 10, {NodeId{1}, 0}}}}};
-  EXPECT_TRUE(plan.Validate().ok()) << plan.Validate();
+  EXPECT_THAT(plan.Validate(), IsOk());
   plan.replicas.push_back({{0, 1024, 0, 10, {NodeId{2}, 0}}});
   EXPECT_THAT(Message(plan.Validate()), HasSubstr("one copy"));
 }
@@ -95,7 +97,7 @@ TEST(ZchSpecJson, RoundTripsAndRefusesWhatItDoesNotKnow) {
               .reserved_lanes = 2,
               .unseen = zch::Unseen::kDefault};
   const absl::StatusOr<TableSpec> read = TableSpecFromJson(TableSpecToJson(spec));
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, spec);
   const auto wrong =
       TableSpecFromJson(R"({"name": "t", "rows": 5, "dim": 3, "zch": {"bucket": 4}})");

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/planner/placement_json.h"
 #include "gmock/gmock.h"
@@ -14,8 +15,9 @@
 namespace embla {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr ShardingType kAllTypes[] = {ShardingType::kDataParallel, ShardingType::kTableWise,
                                       ShardingType::kColumnWise,   ShardingType::kTableColumnWise,
@@ -45,7 +47,7 @@ TablePlan PlaceOrDie(const TableSpec& spec, const PlacementRequest& request,
                      const std::vector<NodeSpec>& nodes,
                      const std::vector<TablePlan>& existing = {}) {
   absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, TableList(existing));
-  EXPECT_TRUE(table.ok()) << table.status();
+  EXPECT_THAT(table, IsOk());
   return table.ok() ? *std::move(table) : TablePlan();
 }
 
@@ -202,7 +204,8 @@ TEST(PlaceTableMemory, NamesTheDeviceAndTheBytes) {
                 absl::StatusCode::kResourceExhausted,
                 "table t needs 1.56 KiB on device 0 of node n0, which has 1000 B of 1000 B free: "
                 "600 B short");
-  EXPECT_TRUE(PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableRowWise}, nodes, {}).ok());
+  EXPECT_THAT(PlaceTable(Spec(100, 4), {.sharding = ShardingType::kTableRowWise}, nodes, {}),
+              IsOk());
 }
 
 TEST(PlaceTableMemory, FillsWhatIsFreeAndRefusesTheNext) {
@@ -252,13 +255,13 @@ TEST(PlaceTableOptimizer, RefusesL2WithARowStatisticOnlyWhereColumnsAreCut) {
       ExpectRefused(table, absl::StatusCode::kInvalidArgument,
                     "use decoupled decay or a type that keeps rows whole");
     } else {
-      EXPECT_TRUE(table.ok()) << table.status();
+      EXPECT_THAT(table, IsOk());
     }
   }
   spec.optimizer.weight_decay_mode = WeightDecayMode::kDecoupled;
-  EXPECT_TRUE(PlaceTable(spec, {.sharding = ShardingType::kColumnWise, .min_partition = 16},
-                         Nodes(2, 2), {})
-                  .ok());
+  EXPECT_THAT(PlaceTable(spec, {.sharding = ShardingType::kColumnWise, .min_partition = 16},
+                         Nodes(2, 2), {}),
+              IsOk());
 }
 
 // --- Properties over random tables, nodes and types.
@@ -301,14 +304,14 @@ Case RandomCase(unsigned seed) {
   return c;
 }
 
-class PlaceTableProperty : public testing::TestWithParam<unsigned> {};
+class PlaceTableProperty : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(PlaceTableProperty, EveryPlanIsValidAndTheOrderOfNodesDoesNotMatter) {
   for (unsigned seed = GetParam() * 100; seed < GetParam() * 100 + 100; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Case c = RandomCase(seed);
     const TablePlan table = PlaceOrDie(c.spec, c.request, c.nodes, c.existing);
-    ASSERT_TRUE(ValidateOn(table, c.nodes).ok()) << ValidateOn(table, c.nodes);
+    ASSERT_THAT(ValidateOn(table, c.nodes), IsOk());
     std::mt19937 random(seed);
     std::shuffle(c.nodes.begin(), c.nodes.end(), random);
     ASSERT_EQ(PlaceOrDie(c.spec, c.request, c.nodes, c.existing), table);
@@ -317,7 +320,7 @@ TEST_P(PlaceTableProperty, EveryPlanIsValidAndTheOrderOfNodesDoesNotMatter) {
 
 TEST_P(PlaceTableProperty, RowSplitsAreEqualToOneGranule) {
   for (unsigned seed = GetParam() * 100; seed < GetParam() * 100 + 100; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Case c = RandomCase(seed);
     c.request = {.sharding = seed % 2 == 0 ? ShardingType::kRowWise : ShardingType::kTableRowWise};
     const TablePlan table = PlaceOrDie(c.spec, c.request, c.nodes, c.existing);
@@ -332,7 +335,7 @@ TEST_P(PlaceTableProperty, RowSplitsAreEqualToOneGranule) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, PlaceTableProperty, testing::Range(0u, 5u));
+INSTANTIATE_TEST_SUITE_P(Seeds, PlaceTableProperty, ::testing::Range(0u, 5u));
 
 TEST(DeviceLoads, AddsUpToTheBytesOfEveryCopy) {
   for (const ShardingType type : kAllTypes) {
@@ -380,7 +383,7 @@ TEST(PlaceTableGroups, PutsTheCopiesOfASliceOnOneNodeForEveryType) {
     const std::vector<NodeSpec> nodes = Nodes(3, 4);
     const TablePlan table = PlaceOrDie(spec, {.sharding = type, .min_partition = 16}, nodes);
     ASSERT_EQ(table.replicas.size(), 2u) << NameOf(type);
-    EXPECT_TRUE(ValidateOn(table, nodes).ok()) << NameOf(type) << ValidateOn(table, nodes);
+    EXPECT_THAT(ValidateOn(table, nodes), IsOk()) << NameOf(type);
     for (const Slice& slice : table.replicas[0]) EXPECT_LT(slice.device.index, 2u);
     for (const Slice& slice : table.replicas[1]) EXPECT_GE(slice.device.index, 2u);
   }
@@ -412,7 +415,7 @@ TEST(PlaceTableGroups, NeedDevicesThatCanBeSharedEvenly) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("not the same in all 2"));
   }
-  EXPECT_TRUE(PlaceTable(spec, {.devices = {1, 3}}, Nodes(1, 4), {}).ok());
+  EXPECT_THAT(PlaceTable(spec, {.devices = {1, 3}}, Nodes(1, 4), {}), IsOk());
   const absl::Status parallel =
       PlaceTable(spec, {.sharding = ShardingType::kDataParallel}, Nodes(1, 4), {}).status();
   EXPECT_THAT(std::string(parallel.message()), HasSubstr("data_parallel"));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/rows/row_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,8 +18,10 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The block of docs/row_block.md.
 Buffer WorkedExample() {
@@ -51,7 +54,7 @@ Buffer AsBuffer(const std::string& bytes) {
 TEST(RowBlockDecode, ReadsWhatTheBuilderWrote) {
   const Buffer encoded = WorkedExample();
   const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
-  ASSERT_TRUE(block.ok()) << block.status();
+  ASSERT_THAT(block, IsOk());
   EXPECT_EQ(block->shape.table, TableId{7});
   EXPECT_EQ(block->shape.columns(), 3u);
   EXPECT_EQ(block->shape.RowBytesTotal(), 18u);
@@ -64,7 +67,7 @@ TEST(RowBlockDecode, ABlockMayBeEmpty) {
   RowBlockBuilder builder({.table = TableId{1}, .column_end = 8}, 0);
   const Buffer encoded = builder.Finish();
   EXPECT_EQ(encoded.size(), kRowBlockHeaderBytes);
-  ASSERT_TRUE(DecodeRowBlock(encoded.bytes()).ok());
+  ASSERT_THAT(DecodeRowBlock(encoded.bytes()), IsOk());
 }
 
 TEST(RowBlockDecode, TheFormatIsThatOfTheGoldenFile) {
@@ -79,7 +82,7 @@ TEST(RowBlockDecode, EveryFlippedBitIsFound) {
   for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
-    EXPECT_FALSE(DecodeRowBlock(AsBuffer(bad).bytes()).ok()) << "bit " << bit;
+    EXPECT_THAT(DecodeRowBlock(AsBuffer(bad).bytes()), Not(IsOk())) << "bit " << bit;
   }
 }
 
@@ -90,7 +93,7 @@ TEST(RowBlockDecode, EveryTruncationIsInvalidArgument) {
               absl::StatusCode::kInvalidArgument)
         << size;
   }
-  EXPECT_FALSE(DecodeRowBlock(AsBuffer(good + "x").bytes()).ok());
+  EXPECT_THAT(DecodeRowBlock(AsBuffer(good + "x").bytes()), Not(IsOk()));
 }
 
 TEST(RowBlockDecode, DamagedContentIsDataLoss) {
@@ -156,7 +159,7 @@ class CountingSink final : public RowSink {
 TEST(RowStreamCopy, MovesAllBlocks) {
   VectorSource source(3);
   CountingSink sink(10);
-  EXPECT_TRUE(CopyRows(source, sink).ok());
+  EXPECT_THAT(CopyRows(source, sink), IsOk());
   EXPECT_EQ(sink.count(), 3);
 }
 

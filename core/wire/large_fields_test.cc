@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/data.pb.h"
@@ -13,6 +14,7 @@
 namespace embla::wire {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr int kLarge[] = {v1::LookupReply::kRowsFieldNumber};
@@ -46,7 +48,7 @@ TEST(SliceOf, KeepsTheBufferUntilTheLastReference) {
   EXPECT_GE(pool.retained_bytes(), 100'000u);
 }
 
-TEST(DecodeMessage, AnEmptyMessageHasDefaults) { EXPECT_TRUE(Decode("").ok()); }
+TEST(DecodeMessage, AnEmptyMessageHasDefaults) { EXPECT_THAT(Decode(""), IsOk()); }
 
 TEST(DecodeMessage, RefusesAnUnsetByteBuffer) {
   grpc::ByteBuffer unset;
@@ -61,7 +63,7 @@ TEST(DecodeMessage, SkipsUnknownFieldsOfEveryWireType) {
   text += std::string("\x99\x06", 2) + std::string(8, 'x');      // 99: fixed64
   text += std::string("\x9a\x06\x03", 3) + std::string(3, 'x');  // 99: bytes
   text += std::string("\x9d\x06", 2) + std::string(4, 'x');      // 99: fixed32
-  EXPECT_TRUE(Decode(text).ok()) << Decode(text);
+  EXPECT_THAT(Decode(text), IsOk());
 }
 
 TEST(DecodeMessage, RefusesWhatIsNoMessage) {
@@ -95,7 +97,7 @@ TEST(DecodeMessage, BoundsLargeAndSmallFields) {
   reply.set_rows(std::string(100, 'x'));
   EXPECT_THAT(Message(Decode(reply.SerializeAsString(), {.large_bytes_max = 99})),
               HasSubstr("at most 99"));
-  EXPECT_TRUE(Decode(reply.SerializeAsString(), {.large_bytes_max = 100}).ok());
+  EXPECT_THAT(Decode(reply.SerializeAsString(), {.large_bytes_max = 100}), IsOk());
   const std::string unknown = std::string("\x9a\x06\x64", 3) + std::string(100, 'x');
   EXPECT_THAT(Message(Decode(unknown, {.small_bytes_max = 99})), HasSubstr("more than 99"));
 }
@@ -112,7 +114,7 @@ TEST(DecodeMessage, BoundsFieldsOfMessagesInMessages) {
     return DecodeMessage(bytes, {}, place, {.small_fields_max = fields_max}, small);
   };
   EXPECT_THAT(Message(decode(19)), HasSubstr("more than 19 fields"));
-  EXPECT_TRUE(decode(20).ok());
+  EXPECT_THAT(decode(20), IsOk());
 }
 
 TEST(DecodeNested, RefusesTwoMembersOfAOneof) {

@@ -5,11 +5,14 @@
 
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "embla/v1/inspect.pb.h"
 
 namespace embla::wire {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
 absl::Status Scan(const std::string& bytes, const ScanLimits& limits = {}) {
@@ -26,23 +29,24 @@ v1::SweepTableRequest Sweep(int ranges) {
 }
 
 TEST(ScanMessage, WhatProtobufWritesIsTaken) {
-  EXPECT_TRUE(Scan("").ok());
-  EXPECT_TRUE(Scan(Sweep(100).SerializeAsString()).ok());
+  EXPECT_THAT(Scan(""), IsOk());
+  EXPECT_THAT(Scan(Sweep(100).SerializeAsString()), IsOk());
 }
 
 TEST(ScanMessage, FieldsOfSubmessagesCount) {
   const std::string bytes = Sweep(10).SerializeAsString();  // 1 + 10 * 3
-  EXPECT_TRUE(Scan(bytes, {.fields_max = 31}).ok());
+  EXPECT_THAT(Scan(bytes, {.fields_max = 31}), IsOk());
   EXPECT_THAT(std::string(Scan(bytes, {.fields_max = 30}).message()), HasSubstr("30 fields"));
 }
 
 TEST(ScanMessage, EmptySubmessagesAndUnknownFieldsCount) {
   std::string unknown;
   for (int i = 0; i < 11; ++i) unknown += std::string("\xf8\x07\x01", 3);  // Field 127.
-  EXPECT_FALSE(Scan(unknown, {.fields_max = 10}).ok());
+  EXPECT_THAT(Scan(unknown, {.fields_max = 10}), StatusIs(absl::StatusCode::kInvalidArgument));
   v1::SweepTableRequest request;
   for (int i = 0; i < 11; ++i) request.add_rows();
-  EXPECT_FALSE(Scan(request.SerializeAsString(), {.fields_max = 10}).ok());
+  EXPECT_THAT(Scan(request.SerializeAsString(), {.fields_max = 10}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ScanMessage, LongMessagesAreRefused) {

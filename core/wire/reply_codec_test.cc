@@ -7,12 +7,15 @@
 #include <numeric>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla::wire {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr std::uint64_t kSeed = 99;
 
@@ -40,7 +43,7 @@ TEST(ReplyCodecEncode, SendsRowsWithoutACopy) {
   const auto* const memory = reinterpret_cast<const std::uint8_t*>(rows.data());
   const grpc::ByteBuffer bytes = EncodeLookupReply(PlanVersion{1}, std::move(rows));
   std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(bytes.Dump(&slices).ok());
+  ASSERT_THAT(bytes.Dump(&slices), IsOk());
   EXPECT_EQ(slices.back().begin(), memory);
   EXPECT_EQ(slices.back().size(), 100'000u);
 }
@@ -59,7 +62,7 @@ TEST(ReplyCodecEncode, FramesJoinToTheRowsAndShareTheirMemory) {
     EXPECT_EQ(reply.more(), i + 1 < frames.size());
     EXPECT_LE(reply.lookup().rows().size(), 65'536u);
     std::vector<grpc::Slice> slices;
-    ASSERT_TRUE(frames[i].Dump(&slices).ok());
+    ASSERT_THAT(frames[i].Dump(&slices), IsOk());
     EXPECT_EQ(slices.back().begin(), memory + joined.size());
     joined += reply.lookup().rows();
   }
@@ -70,7 +73,7 @@ TEST(ReplyCodecEncode, EmptyRowsAreOneFrame) {
   std::vector<grpc::ByteBuffer> frames = EncodeStreamLookupReply(5, PlanVersion{3}, Buffer(), {});
   ASSERT_EQ(frames.size(), 1u);
   const auto reply = DecodeStreamReply(frames[0], nullptr);
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   EXPECT_EQ(reply->kind, StreamReply::Kind::kLookup);
   EXPECT_EQ(reply->plan_version, PlanVersion{3});
   EXPECT_FALSE(reply->more);
@@ -87,7 +90,7 @@ TEST(ReplyCodecDecode, CopiesRowsToTheirPlace) {
     target = Buffer::Allocate(size);
     return absl::StatusOr<std::byte*>(target.data());
   });
-  ASSERT_TRUE(version.ok()) << version.status();
+  ASSERT_THAT(version, IsOk());
   EXPECT_EQ(*version, PlanVersion{4});
   EXPECT_EQ(Text(target), reply.rows());
 }
@@ -117,7 +120,7 @@ TEST(ReplyCodecDecode, ReadsEveryKindOfStreamReplyInAnyFieldOrder) {
     rows.resize(size);
     return absl::StatusOr<std::byte*>(reinterpret_cast<std::byte*>(rows.data()));
   });
-  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_THAT(reply, IsOk());
   EXPECT_EQ(placed_for, 77u);
   EXPECT_EQ(rows, "0123456789");
   EXPECT_EQ(reply->rows_bytes, 10u);
@@ -129,7 +132,7 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
   grpc::ByteBuffer update =
       EncodeStreamUpdateReply(3, {.plan_version = PlanVersion{6}, .duplicate = true});
   const auto updated = DecodeStreamReply(update, nullptr);
-  ASSERT_TRUE(updated.ok());
+  ASSERT_THAT(updated, IsOk());
   EXPECT_EQ(updated->kind, StreamReply::Kind::kUpdate);
   EXPECT_TRUE(updated->duplicate);
   EXPECT_EQ(updated->plan_version, PlanVersion{6});
@@ -151,7 +154,7 @@ TEST(ReplyCodecDecode, ReadsUpdatesAndErrors) {
 
   grpc::ByteBuffer error = EncodeStreamError(3, absl::NotFoundError("no table 5"));
   const auto failed = DecodeStreamReply(error, nullptr);
-  ASSERT_TRUE(failed.ok());
+  ASSERT_THAT(failed, IsOk());
   EXPECT_EQ(failed->kind, StreamReply::Kind::kError);
   EXPECT_EQ(failed->status, absl::NotFoundError("no table 5"));
 

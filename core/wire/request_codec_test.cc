@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/data.pb.h"
@@ -14,8 +15,10 @@
 namespace embla::wire {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint64_t kSeed = 20240607;
 
@@ -57,7 +60,7 @@ TEST(RequestCodecDecode, ReadsWhatGeneratedCodeWritesAndWritesWhatItReads) {
     v1::LookupRequest lookup = random.Lookup();
     grpc::ByteBuffer lookup_bytes = random.Cut(lookup.SerializeAsString());
     auto lookup_call = DecodeLookupRequest(lookup_bytes, pool, {});
-    ASSERT_TRUE(lookup_call.ok()) << lookup_call.status() << lookup.ShortDebugString();
+    ASSERT_THAT(lookup_call, IsOk()) << lookup.ShortDebugString();
     lookup.clear_frame_bytes_max();
     EXPECT_TRUE(MessageDifferencer::Equals(Again(*lookup_call), Canonical(lookup)))
         << round << lookup.ShortDebugString();
@@ -65,7 +68,7 @@ TEST(RequestCodecDecode, ReadsWhatGeneratedCodeWritesAndWritesWhatItReads) {
     const v1::UpdateRequest update = random.Update();
     grpc::ByteBuffer update_bytes = random.Cut(update.SerializeAsString());
     auto update_call = DecodeUpdateRequest(update_bytes, pool, {});
-    ASSERT_TRUE(update_call.ok()) << update_call.status() << update.ShortDebugString();
+    ASSERT_THAT(update_call, IsOk()) << update.ShortDebugString();
     v1::UpdateRequest canonical = Canonical(update);
     EXPECT_TRUE(MessageDifferencer::Equals(Again(*update_call), canonical))
         << round << update.ShortDebugString();
@@ -80,8 +83,8 @@ TEST(RequestCodecDecode, ReadsStreamRequestsOfGeneratedCode) {
     const v1::StreamRequest stream = random.Stream();
     grpc::ByteBuffer bytes = random.Cut(stream.SerializeAsString());
     auto request = DecodeStreamRequest(bytes, pool, {});
-    ASSERT_TRUE(request.ok()) << request.status();
-    ASSERT_TRUE(request->call.ok()) << request->call.status();
+    ASSERT_THAT(request, IsOk());
+    ASSERT_THAT(request->call, IsOk());
     EXPECT_EQ(request->sequence, stream.sequence());
     EXPECT_EQ(request->deadline_ms, stream.deadline_ms());
 
@@ -115,7 +118,7 @@ TEST(RequestCodecDecode, AlignsEveryPayload) {
   for (int round = 0; round < 50; ++round) {
     grpc::ByteBuffer bytes = random.Cut(random.Lookup().SerializeAsString());
     const auto call = DecodeLookupRequest(bytes, pool, {});
-    ASSERT_TRUE(call.ok());
+    ASSERT_THAT(call, IsOk());
     if (call->batch.parts.empty()) continue;
     const auto address = reinterpret_cast<std::uintptr_t>(call->batch.parts[0].ids.data());
     EXPECT_EQ(address % kBufferAlignment, 0u);
@@ -139,7 +142,7 @@ TEST(RequestCodecDecode, LastOccurrenceOfAFieldWins) {
 
   const auto call = DecodeLookupRequest(bytes, pool, {});
 
-  ASSERT_TRUE(call.ok()) << call.status();
+  ASSERT_THAT(call, IsOk());
   EXPECT_EQ(call->batch.parts[0].ids[0], RowId{77});
 }
 
@@ -377,7 +380,7 @@ TEST(RequestCodecDecode, ReadsWhatAContributionClaims) {
 
   const auto call = DecodeUpdateRequest(bytes, pool, {});
 
-  ASSERT_TRUE(call.ok()) << call.status();
+  ASSERT_THAT(call, IsOk());
   ASSERT_TRUE(call->batch.claim.has_value());
   EXPECT_EQ(call->batch.claim->table, TableId{1});
   EXPECT_EQ(call->batch.claim->rank, Rank{3});
@@ -456,7 +459,7 @@ TEST(RequestCodecDecode, AnswersABadCallUnderItsSequence) {
   grpc::Slice flat(stream.SerializeAsString());
   grpc::ByteBuffer bytes(&flat, 1);
   const auto request = DecodeStreamRequest(bytes, pool, {});
-  ASSERT_TRUE(request.ok());
+  ASSERT_THAT(request, IsOk());
   EXPECT_EQ(request->sequence, 42u);
   EXPECT_EQ(request->call.status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -468,9 +471,9 @@ TEST(RequestCodecDecode, AStreamRequestWithoutCallIsAnswered) {
   grpc::Slice flat(stream.SerializeAsString());
   grpc::ByteBuffer bytes(&flat, 1);
   const auto request = DecodeStreamRequest(bytes, pool, {});
-  ASSERT_TRUE(request.ok());
+  ASSERT_THAT(request, IsOk());
   EXPECT_EQ(request->sequence, 7u);
-  EXPECT_FALSE(request->call.ok());
+  EXPECT_THAT(request->call, Not(IsOk()));
 }
 
 }  // namespace

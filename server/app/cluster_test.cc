@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/wire/random_request.h"
 #include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
@@ -25,6 +27,8 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 31;
@@ -47,7 +51,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     options.state_dir = state_dir_;
     options.coordinator.heartbeat_interval = absl::Milliseconds(50);
     auto started = CoordinatorProcess::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     coordinator_ = *std::move(started);
     admin_ = v1::AdminService::NewStub(Channel(coordinator_->admin_address()));
     plans_ = v1::CoordinatorService::NewStub(Channel(coordinator_->address()));
@@ -66,7 +70,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
       options.gpus = {nullptr, &gpu_};
     }
     auto started = ShardProcess::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     shard_ = *std::move(started);
     channel_ = Channel(shard_->address());
     data_ = v1::DataService::NewStub(channel_);
@@ -81,20 +85,18 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
 
   // The node is live and has the newest plan.
   bool AwaitLive() {
-    const absl::Time until = Clock::Real().Now() + kWaitMax;
-    while (Clock::Real().Now() < until) {
+    const auto is_live = [&] {
       grpc::ClientContext nodes_context;
       v1::ListNodesReply nodes;
       grpc::ClientContext plan_context;
       v1::PlanDelta plan;
-      if (!admin_->ListNodes(&nodes_context, {}, &nodes).ok()) continue;
-      if (!plans_->GetPlan(&plan_context, {}, &plan).ok()) continue;
-      if (nodes.nodes_size() != 1) continue;
+      if (!admin_->ListNodes(&nodes_context, {}, &nodes).ok()) return false;
+      if (!plans_->GetPlan(&plan_context, {}, &plan).ok()) return false;
+      if (nodes.nodes_size() != 1) return false;
       const v1::NodeStatus& node = nodes.nodes(0);
-      if (!node.live() || node.plan_version() != plan.version()) continue;
-      if (shard_->registered()) return true;
-    }
-    return false;
+      return node.live() && node.plan_version() == plan.version() && shard_->registered();
+    };
+    return AwaitFor(is_live, kWaitMax, "the node is live with the newest plan");
   }
 
   // Constant 0.5 everywhere; SGD with learning rate 1.
@@ -107,7 +109,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     grpc::ClientContext context;
     v1::TableReply reply;
     const grpc::Status status = admin_->CreateTable(&context, request, &reply);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_THAT(status, IsOk());
   }
 
   static v1::LookupRequest LookupOf(std::uint32_t table, const std::vector<std::int64_t>& ids) {
@@ -127,7 +129,7 @@ class ClusterTest : public ::testing::TestWithParam<bool> {
     if (session_.session() == 0) {
       grpc::ClientContext context;
       const grpc::Status status = plans_->OpenSession(&context, {}, &session_);
-      EXPECT_TRUE(status.ok()) << status.error_message();
+      EXPECT_THAT(status, IsOk());
     }
     v1::UpdateRequest request;
     request.set_plan_version(1);
@@ -185,19 +187,19 @@ TEST_P(ClusterTest, TheCoordinatorCountsCallsJobsAndSyncsOfItsState) {
   EXPECT_THAT(text, HasSubstr("node=\"coordinator\"} 1"));
   // The node knows by now of which cluster it is.
   EXPECT_THAT(shard_->metrics().Text(), HasSubstr(",node=\"n0\"} 1"));
-  EXPECT_THAT(shard_->metrics().Text(), testing::Not(HasSubstr("cluster=\"\"")));
+  EXPECT_THAT(shard_->metrics().Text(), ::testing::Not(HasSubstr("cluster=\"\"")));
 }
 
 TEST_P(ClusterTest, APlainClientCreatesLooksUpAndUpdates) {
   CreateTable("t", "error");
   std::vector<float> rows;
-  ASSERT_TRUE(Lookup(LookupOf(1, {3, 999, 3}), &rows).ok());
+  ASSERT_THAT(Lookup(LookupOf(1, {3, 999, 3}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(3 * kDim, 0.5f));
   for (int twice = 0; twice < 2; ++twice) {  // The second is a retry: applied once.
     const grpc::Status updated = Update(UpdateOf(1, 1, 999, 0.25f));
-    ASSERT_TRUE(updated.ok()) << updated.error_message();
+    ASSERT_THAT(updated, IsOk());
   }
-  ASSERT_TRUE(Lookup(LookupOf(1, {999}), &rows).ok());
+  ASSERT_THAT(Lookup(LookupOf(1, {999}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.25f));
 }
 
@@ -210,7 +212,7 @@ TEST_P(ClusterTest, WrongRequestsGetTheRightCode) {
     EXPECT_EQ(Lookup(LookupOf(1, {id})).error_code(), grpc::StatusCode::OUT_OF_RANGE);
     std::vector<float> rows;
     const grpc::Status ignored = Lookup(LookupOf(2, {id}), &rows);
-    ASSERT_TRUE(ignored.ok()) << ignored.error_message();
+    ASSERT_THAT(ignored, IsOk());
     EXPECT_EQ(rows, std::vector<float>(kDim, 0.0f));
   }
   v1::LookupRequest wide = LookupOf(1, {1});
@@ -220,9 +222,9 @@ TEST_P(ClusterTest, WrongRequestsGetTheRightCode) {
             grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(Update(UpdateOf(1, 1, 1000, 1.0f)).error_code(), grpc::StatusCode::OUT_OF_RANGE);
   // Nothing of the refused updates was applied or remembered.
-  EXPECT_TRUE(Update(UpdateOf(1, 1, 5, 0.5f)).ok());
+  EXPECT_THAT(Update(UpdateOf(1, 1, 5, 0.5f)), IsOk());
   std::vector<float> rows;
-  ASSERT_TRUE(Lookup(LookupOf(1, {5}), &rows).ok());
+  ASSERT_THAT(Lookup(LookupOf(1, {5}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.0f));
 }
 
@@ -236,7 +238,7 @@ TEST_P(ClusterTest, ReadRowsStreamsTheTable) {
   v1::ReadRowsReply reply;
   std::size_t bytes = 0;
   while (reader->Read(&reply)) bytes += reply.row_block().size();
-  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(reader->Finish(), IsOk());
   EXPECT_GE(bytes, 1000u * kDim * 4);
 }
 
@@ -247,15 +249,15 @@ TEST_P(ClusterTest, ServesOnWhileTheCoordinatorIsAwayAndAfterItsReturn) {
   // The update belongs to a session that is open by now.
   const v1::UpdateRequest update = UpdateOf(1, 1, 7, 0.25f);
   coordinator_.reset();
-  EXPECT_TRUE(Lookup(LookupOf(1, {7})).ok());
-  EXPECT_TRUE(Update(update).ok());
+  EXPECT_THAT(Lookup(LookupOf(1, {7})), IsOk());
+  EXPECT_THAT(Update(update), IsOk());
   StartCoordinator(address, admin_address);
   ASSERT_TRUE(AwaitLive());
   std::vector<float> rows;
-  ASSERT_TRUE(Lookup(LookupOf(1, {7}), &rows).ok());
+  ASSERT_THAT(Lookup(LookupOf(1, {7}), &rows), IsOk());
   EXPECT_EQ(rows, std::vector<float>(kDim, 0.25f));  // The same node, not a new one.
   CreateTable("after", "error");
-  EXPECT_TRUE(Lookup(LookupOf(2, {7})).ok());
+  EXPECT_THAT(Lookup(LookupOf(2, {7})), IsOk());
 }
 
 TEST_P(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
@@ -263,7 +265,7 @@ TEST_P(ClusterTest, ANodeOnAUnixSocketIsRegisteredAndServes) {
   StartShard("unix:" + ::testing::TempDir() + "embla_cluster_test.sock");
   CreateTable("t", "error");
   const grpc::Status status = Lookup(LookupOf(1, {7}));
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(status, IsOk());
 }
 
 TEST_P(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
@@ -272,7 +274,7 @@ TEST_P(ClusterTest, ANodeThatRestartsIsGivenItsTablesAgain) {
   shard_.reset();
   StartShard(address);
   const grpc::Status status = Lookup(LookupOf(1, {7}));
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(status, IsOk());
 }
 
 // Everything but the damage fits the tables, so that requests get as far as they can.
@@ -311,7 +313,7 @@ TEST_P(ClusterTest, DamagedRequestsAreRefusedOrServedAndNothingDies) {
     if (status.ok()) ++served;
   }
   EXPECT_GT(served, 0);
-  EXPECT_TRUE(Lookup(LookupOf(1, {7})).ok());
+  EXPECT_THAT(Lookup(LookupOf(1, {7})), IsOk());
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, ClusterTest, ::testing::Bool());

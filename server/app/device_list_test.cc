@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "core/base/host_memory.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "server/gpu/testing/simulated_device.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -73,7 +75,7 @@ absl::StatusOr<DeviceList> Open(const std::string& text, std::int64_t memory_per
 
 TEST(OpenDevices, SplitsTheNode) {
   const auto devices = Open("cpu:3", 1000, Simulated({}));
-  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_THAT(devices, IsOk());
   EXPECT_EQ(devices->specs,
             std::vector<DeviceSpec>(3, {.kind = DeviceKind::kCpu, .memory_bytes = 1000}));
   EXPECT_THAT(devices->gpus, Each(nullptr));
@@ -100,7 +102,7 @@ TEST(OpenDevices, MemoryThatTheMachineHasNotIsNotPromised) {
 
 TEST(OpenDevices, GpusAreOpenedOnceAndGiveNineTenthsOfTheirMemory) {
   const auto devices = Open("gpu:1,cpu:1,gpu:all", 0, Simulated({1000, 2000}));
-  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_THAT(devices, IsOk());
   ASSERT_EQ(devices->specs.size(), 4u);
   EXPECT_EQ(devices->specs[0], (DeviceSpec{.kind = DeviceKind::kGpu,
                                            .memory_bytes = 900,
@@ -144,7 +146,7 @@ TEST(OpenDevices, WithACacheRowsAreInHostMemory) {
                        {.memory_per_device = memory, .gpu_cache_bytes = cache}, Simulated({1000}));
   };
   const auto devices = open(5000, 500);
-  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_THAT(devices, IsOk());
   EXPECT_EQ(devices->specs[1].memory_bytes, 5000);
   EXPECT_LT(devices->specs[1].memory_bytes_per_second, 1'000'000'000'000);
   EXPECT_THAT(Message(open(5000, 501).status()), HasSubstr("--gpu-cache 501: GPU 0"));
@@ -155,7 +157,7 @@ TEST(OpenDevices, StatesDirectAccessWhereSumsUseIt) {
   const auto access = [](Collectives collectives, bool possible) {
     GpuSource gpus = Simulated({1000, 1000}, 0, possible);
     const auto devices = Open("gpu:all", 0, gpus, collectives);
-    EXPECT_TRUE(devices.ok()) << devices.status();
+    EXPECT_THAT(devices, IsOk());
     EXPECT_EQ(devices->specs[0], devices->specs[1]);
     return devices->specs[0].peer_access;
   };

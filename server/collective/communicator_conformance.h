@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/collective/communicator.h"
@@ -18,7 +19,7 @@
 namespace embla {
 
 template <typename Factory>
-class CommunicatorConformance : public testing::Test {
+class CommunicatorConformance : public ::testing::Test {
  protected:
   static constexpr std::array<std::uint32_t, 5> kSizes = {1, 2, 3, 4, 8};
 
@@ -67,7 +68,7 @@ TYPED_TEST_P(CommunicatorConformance, AllReduceAddsInRankOrderAlsoInPlace) {
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1001}}) {
       this->OnAllRanks(size, [&](Communicator& rank) {
         std::vector<float> values = this->Values(rank.rank(), count);
-        ASSERT_TRUE(rank.AllReduceSum(values, values).ok());
+        ASSERT_THAT(rank.AllReduceSum(values, values), testing::IsOk());
         EXPECT_EQ(values, this->SumInRankOrder(size, count));
       });
     }
@@ -82,10 +83,11 @@ TYPED_TEST_P(CommunicatorConformance, ReduceScatterGivesEachRankItsPiece) {
     const std::vector<float> sum = this->SumInRankOrder(size, total);
     this->OnAllRanks(size, [&](Communicator& rank) {
       std::vector<float> out(counts[rank.rank()]);
-      ASSERT_TRUE(rank.ReduceScatterSum(this->Values(rank.rank(), total), counts, out).ok());
+      ASSERT_THAT(rank.ReduceScatterSum(this->Values(rank.rank(), total), counts, out),
+                  testing::IsOk());
       const std::size_t begin =
           std::accumulate(counts.begin(), counts.begin() + rank.rank(), std::size_t{0});
-      EXPECT_THAT(out, testing::ElementsAreArray(sum.data() + begin, out.size()));
+      EXPECT_THAT(out, ::testing::ElementsAreArray(sum.data() + begin, out.size()));
     });
   }
 }
@@ -101,7 +103,8 @@ TYPED_TEST_P(CommunicatorConformance, AllGatherJoinsInRankOrder) {
     }
     this->OnAllRanks(size, [&](Communicator& rank) {
       std::vector<float> out(joined.size());
-      ASSERT_TRUE(rank.AllGather(this->Values(rank.rank(), counts[rank.rank()]), counts, out).ok());
+      ASSERT_THAT(rank.AllGather(this->Values(rank.rank(), counts[rank.rank()]), counts, out),
+                  testing::IsOk());
       EXPECT_EQ(out, joined);
     });
   }
@@ -122,7 +125,7 @@ TYPED_TEST_P(CommunicatorConformance, AllToAllDeliversEveryPiece) {
         for (std::size_t i = 0; i < receive[r]; ++i) expected.push_back(r * 100.0f + rank.rank());
       }
       std::vector<float> out(expected.size());
-      ASSERT_TRUE(rank.AllToAll(in, send, out, receive).ok());
+      ASSERT_THAT(rank.AllToAll(in, send, out, receive), testing::IsOk());
       EXPECT_EQ(out, expected);
     });
   }
@@ -132,7 +135,8 @@ TYPED_TEST_P(CommunicatorConformance, MaxIsTheLargestOfAllRanks) {
   for (const std::uint32_t size : this->kSizes) {
     this->OnAllRanks(size, [&](Communicator& rank) {
       std::int32_t largest = 0;
-      ASSERT_TRUE(rank.AllReduceMax(-5 - static_cast<std::int32_t>(rank.rank()), largest).ok());
+      ASSERT_THAT(rank.AllReduceMax(-5 - static_cast<std::int32_t>(rank.rank()), largest),
+                  testing::IsOk());
       EXPECT_EQ(largest, -5);
     });
   }
@@ -146,9 +150,9 @@ TYPED_TEST_P(CommunicatorConformance, VerbsAreBarriersForOtherMemory) {
       for (int round = 1; round <= kRounds; ++round) {
         notes[rank.rank()] = round;
         std::int32_t largest = 0;
-        ASSERT_TRUE(rank.AllReduceMax(0, largest).ok());
+        ASSERT_THAT(rank.AllReduceMax(0, largest), testing::IsOk());
         for (const int note : notes) ASSERT_EQ(note, round);
-        ASSERT_TRUE(rank.Barrier().ok());
+        ASSERT_THAT(rank.Barrier(), testing::IsOk());
       }
     });
   }
@@ -161,7 +165,8 @@ TYPED_TEST_P(CommunicatorConformance, SizesThatDifferAreInvalidArgumentOnEveryRa
     EXPECT_EQ(rank.ReduceScatterSum(in, counts, out).code(), absl::StatusCode::kInvalidArgument);
     // The ranks are still in step.
     std::int32_t largest = 0;
-    ASSERT_TRUE(rank.AllReduceMax(static_cast<std::int32_t>(rank.rank()), largest).ok());
+    ASSERT_THAT(rank.AllReduceMax(static_cast<std::int32_t>(rank.rank()), largest),
+                testing::IsOk());
     EXPECT_EQ(largest, 2);
   });
 }

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/collective/communicator_conformance.h"
@@ -15,6 +16,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using gpu::SimulatedDevice;
 using ::testing::Each;
 using Fault = gpu::SimulatedFault;
@@ -30,7 +32,7 @@ struct Machine {
       devices.push_back(gpus.back().get());
     }
     auto made = with_nccl ? MakeNcclCommunicators(devices, nccl) : MakePeerCommunicators(devices);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     ranks = WithFallback(*std::move(made), MakeHostCommunicators(count));
   }
 
@@ -46,7 +48,7 @@ struct Machine {
         if (in_place) sums[r] = values;
         const absl::Status status = in_place ? ranks[r]->AllReduceSum(sums[r], sums[r])
                                              : ranks[r]->ReduceScatterSum(values, counts, sums[r]);
-        EXPECT_TRUE(status.ok()) << status;
+        EXPECT_THAT(status, IsOk());
       });
     }
     for (std::thread& thread : threads) thread.join();

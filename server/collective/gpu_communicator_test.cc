@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,8 +17,10 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using gpu::SimulatedDevice;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Pace = gpu::SimulatedDeviceOptions::Pace;
 using Fault = gpu::SimulatedFault;
 
@@ -43,7 +46,7 @@ class Gpus {
 
 std::vector<std::unique_ptr<Communicator>> Ranks(
     absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> made) {
-  EXPECT_TRUE(made.ok()) << made.status();
+  EXPECT_THAT(made, IsOk());
   return *std::move(made);
 }
 
@@ -73,8 +76,8 @@ struct NcclFactory {
 };
 
 using Factories =
-    testing::Types<PeerFactory<Pace::kLate>, PeerFactory<Pace::kEager>, LoopbackFactory,
-                   NcclFactory<Pace::kLate>, NcclFactory<Pace::kEager>>;
+    ::testing::Types<PeerFactory<Pace::kLate>, PeerFactory<Pace::kEager>, LoopbackFactory,
+                     NcclFactory<Pace::kLate>, NcclFactory<Pace::kEager>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, CommunicatorConformance, Factories);
 
 // Runs a sum on three ranks and returns their results.
@@ -98,7 +101,7 @@ TEST(GpuCommunicatorErrors, AGpuWithoutMemoryIsAnErrorOnEveryRankAndTheNextVerbS
   for (const absl::Status& status : SumOnAll(ranks)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   }
-  for (const absl::Status& status : SumOnAll(ranks)) EXPECT_TRUE(status.ok()) << status;
+  for (const absl::Status& status : SumOnAll(ranks)) EXPECT_THAT(status, IsOk());
 }
 
 TEST(GpuCommunicatorErrors, AGpuThatStopsInTheMiddleEndsTheVerbOnEveryRank) {
@@ -114,8 +117,8 @@ TEST(GpuCommunicatorErrors, AGpuThatStopsInTheMiddleEndsTheVerbOnEveryRank) {
       const auto statuses = SumOnAll(ranks);
       if (gpus[1].health().ok()) continue;  // The verb has fewer calls.
       EXPECT_EQ(statuses[1].code(), absl::StatusCode::kUnavailable) << statuses[1];
-      EXPECT_FALSE(statuses[0].ok());
-      EXPECT_FALSE(statuses[2].ok());
+      EXPECT_THAT(statuses[0], Not(IsOk()));
+      EXPECT_THAT(statuses[2], Not(IsOk()));
     }
   }
 }
@@ -164,12 +167,12 @@ TEST(MakeNcclCommunicators, WaitsForAConnectionUntilTheTimeIsUp) {
   EXPECT_EQ(nccl.aborts(), 2);
 }
 
-class NcclExchangeWaits : public testing::Test {
+class NcclExchangeWaits : public ::testing::Test {
  protected:
   // Rank 0 alone: the others never come.
   absl::Status Exchange(absl::Duration timeout) {
     auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = timeout});
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     ranks_ = *std::move(made);
     return Again();
   }
@@ -197,7 +200,7 @@ TEST_F(NcclExchangeWaits, UntilTheTimeIsUpAndThenLeavesForGood) {
 
 TEST_F(NcclExchangeWaits, AlsoForTheHostOfNcclUntilTheTimeIsUp) {
   auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = absl::Milliseconds(10)});
-  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_THAT(made, IsOk());
   ranks_ = *std::move(made);
   nccl_.SetAsyncError(kNcclInProgress);  // The first exchange of a pair connects them.
   EXPECT_EQ(Again().code(), absl::StatusCode::kAborted);
@@ -206,7 +209,7 @@ TEST_F(NcclExchangeWaits, AlsoForTheHostOfNcclUntilTheTimeIsUp) {
 
 TEST_F(NcclExchangeWaits, UntilNcclReportsAnError) {
   auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = absl::Hours(1)});
-  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_THAT(made, IsOk());
   ranks_ = *std::move(made);
   nccl_.SetAsyncError(6);
   const absl::Status status = Again();
@@ -218,7 +221,7 @@ TEST_F(NcclExchangeWaits, UntilNcclReportsAnError) {
 TEST_F(NcclExchangeWaits, UntilSomebodyAborts) {
   ASSERT_EQ(Exchange(absl::Milliseconds(1)).code(), absl::StatusCode::kAborted);
   auto made = MakeNcclExchanges(gpus_.First(2), nccl_, {.timeout = absl::Hours(1)});
-  ASSERT_TRUE(made.ok());
+  ASSERT_THAT(made, IsOk());
   ranks_ = *std::move(made);
   std::thread other([&] { ranks_[1]->Abort(); });
   EXPECT_EQ(Again().code(), absl::StatusCode::kAborted);

@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_test_support.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr int kNames = 4;
 
@@ -63,7 +66,7 @@ class CoordinatorModel {
     }
     CheckThatNoBatchIsHalfThere();
     const Plan& plan = *c_->GetPlan();
-    ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+    ASSERT_THAT(plan.Validate(), IsOk());
     ASSERT_GE(plan.version(), last_version_);
     last_version_ = plan.version();
     for (const TablePlan& table : plan.tables()) {
@@ -74,7 +77,7 @@ class CoordinatorModel {
       const auto [it, is_new] = node_ids_.emplace(node.name, node.id);
       ASSERT_EQ(it->second, node.id);
     }
-    for (const ChangeId change : running_) ASSERT_TRUE(c_->ChangeState(change).ok());
+    for (const ChangeId change : running_) ASSERT_THAT(c_->ChangeState(change), IsOk());
     CheckThatAllOfItIsStored();
   }
 
@@ -97,7 +100,7 @@ class CoordinatorModel {
 
   void CheckThatAllOfItIsStored() {
     const auto other = Coordinator::Open(c_.store(), {.new_cluster_id = "other"}, c_.now());
-    ASSERT_TRUE(other.ok()) << other.status();
+    ASSERT_THAT(other, IsOk());
     ASSERT_EQ(*(*other)->GetPlan(), *c_->GetPlan());
     ASSERT_EQ((*other)->closed_sessions().refused, c_->closed_sessions().refused);
   }
@@ -181,11 +184,11 @@ class CoordinatorModel {
 
   void OpenSession() {
     const auto session = c_->OpenSession({.client_name = "trainer"});
-    ASSERT_TRUE(session.ok());
+    ASSERT_THAT(session, IsOk());
     ASSERT_TRUE(sessions_.insert(session->session).second);
     if (Chance(50)) return;
     const SessionId closed = *std::next(sessions_.begin(), random_() % sessions_.size());
-    ASSERT_TRUE(c_->CloseSession(closed, ProveSession(c_->key(), closed)).ok());
+    ASSERT_THAT(c_->CloseSession(closed, ProveSession(c_->key(), closed)), IsOk());
     ASSERT_TRUE(c_->closed_sessions().refused.Has(closed));
   }
 
@@ -269,15 +272,15 @@ TEST(CoordinatorRestart, AtAnyStepKeepsEverything) {
   int created = 0;
   int refused = 0;
   for (unsigned seed = 0; seed < 25; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     CoordinatorModel model(seed);
     for (int step = 0; step < 150; ++step) {
       model.Step();
       model.CheckAfterStep();
-      if (testing::Test::HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
     }
     model.Drain();
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
     created += model.created();
     refused += model.refused();
   }

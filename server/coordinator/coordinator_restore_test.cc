@@ -61,7 +61,7 @@ class CoordinatorRestore : public ::testing::Test {
   std::vector<std::string> Causes() {
     std::vector<std::string> causes;
     const absl::StatusOr<std::vector<PlanChange>> changes = ReadHistory(c_.store(), 0);
-    EXPECT_TRUE(changes.ok()) << changes.status();
+    EXPECT_THAT(changes, IsOk());
     for (const PlanChange& change : *changes) causes.push_back(change.cause);
     return causes;
   }

@@ -14,6 +14,7 @@ namespace {
 
 using absl::StatusCode;
 using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
 class CoordinatorTest : public ::testing::Test {
@@ -54,18 +55,18 @@ TEST_F(CoordinatorOpen, RefusesAStoreWhoseRecordsDoNotReadOrDoNotHoldTogether) {
   };
   for (const std::vector<StateWrite>& writes : spoils) {
     CoordinatorHarness harness;
-    ASSERT_TRUE(harness.store().Commit({}, writes).ok());
+    ASSERT_THAT(harness.store().Commit({}, writes), IsOk());
     const auto opened = Coordinator::Open(harness.store(), {.new_cluster_id = "x"}, harness.now());
     ExpectError(opened.status(), StatusCode::kDataLoss, "state key");
   }
 }
 
 TEST_F(CoordinatorOpen, RefusesOptionsThatCannotWork) {
-  EXPECT_FALSE(CoordinatorOptions{}.Validate().ok());
+  EXPECT_THAT(CoordinatorOptions{}.Validate(), StatusIs(StatusCode::kInvalidArgument));
   CoordinatorOptions options{.new_cluster_id = "x"};
-  EXPECT_TRUE(options.Validate().ok());
+  EXPECT_THAT(options.Validate(), IsOk());
   options.dead_after = options.heartbeat_interval;
-  EXPECT_FALSE(options.Validate().ok());
+  EXPECT_THAT(options.Validate(), StatusIs(StatusCode::kInvalidArgument));
 }
 
 using CoordinatorRegisterNode = CoordinatorTest;
@@ -87,7 +88,7 @@ TEST_F(CoordinatorRegisterNode, ANewAddressIsANewPlanVersion) {
   c_->NodeDisconnected(node, 1, c_.now());
   NodeRegistration moved = CoordinatorHarness::Registration("n0");
   moved.address = "elsewhere:7001";
-  ASSERT_TRUE(c_->RegisterNode(moved, c_.now()).ok());
+  ASSERT_THAT(c_->RegisterNode(moved, c_.now()), IsOk());
   EXPECT_EQ(c_->GetPlan()->version(), PlanVersion{3});
   EXPECT_EQ(c_.published()->FindNode("n0")->address, "elsewhere:7001");
   EXPECT_EQ(c_->Nodes()[0].spec.address, "elsewhere:7001");
@@ -98,9 +99,9 @@ TEST_F(CoordinatorRegisterNode, RefusesASecondLiveProcessWithTheNameUntilTheFirs
   const NodeRegistration second = CoordinatorHarness::Registration("n0", 2);
   ExpectError(c_->RegisterNode(second, c_.now()).status(), StatusCode::kAlreadyExists, "n0:7000");
   c_->NodeDisconnected(node, 1, c_.now());
-  EXPECT_TRUE(c_->RegisterNode(second, c_.now()).ok());
+  EXPECT_THAT(c_->RegisterNode(second, c_.now()), IsOk());
   c_.Advance(absl::Seconds(5));  // Silence counts as gone, even while its link looks open.
-  EXPECT_TRUE(c_->RegisterNode(CoordinatorHarness::Registration("n0", 3), c_.now()).ok());
+  EXPECT_THAT(c_->RegisterNode(CoordinatorHarness::Registration("n0", 3), c_.now()), IsOk());
 }
 
 TEST_F(CoordinatorRegisterNode, RefusesBuildsOfAnotherProtocolAndSaysBothBuilds) {
@@ -127,7 +128,7 @@ TEST_F(CoordinatorRegisterNode, ShowsTheBuildOfTheProcessThatIsLinked) {
 
 TEST_F(CoordinatorRegisterNode, RefusesOtherDevicesOnlyWhileSlicesAreThere) {
   const NodeId node = c_.Register("n0");
-  ASSERT_TRUE(c_->RegisterNode(CoordinatorHarness::Registration("n0", 1, 3), c_.now()).ok());
+  ASSERT_THAT(c_->RegisterNode(CoordinatorHarness::Registration("n0", 1, 3), c_.now()), IsOk());
   EXPECT_EQ(c_->GetPlan()->FindNode(node)->devices.size(), 3u);
   c_.CreateOn("t", {node});
   ExpectError(c_->RegisterNode(CoordinatorHarness::Registration("n0", 1, 2), c_.now()).status(),
@@ -139,7 +140,7 @@ TEST_F(CoordinatorRegisterNode, TakesOtherBandwidthsAlsoWhileSlicesAreThere) {
   c_.CreateOn("t", {node});
   NodeRegistration faster = CoordinatorHarness::Registration("n0");
   for (DeviceSpec& device : faster.devices) device.memory_bytes_per_second = 1 << 30;
-  ASSERT_TRUE(c_->RegisterNode(faster, c_.now()).ok());
+  ASSERT_THAT(c_->RegisterNode(faster, c_.now()), IsOk());
   EXPECT_EQ(c_->GetPlan()->FindNode(node)->devices, faster.devices);
 }
 
@@ -155,7 +156,7 @@ TEST_F(CoordinatorRegisterNode, RefusesWhatIsMalformedOrOfAnotherCluster) {
   ExpectError(c_->RegisterNode(bad, c_.now()).status(), StatusCode::kFailedPrecondition,
               "cluster-7");
   bad.cluster_id = "cluster-1";
-  EXPECT_TRUE(c_->RegisterNode(bad, c_.now()).ok());
+  EXPECT_THAT(c_->RegisterNode(bad, c_.now()), IsOk());
 }
 
 using CoordinatorHeartbeat = CoordinatorTest;
@@ -164,7 +165,7 @@ TEST_F(CoordinatorHeartbeat, KeepsANodeLiveAndItsSilenceKillsIt) {
   const NodeId node = c_.Register("n0");
   for (int i = 0; i < 3; ++i) {
     c_.Advance(absl::Seconds(4));
-    ASSERT_TRUE(c_.Beat(node).ok());
+    ASSERT_THAT(c_.Beat(node), IsOk());
     c_->Tick(c_.now());
     EXPECT_EQ(StateOf(node), NodeState::kLive);
   }
@@ -172,7 +173,7 @@ TEST_F(CoordinatorHeartbeat, KeepsANodeLiveAndItsSilenceKillsIt) {
   c_->Tick(c_.now());
   EXPECT_EQ(StateOf(node), NodeState::kDead);
   EXPECT_EQ(c_->Status().nodes_live, 0u);
-  ASSERT_TRUE(c_.Beat(node).ok());  // It was only slow.
+  ASSERT_THAT(c_.Beat(node), IsOk());  // It was only slow.
   EXPECT_EQ(StateOf(node), NodeState::kLive);
 }
 
@@ -202,7 +203,7 @@ TEST_F(CoordinatorHeartbeat, IsShownToOperators) {
   info.plan_version = PlanVersion{2};
   info.device_used_bytes = {5, 6};
   info.device_stopped = {"", "GPU 1 has stopped"};
-  ASSERT_TRUE(c_->Heartbeat(node, 1, info, c_.now()).ok());
+  ASSERT_THAT(c_->Heartbeat(node, 1, info, c_.now()), IsOk());
   const NodeView view = c_->Nodes()[0];
   EXPECT_EQ(view.plan_version, PlanVersion{2});
   EXPECT_EQ(view.last_heartbeat, c_.now());
@@ -216,7 +217,7 @@ TEST_F(CoordinatorHeartbeat, TellsSinceWhenNoPlanCouldBeInstalled) {
     c_.Advance(absl::Seconds(1));
     HeartbeatInfo info;
     info.failed_plan_version = PlanVersion{failed};
-    EXPECT_TRUE(c_->Heartbeat(node, 1, info, c_.now()).ok());
+    EXPECT_THAT(c_->Heartbeat(node, 1, info, c_.now()), IsOk());
   };
   beat(3);
   const absl::Time first = c_.now();
@@ -235,7 +236,7 @@ TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
   for (int restart = 0; restart < 3; ++restart) {
     for (int i = 0; i < 1500; ++i) {
       const auto session = c_->OpenSession({.client_name = "trainer"});
-      ASSERT_TRUE(session.ok()) << session.status();
+      ASSERT_THAT(session, IsOk());
       ASSERT_NE(session->session, SessionId{});
       ASSERT_TRUE(seen.insert(session->session).second);
     }
@@ -244,15 +245,15 @@ TEST_F(CoordinatorSessions, AreNeverGivenTwiceNotEvenAcrossRestarts) {
 }
 
 TEST_F(CoordinatorSessions, WriteTheStoreOncePerBlock) {
-  ASSERT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
+  ASSERT_THAT(c_->OpenSession({.client_name = "a"}), IsOk());
   const Revision before = c_.store().revision();
-  for (int i = 0; i < 500; ++i) ASSERT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
+  for (int i = 0; i < 500; ++i) ASSERT_THAT(c_->OpenSession({.client_name = "a"}), IsOk());
   EXPECT_EQ(c_.store().revision(), before);
 }
 
 TEST_F(CoordinatorSessions, CloseKnowsWhatWasGivenOut) {
   const SessionGrant grant = *c_->OpenSession({.client_name = "a"});
-  EXPECT_TRUE(c_->CloseSession(grant.session, grant.proof).ok());
+  EXPECT_THAT(c_->CloseSession(grant.session, grant.proof), IsOk());
   EXPECT_EQ(c_->CloseSession(SessionId{0}, grant.proof).code(), StatusCode::kPermissionDenied);
   EXPECT_EQ(c_->CloseSession(SessionId{ToInt(grant.session) + 1}, grant.proof).code(),
             StatusCode::kPermissionDenied);
@@ -266,8 +267,8 @@ TEST_F(CoordinatorSessions, GetTheSmallestTurnThatNobodyHas) {
   EXPECT_EQ(first.turn, 0u);
   EXPECT_EQ(second.turn, 1u);
   EXPECT_EQ(c_->OpenSession({.client_name = "c"})->turn, 2u);
-  ASSERT_TRUE(c_->CloseSession(second.session, second.proof).ok());
-  ASSERT_TRUE(c_->CloseSession(second.session, second.proof).ok());  // Twice: once counts.
+  ASSERT_THAT(c_->CloseSession(second.session, second.proof), IsOk());
+  ASSERT_THAT(c_->CloseSession(second.session, second.proof), IsOk());  // Twice: once counts.
   EXPECT_EQ(c_->OpenSession({.client_name = "d"})->turn, 1u);
   EXPECT_EQ(c_->OpenSession({.client_name = "e"})->turn, 3u);
 }
@@ -289,8 +290,8 @@ TEST_F(CoordinatorStoreFailure, ChangesNothingAndIsToldToTheCaller) {
   EXPECT_EQ(c_->GetPlan(), before);
   EXPECT_TRUE(c_->TakeEffects().empty());
   c_.store().FailCommits(false);
-  EXPECT_TRUE(c_->DropTable("t", c_.now()).ok());
-  EXPECT_TRUE(c_->OpenSession({.client_name = "a"}).ok());
+  EXPECT_THAT(c_->DropTable("t", c_.now()), IsOk());
+  EXPECT_THAT(c_->OpenSession({.client_name = "a"}), IsOk());
 }
 
 TEST_F(CoordinatorStoreFailure, ACreationThatCannotBeRolledBackIsAnsweredOnceAndRetried) {
@@ -300,7 +301,7 @@ TEST_F(CoordinatorStoreFailure, ACreationThatCannotBeRolledBackIsAnsweredOnceAnd
   HeartbeatInfo failed;
   failed.failed_plan_version = c_->GetPlan()->version();
   failed.failure = absl::ResourceExhaustedError("no memory");
-  ASSERT_TRUE(c_->Heartbeat(node, 1, failed, c_.now()).ok());
+  ASSERT_THAT(c_->Heartbeat(node, 1, failed, c_.now()), IsOk());
   EXPECT_EQ(c_.Outcomes().at(change).status.code(), StatusCode::kUnavailable);
   EXPECT_NE(c_->GetPlan()->FindTable("t"), nullptr);
   c_.store().FailCommits(false);

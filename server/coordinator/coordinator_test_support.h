@@ -11,6 +11,7 @@
 
 #include "core/base/cluster_key.h"
 #include "core/base/status_macros.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
 #include "server/state_store/memory_state_store.h"
@@ -45,7 +46,7 @@ class FailingStore final : public StateStore {
       revision = std::max(revision, entry.revision);
     }
     do {  // The copy's revision, too.
-      ASSERT_TRUE(inner_->Commit({}, writes).ok());
+      ASSERT_THAT(inner_->Commit({}, writes), testing::IsOk());
     } while (inner_->revision() < revision);
   }
 
@@ -80,7 +81,7 @@ class CoordinatorHarness {
     options.key = key_;
     options.boot = starts_;
     auto opened = Coordinator::Open(store_, options, now_);
-    ASSERT_TRUE(opened.ok()) << opened.status();
+    ASSERT_THAT(opened, testing::IsOk());
     coordinator_ = *std::move(opened);
   }
 
@@ -102,7 +103,7 @@ class CoordinatorHarness {
 
   NodeId Register(const std::string& name, std::uint64_t boot_id = 1) {
     const auto id = coordinator_->RegisterNode(Registration(name, boot_id), now_);
-    EXPECT_TRUE(id.ok()) << id.status();
+    EXPECT_THAT(id, testing::IsOk());
     return id.ok() ? *id : NodeId{};
   }
 
@@ -129,8 +130,8 @@ class CoordinatorHarness {
   // Creates a table that every node in `nodes` installs at once.
   void CreateOn(const std::string& name, const std::vector<NodeId>& nodes,
                 const PlacementRequest& request = {.sharding = ShardingType::kRowWise}) {
-    ASSERT_TRUE(coordinator_->StartCreateTable(Spec(name), request, {}, now_).ok());
-    for (const NodeId node : nodes) ASSERT_TRUE(Install(node).ok());
+    ASSERT_THAT(coordinator_->StartCreateTable(Spec(name), request, {}, now_), testing::IsOk());
+    for (const NodeId node : nodes) ASSERT_THAT(Install(node), testing::IsOk());
     ASSERT_NE(Outcomes().size(), 0u);
   }
 

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -80,7 +82,7 @@ class CopyPlan : public ::testing::Test {
 
 TEST_F(CopyPlan, ADrainRemovesAReplica) {
   const auto moves = PlanDrain(Scope(), NodeId{2});
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_THAT(StepsOf(*moves), ElementsAre(Step{Kind::kRemove, 2}));
   EXPECT_EQ(moves->units(), 1u);
   EXPECT_EQ(moves->bytes(), 0);
@@ -98,7 +100,7 @@ TEST_F(CopyPlan, APrimaryIsDrainedWhileTheTableHasTwoCopies) {
 TEST_F(CopyPlan, TheOnlyCopyIsMadeElsewhereBeforeItGoes) {
   plan_ = Plan(PlanVersion{1}, "c", {Node(1), Node(2), Node(3)}, {Copied({1})});
   const auto moves = PlanDrain(Scope(), NodeId{1});
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_THAT(StepsOf(*moves),
               ElementsAre(Step{Kind::kAdd, 2}, Step{Kind::kLead, 2}, Step{Kind::kRemove, 1}));
 }
@@ -144,7 +146,7 @@ class CopyJobs : public ::testing::Test {
 
   JobView Start(const JobGoal& goal) {
     const auto view = c_->StartJob({.goal = goal}, c_.now());
-    EXPECT_TRUE(view.ok()) << view.status();
+    EXPECT_THAT(view, IsOk());
     return *view;
   }
   JobView Get() { return c_->ListJobs(c_.now()).front(); }
@@ -152,7 +154,7 @@ class CopyJobs : public ::testing::Test {
   // Time passes; questions about copies are answered by the plan, unless their node is silent.
   void Turn(const std::set<NodeId>& silent = {}) {
     c_.Advance(absl::Milliseconds(200));
-    for (const NodeId node : nodes_) ASSERT_TRUE(c_.Install(node).ok());
+    for (const NodeId node : nodes_) ASSERT_THAT(c_.Install(node), IsOk());
     c_->Tick(c_.now());
     for (Effect& effect : c_->TakeEffects()) {
       const auto* const orders = std::get_if<SendOrders>(&effect);
@@ -192,7 +194,7 @@ TEST_F(CopyJobs, ADrainEndsWithTheCopyGoneOverRestartsOfTheCoordinator) {
   EXPECT_EQ(Copies().size(), 2u);
   EXPECT_THAT(Get().wait.what, HasSubstr("waits for node " + NameOf(away) + " to give up"));
   EXPECT_EQ(Get().wait.node, NameOf(away));
-  ASSERT_TRUE(c_->ControlJob(1, JobControl::kCancel, c_.now()).ok());
+  ASSERT_THAT(c_->ControlJob(1, JobControl::kCancel, c_.now()), IsOk());
   Turn({away});
   EXPECT_EQ(Get().job.state, JobState::kCancelling);  // It is committed, and must be heard of.
   for (int i = 0; i < 10; ++i) Turn();

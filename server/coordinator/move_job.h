@@ -44,7 +44,7 @@ struct JobCounts {
   std::string awaited_node;  // The running job makes no progress without it; empty: there is none.
 };
 
-// What keeps a job from getting on.
+// The reason why a job makes no progress.
 struct JobWait {
   std::string what = {};  // "waits for node n1 at 10.0.0.1:7072, which is down"; empty: nothing.
   std::string node = {};  // The name of the node that has to act; empty: no certain one.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,7 +16,9 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 JobRequest Reshard(std::uint32_t shards) { return {.goal = ReshardGoal{"t", shards}}; }
 
@@ -58,7 +61,7 @@ TEST(MoveJobsRandom, EveryJobEndsAndEveryUnitHasOneOwner) {
     JobRequest request = RandomJob(random);
     request.units_in_flight = 1 + random() % 20;
     const auto started = three.Start(request);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     const std::uint64_t id = started->job.id;
     for (int i = 0; i < 10000 && !IsOver(three.Get(id).job.state); ++i) {
       three.world.Step();
@@ -88,7 +91,7 @@ TEST(MoveJobsStart, ADryRunChangesNothing) {
   request.dry_run = true;
   const Revision before = three.world.harness().store().revision();
   const auto view = three.Start(request);
-  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_THAT(view, IsOk());
   EXPECT_EQ(view->job.id, 0u);
   EXPECT_EQ(view->units_total, 8u);
   EXPECT_GT(view->bytes_total, 0);
@@ -98,9 +101,9 @@ TEST(MoveJobsStart, ADryRunChangesNothing) {
 
 TEST(MoveJobsQueue, TheNextJobIsPlannedWhenItBegins) {
   Three three(1);
-  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  ASSERT_THAT(three.Start(Reshard(6)), IsOk());
   const auto second = three.Start(Reshard(2));
-  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_THAT(second, IsOk());
   EXPECT_EQ(second->job.state, JobState::kQueued);
   EXPECT_EQ(second->wait.what, "waits for job 1");
   EXPECT_EQ(second->units_total, 0u);
@@ -119,9 +122,9 @@ TEST(MoveJobsQueue, TheNextJobIsPlannedWhenItBegins) {
 
 TEST(MoveJobsQueue, AQueuedJobCanBeCancelledAndOneThatCannotBePlannedFails) {
   Three three(1);
-  ASSERT_TRUE(three.Start(Reshard(6)).ok());
-  ASSERT_TRUE(three.Start(Reshard(2)).ok());
-  ASSERT_TRUE(three.Start({.goal = DrainGoal{"b"}}).ok());
+  ASSERT_THAT(three.Start(Reshard(6)), IsOk());
+  ASSERT_THAT(three.Start(Reshard(2)), IsOk());
+  ASSERT_THAT(three.Start({.goal = DrainGoal{"b"}}), IsOk());
   Coordinator& coordinator = three.world.coordinator();
   const absl::Time now = three.world.harness().now();
   EXPECT_EQ(coordinator.ControlJob(2, JobControl::kPause, now).status().code(),
@@ -129,7 +132,7 @@ TEST(MoveJobsQueue, AQueuedJobCanBeCancelledAndOneThatCannotBePlannedFails) {
   EXPECT_EQ(coordinator.ControlJob(2, JobControl::kCancel, now)->job.state, JobState::kCancelled);
   three.world.Kill(*three.world.FindNode("c"));
   for (int i = 0; i < 60; ++i) three.world.CoordinatorTick(absl::Milliseconds(200));
-  ASSERT_TRUE(coordinator.ControlJob(1, JobControl::kCancel, three.world.harness().now()).ok());
+  ASSERT_THAT(coordinator.ControlJob(1, JobControl::kCancel, three.world.harness().now()), IsOk());
   EXPECT_FALSE(IsOver(three.Get(3).job.state));
   three.world.Revive(*three.world.FindNode("c"));
   ASSERT_TRUE(three.world.RunToEnd(3, 200000));
@@ -138,23 +141,23 @@ TEST(MoveJobsQueue, AQueuedJobCanBeCancelledAndOneThatCannotBePlannedFails) {
 
 TEST(MoveJobsQueue, IsBoundedAndRefusesWhatCanNeverBeDone) {
   Three three(1);
-  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  ASSERT_THAT(three.Start(Reshard(6)), IsOk());
   EXPECT_EQ(three.Start({.goal = ReshardGoal{"nope", 2}}).status().code(),
             absl::StatusCode::kNotFound);
-  for (std::size_t i = 0; i < kJobsQueuedMax; ++i) ASSERT_TRUE(three.Start(Reshard(2)).ok());
+  for (std::size_t i = 0; i < kJobsQueuedMax; ++i) ASSERT_THAT(three.Start(Reshard(2)), IsOk());
   EXPECT_EQ(three.Start(Reshard(2)).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 // The newest hundred jobs push the oldest out, but never one that runs or waits.
 TEST(MoveJobsQueue, AJobThatIsNotOverIsNeverDropped) {
   Three three(1);
-  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  ASSERT_THAT(three.Start(Reshard(6)), IsOk());
   for (std::size_t i = 0; i < 2 * kJobsMax; ++i) {
     const auto queued = three.Start(Reshard(2));
-    ASSERT_TRUE(queued.ok()) << queued.status();
-    ASSERT_TRUE(three.world.coordinator()
-                    .ControlJob(queued->job.id, JobControl::kCancel, three.world.harness().now())
-                    .ok());
+    ASSERT_THAT(queued, IsOk());
+    ASSERT_THAT(three.world.coordinator().ControlJob(queued->job.id, JobControl::kCancel,
+                                                     three.world.harness().now()),
+                IsOk());
   }
   EXPECT_EQ(three.Get(1).job.state, JobState::kRunning);
   EXPECT_EQ(three.world.coordinator().ListJobs(three.world.harness().now()).size(), kJobsMax);
@@ -162,7 +165,7 @@ TEST(MoveJobsQueue, AJobThatIsNotOverIsNeverDropped) {
 
 TEST(MoveJobsStart, ATableThatIsMovedIsNotDropped) {
   Three three(1);
-  ASSERT_TRUE(three.Start(Reshard(6)).ok());
+  ASSERT_THAT(three.Start(Reshard(6)), IsOk());
   const auto dropped = three.world.coordinator().DropTable("t", three.world.harness().now());
   EXPECT_EQ(dropped.status().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -170,7 +173,7 @@ TEST(MoveJobsStart, ATableThatIsMovedIsNotDropped) {
 TEST(MoveJobsStart, WithoutMovesItIsDoneAtOnce) {
   Three three(1);
   const auto view = three.Start(Reshard(4));
-  ASSERT_TRUE(view.ok()) << view.status();
+  ASSERT_THAT(view, IsOk());
   EXPECT_EQ(view->job.state, JobState::kDone);
   EXPECT_EQ(view->units_total, 0u);
 }
@@ -192,7 +195,7 @@ TEST(MoveJobsStart, UnitsChangeDevicesWithinTheirNodes) {
   three.world.StopFaults();
   const PlanVersion before = three.world.coordinator().GetPlan()->version();
   const auto down = three.Start(Reshard(2));
-  ASSERT_TRUE(down.ok()) << down.status();
+  ASSERT_THAT(down, IsOk());
   EXPECT_EQ(down->units_total, 12u);
   EXPECT_EQ(down->job.state, JobState::kRunning);
   for (const MoveRun& run : down->job.runs) EXPECT_EQ(run.from.node, run.to.node);
@@ -213,12 +216,12 @@ TEST(MoveJobsControl, PauseOpensNothingAndResumeGoesOn) {
   request.units_in_flight = 1;
   const std::uint64_t id = three.Start(request)->job.id;
   Coordinator& c = three.world.coordinator();
-  ASSERT_TRUE(c.ControlJob(id, JobControl::kPause, three.world.harness().now()).ok());
+  ASSERT_THAT(c.ControlJob(id, JobControl::kPause, three.world.harness().now()), IsOk());
   for (int i = 0; i < 20000; ++i) three.world.Step();
   EXPECT_EQ(three.Get(id).job.state, JobState::kPaused);
   EXPECT_EQ(three.Get(id).job.units_moved, 1u);
   EXPECT_EQ(three.Get(id).units_open, 0u);
-  ASSERT_TRUE(c.ControlJob(id, JobControl::kResume, three.world.harness().now()).ok());
+  ASSERT_THAT(c.ControlJob(id, JobControl::kResume, three.world.harness().now()), IsOk());
   three.world.TakeEffects();
   ASSERT_TRUE(three.world.RunToEnd(id, 100000));
   EXPECT_EQ(three.Get(id).job.state, JobState::kDone);
@@ -228,7 +231,7 @@ TEST(MoveJobsControl, CancelAbortsWhatIsOpen) {
   Three three(3);
   const std::uint64_t id = three.Start(Reshard(6))->job.id;
   Coordinator& c = three.world.coordinator();
-  ASSERT_TRUE(c.ControlJob(id, JobControl::kCancel, three.world.harness().now()).ok());
+  ASSERT_THAT(c.ControlJob(id, JobControl::kCancel, three.world.harness().now()), IsOk());
   EXPECT_EQ(three.Get(id).job.state, JobState::kCancelled);
   EXPECT_EQ(c.ControlJob(id, JobControl::kResume, three.world.harness().now()).status().code(),
             absl::StatusCode::kFailedPrecondition);
@@ -280,9 +283,9 @@ TEST(MoveJobsDrain, TheNodeGetsNothingNewUntilItIsUndrained) {
   const auto placed = PlanTableOf(c, CoordinatorHarness::Spec("u"),
                                   {.sharding = ShardingType::kRowWise, .nodes = {"c"}}, {});
   EXPECT_THAT(Message(placed.status()), HasSubstr("node c is drained"));
-  ASSERT_TRUE(three.Start({.goal = UndrainGoal{"c"}}).ok());
+  ASSERT_THAT(three.Start({.goal = UndrainGoal{"c"}}), IsOk());
   EXPECT_FALSE(c.Nodes()[2].drained);
-  EXPECT_TRUE(three.Start(Reshard(6)).ok());
+  EXPECT_THAT(three.Start(Reshard(6)), IsOk());
 }
 
 TEST(MoveJobsStart, RecordsOfADroppedTableAreForgotten) {
@@ -292,7 +295,7 @@ TEST(MoveJobsStart, RecordsOfADroppedTableAreForgotten) {
   FailingStore& store = three.world.harness().store();
   EXPECT_FALSE(store.List("units/")->empty());
   Coordinator& c = three.world.coordinator();
-  ASSERT_TRUE(c.DropTable("t", three.world.harness().now()).ok());
+  ASSERT_THAT(c.DropTable("t", three.world.harness().now()), IsOk());
   c.Tick(three.world.harness().now());
   EXPECT_TRUE(store.List("units/")->empty());
 }
@@ -302,9 +305,9 @@ TEST(MoveJobRecords, RoundTrip) {
   job.runs = {{TableId{1}, 0, 3, 9, {NodeId{1}, 0}, {NodeId{2}, 1}, 1234}};
   job.pauses = {absl::Microseconds(5), absl::Microseconds(6), absl::Microseconds(7)};
   const auto read = MoveJobFromJson(MoveJobToJson(job));
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, job);
-  EXPECT_FALSE(MoveJobFromJson("{}").ok());
+  EXPECT_THAT(MoveJobFromJson("{}"), Not(IsOk()));
   const UnitRecord record{.owner = NodeId{1},
                           .epoch = UnitEpoch{2},
                           .committed = MoveId{1},
@@ -313,7 +316,7 @@ TEST(MoveJobRecords, RoundTrip) {
                           .source = NodeId{1},
                           .target = NodeId{2}};
   EXPECT_EQ(*UnitRecordFromJson(UnitRecordToJson(record)), record);
-  EXPECT_FALSE(UnitRecordFromJson("{\"owner\": 1}").ok());
+  EXPECT_THAT(UnitRecordFromJson("{\"owner\": 1}"), Not(IsOk()));
 }
 
 }  // namespace

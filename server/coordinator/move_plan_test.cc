@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
@@ -18,6 +19,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kMemory = 1 << 20;
@@ -40,7 +42,7 @@ TablePlan Table(std::uint32_t id, const PlacementRequest& request,
   spec.replica_groups = groups;
   spec.SetDefaults();
   auto table = PlaceTable(spec, request, nodes, TableList(tables));
-  EXPECT_TRUE(table.ok()) << table.status();
+  EXPECT_THAT(table, IsOk());
   return table.ok() ? *std::move(table) : TablePlan{};
 }
 
@@ -84,7 +86,7 @@ Plan After(const MoveScope& scope, const MovePlan& moves) {
     EXPECT_EQ(room.peak_bytes, room.used_bytes + incoming[room.device]);
   }
   Plan after(PlanVersion{2}, "c", scope.plan.nodes(), tables);
-  EXPECT_TRUE(after.Validate().ok()) << after.Validate();
+  EXPECT_THAT(after.Validate(), IsOk());
   return after;
 }
 
@@ -169,7 +171,7 @@ TEST(MovePlanReshard, OneMoreNodeTakesItsShareOnly) {
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanReshard(scope, "t1", 4);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_EQ(moves->units(), 1000u);
   EXPECT_EQ(moves->runs.size(), 3u);  // One from each.
   for (const MoveRun& run : moves->runs) EXPECT_EQ(run.to, (DeviceId{NodeId{4}, 0}));
@@ -184,12 +186,12 @@ TEST(MovePlanReshard, BucketsOfAZchTableMoveWhole) {
   spec.rows = spec.zch->RoundUp(spec.rows);
   spec.SetDefaults();
   const auto table = PlaceTable(spec, {.sharding = ShardingType::kRowWise}, nodes, {});
-  ASSERT_TRUE(table.ok()) << table.status();
+  ASSERT_THAT(table, IsOk());
   nodes.push_back(Node(3, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, {*table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanReshard(scope, "t1", 3);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_EQ(moves->units(), 10u);
   EXPECT_EQ(CountsOf(CutsOf(After(scope, *moves).tables()[0])[0]).size(), 3u);
 }
@@ -199,7 +201,7 @@ TEST(MovePlanReshard, NothingMovesWhenAllIsWell) {
   const Plan plan(PlanVersion{1}, "c", nodes,
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 4);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_TRUE(moves->runs.empty());
 }
 
@@ -210,7 +212,7 @@ TEST(MovePlanReshard, NewDevicesAreSpreadOverNodes) {
   nodes.push_back(Node(3, 3));
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const auto moves = PlanReshard({.plan = plan, .live = AllOf(nodes), .drained = {}}, "t1", 3);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   std::set<NodeId> takers;
   for (const MoveRun& run : moves->runs) takers.insert(run.to.node);
   EXPECT_EQ(takers, (std::set{NodeId{2}, NodeId{3}}));
@@ -234,16 +236,16 @@ TEST(MovePlanReshard, UnitsGoToOtherDevicesOfTheirNodeFirst) {
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {})});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto down = PlanReshard(scope, "t1", 2);
-  ASSERT_TRUE(down.ok()) << down.status();
+  ASSERT_THAT(down, IsOk());
   EXPECT_EQ(down->units(), 32u);
   for (const MoveRun& run : down->runs) EXPECT_EQ(run.from.node, run.to.node);
   const Plan two = After(scope, *down);
   const auto up = PlanReshard({.plan = two, .live = AllOf(nodes), .drained = {}}, "t1", 4);
-  ASSERT_TRUE(up.ok()) << up.status();
+  ASSERT_THAT(up, IsOk());
   EXPECT_EQ(up->units(), 32u);
   for (const MoveRun& run : up->runs) EXPECT_EQ(run.from.node, run.to.node);
   const auto one = PlanReshard(scope, "t1", 1);
-  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_THAT(one, IsOk());
   EXPECT_EQ(one->units(), 48u);
 }
 
@@ -274,7 +276,7 @@ TEST(MovePlanMove, MovesWhatIsNotThereYet) {
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const DeviceId to{NodeId{2}, 0};
   const auto moves = PlanMove(scope, "t1", 30, 40, to);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_EQ(moves->units(), 2u);  // Granules 30 and 31.
   for (const UnitCut& cut : CutsOf(After(scope, *moves).tables()[0])) {
     for (std::uint32_t granule = 30; granule < 40; ++granule) EXPECT_EQ(cut.owners[granule], to);
@@ -331,7 +333,7 @@ TEST(MovePlanDrain, SpreadsOverTheOtherHolders) {
                   {Table(1, {.sharding = ShardingType::kRowWise}, nodes, {}, 300, 3000)});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanDrain(scope, NodeId{2});
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   for (const auto& [device, count] : CountsOf(CutsOf(After(scope, *moves).tables()[0])[0])) {
     EXPECT_NEAR(count, 150, 13);  // To a block of granules.
   }
@@ -357,13 +359,13 @@ TEST(MovePlanOfGroups, AllCopiesMoveAndNodesThatCannotBeDividedTakeNone) {
       if (node.id != drained && devices % 2 == 0) takers += devices / 2;
     }
     const auto drain = PlanDrain(scope, drained);
-    ASSERT_TRUE(drain.ok()) << drain.status();
+    ASSERT_THAT(drain, IsOk());
     const Plan without = After(scope, *drain);
     EXPECT_FALSE(HoldersOf(without.tables()[0]).contains(drained));
     EXPECT_FALSE(HoldersOf(without.tables()[0]).contains(NodeId{4}));
     const MoveScope next{.plan = without, .live = AllOf(nodes), .drained = {drained}};
     const auto reshard = PlanReshard(next, "t1", 1 + random() % takers);
-    ASSERT_TRUE(reshard.ok()) << reshard.status();
+    ASSERT_THAT(reshard, IsOk());
     const Plan even = After(next, *reshard);
     const MoveScope last{.plan = even, .live = AllOf(nodes), .drained = {drained}};
     EXPECT_TRUE(PlanRebalance(last)->runs.empty());
@@ -381,7 +383,7 @@ TEST(MovePlanOfGroups, ADeviceIsNamedForGroup0AndRoomIsThatOfTheFullestCopy) {
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanMove(scope, "t1", 0, 64, {NodeId{2}, 0});
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_EQ(moves->bytes(), 2 * 1000 * (16 * 4 + 4));  // With a row's statistic.
   EXPECT_EQ(moves->rooms.size(), 4u);
   After(scope, *moves);
@@ -406,7 +408,7 @@ TEST(MovePlanRebalance, UnevenRowsBecomeEvenOnTheirDevices) {
   const Plan plan(PlanVersion{1}, "c", nodes, {table});
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanRebalance(scope);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_EQ(moves->units(), 18u);
   for (const auto& [device, count] : CountsOf(CutsOf(After(scope, *moves).tables()[0])[0])) {
     EXPECT_EQ(count, 20u);
@@ -423,7 +425,7 @@ TEST(MovePlanRebalance, WholeTablesLeaveTheFullestNode) {
   const Plan plan(PlanVersion{1}, "c", nodes, tables);
   const MoveScope scope{.plan = plan, .live = AllOf(nodes), .drained = {}};
   const auto moves = PlanRebalance(scope);
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   int moved = 0;
   const Plan after = After(scope, *moves);
   for (const TablePlan& table : after.tables()) {
@@ -445,7 +447,7 @@ TEST(MovePlanRebalance, RowsOfADataParallelTableOfOneCopyStay) {
   nodes.push_back(Node(2, 1));
   const Plan plan(PlanVersion{1}, "c", nodes, tables);
   const auto moves = PlanRebalance({.plan = plan, .live = AllOf(nodes), .drained = {}});
-  ASSERT_TRUE(moves.ok()) << moves.status();
+  ASSERT_THAT(moves, IsOk());
   EXPECT_TRUE(moves->runs.empty());
   EXPECT_EQ(moves->copies.size(), 4u);
 }

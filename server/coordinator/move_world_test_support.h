@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "server/coordinator/coordinator_test_support.h"
 #include "server/coordinator/unit_records.h"
 #include "server/coordinator/unit_tiling.h"
@@ -39,9 +40,9 @@ class MoveWorld {
     for (const auto& [id, node_name] : names_) nodes.push_back(id);
     TableSpec spec = CoordinatorHarness::Spec(name);
     spec.row_granules = 24;
-    ASSERT_TRUE(
-        c_->StartCreateTable(spec, {.sharding = ShardingType::kRowWise}, {}, c_.now()).ok());
-    for (const NodeId node : nodes) ASSERT_TRUE(c_.Install(node).ok());
+    ASSERT_THAT(c_->StartCreateTable(spec, {.sharding = ShardingType::kRowWise}, {}, c_.now()),
+                testing::IsOk());
+    for (const NodeId node : nodes) ASSERT_THAT(c_.Install(node), testing::IsOk());
     static_cast<void>(c_.Outcomes());
     ForEachUnit([&](const UnitId& unit, DeviceId owner) {
       for (const NodeId node : nodes) {
@@ -93,7 +94,7 @@ class MoveWorld {
     c_.Advance(step);
     for (const auto& [id, name] : names_) {
       if (dead_.contains(id)) continue;
-      ASSERT_TRUE(c_.Install(id).ok());
+      ASSERT_THAT(c_.Install(id), testing::IsOk());
     }
     c_->Tick(c_.now());
     TakeEffects();
@@ -127,11 +128,11 @@ class MoveWorld {
   // updates of a unit, and it is the owner by the record.
   void Check() {
     const Plan& plan = *c_->GetPlan();
-    ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+    ASSERT_THAT(plan.Validate(), testing::IsOk());
     ForEachUnit([&](const UnitId& unit, DeviceId device) {
       const NodeId owner = device.node;
       const auto stored = ReadUnit(c_.store(), plan, unit);
-      ASSERT_TRUE(stored.ok()) << stored.status();
+      ASSERT_THAT(stored, testing::IsOk());
       ASSERT_EQ(stored->record.owner, owner) << KeyOf(unit) << ToString(stored->record);
       for (const auto& [id, name] : names_) {
         const UnitUpdate update{.session = SessionId{1}, .seq = UpdateSeq{++seq_}, .chunks = {0}};

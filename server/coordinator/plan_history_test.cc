@@ -5,21 +5,24 @@
 
 #include <map>
 
+#include "core/base/testing/status_matchers.h"
 #include "server/coordinator/coordinator_test_support.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Every plan that was ever current, by version.
 class PlanHistoryTest : public ::testing::Test {
  protected:
   void Remember() { plans_.emplace(ToInt(c_->GetPlan()->version()), *c_->GetPlan()); }
   void Create(const std::string& name) {
-    ASSERT_TRUE(c_.Create(name).ok());
+    ASSERT_THAT(c_.Create(name), IsOk());
     Remember();
-    for (const NodeId node : nodes_) ASSERT_TRUE(c_.Install(node).ok());
+    for (const NodeId node : nodes_) ASSERT_THAT(c_.Install(node), IsOk());
   }
   void Join(const std::string& name) {
     nodes_.push_back(c_.Register(name));
@@ -37,15 +40,15 @@ TEST_F(PlanHistoryTest, EveryPlanCanBeHadAgainAlsoAfterARestart) {
   Join("b");
   Create("t");
   Create("u");
-  ASSERT_TRUE(c_->SetTable("t", {{"learning_rate", "0.5"}}, c_.now()).ok());
+  ASSERT_THAT(c_->SetTable("t", {{"learning_rate", "0.5"}}, c_.now()), IsOk());
   Remember();
-  ASSERT_TRUE(c_->DropTable("t", c_.now()).ok());
+  ASSERT_THAT(c_->DropTable("t", c_.now()), IsOk());
   Remember();
   c_.Restart();
   ASSERT_GE(plans_.size(), 7u);
   for (const auto& [version, plan] : plans_) {
     const absl::StatusOr<Plan> again = PlanAt(c_->store(), *c_->GetPlan(), PlanVersion{version});
-    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_THAT(again, IsOk());
     EXPECT_EQ(*again, plan) << "version " << version;
   }
 }
@@ -54,7 +57,7 @@ TEST_F(PlanHistoryTest, ListsCausesNewestFirst) {
   Join("a");
   Create("t");
   const absl::StatusOr<std::vector<PlanChange>> changes = ReadHistory(c_->store(), 2);
-  ASSERT_TRUE(changes.ok()) << changes.status();
+  ASSERT_THAT(changes, IsOk());
   ASSERT_EQ(changes->size(), 2u);
   EXPECT_EQ((*changes)[0].cause, "table t created");
   EXPECT_EQ((*changes)[1].cause, "node a joined");
@@ -79,10 +82,10 @@ TEST(PlanHistory, KeepsTheNewestRecordsOnly) {
                          .node_before = {},
                          .tables = {}},
                         &writes);
-    ASSERT_TRUE(store.Commit({}, writes).ok());
+    ASSERT_THAT(store.Commit({}, writes), IsOk());
   }
   const auto changes = ReadHistory(store, 0);
-  ASSERT_TRUE(changes.ok());
+  ASSERT_THAT(changes, IsOk());
   EXPECT_EQ(changes->size(), kHistoryMax);
   EXPECT_EQ(changes->front().version, PlanVersion{kHistoryMax + 9});
 }
@@ -112,12 +115,12 @@ TEST(PlanHistory, AThousandChangesOfALargeTableAreSmall) {
   const std::string record = PlanChangeToJson(change);
   EXPECT_LT(record.size(), 4000u) << "3 KB, and not the table's 300";
   const absl::StatusOr<PlanChange> again = PlanChangeFromJson(record);
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_EQ(*again, change);
   const absl::StatusOr<TablePlan> undone = Undo(*again->tables.front().delta, after);
-  ASSERT_TRUE(undone.ok()) << undone.status();
+  ASSERT_THAT(undone, IsOk());
   EXPECT_EQ(*undone, before);
-  EXPECT_FALSE(Undo(*again->tables.front().delta, before).ok()) << "of another plan";
+  EXPECT_THAT(Undo(*again->tables.front().delta, before), Not(IsOk())) << "of another plan";
 }
 
 // Slices that were cut or joined, and another spec.
@@ -130,7 +133,7 @@ TEST(PlanHistory, ADifferenceLeadsBackToAnyTiling) {
   const std::optional<TableDelta> delta = DeltaOf(before, after);
   ASSERT_TRUE(delta.has_value());
   const absl::StatusOr<TablePlan> undone = Undo(*delta, after);
-  ASSERT_TRUE(undone.ok()) << undone.status();
+  ASSERT_THAT(undone, IsOk());
   EXPECT_EQ(*undone, before);
   TablePlan aside = after;
   aside.aside = true;
@@ -142,7 +145,7 @@ TEST(PlanHistory, ADifferenceLeadsBackToAnyTiling) {
 TEST(PlanHistory, ADamagedRecordIsDataLoss) {
   MemoryStateStore store;
   const StateWrite writes[] = {{"plan/history/00000000000000000002", "{"}};
-  ASSERT_TRUE(store.Commit({}, writes).ok());
+  ASSERT_THAT(store.Commit({}, writes), IsOk());
   EXPECT_TRUE(absl::IsDataLoss(ReadHistory(store, 0).status()));
 }
 

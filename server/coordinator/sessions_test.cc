@@ -151,7 +151,7 @@ TEST_F(CoordinatorClosing, OpensATrainersNextSessionWhenNobodyTakesUpdatesOfTheL
   const NodeId node = c_.Register("n0");
   const SessionId first = Connect("t0", 1)->session;
   EXPECT_THAT(Connect("t0", 2), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("n0")));
-  EXPECT_TRUE(Connect("t1", 1).ok());
+  EXPECT_THAT(Connect("t1", 1), IsOk());
   ASSERT_THAT(Refuse(node), IsOk());
   const auto second = Connect("t0", 2);
   ASSERT_THAT(second, IsOk());

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/status_matchers.h"
 #include "server/state_store/memory_state_store.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 planner::ProblemDigest Inputs(char tables, char topology = '0') {
@@ -19,16 +21,16 @@ planner::ProblemDigest Inputs(char tables, char topology = '0') {
 
 TEST(SolvedPlans, TheSameInputsFindTheirPlan) {
   MemoryStateStore store;
-  ASSERT_TRUE(PutSolvedPlan(store, Inputs('1'), "one", absl::FromUnixSeconds(1)).ok());
-  ASSERT_TRUE(PutSolvedPlan(store, Inputs('2', '2'), "two", absl::FromUnixSeconds(2)).ok());
+  ASSERT_THAT(PutSolvedPlan(store, Inputs('1'), "one", absl::FromUnixSeconds(1)), IsOk());
+  ASSERT_THAT(PutSolvedPlan(store, Inputs('2', '2'), "two", absl::FromUnixSeconds(2)), IsOk());
   EXPECT_EQ(*FindSolvedPlan(store, Inputs('1')), "one");
-  ASSERT_TRUE(PutSolvedPlan(store, Inputs('1'), "again", absl::FromUnixSeconds(3)).ok());
+  ASSERT_THAT(PutSolvedPlan(store, Inputs('1'), "again", absl::FromUnixSeconds(3)), IsOk());
   EXPECT_EQ(*FindSolvedPlan(store, Inputs('1')), "again");
 }
 
 TEST(SolvedPlans, AChangedInputIsNamed) {
   MemoryStateStore store;
-  ASSERT_TRUE(PutSolvedPlan(store, Inputs('1', '1'), "one", absl::FromUnixSeconds(1)).ok());
+  ASSERT_THAT(PutSolvedPlan(store, Inputs('1', '1'), "one", absl::FromUnixSeconds(1)), IsOk());
   const absl::Status changed = FindSolvedPlan(store, Inputs('1', '2')).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(changed));
   EXPECT_THAT(std::string(changed.message()), HasSubstr("topology changed"));
@@ -39,13 +41,13 @@ TEST(SolvedPlans, OnlyTheNewestAreKept) {
   MemoryStateStore store;
   const std::string digits = "0123456789abcdef0";
   for (std::size_t i = 0; i < kSolvedPlansMax; ++i) {
-    ASSERT_TRUE(PutSolvedPlan(store, Inputs(digits[i], digits[i]), "p",
-                              absl::FromUnixSeconds(static_cast<std::int64_t>(i)))
-                    .ok());
+    ASSERT_THAT(PutSolvedPlan(store, Inputs(digits[i], digits[i]), "p",
+                              absl::FromUnixSeconds(static_cast<std::int64_t>(i))),
+                IsOk());
   }
-  ASSERT_TRUE(PutSolvedPlan(store, Inputs('e', 'f'), "new", absl::FromUnixSeconds(99)).ok());
+  ASSERT_THAT(PutSolvedPlan(store, Inputs('e', 'f'), "new", absl::FromUnixSeconds(99)), IsOk());
   EXPECT_TRUE(absl::IsNotFound(FindSolvedPlan(store, Inputs('0', '0')).status()));
-  EXPECT_TRUE(FindSolvedPlan(store, Inputs('1', '1')).ok());
+  EXPECT_THAT(FindSolvedPlan(store, Inputs('1', '1')), IsOk());
   EXPECT_EQ(*FindSolvedPlan(store, Inputs('e', 'f')), "new");
 }
 

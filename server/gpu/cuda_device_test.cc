@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@
 namespace embla::gpu {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 TEST(CudaStatus, TellsMemoryFromOtherErrorsAndErrorsThatStopADevice) {
@@ -39,7 +41,7 @@ TEST(NoGpus, SaysWhatIsMissing) {
   EXPECT_THAT(Message(NoGpus(cudaErrorInitializationError)), HasSubstr("cannot be used"));
 }
 
-class CudaDeviceTest : public testing::Test {
+class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<Device>> device = OpenGpu(0);
@@ -60,11 +62,12 @@ TEST_F(CudaDeviceTest, StatesItsProperties) {
 TEST_F(CudaDeviceTest, AnErrorOfAnEarlierCallIsNotALaunchs) {
   const auto there = device_->Allocate(400);
   const auto stream = device_->NewStream();
-  ASSERT_TRUE(there.ok() && stream.ok());
+  ASSERT_THAT(there, IsOk());
+  ASSERT_THAT(stream, IsOk());
   EXPECT_EQ(cudaSetDevice(10000), cudaErrorInvalidDevice);  // Stays with the thread.
-  EXPECT_TRUE((*stream)->Fill(there->As<float>(), 100, 1.0f).ok());
-  EXPECT_TRUE((*stream)->Synchronize().ok());
-  EXPECT_TRUE(device_->health().ok());
+  EXPECT_THAT((*stream)->Fill(there->As<float>(), 100, 1.0f), IsOk());
+  EXPECT_THAT((*stream)->Synchronize(), IsOk());
+  EXPECT_THAT(device_->health(), IsOk());
 }
 
 TEST_F(CudaDeviceTest, CopiesThereAndBackAlsoRowByRow) {
@@ -72,12 +75,15 @@ TEST_F(CudaDeviceTest, CopiesThereAndBackAlsoRowByRow) {
   const auto here = device_->AllocatePinned(4000);
   const auto back = device_->AllocatePinned(8000);
   const auto stream = device_->NewStream();
-  ASSERT_TRUE(there.ok() && here.ok() && back.ok() && stream.ok());
+  ASSERT_THAT(there, IsOk());
+  ASSERT_THAT(here, IsOk());
+  ASSERT_THAT(back, IsOk());
+  ASSERT_THAT(stream, IsOk());
   std::iota(here->As<int>(), here->As<int>() + 1000, 0);
   std::memset(back->data(), 0, back->size());
-  ASSERT_TRUE((*stream)->CopyToDevice(there->data(), here->data(), 4000).ok());
-  ASSERT_TRUE((*stream)->CopyRowsToHost({back->data(), 80, 40, 100}, there->data()).ok());
-  ASSERT_TRUE((*stream)->Synchronize().ok());
+  ASSERT_THAT((*stream)->CopyToDevice(there->data(), here->data(), 4000), IsOk());
+  ASSERT_THAT((*stream)->CopyRowsToHost({back->data(), 80, 40, 100}, there->data()), IsOk());
+  ASSERT_THAT((*stream)->Synchronize(), IsOk());
   for (int row = 0; row < 100; ++row) {
     EXPECT_EQ(back->As<int>()[row * 20 + 9], row * 10 + 9);
     EXPECT_EQ(back->As<int>()[row * 20 + 10], 0);
@@ -89,8 +95,8 @@ TEST_F(CudaDeviceTest, MoreMemoryThanThereIsIsResourceExhaustedAndStopsNothing) 
   const auto memory =
       device_->Allocate(static_cast<std::size_t>(device_->properties().memory_bytes) * 2);
   EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(device_->health().ok());
-  EXPECT_TRUE(device_->Allocate(1000).ok());
+  EXPECT_THAT(device_->health(), IsOk());
+  EXPECT_THAT(device_->Allocate(1000), IsOk());
 }
 
 TEST_F(CudaDeviceTest, OrdinalsThatAreNotThereAreNotFound) {

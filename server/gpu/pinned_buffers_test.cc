@@ -4,11 +4,14 @@
 #include <utility>
 
 #include "core/base/buffer.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/simulated_device.h"
 
 namespace embla::gpu {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr std::size_t kLimit = 64 << 10;
 
@@ -61,7 +64,7 @@ TEST_F(PinnedBuffersTest, AStoppedDeviceStillTakesItsMemoryBack) {
 TEST(PinnedMemoryOfADevice, IsReachedByOthers) {
   SimulatedDevice device({.ordinal = 0}), other({.ordinal = 1});
   const auto pinned = device.AllocatePinned(100);
-  ASSERT_TRUE(pinned.ok());
+  ASSERT_THAT(pinned, IsOk());
   EXPECT_TRUE(other.IsPinned(pinned->data(), 100));
   EXPECT_FALSE(other.IsPinned(pinned->data(), 101));
 }

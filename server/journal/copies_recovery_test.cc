@@ -23,7 +23,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -114,14 +116,14 @@ class CopiesTrial {
     transport_.SetFaults({.lost_request = 50, .lost_answer = 50, .repeated_later = 100});
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) Step();
     transport_.SetFaults({});
-    const absl::Time until = absl::Now() + kRestMax;
-    while (!::testing::Test::HasFailure() && !IsAtRest()) {
-      ASSERT_LT(absl::Now(), until) << Describe();
+    const auto has_come_to_rest = [&] {
+      if (::testing::Test::HasFailure() || IsAtRest()) return true;
       for (std::uint32_t n = 0; n < kNodes; ++n) InstallNewest(n);
       Train(false);
       CheckCopies();
-      std::this_thread::yield();
-    }
+      return false;
+    };
+    ASSERT_TRUE(AwaitFor(has_come_to_rest, kRestMax, "the copies are at rest")) << Describe();
   }
 
   std::uint64_t acknowledged() const { return acknowledged_; }
@@ -168,7 +170,7 @@ class CopiesTrial {
     std::vector<NodeSpec> nodes = specs_;
     std::erase_if(nodes, [this](const NodeSpec& node) { return lost_ == node.id; });
     plan_ = std::make_shared<const Plan>(version, "test", nodes, std::vector{table});
-    ASSERT_TRUE(plan_->Validate().ok()) << plan_->Validate();
+    ASSERT_THAT(plan_->Validate(), IsOk());
     Note("committed");
   }
 
@@ -273,7 +275,7 @@ class CopiesTrial {
   void InstallNewest(std::uint32_t n) {
     if (lost_ == specs_[n].id) return;
     const absl::Status status = nodes_[n]->node().InstallPlan(plan_, specs_[n].id);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
     Note(absl::StrCat("installed on n", n));
   }
 
@@ -424,7 +426,7 @@ class CopiesTrial {
     const absl::Status status =
         nodes_[n]->node().ReadRows({kTable, 0, spec_.rows, {}, true}, [&](Buffer encoded) {
           const absl::StatusOr<RowBlock> block = DecodeRowBlock(encoded.bytes());
-          EXPECT_TRUE(block.ok()) << block.status();
+          EXPECT_THAT(block, IsOk());
           for (std::size_t i = 0; i < block->rows.size(); ++i) {
             const bool is_right = Has(acked_, *block, i) || Has(ahead_, *block, i);
             EXPECT_TRUE(is_right) << "row " << ToInt(block->rows[i]) << " of node n" << n

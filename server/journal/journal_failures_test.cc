@@ -3,9 +3,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -18,6 +19,7 @@ namespace embla::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Code = absl::StatusCode;
 
 constexpr TableId kTable{1};
@@ -47,7 +49,7 @@ class JournalFailuresTest : public ::testing::Test {
   void Start() {
     subject_ = std::make_unique<JournaledNode>(options_);
     const absl::Status installed = subject_->node().InstallPlan(PlanOf("test", 1), kSelf);
-    ASSERT_TRUE(installed.ok()) << installed;
+    ASSERT_THAT(installed, IsOk());
   }
 
   PlanPtr PlanOf(const std::string& cluster, std::uint64_t version) {
@@ -92,7 +94,7 @@ class JournalFailuresTest : public ::testing::Test {
       subject_->node().Lookup(std::move(request.batch), std::move(request.memory),
                               absl::InfiniteFuture(), {}, std::move(done));
     });
-    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result, IsOk());
     return result.ok() ? result->rows.As<float>()[0] : -1.0f;
   }
 
@@ -124,10 +126,13 @@ TEST_F(JournalFailuresTest, AFullDiskRefusesUpdatesBeforeTheyAreAppliedAndHeals)
   EXPECT_EQ(Weight(), static_cast<float>(seq - 1));
   subject_->disk().SetCapacity(1'000'000);
   // The log looks for room when an update is refused.
-  while (!(status = AddOne(seq)).ok()) {
-    ASSERT_EQ(status.code(), Code::kResourceExhausted) << status;
-    std::this_thread::yield();
-  }
+  AwaitFor(
+      [&] {
+        status = AddOne(seq);
+        return status.code() != Code::kResourceExhausted;
+      },
+      absl::Seconds(60), "the log notices that there is room");
+  ASSERT_THAT(status, IsOk());
   EXPECT_EQ(Weight(), static_cast<float>(seq));
   KillAndStart();
   EXPECT_EQ(Weight(), static_cast<float>(seq));
@@ -135,15 +140,15 @@ TEST_F(JournalFailuresTest, AFullDiskRefusesUpdatesBeforeTheyAreAppliedAndHeals)
 
 TEST_F(JournalFailuresTest, ABrokenLogRefusesUpdatesUntilARestartWhileLookupsGoOn) {
   Start();
-  ASSERT_TRUE(AddOne(1).ok());
+  ASSERT_THAT(AddOne(1), IsOk());
   subject_->disk().FailAt(1, DiskFault::kError);
   EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);  // Applied, and nobody was told so.
   EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);  // A repetition promises no more.
   EXPECT_EQ(AddOne(3).code(), Code::kUnavailable);
   EXPECT_EQ(Weight(), 2.0f);
   KillAndStart();
-  ASSERT_TRUE(AddOne(2).ok());
-  ASSERT_TRUE(AddOne(3).ok());
+  ASSERT_THAT(AddOne(2), IsOk());
+  ASSERT_THAT(AddOne(3), IsOk());
   EXPECT_EQ(Weight(), 3.0f);
 }
 
@@ -152,7 +157,7 @@ TEST_F(JournalFailuresTest, AnUpdateThatIsTooLargeForTheLogIsRefused) {
   const absl::Status refused = AddOne(1, 8 * kRows);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused;
   EXPECT_EQ(Weight(), 0.0f);
-  EXPECT_TRUE(AddOne(1).ok());
+  EXPECT_THAT(AddOne(1), IsOk());
 }
 
 TEST_F(JournalFailuresTest, ANewTableIsNotInstalledWhenItsRecordIsNot) {
@@ -178,7 +183,7 @@ TEST_F(JournalFailuresTest, PlansOfAnotherClusterOrNodeAreRefusedAfterARestart) 
 
 TEST_F(JournalFailuresTest, ANodeWithOtherDevicesDoesNotStart) {
   Start();
-  ASSERT_TRUE(AddOne(1).ok());
+  ASSERT_THAT(AddOne(1), IsOk());
   subject_->Kill();
   JournaledNode::Options fewer = options_;
   fewer.node.devices.resize(1);
@@ -195,7 +200,7 @@ TEST_F(JournalFailuresTest, WhatAGpuTakesAlongComesBackWithTheNextProcess) {
   constexpr std::int64_t kRowOnGpu = kRows - 1;
   MakeSecondDeviceAGpu();
   Start();
-  ASSERT_TRUE(AddOne(1).ok());
+  ASSERT_THAT(AddOne(1), IsOk());
   // In the step: the update's record is written, and the other device has applied it.
   gpu_->Inject({gpu::SimulatedFault::At::kSynchronize, gpu::SimulatedFault::Kind::kStop, 0});
   EXPECT_EQ(AddOne(2).code(), Code::kUnavailable);
@@ -206,19 +211,19 @@ TEST_F(JournalFailuresTest, WhatAGpuTakesAlongComesBackWithTheNextProcess) {
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(Weight(), 2.0f);
     EXPECT_EQ(Weight(/*group=*/0, kRowOnGpu), 2.0f);
-    EXPECT_TRUE(AddOne(2).ok());
+    EXPECT_THAT(AddOne(2), IsOk());
   }
 }
 
 TEST_F(JournalFailuresTest, ARecordThatDoesNotFitIsDataLossAndNamed) {
   Start();
-  ASSERT_TRUE(AddOne(1).ok());
+  ASSERT_THAT(AddOne(1), IsOk());
   subject_->Stop();
   {
     const auto ignore = [](const LogRecordView&) { return absl::OkStatus(); };
     const auto log = NodeLog::Open(subject_->disk(), options_.journal.log, ignore);
-    ASSERT_TRUE(log.ok());
-    ASSERT_TRUE((*log)->WriteControl(static_cast<std::uint16_t>(JournalKind::kSync), "x").ok());
+    ASSERT_THAT(log, IsOk());
+    ASSERT_THAT((*log)->WriteControl(static_cast<std::uint16_t>(JournalKind::kSync), "x"), IsOk());
   }
   const absl::Status refused = subject_->TryStart();
   EXPECT_EQ(refused.code(), Code::kDataLoss) << refused;
@@ -228,7 +233,7 @@ TEST_F(JournalFailuresTest, ARecordThatDoesNotFitIsDataLossAndNamed) {
 TEST_F(JournalFailuresTest, WithoutDurabilityTablesComeBackWithInitialValues) {
   options_.journal.level = Durability::kNone;
   Start();
-  ASSERT_TRUE(AddOne(1).ok());
+  ASSERT_THAT(AddOne(1), IsOk());
   EXPECT_EQ(Weight(), 1.0f);
   KillAndStart();
   EXPECT_EQ(Weight(), 0.0f);
@@ -241,8 +246,8 @@ TEST_F(JournalFailuresTest, AnAveragingThatWasDueIsMadeUpFor) {
   float mean = 0.0f;
   for (std::uint64_t seq = 1; seq <= 30; ++seq) {
     // The averaging is queued before the second update is answered; its record may be lost.
-    ASSERT_TRUE(AddOne(seq, kRows, 0).ok());
-    ASSERT_TRUE(AddOne(seq, 2 * kRows, 1).ok());
+    ASSERT_THAT(AddOne(seq, kRows, 0), IsOk());
+    ASSERT_THAT(AddOne(seq, 2 * kRows, 1), IsOk());
     mean += 1.5f;
     KillAndStart();
     ASSERT_EQ(Weight(0), mean);
@@ -254,8 +259,8 @@ TEST_F(JournalFailuresTest, AnAveragingThatAStoppedGpuCannotDoIsNotMadeUpFor) {
   table_.replica_groups = 2;
   MakeSecondDeviceAGpu();
   Start();
-  ASSERT_TRUE(AddOne(1, kRows, 0).ok());
-  EXPECT_FALSE(gpu_->Stop(absl::InternalError("test")).ok());
+  ASSERT_THAT(AddOne(1, kRows, 0), IsOk());
+  EXPECT_THAT(gpu_->Stop(absl::InternalError("test")), Not(IsOk()));
   const auto averaged = Await<SyncResult>([&](SyncDone done) {
     subject_->node().Sync({.tables = {kTable}, .plan_version = PlanVersion{1}},
                           absl::InfiniteFuture(), std::move(done));

@@ -11,6 +11,7 @@
 #include "core/base/buffer.h"
 #include "core/base/file.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,8 @@
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
 
 Buffer BufferOf(std::string_view bytes) {
   Buffer buffer = Buffer::Allocate(bytes.size());
@@ -191,7 +194,7 @@ std::vector<Example> Examples() {
 // by another program: u32 kind, u32 bytes, content.
 TEST(JournalRecords, TheGoldenFileIsWhatIsWrittenAndRead) {
   const auto golden = ReadFile("tests/golden/journal_records_v1.bin");
-  ASSERT_TRUE(golden.ok()) << golden.status();
+  ASSERT_THAT(golden, IsOk());
   std::string bytes;
   const auto add = [&bytes](std::uint32_t value) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -209,13 +212,13 @@ TEST(JournalRecords, WhatIsReadIsWhatWasWritten) {
     SCOPED_TRACE(static_cast<int>(example.kind));
     const Buffer bytes = BufferOf(example.bytes);
     const absl::StatusOr<std::string> again = example.again(bytes.bytes());
-    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_THAT(again, IsOk());
     EXPECT_EQ(*again, example.bytes);
   }
   const UpdateExample example;
   const Buffer bytes = BufferOf(EncodeUpdateRecord(example.Make()));
   const absl::StatusOr<DecidedUpdate> update = DecodeUpdateRecord(bytes.bytes());
-  ASSERT_TRUE(update.ok()) << update.status();
+  ASSERT_THAT(update, IsOk());
   EXPECT_EQ(update->tables, example.Make().tables);
   EXPECT_EQ(update->time, example.Make().time);
   EXPECT_EQ(update->batch.parts[0].ids[1], RowId{-1});
@@ -227,7 +230,7 @@ TEST(JournalRecords, ClosedSessionsComeBack) {
   std::string record = EncodeClosedSessionsRecord(closed);
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<ClosedSessions> read = DecodeClosedSessionsRecord(bytes.bytes());
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, closed);
   record[4] = 3;  // From session 3 to session 2.
   const Buffer damaged = BufferOf(record);
@@ -242,7 +245,7 @@ TEST(JournalRecords, SweepsAndTtlsComeBack) {
   std::string record = EncodeSweepRecord(sweep);
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSweep> read = DecodeSweepRecord(bytes.bytes());
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, sweep);
   record[4] = 3;  // No such rule.
   const Buffer damaged = BufferOf(record);
@@ -256,7 +259,7 @@ TEST(JournalRecords, SweepsAndTtlsComeBack) {
   update.batch.parts[1].ttl_steps = 30;
   const Buffer with_ttl = BufferOf(EncodeUpdateRecord(update));
   const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(with_ttl.bytes());
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->batch.parts[0].ttl_steps, 0u);
   EXPECT_EQ(again->batch.parts[1].ttl_steps, 30u);
   EXPECT_EQ(again->batch.parts[1].weights[1], 2.0f);
@@ -273,7 +276,7 @@ TEST(JournalRecords, ImagesAndLearningRatesComeBack) {
   std::string record = EncodeUpdateRecord(update);
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedUpdate> again = DecodeUpdateRecord(bytes.bytes());
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_TRUE(again->batch.parts[0].is_images());
   EXPECT_TRUE(again->batch.parts[0].state_only);
   EXPECT_EQ(again->batch.parts[0].state_floats, 1u);
@@ -289,7 +292,7 @@ TEST(JournalRecords, AveragedRowsComeBack) {
   std::string record = EncodeAveragedRecord(ExampleSync());
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSync> read = DecodeAveragedRecord(bytes.bytes());
-  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(read, IsOk());
   EXPECT_EQ(*read, ExampleSync());
   record[16] = 0;  // Columns 0 to 0.
   const Buffer damaged = BufferOf(record);
@@ -309,7 +312,7 @@ TEST(JournalRecords, PlansComeBackAndDamagedOnesAreDataLoss) {
   const Plan plan(PlanVersion{5}, "cluster", nodes, {table});
   const std::string bytes = EncodePlanDeltaRecord(NodeId{1}, DeltaBetween(before, plan));
   const absl::StatusOr<PlanRecord> record = DecodePlanDeltaRecord(BufferOf(bytes).bytes(), before);
-  ASSERT_TRUE(record.ok()) << record.status();
+  ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->self, NodeId{1});
   EXPECT_EQ(*record->plan, plan);
   EXPECT_TRUE(absl::IsDataLoss(DecodePlanDeltaRecord(BufferOf(bytes).bytes(), plan).status()))
@@ -330,7 +333,7 @@ TEST(JournalRecords, APlanAsJsonComesBack) {
   out.PutArray(std::span<const char>(json));
   const absl::StatusOr<PlanRecord> record =
       DecodePlanRecord(BufferOf(std::move(out).Take()).bytes());
-  ASSERT_TRUE(record.ok()) << record.status();
+  ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->self, NodeId{1});
   EXPECT_EQ(*record->plan, plan);
 }

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -152,7 +153,7 @@ class Trial {
                            : static_cast<ShardingType>(1 + random_() % 7);
     if (spec.replica_groups > 1) request.sharding = ShardingType::kRowWise;
     const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, {spec_}, TableList(tables_));
-    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_THAT(table, IsOk());
     tables_.push_back(*table);
   }
 
@@ -164,15 +165,15 @@ class Trial {
     changed.optimizer.learning_rate *= Pick({1.0f, 0.5f});
     version_ = Next(version_);
     const auto plan = std::make_shared<const Plan>(version_, "test", std::vector{spec_}, tables_);
-    ASSERT_TRUE(plan->Validate().ok()) << plan->Validate();
-    ASSERT_TRUE(model_->InstallPlan(plan, kSelf).ok());
+    ASSERT_THAT(plan->Validate(), IsOk());
+    ASSERT_THAT(model_->InstallPlan(plan, kSelf), IsOk());
     const bool dies = random_() % 4 == 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 3, DiskFault::kDeath);
     const absl::Status tried = subject_->node().InstallPlan(plan, kSelf);
     ASSERT_TRUE(tried.ok() || dies) << tried;
     if (dies) Restart();
     const absl::Status installed = subject_->node().InstallPlan(plan, kSelf);
-    ASSERT_TRUE(installed.ok()) << installed;
+    ASSERT_THAT(installed, IsOk());
     if (random_() % 4 == 0) Restart();
   }
 
@@ -187,7 +188,7 @@ class Trial {
     for (ShardNode* const node : {model_.get(), &subject_->node()}) {
       const auto synced = Await<SyncResult>(
           [&](const SyncDone& done) { node->Sync(query, absl::InfiniteFuture(), done); });
-      ASSERT_TRUE(synced.ok()) << synced.status();
+      ASSERT_THAT(synced, IsOk());
     }
     if (random_() % 2 == 0) Restart();
   }
@@ -207,7 +208,7 @@ class Trial {
       for (ShardNode* const node : {model_.get(), &subject_->node()}) {
         const auto swept = Await<SweepResult>(
             [&](const SweepDone& done) { node->SweepTable(query, absl::InfiniteFuture(), done); });
-        ASSERT_TRUE(swept.ok()) << swept.status();
+        ASSERT_THAT(swept, IsOk());
         EXPECT_THAT(swept->swept, ::testing::ElementsAre(RowInterval{0, table.spec.rows}));
         evicted.push_back(swept->evicted);
       }
@@ -323,9 +324,9 @@ class Trial {
     if (dies) Restart();
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const auto again = SendAndWait(subject_->node(), operations[i]);
-      ASSERT_TRUE(again.ok()) << again.status();
+      ASSERT_THAT(again, IsOk());
       ASSERT_TRUE(again->duplicate || !acknowledged[i]) << "operation " << i << " was lost";
-      ASSERT_TRUE(SendAndWait(*model_, operations[i]).ok());
+      ASSERT_THAT(SendAndWait(*model_, operations[i]), IsOk());
     }
     if (random_() % 2 == 0) Restart();
   }
@@ -336,13 +337,13 @@ class Trial {
     ClosedSessions closed;
     closed.refused.Insert(SessionId{++closed_});
     closed.settled = closed.refused;
-    ASSERT_TRUE(model_->CloseSessions(closed).ok());
+    ASSERT_THAT(model_->CloseSessions(closed), IsOk());
     const bool dies = random_() % 4 == 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 2, DiskFault::kDeath);
     const absl::Status tried = subject_->node().CloseSessions(closed);
     ASSERT_TRUE(tried.ok() || dies) << tried;
     if (dies) Restart();
-    ASSERT_TRUE(subject_->node().CloseSessions(closed).ok());
+    ASSERT_THAT(subject_->node().CloseSessions(closed), IsOk());
     if (random_() % 2 == 0) Restart();
     std::map<SessionId, UpdateSeq> first;
     Operation late = RandomOperation(AnySession(), first);
@@ -384,7 +385,7 @@ class Trial {
       }
       return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
     return all;
   }
 

@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -253,7 +254,7 @@ class Trial {
         std::set<std::uint32_t> again;
         std::set<std::uint32_t> refused;
         for (const auto& result : Contribute(node(n), update, claimed)) {
-          ASSERT_TRUE(result.ok()) << result.status();
+          ASSERT_THAT(result, IsOk());
           for (const RefusedClaim& claim : result->refused_claims) {
             for (std::uint32_t unit = claim.units.begin; unit < claim.units.end; ++unit) {
               (claim.reason == RefusedClaim::Reason::kAgain ? again : refused).insert(unit);
@@ -285,7 +286,7 @@ class Trial {
       model_->Update(std::move(request.batch), std::move(request.memory), absl::InfiniteFuture(),
                      std::move(done));
     });
-    ASSERT_TRUE(modelled.ok()) << modelled.status();
+    ASSERT_THAT(modelled, IsOk());
   }
   std::int64_t RandomId() {
     return static_cast<std::int64_t>(random_() % (spec_.zch.has_value() ? 2000 : spec_.rows));
@@ -349,7 +350,7 @@ class Trial {
         ASSERT_FALSE(host(n).AsksApart(kTable));
         result = Send(node(n), update, ids);
       }
-      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_THAT(result, IsOk());
       for (const std::int64_t id : ids) {
         const std::int64_t row = id_rows_->RowOf(RowId{id});
         const bool refused = std::any_of(
@@ -385,7 +386,7 @@ class Trial {
       }
       std::sort(ids.begin(), ids.end());
       const auto modelled = Send(*model_, update, ids);
-      ASSERT_TRUE(modelled.ok()) << modelled.status();
+      ASSERT_THAT(modelled, IsOk());
     }
     // One plan for all: rows are updated in the order of the updates.
     const std::size_t newest = owners_by_plan_.size() - 1;
@@ -418,12 +419,12 @@ class Trial {
     for (std::size_t n = 0; n < kNodes; ++n) {
       const absl::StatusOr<SyncResult> synced = Sync(node(n), nullptr);
       if (absl::IsFailedPrecondition(synced.status())) continue;  // Nothing was ever there.
-      ASSERT_TRUE(synced.ok()) << synced.status();
+      ASSERT_THAT(synced, IsOk());
       std::vector<AveragedRows>& rows = averaged->tables[0].rows;
       rows.insert(rows.end(), synced->tables[0].averaged.begin(), synced->tables[0].averaged.end());
     }
     const absl::StatusOr<SyncResult> modelled = Sync(*model_, averaged);
-    ASSERT_TRUE(modelled.ok()) << modelled.status();
+    ASSERT_THAT(modelled, IsOk());
   }
 
   // ---- Deaths.
@@ -479,7 +480,7 @@ class Trial {
     const auto plan = std::make_shared<const Plan>(version, "test", specs_, std::vector{table});
     for (std::size_t n = 0; n < kNodes; ++n) {
       const absl::Status installed = node(n).InstallPlan(plan, specs_[n].id);
-      ASSERT_TRUE(installed.ok()) << installed;
+      ASSERT_THAT(installed, IsOk());
     }
     owners_by_plan_.push_back(owners_);
   }
@@ -543,7 +544,7 @@ class Trial {
   void Control(std::size_t n, std::uint32_t unit, const LogRecord& record) {
     const absl::Status written = AwaitStatus(
         [&](const HostDone& done) { journal(n).AppendControl(IdOf(unit), record, done); });
-    ASSERT_TRUE(written.ok()) << written;
+    ASSERT_THAT(written, IsOk());
   }
 
   // Returns the versions of the chunks that the target holds of the move.
@@ -556,8 +557,8 @@ class Trial {
     const auto device = static_cast<std::uint32_t>(random_() % kDevices);
     absl::Status status =
         AwaitStatus([&](HostDone done) { host(n).Reserve(id, device, run, std::move(done)); });
-    EXPECT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(journal(n).AppendReserved(id, device, run).ok());
+    EXPECT_THAT(status, IsOk());
+    EXPECT_THAT(journal(n).AppendReserved(id, device, run), IsOk());
     const NodeId source{static_cast<std::uint32_t>(owners_[unit] + 1)};
     Control(n, unit, ImportRecord{moves_[unit], source, epochs_[unit]});
     known.durable.import = ImportState{.move = moves_[unit]};
@@ -574,13 +575,13 @@ class Trial {
       auto read = Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
         host(source).ReadChunk(IdOf(unit), c, std::move(done));
       });
-      ASSERT_TRUE(read.ok()) << read.status();
+      ASSERT_THAT(read, IsOk());
       const SharedBuffer rows(*std::move(read));
       const absl::Status status = AwaitStatus(
           [&](HostDone done) { host(target).Stage(IdOf(unit), c, rows, std::move(done)); });
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
       const Chunk chunk{.move = moves_[unit], .chunk = c, .version = version};
-      ASSERT_TRUE(journal(target).AppendChunk(IdOf(unit), chunk, rows.bytes()).ok());
+      ASSERT_THAT(journal(target).AppendChunk(IdOf(unit), chunk, rows.bytes()), IsOk());
       staged[c] = version;
     }
   }
@@ -623,7 +624,7 @@ class Trial {
       auto gate = std::make_shared<ScriptedGate>(windows);
       const absl::Status status = AwaitStatus(
           [&](HostDone done) { host(target).Install(IdOf(unit), gate, std::move(done)); });
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
       gates_[target][unit] = gate;
       restored_[target].erase(unit);
     }
@@ -640,7 +641,7 @@ class Trial {
     if (!MaybeKill(source)) {
       const absl::Status status =
           AwaitStatus([&](HostDone done) { host(source).Trim(IdOf(unit), std::move(done)); });
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
       SetGate(source, unit, nullptr);
     }
     gates_[source].erase(unit);
@@ -656,7 +657,7 @@ class Trial {
     if (!MaybeKill(target)) {
       const absl::Status status =
           AwaitStatus([&](HostDone done) { host(target).Discard(IdOf(unit), std::move(done)); });
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
       restored_[target].erase(unit);
     }
     ScriptedGate& gate = GateOf(source, unit);
@@ -686,7 +687,7 @@ class Trial {
         in_vain ? host(n).Discard(IdOf(unit), std::move(done))
                 : host(n).Relocate(IdOf(unit), std::move(done));
       });
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
       restored_[n].erase(unit);
     }
     Train();

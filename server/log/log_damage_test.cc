@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/log/log_note.h"
@@ -17,18 +18,20 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Files = std::map<std::string, std::string>;
 
-class LogDamage : public testing::Test {
+class LogDamage : public ::testing::Test {
  protected:
   static constexpr int kRecords = 12;
 
   void SetUp() override {
     const auto log = Open();
-    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_THAT(log, IsOk());
     Write(**log);
-    ASSERT_TRUE((*log)->Close().ok());
+    ASSERT_THAT((*log)->Close(), IsOk());
     whole_ = Read();
     for (const auto& [name, content] : whole_) {
       if (SegmentNumber(name)) segments_.push_back(name);
@@ -48,7 +51,7 @@ class LogDamage : public testing::Test {
 
   static void Write(NodeLog& log) {
     for (int i = 0; i < kRecords; ++i) {
-      ASSERT_TRUE(log.WriteControl(1, std::string(250, static_cast<char>('a' + i))).ok());
+      ASSERT_THAT(log.WriteControl(1, std::string(250, static_cast<char>('a' + i))), IsOk());
     }
   }
 
@@ -63,7 +66,7 @@ class LogDamage : public testing::Test {
     const std::vector<std::string> names = *disk_.List();
     for (const std::string& name : names) {
       if (!files.contains(name)) {
-        ASSERT_TRUE(disk_.Remove(name).ok());
+        ASSERT_THAT(disk_.Remove(name), IsOk());
       }
     }
     for (const auto& [name, content] : files) disk_.Overwrite(name, content);
@@ -88,7 +91,7 @@ class LogDamage : public testing::Test {
 
 TEST_F(LogDamage, NoneLetsItGoOn) {
   Put(whole_);
-  ASSERT_TRUE(Open().ok());
+  ASSERT_THAT(Open(), IsOk());
   EXPECT_EQ(replayed_, kRecords);
 }
 
@@ -149,7 +152,7 @@ TEST_F(LogDamage, TheNewestSegmentOfAnotherLog) {
   const auto ignore = [](const LogRecordView&) { return absl::OkStatus(); };
   {
     const auto log = NodeLog::Open(other, options, ignore);
-    ASSERT_TRUE(log.ok());
+    ASSERT_THAT(log, IsOk());
     Write(**log);
   }
   Files damaged = whole_;
@@ -160,9 +163,9 @@ TEST_F(LogDamage, TheNewestSegmentOfAnotherLog) {
 
 TEST_F(LogDamage, AfterACrashWhatWasThereAtTheStartIsCoveredAndWhatCameLaterIsATornTail) {
   const auto log = Open();
-  ASSERT_TRUE(log.ok());
+  ASSERT_THAT(log, IsOk());
   const Files at_start = Read();
-  ASSERT_TRUE((*log)->WriteControl(1, "later").ok());
+  ASSERT_THAT((*log)->WriteControl(1, "later"), IsOk());
   const Files crashed = Read();
   const std::string newest = segments_.back();
   ASSERT_GT(crashed.at(newest).size(), at_start.at(newest).size());
@@ -171,7 +174,7 @@ TEST_F(LogDamage, AfterACrashWhatWasThereAtTheStartIsCoveredAndWhatCameLaterIsAT
   ExpectDataLoss(cut, newest);
   cut[newest] = at_start.at(newest);
   Put(cut);
-  EXPECT_TRUE(Open().ok());
+  EXPECT_THAT(Open(), IsOk());
   EXPECT_EQ(replayed_, kRecords);
 }
 
@@ -184,7 +187,7 @@ TEST(LogNoteFormat, RoundTripsAndRefusesAnyDamage) {
     std::string bad = content;
     bad[i] = static_cast<char>(bad[i] ^ 4);
     EXPECT_EQ(DecodeLogNote(bad, "f").status().code(), absl::StatusCode::kDataLoss);
-    EXPECT_FALSE(DecodeLogNote(content.substr(0, i), "f").ok());
+    EXPECT_THAT(DecodeLogNote(content.substr(0, i), "f"), Not(IsOk()));
   }
 }
 

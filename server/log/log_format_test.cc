@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/log/testing/log_model.h"
@@ -13,7 +14,8 @@
 namespace embla {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
 
 constexpr SegmentHeader kHeader{.log_id = 0x1122334455667788,
                                 .number = 3,
@@ -80,7 +82,7 @@ TEST(LogFormat, RoundTripsAnyPayload) {
   for (int i = 0; i < 300; ++i) segment.Add(RandomPayload(random, 200));
   std::vector<Read> records;
   const auto scan = Scan(segment.bytes, true, &records);
-  ASSERT_TRUE(scan.ok()) << scan.status();
+  ASSERT_THAT(scan, IsOk());
   EXPECT_EQ(records, segment.records);
   EXPECT_EQ(scan->records, 300u);
   EXPECT_EQ(scan->next_lsn, LogLsn{305});
@@ -103,7 +105,7 @@ TEST(LogFormat, AWordThatIsTakenForZeroElsewhereIsKept) {
   Segment segment;
   segment.Add(plain.substr(kRecordHeaderBytes, 8) + std::string(8, '\0'));
   std::vector<Read> records;
-  ASSERT_TRUE(Scan(segment.bytes, true, &records).ok());
+  ASSERT_THAT(Scan(segment.bytes, true, &records), IsOk());
   EXPECT_EQ(records, segment.records);
 }
 
@@ -111,7 +113,7 @@ TEST(LogFormat, ACutAtAnyByteKeepsTheWholeRecordsBeforeItInTheNewestSegmentOnly)
   const Segment segment = SmallSegment();
   for (std::size_t cut = segment.ends.front(); cut < segment.bytes.size(); ++cut) {
     const auto scan = Scan(segment.bytes.substr(0, cut));
-    ASSERT_TRUE(scan.ok()) << cut << scan.status();
+    ASSERT_THAT(scan, IsOk()) << cut;
     std::size_t whole = 0;
     while (segment.ends[whole + 1] <= cut) ++whole;
     ASSERT_EQ(scan->records, whole) << cut;
@@ -146,7 +148,7 @@ TEST(LogFormat, SectorsOfTheLastRecordThatNeverReachedTheDiskAreATornTail) {
     const std::size_t end = std::min((from / 512 + 1) * 512, torn.size());
     torn.replace(from, end - from, end - from, '\0');
     const auto scan = Scan(torn);
-    ASSERT_TRUE(scan.ok()) << from << scan.status();
+    ASSERT_THAT(scan, IsOk()) << from;
     ASSERT_EQ(scan->valid_bytes, begin);
   }
 }
@@ -160,7 +162,7 @@ TEST(LogFormat, ALostRecordBeforeAnIntactOneIsATornTailIfNeitherWasSynced) {
   segment.Add("later", LogRecordType::kUpdate, 6);
   segment.bytes.replace(512, 512, 512, '\0');
   const auto scan = Scan(segment.bytes);
-  ASSERT_TRUE(scan.ok()) << scan.status();
+  ASSERT_THAT(scan, IsOk());
   EXPECT_EQ(scan->valid_bytes, begin);
 }
 
@@ -226,7 +228,7 @@ TEST(LogFormat, MutatedSegmentsAreReadOrRefused) {
       continue;
     }
     const auto again = Scan(mutated.substr(0, scan->valid_bytes), false);
-    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_THAT(again, IsOk());
     ASSERT_EQ(again->records, scan->records);
   }
 }
@@ -234,7 +236,7 @@ TEST(LogFormat, MutatedSegmentsAreReadOrRefused) {
 // The worked example of docs/node_log.md, written by another program.
 TEST(LogFormat, TheGoldenFileIsWhatIsWrittenAndRead) {
   const auto golden = ReadFile("tests/golden/node_log_v1.bin");
-  ASSERT_TRUE(golden.ok()) << golden.status();
+  ASSERT_THAT(golden, IsOk());
   const SegmentHeader header{.log_id = 0x0102030405060708, .number = 1, .first_lsn = LogLsn{1}};
   std::string bytes = EncodeSegmentHeader(header);
   const auto add = [&](std::uint64_t lsn, std::uint64_t durable_end, const LogRecordView& view) {

@@ -13,6 +13,7 @@
 
 #include "core/base/failpoint.h"
 #include "core/base/testing/file_failures.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "gtest/gtest.h"
 #include "server/log/node_log.h"
@@ -23,6 +24,7 @@ namespace {
 
 using ::embla::testing::DieAtEveryFileOperation;
 using ::embla::testing::FailEveryFileOperation;
+using ::embla::testing::IsOk;
 using ::embla::testing::TempDirectory;
 
 constexpr const char* kPoints[] = {"file.open",   "file.write", "file.sync", "file.dir_sync",
@@ -74,7 +76,7 @@ void RunScript(const std::string& directory, const std::function<void(int)>& ack
 void ExpectRecovered(const std::string& directory, int acked) {
   OpenLog open;
   const absl::Status status = OpenIn(directory, &open);
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
   const std::vector<int>& numbers = open.numbers;
   if (acked > 0) {
     ASSERT_FALSE(numbers.empty());
@@ -86,7 +88,7 @@ void ExpectRecovered(const std::string& directory, int acked) {
     EXPECT_LE(numbers.back(), acked + 1);
     EXPECT_LE(numbers.front(), std::max(1, acked / 5 * 5));
   }
-  EXPECT_TRUE(open.log->WriteControl(1, "0").ok());
+  EXPECT_THAT(open.log->WriteControl(1, "0"), IsOk());
 }
 
 class DirectoryLog : public ::testing::Test {
@@ -97,7 +99,7 @@ class DirectoryLog : public ::testing::Test {
 TEST_F(DirectoryLog, ASecondOpenerIsRefused) {
   const TempDirectory directory;
   const auto first = DirectoryLogStorage::Open(directory.path());
-  ASSERT_TRUE(first.ok());
+  ASSERT_THAT(first, IsOk());
   EXPECT_EQ(DirectoryLogStorage::Open(directory.path()).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
@@ -114,7 +116,7 @@ TEST_F(DirectoryLog, NoAcknowledgedRecordIsLostWhenTheProcessDiesAtAnyFileOperat
 TEST_F(DirectoryLog, AFullDiskRefusesUpdatesAndHeals) {
   const TempDirectory directory;
   OpenLog open;
-  ASSERT_TRUE(OpenIn(directory.path(), &open).ok());
+  ASSERT_THAT(OpenIn(directory.path(), &open), IsOk());
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -128,12 +130,12 @@ TEST_F(DirectoryLog, AFullDiskRefusesUpdatesAndHeals) {
   const std::size_t refused = model.WaitUntilTold();
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   std::signal(SIGXFSZ, old_handler);
-  EXPECT_TRUE(accepted.ok());
+  EXPECT_THAT(accepted, IsOk());
   EXPECT_EQ(refused, 1u);
-  EXPECT_TRUE(open.log->WriteControl(1, "2").ok());
+  EXPECT_THAT(open.log->WriteControl(1, "2"), IsOk());
   open.log.reset();
   open = OpenLog();
-  ASSERT_TRUE(OpenIn(directory.path(), &open).ok());
+  ASSERT_THAT(OpenIn(directory.path(), &open), IsOk());
   EXPECT_EQ(open.numbers, std::vector<int>{2});
 }
 
@@ -146,10 +148,10 @@ TEST_F(DirectoryLog, ThreadsAppendAtEveryLevelAndNothingIsMissingOrOutOfOrder) {
   options.sync_delay = absl::ZeroDuration();
   LogModel model;
   const auto storage = DirectoryLogStorage::Open(directory.path());
-  ASSERT_TRUE(storage.ok());
+  ASSERT_THAT(storage, IsOk());
   {
     auto log = NodeLog::Open(**storage, options, model.Sink());
-    ASSERT_TRUE(log.ok()) << log.status();
+    ASSERT_THAT(log, IsOk());
     std::vector<std::thread> threads;
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
@@ -160,17 +162,17 @@ TEST_F(DirectoryLog, ThreadsAppendAtEveryLevelAndNothingIsMissingOrOutOfOrder) {
           record.level = record.is_control ? Durability::kSynced
                                            : Durability{static_cast<std::uint8_t>(1 + i % 3)};
           record.payload = RandomPayload(random, 200);
-          EXPECT_TRUE(model.Append(**log, record).ok());
+          EXPECT_THAT(model.Append(**log, record), IsOk());
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(model.WaitUntilTold(), 0u);
     EXPECT_GT((*log)->segment_count(), 3u);
-    EXPECT_TRUE((*log)->Close().ok());
+    EXPECT_THAT((*log)->Close(), IsOk());
   }
   const auto log = NodeLog::Open(**storage, options, model.Sink());
-  ASSERT_TRUE(log.ok()) << log.status();
+  ASSERT_THAT(log, IsOk());
   model.ExpectRecovered((*log)->recovery(), Durability::kQueued);
   EXPECT_EQ(model.size(), std::size_t{kThreads * kRecords});
 }

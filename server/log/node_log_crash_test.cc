@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/log/node_log.h"
 #include "server/log/testing/log_model.h"
@@ -15,6 +16,8 @@
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
 
 // Small, so that a script meets rotations and truncations.
 NodeLogOptions SmallSegments() {
@@ -28,7 +31,7 @@ NodeLogOptions SmallSegments() {
 std::unique_ptr<NodeLog> Open(SimulatedStorage& disk, LogModel& model,
                               const NodeLogOptions& options) {
   auto log = NodeLog::Open(disk, options, model.Sink());
-  EXPECT_TRUE(log.ok()) << log.status();
+  EXPECT_THAT(log, IsOk());
   return log.ok() ? *std::move(log) : nullptr;
 }
 
@@ -67,8 +70,8 @@ struct Crash {
 // Runs the script with a failure at `operation`, then checks two recoveries. False: the script
 // ended before that operation.
 bool CrashOnce(const Crash& crash, std::uint64_t operation, std::uint64_t seed) {
-  SCOPED_TRACE(testing::Message() << "operation " << operation << " fault " << int(crash.fault)
-                                  << " power " << crash.power << " seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "operation " << operation << " fault " << int(crash.fault)
+                                    << " power " << crash.power << " seed " << seed);
   std::mt19937_64 random(seed);
   SimulatedStorage disk;
   LogModel model;
@@ -81,12 +84,12 @@ bool CrashOnce(const Crash& crash, std::uint64_t operation, std::uint64_t seed) 
   const auto die = [&] { crash.power ? disk.LosePower(random) : disk.Restart(); };
   const Durability survives = crash.power ? Durability::kSynced : Durability::kWritten;
   die();
-  for (int life = 0; life < 2 && !testing::Test::HasFatalFailure(); ++life) {
+  for (int life = 0; life < 2 && !::testing::Test::HasFatalFailure(); ++life) {
     const auto log = Open(disk, model, options);
     if (log == nullptr) return false;
     model.ExpectRecovered(log->recovery(), life == 0 ? survives : Durability::kQueued);
     if (life == 0) RunScript(*log, model, 10, random);
-    EXPECT_TRUE(log->Close().ok());
+    EXPECT_THAT(log->Close(), IsOk());
     disk.LosePower(random);  // A closed log loses nothing, whatever its life began with.
   }
   return reached;
@@ -95,9 +98,9 @@ bool CrashOnce(const Crash& crash, std::uint64_t operation, std::uint64_t seed) 
 void CrashEverywhere(const Crash& crash, int seeds) {
   std::uint64_t operation = 1;
   bool reached = true;
-  for (; reached && !testing::Test::HasFailure(); ++operation) {
+  for (; reached && !::testing::Test::HasFailure(); ++operation) {
     reached = false;
-    for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
+    for (int seed = 0; seed < seeds && !::testing::Test::HasFailure(); ++seed) {
       reached = CrashOnce(crash, operation, operation * 1000 + seed) || reached;
     }
   }
@@ -152,7 +155,7 @@ void Live(NodeLog& log, LogModel& model, std::uint64_t seed) {
 TEST(NodeLogCrash, RandomLivesOfALogAgainstItsModel) {
   const std::uint64_t first = FirstSeed();
   for (std::uint64_t seed = first; seed < first + 40 && !HasFailure(); ++seed) {
-    SCOPED_TRACE(testing::Message() << "EMBLA_TEST_SEED=" << seed);
+    SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
     std::mt19937_64 random(seed);
     SimulatedStorage disk;
     LogModel model;

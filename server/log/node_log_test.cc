@@ -3,9 +3,10 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/log/log_note.h"
@@ -15,8 +16,11 @@
 namespace embla {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Gate = SimulatedStorage::Gate;
 
 // The result that one record's callback got.
@@ -48,7 +52,7 @@ class Told {
   absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-class NodeLogTest : public testing::Test {
+class NodeLogTest : public ::testing::Test {
  protected:
   NodeLogTest() {
     options_.segment_bytes_max = 1024;
@@ -66,14 +70,14 @@ class NodeLogTest : public testing::Test {
   }
   void Open() {
     const absl::Status status = TryOpen();
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, IsOk());
   }
   void Close() {
-    EXPECT_TRUE(log_->Close().ok());
+    EXPECT_THAT(log_->Close(), IsOk());
     log_.reset();
   }
   void WriteControls(const std::vector<std::string>& payloads) {
-    for (const std::string& payload : payloads) ASSERT_TRUE(log_->WriteControl(1, payload).ok());
+    for (const std::string& payload : payloads) ASSERT_THAT(log_->WriteControl(1, payload), IsOk());
   }
   absl::StatusCode Update(Durability level, const std::string& payload) {
     Told told;
@@ -129,7 +133,7 @@ TEST_F(NodeLogTest, ThoseWhoWaitShareASync) {
   disk_.Hold(Gate::kSync);
   std::vector<Told> told(500);
   for (Told& one : told) {
-    ASSERT_TRUE(log_->AppendUpdate(Durability::kSynced, 1, "row", one.Callback()).ok());
+    ASSERT_THAT(log_->AppendUpdate(Durability::kSynced, 1, "row", one.Callback()), IsOk());
   }
   EXPECT_EQ(Update(Durability::kWritten, "behind them"), absl::StatusCode::kOk);
   EXPECT_EQ(log_->queued_bytes(), 500 * RecordBytes(3));
@@ -162,7 +166,7 @@ TEST_F(NodeLogTest, RefusesUpdatesBeyondTheQueueAndStillTakesControlRecords) {
   EXPECT_EQ(told.size(), 2000u / RecordBytes(100));
   EXPECT_LE(log_->queued_bytes(), 2000u);
   Told control;
-  EXPECT_TRUE(log_->AppendControl(1, std::string(100, 'c'), control.Callback()).ok());
+  EXPECT_THAT(log_->AppendControl(1, std::string(100, 'c'), control.Callback()), IsOk());
   disk_.Release(Gate::kWrite);
   for (const auto& one : told) EXPECT_EQ(one->Wait(), absl::StatusCode::kOk);
   EXPECT_EQ(control.Wait(), absl::StatusCode::kOk);
@@ -179,12 +183,12 @@ TEST_F(NodeLogTest, RefusesARecordLargerThanASegment) {
 TEST_F(NodeLogTest, ACallbackMayAppend) {
   Open();
   Told second;
-  ASSERT_TRUE(log_->AppendControl(1, "a",
+  ASSERT_THAT(log_->AppendControl(1, "a",
                                   [&](const absl::Status&) {
-                                    EXPECT_TRUE(
-                                        log_->AppendControl(1, "b", second.Callback()).ok());
-                                  })
-                  .ok());
+                                    EXPECT_THAT(log_->AppendControl(1, "b", second.Callback()),
+                                                IsOk());
+                                  }),
+              IsOk());
   EXPECT_EQ(second.Wait(), absl::StatusCode::kOk);
 }
 
@@ -207,15 +211,15 @@ TEST_F(NodeLogTest, AFailedSyncEndsWritingUntilTheNextOpening) {
 TEST_F(NodeLogTest, AClosedLogTakesNothing) {
   Open();
   WriteControls({"a"});
-  EXPECT_TRUE(log_->Close().ok());
+  EXPECT_THAT(log_->Close(), IsOk());
   EXPECT_EQ(Update(Durability::kQueued, "b"), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(log_->Close().ok());
+  EXPECT_THAT(log_->Close(), IsOk());
 }
 
 // --- A full disk.
 
-class FullDisk : public NodeLogTest, public testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(Disk, FullDisk, testing::Bool(), [](const auto& info) {
+class FullDisk : public NodeLogTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Disk, FullDisk, ::testing::Bool(), [](const auto& info) {
   return info.param ? "ThatReserves" : "ThatPromisesNothing";
 });
 
@@ -264,7 +268,8 @@ TEST_F(NodeLogTest, WhereAcceptedIsFinalAFullDiskIsFoundByTheAppend) {
   EXPECT_LT(accepted.size(), 100u);
   disk_.SetCapacity(100'000);
   // The writer looks whether there is room when an update is refused for want of it.
-  while (Update(Durability::kWritten, "after") != absl::StatusCode::kOk) std::this_thread::yield();
+  AwaitFor([&] { return Update(Durability::kWritten, "after") == absl::StatusCode::kOk; },
+           absl::Seconds(60), "the writer notices that there is room");
   accepted.push_back("after");
   Close();
   Open();
@@ -277,7 +282,8 @@ TEST_F(NodeLogTest, ALogOfQueuedUpdatesAloneNoticesThatThereIsRoomAgain) {
   EXPECT_EQ(Update(Durability::kWritten, "a"), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Update(Durability::kQueued, "b"), absl::StatusCode::kResourceExhausted);
   disk_.SetCapacity(100'000);
-  while (Update(Durability::kQueued, "c") != absl::StatusCode::kOk) std::this_thread::yield();
+  AwaitFor([&] { return Update(Durability::kQueued, "c") == absl::StatusCode::kOk; },
+           absl::Seconds(60), "the writer notices that there is room");
   Close();
   Open();
   EXPECT_THAT(replayed_, ElementsAre("c"));
@@ -290,10 +296,10 @@ TEST_F(NodeLogTest, TruncateRemovesSegmentsThatNobodyNeeds) {
   const std::string payload(300, 'p');  // Two to a segment.
   WriteControls({payload + "1", payload + "2", payload + "3", payload + "4", payload + "5"});
   ASSERT_EQ(log_->segment_count(), 3u);
-  EXPECT_TRUE(log_->Truncate(LogLsn{4}).ok());
+  EXPECT_THAT(log_->Truncate(LogLsn{4}), IsOk());
   EXPECT_EQ(log_->segment_count(), 2u);
   EXPECT_EQ(disk_.Read(SegmentName(1)).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(log_->Truncate(LogLsn{2}).ok());  // Lower than before.
+  EXPECT_THAT(log_->Truncate(LogLsn{2}), IsOk());  // Lower than before.
   EXPECT_EQ(log_->Truncate(LogLsn{100}).code(), absl::StatusCode::kInvalidArgument);
   Close();
   Open();
@@ -310,11 +316,11 @@ TEST_F(NodeLogTest, WhatAnInterruptedTruncationLeftIsRemovedAtTheNextOpening) {
   disk_.Restart();
   EXPECT_EQ(Update(Durability::kSynced, "on"), absl::StatusCode::kOk);
   Close();
-  EXPECT_TRUE(disk_.Read(SegmentName(2)).ok());
+  EXPECT_THAT(disk_.Read(SegmentName(2)), IsOk());
   disk_.Overwrite(SegmentName(2), "nobody reads this");
   Open();
   EXPECT_THAT(replayed_, ElementsAre(payload, "on"));
-  EXPECT_FALSE(disk_.Read(SegmentName(2)).ok());
+  EXPECT_THAT(disk_.Read(SegmentName(2)), StatusIs(absl::StatusCode::kNotFound));
 }
 
 // --- Damage.
@@ -362,7 +368,7 @@ TEST_F(NodeLogDamage, ASegmentCutAtTheEndOfARecordIsDataLoss) {
 }
 
 TEST_F(NodeLogDamage, AMissingSegmentIsDataLoss) {
-  ASSERT_TRUE(disk_.Remove(SegmentName(1)).ok());
+  ASSERT_THAT(disk_.Remove(SegmentName(1)), IsOk());
   ExpectDataLoss("disk/" + SegmentName(1) + " is missing, at offset 0");
 }
 
@@ -381,7 +387,7 @@ TEST_F(NodeLogDamage, ALostSectorOfALogThatWasClosedIsDataLoss) {
 
 TEST_F(NodeLogDamage, ATornTailIsDroppedAndReported) {
   // After a crash nothing says how far it had come.
-  ASSERT_TRUE(disk_.Remove(std::string(kNoteName)).ok());
+  ASSERT_THAT(disk_.Remove(std::string(kNoteName)), IsOk());
   const std::string whole = Content(2);
   const std::size_t size = kSegmentHeaderBytes + RecordBytes(301) - 5;
   disk_.Overwrite(SegmentName(2), whole.substr(0, size));

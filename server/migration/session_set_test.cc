@@ -3,12 +3,14 @@
 #include <random>
 #include <set>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
@@ -43,7 +45,7 @@ TEST(SessionSet, HasWhatASetHas) {
           << "seed " << seed << " session " << session;
     }
     const auto again = SessionSet::FromRanges({sets[0].ranges().begin(), sets[0].ranges().end()});
-    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_THAT(again, IsOk());
     EXPECT_EQ(*again, sets[0]) << "seed " << seed;
   }
 }

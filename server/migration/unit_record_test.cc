@@ -1,10 +1,14 @@
 #include "server/migration/unit_record.h"
 
 #include "absl/status/status.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::StatusIs;
+using ::testing::HasSubstr;
 
 constexpr NodeId kSource{1};
 constexpr NodeId kTarget{2};
@@ -35,9 +39,12 @@ TEST(UnitRecordChange, CommitAfterAbortIsRefusedAndSoIsAbortAfterCommit) {
 }
 
 TEST(UnitRecordChange, AnotherMovesCommitAbortAndCleanupAreRefused) {
-  EXPECT_FALSE(Committed(Open(), MoveId{2}).ok());
-  EXPECT_FALSE(Aborted(Open(), MoveId{2}).ok());
-  EXPECT_FALSE(Cleaned(*Committed(Open(), MoveId{1}), MoveId{2}).ok());
+  EXPECT_THAT(Committed(Open(), MoveId{2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot commit move 2")));
+  EXPECT_THAT(Aborted(Open(), MoveId{2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot abort move 2")));
+  EXPECT_THAT(Cleaned(*Committed(Open(), MoveId{1}), MoveId{2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot clean")));
 }
 
 TEST(UnitRecordChange, OpenNeedsAnEndedMove) {

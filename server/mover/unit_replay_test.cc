@@ -1,10 +1,13 @@
 // Units recovered from a log, and a mover that begins with them.
 #include "server/mover/unit_replay.h"
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr UnitId kUnit{.table = TableId{3}, .row_granule = 5, .column_granule = 0};
 constexpr SessionId kSession{7};
@@ -26,7 +29,7 @@ RestoredUnit Only(UnitReplay replay) {
 
 TEST(UnitReplayApply, RecordsAnUpdateInTheWindowsOfTheUnit) {
   UnitReplay replay = AdoptedReplay();
-  ASSERT_TRUE(replay.Apply(kUnit, kSession, UpdateSeq{4}, kFirst).ok());
+  ASSERT_THAT(replay.Apply(kUnit, kSession, UpdateSeq{4}, kFirst), IsOk());
   EXPECT_EQ(replay.Apply(kUnit, kSession, UpdateSeq{4}, kFirst).code(),
             absl::StatusCode::kDataLoss);
   EXPECT_EQ(Only(std::move(replay)).durable.windows.Classify(kSession, UpdateSeq{4}, kFirst),
@@ -46,14 +49,14 @@ TEST(UnitReplayBeginProcess, LeavesAFrozenUnitItsNumbers) {
   UnitReplay replay = AdoptedReplay();
   const Lsn cut{ToInt(FirstLsnOf(1)) + 9};
   const ChunkVersions touched = {FirstLsnOf(1), cut};
-  ASSERT_TRUE(replay.Control(kUnit, FreezeRecord{MoveId{2}, cut, touched}).ok());
+  ASSERT_THAT(replay.Control(kUnit, FreezeRecord{MoveId{2}, cut, touched}), IsOk());
   replay.BeginProcess();
   UnitReplay aborted = replay;
   const RestoredUnit unit = Only(std::move(replay));
   EXPECT_EQ(unit.durable.frozen, MoveId{2});
   EXPECT_EQ(unit.durable.lsn, cut);
   EXPECT_EQ(unit.durable.touched, touched);
-  ASSERT_TRUE(aborted.Control(kUnit, UnfreezeRecord{MoveId{2}}).ok());
+  ASSERT_THAT(aborted.Control(kUnit, UnfreezeRecord{MoveId{2}}), IsOk());
   aborted.BeginProcess();
   EXPECT_GT(Only(std::move(aborted)).durable.lsn, Lsn{ToInt(cut) + (std::uint64_t{1} << 39)});
 }
@@ -63,9 +66,9 @@ TEST(UnitReplayBeginProcess, CountsFromWhatCameWithTheUnit) {
   replay.BeginProcess();
   const Lsn cut = FirstLsnOf(900);  // An lsn of a source that has begun many times.
   replay.Reserve(kUnit, /*chunks=*/2, 0, {});
-  ASSERT_TRUE(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}).ok());
-  ASSERT_TRUE(replay.Control(kUnit, SealRecord{MoveId{1}, cut}).ok());
-  ASSERT_TRUE(replay.Control(kUnit, OwnRecord{UnitEpoch{2}, MoveId{1}}).ok());
+  ASSERT_THAT(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}), IsOk());
+  ASSERT_THAT(replay.Control(kUnit, SealRecord{MoveId{1}, cut}), IsOk());
+  ASSERT_THAT(replay.Control(kUnit, OwnRecord{UnitEpoch{2}, MoveId{1}}), IsOk());
   replay.BeginProcess();
   EXPECT_GT(Only(std::move(replay)).durable.lsn, Lsn{ToInt(cut) + (std::uint64_t{1} << 39)});
 }
@@ -75,15 +78,15 @@ TEST(UnitReplayStage, KeepsTheChunksOfAnOpenImport) {
   const Chunk chunk{.move = MoveId{1}, .chunk = 1, .base = {}, .version = Lsn{8}};
   EXPECT_EQ(replay.Stage(kUnit, chunk).code(), absl::StatusCode::kDataLoss);
   EXPECT_FALSE(replay.Reserve(kUnit, /*chunks=*/2, /*device=*/1, {10, 20}));
-  ASSERT_TRUE(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}).ok());
-  ASSERT_TRUE(replay.Stage(kUnit, chunk).ok());
+  ASSERT_THAT(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}), IsOk());
+  ASSERT_THAT(replay.Stage(kUnit, chunk), IsOk());
   UnitReplay discarded = replay;
   const RestoredUnit unit = Only(std::move(replay));
   EXPECT_EQ(unit.staged, (ChunkVersions{Lsn{0}, Lsn{8}}));
   EXPECT_TRUE(unit.has_memory);
   EXPECT_EQ(unit.device, 1u);
   EXPECT_EQ(unit.run, (RowRun{10, 20}));
-  ASSERT_TRUE(discarded.Control(kUnit, DiscardRecord{MoveId{1}}).ok());
+  ASSERT_THAT(discarded.Control(kUnit, DiscardRecord{MoveId{1}}), IsOk());
   EXPECT_EQ(discarded.Stage(kUnit, chunk).code(), absl::StatusCode::kDataLoss);
   EXPECT_FALSE(Only(std::move(discarded)).has_memory);
 }
@@ -99,10 +102,10 @@ TEST(UnitReplayControl, AUnitThatIsHereChangesDevicesWhereItHasRoom) {
   UnitReplay replay = AdoptedReplay();
   EXPECT_EQ(replay.Control(kUnit, RelocateRecord{MoveId{1}}).code(), absl::StatusCode::kDataLoss);
   replay.Reserve(kUnit, /*chunks=*/2, /*device=*/1, {10, 20});
-  ASSERT_TRUE(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}).ok());
+  ASSERT_THAT(replay.Control(kUnit, ImportRecord{MoveId{1}, NodeId{2}, UnitEpoch{1}}), IsOk());
   UnitReplay open = replay;
   EXPECT_TRUE(Only(std::move(open)).has_memory);
-  ASSERT_TRUE(replay.Control(kUnit, RelocateRecord{MoveId{1}}).ok());
+  ASSERT_THAT(replay.Control(kUnit, RelocateRecord{MoveId{1}}), IsOk());
   EXPECT_TRUE(replay.Owns(kUnit));
   const RestoredUnit unit = Only(std::move(replay));
   EXPECT_FALSE(unit.has_memory);
@@ -125,7 +128,7 @@ TEST(UnitReplayControl, RefusesRecordsThatCannotFollow) {
 
 TEST(UnitReplayControl, RowsThatAreKeptAsideStaySo) {
   UnitReplay replay = AdoptedReplay();
-  ASSERT_TRUE(replay.Control(kUnit, ReleaseRecord{kAside}).ok());
+  ASSERT_THAT(replay.Control(kUnit, ReleaseRecord{kAside}), IsOk());
   replay.BeginProcess();
   const RestoredUnit unit = Only(std::move(replay));
   EXPECT_EQ(unit.durable.retained, kAside);

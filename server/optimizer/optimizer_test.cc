@@ -4,11 +4,14 @@
 #include <random>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/combine.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr WeightDecayMode kModes[] = {WeightDecayMode::kNone, WeightDecayMode::kL2,
                                       WeightDecayMode::kDecoupled};
@@ -233,7 +236,7 @@ TEST(OptimizerSet, ChangesHyperParametersButNotTheKind) {
   Optimizer optimizer(Spec(OptimizerKind::kAdagrad, 4));
   OptimizerSpec spec = optimizer.spec();
   spec.learning_rate = 0.5f;
-  ASSERT_TRUE(optimizer.Set(spec, Rounding::kNearest).ok());
+  ASSERT_THAT(optimizer.Set(spec, Rounding::kNearest), IsOk());
   EXPECT_EQ(optimizer.step_parameters().learning_rate, 0.5f);
   spec.kind = OptimizerKind::kSgd;
   EXPECT_EQ(optimizer.Set(spec, Rounding::kNearest).code(), absl::StatusCode::kInvalidArgument);

@@ -20,6 +20,7 @@ namespace embla {
 namespace {
 
 using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -113,7 +114,7 @@ class AdminReads : public CoordinatorFixture {
   void ExpectHangingAnswered() {
     for (const PendingHistory& call : hanging_) {
       ASSERT_TRUE(call.Await());
-      EXPECT_TRUE(call.status.ok()) << call.status.error_message();
+      EXPECT_THAT(call.status, IsOk());
       EXPECT_GT(call.reply.changes_size(), 0);
     }
   }
@@ -122,7 +123,7 @@ class AdminReads : public CoordinatorFixture {
     grpc::ClientContext context;
     v1::OpenSessionReply session;
     const grpc::Status status = stub_->OpenSession(&context, {}, &session);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(status, IsOk());
   }
 
   HeldStore held_;
@@ -178,7 +179,7 @@ TEST_F(AdminReads, HistoryAndOlderPlansAreAnswered) {
     grpc::ClientContext context;
     v1::Plan plan;
     const grpc::Status status = admin_->GetPlanAt(&context, request, &plan);
-    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_THAT(status, IsOk());
     EXPECT_EQ(plan.version(), version);
     EXPECT_EQ(plan.json().find("n0") != std::string::npos, version == newest) << plan.json();
   }
@@ -201,10 +202,10 @@ TEST_F(AdminReads, ThatHangKeepNeitherHeartbeatsNorSessionsNorPlansWaiting) {
   ExpectSessionsOpen();
   grpc::ClientContext listing, planning;
   v1::ListNodesReply nodes;
-  ASSERT_TRUE(admin_->ListNodes(&listing, {}, &nodes).ok());
+  ASSERT_THAT(admin_->ListNodes(&listing, {}, &nodes), IsOk());
   EXPECT_TRUE(nodes.nodes(0).live());
   v1::Plan plan;
-  EXPECT_TRUE(admin_->GetPlan(&planning, {}, &plan).ok());
+  EXPECT_THAT(admin_->GetPlan(&planning, {}, &plan), IsOk());
   EXPECT_FALSE(hanging_[0].is_answered || hanging_[1].is_answered);
   held_.Release();
   ExpectHangingAnswered();
@@ -283,7 +284,7 @@ TEST_F(AdminReads, ALongPlanKeepsNobodyWaitingAndEndsWithItsCaller) {
   PendingHistory history;
   AskHistory(history);
   ASSERT_TRUE(history.Await());
-  EXPECT_TRUE(history.status.ok()) << history.status.error_message();
+  EXPECT_THAT(history.status, IsOk());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/cluster_key.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/admin.grpc.pb.h"
 #include "embla/v1/coordinator.grpc.pb.h"
@@ -50,14 +51,14 @@ class CoordinatorFixture : public ::testing::Test {
     options.key_path = key_path_;
     options.heartbeat_interval = absl::Milliseconds(50);
     auto coordinator = Coordinator::Open(store(), options, Clock::Real().Now());
-    ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+    ASSERT_THAT(coordinator, testing::IsOk());
     host_ = std::make_unique<CoordinatorHost>(*std::move(coordinator), CoordinatorHostOptions(),
                                               Clock::Real(), &metrics_);
     service_ = std::make_unique<CoordinatorService>(*host_);
     admin_service_ = std::make_unique<AdminService>(*host_);
     grpc::Service* const services[] = {service_.get(), admin_service_.get()};
     auto server = RpcServer::Start({.listen = listen}, services);
-    ASSERT_TRUE(server.ok()) << server.status();
+    ASSERT_THAT(server, testing::IsOk());
     server_ = *std::move(server);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -25,6 +25,7 @@ using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CoordinatorLinkTest : public CoordinatorFixture {
  protected:
@@ -43,13 +44,12 @@ class CoordinatorLinkTest : public CoordinatorFixture {
 
   // Asks the coordinator until `condition` holds of its nodes.
   bool AwaitNodes(const std::function<bool(const v1::ListNodesReply&)>& condition) {
-    const absl::Time until = Clock::Real().Now() + kTestWaitMax;
-    while (Clock::Real().Now() < until) {
+    const auto holds = [&] {
       grpc::ClientContext context;
       v1::ListNodesReply reply;
-      if (admin_->ListNodes(&context, {}, &reply).ok() && condition(reply)) return true;
-    }
-    return false;
+      return admin_->ListNodes(&context, {}, &reply).ok() && condition(reply);
+    };
+    return AwaitFor(holds, kTestWaitMax, "the nodes are as expected");
   }
   static bool OneLive(const v1::ListNodesReply& reply) {
     return reply.nodes_size() == 1 && reply.nodes(0).live();
@@ -70,7 +70,7 @@ class CoordinatorLinkTest : public CoordinatorFixture {
     if (heard.wait_for(absl::ToChronoSeconds(kTestWaitMax)) != std::future_status::ready) {
       return absl::OkStatus();
     }
-    EXPECT_FALSE(link.refusal().ok());
+    EXPECT_THAT(link.refusal(), Not(IsOk()));
     return heard.get();
   }
 
@@ -87,7 +87,7 @@ TEST_F(CoordinatorLinkTest, RegistersReportsAndInstalls) {
   EXPECT_TRUE(AwaitFor([&] { return link.registered(); }, kTestWaitMax,
                        "the link says that it is registered"));
   const grpc::Status created = Create("t");
-  ASSERT_TRUE(created.ok()) << created.error_message();
+  ASSERT_THAT(created, IsOk());
   EXPECT_EQ(node_.plan()->tables().size(), 1u);
   EXPECT_NE(node_.self(), NodeId{});
 }
@@ -134,7 +134,7 @@ TEST_F(CoordinatorLinkTest, TriesAPlanAgainUntilItIsInstalledAndSaysWhy) {
   Start();
   CoordinatorLink link(Options("n0"), node_);
   ASSERT_TRUE(AwaitNodes(OneLive));
-  ASSERT_TRUE(Create("t").ok());
+  ASSERT_THAT(Create("t"), IsOk());
   node_.FailInstalls(absl::ResourceExhaustedError("the log is full"));
   grpc::ClientContext context;
   v1::SetTableRequest request;
@@ -142,7 +142,7 @@ TEST_F(CoordinatorLinkTest, TriesAPlanAgainUntilItIsInstalledAndSaysWhy) {
   (*request.mutable_values())["learning_rate"] = "0.5";
   v1::TableReply changed;
   const grpc::Status status = admin_->SetTable(&context, request, &changed);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(status, IsOk());
   EXPECT_TRUE(AwaitNodes([&](const v1::ListNodesReply& reply) {
     return reply.nodes(0).failed_plan_version() == changed.plan_version() &&
            reply.nodes(0).failure() == "the log is full" &&
@@ -162,14 +162,14 @@ TEST_F(CoordinatorLinkTest, ComesBackWhenTheCoordinatorDoes) {
   const std::string address = server_->address();
   CoordinatorLink link(Options("n0"), node_);
   ASSERT_TRUE(AwaitNodes(OneLive));
-  ASSERT_TRUE(Create("before").ok());
+  ASSERT_THAT(Create("before"), IsOk());
   for (int round = 0; round < 3; ++round) {
     Stop();
     Start(address);
     ASSERT_TRUE(AwaitNodes(OneLive)) << round;
   }
   const grpc::Status created = Create("after");
-  ASSERT_TRUE(created.ok()) << created.error_message();
+  ASSERT_THAT(created, IsOk());
   EXPECT_EQ(node_.plan()->tables().size(), 2u);
 }
 
@@ -299,7 +299,7 @@ TEST_F(CoordinatorLinkTest, CarriesOrdersAndReportsOfMoves) {
   OneOrderCoordinator coordinator(key_, order);
   grpc::Service* const services[] = {&coordinator};
   auto server = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
-  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_THAT(server, IsOk());
   server_ = *std::move(server);
   MoveReportOutbox outbox;
   CoordinatorLinkOptions options = Options("n0");
@@ -337,14 +337,15 @@ TEST_F(CoordinatorLinkTest, RefusesClosedSessionsAndSaysSo) {
     return status;
   };
   std::uint64_t first = 0;
-  ASSERT_TRUE(open(&first).ok());
+  ASSERT_THAT(open(&first), IsOk());
   std::uint64_t second = first;
-  grpc::Status status = open(&second);
-  const absl::Time until = Clock::Real().Now() + kTestWaitMax;
-  while (status.error_code() == grpc::StatusCode::UNAVAILABLE && Clock::Real().Now() < until) {
+  grpc::Status status;
+  const auto is_answered = [&] {
     status = open(&second);
-  }
-  ASSERT_TRUE(status.ok()) << status.error_message();
+    return status.error_code() != grpc::StatusCode::UNAVAILABLE;
+  };
+  AwaitFor(is_answered, kTestWaitMax, "a second session is opened");
+  ASSERT_THAT(status, IsOk());
   EXPECT_NE(first, second);
   EXPECT_TRUE(node_.Await([&](const FakeShardNode& node) {
     const ClosedSessions& closed = node.closed();
@@ -364,21 +365,21 @@ TEST_F(CoordinatorLinkTest, TellsHowFarStepsHaveComeAndWhoIsMissing) {
   grpc::ClientContext creating;
   v1::TableReply created;
   const grpc::Status status = admin_->CreateTable(&creating, request, &created);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(status, IsOk());
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     grpc::ClientContext opening, joining;
     v1::OpenSessionRequest open;
     open.set_rank(rank);
     open.set_ranks(2);
     v1::OpenSessionReply session;
-    ASSERT_TRUE(stub_->OpenSession(&opening, open, &session).ok());
+    ASSERT_THAT(stub_->OpenSession(&opening, open, &session), IsOk());
     v1::JoinStepsRequest join;
     join.set_session(session.session());
     join.set_session_proof(session.proof());
     join.add_table_ids(ToInt(node_.plan()->FindTable("t")->spec.id));
     v1::JoinStepsReply joined;
     const grpc::Status answer = stub_->JoinSteps(&joining, join, &joined);
-    ASSERT_TRUE(answer.ok()) << answer.error_message();
+    ASSERT_THAT(answer, IsOk());
   }
   const std::vector<Rank> left = {Rank{0}};
   EXPECT_TRUE(node_.Await([&](const FakeShardNode& node) {

@@ -11,6 +11,7 @@
 
 #include "core/base/build_version.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/wire/plan_codec.h"
 #include "server/rpc/coordinator_fixture.h"
 
@@ -18,6 +19,7 @@ namespace embla {
 namespace {
 
 using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -69,7 +71,7 @@ class PlainNode {
     while (Read(command)) {
       if (!command.has_install_plan()) continue;
       auto plan = wire::ApplyMessage(command.install_plan(), *plan_);
-      ASSERT_TRUE(plan.ok()) << plan.status();
+      ASSERT_THAT(plan, IsOk());
       plan_ = *std::move(plan);
       const bool found = static_cast<int>(plan_->tables().size()) == tables;
       const std::uint64_t version = ToInt(plan_->version());
@@ -90,18 +92,30 @@ class PlainNode {
   bool finished_ = false;
 };
 
-using CoordinatorServiceTest = CoordinatorFixture;
+class CoordinatorServiceTest : public CoordinatorFixture {
+ protected:
+  // A node is in the plan once ListNodes shows it.
+  void AwaitNode() {
+    const auto is_listed = [&] {
+      grpc::ClientContext context;
+      v1::ListNodesReply nodes;
+      EXPECT_THAT(admin_->ListNodes(&context, {}, &nodes), IsOk());
+      return nodes.nodes_size() > 0;
+    };
+    ASSERT_TRUE(AwaitFor(is_listed, absl::Seconds(60), "a node is in the plan"));
+  }
+};
 
 TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeThePlan) {
   Start();
   v1::OpenSessionReply session;
   grpc::ClientContext opening, closing;
-  ASSERT_TRUE(stub_->OpenSession(&opening, {}, &session).ok());
+  ASSERT_THAT(stub_->OpenSession(&opening, {}, &session), IsOk());
   v1::CloseSessionRequest close;
   close.set_session(session.session());
   close.set_session_proof(session.proof());
   v1::CloseSessionReply closed;
-  ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
+  ASSERT_THAT(stub_->CloseSession(&closing, close, &closed), IsOk());
   PlainNode node(*stub_, *key_, "n0", 1);
   v1::NodeCommand command;
   ASSERT_TRUE(node.Read(command));
@@ -116,7 +130,7 @@ TEST_F(CoordinatorServiceTest, ANodeIsWelcomedAndHearsOfClosedSessionsBeforeTheP
   EXPECT_EQ(command.sessions().number() >> 32, session.session() >> 32);
   ASSERT_TRUE(node.Read(command));
   const auto plan = wire::ApplyMessage(command.install_plan(), Plan());
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_THAT(plan, IsOk());
   ASSERT_EQ((*plan)->nodes().size(), 1u);
   EXPECT_EQ((*plan)->nodes()[0].name, "n0");
 }
@@ -234,22 +248,17 @@ TEST_F(CoordinatorServiceTest, CreateTableWaitsForTheNode) {
   Start();
   PlainNode node(*stub_, *key_, "n0", 1);
   std::thread installer([&] { node.InstallUntil(1); });
-  // The node is in the plan once ListNodes shows it live.
-  v1::ListNodesReply nodes;
-  while (nodes.nodes_size() == 0) {
-    grpc::ClientContext context;
-    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
-  }
+  AwaitNode();
   grpc::ClientContext context;
   v1::TableReply reply;
   const grpc::Status status = admin_->CreateTable(&context, TableRequest("clicks"), &reply);
   installer.join();
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(status, IsOk());
   EXPECT_THAT(reply.table_plan_json(), HasSubstr("clicks"));
 
   grpc::ClientContext get;
   v1::PlanDelta plan;
-  ASSERT_TRUE(stub_->GetPlan(&get, {}, &plan).ok());
+  ASSERT_THAT(stub_->GetPlan(&get, {}, &plan), IsOk());
   EXPECT_EQ(plan.base(), 0u);
   EXPECT_EQ(plan.tables_size(), 1);
 
@@ -279,10 +288,10 @@ TEST_F(CoordinatorServiceTest, CreateTablesMakesAllByOneVersionOfThePlan) {
   };
   const grpc::Status status = create();
   installer.join();
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(status, IsOk());
   EXPECT_EQ(reply.plan_version(), before + 1);
   EXPECT_EQ(host_->plan()->tables().size(), 2u);
-  ASSERT_TRUE(create().ok());
+  ASSERT_THAT(create(), IsOk());
   EXPECT_THAT(reply.existed(), ElementsAre("a", "b"));
 
   request.mutable_tables(1)->set_table_json(R"({"name": "b", "rows": 100})");
@@ -298,11 +307,7 @@ TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {
   Start();
   PlainNode node(*stub_, *key_, "n0", 1);
   std::thread installer([&] { node.InstallUntil(1, /*fail=*/true); });
-  v1::ListNodesReply nodes;
-  while (nodes.nodes_size() == 0) {
-    grpc::ClientContext context;
-    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
-  }
+  AwaitNode();
   grpc::ClientContext context;
   v1::TableReply reply;
   const grpc::Status status = admin_->CreateTable(&context, TableRequest("clicks"), &reply);
@@ -315,11 +320,7 @@ TEST_F(CoordinatorServiceTest, ATableThatANodeCannotHoldIsRolledBack) {
 TEST_F(CoordinatorServiceTest, StoppingFailsACreationThatIsAwaited) {
   Start();
   PlainNode node(*stub_, *key_, "n0", 1);
-  v1::ListNodesReply nodes;
-  while (nodes.nodes_size() == 0) {
-    grpc::ClientContext context;
-    ASSERT_TRUE(admin_->ListNodes(&context, {}, &nodes).ok());
-  }
+  AwaitNode();
   grpc::Status status;
   std::thread creator([&] {
     grpc::ClientContext context;
@@ -368,7 +369,7 @@ TEST_F(CoordinatorServiceTest, WhoHasAPlanGetsWhatLeadsOnFromItAndOthersTheWhole
     request.set_source(source);
     v1::PlanDelta plan;
     const grpc::Status status = stub_->GetPlan(&context, request, &plan);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(status, IsOk());
     return plan;
   };
   const v1::PlanDelta first = get(0, 0);
@@ -394,7 +395,7 @@ TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
     for (int i = 0; i < 5; ++i) {
       grpc::ClientContext context;
       v1::OpenSessionReply reply;
-      ASSERT_TRUE(stub_->OpenSession(&context, {}, &reply).ok());
+      ASSERT_THAT(stub_->OpenSession(&context, {}, &reply), IsOk());
       EXPECT_NE(reply.session(), 0u);
       EXPECT_TRUE(sessions.insert(reply.session()).second);
       if (sessions.size() == 1) first = reply;
@@ -407,14 +408,14 @@ TEST_F(CoordinatorServiceTest, SessionsAreNeverGivenTwiceEvenAfterARestart) {
   close.set_session_proof(first.proof());
   v1::CloseSessionReply closed;
   grpc::ClientContext context;
-  EXPECT_TRUE(stub_->CloseSession(&context, close, &closed).ok());
+  EXPECT_THAT(stub_->CloseSession(&context, close, &closed), IsOk());
 }
 
 TEST_F(CoordinatorServiceTest, WatchesOfASessionAreForThoseWhoHaveItsProof) {
   Start();
   v1::OpenSessionReply session;
   grpc::ClientContext opening;
-  ASSERT_TRUE(stub_->OpenSession(&opening, {}, &session).ok());
+  ASSERT_THAT(stub_->OpenSession(&opening, {}, &session), IsOk());
   v1::GetPlanRequest request;
   request.set_session(session.session());
   request.set_session_proof(session.proof());
@@ -443,7 +444,7 @@ TEST_F(CoordinatorServiceTest, ATrainersClientThatAsksAgainIsAnsweredWithItsSess
     request.set_replaces(replaces);
     v1::OpenSessionReply reply;
     const grpc::Status status = stub_->OpenSession(&context, request, &reply);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(status, IsOk());
     return reply;
   };
   const std::uint64_t first = ask(1, 0).session();
@@ -471,8 +472,8 @@ TEST_F(CoordinatorServiceTest, RanksAndJoinsAreCheckedAndExplained) {
   EXPECT_EQ(open(0, 0, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(open(std::nullopt, 2, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(open(2, 2, &ranked).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  ASSERT_TRUE(open(0, 2, &ranked).ok());
-  ASSERT_TRUE(open(std::nullopt, 0, &rankless).ok());
+  ASSERT_THAT(open(0, 2, &ranked), IsOk());
+  ASSERT_THAT(open(std::nullopt, 0, &rankless), IsOk());
   const auto join = [this](const v1::OpenSessionReply& session, const std::string& proof) {
     grpc::ClientContext context;
     v1::JoinStepsRequest request;
@@ -491,7 +492,7 @@ TEST_F(CoordinatorServiceTest, RanksAndJoinsAreCheckedAndExplained) {
   close.set_session_proof(ranked.proof());
   v1::CloseSessionReply closed;
   grpc::ClientContext closing;
-  ASSERT_TRUE(stub_->CloseSession(&closing, close, &closed).ok());
+  ASSERT_THAT(stub_->CloseSession(&closing, close, &closed), IsOk());
   EXPECT_EQ(join(ranked, ranked.proof()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
@@ -551,7 +552,7 @@ TEST_F(CoordinatorServiceTest, JobsAreCheckedAndExplained) {
             grpc::StatusCode::INVALID_ARGUMENT);
   grpc::ClientContext list;
   v1::ListJobsReply jobs;
-  ASSERT_TRUE(admin_->ListJobs(&list, {}, &jobs).ok());
+  ASSERT_THAT(admin_->ListJobs(&list, {}, &jobs), IsOk());
   EXPECT_EQ(jobs.jobs_size(), 0);
 }
 
@@ -564,12 +565,12 @@ TEST_F(CoordinatorServiceTest, ADrainedNodeIsListedAsSuch) {
   grpc::ClientContext context;
   v1::JobReply reply;
   const grpc::Status drained = admin_->StartJob(&context, request, &reply);
-  ASSERT_TRUE(drained.ok()) << drained.error_message();
+  ASSERT_THAT(drained, IsOk());
   EXPECT_EQ(reply.job().state(), v1::JOB_STATE_DONE);  // It had nothing.
   EXPECT_EQ(reply.job().description(), "drain node n0");
   grpc::ClientContext list;
   v1::ListNodesReply nodes;
-  ASSERT_TRUE(admin_->ListNodes(&list, {}, &nodes).ok());
+  ASSERT_THAT(admin_->ListNodes(&list, {}, &nodes), IsOk());
   EXPECT_TRUE(nodes.nodes(0).drained());
 }
 
@@ -584,13 +585,13 @@ TEST_F(CoordinatorServiceTest, PlansATableOnAStatedTopologyWithoutCreatingIt) {
   grpc::ClientContext context;
   v1::TableReply reply;
   const grpc::Status status = admin_->PlanTable(&context, request, &reply);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_THAT(status, IsOk());
   EXPECT_THAT(reply.table_plan_json(), HasSubstr("big"));
   EXPECT_TRUE(host_->plan()->tables().empty());
 
   grpc::ClientContext status_context;
   v1::ClusterStatus cluster;
-  ASSERT_TRUE(admin_->GetClusterStatus(&status_context, {}, &cluster).ok());
+  ASSERT_THAT(admin_->GetClusterStatus(&status_context, {}, &cluster), IsOk());
   EXPECT_EQ(cluster.cluster_id(), "test-cluster");
   EXPECT_EQ(cluster.tables(), 0u);
 }

@@ -12,6 +12,7 @@
 
 #include "core/base/cluster_key.h"
 #include "core/base/session_proof.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/metrics/metrics.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/data_service.h"
@@ -31,7 +32,7 @@ class DataFixture : public ::testing::Test {
     service_->ServeMoves(std::move(moves));
     grpc::Service* const services[] = {service_.get()};
     absl::StatusOr<std::unique_ptr<RpcServer>> started = RpcServer::Start(server, services);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, testing::IsOk());
     server_ = *std::move(started);
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);

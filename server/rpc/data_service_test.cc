@@ -8,12 +8,15 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "embla/v1/coordinator.grpc.pb.h"
 #include "server/rpc/data_fixture.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::HasSubstr;
 
 using DataServiceUnary = DataFixture;
@@ -22,14 +25,14 @@ TEST_F(DataServiceUnary, AGeneratedClientLooksUpAndUpdates) {
   Start();
   v1::LookupReply reply;
   const std::vector<std::int64_t> ids = {5, 9, 5};
-  ASSERT_TRUE(Lookup(LookupOf(ids), reply).ok());
+  ASSERT_THAT(Lookup(LookupOf(ids), reply), IsOk());
   EXPECT_EQ(reply.rows(), RowsOf(ids));
   EXPECT_EQ(reply.plan_version(), 3u);
 
   for (const std::uint64_t seq : {6, 7}) {
     grpc::ClientContext context;
     v1::UpdateReply update;
-    ASSERT_TRUE(stub_->Update(&context, UpdateOf(seq, 3), &update).ok());
+    ASSERT_THAT(stub_->Update(&context, UpdateOf(seq, 3), &update), IsOk());
     EXPECT_EQ(update.duplicate(), seq == 7);
   }
   EXPECT_EQ(node_.updated_rows(), 6u);
@@ -43,7 +46,7 @@ TEST_F(DataServiceUnary, AveragesReplicaGroups) {
   v1::SyncReply reply;
   {
     grpc::ClientContext context;
-    ASSERT_TRUE(stub_->Sync(&context, request, &reply).ok());
+    ASSERT_THAT(stub_->Sync(&context, request, &reply), IsOk());
   }
   EXPECT_EQ(reply.plan_version(), 3u);
   ASSERT_EQ(reply.tables_size(), 2);
@@ -63,7 +66,7 @@ TEST_F(DataServiceUnary, ServesUnixSockets) {
   Start({}, {.listen = "unix:" + path});
   EXPECT_EQ(server_->address(), "unix:" + path);
   v1::LookupReply reply;
-  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
 }
 
 // grpc.health.v1: an empty HealthCheckRequest is answered with {status: SERVING}.
@@ -81,9 +84,9 @@ TEST_F(DataServiceUnary, TheHealthServiceSaysServing) {
   void* tag = nullptr;
   bool ok = false;
   ASSERT_TRUE(queue.Next(&tag, &ok));
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(status, IsOk());
   std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(reply.Dump(&slices).ok());
+  ASSERT_THAT(reply.Dump(&slices), IsOk());
   ASSERT_EQ(slices.size(), 1u);
   EXPECT_EQ(std::string(slices[0].begin(), slices[0].end()), std::string("\x08\x01"));
 }
@@ -93,7 +96,7 @@ TEST_F(DataServiceUnary, RepliesOfManyMegabytesArrive) {
   std::vector<std::int64_t> ids(20'000);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i * 7 % 1000);
   v1::LookupReply reply;
-  ASSERT_TRUE(Lookup(LookupOf(ids, 128), reply).ok());
+  ASSERT_THAT(Lookup(LookupOf(ids, 128), reply), IsOk());
   EXPECT_TRUE(reply.rows() == RowsOf(ids, 128));
 }
 
@@ -106,7 +109,7 @@ TEST_F(DataServiceUnary, MalformedRequestsAreRefusedAndTheNextIsServed) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("`ids` has 9 bytes"));
   EXPECT_EQ(node_.taken(), 0u);
-  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
 }
 
 TEST_F(DataServiceUnary, ErrorsOfTheNodePassThrough) {
@@ -124,29 +127,29 @@ TEST_F(DataServiceUnary, AGiganticRequestIsRefused) {
   v1::LookupReply reply;
   const grpc::Status status = Lookup(LookupOf(std::vector<std::int64_t>(200'000)), reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
 }
 
 TEST_F(DataServiceUnary, TheNodeGetsTheCallersDeadlineOrTheDefault) {
   Start({.deadline_default = absl::Hours(1)});
   v1::LookupReply reply;
-  ASSERT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  ASSERT_THAT(Lookup(LookupOf({1}), reply), IsOk());
   EXPECT_GT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(50));
   EXPECT_LT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(61));
 
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
-  ASSERT_TRUE(stub_->Lookup(&context, LookupOf({1}), &reply).ok());
+  ASSERT_THAT(stub_->Lookup(&context, LookupOf({1}), &reply), IsOk());
   EXPECT_LT(node_.last_deadline(), Clock::Real().Now() + absl::Minutes(6));
 }
 
 TEST_F(DataServiceUnary, CallsAreCountedByMethodAndCode) {
   Start();
   v1::LookupReply reply;
-  ASSERT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  ASSERT_THAT(Lookup(LookupOf({1}), reply), IsOk());
   v1::LookupRequest unknown = LookupOf({1});
   unknown.mutable_parts(0)->set_table_id(404);
-  ASSERT_FALSE(Lookup(unknown, reply).ok());
+  ASSERT_THAT(Lookup(unknown, reply), StatusIs(absl::StatusCode::kNotFound, HasSubstr("404")));
   const std::string text = metrics_.Text();
   EXPECT_THAT(text, HasSubstr("embla_requests_total{code=\"OK\",method=\"Lookup\"} 1"));
   EXPECT_THAT(text, HasSubstr("embla_requests_total{code=\"NOT_FOUND\",method=\"Lookup\"} 1"));
@@ -163,7 +166,7 @@ TEST_F(DataServiceUnary, ShutdownWaitsForCallsInFlight) {
   node_.Release();
   stopper.join();
   caller.join();
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(status, IsOk());
   EXPECT_EQ(reply.rows(), RowsOf({4}));
 }
 
@@ -184,7 +187,7 @@ TEST_F(DataServiceReadRows, StreamsEveryBlockInOrder) {
   v1::ReadRowsReply reply;
   std::string first_bytes;
   while (reader->Read(&reply)) first_bytes += reply.row_block()[0];
-  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(reader->Finish(), IsOk());
   ASSERT_EQ(first_bytes.size(), 57u);
   for (std::size_t i = 0; i < first_bytes.size(); ++i) {
     EXPECT_EQ(first_bytes[i], static_cast<char>(i + 3));
@@ -247,7 +250,7 @@ TEST_F(RpcServerStart, RefusesOtherMachinesUnlessInsecure) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
   const auto insecure = RpcServer::Start({.listen = "0.0.0.0:0", .insecure = true}, services);
-  EXPECT_TRUE(insecure.ok()) << insecure.status();
+  EXPECT_THAT(insecure, IsOk());
 }
 
 TEST_F(RpcServerStart, CallsOfOtherServicesAreToldWhichPortThisIs) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/cluster_key.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "embla/v1/data.grpc.pb.h"
 #include "server/rpc/data_service.h"
@@ -20,6 +21,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr SessionId kVictim{(std::uint64_t{5} << 32) + 1};
@@ -39,14 +41,14 @@ class ForeignClientTest : public ::testing::Test {
     spec.init = {InitKind::kConstant, 0.0f, 0.0f};
     spec.SetDefaults();
     const auto table = PlaceTable(spec, {.sharding = ShardingType::kTableWise}, nodes_.specs(), {});
-    ASSERT_TRUE(table.ok()) << table.status();
-    ASSERT_TRUE(nodes_.Install({*table}).ok());
+    ASSERT_THAT(table, IsOk());
+    ASSERT_THAT(nodes_.Install({*table}), IsOk());
     nodes_.node(kNode).sessions().SetKey(key_);
     service_ =
         std::make_unique<DataService>(nodes_.node(kNode), pool_, nullptr, DataServiceOptions());
     grpc::Service* const services[] = {service_.get()};
     auto started = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     server_ = *std::move(started);
     stub_ = v1::DataService::NewStub(
         grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
@@ -88,7 +90,7 @@ class ForeignClientTest : public ::testing::Test {
   void ExpectApplied(std::uint64_t seq) {
     v1::UpdateReply reply;
     const grpc::Status status = AddOne(kVictim, ProofOf(kVictim), seq, seq, reply);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(status, IsOk());
     EXPECT_FALSE(reply.duplicate()) << seq;
   }
   grpc::Status Lookup(SessionId session, const std::string& proof, float& value) {
@@ -111,7 +113,7 @@ class ForeignClientTest : public ::testing::Test {
   }
   void ExpectValue(float expected) {
     float value = -1.0f;
-    ASSERT_TRUE(Lookup({}, "", value).ok());
+    ASSERT_THAT(Lookup({}, "", value), IsOk());
     EXPECT_EQ(value, expected);
   }
 
@@ -150,7 +152,7 @@ TEST_F(ForeignClientTest, DoesNotRaiseItByStreamEither) {
   EXPECT_EQ(reply.sequence(), 9u);
   EXPECT_EQ(reply.code(), static_cast<int>(grpc::StatusCode::PERMISSION_DENIED));
   stream->WritesDone();
-  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_THAT(stream->Finish(), IsOk());
   ExpectApplied(2);
 }
 
@@ -165,14 +167,14 @@ TEST_F(ForeignClientTest, LocksNobodyOutByInventedSessions) {
 
 TEST_F(ForeignClientTest, ReadsWithoutASessionButNotUnderAFalseOne) {
   float value = -1.0f;
-  EXPECT_TRUE(Lookup({}, "", value).ok());
-  EXPECT_TRUE(Lookup(kOwn, ProofOf(kOwn), value).ok());
+  EXPECT_THAT(Lookup({}, "", value), IsOk());
+  EXPECT_THAT(Lookup(kOwn, ProofOf(kOwn), value), IsOk());
   EXPECT_EQ(Lookup(kOwn, ProofOf(kVictim), value).error_code(),
             grpc::StatusCode::PERMISSION_DENIED);
   ClosedSessions closed;
   closed.refused.Insert(kOwn);
-  ASSERT_TRUE(nodes_.node(kNode).CloseSessions(closed).ok());
-  EXPECT_TRUE(Lookup(kOwn, ProofOf(kOwn), value).ok());
+  ASSERT_THAT(nodes_.node(kNode).CloseSessions(closed), IsOk());
+  EXPECT_THAT(Lookup(kOwn, ProofOf(kOwn), value), IsOk());
 }
 
 }  // namespace

@@ -11,12 +11,14 @@
 
 #include <grpcpp/support/slice.h>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "embla/v1/data.pb.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr UnitId kUnit{.table = TableId{7}, .row_granule = 12, .column_granule = 3};
@@ -78,7 +80,7 @@ TEST(MoveCodecOrders, ComeBackAsTheyWere) {
   orders[2].record.target = orders[2].record.owner;  // To another device of its node.
   orders[3].record.source = NodeId{0};               // From a node that is lost.
   const auto decoded = FromMessage(ToMessage(orders));
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(*decoded, orders);
 }
 
@@ -114,7 +116,7 @@ TEST(MoveCodecReports, ComeBackAsTheyWere) {
                        .frozen = absl::Microseconds(kind)});
   }
   const auto decoded = FromMessage(ToMessage(reports));
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(*decoded, reports);
 }
 
@@ -131,7 +133,7 @@ TEST(MoveCodecPeers, PullsComeBackAsTheyWere) {
                   .credit = 8,
                   .resend = true};
   const auto decoded = RoundTrip({.unit = kUnit, .from = NodeId{2}, .body = pull});
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->unit, kUnit);
   EXPECT_EQ(decoded->from, NodeId{2});
   EXPECT_EQ(std::get<Pull>(decoded->body), pull);
@@ -143,7 +145,7 @@ TEST(MoveCodecPeers, ChunksCarryTheirRows) {
   std::memset(rows.data(), 0x5a, rows.size());
   const auto decoded =
       RoundTrip({.unit = kUnit, .from = NodeId{1}, .body = chunk, .rows = std::move(rows)});
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(std::get<Chunk>(decoded->body), chunk);
   ASSERT_EQ(decoded->rows.size(), std::size_t{1} << 20);
   for (const std::byte byte : decoded->rows.bytes()) ASSERT_EQ(byte, std::byte{0x5a});
@@ -158,7 +160,7 @@ TEST(MoveCodecPeers, FinalCutsCarryTheirWindows) {
   const FinalCut cut{
       .move = MoveId{5}, .lsn = Lsn{1000}, .needed = {Lsn{999}, Lsn{1000}}, .windows = windows};
   const auto decoded = RoundTrip({.unit = kUnit, .from = NodeId{1}, .body = cut});
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(std::get<FinalCut>(decoded->body), cut);
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "server/rpc/data_fixture.h"
 #include "server/rpc/http2_fixture.h"
 #include "server/rpc/http2_sender.h"
@@ -21,6 +22,7 @@ namespace embla {
 namespace {
 
 using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit = absl::Seconds(30);
@@ -107,7 +109,7 @@ TEST_F(DataServiceOverload, RepliesThatNobodyReadsAreHeldToTheBoundAndGivenBack)
     EXPECT_LE(held(), 5e6);  // Four of 1 MiB, and their requests, are too many.
     EXPECT_EQ(answers("Lookup", "OK"), 3);
     v1::LookupReply reply;
-    EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+    EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
   }
   AwaitFor([&] { return held() == 0; }, kLimit, "the end of the connection gives it back");
 }
@@ -223,7 +225,7 @@ TEST_F(DataServiceOverload, ReadersThatTakeNothingDoNotKeepOthersWaiting) {
   const auto reader = light->ReadRows(&context, few);
   v1::ReadRowsReply reply;
   EXPECT_TRUE(reader->Read(&reply));
-  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_THAT(reader->Finish(), IsOk());
   for (grpc::ClientContext& each : contexts) each.TryCancel();
 }
 
@@ -281,7 +283,7 @@ TEST_F(DataServiceOverload, RowsThatAreStagedAreChargedWithTheirLookup) {
                          [&done](const grpc::Status& status) { done.set_value(status); });
   ExpectStagedRowsHeld();
   node_.Release();
-  EXPECT_TRUE(done.get_future().get().ok());
+  EXPECT_THAT(done.get_future().get(), IsOk());
   AwaitFor([&] { return held() == 0; }, kLimit, "it is given back");
 }
 
@@ -309,7 +311,7 @@ TEST_F(DataServiceOverload, GzipIsRefused) {
   const grpc::Status status =
       stub_->Lookup(&context, LookupOf(std::vector<std::int64_t>(10'000, 3)), &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
-  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
 }
 
 TEST_F(DataServiceOverload, MessageOfManyFieldsIsRefusedBeforeItIsParsed) {

@@ -117,7 +117,7 @@ TEST_F(PeerChannelTest, CarriesUpdates) {
     done(ReplicaAck{.order = 12, .need_snapshot = false});
   });
   const absl::StatusOr<ReplicaAck> ack = Send(message, server_->address());
-  ASSERT_TRUE(ack.ok()) << ack.status();
+  ASSERT_THAT(ack, IsOk());
   EXPECT_TRUE(seen);
   EXPECT_EQ(ack->order, 12u);
 }
@@ -168,7 +168,7 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
   probe.serves = true;
   probe.term = PlanVersion{5};
   const absl::StatusOr<ReplicaAck> ack = Send(probe, server_->address());
-  ASSERT_TRUE(ack.ok()) << ack.status();
+  ASSERT_THAT(ack, IsOk());
   EXPECT_TRUE(ack->need_snapshot);
   EXPECT_EQ(ack->life, 17u);
   EXPECT_TRUE(ack->gone);
@@ -178,7 +178,7 @@ TEST_F(PeerChannelTest, CarriesProbesAndSnapshots) {
   snapshot.first = true;
   snapshot.last = true;
   snapshot.windows.Record(SessionId{4}, UpdateSeq{70}, UpdateSeq{6});
-  ASSERT_TRUE(Send(snapshot, server_->address()).ok());
+  ASSERT_THAT(Send(snapshot, server_->address()), IsOk());
   EXPECT_THAT(seen, ::testing::ElementsAre("probe serves 16 since 5",
                                            "snapshot abc first last session 4 from 6 64"));
 }
@@ -190,8 +190,8 @@ TEST_F(PeerChannelTest, CarriesMessagesOfMoves) {
     return absl::OkStatus();
   });
   const Chunk chunk{.move = MoveId{4}, .chunk = 2, .base = Lsn{0}, .version = Lsn{9}};
-  ASSERT_TRUE(SendMove(MoveOf(chunk, "rows"), server_->address()).ok());
-  ASSERT_TRUE(seen.ok()) << seen.status();
+  ASSERT_THAT(SendMove(MoveOf(chunk, "rows"), server_->address()), IsOk());
+  ASSERT_THAT(seen, IsOk());
   EXPECT_EQ(seen->unit, (UnitId{TableId{6}, 5, 1}));
   EXPECT_EQ(seen->from, NodeId{3});
   EXPECT_EQ(std::get<Chunk>(seen->body), chunk);
@@ -310,7 +310,7 @@ TEST_F(PeerChannelTest, ANodeWithoutAKeySendsNothing) {
 TEST_F(PeerChannelTest, GreetsAgainAProcessThatWasStartedAgain) {
   Start({}, {}, [](const PeerMessage&) { return absl::OkStatus(); });
   const std::string address = server_->address();
-  ASSERT_TRUE(SendMove(MoveOf({.move = MoveId{1}}, ""), address).ok());
+  ASSERT_THAT(SendMove(MoveOf({.move = MoveId{1}}, ""), address), IsOk());
   server_->Shutdown(absl::ZeroDuration());
   server_.reset();
   Start({}, {.listen = address}, [](const PeerMessage&) { return absl::OkStatus(); });
@@ -319,7 +319,7 @@ TEST_F(PeerChannelTest, GreetsAgainAProcessThatWasStartedAgain) {
   do {
     sent = SendMove(MoveOf({.move = MoveId{1}}, ""), address);
   } while (!sent.ok() && Clock::Real().Now() < until);
-  EXPECT_TRUE(sent.ok()) << sent;
+  EXPECT_THAT(sent, IsOk());
 }
 
 TEST_F(PeerChannelTest, AnUnreachablePeerIsUnavailable) {

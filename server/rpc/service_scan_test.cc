@@ -14,6 +14,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include "core/base/testing/status_matchers.h"
 #include "server/rpc/coordinator_fixture.h"
 #include "server/rpc/data_service.h"
 #include "server/rpc/fake_shard_node.h"
@@ -22,6 +23,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::google::protobuf::DescriptorPool;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::MethodDescriptor;
@@ -72,7 +74,7 @@ class ServiceScan : public CoordinatorFixture {
     inspect_ = std::make_unique<InspectService>(node_);
     grpc::Service* const services[] = {data_.get(), inspect_.get()};
     auto shard = RpcServer::Start({.listen = "127.0.0.1:0"}, services);
-    ASSERT_TRUE(shard.ok()) << shard.status();
+    ASSERT_THAT(shard, IsOk());
     shard_ = *std::move(shard);
   }
   void TearDown() override {

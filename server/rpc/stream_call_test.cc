@@ -12,11 +12,13 @@
 
 #include <grpcpp/generic/generic_stub.h>
 
+#include "core/base/testing/status_matchers.h"
 #include "server/rpc/data_fixture.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 class StreamCallTest : public DataFixture {
@@ -57,7 +59,7 @@ TEST_F(StreamCallTest, ManyInFlightAreAnsweredBySequence) {
   }
   stream->WritesDone();
   EXPECT_FALSE(stream->Read(&reply));
-  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_THAT(stream->Finish(), IsOk());
 }
 
 // Replies come from another thread while requests are read and decoded: none may be lost, mixed up
@@ -227,7 +229,7 @@ TEST_F(StreamCallTest, BytesThatAreNoRequestEndTheStream) {
   ASSERT_TRUE(wait());
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   v1::LookupReply reply;
-  EXPECT_TRUE(Lookup(LookupOf({1}), reply).ok());
+  EXPECT_THAT(Lookup(LookupOf({1}), reply), IsOk());
 }
 
 TEST_F(StreamCallTest, DrainAnswersWhatIsInFlightAndEndsWithUnavailable) {

@@ -51,8 +51,8 @@ class ClosedSessionsTest : public ::testing::TestWithParam<std::uint32_t> {
     spec_.SetDefaults();
     const auto plan =
         PlaceTable(spec_, {.sharding = ShardingType::kRowWise}, cluster_->specs(), {});
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    ASSERT_TRUE(cluster_->Install({*plan}).ok());
+    ASSERT_THAT(plan, IsOk());
+    ASSERT_THAT(cluster_->Install({*plan}), IsOk());
     for (std::int64_t row = 0; row < spec_.rows; ++row) ids_.push_back(RowId{row});
   }
 
@@ -78,7 +78,7 @@ class ClosedSessionsTest : public ::testing::TestWithParam<std::uint32_t> {
     data.part.column_end = spec_.dim;
     data.ids = ids_;
     const absl::StatusOr<LookupResult> rows = cluster_->Lookup(kNode, Pack(LookupBatch(), {data}));
-    ASSERT_TRUE(rows.ok()) << rows.status();
+    ASSERT_THAT(rows, IsOk());
     EXPECT_THAT(rows->rows.As<float>(), Each(value));
   }
 
@@ -88,25 +88,25 @@ class ClosedSessionsTest : public ::testing::TestWithParam<std::uint32_t> {
 };
 
 TEST_P(ClosedSessionsTest, HaveNoEffectAnyMoreAndOthersGoOn) {
-  ASSERT_TRUE(AddOne(kClosed, 1).ok());
-  ASSERT_TRUE(cluster_->node(kNode).CloseSessions(Closed(false)).ok());
+  ASSERT_THAT(AddOne(kClosed, 1), IsOk());
+  ASSERT_THAT(cluster_->node(kNode).CloseSessions(Closed(false)), IsOk());
   const absl::Status refused = AddOne(kClosed, 2).status();
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("session 4 is closed"));
-  ASSERT_TRUE(AddOne(kOpen, 1).ok());
+  ASSERT_THAT(AddOne(kOpen, 1), IsOk());
   ExpectWeights(2);
 }
 
 TEST_P(ClosedSessionsTest, AreRefusedAlsoWhenTheirUpdatesAreForgotten) {
-  ASSERT_TRUE(AddOne(kClosed, 1).ok());
-  ASSERT_TRUE(cluster_->node(kNode).CloseSessions(Closed(true)).ok());
+  ASSERT_THAT(AddOne(kClosed, 1), IsOk());
+  ASSERT_THAT(cluster_->node(kNode).CloseSessions(Closed(true)), IsOk());
   EXPECT_TRUE(absl::IsPermissionDenied(AddOne(kClosed, 1).status()));
   ExpectWeights(1);
 }
 
 TEST_P(ClosedSessionsTest, AreForgottenByUnitsThatMovedToo) {
-  ASSERT_TRUE(AddOne(kClosed, 1).ok());
-  ASSERT_TRUE(AddOne(kOpen, 1).ok());
+  ASSERT_THAT(AddOne(kClosed, 1), IsOk());
+  ASSERT_THAT(AddOne(kOpen, 1), IsOk());
   UnitHost& units = cluster_->node(kNode).units();
   const UnitId unit{spec_.id, 0, 0};
   std::shared_ptr<testing::ScriptedGate> gate;
@@ -114,7 +114,7 @@ TEST_P(ClosedSessionsTest, AreForgottenByUnitsThatMovedToo) {
     gate = std::make_shared<testing::ScriptedGate>(units.WindowsOf(unit));
     units.SetGate(unit, gate);
   });
-  ASSERT_TRUE(cluster_->node(kNode).CloseSessions(Closed(true)).ok());
+  ASSERT_THAT(cluster_->node(kNode).CloseSessions(Closed(true)), IsOk());
   testing::RunInOrder(units, spec_.id, [&] {
     for (const UnitWindows& windows : {gate->windows(), units.WindowsOf(unit)}) {
       ASSERT_EQ(windows.sessions().size(), 1u);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/metrics/metrics.h"
 #include "core/metrics/names.h"
@@ -21,11 +22,13 @@ namespace embla {
 namespace {
 
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
 using ::embla::testing::UpdatePartData;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Code = absl::StatusCode;
 using Fault = gpu::SimulatedFault;
 
@@ -49,7 +52,7 @@ TableSpec Spec(std::uint32_t id) {
 TablePlan Place(const LocalCluster& cluster, const TableSpec& spec, ShardingType type) {
   const absl::StatusOr<TablePlan> plan =
       PlaceTable(spec, {.sharding = type, .min_partition = 4}, cluster.specs(), {});
-  EXPECT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan, IsOk());
   return *plan;
 }
 
@@ -115,7 +118,7 @@ std::map<std::int64_t, std::string> AllRows(LocalCluster& cluster, const TableSp
       }
       return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
   }
   return rows;
 }
@@ -134,7 +137,7 @@ void Train(LocalCluster& cluster, const TableSpec& spec, const TablePlan& plan) 
     }
     for (const auto& [node, ids] : by_node) {
       const auto result = cluster.Update(node, Pack(Header(step), {Gradients(spec, ids, random)}));
-      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_THAT(result, IsOk());
     }
   }
 }
@@ -143,7 +146,7 @@ void Train(LocalCluster& cluster, const TableSpec& spec, const TablePlan& plan) 
 std::vector<std::byte> PooledRows(LocalCluster& cluster, const TableSpec& spec) {
   const std::vector<RowId> ids = {RowId{1}, RowId{90}, RowId{199}, RowId{7}};
   const auto result = cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, ids, {3, 1})}));
-  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result, IsOk());
   if (!result.ok()) return {};
   const auto bytes = result->rows.bytes();
   return {bytes.begin(), bytes.end()};
@@ -170,14 +173,14 @@ TEST(GpuNodes, ServeATableTogetherWithCpuDevicesToTheSameBits) {
     LocalCluster cluster(options);
     const TablePlan plan = Place(cluster, spec, ShardingType::kRowWise);
     ASSERT_EQ(plan.primary().size(), 4u);
-    ASSERT_TRUE(cluster.Install({plan}).ok());
+    ASSERT_THAT(cluster.Install({plan}), IsOk());
     Train(cluster, spec, plan);
     if (with_gpus) {
       EXPECT_GT(cluster.gpu(0, 1)->used_bytes(), 50u / cache_divisor * 12 * 2);
       EXPECT_EQ(AllRows(cluster, spec), want);
       const auto pooled =
           cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{60}, RowId{95}}, {2})}));
-      EXPECT_TRUE(pooled.ok()) << pooled.status();
+      EXPECT_THAT(pooled, IsOk());
       const double misses =
           metrics.MakeCounter(MetricNamed("embla_row_cache_misses_total"), {"t1", "1"}).value();
       EXPECT_EQ(misses > 0, cache_divisor > 1);
@@ -198,7 +201,7 @@ TEST(GpuNodes, AddUpPartialSumsToTheSameBitsAsCpuDevicesByAnyCollectives) {
                             .collectives = collectives});
       for (const auto type : {ShardingType::kTableRowWise, ShardingType::kRowWise}) {
         TableSpec spec = Spec(static_cast<std::uint32_t>(type));
-        ASSERT_TRUE(cluster.Install({Place(cluster, spec, type)}).ok());
+        ASSERT_THAT(cluster.Install({Place(cluster, spec, type)}), IsOk());
         const std::vector<std::byte> sums = PooledRows(cluster, spec);
         EXPECT_EQ(sums.size(), 2 * 12 * sizeof(float));
         if (want.empty()) want = sums;
@@ -215,10 +218,10 @@ TEST(GpuNodes, AddUpPartialSumsAlsoAfterAGpuHasStopped) {
   const TableSpec spec = Spec(1);
   TablePlan plan = PlaceOn(cluster, spec, 0);
   plan.replicas.front() = {{0, 100, 0, 12, {kFirst, 0}}, {100, 200, 0, 12, {kFirst, 1}}};
-  ASSERT_TRUE(cluster.Install({plan, PlaceOn(cluster, Spec(2), 2)}).ok());
+  ASSERT_THAT(cluster.Install({plan, PlaceOn(cluster, Spec(2), 2)}), IsOk());
   const std::vector<std::byte> before = PooledRows(cluster, spec);
   // It has no row of the table, but a part in its sums.
-  EXPECT_FALSE(cluster.gpu(0, 2)->Stop(absl::InternalError("test")).ok());
+  EXPECT_THAT(cluster.gpu(0, 2)->Stop(absl::InternalError("test")), Not(IsOk()));
   EXPECT_EQ(PooledRows(cluster, spec), before);
   EXPECT_EQ(PooledRows(cluster, spec), before);
 }
@@ -242,17 +245,17 @@ TEST(GpuNodes, HaveTheIdsOfZchTablesBesideTheirRowsAndCountThemAsCpuDevicesDo) {
                           .is_gpu = [on_gpu](std::uint32_t, std::uint32_t) { return on_gpu; },
                           .metrics = &metrics});
     const TableSpec spec = SpecOfAnyIds(1);
-    ASSERT_TRUE(cluster.Install({PlaceOn(cluster, spec, 0)}).ok());
+    ASSERT_THAT(cluster.Install({PlaceOn(cluster, spec, 0)}), IsOk());
     std::mt19937 random(9);
     for (std::uint64_t step = 1; step <= 4; ++step) {
       std::vector<RowId> ids;
       for (int i = 0; i < 100; ++i) ids.push_back(RowId{static_cast<std::int64_t>(random() % 300)});
       const auto updated =
           cluster.Update(kFirst, Pack(Header(step), {Gradients(spec, ids, random)}));
-      ASSERT_TRUE(updated.ok()) << updated.status();
+      ASSERT_THAT(updated, IsOk());
       ids.push_back(RowId{-1});  // Nobody's.
       const auto found = cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, ids, {101})}));
-      ASSERT_TRUE(found.ok()) << found.status();
+      ASSERT_THAT(found, IsOk());
     }
     used.push_back(cluster.UsedBytes(kFirst, 0));
     counts.push_back({
@@ -287,7 +290,7 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
   const Gauge memory = metrics.MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {"1", "gpu"});
   const Gauge pinned = metrics.MakeGauge(MetricNamed("embla_gpu_memory_bytes"), {"1", "pinned"});
   const TableSpec spec = Spec(1);
-  ASSERT_TRUE(cluster.Install({Place(cluster, spec, ShardingType::kRowWise)}).ok());
+  ASSERT_THAT(cluster.Install({Place(cluster, spec, ShardingType::kRowWise)}), IsOk());
   EXPECT_EQ(memory.value(), cluster.gpu(0, 1)->used_bytes());
   EXPECT_EQ(pinned.value(), cluster.gpu(0, 1)->pinned_bytes());
   EXPECT_EQ(in.value(), 0);
@@ -304,7 +307,8 @@ TEST(GpuNodes, CountWhatTheirGpusDo) {
   }
   EXPECT_EQ(stopped.value(), 0);
   cluster.gpu(0, 1)->Inject({Fault::At::kQueue, Fault::Kind::kStop, 0});
-  EXPECT_FALSE(cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{199}}, {1})})).ok());
+  EXPECT_THAT(cluster.Lookup(kFirst, Pack(LookupBatch{}, {Bags(spec, {RowId{199}}, {1})})),
+              Not(IsOk()));
   EXPECT_EQ(stopped.value(), 1);
 }
 
@@ -317,7 +321,7 @@ class StoppingGpu : public ::testing::Test {
     const absl::Status status =
         cluster_.Install({PlaceOn(cluster_, Spec(1), 0), PlaceOn(cluster_, Spec(2), 1),
                           Place(cluster_, Spec(3), ShardingType::kRowWise)});
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
   }
 
   absl::Status Update(std::uint32_t table, std::uint64_t seq, std::vector<RowId> ids = {RowId{5}}) {
@@ -340,19 +344,19 @@ TEST_F(StoppingGpu, TakesItsRowsAlongAndNothingElse) {
   EXPECT_THAT(Message(stopped), HasSubstr("GPU 0 (simulated) has stopped"));
   EXPECT_EQ(Update(1, 1).code(), Code::kUnavailable);
   EXPECT_EQ(Lookup(1).code(), Code::kUnavailable);
-  EXPECT_TRUE(Lookup(2).ok());
-  EXPECT_TRUE(Update(2, 2).ok());
+  EXPECT_THAT(Lookup(2), IsOk());
+  EXPECT_THAT(Update(2, 2), IsOk());
   EXPECT_EQ(Update(3, 3, {RowId{5}, RowId{150}}).code(), Code::kUnavailable);
   EXPECT_EQ(Lookup(3, {RowId{5}, RowId{150}}).code(), Code::kUnavailable);
   // Rows on the other device, of the same table.
-  EXPECT_TRUE(Update(3, 4, {RowId{150}}).ok());
-  EXPECT_TRUE(Lookup(3, {RowId{150}}).ok());
+  EXPECT_THAT(Update(3, 4, {RowId{150}}), IsOk());
+  EXPECT_THAT(Lookup(3, {RowId{150}}), IsOk());
   // Everybody is still in step.
-  EXPECT_TRUE(Lookup(2).ok());
+  EXPECT_THAT(Lookup(2), IsOk());
 }
 
 TEST_F(StoppingGpu, NeverAcknowledgesWhatItHasNotApplied) {
-  EXPECT_TRUE(Update(1, 1).ok());
+  EXPECT_THAT(Update(1, 1), IsOk());
   // In the step itself: by then the update is recorded as applied.
   cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
   EXPECT_EQ(Update(1, 2).code(), Code::kUnavailable);
@@ -364,19 +368,20 @@ TEST_F(StoppingGpu, NeverAcknowledgesWhatOnlyOtherDevicesHaveApplied) {
   cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
   EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
   EXPECT_EQ(Update(3, 1, ids).code(), Code::kUnavailable);
-  EXPECT_TRUE(Update(3, 2, {RowId{150}}).ok());
+  EXPECT_THAT(Update(3, 2, {RowId{150}}), IsOk());
 }
 
 TEST_F(StoppingGpu, TakesTheIdsOfItsZchTablesAlong) {
   const TableSpec spec = SpecOfAnyIds(5);
-  ASSERT_TRUE(cluster_.Install({PlaceOn(cluster_, spec, 0), PlaceOn(cluster_, Spec(2), 1)}).ok());
+  ASSERT_THAT(cluster_.Install({PlaceOn(cluster_, spec, 0), PlaceOn(cluster_, Spec(2), 1)}),
+              IsOk());
   std::mt19937 random(1);
   const auto update = [&](std::uint64_t seq) {
     UpdateBatch header = Header(seq);
     header.plan_version = cluster_.plan()->version();
     return cluster_.Update(kFirst, Pack(header, {Gradients(spec, {RowId{-5}}, random)})).status();
   };
-  ASSERT_TRUE(update(1).ok());
+  ASSERT_THAT(update(1), IsOk());
   // In the touch itself: by then the update is recorded as applied.
   cluster_.gpu(0, 0)->Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
   EXPECT_EQ(update(2).code(), Code::kUnavailable);
@@ -398,7 +403,7 @@ TEST_F(StoppingGpu, TakesTheIdsOfItsZchTablesAlong) {
       {.table = spec.id, .row_end = spec.rows, .row_ids = {}, .with_state = true},
       [](Buffer) { return absl::OkStatus(); });
   EXPECT_EQ(read.code(), Code::kUnavailable);
-  EXPECT_TRUE(Lookup(2).ok());
+  EXPECT_THAT(Lookup(2), IsOk());
 }
 
 TEST_F(StoppingGpu, WithoutMemoryTakesNoTableAndKeepsTheOthers) {
@@ -407,8 +412,8 @@ TEST_F(StoppingGpu, WithoutMemoryTakesNoTableAndKeepsTheOthers) {
       {PlaceOn(cluster_, Spec(1), 0), PlaceOn(cluster_, Spec(2), 1),
        Place(cluster_, Spec(3), ShardingType::kRowWise), PlaceOn(cluster_, Spec(4), 0)});
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_TRUE(Lookup(1).ok());
-  EXPECT_TRUE(Update(3, 1, {RowId{5}, RowId{150}}).ok());
+  EXPECT_THAT(Lookup(1), IsOk());
+  EXPECT_THAT(Update(3, 1, {RowId{5}, RowId{150}}), IsOk());
 }
 
 TEST(ShardNodeCreate, WantsAGpuForEveryGpuDeviceAndForNoOther) {
@@ -421,8 +426,8 @@ TEST(ShardNodeCreate, WantsAGpuForEveryGpuDeviceAndForNoOther) {
     options.gpus = std::move(gpus);
     return ShardNode::Create(std::move(options), pool).status();
   };
-  EXPECT_TRUE(create(DeviceKind::kGpu, {&device}).ok());
-  EXPECT_TRUE(create(DeviceKind::kCpu, {nullptr}).ok());
+  EXPECT_THAT(create(DeviceKind::kGpu, {&device}), IsOk());
+  EXPECT_THAT(create(DeviceKind::kCpu, {nullptr}), IsOk());
   EXPECT_EQ(create(DeviceKind::kGpu, {}).code(), Code::kInvalidArgument);
   EXPECT_EQ(create(DeviceKind::kGpu, {nullptr}).code(), Code::kInvalidArgument);
   EXPECT_EQ(create(DeviceKind::kCpu, {&device}).code(), Code::kInvalidArgument);

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/status_matchers.h"
+#include "core/metrics/testing/series_count.h"
 #include "core/planner/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,6 +26,8 @@ using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
+using ::embla::testing::SeriesCount;
+using ::embla::testing::StatusIs;
 using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -87,12 +90,12 @@ class InstallPlanTest : public ::testing::Test {
 };
 
 TEST_F(InstallPlanTest, KeepsTheRowsOfExistingTables) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 1).ok());
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 1), IsOk());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}), IsOk());
   EXPECT_THAT(Row(1, 5), Each(-1.0f));
   EXPECT_THAT(Row(2, 5), Each(0.0f));
-  ASSERT_TRUE(Update(1, 5, 1).ok());  // Its replay window was kept too.
+  ASSERT_THAT(Update(1, 5, 1), IsOk());  // Its replay window was kept too.
   EXPECT_THAT(Row(1, 5), Each(-1.0f));
 }
 
@@ -106,15 +109,15 @@ TablePlan InGroups(std::uint32_t sync_every_steps) {
 }
 
 TEST_F(InstallPlanTest, TheIntervalOfAveragingChangesWhileTheRowsStay) {
-  ASSERT_TRUE(cluster_.Install({InGroups(0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 1).ok());
+  ASSERT_THAT(cluster_.Install({InGroups(0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 1), IsOk());
   const absl::Status changed = cluster_.Install({InGroups(3)});
-  EXPECT_TRUE(changed.ok()) << changed;
+  EXPECT_THAT(changed, IsOk());
   EXPECT_THAT(Row(1, 5), Each(-1.0f));
 }
 
 TEST_F(InstallPlanTest, RefusesToChangeTheGroupsOfATableOrToPutThemElsewhere) {
-  ASSERT_TRUE(cluster_.Install({InGroups(0)}).ok());
+  ASSERT_THAT(cluster_.Install({InGroups(0)}), IsOk());
   EXPECT_EQ(cluster_.Install({OnDevice(Spec(1), 0)}).code(), Code::kInvalidArgument);
   TablePlan crossed = InGroups(0);
   std::swap(crossed.replicas[0], crossed.replicas[1]);
@@ -131,32 +134,32 @@ TEST_F(InstallPlanTest, RefusesToChangeTheGroupsOfATableOrToPutThemElsewhere) {
                                                   std::vector<TablePlan>{InGroups(0), apart});
   EXPECT_THAT(std::string(cluster_.node(0).InstallPlan(other, kFirst).message()),
               HasSubstr("device"));
-  EXPECT_TRUE(Lookup(1, 5).ok());
+  EXPECT_THAT(Lookup(1, 5), IsOk());
 }
 
 TEST_F(InstallPlanTest, FreesTheMemoryOfDroppedTables) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0), OnDevice(Spec(2), 1)}), IsOk());
   EXPECT_GT(cluster_.node(0).device_used_bytes()[0], 0);
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(2), 1)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(2), 1)}), IsOk());
   EXPECT_EQ(cluster_.node(0).device_used_bytes()[0], 0);
   EXPECT_EQ(Lookup(1, 5).status().code(), Code::kNotFound);
-  EXPECT_TRUE(Lookup(2, 5).ok());
+  EXPECT_THAT(Lookup(2, 5), IsOk());
 }
 
 TEST_F(InstallPlanTest, OlderAndEqualPlansAreIgnored) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
   const PlanPtr current = cluster_.plan();
   for (const std::uint64_t version : {0, 1}) {
     const auto other = std::make_shared<const Plan>(PlanVersion{version}, "test", cluster_.specs(),
                                                     std::vector<TablePlan>{});
-    EXPECT_TRUE(cluster_.node(0).InstallPlan(other, kFirst).ok());
+    EXPECT_THAT(cluster_.node(0).InstallPlan(other, kFirst), IsOk());
   }
   EXPECT_EQ(cluster_.node(0).plan(), current);
-  EXPECT_TRUE(Lookup(1, 5).ok());
+  EXPECT_THAT(Lookup(1, 5), IsOk());
 }
 
 TEST_F(InstallPlanTest, NoMemoryIsResourceExhaustedAndLeavesEverything) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
   const std::vector<std::int64_t> used = cluster_.node(0).device_used_bytes();
   const absl::Status status = cluster_.Install(
       {OnDevice(Spec(1), 0), OnDevice(Spec(2), 1), OnDevice(Spec(3, 1'000'000), 0)});
@@ -164,31 +167,31 @@ TEST_F(InstallPlanTest, NoMemoryIsResourceExhaustedAndLeavesEverything) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("node n0 cannot install plan 2"));
   EXPECT_EQ(cluster_.node(0).device_used_bytes(), used);
   EXPECT_EQ(ToInt(cluster_.node(0).plan()->version()), 1u);
-  EXPECT_TRUE(Lookup(1, 5).ok());
-  EXPECT_FALSE(Lookup(2, 5).ok());
+  EXPECT_THAT(Lookup(1, 5), IsOk());
+  EXPECT_THAT(Lookup(2, 5), StatusIs(Code::kNotFound));
 }
 
 TEST_F(InstallPlanTest, HyperParametersApplyFromTheNextUpdateOn) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 1).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 1), IsOk());
   TableSpec faster = Spec(1);
   faster.optimizer.learning_rate = 10.0f;
-  ASSERT_TRUE(cluster_.Install({OnDevice(faster, 0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 2).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(faster, 0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 2), IsOk());
   EXPECT_THAT(Row(1, 5), Each(-11.0f));
 }
 
 TEST_F(InstallPlanTest, RowsStayWhereTheyAreWhenThePlanPutsThemElsewhere) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 1).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 1), IsOk());
   const std::int64_t used = cluster_.node(0).device_used_bytes()[0];
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 1)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 1)}), IsOk());
   EXPECT_THAT(Row(1, 5), Each(-1.0f));
   EXPECT_THAT(cluster_.node(0).device_used_bytes(), ElementsAre(used, 0));
 }
 
 TEST_F(InstallPlanTest, ChangedShapesAreInvalidArgument) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
   std::vector<TableSpec> changed(3, Spec(1));
   changed[0].dtype = DType::kFloat16;
   changed[1].optimizer.kind = OptimizerKind::kAdam;
@@ -211,13 +214,13 @@ TEST_F(InstallPlanTest, ADeviceThatTheNodeLacksIsInvalidArgument) {
 }
 
 TEST_F(InstallPlanTest, RequestsGoOnMeanwhile) {
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
   std::atomic<bool> stop = false;
   std::atomic<int> served = 0;
   std::thread trainer([&] {
     for (std::uint64_t seq = 1; !stop; ++seq) {
-      ASSERT_TRUE(Update(1, 5, seq).ok());
-      ASSERT_TRUE(Lookup(1, 5).ok());
+      ASSERT_THAT(Update(1, 5, seq), IsOk());
+      ASSERT_THAT(Lookup(1, 5), IsOk());
       ++served;
     }
   });
@@ -226,20 +229,11 @@ TEST_F(InstallPlanTest, RequestsGoOnMeanwhile) {
     spec.optimizer.learning_rate = 1.0f + i;
     std::vector<TablePlan> tables = {OnDevice(spec, 0)};
     if (i % 2 == 0) tables.push_back(OnDevice(Spec(100 + i), 1));
-    ASSERT_TRUE(cluster_.Install(tables).ok());
+    ASSERT_THAT(cluster_.Install(tables), IsOk());
   }
-  while (served == 0) std::this_thread::yield();
+  AwaitFor([&] { return served > 0; }, absl::Seconds(60), "the trainer is served");
   stop = true;
   trainer.join();
-}
-
-std::size_t SeriesCount(const Metrics& metrics) {
-  const std::string text = metrics.Text();
-  std::size_t count = 0;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    if (text[at] != '#') ++count;
-  }
-  return count;
 }
 
 // Some count by id, some step together, some are data_parallel.
@@ -341,8 +335,8 @@ TEST_F(InstallPlanTest, ABarrierThatFailsLeavesThePlanUninstalledAndItIsTakenThe
     way = std::make_unique<FailingCommunicator>(std::move(way), fails);
   }
   node.set_journal(&journal);
-  ASSERT_TRUE(cluster_.Install({OnDevice(Spec(1), 0)}).ok());
-  ASSERT_TRUE(Update(1, 5, 1).ok());
+  ASSERT_THAT(cluster_.Install({OnDevice(Spec(1), 0)}), IsOk());
+  ASSERT_THAT(Update(1, 5, 1), IsOk());
   const PlanVersion before = node.plan()->version();
   ASSERT_EQ(journal.plans, 1);
 
@@ -353,10 +347,10 @@ TEST_F(InstallPlanTest, ABarrierThatFailsLeavesThePlanUninstalledAndItIsTakenThe
   EXPECT_THAT(std::string(failed.message()), HasSubstr("no way to meet"));
   EXPECT_EQ(node.plan()->version(), before);
   EXPECT_EQ(journal.plans, 1);
-  EXPECT_FALSE(Lookup(2, 5).ok());
+  EXPECT_THAT(Lookup(2, 5), StatusIs(Code::kNotFound));
 
   fails = false;
-  ASSERT_TRUE(cluster_.Install(wanted).ok());
+  ASSERT_THAT(cluster_.Install(wanted), IsOk());
   EXPECT_GT(node.plan()->version(), before);
   EXPECT_EQ(journal.plans, 2);
   EXPECT_THAT(Row(1, 5), Each(-1.0f));

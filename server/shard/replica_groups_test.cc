@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -65,8 +66,8 @@ class ReplicaGroupsTest : public ::testing::Test {
     cluster_ = std::make_unique<LocalCluster>(options);
     absl::StatusOr<TablePlan> table =
         PlaceTable(spec, {.sharding = sharding, .min_partition = 4}, cluster_->specs(), {});
-    ASSERT_TRUE(table.ok()) << table.status();
-    ASSERT_TRUE(cluster_->Install({*table}).ok());
+    ASSERT_THAT(table, IsOk());
+    ASSERT_THAT(cluster_->Install({*table}), IsOk());
   }
 
   ShardNode& node() { return cluster_->node(0u); }
@@ -116,7 +117,7 @@ class ReplicaGroupsTest : public ::testing::Test {
       cells += block.rows.size() * block.shape.columns();
       return absl::OkStatus();
     });
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
     EXPECT_EQ(cells, copy.weights.size());
     return copy;
   }
@@ -173,10 +174,10 @@ TEST_F(ReplicaGroupsTest, SyncEveryStepOnEqualInputsIsTrainingWithoutGroups) {
         for (std::uint32_t step = 1; step <= 4; ++step) {
           for (std::uint32_t group = 0; group < cut.groups; ++group) {
             std::mt19937 random(step);
-            ASSERT_TRUE(Update(group, RandomIds(random), random, step).ok());
+            ASSERT_THAT(Update(group, RandomIds(random), random, step), IsOk());
           }
           const absl::StatusOr<SyncResult> synced = Sync();
-          ASSERT_TRUE(synced.ok()) << synced.status();
+          ASSERT_THAT(synced, IsOk());
           ASSERT_EQ(synced->tables.size(), 1u);
           ASSERT_EQ(synced->tables[0].values, 50u * 12u * cut.groups);
           ASSERT_EQ(synced->tables[0].divergence_max, 0.0);
@@ -187,7 +188,7 @@ TEST_F(ReplicaGroupsTest, SyncEveryStepOnEqualInputsIsTrainingWithoutGroups) {
         Start(alone, 2);
         for (std::uint32_t step = 1; step <= 4; ++step) {
           std::mt19937 random(step);
-          ASSERT_TRUE(Update(0, RandomIds(random), random, step).ok());
+          ASSERT_THAT(Update(0, RandomIds(random), random, step), IsOk());
         }
         const Copy reference = Read(0);
         for (const Copy& copy : copies) EXPECT_TRUE(copy.SameBits(reference));
@@ -228,12 +229,12 @@ TEST_F(ReplicaGroupsTest, SyncMakesEveryCopyTheMeanOfWhatTheyWere) {
         Start(MakeSpec(optimizer, dtype, cut.groups), cut.devices, cut.sharding);
         for (std::uint32_t group = 0; group < cut.groups; ++group) {
           for (std::uint32_t seq = 1; seq <= group + 2; ++seq) {
-            ASSERT_TRUE(Update(group, RandomIds(random), random, seq).ok());
+            ASSERT_THAT(Update(group, RandomIds(random), random, seq), IsOk());
           }
         }
         const std::vector<Copy> before = ReadAll();
         const absl::StatusOr<SyncResult> synced = Sync();
-        ASSERT_TRUE(synced.ok()) << synced.status();
+        ASSERT_THAT(synced, IsOk());
         EXPECT_GT(synced->tables[0].divergence_max, 0.0);
         EXPECT_GT(synced->tables[0].squares, 0.0);
         const std::vector<Copy> after = ReadAll();
@@ -269,10 +270,10 @@ TEST_F(ReplicaGroupsTest, TablesOfManyChunksAndOfFewerRowsThanGroupsAreAveraged)
     spec.SetDefaults();
     Start(spec, 3, ShardingType::kTableWise);
     for (std::uint32_t group = 0; group < 3; ++group) {
-      ASSERT_TRUE(Update(group, {RowId{0}, RowId{rows / 2}, RowId{rows - 1}}, random, 1).ok());
+      ASSERT_THAT(Update(group, {RowId{0}, RowId{rows / 2}, RowId{rows - 1}}, random, 1), IsOk());
     }
     const std::vector<Copy> before = ReadAll();
-    ASSERT_TRUE(Sync().ok());
+    ASSERT_THAT(Sync(), IsOk());
     const std::vector<Copy> after = ReadAll();
     EXPECT_TRUE(after[1].SameBits(after[0]) && after[2].SameBits(after[0])) << rows;
     for (std::size_t i = 0; i < after[0].weights.size(); ++i) {
@@ -286,11 +287,11 @@ TEST_F(ReplicaGroupsTest, AnUpdateTouchesItsGroupOnly) {
   Start(MakeSpec(OptimizerKind::kAdam, DType::kFloat32, 2), 4);
   const Copy initial = Read(0);
   EXPECT_TRUE(Read(1).SameBits(initial));
-  ASSERT_TRUE(Update(0, RandomIds(random), random, 1).ok());
+  ASSERT_THAT(Update(0, RandomIds(random), random, 1), IsOk());
   EXPECT_TRUE(Read(1).SameBits(initial));
   const Copy trained = Read(0);
   EXPECT_FALSE(trained.SameBits(initial));
-  ASSERT_TRUE(Update(1, RandomIds(random), random, 1).ok());
+  ASSERT_THAT(Update(1, RandomIds(random), random, 1), IsOk());
   EXPECT_TRUE(Read(0).SameBits(trained));
 }
 
@@ -310,7 +311,7 @@ TEST_F(ReplicaGroupsTest, OneRequestMayTouchSeveralGroups) {
     part.gradients =
         EncodeRows(std::vector<float>(2 * spec_.dim, 0.5f), spec_.dim, DType::kFloat32);
   }
-  ASSERT_TRUE(cluster_->Update(NodeId{1}, Pack(header, parts)).ok());
+  ASSERT_THAT(cluster_->Update(NodeId{1}, Pack(header, parts)), IsOk());
   EXPECT_TRUE(Read(0).SameBits(Read(1)));
   EXPECT_FALSE(Read(0).SameBits(initial));
 }
@@ -318,7 +319,7 @@ TEST_F(ReplicaGroupsTest, OneRequestMayTouchSeveralGroups) {
 TEST_F(ReplicaGroupsTest, ALookupReadsItsGroup) {
   std::mt19937 random(6);
   Start(MakeSpec(OptimizerKind::kSgd, DType::kFloat32, 2), 4);
-  ASSERT_TRUE(Update(1, RandomIds(random), random, 1).ok());
+  ASSERT_THAT(Update(1, RandomIds(random), random, 1), IsOk());
   for (std::uint32_t group = 0; group < 2; ++group) {
     const Copy copy = Read(group);
     for (const Pooling pooling : {Pooling::kNone, Pooling::kSum}) {
@@ -330,7 +331,7 @@ TEST_F(ReplicaGroupsTest, ALookupReadsItsGroup) {
       for (std::int64_t row = 0; row < spec_.rows; ++row) part.ids.push_back(RowId{row});
       if (pooling == Pooling::kSum) part.lengths.assign(part.ids.size(), 1);
       absl::StatusOr<LookupResult> result = cluster_->Lookup(NodeId{1}, Pack({}, {part}));
-      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_THAT(result, IsOk());
       const auto* const rows = reinterpret_cast<const float*>(result->rows.data());
       for (std::size_t i = 0; i < copy.weights.size(); ++i) ASSERT_EQ(rows[i], copy.weights[i]);
     }
@@ -347,9 +348,9 @@ TEST_F(ReplicaGroupsTest, AreAveragedWhenEveryGroupHasAppliedTheSteps) {
   for (int round = 0; round < 3; ++round) {
     for (int step = 1; step <= 3; ++step) {
       ++seq;
-      ASSERT_TRUE(Update(0, RandomIds(random), random, seq).ok());
+      ASSERT_THAT(Update(0, RandomIds(random), random, seq), IsOk());
       EXPECT_FALSE(equal());
-      ASSERT_TRUE(Update(1, RandomIds(random), random, seq).ok());
+      ASSERT_THAT(Update(1, RandomIds(random), random, seq), IsOk());
       EXPECT_EQ(equal(), step == 3);
     }
   }
@@ -362,18 +363,18 @@ TEST_F(ReplicaGroupsTest, ARepeatedUpdateIsNoStepAndAskingForItBeginsAgain) {
   Start(spec, 2);
   for (std::uint32_t group = 0; group < 2; ++group) {
     for (int attempt = 0; attempt < 3; ++attempt) {
-      ASSERT_TRUE(Update(group, RandomIds(random), random, 1).ok());
+      ASSERT_THAT(Update(group, RandomIds(random), random, 1), IsOk());
     }
   }
   EXPECT_FALSE(Read(0).SameBits(Read(1)));
-  ASSERT_TRUE(Sync().ok());
+  ASSERT_THAT(Sync(), IsOk());
   EXPECT_TRUE(Read(0).SameBits(Read(1)));
   for (std::uint32_t group = 0; group < 2; ++group) {
-    ASSERT_TRUE(Update(group, RandomIds(random), random, 2).ok());
+    ASSERT_THAT(Update(group, RandomIds(random), random, 2), IsOk());
   }
   EXPECT_FALSE(Read(0).SameBits(Read(1)));
   for (std::uint32_t group = 0; group < 2; ++group) {
-    ASSERT_TRUE(Update(group, RandomIds(random), random, 3).ok());
+    ASSERT_THAT(Update(group, RandomIds(random), random, 3), IsOk());
   }
   EXPECT_TRUE(Read(0).SameBits(Read(1)));
 }
@@ -401,7 +402,7 @@ TEST_F(ReplicaGroupsTest, TablesWithoutGroupsAreLeftAlone) {
   Start(MakeSpec(OptimizerKind::kSgd, DType::kFloat32, 1), 2);
   const Copy before = Read(0);
   const absl::StatusOr<SyncResult> synced = Sync();
-  ASSERT_TRUE(synced.ok()) << synced.status();
+  ASSERT_THAT(synced, IsOk());
   EXPECT_EQ(synced->tables[0].replica_groups, 1u);
   EXPECT_EQ(synced->tables[0].values, 0u);
   EXPECT_TRUE(Read(0).SameBits(before));
@@ -410,7 +411,7 @@ TEST_F(ReplicaGroupsTest, TablesWithoutGroupsAreLeftAlone) {
 TEST_F(ReplicaGroupsTest, AnExpiredSyncDoesNothing) {
   std::mt19937 random(11);
   Start(MakeSpec(OptimizerKind::kSgd, DType::kFloat32, 2), 2);
-  ASSERT_TRUE(Update(0, RandomIds(random), random, 1).ok());
+  ASSERT_THAT(Update(0, RandomIds(random), random, 1), IsOk());
   const absl::StatusOr<SyncResult> late = Await<SyncResult>([&](SyncDone done) {
     node().Sync({{kTable}, PlanVersion{1}}, absl::InfinitePast(), std::move(done));
   });
@@ -429,14 +430,14 @@ TEST_F(ReplicaGroupsTest, TrainersOfAllGroupsAndSyncsRunAtOnce) {
     trainers.emplace_back([this, group] {
       std::mt19937 random(100 + group);
       for (std::uint64_t seq = 1; seq <= 60; ++seq) {
-        EXPECT_TRUE(Update(group, RandomIds(random), random, seq).ok());
+        EXPECT_THAT(Update(group, RandomIds(random), random, seq), IsOk());
         if (seq % 10 != 0) continue;
-        EXPECT_TRUE(Sync().ok());
+        EXPECT_THAT(Sync(), IsOk());
       }
     });
   }
   for (std::thread& trainer : trainers) trainer.join();
-  ASSERT_TRUE(Sync().ok());
+  ASSERT_THAT(Sync(), IsOk());
   const std::vector<Copy> copies = ReadAll();
   EXPECT_TRUE(copies[1].SameBits(copies[0]) && copies[2].SameBits(copies[0]));
 }
@@ -461,8 +462,9 @@ TEST_F(ReplicaGroupsTest, ANodeEndsWhileUpdatesMakeSyncsDue) {
       part.gradients =
           EncodeRows(std::vector<float>(ids.size() * spec_.dim), spec_.dim, DType::kFloat32);
       Packed<UpdateBatch> packed = Pack(header, {part});
-      node().Update(std::move(packed.batch), std::move(packed.memory), absl::InfiniteFuture(),
-                    [](const absl::StatusOr<UpdateResult>& result) { EXPECT_TRUE(result.ok()); });
+      node().Update(
+          std::move(packed.batch), std::move(packed.memory), absl::InfiniteFuture(),
+          [](const absl::StatusOr<UpdateResult>& result) { EXPECT_THAT(result, IsOk()); });
     }
     cluster_.reset();
   }

@@ -4,7 +4,6 @@
 #include <map>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -61,8 +60,8 @@ class ReplicationTest : public ::testing::Test {
     PlacementRequest request;
     request.sharding = ShardingType::kDataParallel;
     const absl::StatusOr<TablePlan> table = PlaceTable(spec_, request, cluster_->specs(), {});
-    ASSERT_TRUE(table.ok()) << table.status();
-    ASSERT_TRUE(cluster_->Install({*table}).ok());
+    ASSERT_THAT(table, IsOk());
+    ASSERT_THAT(cluster_->Install({*table}), IsOk());
   }
 
   UpdatePartData RandomPart() {
@@ -112,7 +111,7 @@ class ReplicationTest : public ::testing::Test {
   // A new update, acknowledged, on the model too.
   void UpdateOnce(std::uint64_t seq) {
     const absl::StatusOr<UpdateResult> result = Send(seq, RandomPart());
-    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_THAT(result, IsOk());
     EXPECT_FALSE(result->duplicate);
     model_->Step(seq);
   }
@@ -197,7 +196,7 @@ TEST_F(ReplicationTest, ADeadReplicaIsUnavailableAndTheRetryWaitsForIt) {
   }
   cluster_->Restart(ReplicaIndex());
   const absl::StatusOr<UpdateResult> result = Send(2, part);
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(result, IsOk());
   EXPECT_TRUE(result->duplicate);
   model_->Step(2);
   ExpectAllCurrent();
@@ -226,7 +225,7 @@ TEST_F(ReplicationTest, ARestartedReplicaIsBroughtUpToDateByItself) {
   for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
   cluster_->Restart(ReplicaIndex());
   const NodeId replica = cluster_->specs()[ReplicaIndex()].id;
-  while (!IsCurrent(replica)) std::this_thread::yield();
+  AwaitFor([&] { return IsCurrent(replica); }, absl::Seconds(30), "the replica is up to date");
   EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
   UpdateOnce(6);
   ExpectAllCurrent();
@@ -244,14 +243,14 @@ TEST_F(ReplicationTest, AReplicaFarBehindGetsASnapshot) {
     cluster_->node(primary_).Update(std::move(request.batch), std::move(request.memory),
                                     absl::InfiniteFuture(),
                                     [&](const absl::StatusOr<UpdateResult>& result) {
-                                      EXPECT_TRUE(result.ok()) << result.status();
+                                      EXPECT_THAT(result, IsOk());
                                       ++acknowledged;
                                     });
   }
   AwaitFor([&] { return IsCurrent(primary_); }, absl::Seconds(30), "all is applied here");
   EXPECT_EQ(acknowledged, 0);
   cluster_->Restart(ReplicaIndex());
-  while (acknowledged < 29) std::this_thread::yield();
+  AwaitFor([&] { return acknowledged == 29; }, absl::Seconds(30), "the replica has caught up");
   ExpectAllCurrent();
   EXPECT_GT(cluster_->transport().messages(Kind::kSnapshot), 1u);
 }
@@ -262,7 +261,7 @@ TEST_F(ReplicationTest, AfterAPrimaryRestartTheCopiesFollowItsNewLife) {
   cluster_->Restart(ToInt(primary_) - 1);  // It has no log: the table begins again.
   model_ = std::make_unique<TableModel>(spec_);
   for (const NodeSpec& node : cluster_->specs()) {
-    while (!IsCurrent(node.id)) std::this_thread::yield();
+    AwaitFor([&] { return IsCurrent(node.id); }, absl::Seconds(30), "every copy is up to date");
   }
   UpdateOnce(6);
   ExpectAllCurrent();
@@ -355,7 +354,7 @@ TEST_F(ReplicationTest, MessagesThatDoNotFitAreRefused) {
   ReplicaMessage gone = message(Kind::kProbe);
   gone.table = TableId{9};
   const absl::StatusOr<ReplicaAck> ack = apply(replica, std::move(gone));
-  ASSERT_TRUE(ack.ok()) << ack.status();
+  ASSERT_THAT(ack, IsOk());
   EXPECT_TRUE(ack->gone);
 }
 
@@ -375,7 +374,7 @@ TEST_F(ReplicationTest, ARestartedReplicaAnswersNoLookupsBeforeItsCopyIsThere) {
   EXPECT_EQ(cluster_->Lookup(replica, Pack(header, {part})).status().code(), Code::kUnavailable);
   cluster_->transport().SetFaults({});
   cluster_->AwaitCopies(spec_.id);
-  EXPECT_TRUE(cluster_->Lookup(replica, Pack(header, {part})).ok());
+  EXPECT_THAT(cluster_->Lookup(replica, Pack(header, {part})), IsOk());
   EXPECT_TRUE(IsCurrent(replica));
 }
 
@@ -384,12 +383,12 @@ TEST_F(ReplicationTest, ACopyThatIsAddedServesOnceItHasEverything) {
   TablePlan table = cluster_->plan()->tables()[0];
   const std::vector<Slice> last = table.replicas.back();
   table.replicas.pop_back();
-  ASSERT_TRUE(cluster_->Install({table}).ok());
+  ASSERT_THAT(cluster_->Install({table}), IsOk());
   const NodeId node = last.front().device.node;
   EXPECT_FALSE(cluster_->node(node).ViewCopy(spec_.id).is_here);
   for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
   table.replicas.push_back(last);
-  ASSERT_TRUE(cluster_->Install({table}).ok());
+  ASSERT_THAT(cluster_->Install({table}), IsOk());
   for (std::uint64_t seq = 6; seq <= 30; ++seq) UpdateOnce(seq);
   cluster_->AwaitCopies(spec_.id);
   EXPECT_TRUE(IsCurrent(node));
@@ -406,10 +405,10 @@ TEST_F(ReplicationTest, UpdatesWaitForACopyUntilItHasHeardThatItIsRemoved) {
   const auto next =
       std::make_shared<const Plan>(PlanVersion{ToInt(cluster_->plan()->version()) + 1}, "test",
                                    cluster_->specs(), std::vector{table});
-  ASSERT_TRUE(cluster_->node(primary_).InstallPlan(next, primary_).ok());
+  ASSERT_THAT(cluster_->node(primary_).InstallPlan(next, primary_), IsOk());
   UpdateOnce(2);
   EXPECT_TRUE(IsCurrent(replica));  // It serves lookups, so it has the update.
-  ASSERT_TRUE(cluster_->node(replica).InstallPlan(next, replica).ok());
+  ASSERT_THAT(cluster_->node(replica).InstallPlan(next, replica), IsOk());
   EXPECT_FALSE(cluster_->node(replica).ViewCopy(spec_.id).is_here);
   cluster_->AwaitUsedBytes(replica, table.primary()[0].device.index, 0);
   UpdateOnce(3);
@@ -420,15 +419,16 @@ TEST_F(ReplicationTest, AnotherCopyBecomesThePrimaryAndKnowsWhatWasApplied) {
   Start(3);
   for (std::uint64_t seq = 1; seq <= 5; ++seq) UpdateOnce(seq);
   const UpdatePartData part = RandomPart();
-  ASSERT_TRUE(Send(6, part).ok());
+  ASSERT_THAT(Send(6, part), IsOk());
   model_->Step(6);
   TablePlan table = cluster_->plan()->tables()[0];
   std::rotate(table.replicas.begin(), table.replicas.begin() + 1, table.replicas.end());
-  ASSERT_TRUE(cluster_->Install({table}).ok());
+  ASSERT_THAT(cluster_->Install({table}), IsOk());
   const NodeId before = std::exchange(primary_, table.primary()[0].device.node);
-  while (!cluster_->node(primary_).ViewCopy(spec_.id).leads) std::this_thread::yield();
+  AwaitFor([&] { return cluster_->node(primary_).ViewCopy(spec_.id).leads; }, absl::Seconds(30),
+           "the new primary leads");
   const absl::StatusOr<UpdateResult> again = Send(6, part);
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_TRUE(again->duplicate);
   EXPECT_EQ(cluster_->Update(before, Pack(Header(7), {part})).status().code(),
             Code::kFailedPrecondition);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/plan/slice_map.h"
 #include "core/planner/placement.h"
@@ -94,7 +95,7 @@ class Oracle {
       request.min_partition = 4;
       const absl::StatusOr<TablePlan> table =
           PlaceTable(spec, request, cluster_.specs(), TableList(tables));
-      ASSERT_TRUE(table.ok()) << table.status();
+      ASSERT_THAT(table, IsOk());
       trace_ += " " + spec.name + "=" + std::string(NameOf(request.sharding)) + "/" +
                 std::string(NameOf(spec.dtype)) + "/" + std::string(NameOf(spec.optimizer.kind)) +
                 "/" + std::to_string(spec.rows) + "x" + std::to_string(spec.dim);
@@ -103,7 +104,7 @@ class Oracle {
       blocks_.push_back(BlocksOf(*table));
     }
     const absl::Status status = cluster_.Install(tables);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, IsOk());
     for (const TablePlan& table : tables) {
       if (table.replicated()) cluster_.AwaitCopies(table.spec.id);
     }
@@ -404,7 +405,7 @@ class Oracle {
       for (int attempt = 0; attempt < 2; ++attempt) {  // The second one must change nothing.
         const absl::StatusOr<UpdateResult> result =
             cluster_.Update(node, Pack(header, node_parts, gap));
-        ASSERT_TRUE(result.ok()) << result.status() << trace_;
+        ASSERT_THAT(result, IsOk()) << trace_;
         EXPECT_EQ(result->duplicate, attempt == 1);
       }
     }
@@ -422,7 +423,7 @@ class Oracle {
                                              RandomLookup(model, block, Pooling::kMean)};
         const absl::StatusOr<LookupResult> result =
             cluster_.Lookup(block.node, Pack(header, parts), Pick({0, 1, 200, 1000}));
-        ASSERT_TRUE(result.ok()) << result.status() << trace_;
+        ASSERT_THAT(result, IsOk()) << trace_;
         const std::byte* at = result->rows.data();
         CompareUnpooled(model, block, parts[0], header.wire_dtype, at);
         for (const std::size_t pooled : {1, 2}) {
@@ -532,7 +533,7 @@ class Oracle {
           cells += block->rows.size() * block->shape.columns();
           return absl::OkStatus();
         });
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, IsOk());
     EXPECT_EQ(cells, expected_cells);
   }
 

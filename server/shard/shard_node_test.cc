@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -26,6 +27,7 @@ namespace {
 using ::embla::testing::Await;
 using ::embla::testing::AwaitFor;
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
@@ -54,7 +56,7 @@ TablePlan Place(const LocalCluster& cluster, const TableSpec& spec, ShardingType
   request.nodes = std::move(nodes);
   request.min_partition = 4;
   const absl::StatusOr<TablePlan> plan = PlaceTable(spec, request, cluster.specs(), {});
-  EXPECT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan, IsOk());
   return *plan;
 }
 
@@ -103,7 +105,7 @@ class ShardNodeTest : public ::testing::Test {
     cluster_ = std::make_unique<LocalCluster>(options);
     std::vector<TablePlan> plans;
     for (const auto& [spec, type] : tables) plans.push_back(Place(*cluster_, spec, type));
-    ASSERT_TRUE(cluster_->Install(std::move(plans)).ok());
+    ASSERT_THAT(cluster_->Install(std::move(plans)), IsOk());
   }
 
   absl::StatusOr<LookupResult> Lookup(std::vector<LookupPartData> parts, LookupBatch header = {},
@@ -118,7 +120,7 @@ class ShardNodeTest : public ::testing::Test {
   // All weights of the row are equal in these tests.
   float Value(const TableSpec& spec, std::int64_t row) {
     const absl::StatusOr<LookupResult> result = Lookup({Rows(spec, {RowId{row}})});
-    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_THAT(result, IsOk());
     const std::span<const float> values = result->rows.As<float>();
     EXPECT_THAT(values, Each(values[0]));
     return values[0];
@@ -154,9 +156,9 @@ TEST_F(ShardNodeTest, AnIdOutsideTheTableFailsALookupThatIsSentInFrames) {
 TEST_F(ShardNodeTest, AnEmptyBatchIsAnsweredEmpty) {
   Start(2, {{Spec(1), ShardingType::kRowWise}});
   EXPECT_EQ(Lookup({})->rows.size(), 0u);
-  EXPECT_TRUE(Update(Header(1), {}).ok());
+  EXPECT_THAT(Update(Header(1), {}), IsOk());
   EXPECT_EQ(Lookup({Rows(Spec(1), {})})->rows.size(), 0u);
-  EXPECT_TRUE(Update(Header(1), {Gradients(Spec(1), {}, 0)}).ok());
+  EXPECT_THAT(Update(Header(1), {Gradients(Spec(1), {}, 0)}), IsOk());
 }
 
 TEST_F(ShardNodeTest, AnIdOutsideTheTableIsOutOfRangeAndChangesNothing) {
@@ -186,13 +188,13 @@ TEST_F(ShardNodeTest, BoundsModeIgnoreReadsZerosAndDropsGradients) {
   spec.init = {InitKind::kConstant, 2.0f, 0.0f};
   Start(2, {{spec, ShardingType::kRowWise}});
   const absl::StatusOr<LookupResult> rows = Lookup({Rows(spec, Ids({-1, 3, 100}))});
-  ASSERT_TRUE(rows.ok());
+  ASSERT_THAT(rows, IsOk());
   EXPECT_THAT(rows->rows.As<float>(), ::testing::ElementsAre(0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0));
   LookupPartData mean = Rows(spec, Ids({-1, 3}));
   mean.part.pooling = Pooling::kMean;
   mean.lengths = {2};
   EXPECT_THAT(Lookup({mean})->rows.As<float>(), Each(1.0f));
-  EXPECT_TRUE(Update(Header(1), {Gradients(spec, Ids({-1, 3, 100}), 1)}).ok());
+  EXPECT_THAT(Update(Header(1), {Gradients(spec, Ids({-1, 3, 100}), 1)}), IsOk());
   EXPECT_EQ(Value(spec, 3), 1);
 }
 
@@ -201,10 +203,9 @@ TEST_F(ShardNodeTest, RowsAndColumnsOfOtherNodesAreFailedPrecondition) {
   options.nodes = 2;
   cluster_ = std::make_unique<LocalCluster>(options);
   const TableSpec by_row = Spec(1), by_column = Spec(2, 100, 8);
-  ASSERT_TRUE(cluster_
-                  ->Install({Place(*cluster_, by_row, ShardingType::kRowWise),
-                             Place(*cluster_, by_column, ShardingType::kColumnWise)})
-                  .ok());
+  ASSERT_THAT(cluster_->Install({Place(*cluster_, by_row, ShardingType::kRowWise),
+                                 Place(*cluster_, by_column, ShardingType::kColumnWise)}),
+              IsOk());
   const absl::Status row = Lookup({Rows(by_row, Ids({0, 99}))}).status();
   EXPECT_EQ(row.code(), Code::kFailedPrecondition);
   EXPECT_THAT(
@@ -238,7 +239,7 @@ TEST_F(ShardNodeTest, NonFiniteGradientsAreRefusedAsAWhole) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("nan_policy"));
     }
     EXPECT_EQ(Value(allows, 1), 0);
-    ASSERT_TRUE(Update(Header(1), {Gradients(allows, Ids({1}), NAN)}).ok());
+    ASSERT_THAT(Update(Header(1), {Gradients(allows, Ids({1}), NAN)}), IsOk());
     const absl::StatusOr<LookupResult> row = Lookup({Rows(allows, Ids({1}))});
     EXPECT_TRUE(std::isnan(row->rows.As<float>()[0]));
   }
@@ -328,7 +329,7 @@ TEST_F(ShardNodeTest, ImagesThatDoNotFitAreNamedAndWriteNothing) {
   EXPECT_EQ(Update(narrow, {Images(Spec(1), Ids({1}), 1, 0)}).status().code(),
             Code::kInvalidArgument);
   EXPECT_EQ(Value(Spec(1), 1), 0);
-  ASSERT_TRUE(Update(Header(1), {Images(Spec(1), Ids({1}), 7, 0)}).ok());
+  ASSERT_THAT(Update(Header(1), {Images(Spec(1), Ids({1}), 7, 0)}), IsOk());
   EXPECT_EQ(Value(Spec(1), 1), 7);
 }
 
@@ -346,7 +347,7 @@ TEST_F(ShardNodeTest, LearningRatesOfUpdatesAreChecked) {
   other.part.learning_rate.reset();
   EXPECT_THAT(std::string(Update(Header(1), {part, other}).status().message()),
               HasSubstr("learning_rate"));
-  ASSERT_TRUE(Update(Header(1), {part}).ok());
+  ASSERT_THAT(Update(Header(1), {part}), IsOk());
   EXPECT_EQ(Value(Spec(1), 1), -0.5f);
 }
 
@@ -378,7 +379,7 @@ TEST_F(ShardNodeTest, RowStatisticsNeedWholeRowsOrSumsOfSquares) {
   cluster_ = std::make_unique<LocalCluster>(options);
   TableSpec spec = Spec(1, 100, 8);
   spec.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
-  ASSERT_TRUE(cluster_->Install({Place(*cluster_, spec, ShardingType::kColumnWise)}).ok());
+  ASSERT_THAT(cluster_->Install({Place(*cluster_, spec, ShardingType::kColumnWise)}), IsOk());
   UpdatePartData part = Gradients(Spec(1), Ids({3, 3}), 1);  // Columns 0 to 3.
   EXPECT_THAT(std::string(Update(Header(1), {part}).status().message()),
               HasSubstr("need row_sum_squares"));
@@ -390,7 +391,7 @@ TEST_F(ShardNodeTest, RowStatisticsNeedWholeRowsOrSumsOfSquares) {
   part.row_sum_squares = {NAN};
   EXPECT_EQ(Update(Header(1), {part}).status().code(), Code::kInvalidArgument);
   part.row_sum_squares = {8};
-  EXPECT_TRUE(Update(Header(1), {part}).ok());
+  EXPECT_THAT(Update(Header(1), {part}), IsOk());
   LookupPartData row = Rows(Spec(1), Ids({3}));
   EXPECT_THAT(Lookup({row})->rows.As<float>(), Each(::testing::FloatEq(-1.0f)));
 }
@@ -424,8 +425,8 @@ TEST_F(ShardNodeTest, ASeqIsNoRepetitionForRowsThatAreElsewhere) {
   LocalCluster::Options options;
   options.nodes = 2;
   cluster_ = std::make_unique<LocalCluster>(options);
-  ASSERT_TRUE(cluster_->Install({Place(*cluster_, Spec(1), ShardingType::kRowWise)}).ok());
-  ASSERT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1)}).ok());
+  ASSERT_THAT(cluster_->Install({Place(*cluster_, Spec(1), ShardingType::kRowWise)}), IsOk());
+  ASSERT_THAT(Update(Header(1), {Gradients(Spec(1), Ids({5}), 1)}), IsOk());
   EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({99}), 1)}).status().code(),
             Code::kFailedPrecondition);
   EXPECT_EQ(Update(Header(1), {Gradients(Spec(1), Ids({5, 99}), 1)}).status().code(),
@@ -435,7 +436,7 @@ TEST_F(ShardNodeTest, ASeqIsNoRepetitionForRowsThatAreElsewhere) {
 
 TEST_F(ShardNodeTest, OnlyTheTablesThatLackAnUpdateTakeIt) {
   Start(1, {{Spec(1), ShardingType::kTableWise}, {Spec(2), ShardingType::kTableWise}});
-  ASSERT_TRUE(Update(Header(1), {Gradients(Spec(1), Ids({1}), 1)}).ok());
+  ASSERT_THAT(Update(Header(1), {Gradients(Spec(1), Ids({1}), 1)}), IsOk());
   const absl::StatusOr<UpdateResult> both =
       Update(Header(1), {Gradients(Spec(1), Ids({1}), 1), Gradients(Spec(2), Ids({1}), 1)});
   EXPECT_FALSE(both->duplicate);
@@ -457,10 +458,10 @@ TEST_F(ShardNodeTest, RetriesThatRaceTakeEffectOnce) {
         std::vector<UpdatePartData> parts = {Gradients(Spec(1), Ids({0, 50, 99}), 1)};
         if (seq % 2 == 0) parts.push_back(Gradients(Spec(2), Ids({7}), 1));
         const absl::StatusOr<UpdateResult> result = Update(Header(seq), parts);
-        ASSERT_TRUE(result.ok()) << result.status();
+        ASSERT_THAT(result, IsOk());
         if (!result->duplicate) ++applied;
         const std::int64_t row = random() % 2 == 0 ? 1 : 98;
-        ASSERT_TRUE(Lookup({Rows(Spec(1), {RowId{row}})}).ok());
+        ASSERT_THAT(Lookup({Rows(Spec(1), {RowId{row}})}), IsOk());
       }
     });
   }
@@ -491,7 +492,7 @@ TEST_F(ShardNodeTest, FullQueuesAreResourceExhaustedAndEverybodyIsAnswered) {
   const auto plan = std::make_shared<const Plan>(
       PlanVersion{1}, "c", placer.specs(),
       std::vector<TablePlan>{Place(placer, Spec(1), ShardingType::kTableWise)});
-  ASSERT_TRUE(node->InstallPlan(plan, kFirst).ok());
+  ASSERT_THAT(node->InstallPlan(plan, kFirst), IsOk());
   std::atomic<int> answered = 0, refused = 0;
   Mutex mu;
   CondVar changed;
@@ -535,7 +536,7 @@ TEST_F(ShardNodeTest, StagedRowsCountAmongTheBytesThatAreQueued) {
       PlanVersion{1}, "c", placer.specs(),
       std::vector<TablePlan>{Place(placer, cut, ShardingType::kColumnWise),
                              Place(placer, whole, ShardingType::kTableWise)});
-  ASSERT_TRUE(node->InstallPlan(plan, kFirst).ok());
+  ASSERT_THAT(node->InstallPlan(plan, kFirst), IsOk());
   const auto lookup = [&](const TableSpec& spec) {
     LookupBatch header;
     header.wire_dtype = DType::kInt8Rowwise;
@@ -589,17 +590,16 @@ TEST_F(ShardNodeTest, ReadRowsStopsAtTheSinksError) {
 
 TEST_F(ShardNodeTest, InspectTableSaysWhatIsHereAndNothingOfATableThatIsElsewhere) {
   cluster_ = std::make_unique<LocalCluster>(LocalCluster::Options{.nodes = 2});
-  ASSERT_TRUE(cluster_
-                  ->Install({Place(*cluster_, Spec(1), ShardingType::kTableWise,
-                                   {cluster_->specs()[0].name})})
-                  .ok());
+  ASSERT_THAT(cluster_->Install({Place(*cluster_, Spec(1), ShardingType::kTableWise,
+                                       {cluster_->specs()[0].name})}),
+              IsOk());
   std::int64_t rows = 0;
   const auto here = cluster_->node(0).InspectTable(TableId{1}, nullptr);
-  ASSERT_TRUE(here.ok()) << here.status();
+  ASSERT_THAT(here, IsOk());
   for (const UnitContent& unit : *here) rows += unit.rows;
   EXPECT_EQ(rows, 100);
   const auto elsewhere = cluster_->node(1).InspectTable(TableId{1}, nullptr);
-  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  ASSERT_THAT(elsewhere, IsOk());
   EXPECT_TRUE(elsewhere->empty());
   EXPECT_EQ(cluster_->node(0).InspectTable(TableId{9}, nullptr).status().code(), Code::kNotFound);
 }

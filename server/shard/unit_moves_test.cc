@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
 #include "core/rows/row_block.h"
@@ -29,9 +31,12 @@ namespace embla {
 namespace {
 
 using ::embla::testing::Await;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
+using ::embla::testing::StatusIs;
 using ::embla::testing::UnitMoves;
 using ::embla::testing::UpdatePartData;
 
@@ -129,7 +134,7 @@ class Training {
       const absl::Status status = target == moves_->OwnerOf(unit)
                                       ? MoveWithinNode(unit, device, in_vain)
                                       : MoveToNode(unit, target, device, in_vain);
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_THAT(status, IsOk());
     }
   }
 
@@ -171,7 +176,7 @@ class Training {
                               std::move(done));
     });
     if (absl::IsFailedPrecondition(synced.status())) return;  // Nothing of the table was ever here.
-    ASSERT_TRUE(synced.ok()) << synced.status();
+    ASSERT_THAT(synced, IsOk());
     for (const AveragedRows& averaged : synced->tables[0].averaged) {
       std::erase_if(left, [&](std::size_t unit) {
         const UnitShape& shape = moves_->shape(unit);
@@ -270,7 +275,7 @@ class Training {
   // Sends the gradients to whoever has them until all are applied; `random`: some requests twice.
   void Send(LocalCluster& cluster, const UnitMoves& moves, const UpdateBatch& header,
             std::vector<RowGradient> left, std::mt19937* random) {
-    while (!left.empty()) {
+    const auto is_sent = [&] {
       std::map<NodeId, std::vector<RowGradient>> by_node;
       // One view of the owners for all rows: two requests of one seq must not share a unit, or the
       // second is a repetition to it.
@@ -285,8 +290,7 @@ class Training {
         }
         const absl::StatusOr<UpdateResult> result = cluster.Update(node, Pack(header, parts));
         if (!result.ok()) {
-          ASSERT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition)
-              << result.status();
+          EXPECT_THAT(result, StatusIs(absl::StatusCode::kFailedPrecondition));
         }
         for (RowGradient& row : rows) {
           if (!result.ok() || IsRefused(*result, parts, moves.shape(row.unit), row.id)) {
@@ -294,8 +298,9 @@ class Training {
           }
         }
       }
-      if (!left.empty()) std::this_thread::yield();
-    }
+      return left.empty();
+    };
+    AwaitFor(is_sent, absl::Seconds(60), "the owners have taken every row");
   }
 
   bool IsRefused(const UpdateResult& result, const std::vector<UpdatePartData>& parts,
@@ -317,18 +322,18 @@ class Training {
     data.part.column_begin = moves.shape(row.unit).column_begin;
     data.part.column_end = moves.shape(row.unit).column_end;
     data.ids = {RowId{row.id}};
-    while (true) {
-      const absl::StatusOr<LookupResult> result =
-          cluster.Lookup(moves.OwnerOf(row.unit), Pack(LookupBatch{}, {data}));
-      if (result.ok()) {
-        const std::span<const float> values = result->rows.As<float>();
-        return {values.begin(), values.end()};
-      }
-      // Not there yet, or not any more.
-      EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition) << result.status();
-      if (result.status().code() != absl::StatusCode::kFailedPrecondition) return {};
-      std::this_thread::yield();
-    }
+    absl::StatusOr<LookupResult> result;
+    AwaitFor(
+        [&] {
+          result = cluster.Lookup(moves.OwnerOf(row.unit), Pack(LookupBatch{}, {data}));
+          // The unit is not there yet, or not any more.
+          return !absl::IsFailedPrecondition(result.status());
+        },
+        absl::Seconds(60), "the owner has the unit");
+    EXPECT_THAT(result, IsOk());
+    if (!result.ok()) return {};
+    const std::span<const float> values = result->rows.As<float>();
+    return {values.begin(), values.end()};
   }
 
   // Weights and state of every row and cut.

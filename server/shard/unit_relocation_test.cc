@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/table_inspector.h"
@@ -17,6 +18,7 @@ namespace {
 
 using ::embla::testing::AwaitStatus;
 using ::embla::testing::EncodeRows;
+using ::embla::testing::IsOk;
 using ::embla::testing::LocalCluster;
 using ::embla::testing::LookupPartData;
 using ::embla::testing::Pack;
@@ -39,7 +41,7 @@ TablePlan MakeTable() { return embla::testing::TableOfFourUnits(kRows, kDim, {kN
 class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32_t>> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
+    ASSERT_THAT(cluster_.Install({MakeTable()}), IsOk());
     moves_ = std::make_unique<UnitMoves>(cluster_, MakeTable());
     ASSERT_GT(moves_->shape(0).chunks(), 1u);
   }
@@ -51,7 +53,7 @@ class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32
   std::vector<std::uint32_t> DevicesOfServedUnits() {
     std::vector<std::uint32_t> devices;
     const auto units = cluster_.node(kNode).InspectTable(kTable, nullptr);
-    EXPECT_TRUE(units.ok()) << units.status();
+    EXPECT_THAT(units, IsOk());
     for (const UnitContent& unit : units.value_or(std::vector<UnitContent>())) {
       EXPECT_EQ(unit.rows, kUnitRows);
       if (unit.state == UnitContent::State::kServed) devices.push_back(unit.device);
@@ -100,9 +102,9 @@ class UnitRelocation : public ::testing::TestWithParam<std::optional<std::uint32
 TEST_P(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit) {
   for (std::uint64_t unit = 0; unit < 4; ++unit) {
     EXPECT_GT(Used(1), 0);
-    ASSERT_TRUE(moves_->ChangeDevice(unit, 0).ok());
+    ASSERT_THAT(moves_->ChangeDevice(unit, 0), IsOk());
     EXPECT_THAT(*Lookup(), Each(-static_cast<float>(unit)));
-    ASSERT_TRUE(Update(unit + 1).ok());
+    ASSERT_THAT(Update(unit + 1), IsOk());
     if (unit != 1) continue;
     EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(0, 0, 1, 1));
   }
@@ -112,14 +114,14 @@ TEST_P(UnitRelocation, RowsAreServedByTheOtherDeviceAndMemoryGoesWithTheLastUnit
 
 TEST_P(UnitRelocation, ToTheDeviceWhereItLiesNothingIsDone) {
   const std::int64_t used = Used(1);
-  ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
+  ASSERT_THAT(moves_->ChangeDevice(2, 1), IsOk());
   EXPECT_EQ(Used(1), used);
   EXPECT_EQ(Used(0), 0);
   EXPECT_THAT(*Lookup(), Each(0));
 }
 
 TEST_P(UnitRelocation, RoomThatIsNotUsedIsGivenBack) {
-  ASSERT_TRUE(moves_->ChangeDeviceInVain(2, 0).ok());
+  ASSERT_THAT(moves_->ChangeDeviceInVain(2, 0), IsOk());
   AwaitUsed(0, 0);
   EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
 }
@@ -128,15 +130,15 @@ TEST_P(UnitRelocation, WithoutRoomThereIsNothingToDo) {
   const absl::Status status = AwaitStatus([&](HostDone done) {
     cluster_.node(kNode).units().Relocate(moves_->units()[0], std::move(done));
   });
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(status, IsOk());
   EXPECT_THAT(DevicesOfServedUnits(), UnorderedElementsAre(1, 1, 1, 1));
 }
 
 TEST_P(UnitRelocation, AUnitComesBackToTheStoreThatItLeft) {
   const std::int64_t used = Used(1);
-  ASSERT_TRUE(moves_->ChangeDevice(2, 0).ok());
-  ASSERT_TRUE(Update(1).ok());
-  ASSERT_TRUE(moves_->ChangeDevice(2, 1).ok());
+  ASSERT_THAT(moves_->ChangeDevice(2, 0), IsOk());
+  ASSERT_THAT(Update(1), IsOk());
+  ASSERT_THAT(moves_->ChangeDevice(2, 1), IsOk());
   AwaitUsed(0, 0);
   EXPECT_EQ(Used(1), used);
   EXPECT_THAT(*Lookup(), Each(-1));
@@ -146,7 +148,7 @@ TEST_P(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
   std::atomic<bool> stop = false;
   std::thread mover([&] {
     for (std::uint32_t i = 0; !stop.load() || i < 8; ++i) {
-      ASSERT_TRUE(moves_->ChangeDevice(i % 4, i / 4 % 2).ok());
+      ASSERT_THAT(moves_->ChangeDevice(i % 4, i / 4 % 2), IsOk());
     }
   });
   float expected = 0;
@@ -154,11 +156,11 @@ TEST_P(UnitRelocation, NoRequestFailsWhileUnitsChangeDevices) {
     // A request that began before a slice came has to be sent again.
     absl::Status updated = Update(seq);
     while (absl::IsFailedPrecondition(updated)) updated = Update(seq);
-    ASSERT_TRUE(updated.ok()) << updated;
+    ASSERT_THAT(updated, IsOk());
     expected -= 1;
     absl::StatusOr<std::vector<float>> rows = Lookup();
     while (absl::IsFailedPrecondition(rows.status())) rows = Lookup();
-    ASSERT_TRUE(rows.ok()) << rows.status();
+    ASSERT_THAT(rows, IsOk());
     ASSERT_THAT(*rows, Each(expected));
   }
   stop = true;
@@ -173,9 +175,9 @@ INSTANTIATE_TEST_SUITE_P(Gpus, UnitRelocation,
 TEST(UnitRelocationToGpu, AGpuThatStopsInTheMiddleTakesOnlyWhatItHas) {
   LocalCluster cluster({.devices_per_node = 2,
                         .is_gpu = [](std::uint32_t, std::uint32_t device) { return device == 0; }});
-  ASSERT_TRUE(cluster.Install({MakeTable()}).ok());
+  ASSERT_THAT(cluster.Install({MakeTable()}), IsOk());
   UnitMoves moves(cluster, MakeTable());
-  ASSERT_TRUE(moves.ChangeDevice(0, 0).ok());
+  ASSERT_THAT(moves.ChangeDevice(0, 0), IsOk());
   cluster.gpu(0, 0)->Inject(
       {gpu::SimulatedFault::At::kSynchronize, gpu::SimulatedFault::Kind::kStop, 0});
   EXPECT_EQ(moves.ChangeDevice(1, 0).code(), absl::StatusCode::kUnavailable);
@@ -198,20 +200,20 @@ TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
   TablePlan table = MakeTable();
   table.spec.replica_groups = 2;
   table.replicas.push_back({{0, kRows, 0, kDim, {kNode, 3}}});
-  ASSERT_TRUE(cluster.Install({table}).ok());
+  ASSERT_THAT(cluster.Install({table}), IsOk());
   UnitMoves moves(cluster, table);
   ASSERT_GT(moves.shape(0).chunks(), 1u);
   const auto devices_of = [&](std::uint32_t granule) {
     std::vector<std::uint32_t> devices;
     const auto units = cluster.node(kNode).InspectTable(kTable, nullptr);
-    EXPECT_TRUE(units.ok()) << units.status();
+    EXPECT_THAT(units, IsOk());
     for (const UnitContent& unit : *units) {
       const bool is_served = unit.state == UnitContent::State::kServed;
       if (is_served && unit.row_granule == granule) devices.push_back(unit.device);
     }
     return devices;
   };
-  ASSERT_TRUE(moves.ChangeDevice(0, 0).ok());
+  ASSERT_THAT(moves.ChangeDevice(0, 0), IsOk());
   EXPECT_THAT(devices_of(0), UnorderedElementsAre(0, 2));
   EXPECT_THAT(devices_of(1), UnorderedElementsAre(1, 3));
   cluster.gpu(0, 2)->Inject(
@@ -223,7 +225,7 @@ TEST(UnitRelocationOfGroups, ACopyThatCannotBeWrittenLeavesAllWhereTheyAre) {
     data.part.replica_group = group;
     data.part.column_end = kDim;
     data.ids = {RowId{kUnitRows}, RowId{2 * kUnitRows - 1}};
-    EXPECT_TRUE(cluster.Lookup(kNode, Pack(LookupBatch{}, {data})).ok()) << group;
+    EXPECT_THAT(cluster.Lookup(kNode, Pack(LookupBatch{}, {data})), IsOk()) << group;
   }
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/check.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/rows/row_block.h"
 #include "gmock/gmock.h"
@@ -31,6 +30,7 @@ using ::embla::testing::UpdatePartData;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Code = absl::StatusCode;
 
 constexpr NodeId kSource{1};
@@ -46,7 +46,7 @@ UnitId UnitAt(std::uint32_t granule) { return {kTable, granule, 0}; }
 
 class UnitTablesTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(cluster_.Install({MakeTable()}).ok()); }
+  void SetUp() override { ASSERT_THAT(cluster_.Install({MakeTable()}), IsOk()); }
 
   UnitHost& source() { return cluster_.node(kSource).units(); }
   UnitHost& target() { return cluster_.node(kTarget).units(); }
@@ -127,7 +127,7 @@ TEST_F(UnitTablesTest, AFrozenUnitIsLeftOutAndTheRestIsApplied) {
   const auto gate = Gate(1);
   InOrder([&] { gate->Freeze(); });
   const auto first = Update(kSource, 1, {{5, 35}, {12, 25}});
-  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_THAT(first, IsOk());
   EXPECT_FALSE(first->duplicate);
   ASSERT_EQ(first->refused.size(), 1u);
   const RefusedUnit& refused = first->refused.front();
@@ -170,14 +170,14 @@ TEST_F(UnitTablesTest, AUnitWhoseGateGoesIsAskedNoMore) {
   EXPECT_EQ(result->refused[1].row_begin, 30);
   EXPECT_THAT(*Lookup(kSource, {5, 12, 25, 35}), ElementsAre(-1, -1, 0, 0));
   // Gone without a gate: the request is refused whole.
-  ASSERT_TRUE(Trim(source(), 1).ok());
+  ASSERT_THAT(Trim(source(), 1), IsOk());
   EXPECT_EQ(Update(kSource, 2, {{5, 12}}).status().code(), Code::kFailedPrecondition);
   EXPECT_THAT(*Lookup(kSource, {5}), ElementsAre(-1));
 }
 
 TEST_F(UnitTablesTest, RowsThatAreNotHereAreNoRepetitionOfTheOthers) {
-  ASSERT_TRUE(Trim(source(), 1).ok());
-  ASSERT_TRUE(Update(kSource, 1, {{5}}).ok());
+  ASSERT_THAT(Trim(source(), 1), IsOk());
+  ASSERT_THAT(Update(kSource, 1, {{5}}), IsOk());
   EXPECT_TRUE(Update(kSource, 1, {{5}})->duplicate);
   EXPECT_EQ(Update(kSource, 1, {{12}}).status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(Update(kSource, 1, {{5, 12}}).status().code(), Code::kFailedPrecondition);
@@ -207,51 +207,51 @@ TEST_F(UnitTablesTest, AMovedUnitAsksForANewerPlanAndIsNotLookedUp) {
   ShardNode::RowsQuery query;
   query.table = kTable;
   query.row_end = kRows;
-  ASSERT_TRUE(cluster_.node(kSource).ReadRows(query, count).ok());
+  ASSERT_THAT(cluster_.node(kSource).ReadRows(query, count), IsOk());
   EXPECT_EQ(rows, 30u);
 }
 
 TEST_F(UnitTablesTest, RowsAreInvisibleUntilTheyAreInstalled) {
-  ASSERT_TRUE(Update(kSource, 1, {{12}}).ok());
-  ASSERT_TRUE(Reserve(1, 0, {10, 20}).ok());
+  ASSERT_THAT(Update(kSource, 1, {{12}}), IsOk());
+  ASSERT_THAT(Reserve(1, 0, {10, 20}), IsOk());
   absl::StatusOr<Buffer> rows = Read(source(), 1);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_TRUE(Stage(1, *std::move(rows)).ok());
+  ASSERT_THAT(rows, IsOk());
+  ASSERT_THAT(Stage(1, *std::move(rows)), IsOk());
   EXPECT_EQ(Lookup(kTarget, {12}).status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(Update(kTarget, 2, {{12}}).status().code(), Code::kFailedPrecondition);
-  EXPECT_FALSE(Read(target(), 1).ok());
-  ASSERT_TRUE(Install(1).ok());
+  EXPECT_THAT(Read(target(), 1), Not(IsOk()));
+  ASSERT_THAT(Install(1), IsOk());
   EXPECT_THAT(*Lookup(kTarget, {12, 13}), ElementsAre(-1, 0));
-  ASSERT_TRUE(Update(kTarget, 2, {{12}}).ok());
+  ASSERT_THAT(Update(kTarget, 2, {{12}}), IsOk());
   EXPECT_THAT(*Lookup(kTarget, {12}), ElementsAre(-2));
   EXPECT_EQ(Lookup(kTarget, {25}).status().code(), Code::kFailedPrecondition);
 }
 
 TEST_F(UnitTablesTest, OneStoreServesARunAndGoesWithItsLastUnit) {
-  ASSERT_TRUE(Reserve(0, 1, {0, 20}).ok());
+  ASSERT_THAT(Reserve(0, 1, {0, 20}), IsOk());
   const std::int64_t used = Used(kTarget, 1);
   EXPECT_EQ(used, 20 * kDim * 4);
-  ASSERT_TRUE(Reserve(1, 1, {0, 20}).ok());
-  ASSERT_TRUE(Reserve(1, 0, {0, 20}).ok());  // It has room already.
+  ASSERT_THAT(Reserve(1, 1, {0, 20}), IsOk());
+  ASSERT_THAT(Reserve(1, 0, {0, 20}), IsOk());  // It has room already.
   EXPECT_EQ(Used(kTarget, 1), used);
   EXPECT_EQ(Used(kTarget, 0), 0);
-  ASSERT_TRUE(Install(0).ok());
-  ASSERT_TRUE(Discard(1).ok());
+  ASSERT_THAT(Install(0), IsOk());
+  ASSERT_THAT(Discard(1), IsOk());
   EXPECT_EQ(Used(kTarget, 1), used);
-  ASSERT_TRUE(Trim(target(), 0).ok());
+  ASSERT_THAT(Trim(target(), 0), IsOk());
   cluster_.AwaitUsedBytes(kTarget, 1, 0);
   EXPECT_EQ(Lookup(kTarget, {5}).status().code(), Code::kFailedPrecondition);
   // The next plan drops the empty slice; units may come again.
-  ASSERT_TRUE(cluster_.Install({MakeTable()}).ok());
-  ASSERT_TRUE(Reserve(0, 1, {0, 10}).ok());
-  ASSERT_TRUE(Install(0).ok());
+  ASSERT_THAT(cluster_.Install({MakeTable()}), IsOk());
+  ASSERT_THAT(Reserve(0, 1, {0, 10}), IsOk());
+  ASSERT_THAT(Install(0), IsOk());
   EXPECT_THAT(*Lookup(kTarget, {5}), ElementsAre(0));
 }
 
 TEST_F(UnitTablesTest, TheSourceGivesMemoryBackWithItsLastUnit) {
   for (std::uint32_t granule = 0; granule < 4; ++granule) {
     EXPECT_GT(Used(kSource, 1), 0);
-    ASSERT_TRUE(Trim(source(), granule).ok());
+    ASSERT_THAT(Trim(source(), granule), IsOk());
   }
   cluster_.AwaitUsedBytes(kSource, 1, 0);
   EXPECT_EQ(Lookup(kSource, {5}).status().code(), Code::kFailedPrecondition);
@@ -265,7 +265,7 @@ TEST_F(UnitTablesTest, NoMemoryNamesTheDeviceAndLeavesNothing) {
   large.spec.rows = 100'000;
   large.spec.row_granules = 2;
   large.replicas = {{{0, 50'000, 0, kDim, {kSource, 0}}, {50'000, 100'000, 0, kDim, {kSource, 1}}}};
-  ASSERT_TRUE(cluster_.Install({MakeTable(), large}).ok());
+  ASSERT_THAT(cluster_.Install({MakeTable(), large}), IsOk());
   const absl::Status status = AwaitStatus([&](HostDone done) {
     target().Reserve({TableId{8}, 0, 0}, 1, {0, 100'000}, std::move(done));
   });
@@ -277,7 +277,7 @@ TEST_F(UnitTablesTest, NoMemoryNamesTheDeviceAndLeavesNothing) {
 TEST_F(UnitTablesTest, StageTakesExactlyTheRowsOfItsChunk) {
   const auto rows = [&](std::uint32_t granule) { return *Read(source(), granule); };
   EXPECT_EQ(Stage(1, rows(1)).code(), Code::kFailedPrecondition);  // Nothing of the table is here.
-  ASSERT_TRUE(Reserve(1, 0, {10, 20}).ok());
+  ASSERT_THAT(Reserve(1, 0, {10, 20}), IsOk());
   EXPECT_EQ(Stage(1, rows(2)).code(), Code::kInvalidArgument);
   EXPECT_EQ(Stage(1, rows(1), /*chunk=*/1).code(), Code::kInvalidArgument);
   EXPECT_EQ(Stage(2, rows(2)).code(), Code::kFailedPrecondition);
@@ -285,7 +285,7 @@ TEST_F(UnitTablesTest, StageTakesExactlyTheRowsOfItsChunk) {
   damaged.data()[damaged.size() - 1] ^= std::byte{1};
   EXPECT_EQ(Stage(1, std::move(damaged)).code(), Code::kDataLoss);
   EXPECT_EQ(Install(2).code(), Code::kFailedPrecondition);
-  EXPECT_TRUE(Stage(1, rows(1)).ok());
+  EXPECT_THAT(Stage(1, rows(1)), IsOk());
 }
 
 TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
@@ -297,7 +297,7 @@ TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
   hashed.spec.zch = ZchSpec{.buckets = 4};
   hashed.spec.SetDefaults();
   hashed.replicas = {{{0, 4 * 64, 0, kDim, {kSource, 1}}}};
-  ASSERT_TRUE(cluster_.Install({MakeTable(), hashed}).ok());
+  ASSERT_THAT(cluster_.Install({MakeTable(), hashed}), IsOk());
   const auto read = [&](std::uint32_t bucket) {
     return *Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
       source().ReadChunk({TableId{8}, bucket, 0}, 0, std::move(done));
@@ -308,9 +308,10 @@ TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
       target().Stage({TableId{8}, 1, 0}, 0, std::move(rows), std::move(done));
     });
   };
-  ASSERT_TRUE(AwaitStatus([&](HostDone done) {
+  ASSERT_THAT(AwaitStatus([&](HostDone done) {
                 target().Reserve({TableId{8}, 1, 0}, 0, {64, 128}, std::move(done));
-              }).ok());
+              }),
+              IsOk());
   EXPECT_EQ(stage(read(2)).code(), Code::kInvalidArgument);
   EXPECT_EQ(stage(Buffer::Allocate(0)).code(), Code::kInvalidArgument);
   for (std::size_t at = 0; at < read(1).size(); ++at) {
@@ -323,9 +324,9 @@ TEST_F(UnitTablesTest, AChunkOfABucketThatIsDamagedChangesNothing) {
   for (std::size_t size = 0; size < read(1).size(); size += 8) {
     Buffer cut = read(1);
     cut.Truncate(size);
-    ASSERT_FALSE(stage(std::move(cut)).ok()) << size;
+    ASSERT_THAT(stage(std::move(cut)), Not(IsOk())) << size;
   }
-  EXPECT_TRUE(stage(read(1)).ok());
+  EXPECT_THAT(stage(read(1)), IsOk());
 }
 
 TEST_F(UnitTablesTest, ShapesAreTheSameOnEveryNodeAndErrorsNameTheUnit) {
@@ -345,219 +346,10 @@ TEST_F(UnitTablesTest, UnitsOfATableWithSeveralCopiesCannotMove) {
   copied.spec.id = TableId{8};
   copied.spec.name = "copied";
   copied.replicas = {{{0, kRows, 0, kDim, {kSource, 0}}}, {{0, kRows, 0, kDim, {kTarget, 0}}}};
-  ASSERT_TRUE(cluster_.Install({MakeTable(), copied}).ok());
+  ASSERT_THAT(cluster_.Install({MakeTable(), copied}), IsOk());
   const absl::Status status = source().ShapeOf({TableId{8}, 0, 0}).status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("replicated"));
-}
-
-// Two nodes of four devices in two groups; all of the table on devices 1 and 3 of the first.
-class UnitsOfGroupsTest : public ::testing::Test {
- protected:
-  UnitsOfGroupsTest() {
-    TablePlan table = embla::testing::TableOfFourUnits(kRows, kDim, {kSource, 1});
-    table.spec.replica_groups = 2;
-    table.replicas.push_back({{0, kRows, 0, kDim, {kSource, 3}}});
-    EMBLA_CHECK(cluster_.Install({table}).ok());
-  }
-
-  UnitHost& source() { return cluster_.node(kSource).units(); }
-  UnitHost& target() { return cluster_.node(kTarget).units(); }
-  std::vector<std::int64_t> Used(NodeId node) { return cluster_.node(node).device_used_bytes(); }
-  void AwaitUsed(NodeId node, const std::vector<std::int64_t>& bytes) {
-    for (std::uint32_t d = 0; d < bytes.size(); ++d) cluster_.AwaitUsedBytes(node, d, bytes[d]);
-  }
-
-  absl::Status Reserve(std::uint32_t granule, std::uint32_t device) {
-    return AwaitStatus([&](HostDone done) {
-      target().Reserve(UnitAt(granule), device, {10 * granule, 10 * granule + 10}, std::move(done));
-    });
-  }
-  Buffer Read(std::uint32_t granule) {
-    return *Await<Buffer>([&](std::function<void(absl::StatusOr<Buffer>)> done) {
-      source().ReadChunk(UnitAt(granule), 0, std::move(done));
-    });
-  }
-  absl::Status Stage(std::uint32_t granule, Buffer rows) {
-    return AwaitStatus([&](HostDone done) {
-      target().Stage(UnitAt(granule), 0, std::move(rows), std::move(done));
-    });
-  }
-  absl::Status Install(std::uint32_t granule) {
-    return AwaitStatus([&](HostDone done) {
-      target().Install(UnitAt(granule), std::make_shared<ScriptedGate>(UnitWindows()),
-                       std::move(done));
-    });
-  }
-
-  UpdatePartData Part(std::uint32_t group, std::int64_t row) {
-    UpdatePartData part;
-    part.part.table = kTable;
-    part.part.replica_group = group;
-    part.part.column_end = kDim;
-    part.ids = {RowId{row}};
-    part.gradients = EncodeRows(std::vector<float>(kDim, 1.0f), kDim, DType::kFloat32);
-    return part;
-  }
-  absl::StatusOr<UpdateResult> Update(NodeId node, std::uint64_t session, std::uint64_t seq,
-                                      const std::vector<UpdatePartData>& parts) {
-    UpdateBatch header;
-    header.session = SessionId{session};
-    header.seq = UpdateSeq{seq};
-    header.first_incomplete = UpdateSeq{1};
-    return cluster_.Update(node, Pack(header, parts));
-  }
-  // Its first column.
-  float Lookup(NodeId node, std::uint32_t group, std::int64_t row) {
-    LookupPartData data;
-    data.part.table = kTable;
-    data.part.replica_group = group;
-    data.part.column_end = kDim;
-    data.ids = {RowId{row}};
-    const auto result = cluster_.Lookup(node, Pack(LookupBatch{}, {data}));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? result->rows.As<float>()[0] : 0.0f;
-  }
-  absl::StatusOr<SyncResult> Sync(NodeId node) {
-    return Await<SyncResult>([&](SyncDone done) {
-      cluster_.node(node).Sync({{kTable}, PlanVersion{1}}, absl::InfiniteFuture(), std::move(done));
-    });
-  }
-
-  LocalCluster cluster_{{.nodes = 2, .devices_per_node = 4, .device_bytes = 1 << 20}};
-};
-
-TEST_F(UnitsOfGroupsTest, AllCopiesComeAndGoTogether) {
-  constexpr std::int64_t kUnitBytes = 10 * kDim * 4;
-  ASSERT_TRUE(Update(kSource, 1, 1, {Part(0, 12)}).ok());
-  ASSERT_TRUE(Update(kSource, 2, 1, {Part(1, 12)}).ok());
-  ASSERT_TRUE(Update(kSource, 2, 2, {Part(1, 12)}).ok());
-  EXPECT_EQ(Reserve(1, 2).code(), Code::kInvalidArgument);  // Device 2 is one of group 1.
-  ASSERT_TRUE(Reserve(1, 0).ok());
-  EXPECT_THAT(Used(kTarget), ElementsAre(kUnitBytes, 0, kUnitBytes, 0));
-  ASSERT_TRUE(Stage(1, Read(1)).ok());
-  ASSERT_TRUE(Install(1).ok());
-  EXPECT_EQ(Lookup(kTarget, 0, 12), -1);
-  EXPECT_EQ(Lookup(kTarget, 1, 12), -2);
-  ASSERT_TRUE(AwaitStatus([&](HostDone done) { source().Trim(UnitAt(1), std::move(done)); }).ok());
-  for (std::uint32_t group = 0; group < 2; ++group) {
-    EXPECT_EQ(Update(kSource, 3, 1, {Part(group, 12)}).status().code(), Code::kFailedPrecondition);
-  }
-  ASSERT_TRUE(Reserve(2, 1).ok());
-  ASSERT_TRUE(
-      AwaitStatus([&](HostDone done) { target().Discard(UnitAt(2), std::move(done)); }).ok());
-  AwaitUsed(kTarget, {kUnitBytes, 0, kUnitBytes, 0});
-}
-
-TEST_F(UnitsOfGroupsTest, RoomIsReservedForAllCopiesOrForNone) {
-  TablePlan large = embla::testing::TableOfFourUnits(100'000, kDim, {kTarget, 2});
-  large.spec.id = TableId{8};
-  large.spec.name = "large";
-  large.spec.rows = 64'000;
-  large.replicas = {{{0, 64'000, 0, kDim, {kTarget, 2}}}};
-  TablePlan here = cluster_.plan()->tables()[0];
-  ASSERT_TRUE(cluster_.Install({here, large}).ok());
-  const std::vector<std::int64_t> used = Used(kTarget);
-  TablePlan wide = here;
-  wide.spec.id = TableId{9};
-  wide.spec.name = "wide";
-  wide.spec.rows = 4'000;
-  for (auto& copy : wide.replicas) copy[0].row_end = 4'000;
-  ASSERT_TRUE(cluster_.Install({here, large, wide}).ok());
-  const absl::Status status = AwaitStatus([&](HostDone done) {
-    target().Reserve({TableId{9}, 0, 0}, 0, {0, 4'000}, std::move(done));
-  });
-  EXPECT_EQ(status.code(), Code::kResourceExhausted) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("device 2"));
-  EXPECT_EQ(Used(kTarget), used);
-}
-
-TEST_F(UnitsOfGroupsTest, AChunkThatLacksACopyOrIsDamagedChangesNothing) {
-  ASSERT_TRUE(Reserve(1, 0).ok());
-  for (std::size_t at = 0; at < Read(1).size(); ++at) {
-    Buffer damaged = Read(1);
-    damaged.data()[at] ^= std::byte{0x40};
-    const absl::Status status = Stage(1, std::move(damaged));
-    ASSERT_TRUE(absl::IsInvalidArgument(status) || absl::IsDataLoss(status))
-        << "byte " << at << ": " << status;
-  }
-  for (std::size_t size = 0; size < Read(1).size(); size += 8) {
-    Buffer cut = Read(1);
-    cut.Truncate(size);
-    ASSERT_FALSE(Stage(1, std::move(cut)).ok()) << size;
-  }
-  EXPECT_EQ(Stage(1, Read(2)).code(), Code::kInvalidArgument);
-  EXPECT_TRUE(Stage(1, Read(1)).ok());
-}
-
-TEST_F(UnitsOfGroupsTest, AUnitThatIsHandedOverIsLeftOutOfAnAveraging) {
-  ASSERT_TRUE(Update(kSource, 1, 1, {Part(0, 12), Part(0, 25)}).ok());
-  auto gate = std::make_shared<ScriptedGate>(UnitWindows());
-  embla::testing::RunInOrder(source(), kTable, [&] {
-    source().SetGate(UnitAt(1), gate);
-    gate->Freeze();
-  });
-  const auto first = Sync(kSource);
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_THAT(first->tables[0].averaged,
-              ElementsAre(AveragedRows{{0, kDim}, {0, 10}}, AveragedRows{{0, kDim}, {20, kRows}}));
-  EXPECT_EQ(Lookup(kSource, 0, 12), -1);
-  EXPECT_EQ(Lookup(kSource, 1, 12), 0);
-  EXPECT_EQ(Lookup(kSource, 0, 25), -0.5);
-  EXPECT_EQ(Lookup(kSource, 1, 25), -0.5);
-  embla::testing::RunInOrder(source(), kTable, [&] { gate->Unfreeze(); });
-  const auto second = Sync(kSource);
-  EXPECT_THAT(second->tables[0].averaged, ElementsAre(AveragedRows{{0, kDim}, {0, kRows}}));
-  EXPECT_EQ(Lookup(kSource, 1, 12), -0.5);
-  EXPECT_TRUE(Sync(kTarget).ok() || absl::IsFailedPrecondition(Sync(kTarget).status()));
-}
-
-TEST_F(UnitsOfGroupsTest, AFrozenUnitRefusesTheUpdatesOfAllGroups) {
-  auto gate = std::make_shared<ScriptedGate>(UnitWindows());
-  embla::testing::RunInOrder(source(), kTable, [&] {
-    source().SetGate(UnitAt(1), gate);
-    gate->Freeze();
-  });
-  for (std::uint32_t group = 0; group < 2; ++group) {
-    const auto result = Update(kSource, 1 + group, 1, {Part(group, 12), Part(group, 25)});
-    ASSERT_TRUE(result.ok()) << result.status();
-    ASSERT_EQ(result->refused.size(), 1u);
-    EXPECT_EQ(result->refused[0].row_begin, 10);
-  }
-  embla::testing::RunInOrder(source(), kTable, [&] { gate->Unfreeze(); });
-  for (std::uint32_t group = 0; group < 2; ++group) {
-    const auto result = Update(kSource, 1 + group, 1, {Part(group, 12), Part(group, 25)});
-    EXPECT_TRUE(result->refused.empty());
-    EXPECT_FALSE(result->duplicate);
-    EXPECT_EQ(Lookup(kSource, group, 12), -1);
-    EXPECT_EQ(Lookup(kSource, group, 25), -1);
-  }
-}
-
-// Updates of one session in two groups, which no client sends: no crash, and a repetition is
-// recognised.
-TEST_F(UnitsOfGroupsTest, OneNumberInTwoGroupsIsAppliedInBothAndRecordedOnce) {
-  embla::testing::RunInOrder(source(), kTable, [&] {
-    source().SetGate(UnitAt(1), std::make_shared<ScriptedGate>(UnitWindows()));
-  });
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const auto result = Update(kSource, 1, 1, {Part(0, 12), Part(1, 12)});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->duplicate, attempt == 1);
-    EXPECT_EQ(Lookup(kSource, 0, 12), -1);
-    EXPECT_EQ(Lookup(kSource, 1, 12), -1);
-  }
-}
-
-TEST_F(UnitsOfGroupsTest, TheWindowsThatTravelAreThoseOfAllGroups) {
-  ASSERT_TRUE(Update(kSource, 1, 1, {Part(0, 12)}).ok());
-  ASSERT_TRUE(Update(kSource, 2, 3, {Part(1, 25)}).ok());
-  UnitWindows windows;
-  embla::testing::RunInOrder(source(), kTable, [&] { windows = source().WindowsOf(UnitAt(1)); });
-  UnitWindows expected;
-  expected.Record(SessionId{1}, UpdateSeq{1}, UpdateSeq{1});
-  expected.Record(SessionId{2}, UpdateSeq{3}, UpdateSeq{1});
-  EXPECT_EQ(windows, expected);
 }
 
 // Calls `hook` once, when memory is asked for.

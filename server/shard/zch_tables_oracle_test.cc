@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/plan/id_rows.h"
 #include "core/plan/names.h"
@@ -183,9 +184,9 @@ class ZchOracle {
         Pick({ShardingType::kTableWise, ShardingType::kRowWise, ShardingType::kTableRowWise});
     const absl::StatusOr<TablePlan> table =
         PlaceTable(spec, {.sharding = type}, cluster_.specs(), {});
-    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_THAT(table, IsOk());
     model_ = std::make_unique<ZchModel>(spec, coverage_);
-    ASSERT_TRUE(cluster_.Install({*table}).ok());
+    ASSERT_THAT(cluster_.Install({*table}), IsOk());
     moves_ = std::make_unique<UnitMoves>(cluster_, *table);
     for (std::uint64_t step = 1; step <= 10; ++step) {
       Update(step);
@@ -253,7 +254,7 @@ class ZchOracle {
           static_cast<std::uint32_t>(random_() % cluster_.specs().front().devices.size());
       const absl::Status moved = random_() % 4 == 0 ? moves_->MoveInVain(unit, target, device)
                                                     : moves_->Move(unit, target, device);
-      ASSERT_TRUE(moved.ok()) << moved;
+      ASSERT_THAT(moved, IsOk());
       ++coverage_.moves;
     }
   }
@@ -273,7 +274,7 @@ class ZchOracle {
         cluster_.node(node).SweepTable({spec.id, sweep, {{0, spec.rows}}}, absl::InfiniteFuture(),
                                        std::move(done));
       });
-      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_THAT(result, IsOk());
       for (const RowInterval& rows : result->swept) swept += rows.end - rows.begin;
     }
     EXPECT_EQ(swept, spec.rows);
@@ -297,7 +298,7 @@ class ZchOracle {
 
   void ComparePiece(const EvictedRows& rows) {
     const absl::StatusOr<RowBlock> block = DecodeRowBlock(rows.row_block.bytes());
-    ASSERT_TRUE(block.ok()) << block.status();
+    ASSERT_THAT(block, IsOk());
     ASSERT_EQ(block->rows.size(), rows.evictions.size());
     const std::size_t row_bytes = RowBytes(block->shape.dtype, model_->spec().dim);
     const std::size_t floats = block->shape.state_floats;
@@ -392,7 +393,7 @@ class ZchOracle {
       if (data[0].ids.empty() && data[1].ids.empty()) continue;
       for (int attempt = 0; attempt < 2; ++attempt) {  // The second one must change nothing.
         const auto result = cluster_.Update(node, Pack(HeaderOf(step, step), data));
-        ASSERT_TRUE(result.ok()) << result.status();
+        ASSERT_THAT(result, IsOk());
         EXPECT_EQ(result->duplicate, attempt == 1);
       }
     }
@@ -423,7 +424,7 @@ class ZchOracle {
       LookupBatch header;
       header.wire_dtype = DType::kFloat32;
       const auto result = cluster_.Lookup(node, Pack(header, parts), Pick({0, 1, 200}));
-      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_THAT(result, IsOk());
       const auto* at = reinterpret_cast<const float*>(result->rows.data());
       for (const RowId id : parts[0].ids) {
         const std::vector<float> expected = model_->Read(id, ColumnsOf(parts[0]));
@@ -501,7 +502,7 @@ class ZchOracle {
     const auto found = Await<IdExplanation>([&](ExplainDone done) {
       cluster_.node(NodeOf(id)).ExplainId(model_->spec().id, id, std::move(done));
     });
-    ASSERT_TRUE(found.ok()) << found.status();
+    ASSERT_THAT(found, IsOk());
     EXPECT_EQ(found->row, model_->RowOf(id));
     EXPECT_EQ(found->bucket, IdRows(model_->spec()).BucketOf(id));
     for (const NodeId node : Nodes()) {
@@ -524,7 +525,7 @@ class ZchOracle {
           CompareBlock(*block);
           return absl::OkStatus();
         });
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, IsOk());
   }
 
   void CompareBlock(const RowBlock& block) {

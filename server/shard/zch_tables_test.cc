@@ -32,8 +32,8 @@ class ZchTableTest : public ::testing::TestWithParam<bool> {
     spec_.zch->buckets = 4;
     const auto table =
         PlaceTable(spec_, {.sharding = ShardingType::kTableWise}, cluster_.specs(), {});
-    ASSERT_TRUE(table.ok()) << table.status();
-    ASSERT_TRUE(cluster_.Install({*table}).ok());
+    ASSERT_THAT(table, IsOk());
+    ASSERT_THAT(cluster_.Install({*table}), IsOk());
     spec_ = table->spec;
   }
 
@@ -60,7 +60,7 @@ class ZchTableTest : public ::testing::TestWithParam<bool> {
   }
 
   void WriteIdsThatAreNotAdmitted() {
-    ASSERT_TRUE(Touch(0, 10, 1).ok());
+    ASSERT_THAT(Touch(0, 10, 1), IsOk());
     EXPECT_EQ(Survey(1).residents, 0u);
     UpdatePartData data;
     data.part.table = spec_.id;
@@ -103,21 +103,21 @@ class ZchTableTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(ZchTableTest, SweepLeavesBucketsOnTheMoveAndTakesThemLater) {
   Install({});
-  ASSERT_TRUE(Touch(0, 100, 1).ok());
+  ASSERT_THAT(Touch(0, 100, 1), IsOk());
   UnitHost& host = cluster_.node(NodeId{1}).units();
   const auto gate = std::make_shared<ScriptedGate>(UnitWindows());
   gate->Freeze();
   RunInOrder(host, spec_.id, [&] { host.SetGate({spec_.id, 2, 0}, gate); });
   const ZchSweep sweep{ZchSweep::Rule::kIdle, 5, 5};
   auto result = Sweep(sweep);
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(result, IsOk());
   EXPECT_THAT(result->swept, ::testing::ElementsAre(RowInterval{0, 128}, RowInterval{192, 256}));
   const std::uint64_t left = Survey(5).residents;
   EXPECT_GT(left, 0u);
   EXPECT_EQ(result->evicted, 100 - left);
   RunInOrder(host, spec_.id, [&] { gate->Unfreeze(); });
   result = Sweep(sweep);
-  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(result, IsOk());
   EXPECT_EQ(result->evicted, left);
   EXPECT_EQ(Survey(5).residents, 0u);
   EXPECT_EQ(Sweep(sweep)->evicted, 0u);
@@ -147,8 +147,8 @@ TEST_P(ZchTableTest, SweepByTtlNeedsThePolicy) {
 
 TEST_P(ZchTableTest, IdsOfAFeatureLiveAsLongAsItSays) {
   Install({.policy = zch::Policy::kTtl, .ttl_steps = 10});
-  ASSERT_TRUE(Touch(0, 20, 1, /*ttl_steps=*/3).ok());
-  ASSERT_TRUE(Touch(10, 30, 1).ok());
+  ASSERT_THAT(Touch(0, 20, 1, /*ttl_steps=*/3), IsOk());
+  ASSERT_THAT(Touch(10, 30, 1), IsOk());
   EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 3, 0})->evicted, 0u);
   EXPECT_EQ(Sweep({ZchSweep::Rule::kExpired, 4, 0})->evicted, 10u);
   const zch::Survey survey = Survey(4);
@@ -187,8 +187,8 @@ TEST(ZchTablesUnseen, ErrorNamesTheIdAndTheTable) {
   spec.dim = 4;
   spec.zch = ZchSpec{.buckets = 1, .unseen = zch::Unseen::kError};
   const auto table = PlaceTable(spec, {.sharding = ShardingType::kTableWise}, cluster.specs(), {});
-  ASSERT_TRUE(table.ok()) << table.status();
-  ASSERT_TRUE(cluster.Install({*table}).ok());
+  ASSERT_THAT(table, IsOk());
+  ASSERT_THAT(cluster.Install({*table}), IsOk());
   for (const Pooling pooling : {Pooling::kNone, Pooling::kSum}) {
     LookupPartData data;
     data.part.table = spec.id;

@@ -13,6 +13,7 @@
 
 #include "core/base/failpoint.h"
 #include "core/base/testing/file_failures.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@ namespace {
 
 using ::embla::testing::DieAtEveryFileOperation;
 using ::embla::testing::FailEveryFileOperation;
+using ::embla::testing::IsOk;
 using ::embla::testing::TempDirectory;
 using ::testing::HasSubstr;
 using Content = std::map<std::string, std::string>;
@@ -43,7 +45,7 @@ class Directory {
 std::unique_ptr<FileStateStore> OpenOrDie(const std::string& directory,
                                           const FileStateStoreOptions& options = {}) {
   auto store = FileStateStore::Open(directory, options);
-  EXPECT_TRUE(store.ok()) << store.status();
+  EXPECT_THAT(store, IsOk());
   return store.ok() ? *std::move(store) : nullptr;
 }
 
@@ -53,7 +55,7 @@ std::unique_ptr<FileStateStore> OpenOrDie(const Directory& directory,
 }
 
 void Overwrite(const std::string& path, const std::string& content) {
-  ASSERT_TRUE(AtomicWriteFile(path, content).ok());
+  ASSERT_THAT(AtomicWriteFile(path, content), IsOk());
 }
 
 template <int kLogBytesMax>

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/failpoint.h"
 #include "core/base/file.h"
+#include "core/base/testing/await.h"
 #include "core/base/testing/file_failures.h"
 #include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
@@ -24,6 +25,7 @@ namespace embla {
 namespace {
 
 namespace fs = std::filesystem;
+using ::embla::testing::AwaitFor;
 using ::embla::testing::IsOk;
 using ::embla::testing::StatusIs;
 using ::testing::AllOf;
@@ -108,7 +110,7 @@ TEST_F(StateDirectoryTest, ACopyBesideAStoreAtWorkIsTheStateAfterOneCommit) {
       acknowledged = i;
     }
   });
-  while (acknowledged == 0) std::this_thread::yield();
+  AwaitFor([&] { return acknowledged > 0; }, absl::Seconds(60), "the first commit");
   for (int copy = 0; copy < 50; ++copy) {
     const std::string to = absl::StrCat(to_, copy);
     const int before = acknowledged;

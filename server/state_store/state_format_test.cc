@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 std::vector<StateWrite> Writes(int i) {
@@ -44,7 +46,7 @@ Log LongLog(const std::string& value = std::string(3000, 'v')) {
 
 TEST(StateLogFormat, RoundTrips) {
   const auto content = DecodeStateLog(SmallLog().bytes, "log");
-  ASSERT_TRUE(content.ok()) << content.status();
+  ASSERT_THAT(content, IsOk());
   ASSERT_EQ(content->frames.size(), 3u);
   EXPECT_EQ(content->frames[2].revision, Revision{3});
   EXPECT_EQ(content->frames[2].writes[0].value, "{\"version\":2}");
@@ -56,7 +58,7 @@ TEST(StateLogFormat, ACutAtAnyByteKeepsTheWholeFramesBeforeIt) {
   const Log log = SmallLog();
   for (std::size_t cut = log.ends.front(); cut <= log.bytes.size(); ++cut) {
     const auto content = DecodeStateLog(log.bytes.substr(0, cut), "log");
-    ASSERT_TRUE(content.ok()) << cut << content.status();
+    ASSERT_THAT(content, IsOk()) << cut;
     std::size_t whole = 0;
     while (whole + 1 < log.ends.size() && log.ends[whole + 1] <= cut) ++whole;
     ASSERT_EQ(content->frames.size(), whole) << cut;
@@ -90,7 +92,7 @@ TEST(StateLogFormat, SectorsOfTheLastFrameThatNeverReachedTheDiskAreATornTail) {
       const std::size_t end = std::min(to, torn.size());
       torn.replace(from, end - from, end - from, '\0');
       const auto content = DecodeStateLog(torn, "log");
-      ASSERT_TRUE(content.ok()) << from << "-" << end << content.status();
+      ASSERT_THAT(content, IsOk()) << from << "-" << end;
       ASSERT_EQ(content->valid_bytes, begin);
       if (end == torn.size()) break;
     }
@@ -122,7 +124,7 @@ StateSnapshot ExampleSnapshot() {
 
 TEST(StateSnapshotFormat, RoundTrips) {
   const auto snapshot = DecodeStateSnapshot(EncodeStateSnapshot(ExampleSnapshot()), "snapshot");
-  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  ASSERT_THAT(snapshot, IsOk());
   EXPECT_EQ(snapshot->revision, Revision{9});
   EXPECT_EQ(snapshot->entries, ExampleSnapshot().entries);
 }
@@ -142,7 +144,8 @@ TEST(StateSnapshotFormat, AnyCutOrFlipIsCorruption) {
 TEST(StateFormat, GoldenFilesAreWhatIsWrittenAndRead) {
   const auto log = ReadFile("tests/golden/state_log_v1.bin");
   const auto snapshot = ReadFile("tests/golden/state_snapshot_v1.bin");
-  ASSERT_TRUE(log.ok() && snapshot.ok());
+  ASSERT_THAT(log, IsOk());
+  ASSERT_THAT(snapshot, IsOk());
   const std::vector<StateWrite> first = {{"a", "1"}};
   const std::vector<StateWrite> second = {{"b", "two"}, {"a", std::nullopt}};
   EXPECT_EQ(*log, EncodeStateLogHeader() + EncodeStateFrame(Revision{1}, first) +

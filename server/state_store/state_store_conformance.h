@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/state_store/state_store.h"
@@ -26,7 +27,7 @@ inline StateWrite DeleteOf(std::string key) { return {std::move(key), std::nullo
 inline Revision CommitOne(StateStore& store, StateWrite write) {
   const std::vector<StateWrite> writes = {std::move(write)};
   const absl::StatusOr<Revision> revision = store.Commit({}, writes);
-  EXPECT_TRUE(revision.ok()) << revision.status();
+  EXPECT_THAT(revision, testing::IsOk());
   return revision.ok() ? *revision : kAbsent;
 }
 
@@ -98,10 +99,10 @@ TYPED_TEST_P(StateStoreConformance, AbsentHoldsOnlyForKeysThatAreNotThere) {
   StateStore& store = this->store();
   const std::vector<StateCompare> absent = {{"a", kAbsent}};
   const std::vector<StateWrite> create = {PutOf("a", "1")};
-  EXPECT_TRUE(store.Commit(absent, create).ok());
+  EXPECT_THAT(store.Commit(absent, create), testing::IsOk());
   EXPECT_EQ(store.Commit(absent, create).status().code(), absl::StatusCode::kAborted);
   CommitOne(store, DeleteOf("a"));
-  EXPECT_TRUE(store.Commit(absent, create).ok());
+  EXPECT_THAT(store.Commit(absent, create), testing::IsOk());
 }
 
 TYPED_TEST_P(StateStoreConformance, DeletesAndToleratesDeletingWhatIsNotThere) {
@@ -149,7 +150,7 @@ TYPED_TEST_P(StateStoreConformance, WatchTellsChangesUnderItsPrefixInOrder) {
   const std::unique_ptr<StateWatch> watch = store.Watch("t/");
   CommitOne(store, PutOf("t/1", "x"));
   const std::vector<StateWrite> mixed = {PutOf("u/1", "y"), PutOf("t/2", "z"), DeleteOf("t/9")};
-  ASSERT_TRUE(store.Commit({}, mixed).ok());
+  ASSERT_THAT(store.Commit({}, mixed), testing::IsOk());
   CommitOne(store, DeleteOf("t/1"));
   const StateWatch::Batch batch = watch->Take(absl::ZeroDuration());
   EXPECT_FALSE(batch.lost);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using Pace = gpu::SimulatedDeviceOptions::Pace;
 using Fault = gpu::SimulatedFault;
@@ -26,12 +28,12 @@ template <Pace kPace, std::size_t kPieceBytes>
 struct SimulatedFactory {
   SimulatedFactory() {
     auto made = DeviceLanes::Create(device, nullptr, kPieceBytes);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
   std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
     auto store = DeviceRowStore::Create(spec, slice, budget, *lanes);
-    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_THAT(store, IsOk());
     return *std::move(store);
   }
 
@@ -41,8 +43,8 @@ struct SimulatedFactory {
 };
 using SmallPieces = SimulatedFactory<Pace::kLate, 1024>;
 
-using Factories = testing::Types<SmallPieces, SimulatedFactory<Pace::kEager, 1024>,
-                                 SimulatedFactory<Pace::kLate, DeviceLanes::kPieceBytes>>;
+using Factories = ::testing::Types<SmallPieces, SimulatedFactory<Pace::kEager, 1024>,
+                                   SimulatedFactory<Pace::kLate, DeviceLanes::kPieceBytes>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Simulated, RowStoreConformance, Factories);
 
 TEST(DeviceRowStoreStep, TrainsToTheBitsOfTheHost) {
@@ -54,7 +56,7 @@ TEST(DeviceRowStoreStep, TrainsToTheBitsOfTheHost) {
     ThreadPool pool(1);
     const auto on_gpu = factory.Make(spec, slice);
     const auto on_host = HostRowStore::Create(spec, slice, budget, pool);
-    ASSERT_TRUE(on_host.ok());
+    ASSERT_THAT(on_host, IsOk());
     for (RowStore* store : {on_gpu.get(), static_cast<RowStore*>(on_host->get())}) {
       Train(*store, spec, slice.row_begin, 4);
     }
@@ -88,7 +90,7 @@ TEST(DeviceRowStoreCreate, LeavesNothingBehindWhenTheGpuHasNoMemoryLeft) {
     EXPECT_EQ(store.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(factory.budget.used_bytes(), 0u);
     EXPECT_EQ(factory.device.used_bytes(), lanes_bytes);
-    EXPECT_TRUE(factory.device.health().ok());
+    EXPECT_THAT(factory.device.health(), IsOk());
     const auto again = factory.Make(spec, WholeTable(spec));
     EXPECT_EQ(again->slots(), 900u);
   }
@@ -100,13 +102,13 @@ TEST(DeviceRowStoreCreate, UnsetRowsTakeWhatIsWrittenAndResetLikeOthers) {
   const auto initial = factory.Make(spec, WholeTable(spec));
   const auto unset = DeviceRowStore::Create(spec, WholeTable(spec), factory.budget, *factory.lanes,
                                             NewRows::kUnset);
-  ASSERT_TRUE(unset.ok()) << unset.status();
+  ASSERT_THAT(unset, IsOk());
   EXPECT_NE(ReadAll(**unset), ReadAll(*initial));
   std::vector<std::uint32_t> slots(450);
   std::iota(slots.begin(), slots.end(), 0u);
   const StoredRows half = Read(*initial, slots, {0, 24});
-  ASSERT_TRUE((*unset)->WriteRows(slots, {0, 24}, {half.weights, half.state}).ok());
-  ASSERT_TRUE((*unset)->ResetRows(450, 450).ok());
+  ASSERT_THAT((*unset)->WriteRows(slots, {0, 24}, {half.weights, half.state}), IsOk());
+  ASSERT_THAT((*unset)->ResetRows(450, 450), IsOk());
   EXPECT_EQ(ReadAll(**unset), ReadAll(*initial));
 }
 
@@ -135,11 +137,11 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
   gpu::SimulatedDevice device;
   LastTrip trips;
   auto lanes = DeviceLanes::Create(device, &trips, /*piece_bytes=*/1024);
-  ASSERT_TRUE(lanes.ok());
+  ASSERT_THAT(lanes, IsOk());
   MemoryBudget budget(std::size_t{1} << 30);
   const Slice slice{0, 500, 0, 12, {}};
   const auto store = DeviceRowStore::Create(spec, slice, budget, **lanes);
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_THAT(store, IsOk());
   std::vector<std::uint32_t> slots(301);
   std::iota(slots.begin(), slots.end(), 7);
   const std::vector<std::uint32_t> lengths(43, 7);
@@ -148,7 +150,7 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
   // One row is put between two others: too short for a copy of its own.
   for (const std::size_t stride : {kRowBytes, 2 * kRowBytes}) {
     const auto pinned = device.AllocatePinned(bytes * 2);
-    ASSERT_TRUE(pinned.ok());
+    ASSERT_THAT(pinned, IsOk());
     std::vector<std::byte> pageable(bytes * 2);
     std::vector<std::byte*> places = {pinned->data(), pageable.data()};
     for (std::byte* const place : places) std::fill_n(place, bytes * 2, std::byte{0});
@@ -157,7 +159,7 @@ TEST(DeviceRowStoreReplies, LandInPinnedMemoryOfTheCallerAndElsewhereByTheLane) 
         const kernels::Output out{place, stride, kernels::Element::kFloat32};
         const absl::Status read = pools ? (*store)->Pool({slots, lengths, nullptr}, {0, 12}, out)
                                         : (*store)->Gather(slots, {0, 12}, out);
-        ASSERT_TRUE(read.ok()) << read;
+        ASSERT_THAT(read, IsOk());
         const bool is_direct = place == pinned->data() && stride == kRowBytes;
         EXPECT_EQ(trips.last.direct_bytes,
                   is_direct ? (pools ? lengths : slots).size() * kRowBytes : 0);
@@ -176,8 +178,9 @@ TEST(DeviceRowStoreReplies, TakeNoByteMoreThanTheyHaveRows) {
   const auto store = factory.Make(spec, {0, 500, 0, 3, {}});
   const std::vector<std::uint32_t> slots = {1, 2, 3};
   const auto pinned = factory.device.AllocatePinned(3 * 6);
-  ASSERT_TRUE(pinned.ok());
-  EXPECT_TRUE(store->Gather(slots, {0, 3}, {pinned->data(), 6, kernels::Element::kFloat16}).ok());
+  ASSERT_THAT(pinned, IsOk());
+  EXPECT_THAT(store->Gather(slots, {0, 3}, {pinned->data(), 6, kernels::Element::kFloat16}),
+              IsOk());
 }
 
 TEST(DeviceRowStoreErrors, ARefusedReadChangesNothingAndTheNextOneSucceeds) {
@@ -187,8 +190,8 @@ TEST(DeviceRowStoreErrors, ARefusedReadChangesNothingAndTheNextOneSucceeds) {
     const auto store = factory.Make(spec, WholeTable(spec));
     factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, skip});
     EXPECT_EQ(Read(*store).code(), absl::StatusCode::kInternal);
-    EXPECT_TRUE(factory.device.health().ok());
-    EXPECT_TRUE(Read(*store).ok());
+    EXPECT_THAT(factory.device.health(), IsOk());
+    EXPECT_THAT(Read(*store), IsOk());
   }
 }
 
@@ -232,7 +235,7 @@ TEST(DeviceRowStorePool, ABagLargerThanAPieceIsSummedInItsOrder) {
   const std::vector<std::uint32_t> lengths = {0, 19'990, 10};
   std::vector<float> got(3 * 24), want(3 * 24);
   const kernels::Bags bags{slots, lengths, nullptr};
-  ASSERT_TRUE(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}).ok());
+  ASSERT_THAT(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}), IsOk());
   const StoredRows stored = ReadAll(*store);
   kernels::Pool({stored.weights.data(), 96, 24, kernels::Element::kFloat32}, bags,
                 {want.data(), 96, kernels::Element::kFloat32});

@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/emulated_kernels.h"
 #include "server/storage/device_row_store.h"
@@ -10,15 +11,17 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+
 struct EmulatedFactory {
   EmulatedFactory() {
     auto made = DeviceLanes::Create(device, nullptr, std::size_t{64} << 10);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
   std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
     auto store = DeviceRowStore::Create(spec, slice, budget, *lanes);
-    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_THAT(store, IsOk());
     return *std::move(store);
   }
 

@@ -5,24 +5,27 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/storage/row_store_conformance.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+
 template <std::size_t kThreads>
 struct HostFactory {
   std::unique_ptr<RowStore> Make(const TableSpec& spec, const Slice& slice) {
     auto store = HostRowStore::Create(spec, slice, budget, pool);
-    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_THAT(store, IsOk());
     return *std::move(store);
   }
   MemoryBudget budget{std::size_t{1} << 30};
   ThreadPool pool{kThreads};
 };
 
-using Factories = testing::Types<HostFactory<1>, HostFactory<3>>;
+using Factories = ::testing::Types<HostFactory<1>, HostFactory<3>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Host, RowStoreConformance, Factories);
 
 TEST(HostRowStoreStep, ThreadCountDoesNotChangeARow) {
@@ -50,7 +53,7 @@ TEST(HostRowStoreCreate, TakesItsBytesFromTheBudgetAndGivesThemBack) {
   MemoryBudget budget(16'000);
   {
     const auto store = HostRowStore::Create(spec, slice, budget, pool);
-    ASSERT_TRUE(store.ok());
+    ASSERT_THAT(store, IsOk());
     EXPECT_EQ((*store)->memory_bytes(), 16'000u);
     EXPECT_EQ(budget.used_bytes(), 16'000u);
     EXPECT_EQ(HostRowStore::Create(spec, slice, budget, pool).status().code(),
@@ -80,8 +83,9 @@ TEST(HostRowStoreCreate, UnsetRowsTakeWhatIsWrittenAndResetLikeOthers) {
   MemoryBudget budget(1 << 20);
   const auto initial = HostRowStore::Create(spec, slice, budget, pool);
   const auto unset = HostRowStore::Create(spec, slice, budget, pool, NewRows::kUnset);
-  ASSERT_TRUE(initial.ok() && unset.ok());
-  ASSERT_TRUE((*unset)->ResetRows(0, 800).ok());
+  ASSERT_THAT(initial, IsOk());
+  ASSERT_THAT(unset, IsOk());
+  ASSERT_THAT((*unset)->ResetRows(0, 800), IsOk());
   EXPECT_EQ(ReadAll(**unset), ReadAll(**initial));
 }
 

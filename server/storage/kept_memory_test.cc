@@ -4,16 +4,19 @@
 #include <utility>
 
 #include "core/base/memory_arena.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 MemoryArena New(std::size_t size) {
   auto arena = MemoryArena::Map(size);
-  EXPECT_TRUE(arena.ok());
+  EXPECT_THAT(arena, IsOk());
   return *std::move(arena);
 }
 
@@ -34,7 +37,7 @@ TEST(KeptMemoryMap, OfKeptMemoryEveryByteCanBeUsed) {
   const std::byte* const place = first.data();
   kept.Keep(std::move(first));
   const auto again = kept.Map(4 * kMiB);
-  ASSERT_TRUE(again.ok());
+  ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->data(), place);
   for (std::size_t i = 0; i < again->size(); ++i) again->data()[i] = std::byte{9};
   for (std::size_t i = 0; i < again->size(); ++i) ASSERT_EQ(again->data()[i], std::byte{9});

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan.h"
 #include "core/plan/table_spec.h"
 #include "gtest/gtest.h"
@@ -51,7 +52,7 @@ inline StoredRows Read(const RowStore& store, std::span<const std::uint32_t> slo
   StoredRows rows;
   rows.weights.resize(slots.size() * RowBytes(store.dtype(), columns.size()));
   rows.state.resize(slots.size() * store.StateFloats(columns.size()));
-  EXPECT_TRUE(store.ReadRows(slots, columns, {rows.weights, rows.state}).ok());
+  EXPECT_THAT(store.ReadRows(slots, columns, {rows.weights, rows.state}), testing::IsOk());
   return rows;
 }
 
@@ -82,12 +83,12 @@ inline void Train(RowStore& store, const TableSpec& spec, std::int64_t row_begin
         {gradients.data(), spec.dim * sizeof(float), spec.dim, kernels::Element::kFloat32}, sums);
     const auto of_slice =
         std::span<const float>(gradients).subspan(gradients.empty() ? 0 : store.columns().begin);
-    ASSERT_TRUE(store.Step({slots, of_slice, spec.dim, sums, step}).ok());
+    ASSERT_THAT(store.Step({slots, of_slice, spec.dim, sums, step}), testing::IsOk());
   }
 }
 
 template <typename Factory>
-class RowStoreConformance : public testing::Test {
+class RowStoreConformance : public ::testing::Test {
  protected:
   void SetUp() override {
     if constexpr (requires(Factory factory) { factory.WhyMissing(); }) {
@@ -105,8 +106,8 @@ class RowStoreConformance : public testing::Test {
   void ForEverySpec(const Test& test) {
     for (const auto kind : kOptimizerKinds) {
       for (const auto dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-        SCOPED_TRACE(testing::Message() << "optimizer " << static_cast<int>(kind) << " dtype "
-                                        << static_cast<int>(dtype));
+        SCOPED_TRACE(::testing::Message() << "optimizer " << static_cast<int>(kind) << " dtype "
+                                          << static_cast<int>(dtype));
         test(ConformanceSpec(kind, dtype));
       }
     }
@@ -161,7 +162,7 @@ TYPED_TEST_P(RowStoreConformance, GatherGivesTheStoredWeightsInEveryWireFormat) 
       const std::size_t bytes = kernels::RowBytes(wire, columns.size());
       std::vector<std::byte> got(5 * bytes, std::byte{0xee});
       std::vector<std::byte> want(5 * bytes, std::byte{0});
-      ASSERT_TRUE(store->Gather(slots, columns, {got.data(), bytes, wire}).ok());
+      ASSERT_THAT(store->Gather(slots, columns, {got.data(), bytes, wire}), testing::IsOk());
       const kernels::Rows source{stored.weights.data(), RowBytes(spec.dtype, columns.size()),
                                  columns.size(), static_cast<kernels::Element>(spec.dtype)};
       const std::uint32_t order[] = {0, 1, kernels::kNoSlot, 2, 3};
@@ -187,7 +188,8 @@ TYPED_TEST_P(RowStoreConformance, PoolSumsBagsOfAnyLength) {
     std::vector<float> got(lengths.size() * 24);
     std::vector<float> want(lengths.size() * 24);
     const kernels::Bags bags{slots, lengths, w};
-    ASSERT_TRUE(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}).ok());
+    ASSERT_THAT(store->Pool(bags, {0, 24}, {got.data(), 96, kernels::Element::kFloat32}),
+                testing::IsOk());
     kernels::Pool({stored.weights.data(), 96, 24, kernels::Element::kFloat32}, bags,
                   {want.data(), 96, kernels::Element::kFloat32});
     EXPECT_EQ(got, want);
@@ -198,11 +200,12 @@ TYPED_TEST_P(RowStoreConformance, EmptyBatchesDoNothing) {
   const TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kFloat32);
   const auto store = this->Make(spec);
   const StoredRows before = ReadAll(*store);
-  EXPECT_TRUE(store->Gather({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}).ok());
-  EXPECT_TRUE(store->Pool({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}).ok());
-  EXPECT_TRUE(store->Step({{}, {}, 24, {}, 1}).ok());
-  EXPECT_TRUE(store->WriteRows({}, {0, 24}, {}).ok());
-  EXPECT_TRUE(store->ResetRows(900, 0).ok());
+  EXPECT_THAT(store->Gather({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}),
+              testing::IsOk());
+  EXPECT_THAT(store->Pool({}, {0, 24}, {nullptr, 96, kernels::Element::kFloat32}), testing::IsOk());
+  EXPECT_THAT(store->Step({{}, {}, 24, {}, 1}), testing::IsOk());
+  EXPECT_THAT(store->WriteRows({}, {0, 24}, {}), testing::IsOk());
+  EXPECT_THAT(store->ResetRows(900, 0), testing::IsOk());
   EXPECT_EQ(ReadAll(*store), before);
 }
 
@@ -215,7 +218,7 @@ TYPED_TEST_P(RowStoreConformance, WrittenRowsAreTheReadOnesAndTrainOnAlike) {
     std::iota(slots.begin(), slots.end(), 0u);
     for (const ColumnRange columns : {ColumnRange{0, 4}, ColumnRange{4, 24}}) {
       const StoredRows rows = Read(*source, slots, columns);
-      ASSERT_TRUE(target->WriteRows(slots, columns, {rows.weights, rows.state}).ok());
+      ASSERT_THAT(target->WriteRows(slots, columns, {rows.weights, rows.state}), testing::IsOk());
     }
     ASSERT_EQ(ReadAll(*target), ReadAll(*source));
     Train(*source, spec, 0, 7);
@@ -230,8 +233,8 @@ TYPED_TEST_P(RowStoreConformance, ResetRowsAreAsAtCreation) {
     const auto store = this->Make(spec);
     Train(*store, spec, 0, 8);
     ASSERT_NE(ReadAll(*store), ReadAll(*fresh));
-    ASSERT_TRUE(store->ResetRows(0, 300).ok());
-    ASSERT_TRUE(store->ResetRows(300, 600).ok());
+    ASSERT_THAT(store->ResetRows(0, 300), testing::IsOk());
+    ASSERT_THAT(store->ResetRows(300, 600), testing::IsOk());
     EXPECT_EQ(ReadAll(*store), ReadAll(*fresh));
   });
 }
@@ -243,7 +246,7 @@ TYPED_TEST_P(RowStoreConformance, RowsResetToIdsAreTheirInitialRows) {
     Train(*store, spec, 0, 8);
     const std::vector<std::uint32_t> slots = {7, 3, 899};
     const std::vector<RowId> ids = {RowId{0}, RowId{899}, RowId{3}};
-    ASSERT_TRUE(store->ResetRowsTo(slots, ids).ok());
+    ASSERT_THAT(store->ResetRowsTo(slots, ids), testing::IsOk());
     EXPECT_EQ(Read(*store, slots, {0, 24}),
               Read(*fresh, std::vector<std::uint32_t>{0, 899, 3}, {0, 24}));
   });
@@ -254,16 +257,16 @@ TYPED_TEST_P(RowStoreConformance, InitialRowsOfAnyIdAreThoseThatItIsResetTo) {
     const auto store = this->Make(spec);
     const std::vector<std::uint32_t> slots = {0, 1, 2, 3};
     const std::vector<RowId> ids = {RowId{-1}, RowId{INT64_MIN}, RowId{INT64_MAX}, RowId{5}};
-    ASSERT_TRUE(store->ResetRowsTo(slots, ids).ok());
+    ASSERT_THAT(store->ResetRowsTo(slots, ids), testing::IsOk());
     const ColumnRange columns{4, 23};
     std::vector<float> stored(slots.size() * columns.size());
     std::vector<float> initial(stored.size());
     const std::size_t stride = columns.size() * sizeof(float);
-    ASSERT_TRUE(
-        store->Gather(slots, columns, {stored.data(), stride, kernels::Element::kFloat32}).ok());
-    ASSERT_TRUE(
-        store->GatherInitial(ids, columns, {initial.data(), stride, kernels::Element::kFloat32})
-            .ok());
+    ASSERT_THAT(store->Gather(slots, columns, {stored.data(), stride, kernels::Element::kFloat32}),
+                testing::IsOk());
+    ASSERT_THAT(
+        store->GatherInitial(ids, columns, {initial.data(), stride, kernels::Element::kFloat32}),
+        testing::IsOk());
     EXPECT_EQ(initial, stored);
   });
 }
@@ -285,9 +288,10 @@ TYPED_TEST_P(RowStoreConformance, StepsWithRowsWhereTheyLieAsWithTheirSums) {
     for (const float* const row : rows) {
       for (std::uint32_t c = 0; c < spec.dim; ++c) sums.push_back(0.0f + row[c]);
     }
-    ASSERT_TRUE(
-        summed->Step({.slots = slots, .gradients = sums, .stride = spec.dim, .step = 1}).ok());
-    ASSERT_TRUE(in_place->Step({.slots = slots, .step = 1, .gradient_rows = rows}).ok());
+    ASSERT_THAT(summed->Step({.slots = slots, .gradients = sums, .stride = spec.dim, .step = 1}),
+                testing::IsOk());
+    ASSERT_THAT(in_place->Step({.slots = slots, .step = 1, .gradient_rows = rows}),
+                testing::IsOk());
     EXPECT_EQ(ReadAll(*in_place), ReadAll(*summed));
   }
 }
@@ -298,7 +302,7 @@ TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) 
   spec.optimizer.learning_rate = 0.7f;
   spec.rounding = spec.rounding == Rounding::kNearest ? Rounding::kStochastic : Rounding::kNearest;
   const auto created = this->Make(spec);
-  ASSERT_TRUE(changed->SetOptimizer(spec.optimizer, spec.rounding).ok());
+  ASSERT_THAT(changed->SetOptimizer(spec.optimizer, spec.rounding), testing::IsOk());
   Train(*changed, spec, 0, 9);
   Train(*created, spec, 0, 9);
   EXPECT_EQ(ReadAll(*changed), ReadAll(*created));

@@ -3,10 +3,13 @@
 #include <atomic>
 #include <vector>
 
+#include "core/base/testing/await.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::AwaitFor;
 
 TEST(ThreadPoolParallelFor, CoversEveryIndexOnceForAnySizeGrainAndThreadCount) {
   for (const std::size_t threads : {1u, 2u, 5u}) {
@@ -43,7 +46,7 @@ TEST(ThreadPoolParallelFor, OtherThreadsTakePart) {
   // Each range waits for the other: it ends only if two threads run.
   pool.ParallelFor(2, 1, [&](std::size_t, std::size_t) {
     ++inside;
-    while (inside < 2) std::this_thread::yield();
+    AwaitFor([&] { return inside == 2; }, absl::Seconds(60), "two threads run");
   });
   EXPECT_EQ(inside, 2);
 }

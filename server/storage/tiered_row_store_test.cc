@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/simulated_device.h"
 #include "server/storage/row_store_conformance.h"
@@ -13,17 +14,21 @@
 namespace embla {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::Not;
+
 template <std::uint32_t kLines, RowCache::Policy kPolicy>
 struct TieredFactory {
   TieredFactory() {
     auto made = DeviceLanes::Create(device, nullptr, 4096);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
   std::unique_ptr<TieredRowStore> Make(const TableSpec& spec, const Slice& slice) {
     const auto lines = static_cast<std::uint32_t>(std::min<std::int64_t>(kLines, slice.rows()));
     auto store = TieredRowStore::Create(spec, slice, {host, gpu, pool, *lanes, lines, kPolicy});
-    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_THAT(store, IsOk());
     return *std::move(store);
   }
 
@@ -36,7 +41,7 @@ struct TieredFactory {
 
 // A cache of one row, one that is always too small, and one that holds
 // everything.
-using Factories = testing::Types<
+using Factories = ::testing::Types<
     TieredFactory<1, RowCache::Policy::kLru>, TieredFactory<37, RowCache::Policy::kLru>,
     TieredFactory<100, RowCache::Policy::kLfu>, TieredFactory<900, RowCache::Policy::kLru>>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Tiered, RowStoreConformance, Factories);
@@ -49,7 +54,7 @@ TEST(TieredRowStoreCache, HotRowsAreReadFromTheGpuAndCounted) {
   std::iota(hot.begin(), hot.end(), 100u);
   std::vector<float> rows(hot.size() * 24);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(store->Gather(hot, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}).ok());
+    ASSERT_THAT(store->Gather(hot, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}), IsOk());
   }
   EXPECT_EQ(store->cache_statistics().misses, 40u);
   EXPECT_EQ(store->cache_statistics().hits, 80u);
@@ -64,10 +69,10 @@ TEST(TieredRowStoreCache, RowsThatChangedOnTheGpuComeBackWhenOthersNeedTheirLine
   std::iota(slots.begin(), slots.end(), 0u);
   std::iota(others.begin(), others.end(), 500u);
   const std::vector<float> gradients(10 * 24, 1.0f);
-  ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 1}).ok());
+  ASSERT_THAT(store->Step({slots, gradients, 24, {}, 1}), IsOk());
   const StoredRows stepped = Read(*store, slots, {0, 24});
-  ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 2}).ok());
-  ASSERT_TRUE(store->Step({others, gradients, 24, {}, 3}).ok());
+  ASSERT_THAT(store->Step({slots, gradients, 24, {}, 2}), IsOk());
+  ASSERT_THAT(store->Step({others, gradients, 24, {}, 3}), IsOk());
   EXPECT_EQ(store->cache_statistics().write_backs, 10u);
   EXPECT_NE(Read(*store, slots, {0, 24}), stepped);
 }
@@ -81,11 +86,11 @@ TEST(TieredRowStoreErrors, NothingOldIsReadOnceRowsAreLostWithTheGpu) {
   for (const bool stops : {false, true}) {
     TieredFactory<10, RowCache::Policy::kLru> factory;
     const auto store = factory.Make(spec, WholeTable(spec));
-    ASSERT_TRUE(store->Step({slots, gradients, 24, {}, 1}).ok());
+    ASSERT_THAT(store->Step({slots, gradients, 24, {}, 1}), IsOk());
     std::vector<std::byte> weights(10 * 96);
     std::vector<float> state(10 * 24);
     if (stops) {
-      EXPECT_FALSE(factory.device.Stop(absl::InternalError("test")).ok());
+      EXPECT_THAT(factory.device.Stop(absl::InternalError("test")), Not(IsOk()));
     } else {
       // A copy that is refused loses them as well.
       factory.device.Inject(
@@ -97,11 +102,14 @@ TEST(TieredRowStoreErrors, NothingOldIsReadOnceRowsAreLostWithTheGpu) {
     }
     const kernels::Output out{weights.data(), 96, kernels::Element::kFloat32};
     const std::vector<std::uint32_t> lengths = {10};
-    EXPECT_FALSE(store->Gather(slots, {0, 24}, out).ok());
-    EXPECT_FALSE(store->Pool({slots, lengths, nullptr}, {0, 24}, out).ok());
-    EXPECT_FALSE(store->Step({slots, gradients, 24, {}, 2}).ok());
-    EXPECT_FALSE(store->WriteRows(slots, {0, 24}, {weights, state}).ok());
-    EXPECT_FALSE(store->ResetRows(0, 10).ok());
+    EXPECT_THAT(store->Gather(slots, {0, 24}, out), StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(store->Pool({slots, lengths, nullptr}, {0, 24}, out),
+                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(store->Step({slots, gradients, 24, {}, 2}),
+                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(store->WriteRows(slots, {0, 24}, {weights, state}),
+                StatusIs(absl::StatusCode::kUnavailable));
+    EXPECT_THAT(store->ResetRows(0, 10), StatusIs(absl::StatusCode::kUnavailable));
   }
 }
 
@@ -118,12 +126,12 @@ TEST(TieredRowStoreCache, TellsItsObserver) {
       spec, WholeTable(spec),
       {factory.host, factory.gpu, factory.pool, *factory.lanes, 10, RowCache::Policy::kLru},
       NewRows::kInitial, std::make_unique<Last>(last));
-  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_THAT(store, IsOk());
   const std::vector<std::uint32_t> slots = {3, 4};
   std::vector<float> rows(2 * 24);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(
-        (*store)->Gather(slots, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}).ok());
+    ASSERT_THAT((*store)->Gather(slots, {0, 24}, {rows.data(), 96, kernels::Element::kFloat32}),
+                IsOk());
   }
   EXPECT_EQ(last.misses, 2u);
   EXPECT_EQ(last.hits, 4u);

@@ -8,12 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/testing/await.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 
 class FunctionTask final : public DeviceTask {
  public:
@@ -83,7 +88,7 @@ TEST(DeviceExecutorsSubmit, TwoTasksStandInTheSameOrderOnEveryDevice) {
           const int number = t * kTasksPerThread + i;
           std::unique_ptr<DeviceTask> task = std::make_unique<FunctionTask>(
               [&seen, number](std::uint32_t device) { seen[device].push_back(number); });
-          ASSERT_TRUE(executors.Submit(task, devices, 1).ok());
+          ASSERT_THAT(executors.Submit(task, devices, 1), IsOk());
         }
       });
     }
@@ -116,7 +121,7 @@ TEST(DeviceExecutorsSubmit, FinishRunsOnceAfterEveryDevice) {
                                            ++finished;
                                            EXPECT_THAT(done, ::testing::Each(::testing::Ge(i + 1)));
                                          });
-      ASSERT_TRUE(executors.Submit(task, DeviceSet::First(3), 0).ok());
+      ASSERT_THAT(executors.Submit(task, DeviceSet::First(3), 0), IsOk());
     }
   }
   EXPECT_EQ(finished, 200);
@@ -126,11 +131,11 @@ TEST(DeviceExecutorsSubmit, FullQueueRefusesOnAllDevicesAndLeavesTheTask) {
   Gate gate;
   DeviceExecutors executors({.devices = 2, .tasks_max_per_device = 1, .node_name = "n7"});
   std::unique_ptr<DeviceTask> blocker = gate.Task();
-  ASSERT_TRUE(executors.Submit(blocker, DeviceSet::Of(1), 0).ok());
+  ASSERT_THAT(executors.Submit(blocker, DeviceSet::Of(1), 0), IsOk());
   gate.AwaitArrivals(1);
   const auto idle = [] { return std::make_unique<FunctionTask>([](std::uint32_t) {}); };
   std::unique_ptr<DeviceTask> fits = idle();
-  ASSERT_TRUE(executors.Submit(fits, DeviceSet::Of(1), 0).ok());
+  ASSERT_THAT(executors.Submit(fits, DeviceSet::Of(1), 0), IsOk());
   std::unique_ptr<DeviceTask> refused = idle();
   const absl::Status status = executors.Submit(refused, DeviceSet::First(2), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -143,7 +148,7 @@ TEST(DeviceExecutorsSubmit, BytesAreBoundedAndGivenBack) {
   Gate gate;
   DeviceExecutors executors({.devices = 1, .bytes_max = 100});
   std::unique_ptr<DeviceTask> blocker = gate.Task();
-  ASSERT_TRUE(executors.Submit(blocker, DeviceSet::Of(0), 60).ok());
+  ASSERT_THAT(executors.Submit(blocker, DeviceSet::Of(0), 60), IsOk());
   std::unique_ptr<DeviceTask> refused = std::make_unique<FunctionTask>([](std::uint32_t) {});
   EXPECT_EQ(executors.Submit(refused, DeviceSet::Of(0), 41).code(),
             absl::StatusCode::kResourceExhausted);
@@ -174,7 +179,8 @@ TEST(DeviceExecutorsTurns, ALightOriginGoesBeforeTheBacklogOfOthersAndControlTas
     gate.AwaitArrivals(1);
     const auto submit = [&](char name, std::uint64_t origin, std::size_t bytes) {
       std::unique_ptr<DeviceTask> request = trace.Task(name);
-      ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), bytes, RequestOrigin{origin}).ok());
+      ASSERT_THAT(executors.Submit(request, DeviceSet::Of(0), bytes, RequestOrigin{origin}),
+                  IsOk());
     };
     submit('1', 1, 1 << 20);
     submit('2', 1, 1 << 20);
@@ -197,10 +203,10 @@ TEST(DeviceExecutorsTurns, ADeviceTakesWhatAnotherOneHasMadeFirst) {
   std::unique_ptr<DeviceTask> first = std::make_unique<FunctionTask>([](std::uint32_t) {});
   std::unique_ptr<DeviceTask> second =
       std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; });
-  ASSERT_TRUE(executors.Submit(first, DeviceSet::Of(0), 0).ok());
-  ASSERT_TRUE(executors.Submit(second, DeviceSet::Of(1), 0).ok());
+  ASSERT_THAT(executors.Submit(first, DeviceSet::Of(0), 0), IsOk());
+  ASSERT_THAT(executors.Submit(second, DeviceSet::Of(1), 0), IsOk());
   gate.Open();
-  while (!has_run) std::this_thread::yield();
+  AwaitFor([&] { return has_run.load(); }, absl::Seconds(60), "the task has run");
 }
 
 TEST(DeviceExecutorsTurns, ReadsDoNotWaitForRequestsAndDoNotKeepThemFromRunning) {
@@ -218,8 +224,8 @@ TEST(DeviceExecutorsTurns, ReadsDoNotWaitForRequestsAndDoNotKeepThemFromRunning)
   }
   std::unique_ptr<DeviceTask> request =
       std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; });
-  ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), 0).ok());
-  while (!has_run) std::this_thread::yield();
+  ASSERT_THAT(executors.Submit(request, DeviceSet::Of(0), 0), IsOk());
+  AwaitFor([&] { return has_run.load(); }, absl::Seconds(60), "the task has run");
   ReadOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
 }
 
@@ -234,7 +240,7 @@ TEST(DeviceExecutorsBackground, LaterTasksGoFirstAndEarlierOnesAlways) {
     executors.SubmitBackground(trace.Task('a'), DeviceSet::Of(0));
     executors.SubmitBackground(trace.Task('b'), DeviceSet::Of(0));
     std::unique_ptr<DeviceTask> request = trace.Task('2');
-    ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(0), 0).ok());
+    ASSERT_THAT(executors.Submit(request, DeviceSet::Of(0), 0), IsOk());
     gate.Open();
   }
   // The background tasks may have waited for long enough while the gate was closed.
@@ -260,7 +266,7 @@ TEST(DeviceExecutorsBackground, RunsOnADeviceThatAlwaysHasSomethingElseToDo) {
   executors.SubmitBackground(std::make_unique<FunctionTask>([&](std::uint32_t) { has_run = true; }),
                              DeviceSet::Of(0));
   RunOnDevices(executors, DeviceSet::Of(0), [](std::uint32_t) {});
-  while (!has_run) std::this_thread::yield();
+  AwaitFor([&] { return has_run.load(); }, absl::Seconds(60), "the task has run");
   EXPECT_GT(requests, 2);
 }
 
@@ -273,7 +279,7 @@ TEST(DeviceExecutorsRequestDelay, IsThatOfRequestsAndNotOfOtherTasks) {
   executors.SubmitControl(gate.Task(), DeviceSet::Of(1));
   gate.AwaitArrivals(1);
   std::unique_ptr<DeviceTask> request = std::make_unique<FunctionTask>([](std::uint32_t) {});
-  ASSERT_TRUE(executors.Submit(request, DeviceSet::Of(1), 0).ok());
+  ASSERT_THAT(executors.Submit(request, DeviceSet::Of(1), 0), IsOk());
   gate.Open();
   RunOnDevices(executors, DeviceSet::Of(1), [](std::uint32_t) {});
   EXPECT_GT(executors.request_delay(), absl::ZeroDuration());

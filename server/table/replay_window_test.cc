@@ -1,10 +1,14 @@
 #include "server/table/replay_window.h"
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
+using ::testing::Not;
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
@@ -21,7 +25,7 @@ TEST(ReplayWindowsIsApplied, TooManyInFlightIsResourceExhausted) {
   const absl::Status status =
       windows.IsApplied(SessionId{1}, UpdateSeq{300}, UpdateSeq{10}, kStart).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("too many updates in flight"));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("too many updates in flight"));
 }
 
 TEST(ReplayWindowsIsApplied, OnlyAnIdleSessionMakesRoom) {
@@ -81,8 +85,8 @@ TEST(ReplayWindowsImport, LooksAtNoSessionToMakeRoomHoweverFullTheRecordIs) {
   EXPECT_TRUE(*windows.IsApplied(SessionId{7}, UpdateSeq{256}, UpdateSeq{1}, kStart));
   EXPECT_EQ(windows.looks(), 0u);
   // One more session is one look at each, and no more.
-  EXPECT_FALSE(
-      windows.IsApplied(SessionId{kSessions + 2}, UpdateSeq{1}, UpdateSeq{1}, kStart).ok());
+  EXPECT_THAT(windows.IsApplied(SessionId{kSessions + 2}, UpdateSeq{1}, UpdateSeq{1}, kStart),
+              Not(IsOk()));
   EXPECT_EQ(windows.looks(), kSessions + 1);
 }
 

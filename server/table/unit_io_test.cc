@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/storage/host_row_store.h"
 #include "server/table/unit_shape.h"
@@ -13,6 +14,9 @@
 
 namespace embla {
 namespace {
+
+using ::embla::testing::IsOk;
+using ::testing::Not;
 
 // A table of two buckets on one device.
 class BucketChunkTest : public ::testing::Test {
@@ -81,8 +85,8 @@ TEST_F(BucketChunkTest, ABucketIsTheSameWhereItCameIn) {
   const auto other = MakeShard();
   for (const std::uint32_t bucket : {0u, 1u}) {
     const std::vector<std::byte> chunk = Encode(*shard_, bucket);
-    ASSERT_TRUE(Stage(*other, bucket, chunk).ok());
-    ASSERT_TRUE(Stage(*other, bucket, chunk).ok());  // Again: in place of the first.
+    ASSERT_THAT(Stage(*other, bucket, chunk), IsOk());
+    ASSERT_THAT(Stage(*other, bucket, chunk), IsOk());  // Again: in place of the first.
     EXPECT_EQ(Encode(*other, bucket), chunk);
   }
 }
@@ -96,12 +100,12 @@ TEST_F(BucketChunkTest, ShorterChunksAndFlippedBytesAreRefused) {
   const auto other = MakeShard();
   const std::vector<std::byte> chunk = Encode(*shard_, 0);
   for (std::size_t size = 0; size < chunk.size(); size += 7) {
-    EXPECT_FALSE(Stage(*other, 0, {chunk.begin(), chunk.begin() + size}).ok()) << size;
+    EXPECT_THAT(Stage(*other, 0, {chunk.begin(), chunk.begin() + size}), Not(IsOk())) << size;
   }
   for (std::size_t at = 0; at < chunk.size(); at += 3) {
     std::vector<std::byte> damaged = chunk;
     damaged[at] ^= std::byte{0x41};
-    EXPECT_FALSE(Stage(*other, 0, damaged).ok()) << at;
+    EXPECT_THAT(Stage(*other, 0, damaged), Not(IsOk())) << at;
   }
 }
 

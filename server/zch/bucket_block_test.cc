@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "core/base/crc32c.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/zch/slot_map_test_support.h"
 
 namespace embla::zch {
 namespace {
+
+using ::embla::testing::IsOk;
+using ::testing::Not;
 
 SlotMapOptions CountingOptions(Policy policy) {
   SlotMapOptions options = SmallOptions(policy);
@@ -52,7 +56,7 @@ void FixChecksum(std::vector<std::byte>& block) {
   std::memcpy(block.data() + kBucketBlockHeaderBytes - 4, &crc, 4);
 }
 
-class BucketMove : public testing::TestWithParam<Policy> {};
+class BucketMove : public ::testing::TestWithParam<Policy> {};
 
 // Trains one map, and beside it one whose buckets wander between three holders at each step.
 TEST_P(BucketMove, ContinuesAsIfItHadNeverMoved) {
@@ -74,8 +78,8 @@ TEST_P(BucketMove, ContinuesAsIfItHadNeverMoved) {
     const std::size_t from = holder_of[bucket];
     const std::size_t to = (from + 1 + step % 2) % holders.size();
     const auto block = BlockOf(*holders[from], bucket);
-    ASSERT_TRUE(holders[to]->ImportBucket(block).ok());
-    ASSERT_TRUE(holders[from]->RemoveBucket(bucket).ok());
+    ASSERT_THAT(holders[to]->ImportBucket(block), IsOk());
+    ASSERT_THAT(holders[from]->RemoveBucket(bucket), IsOk());
     holder_of[bucket] = to;
   }
   for (std::uint32_t bucket = 0; bucket < options.buckets; ++bucket) {
@@ -84,8 +88,8 @@ TEST_P(BucketMove, ContinuesAsIfItHadNeverMoved) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BucketMove,
-                         testing::Values(Policy::kLru, Policy::kLfu, Policy::kDistanceLfu,
-                                         Policy::kTtl));
+                         ::testing::Values(Policy::kLru, Policy::kLfu, Policy::kDistanceLfu,
+                                           Policy::kTtl));
 
 // Monolith's 26 000 ids, and an assertion on what was restored.
 TEST(BucketRestore, GivesEveryIdItsSlotUnderAnyNumberOfHolders) {
@@ -101,7 +105,7 @@ TEST(BucketRestore, GivesEveryIdItsSlotUnderAnyNumberOfHolders) {
     std::vector<std::unique_ptr<SlotMap>> restored;
     for (std::size_t i = 0; i < holders; ++i) restored.push_back(EmptyMap(options));
     for (std::uint32_t bucket = 0; bucket < options.buckets; ++bucket) {
-      ASSERT_TRUE(restored[bucket % holders]->ImportBucket(BlockOf(*map, bucket)).ok());
+      ASSERT_THAT(restored[bucket % holders]->ImportBucket(BlockOf(*map, bucket)), IsOk());
     }
     std::vector<Found> found;
     for (const auto& holder : restored) found.push_back(FindIn(*holder, ids));
@@ -135,7 +139,7 @@ TEST(BucketBlockDecode, TakesAnyAlignment) {
   std::vector<std::byte> shifted(block.size() + 1);
   std::memcpy(shifted.data() + 1, block.data(), block.size());
   const auto map = EmptyMap(options);
-  ASSERT_TRUE(map->ImportBucket(std::span(shifted).subspan(1)).ok());
+  ASSERT_THAT(map->ImportBucket(std::span(shifted).subspan(1)), IsOk());
   EXPECT_EQ(BlockOf(*map, 1), block);
 }
 
@@ -164,14 +168,14 @@ TEST(BucketBlockDecode, NoticesEveryChangedByteAndEveryOtherLength) {
   auto block = TrainedBlock(options, 1);
   for (std::size_t i = 0; i < block.size(); ++i) {
     block[i] ^= std::byte{0x10};
-    EXPECT_FALSE(DecodeBucket(options, block).ok()) << i;
+    EXPECT_THAT(DecodeBucket(options, block), Not(IsOk())) << i;
     block[i] ^= std::byte{0x10};
   }
   for (std::size_t size = 0; size < block.size(); ++size) {
-    EXPECT_FALSE(DecodeBucket(options, std::span(block).first(size)).ok()) << size;
+    EXPECT_THAT(DecodeBucket(options, std::span(block).first(size)), Not(IsOk())) << size;
   }
   block.push_back({});
-  EXPECT_FALSE(DecodeBucket(options, block).ok());
+  EXPECT_THAT(DecodeBucket(options, block), Not(IsOk()));
 }
 
 // Mutations with a right checksum: refused, or taken in without harm, which means that the map

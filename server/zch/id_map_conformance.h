@@ -19,6 +19,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/zch/id_map.h"
 #include "server/zch/slot_map.h"
@@ -116,7 +117,8 @@ class MapAndModel {
  public:
   MapAndModel(const SlotMapOptions& options, std::unique_ptr<IdMap> map, std::uint64_t seed)
       : options_(options), map_(std::move(map)), model_(options), batches_(seed) {
-    for (std::uint32_t b = 0; b < options.buckets; ++b) EXPECT_TRUE(map_->AddBucket(b).ok());
+    for (std::uint32_t b = 0; b < options.buckets; ++b)
+      EXPECT_THAT(map_->AddBucket(b), testing::IsOk());
   }
 
   void Run(std::uint64_t operations) {
@@ -126,7 +128,7 @@ class MapAndModel {
         ASSERT_NO_FATAL_FAILURE(EvictSome());
       }
       if (batches_.Below(100) == 0) {
-        ASSERT_TRUE(map_->HalveCounts().ok());
+        ASSERT_THAT(map_->HalveCounts(), testing::IsOk());
         model_.HalveCounts();
       }
       if (batches_.Below(50) == 0) {
@@ -143,7 +145,7 @@ class MapAndModel {
   void ApplyBatch() {
     const Batch batch = batches_.Next();
     const absl::Status status = map_->Apply(batch, answer_, RunInline);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(status, testing::IsOk());
     const Answer expected = model_.Apply(batch);
     ASSERT_EQ(answer_.slots, expected.slots);
     ASSERT_EQ(answer_.outcomes, expected.outcomes);
@@ -158,12 +160,12 @@ class MapAndModel {
     switch (batches_.Below(3)) {
       case 0: {
         const std::vector<RowId> ids = {batches_.AnyId(), batches_.AnyId()};
-        ASSERT_TRUE(map_->Remove(ids, clock.step, evicted).ok());
+        ASSERT_THAT(map_->Remove(ids, clock.step, evicted), testing::IsOk());
         for (const RowId id : ids) model_.Remove(ToInt(id), clock.step, expected);
         break;
       }
       case 1:
-        ASSERT_TRUE(map_->EvictExpired(clock, evicted, {}).ok());
+        ASSERT_THAT(map_->EvictExpired(clock, evicted, {}), testing::IsOk());
         model_.Sweep(
             EvictionReason::kExpired, clock.step,
             [&](const ModelMap::Entry& entry) {
@@ -173,7 +175,7 @@ class MapAndModel {
         break;
       default: {
         const std::uint64_t before = batches_.BeforeStep();
-        ASSERT_TRUE(map_->EvictIdle(before, clock.step, evicted, {}).ok());
+        ASSERT_THAT(map_->EvictIdle(before, clock.step, evicted, {}), testing::IsOk());
         model_.Sweep(
             EvictionReason::kIdle, clock.step,
             [&](const ModelMap::Entry& entry) { return entry.last < before; }, expected);
@@ -186,9 +188,9 @@ class MapAndModel {
   void MoveBucket() {
     const auto bucket = static_cast<std::uint32_t>(batches_.Below(options_.buckets));
     const std::vector<std::byte> block = BlockOf(*map_, bucket);
-    ASSERT_TRUE(map_->RemoveBucket(bucket).ok());
+    ASSERT_THAT(map_->RemoveBucket(bucket), testing::IsOk());
     const absl::Status imported = map_->ImportBucket(block);
-    ASSERT_TRUE(imported.ok()) << imported.message();
+    ASSERT_THAT(imported, testing::IsOk());
     ASSERT_EQ(BlockOf(*map_, bucket), block);
   }
 
@@ -196,9 +198,9 @@ class MapAndModel {
     std::vector<RowId> ids;
     for (const std::int64_t id : batches_.universe()) ids.push_back(RowId{id});
     std::vector<ZchSlot> slots(ids.size());
-    ASSERT_TRUE(map_->Locate(ids, slots).ok());
+    ASSERT_THAT(map_->Locate(ids, slots), testing::IsOk());
     std::vector<std::optional<RowId>> owners(options_.slots());
-    ASSERT_TRUE(map_->IdsAt(ZchSlot{0}, owners).ok());
+    ASSERT_THAT(map_->IdsAt(ZchSlot{0}, owners), testing::IsOk());
     std::size_t residents = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const auto it = model_.entries().find(ToInt(ids[i]));
@@ -215,13 +217,13 @@ class MapAndModel {
     EXPECT_EQ(std::count_if(owners.begin(), owners.end(), [](auto id) { return id.has_value(); }),
               residents);
     const auto survey = map_->TakeSurvey(batches_.clock().step, {});
-    ASSERT_TRUE(survey.ok()) << survey.status();
+    ASSERT_THAT(survey, testing::IsOk());
     ASSERT_EQ(survey->residents, residents);
   }
 
   void CompareExplanation(RowId id, const ModelMap::Entry* entry) {
     const auto explanation = map_->Explain(id);
-    ASSERT_TRUE(explanation.ok()) << explanation.status();
+    ASSERT_THAT(explanation, testing::IsOk());
     ASSERT_EQ(explanation->waiting_count, model_.WaitingCount(ToInt(id)));
     ASSERT_EQ(explanation->slot != kNoSlot, entry != nullptr);
     if (entry == nullptr) return;
@@ -239,7 +241,7 @@ class MapAndModel {
 };
 
 template <typename Factory>
-class IdMapConformance : public testing::Test {
+class IdMapConformance : public ::testing::Test {
  protected:
   void SetUp() override {
     if constexpr (requires { factory_.status; }) {
@@ -260,9 +262,9 @@ TYPED_TEST_P(IdMapConformance, AgreesWithTheModelOverRandomOperations) {
             << " cases\n";
   for (const SlotMapOptions& options : cases) {
     if (!TypeParam::CanHold(options)) continue;
-    SCOPED_TRACE(testing::Message() << "policy " << static_cast<int>(options.policy)
-                                    << ", admission " << static_cast<int>(options.admission)
-                                    << ", reserved lanes " << options.reserved_lanes);
+    SCOPED_TRACE(::testing::Message() << "policy " << static_cast<int>(options.policy)
+                                      << ", admission " << static_cast<int>(options.admission)
+                                      << ", reserved lanes " << options.reserved_lanes);
     MapAndModel subject(options, this->factory_.Make(options, {}), this->seed_);
     ASSERT_NO_FATAL_FAILURE(subject.Run(all / cases.size() + 1));
   }
@@ -276,34 +278,35 @@ TYPED_TEST_P(IdMapConformance, HasTheBytesOfASlotMapOfTheSameBuckets) {
     const auto host = *SlotMap::Create(options);
     const std::unique_ptr<IdMap> map = this->factory_.Make(options, {1, 3});
     for (const std::uint32_t bucket : {1u, 2u}) {
-      ASSERT_TRUE(host->AddBucket(bucket).ok());
-      ASSERT_TRUE(map->AddBucket(bucket).ok());
+      ASSERT_THAT(host->AddBucket(bucket), testing::IsOk());
+      ASSERT_THAT(map->AddBucket(bucket), testing::IsOk());
     }
     for (int round = 0; round < 40; ++round) {
       const Batch batch = batches.Next();
       Answer want, got;
       host->Apply(batch, want);
-      ASSERT_TRUE(map->Apply(batch, got, RunInline).ok());
+      ASSERT_THAT(map->Apply(batch, got, RunInline), testing::IsOk());
       ASSERT_EQ(got.slots, want.slots);
       ASSERT_EQ(got.outcomes, want.outcomes);
       ASSERT_EQ(got.evictions, want.evictions);
       std::vector<ZchSlot> slots(batch.ids.size());
       std::vector<Outcome> outcomes(batch.ids.size());
-      ASSERT_TRUE(map->Find(batch.ids, slots, outcomes).ok());
+      ASSERT_THAT(map->Find(batch.ids, slots, outcomes), testing::IsOk());
       const Found found = FindIn(*host, {batch.ids.begin(), batch.ids.end()});
       ASSERT_EQ(slots, found.slots);
       ASSERT_EQ(outcomes, found.outcomes);
       if (round % 10 == 5) {
-        ASSERT_TRUE(host->RemoveBucket(2).ok());
-        ASSERT_TRUE(map->RemoveBucket(2).ok());
+        ASSERT_THAT(host->RemoveBucket(2), testing::IsOk());
+        ASSERT_THAT(map->RemoveBucket(2), testing::IsOk());
       } else if (round % 10 == 7) {
-        ASSERT_TRUE(host->AddBucket(2).ok());
-        ASSERT_TRUE(map->AddBucket(2).ok());
+        ASSERT_THAT(host->AddBucket(2), testing::IsOk());
+        ASSERT_THAT(map->AddBucket(2), testing::IsOk());
       } else if (round % 10 == 9) {
         want.evictions.clear();
         got.evictions.clear();
         host->EvictIdle(batches.clock().step, 99, want.evictions, {2, 4});
-        ASSERT_TRUE(map->EvictIdle(batches.clock().step, 99, got.evictions, {2, 4}).ok());
+        ASSERT_THAT(map->EvictIdle(batches.clock().step, 99, got.evictions, {2, 4}),
+                    testing::IsOk());
         ASSERT_EQ(got.evictions, want.evictions);
       }
     }
@@ -313,7 +316,7 @@ TYPED_TEST_P(IdMapConformance, HasTheBytesOfASlotMapOfTheSameBuckets) {
     }
     EXPECT_EQ(map->statistics(), host->statistics());
     const absl::StatusOr<Survey> survey = map->TakeSurvey(500, {});
-    ASSERT_TRUE(survey.ok()) << survey.status();
+    ASSERT_THAT(survey, testing::IsOk());
     EXPECT_EQ(*survey, host->TakeSurvey(500));
   }
 }
@@ -331,7 +334,8 @@ TYPED_TEST_P(IdMapConformance, CountsWhoWaitsAsASlotMapDoes) {
     if (!TypeParam::CanHold(options)) continue;
     const auto host = FullMap(options);
     const std::unique_ptr<IdMap> map = this->factory_.Make(options, {});
-    for (std::uint32_t b = 0; b < options.buckets; ++b) ASSERT_TRUE(map->AddBucket(b).ok());
+    for (std::uint32_t b = 0; b < options.buckets; ++b)
+      ASSERT_THAT(map->AddBucket(b), testing::IsOk());
     std::mt19937_64 random(this->seed_);
     std::uint64_t admitted = 0;
     for (std::uint64_t step = 1; step <= 40; ++step) {
@@ -341,7 +345,7 @@ TYPED_TEST_P(IdMapConformance, CountsWhoWaitsAsASlotMapDoes) {
       for (std::uint32_t& count : counts) count = 1 + random() % 4;
       Answer want, got;
       host->Apply({ids, counts, {}, {step, 0}}, want);
-      ASSERT_TRUE(map->Apply({ids, counts, {}, {step, 0}}, got, RunInline).ok());
+      ASSERT_THAT(map->Apply({ids, counts, {}, {step, 0}}, got, RunInline), testing::IsOk());
       ASSERT_EQ(got.slots, want.slots);
       ASSERT_EQ(got.outcomes, want.outcomes);
       admitted += static_cast<std::uint64_t>(
@@ -358,7 +362,7 @@ TYPED_TEST_P(IdMapConformance, BucketsAreAddedOnceAndRemovedOnceAndComeBackEmpty
   const SlotMapOptions options = SmallOptions();
   const std::unique_ptr<IdMap> map = this->factory_.Make(options, {});
   EXPECT_FALSE(map->Holds(3));
-  EXPECT_TRUE(map->AddBucket(3).ok());
+  EXPECT_THAT(map->AddBucket(3), testing::IsOk());
   EXPECT_TRUE(map->Holds(3));
   EXPECT_EQ(map->AddBucket(3).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(map->AddBucket(4).code(), absl::StatusCode::kInvalidArgument);
@@ -366,28 +370,29 @@ TYPED_TEST_P(IdMapConformance, BucketsAreAddedOnceAndRemovedOnceAndComeBackEmpty
   std::vector<RowId> ids;
   for (std::int64_t id = 0; id < 200; ++id) ids.push_back(RowId{id});
   Answer answer;
-  ASSERT_TRUE(map->Apply({ids, {}, {}, {1, 1}}, answer, RunInline).ok());
+  ASSERT_THAT(map->Apply({ids, {}, {}, {1, 1}}, answer, RunInline), testing::IsOk());
   EXPECT_NE(BlockOf(*map, 3), empty);
   EXPECT_GT(map->residents(3), 20u);
-  EXPECT_TRUE(map->RemoveBucket(3).ok());
+  EXPECT_THAT(map->RemoveBucket(3), testing::IsOk());
   EXPECT_EQ(map->residents(3), 0u);
   EXPECT_EQ(map->RemoveBucket(3).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(map->ExportBucket(3).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(map->Explain(RowId{1})->bucket_here);
   std::vector<std::optional<RowId>> owners(options.slots_per_bucket());
-  ASSERT_TRUE(map->IdsAt(ZchSlot{3 * std::int64_t{options.slots_per_bucket()}}, owners).ok());
+  ASSERT_THAT(map->IdsAt(ZchSlot{3 * std::int64_t{options.slots_per_bucket()}}, owners),
+              testing::IsOk());
   for (const auto& owner : owners) EXPECT_FALSE(owner.has_value());
-  EXPECT_TRUE(map->AddBucket(3).ok());
+  EXPECT_THAT(map->AddBucket(3), testing::IsOk());
   EXPECT_EQ(BlockOf(*map, 3), empty);
 }
 
 TYPED_TEST_P(IdMapConformance, ImportRefusesDamagedBlocksAndBucketsThatAreHere) {
   const SlotMapOptions options = SmallOptions();
   const std::unique_ptr<IdMap> map = this->factory_.Make(options, {});
-  ASSERT_TRUE(map->AddBucket(1).ok());
+  ASSERT_THAT(map->AddBucket(1), testing::IsOk());
   std::vector<std::byte> block = BlockOf(*map, 1);
   EXPECT_EQ(map->ImportBucket(block).code(), absl::StatusCode::kAlreadyExists);
-  ASSERT_TRUE(map->RemoveBucket(1).ok());
+  ASSERT_THAT(map->RemoveBucket(1), testing::IsOk());
   block.back() ^= std::byte{1};
   EXPECT_EQ(map->ImportBucket(block).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(map->ImportBucket({}).code(), absl::StatusCode::kInvalidArgument);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/zch/slot_map_test_support.h"
@@ -14,10 +15,12 @@
 namespace embla::zch {
 namespace {
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -43,8 +46,8 @@ TEST(SlotMapOptionsValidate, NamesTheFieldOutOfRange) {
     change(options);
     const absl::Status status = options.Validate();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(field));
-    EXPECT_FALSE(SlotMap::Create(options).ok());
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(field));
+    EXPECT_THAT(SlotMap::Create(options), StatusIs(absl::StatusCode::kInvalidArgument));
   };
   rejects([](auto& o) { o.buckets = 0; }, "buckets");
   rejects([](auto& o) { o.buckets = 65537; }, "buckets");
@@ -150,8 +153,8 @@ TEST(SlotMapApply, OfAnEmptyBatchDoesNothing) {
 
 TEST(SlotMapApply, AnswersNotHereForBucketsOfOthers) {
   const auto map = SlotMap::Create(SmallOptions());
-  ASSERT_TRUE(map.ok());
-  ASSERT_TRUE((*map)->AddBucket(0).ok());
+  ASSERT_THAT(map, IsOk());
+  ASSERT_THAT((*map)->AddBucket(0), IsOk());
   const Answer answer = ApplyAt(**map, Range(0, 100), {1, 1});
   for (std::int64_t number = 0; number < 100; ++number) {
     const bool here = PlaceOf(RowId{number}, 4, 2).bucket == 0;
@@ -440,11 +443,11 @@ TEST(SlotMapStatistics, CountWhatHappened) {
 
 TEST(SlotMapBuckets, AreAddedOnceAndRemovedOnce) {
   const auto map = SlotMap::Create(SmallOptions());
-  ASSERT_TRUE(map.ok());
-  EXPECT_TRUE((*map)->AddBucket(3).ok());
+  ASSERT_THAT(map, IsOk());
+  EXPECT_THAT((*map)->AddBucket(3), IsOk());
   EXPECT_EQ((*map)->AddBucket(3).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ((*map)->AddBucket(4).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE((*map)->RemoveBucket(3).ok());
+  EXPECT_THAT((*map)->RemoveBucket(3), IsOk());
   EXPECT_EQ((*map)->RemoveBucket(3).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ((*map)->ExportBucket(3).status().code(), absl::StatusCode::kNotFound);
 }
@@ -455,8 +458,8 @@ TEST(SlotMapBuckets, ComeBackEmpty) {
   const auto map = FullMap(options);
   ApplyAt(*map, Range(0, 2000), {1, 0});
   const auto neighbour = BlockOf(*map, 2);
-  ASSERT_TRUE(map->RemoveBucket(1).ok());
-  ASSERT_TRUE(map->AddBucket(1).ok());
+  ASSERT_THAT(map->RemoveBucket(1), IsOk());
+  ASSERT_THAT(map->AddBucket(1), IsOk());
   EXPECT_EQ(BlockOf(*map, 1), BlockOf(*FullMap(options), 1));
   EXPECT_EQ(BlockOf(*map, 2), neighbour);
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/testing/temp_directory.h"
 #include "server/rpc/http2_fixture.h"
 #include "tests/testing/process_cluster.h"
@@ -24,6 +25,7 @@ namespace {
 
 using ::embla::testing::AwaitFor;
 using ::embla::testing::ChildProcess;
+using ::embla::testing::IsOk;
 using ::embla::testing::kAwaitMax;
 using ::testing::HasSubstr;
 
@@ -43,7 +45,7 @@ class Descriptors : public ::testing::Test {
                      " --port-file ", path("ports"), " ", flags);
     absl::StatusOr<ChildProcess> child =
         ChildProcess::Start({"/bin/sh", "-c", command}, path("log"));
-    EXPECT_TRUE(child.ok()) << child.status();
+    EXPECT_THAT(child, IsOk());
     return *std::move(child);
   }
   std::string path(const std::string& name) const { return directory_.path() + "/" + name; }

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -32,6 +33,7 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::kAwaitMax;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
@@ -56,10 +58,10 @@ class CopiesTest : public ::testing::Test {
     ProcessCluster::Options options{.nodes = kNodes, .devices_per_node = 2};
     options.journals = true;
     auto started = ProcessCluster::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
     Create(R"({"name":"copied","rows":3000,"dim":16,"seed":7,"dtype":"bf16",)"
            R"("rounding":"stochastic","optimizer":{"kind":"adam","learning_rate":0.01}})",
@@ -72,12 +74,12 @@ class CopiesTest : public ::testing::Test {
   void Create(const std::string& table, const std::string& sharding) {
     const auto created = admin_->Call<v1::TableReply>(
         client::CreateTableRequest(table, absl::StrCat(R"({"sharding":")", sharding, R"("})")));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
   }
 
   std::unique_ptr<Client> Connect() {
     auto client = cluster_->Connect({.timeout = kAwaitMax});
-    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_THAT(client, IsOk());
     return client.ok() ? *std::move(client) : nullptr;
   }
 
@@ -121,8 +123,7 @@ class CopiesTest : public ::testing::Test {
         const auto client = Connect();
         if (client == nullptr) return;
         const absl::Status status = Train(*client, t, steps, looks_up);
-        EXPECT_TRUE(status.ok()) << "trainer " << t << ": " << status << '\n'
-                                 << cluster_->LogTails();
+        EXPECT_THAT(status, IsOk()) << "trainer " << t << '\n' << cluster_->LogTails();
       });
     }
     for (std::thread& trainer : trainers) trainer.join();
@@ -158,7 +159,7 @@ class CopiesTest : public ::testing::Test {
       steps_->Await(steps_->count() + 1, kLookMax);
       status = client::CallForJob(*admin_, request).status();
     }
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
   }
   bool Rebalance() { return Run(client::RebalanceRequest()); }
 
@@ -182,12 +183,12 @@ class CopiesTest : public ::testing::Test {
     Content content;
     content.rows.resize(ids.size() * kDim);
     const absl::Status rows = client->ReadRows(table, ids, content.rows);
-    EXPECT_TRUE(rows.ok()) << rows;
+    EXPECT_THAT(rows, IsOk());
     const auto floats = client->StateFloatsPerRow(table);
-    EXPECT_TRUE(floats.ok()) << floats.status();
+    EXPECT_THAT(floats, IsOk());
     content.state.resize(ids.size() * floats.value_or(0));
     const absl::Status state = client->ReadState(table, ids, content.state);
-    EXPECT_TRUE(state.ok()) << state;
+    EXPECT_THAT(state, IsOk());
     return content;
   }
 
@@ -227,7 +228,7 @@ TEST_F(CopiesTest, DrainsOfAnyNodeLeaveTheBitsOfPeaceAndFailNoLookup) {
   // The processes after these begin with the same.
   for (int node = 0; node < kNodes; ++node) cluster_->KillNode(node);
   for (int node = 0; node < kNodes; ++node) {
-    ASSERT_TRUE(cluster_->StartNode(node).ok()) << cluster_->LogTails();
+    ASSERT_THAT(cluster_->StartNode(node), IsOk()) << cluster_->LogTails();
   }
   ExpectSame(calm);
 }
@@ -244,11 +245,11 @@ TEST_F(CopiesTest, SoTheyDoWhileProcessesAreKilled) {
       if (!steps_->Await(kill * kSteps * kTrainers / (kKills + 1), kAwaitMax)) break;
       if (kill == 3) {
         cluster_->KillCoordinator();
-        EXPECT_TRUE(cluster_->RestartCoordinator().ok()) << cluster_->LogTails();
+        EXPECT_THAT(cluster_->RestartCoordinator(), IsOk()) << cluster_->LogTails();
         continue;
       }
       cluster_->KillNode(kill % kNodes);
-      EXPECT_TRUE(cluster_->RestartNode(kill % kNodes).ok()) << cluster_->LogTails();
+      EXPECT_THAT(cluster_->RestartNode(kill % kNodes), IsOk()) << cluster_->LogTails();
     }
     jobs.join();
   });

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -20,6 +22,8 @@ using client::CallOptions;
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::HasSubstr;
 
@@ -30,17 +34,17 @@ class FailuresTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 2});
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"t","rows":1000,"dim":8,"dtype":"fp32",)"
         R"("optimizer":{"kind":"sgd","learning_rate":1.0},"init":{"kind":"constant","a":0.0}})",
         R"({"sharding":"row_wise"})"));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
     auto client = cluster_->Connect();
-    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_THAT(client, IsOk());
     client_ = *std::move(client);
     for (std::int64_t row = 0; row < kRows; row += 7) ids_.push_back(row);
   }
@@ -68,6 +72,7 @@ class FailuresTest : public ::testing::Test {
 TEST_F(FailuresTest, NoRequestFailsWhileTheCoordinatorIsKilledAndRestarted) {
   std::atomic<bool> stop = false;
   std::atomic<int> updates = 0;
+  std::atomic<bool> has_failed = false;
   std::vector<std::string> errors;
   std::thread trainer([&] {
     std::vector<float> rows;
@@ -76,6 +81,7 @@ TEST_F(FailuresTest, NoRequestFailsWhileTheCoordinatorIsKilledAndRestarted) {
       if (status.ok()) status = AddOne();
       if (!status.ok()) {
         errors.push_back(status.ToString());
+        has_failed = true;
         break;
       }
       ++updates;
@@ -83,26 +89,27 @@ TEST_F(FailuresTest, NoRequestFailsWhileTheCoordinatorIsKilledAndRestarted) {
   });
   const auto await_progress = [&] {
     const int before = updates;
-    while (updates < before + 50 && errors.empty()) std::this_thread::yield();
+    AwaitFor([&] { return updates >= before + 50 || has_failed; }, embla::testing::kAwaitMax,
+             "training goes on");
   };
   await_progress();
   for (int round = 0; round < 3; ++round) {
     cluster_->KillCoordinator();
     await_progress();  // Training goes on without it.
-    ASSERT_TRUE(cluster_->RestartCoordinator().ok()) << cluster_->LogTails();
+    ASSERT_THAT(cluster_->RestartCoordinator(), IsOk()) << cluster_->LogTails();
     await_progress();
   }
   stop = true;
   trainer.join();
   EXPECT_THAT(errors, ::testing::IsEmpty());
   std::vector<float> rows;
-  ASSERT_TRUE(Lookup(rows, absl::Seconds(20)).ok());
+  ASSERT_THAT(Lookup(rows, absl::Seconds(20)), IsOk());
   EXPECT_THAT(rows, ::testing::Each(static_cast<float>(updates)));  // Each applied exactly once.
 }
 
 TEST_F(FailuresTest, ADeadNodeIsNamedWithinTheDeadlineAndTheClientRecoversWhenItIsBack) {
   std::vector<float> rows;
-  ASSERT_TRUE(Lookup(rows, absl::Seconds(20)).ok());
+  ASSERT_THAT(Lookup(rows, absl::Seconds(20)), IsOk());
   cluster_->KillNode(1);
   const absl::Time before = absl::Now();
   const absl::Status status = Lookup(rows, absl::Seconds(2));
@@ -110,9 +117,9 @@ TEST_F(FailuresTest, ADeadNodeIsNamedWithinTheDeadlineAndTheClientRecoversWhenIt
   EXPECT_THAT(std::string(status.message()), HasSubstr(cluster_->node_name(1)));
   // Generous: the machine may be busy, but a call that hangs for ever must fail this test.
   EXPECT_LT(absl::Now() - before, absl::Seconds(30));
-  ASSERT_TRUE(cluster_->RestartNode(1).ok()) << cluster_->LogTails();
+  ASSERT_THAT(cluster_->RestartNode(1), IsOk()) << cluster_->LogTails();
   const absl::Status again = Lookup(rows, absl::Seconds(20));
-  EXPECT_TRUE(again.ok()) << again;
+  EXPECT_THAT(again, IsOk());
 }
 
 TEST_F(FailuresTest, ProgramsStopCleanlyOnTerm) {

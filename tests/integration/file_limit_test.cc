@@ -28,6 +28,7 @@ using ::embla::testing::StatusIs;
 using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::uint32_t kDim = 64;
 constexpr std::int64_t kRows = 256;  // Each update has so many.
@@ -107,7 +108,7 @@ TEST_F(FileLimit, ServingNodeWithoutRoomRefusesUpdatesAndAnswersLookups) {
   none.rlim_cur = 4096;
   ASSERT_EQ(::prlimit(node, RLIMIT_FSIZE, &none, nullptr), 0);
   const absl::Status refused = AddOne(absl::Seconds(3));
-  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused, Not(IsOk()));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("File too large"));
   EXPECT_THAT(Value(), AnyOf(1.0f, 2.0f));
   ExpectServing();

@@ -15,6 +15,7 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -25,6 +26,7 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::HasSubstr;
 
@@ -44,10 +46,10 @@ class GroupMovesTest : public ::testing::Test {
   void SetUp() override {
     const std::uint32_t seed = embla::testing::TestSeed();
     auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 4, .journals = true});
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
     const char* const units = R"("row_granules":48)";
     Create("moved", kRows, units, R"({"sharding":"row_wise"})");
@@ -57,7 +59,7 @@ class GroupMovesTest : public ::testing::Test {
     for (std::uint32_t group = 0; group < kGroups; ++group) {
       auto client = cluster_->Connect(
           {.timeout = absl::Seconds(120), .retry_budget_per_second = 1000, .replica_group = group});
-      ASSERT_TRUE(client.ok()) << client.status();
+      ASSERT_THAT(client, IsOk());
       trainers_.push_back(*std::move(client));
       random_.emplace_back(seed + group);
     }
@@ -71,7 +73,7 @@ class GroupMovesTest : public ::testing::Test {
                      R"(,"seed":7,"init":{"kind":"uniform","a":-1.0,"b":1.0})",
                      R"(,"optimizer":{"kind":"adam","learning_rate":0.1}})"),
         placement));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
   }
 
   // A trainer's lookup and update of the same rows of all tables that are trained.
@@ -101,19 +103,19 @@ class GroupMovesTest : public ::testing::Test {
     for (std::uint32_t group = 0; group < kGroups; ++group) {
       threads.emplace_back([this, group] {
         const absl::Status status = Step(group);
-        EXPECT_TRUE(status.ok()) << "group " << group << ": " << status;
+        EXPECT_THAT(status, IsOk()) << "group " << group;
       });
     }
     for (std::thread& thread : threads) thread.join();
     if (++rounds_ % kRoundsBetweenSyncs != 0) return;
     const auto synced = trainers_[rounds_ % kGroups]->Sync({}, {});
-    EXPECT_TRUE(synced.ok()) << synced.status();
+    EXPECT_THAT(synced, IsOk());
   }
 
   // Trains until the job is over; `meanwhile` is called once, a few rounds after it began.
   void Run(const v1::StartJobRequest& request, const std::function<void()>& meanwhile = nullptr) {
     auto job = client::CallForJob(*admin_, request);
-    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_THAT(job, IsOk());
     const int before = rounds_;
     for (bool called = meanwhile == nullptr; job.ok();
          job = client::CallForJob(*admin_, client::GetJobRequest(job->id()))) {
@@ -126,7 +128,7 @@ class GroupMovesTest : public ::testing::Test {
       Round();
       if (HasFailure()) FAIL() << cluster_->LogTails();
     }
-    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_THAT(job, IsOk());
     EXPECT_EQ(job->state(), v1::JOB_STATE_DONE) << job->error();
     EXPECT_GT(job->units_moved(), 0u);
     std::cout << job->description() << ": units=" << job->units_moved()
@@ -139,8 +141,8 @@ class GroupMovesTest : public ::testing::Test {
     Client& client = *trainers_[group];
     Copy copy{std::vector<float>(ids.size() * kDim), {}};
     copy.state.resize(ids.size() * client.StateFloatsPerRow(table).value_or(0));
-    EXPECT_TRUE(client.ReadRows(table, ids, copy.weights).ok());
-    EXPECT_TRUE(client.ReadState(table, ids, copy.state).ok());
+    EXPECT_THAT(client.ReadRows(table, ids, copy.weights), IsOk());
+    EXPECT_THAT(client.ReadState(table, ids, copy.state), IsOk());
     return copy;
   }
 
@@ -163,14 +165,14 @@ TEST_F(GroupMovesTest, EveryCopyHasTheBitsOfNoMovesAfterDrainsAndReshards) {
   const std::string drained = cluster_->node_name(1);
   Run(client::DrainRequest(drained));
   ExpectSameBits();
-  ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
+  ASSERT_THAT(client::CallForJob(*admin_, client::UndrainRequest(drained)), IsOk());
   // Both of group 0's devices on both nodes, and then less, also within the nodes.
   for (const std::uint32_t shards : {4u, 2u, 3u, 1u}) {
     Run(client::ReshardRequest("moved", shards));
     if (HasFatalFailure()) return;
   }
   ExpectSameBits();
-  ASSERT_TRUE(trainers_[0]->Sync({}, {}).ok());
+  ASSERT_THAT(trainers_[0]->Sync({}, {}), IsOk());
   const auto verified = cluster_->Embla("verify --table moved --synced");
   EXPECT_EQ(verified.second, 0) << verified.first;
   EXPECT_THAT(verified.first, HasSubstr("all well"));
@@ -186,13 +188,13 @@ TEST_F(GroupMovesTest, ANodeThatIsKilledOnTheWayComesBackWithAllCopies) {
       cluster_->KillNode(killed);
       std::thread restart([&] {
         const absl::Status restarted = cluster_->RestartNode(killed);
-        EXPECT_TRUE(restarted.ok()) << restarted;
+        EXPECT_THAT(restarted, IsOk());
       });
       Round();
       restart.join();
     });
     if (HasFatalFailure()) return;
-    ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
+    ASSERT_THAT(client::CallForJob(*admin_, client::UndrainRequest(drained)), IsOk());
     Run(client::ReshardRequest("moved", 4));
     ExpectSameBits();
   }
@@ -204,15 +206,15 @@ TEST_F(GroupMovesTest, LargeUnitsThatAreAveragedAfterEachStepMoveToo) {
   trained_rows_ = 60'000;
   Create("often", static_cast<std::int64_t>(trained_rows_),
          R"("row_granules":6,"sync_every_steps":1)", R"({"sharding":"row_wise"})");
-  for (const auto& trainer : trainers_) ASSERT_TRUE(trainer->RefreshPlan().ok());
+  for (const auto& trainer : trainers_) ASSERT_THAT(trainer->RefreshPlan(), IsOk());
   const std::string drained = cluster_->node_name(1);
   for (int round = 0; round < 2; ++round) {
     Run(client::DrainRequest(drained));
     if (HasFatalFailure()) return;
-    ASSERT_TRUE(client::CallForJob(*admin_, client::UndrainRequest(drained)).ok());
+    ASSERT_THAT(client::CallForJob(*admin_, client::UndrainRequest(drained)), IsOk());
     Run(client::ReshardRequest("often", 4));
     if (HasFatalFailure()) return;
-    ASSERT_TRUE(trainers_[0]->Sync({"often"}, {}).ok());
+    ASSERT_THAT(trainers_[0]->Sync({"often"}, {}), IsOk());
     EXPECT_TRUE(Read(0, "often") == Read(1, "often"));
   }
   const auto verified = cluster_->Embla("verify --table often --synced");

@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/app/shard_process.h"
@@ -22,6 +24,9 @@
 
 namespace embla {
 namespace {
+
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 
 using client::Client;
 using client::FeatureGradient;
@@ -53,7 +58,8 @@ class LiveMovesTest : public CoordinatorFixture {
     for (const char* const name : {"n0", "n1"}) {
       StartNode(name);
       ASSERT_TRUE(
-          Await([&] { return host_->plan()->FindNode(std::string_view(name)) != nullptr; }));
+          AwaitFor([&] { return host_->plan()->FindNode(std::string_view(name)) != nullptr; },
+                   kWaitMax, "the node is in the plan"));
     }
   }
 
@@ -71,17 +77,8 @@ class LiveMovesTest : public CoordinatorFixture {
     options.threads_per_device = 1;
     options.mover.fold_interval = absl::Milliseconds(300);
     auto node = ShardProcess::Start(options);
-    ASSERT_TRUE(node.ok()) << node.status();
+    ASSERT_THAT(node, IsOk());
     nodes_.push_back(*std::move(node));
-  }
-
-  static bool Await(const std::function<bool()>& condition) {
-    const absl::Time until = Clock::Real().Now() + kWaitMax;
-    while (Clock::Real().Now() < until) {
-      if (condition()) return true;
-      std::this_thread::yield();
-    }
-    return false;
   }
 
   // `tables` of one spec. `more` is added to it: kDense or kZch.
@@ -96,7 +93,7 @@ class LiveMovesTest : public CoordinatorFixture {
       grpc::ClientContext context;
       v1::TableReply reply;
       const grpc::Status created = admin_->CreateTable(&context, request, &reply);
-      ASSERT_TRUE(created.ok()) << created.error_message();
+      ASSERT_THAT(created, IsOk());
     }
   }
 
@@ -107,7 +104,7 @@ class LiveMovesTest : public CoordinatorFixture {
     host_->Post([&](Coordinator& coordinator,
                     absl::Time now) { found.emplace(question(coordinator, now)); },
                 [&](const absl::Status& durable) {
-                  EXPECT_TRUE(durable.ok()) << durable;
+                  EXPECT_THAT(durable, IsOk());
                   answer.set_value(*std::move(found));
                 });
     return answer.get_future().get();
@@ -118,19 +115,22 @@ class LiveMovesTest : public CoordinatorFixture {
         Ask<absl::StatusOr<JobView>>([&request](Coordinator& coordinator, absl::Time now) {
           return coordinator.StartJob(request, now);
         });
-    EXPECT_TRUE(started.ok()) << started.status();
+    EXPECT_THAT(started, IsOk());
     return started.value_or(JobView());
   }
 
   // Returns the job when it is over.
   JobView AwaitJob(std::uint64_t id) {
     absl::StatusOr<JobView> view;
-    const bool is_over = Await([&] {
-      view = Ask<absl::StatusOr<JobView>>(
-          [id](Coordinator& coordinator, absl::Time now) { return coordinator.GetJob(id, now); });
-      return !view.ok() || IsOver(view->job.state);
-    });
-    EXPECT_TRUE(view.ok()) << view.status();
+    const bool is_over = AwaitFor(
+        [&] {
+          view = Ask<absl::StatusOr<JobView>>([id](Coordinator& coordinator, absl::Time now) {
+            return coordinator.GetJob(id, now);
+          });
+          return !view.ok() || IsOver(view->job.state);
+        },
+        kWaitMax, "the job is over");
+    EXPECT_THAT(view, IsOk());
     if (!view.ok()) return {};
     EXPECT_TRUE(is_over) << view->job.description << ": " << view->job.units_moved << " of "
                          << view->units_total << " moved, waits for " << view->wait.what;
@@ -154,7 +154,7 @@ class LiveMovesTest : public CoordinatorFixture {
     options.coordinator = server_->address();
     options.timeout = absl::Seconds(60);
     auto client = Client::Connect(options);
-    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_THAT(client, IsOk());
     return client.ok() ? *std::move(client) : nullptr;
   }
 
@@ -172,8 +172,9 @@ class LiveMovesTest : public CoordinatorFixture {
   }
   // While trainers go on: until more units were folded back than `before`, and none has a gate.
   bool AwaitFolded(double before) {
-    return Await(
-        [&] { return Sum("embla_units_folded_total") > before && Sum("embla_unit_gates") == 0; });
+    return AwaitFor(
+        [&] { return Sum("embla_units_folded_total") > before && Sum("embla_unit_gates") == 0; },
+        kWaitMax, "units are folded back");
   }
 
   std::vector<std::unique_ptr<ShardProcess>> nodes_;
@@ -260,7 +261,7 @@ class Training {
   void Stop() {
     for (const auto& trainer : trainers_) {
       const absl::Status status = trainer->Stop();
-      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_THAT(status, IsOk());
     }
   }
 
@@ -297,14 +298,14 @@ Content ContentOf(Client& client, const std::string& table) {
   for (std::int64_t id = 0; id < kRows; ++id) ids[static_cast<std::size_t>(id)] = id;
   Content content;
   content.rows.resize(ids.size() * kDim);
-  EXPECT_TRUE(client.RefreshPlan().ok());
+  EXPECT_THAT(client.RefreshPlan(), IsOk());
   const absl::Status rows = client.ReadRows(table, ids, content.rows);
-  EXPECT_TRUE(rows.ok()) << rows;
+  EXPECT_THAT(rows, IsOk());
   const auto floats = client.StateFloatsPerRow(table);
-  EXPECT_TRUE(floats.ok()) << floats.status();
+  EXPECT_THAT(floats, IsOk());
   content.state.resize(ids.size() * floats.value_or(0));
   const absl::Status state = client.ReadState(table, ids, content.state);
-  EXPECT_TRUE(state.ok()) << state;
+  EXPECT_THAT(state, IsOk());
   return content;
 }
 
@@ -318,7 +319,7 @@ Content ContentOfZch(Client& client, const std::string& table) {
   content.rows.resize(ids.size() * kDim);
   const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = content.rows};
   const absl::Status status = client.Lookup({&lookup, 1}, {});
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(status, IsOk());
   return content;
 }
 
@@ -337,7 +338,8 @@ TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
   Create(tables, GetParam().optimizer, GetParam().placement, is_zch ? kZch : kDense);
   Training training([this] { return Connect(); }, tables, is_zch);
   std::vector<int> since;
-  ASSERT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  ASSERT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(20, since); }, kWaitMax, "training goes on"));
   bool folds = true;
   struct Step {
     std::uint32_t begin, end;
@@ -354,7 +356,9 @@ TEST_P(LiveMovesOfTablesTest, LeaveTheSameBitsAsNoMoves) {
                  .node = step.node,
                  .device = step.device});
     if (HasFatalFailure()) break;
-    EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); })) << step.node;
+    EXPECT_TRUE(
+        AwaitFor([&] { return training.HasProgressed(20, since); }, kWaitMax, "training goes on"))
+        << step.node;
     // The next moves find units that were folded back, or are about to be.
     EXPECT_TRUE(!folds || AwaitFolded(folded)) << Sum("embla_unit_gates") << " gates are left";
     folds = !folds;
@@ -383,9 +387,11 @@ TEST_F(LiveMovesTest, ADrainedNodeHasNothingLeft) {
   Create({"a", "b"}, R"({"kind": "adam"})", R"({"sharding": "row_wise"})");
   Training training([this] { return Connect(); }, {"a", "b"});
   std::vector<int> since;
-  ASSERT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  ASSERT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(20, since); }, kWaitMax, "training goes on"));
   Run(DrainGoal{.node = "n0"});
-  EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  EXPECT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(20, since); }, kWaitMax, "training goes on"));
   training.Stop();
   const PlanPtr plan = host_->plan();
   for (const TablePlan& table : plan->tables()) {
@@ -405,7 +411,8 @@ TEST_F(LiveMovesTest, AJobThatIsCancelledLeavesEverythingWhole) {
     // So slow that some units have moved and some have not.
     const JobView started = StartJob(
         {.goal = DrainGoal{.node = round % 2 == 0 ? "n0" : "n1"}, .bytes_per_second = 500'000});
-    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+    ASSERT_TRUE(
+        AwaitFor([&] { return training.HasProgressed(5, since); }, kWaitMax, "training goes on"));
     const absl::StatusOr<JobView> cancelled =
         Ask<absl::StatusOr<JobView>>([&started](Coordinator& coordinator, absl::Time now) {
           return coordinator.ControlJob(started.job.id, JobControl::kCancel, now);
@@ -416,7 +423,8 @@ TEST_F(LiveMovesTest, AJobThatIsCancelledLeavesEverythingWhole) {
     }
     Undrain(round % 2 == 0 ? "n0" : "n1");
   }
-  EXPECT_TRUE(Await([&] { return training.HasProgressed(20, since); }));
+  EXPECT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(20, since); }, kWaitMax, "training goes on"));
   training.Stop();
   const auto reader = Connect();
   EXPECT_EQ(Difference(ContentOf(*reader, "moved"), ContentOf(*reader, "still")), "");
@@ -426,14 +434,17 @@ TEST_F(LiveMovesTest, AJobGoesOnWhenTheCoordinatorIsBack) {
   Create({"moved", "still"}, R"({"kind": "adagrad"})", R"({"sharding": "row_wise"})");
   Training training([this] { return Connect(); }, {"moved", "still"});
   std::vector<int> since;
-  ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+  ASSERT_TRUE(
+      AwaitFor([&] { return training.HasProgressed(5, since); }, kWaitMax, "training goes on"));
   const std::string address = server_->address();
   const JobView started = StartJob({.goal = DrainGoal{.node = "n0"}, .bytes_per_second = 500'000});
   for (int round = 0; round < 3; ++round) {
     Stop();
-    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+    ASSERT_TRUE(
+        AwaitFor([&] { return training.HasProgressed(5, since); }, kWaitMax, "training goes on"));
     Start(address);
-    ASSERT_TRUE(Await([&] { return training.HasProgressed(5, since); }));
+    ASSERT_TRUE(
+        AwaitFor([&] { return training.HasProgressed(5, since); }, kWaitMax, "training goes on"));
   }
   const JobView over = AwaitJob(started.job.id);
   EXPECT_EQ(over.job.state, JobState::kDone) << over.job.error;

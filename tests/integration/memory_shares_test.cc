@@ -144,7 +144,7 @@ class MemoryShares : public ::testing::Test {
     grpc::ClientContext context;
     v1::OpenSessionReply reply;
     const grpc::Status status = stub->OpenSession(&context, v1::OpenSessionRequest(), &reply);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(status, IsOk());
     return reply;
   }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/plan_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@ namespace embla {
 namespace {
 
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
@@ -31,7 +33,7 @@ class PlannedTablesTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 2});
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     tables_ = ::testing::TempDir() + "planned_tables.csv";
     std::ofstream(tables_) << "name,rows,dim,pooling\na,20000,64,20\nb,10000,32,10\nc,100,16,1\n";
@@ -48,9 +50,9 @@ class PlannedTablesTest : public ::testing::Test {
   }
   Plan CurrentPlan() const {
     const auto admin = cluster_->ConnectAdmin();
-    EXPECT_TRUE(admin.ok()) << admin.status();
+    EXPECT_THAT(admin, IsOk());
     const auto plan = (*admin)->Call<v1::Plan>(v1::GetClusterPlanRequest());
-    EXPECT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(plan, IsOk());
     return *PlanFromJson(plan->json());
   }
 
@@ -76,16 +78,16 @@ TEST_F(PlannedTablesTest, APlanIsSolvedKeptAppliedAndServed) {
               table["targets"][0].get<std::string>());
   }
   const auto client = cluster_->Connect();
-  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_THAT(client, IsOk());
   const std::vector<std::int64_t> ids = {0, 19'999, 7};
   std::vector<float> rows(ids.size() * 64);
   const FeatureLookup feature{.table = "a", .ids = ids, .rows_out = rows};
   const absl::Status looked_up = (*client)->Lookup({&feature, 1}, {});
-  EXPECT_TRUE(looked_up.ok()) << looked_up;
+  EXPECT_THAT(looked_up, IsOk());
 
   // The same inputs find the kept plan, also after a restart.
   cluster_->KillCoordinator();
-  ASSERT_TRUE(cluster_->RestartCoordinator().ok());
+  ASSERT_THAT(cluster_->RestartCoordinator(), IsOk());
   EXPECT_THAT(Embla("plan solve --cluster --cost embla --tables " + tables_).first,
               HasSubstr("kept from an earlier solve"));
 }
@@ -98,7 +100,7 @@ TEST_F(PlannedTablesTest, AutoPlacesATableAndTheHistoryTellsIt) {
   const std::uint64_t version = ToInt(CurrentPlan().version());
   ASSERT_EQ(Embla("table set hot learning_rate=0.5").second, 0);
   cluster_->KillCoordinator();
-  ASSERT_TRUE(cluster_->RestartCoordinator().ok());
+  ASSERT_THAT(cluster_->RestartCoordinator(), IsOk());
   EXPECT_THAT(Embla("plan history --limit 2").first, HasSubstr("table hot set"));
   const Json diff = Json::parse(Embla("plan diff -o json").first);
   EXPECT_EQ(diff["from"], version);

@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -24,6 +25,8 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -50,14 +53,14 @@ class ReplicaTrainingTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 4});
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
     for (std::uint32_t group = 0; group < 2; ++group) {
       auto client = cluster_->Connect({.replica_group = group});
-      ASSERT_TRUE(client.ok()) << client.status();
+      ASSERT_THAT(client, IsOk());
       trainers_.push_back(*std::move(client));
     }
   }
@@ -77,16 +80,15 @@ class ReplicaTrainingTest : public ::testing::Test {
 
   // Waits until every node has the plan.
   void AwaitPlan(std::uint64_t version) {
-    const absl::Time until = absl::Now() + embla::testing::kAwaitMax;
-    while (absl::Now() < until) {
+    const auto is_everywhere = [&] {
       const auto nodes = admin_->Call<v1::ListNodesReply>(v1::ListNodesRequest());
-      ASSERT_TRUE(nodes.ok()) << nodes.status();
-      const bool there =
-          std::all_of(nodes->nodes().begin(), nodes->nodes().end(),
-                      [&](const auto& node) { return node.plan_version() >= version; });
-      if (there) return;
-    }
-    FAIL() << "no plan " << version << cluster_->LogTails();
+      EXPECT_THAT(nodes, IsOk());
+      return nodes.ok() &&
+             std::all_of(nodes->nodes().begin(), nodes->nodes().end(),
+                         [&](const auto& node) { return node.plan_version() >= version; });
+    };
+    ASSERT_TRUE(AwaitFor(is_everywhere, embla::testing::kAwaitMax, "every node has the plan"))
+        << version << cluster_->LogTails();
   }
 
   // A random gradient for every row: each step touches every node.
@@ -108,10 +110,10 @@ class ReplicaTrainingTest : public ::testing::Test {
 
   static Copy Read(Client& client, const std::string& table) {
     Copy copy{std::vector<float>(kRows * kDim), {}};
-    EXPECT_TRUE(client.ReadRows(table, AllRows(), copy.weights).ok());
+    EXPECT_THAT(client.ReadRows(table, AllRows(), copy.weights), IsOk());
     copy.state.resize(kRows * client.StateFloatsPerRow(table).value_or(0));
     const absl::Status read = client.ReadState(table, AllRows(), copy.state);
-    EXPECT_TRUE(read.ok()) << read;
+    EXPECT_THAT(read, IsOk());
     return copy;
   }
 
@@ -128,14 +130,14 @@ TEST_F(ReplicaTrainingTest, GroupsWithEqualInputsStayEqualBitForBit) {
       SCOPED_TRACE(name);
       const std::string fields = absl::StrCat(R"("dtype":")", dtype, R"(","optimizer":{"kind":")",
                                               optimizer, R"(","learning_rate":0.05})");
-      ASSERT_TRUE(Create(name, absl::StrCat(R"("replica_groups":2,)", fields), type).ok());
-      ASSERT_TRUE(Create(name + ".alone", fields, type).ok());
+      ASSERT_THAT(Create(name, absl::StrCat(R"("replica_groups":2,)", fields), type), IsOk());
+      ASSERT_THAT(Create(name + ".alone", fields, type), IsOk());
       for (std::uint32_t step = 1; step <= 3; ++step) {
-        ASSERT_TRUE(Update(*trainers_[0], name, step).ok());
-        ASSERT_TRUE(Update(*trainers_[1], name, step).ok());
-        ASSERT_TRUE(Update(*trainers_[0], name + ".alone", step).ok());
+        ASSERT_THAT(Update(*trainers_[0], name, step), IsOk());
+        ASSERT_THAT(Update(*trainers_[1], name, step), IsOk());
+        ASSERT_THAT(Update(*trainers_[0], name + ".alone", step), IsOk());
         const auto synced = trainers_[step % 2]->Sync({name, name + ".alone"}, {});
-        ASSERT_TRUE(synced.ok()) << synced.status();
+        ASSERT_THAT(synced, IsOk());
         ASSERT_EQ(synced->size(), 2u);
         EXPECT_EQ(synced->front().divergence_max, 0.0);
         EXPECT_EQ(synced->back().replica_groups, 1u);
@@ -152,16 +154,16 @@ TEST_F(ReplicaTrainingTest, GroupsWithEqualInputsStayEqualBitForBit) {
 }
 
 TEST_F(ReplicaTrainingTest, GroupsWithDifferentInputsBecomeTheirMean) {
-  ASSERT_TRUE(Create("t", R"("replica_groups":2,"optimizer":{"kind":"adagrad"})").ok());
-  ASSERT_TRUE(Update(*trainers_[0], "t", 1).ok());
+  ASSERT_THAT(Create("t", R"("replica_groups":2,"optimizer":{"kind":"adagrad"})"), IsOk());
+  ASSERT_THAT(Update(*trainers_[0], "t", 1), IsOk());
   const Copy untouched = Read(*trainers_[1], "t");
-  ASSERT_TRUE(Update(*trainers_[0], "t", 2).ok());
+  ASSERT_THAT(Update(*trainers_[0], "t", 2), IsOk());
   const Copy still = Read(*trainers_[1], "t");
   EXPECT_TRUE(SameBits(untouched.weights, still.weights));
-  ASSERT_TRUE(Update(*trainers_[1], "t", 3).ok());
+  ASSERT_THAT(Update(*trainers_[1], "t", 3), IsOk());
   const Copy before[] = {Read(*trainers_[0], "t"), Read(*trainers_[1], "t")};
   const auto synced = trainers_[0]->Sync({}, {});
-  ASSERT_TRUE(synced.ok()) << synced.status();
+  ASSERT_THAT(synced, IsOk());
   ASSERT_EQ(synced->size(), 1u);
   const Copy after = Read(*trainers_[0], "t");
   const Copy other = Read(*trainers_[1], "t");
@@ -186,10 +188,10 @@ TEST_F(ReplicaTrainingTest, GroupsWithDifferentInputsBecomeTheirMean) {
 }
 
 TEST_F(ReplicaTrainingTest, NodesAverageAfterEverySoManySteps) {
-  ASSERT_TRUE(Create("t", R"("replica_groups":2,"sync_every_steps":2)").ok());
+  ASSERT_THAT(Create("t", R"("replica_groups":2,"sync_every_steps":2)"), IsOk());
   for (std::uint32_t step = 1; step <= 4; ++step) {
-    ASSERT_TRUE(Update(*trainers_[0], "t", 2 * step).ok());
-    ASSERT_TRUE(Update(*trainers_[1], "t", 2 * step + 1).ok());
+    ASSERT_THAT(Update(*trainers_[0], "t", 2 * step), IsOk());
+    ASSERT_THAT(Update(*trainers_[1], "t", 2 * step + 1), IsOk());
     const Copy first = Read(*trainers_[0], "t");
     const Copy second = Read(*trainers_[1], "t");
     EXPECT_EQ(SameBits(first.weights, second.weights), step % 2 == 0);
@@ -199,20 +201,20 @@ TEST_F(ReplicaTrainingTest, NodesAverageAfterEverySoManySteps) {
   request.set_name("t");
   (*request.mutable_values())["sync_every_steps"] = "1";
   const auto set = admin_->Call<v1::TableReply>(request);
-  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_THAT(set, IsOk());
   AwaitPlan(set->plan_version());
-  ASSERT_TRUE(Update(*trainers_[0], "t", 10).ok());
-  ASSERT_TRUE(Update(*trainers_[1], "t", 11).ok());
+  ASSERT_THAT(Update(*trainers_[0], "t", 10), IsOk());
+  ASSERT_THAT(Update(*trainers_[1], "t", 11), IsOk());
   EXPECT_TRUE(SameBits(Read(*trainers_[0], "t").weights, Read(*trainers_[1], "t").weights));
 }
 
 TEST_F(ReplicaTrainingTest, TheCoordinatorGivesTrainersGroupsInTurn) {
-  ASSERT_TRUE(Create("t", R"("replica_groups":2)").ok());
+  ASSERT_THAT(Create("t", R"("replica_groups":2)"), IsOk());
   std::vector<std::unique_ptr<Client>> clients;
   std::vector<int> trainers_of(2, 0);
   for (int i = 0; i < 4; ++i) {
     auto client = cluster_->Connect();
-    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_THAT(client, IsOk());
     for (const client::TableInfo& table : (*client)->Tables()) {
       ASSERT_EQ(table.replica_groups, 2u);
       ++trainers_of[table.replica_group];
@@ -228,9 +230,9 @@ TEST_F(ReplicaTrainingTest, WrongGroupsAreRefused) {
   EXPECT_THAT(std::string(three.message()), HasSubstr("has 4 devices"));
   const absl::Status parallel = Create("t", R"("replica_groups":2)", "data_parallel");
   EXPECT_EQ(parallel.code(), absl::StatusCode::kInvalidArgument);
-  ASSERT_TRUE(Create("t", R"("replica_groups":2)").ok());
+  ASSERT_THAT(Create("t", R"("replica_groups":2)"), IsOk());
   auto lost = cluster_->Connect({.replica_group = 5});
-  ASSERT_TRUE(lost.ok()) << lost.status();
+  ASSERT_THAT(lost, IsOk());
   const absl::Status update = Update(**lost, "t", 1);
   EXPECT_EQ(update.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(update.message()), HasSubstr("groups 0 to 1, not 5"));
@@ -238,16 +240,16 @@ TEST_F(ReplicaTrainingTest, WrongGroupsAreRefused) {
 }
 
 TEST_F(ReplicaTrainingTest, ADeadNodeIsNamedAndSyncGoesOnWhenItIsBack) {
-  ASSERT_TRUE(Create("t", R"("replica_groups":2)").ok());
-  ASSERT_TRUE(Update(*trainers_[0], "t", 1).ok());
+  ASSERT_THAT(Create("t", R"("replica_groups":2)"), IsOk());
+  ASSERT_THAT(Update(*trainers_[0], "t", 1), IsOk());
   cluster_->KillNode(1);
   const absl::Status dead = trainers_[0]->Sync({"t"}, {.timeout = absl::Seconds(2)}).status();
   EXPECT_THAT(std::string(dead.message()),
               AllOf(HasSubstr(absl::StrCat("node ", cluster_->node_name(1))),
                     HasSubstr(cluster_->node_address(1))));
-  ASSERT_TRUE(cluster_->RestartNode(1).ok()) << cluster_->LogTails();
+  ASSERT_THAT(cluster_->RestartNode(1), IsOk()) << cluster_->LogTails();
   const auto synced = trainers_[1]->Sync({"t"}, {.timeout = absl::Seconds(20)});
-  ASSERT_TRUE(synced.ok()) << synced.status();
+  ASSERT_THAT(synced, IsOk());
   EXPECT_TRUE(SameBits(Read(*trainers_[0], "t").weights, Read(*trainers_[1], "t").weights));
 }
 

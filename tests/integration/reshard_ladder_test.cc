@@ -23,6 +23,7 @@
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
 #include "core/base/clock.h"
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
 #include "tests/testing/progress.h"
@@ -33,6 +34,7 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
 using v1::Job;
@@ -167,22 +169,22 @@ class ReshardLadderTest : public ::testing::Test {
     trainers_.clear();
     cluster_.reset();
     auto cluster = ProcessCluster::Start(options);
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    ASSERT_THAT(cluster, IsOk());
     cluster_ = *std::move(cluster);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
     const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
         absl::StrCat(R"({"name":")", kTable, R"(","rows":)", kRows, R"(,"dim":)", kDim,
                      R"(,"seed":7,"zch":{"buckets":)", kBuckets,
                      R"(},"optimizer":{"kind":"adagrad","learning_rate":0.05}})"),
         absl::StrCat(R"({"sharding":")", sharding, R"("})")));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
   }
 
   std::unique_ptr<Client> Connect() {
     auto client = cluster_->Connect({.timeout = absl::Seconds(60)});
-    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_THAT(client, IsOk());
     return client.ok() ? *std::move(client) : nullptr;
   }
 
@@ -201,7 +203,7 @@ class ReshardLadderTest : public ::testing::Test {
     for (const auto& trainer : trainers_) trainer->Stop();
     for (const auto& trainer : trainers_) {
       const absl::Status status = trainer->Join();
-      EXPECT_TRUE(status.ok()) << status << '\n' << cluster_->LogTails();
+      EXPECT_THAT(status, IsOk()) << '\n' << cluster_->LogTails();
       steps.push_back(trainer->steps().count());
     }
     return steps;
@@ -217,7 +219,7 @@ class ReshardLadderTest : public ::testing::Test {
 
   std::uint64_t PlanVersion() {
     const auto status = admin_->Call<v1::ClusterStatus>(v1::GetClusterStatusRequest());
-    EXPECT_TRUE(status.ok()) << status.status();
+    EXPECT_THAT(status, IsOk());
     return status.ok() ? status->plan_version() : 0;
   }
 
@@ -231,7 +233,7 @@ class ReshardLadderTest : public ::testing::Test {
       job = client::CallForJob(*admin_, client::GetJobRequest(job->id()));
     }
     is_moving_ = false;
-    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(job, IsOk());
     return job.value_or(Job());
   }
 
@@ -246,12 +248,12 @@ class ReshardLadderTest : public ::testing::Test {
     const auto client = Connect();
     content.rows.resize(content.ids.size() * kDim);
     const absl::Status rows = client->ReadRows(kTable, content.ids, content.rows);
-    EXPECT_TRUE(rows.ok()) << rows;
+    EXPECT_THAT(rows, IsOk());
     const auto floats = client->StateFloatsPerRow(kTable);
-    EXPECT_TRUE(floats.ok()) << floats.status();
+    EXPECT_THAT(floats, IsOk());
     content.state.resize(content.ids.size() * floats.value_or(0));
     const absl::Status state = client->ReadState(kTable, content.ids, content.state);
-    EXPECT_TRUE(state.ok()) << state;
+    EXPECT_THAT(state, IsOk());
     return content;
   }
 

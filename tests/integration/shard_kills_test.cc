@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -29,6 +30,7 @@ using client::CallOptions;
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::kAwaitMax;
 using embla::testing::ProcessCluster;
 using embla::testing::Progress;
@@ -65,10 +67,10 @@ class ShardKillsTest : public ::testing::Test {
     options.journals = true;
     options.shard_flags = shard_flags;
     auto started = ProcessCluster::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     admin_ = *std::move(admin);
     Create(R"({"name":"dense","rows":3000,"dim":16,"row_granules":24,"dtype":"bf16",)"
            R"("rounding":"stochastic","seed":3,"optimizer":{"kind":"rowwise_adagrad"}})");
@@ -81,7 +83,7 @@ class ShardKillsTest : public ::testing::Test {
   void Create(const std::string& table,
               const std::string& placement = R"({"sharding":"row_wise"})") {
     const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(table, placement));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
   }
 
   // One step after the other, each until it is acknowledged.
@@ -89,7 +91,7 @@ class ShardKillsTest : public ::testing::Test {
     client::ConnectOptions options;
     options.timeout = kAwaitMax;
     const auto client = cluster_->Connect(options);
-    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_THAT(client, IsOk());
     std::mt19937_64 random(kSeed + static_cast<std::uint64_t>(trainer));
     for (int step = 1; step <= kSteps; ++step) {
       std::vector<std::vector<std::int64_t>> ids;
@@ -112,7 +114,7 @@ class ShardKillsTest : public ::testing::Test {
       CallOptions call;
       call.step = static_cast<std::uint64_t>(step);
       const absl::Status updated = client.value()->Update(features, call);
-      ASSERT_TRUE(updated.ok()) << updated << "\n" << cluster_->LogTails();
+      ASSERT_THAT(updated, IsOk()) << "\n" << cluster_->LogTails();
       steps_->Add();
     }
   }
@@ -133,7 +135,7 @@ class ShardKillsTest : public ::testing::Test {
       const int node = kill % kNodes;
       cluster_->KillNode(node);
       const absl::Status back = cluster_->RestartNode(node);
-      ASSERT_TRUE(back.ok()) << back << "\n" << cluster_->LogTails();
+      ASSERT_THAT(back, IsOk()) << "\n" << cluster_->LogTails();
     }
   }
 
@@ -157,7 +159,7 @@ class ShardKillsTest : public ::testing::Test {
     client::ConnectOptions options;
     options.timeout = kAwaitMax;
     const auto connected = cluster_->Connect(options);
-    EXPECT_TRUE(connected.ok()) << connected.status();
+    EXPECT_THAT(connected, IsOk());
     Client& client = **connected;
     std::vector<std::int64_t> ids;
     for (std::int64_t row = 0; row < kRows; ++row) ids.push_back(IdOf(table, row));
@@ -165,19 +167,19 @@ class ShardKillsTest : public ::testing::Test {
     content.rows.resize(ids.size() * kDim);
     const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = content.rows};
     const absl::Status rows = client.Lookup({&lookup, 1}, {});
-    EXPECT_TRUE(rows.ok()) << rows;
+    EXPECT_THAT(rows, IsOk());
     const auto floats = client.StateFloatsPerRow(table);
-    EXPECT_TRUE(floats.ok()) << floats.status();
+    EXPECT_THAT(floats, IsOk());
     if (table != "hashed") {
       content.state.resize(ids.size() * floats.value_or(0));
       const absl::Status state = client.ReadState(table, ids, content.state);
-      EXPECT_TRUE(state.ok()) << state;
+      EXPECT_THAT(state, IsOk());
       return content;
     }
     // The state of the ids that have rows, which must be the same ones.
     for (const std::int64_t id : ids) {
       const auto found = client.ExplainId(table, id);
-      EXPECT_TRUE(found.ok()) << found.status();
+      EXPECT_THAT(found, IsOk());
       if (!found.ok()) break;
       const std::size_t at = content.state.size();
       content.state.push_back(found->row.has_value() ? 1.0f : 0.0f);
@@ -186,7 +188,7 @@ class ShardKillsTest : public ::testing::Test {
       const std::int64_t one[] = {id};
       const absl::Status state =
           client.ReadState(table, one, std::span(content.state).subspan(at + 1));
-      EXPECT_TRUE(state.ok()) << state;
+      EXPECT_THAT(state, IsOk());
     }
     return content;
   }
@@ -232,8 +234,8 @@ TEST_F(ShardKillsTest, TrainingEndsWithTheBitsOfARunWithoutKills) {
     // Once more, when nobody trains.
     cluster_->KillNode(0);
     cluster_->KillNode(1);
-    ASSERT_TRUE(cluster_->StartNode(0).ok()) << cluster_->LogTails();
-    ASSERT_TRUE(cluster_->RestartNode(1).ok()) << cluster_->LogTails();
+    ASSERT_THAT(cluster_->StartNode(0), IsOk()) << cluster_->LogTails();
+    ASSERT_THAT(cluster_->RestartNode(1), IsOk()) << cluster_->LogTails();
     ExpectCalm(kMovable);  // A copy waits for its primary's snapshot.
     cluster_.reset();
     steps_ = std::make_unique<Progress>();

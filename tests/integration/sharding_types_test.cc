@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -26,6 +27,7 @@ using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
 using client::Pooling;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 
 constexpr std::int64_t kRows = 5003;  // A prime: granule borders fall unevenly.
@@ -111,13 +113,13 @@ class ShardingTypesTest : public ::testing::Test {
                                       .pooling = Pooling::kMean,
                                       .rows_out = means}};
     const absl::Status looked_up = client.Lookup(lookups, options);
-    ASSERT_TRUE(looked_up.ok()) << table << ": " << looked_up;
+    ASSERT_THAT(looked_up, IsOk()) << table;
     transcript.unpooled.push_back(rows);
     sums.insert(sums.end(), means.begin(), means.end());
     transcript.pooled.push_back(sums);
     const FeatureGradient gradient{.table = table, .ids = batch.ids, .gradients = batch.gradients};
     const absl::Status updated = client.Update({&gradient, 1}, options);
-    ASSERT_TRUE(updated.ok()) << table << ": " << updated;
+    ASSERT_THAT(updated, IsOk()) << table;
   }
 
   static Transcript Run(Client& client, const std::string& table,
@@ -132,12 +134,12 @@ class ShardingTypesTest : public ::testing::Test {
     std::vector<std::int64_t> all(kRows);
     for (std::int64_t row = 0; row < kRows; ++row) all[row] = row;
     transcript.weights.resize(kRows * kDim);
-    EXPECT_TRUE(client.ReadRows(table, all, transcript.weights).ok());
+    EXPECT_THAT(client.ReadRows(table, all, transcript.weights), IsOk());
     const auto state_floats = client.StateFloatsPerRow(table);
-    EXPECT_TRUE(state_floats.ok());
+    EXPECT_THAT(state_floats, IsOk());
     transcript.state.resize(kRows * state_floats.value_or(0));
     const absl::Status read = client.ReadState(table, all, transcript.state);
-    EXPECT_TRUE(read.ok()) << read;
+    EXPECT_THAT(read, IsOk());
     return transcript;
   }
 
@@ -146,11 +148,12 @@ class ShardingTypesTest : public ::testing::Test {
   static std::map<std::string, Transcript> RunAll(int nodes, int devices,
                                                   const char* only_type = nullptr) {
     auto cluster = ProcessCluster::Start({.nodes = nodes, .devices_per_node = devices});
-    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_THAT(cluster, IsOk());
     if (!cluster.ok()) return {};
     auto admin = (*cluster)->ConnectAdmin();
     auto client = (*cluster)->Connect();
-    EXPECT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
+    EXPECT_THAT(admin, IsOk());
+    EXPECT_THAT(client, IsOk());
     if (!admin.ok() || !client.ok()) return {};
     const std::vector<Batch> batches = MakeBatches();
     std::map<std::string, Transcript> transcripts;
@@ -161,9 +164,9 @@ class ShardingTypesTest : public ::testing::Test {
             TableJson(training, name),
             absl::StrCat(R"({"sharding":")", only_type != nullptr ? only_type : type,
                          R"(","min_partition":8})")));
-        EXPECT_TRUE(created.ok()) << name << ": " << created.status();
+        EXPECT_THAT(created, IsOk()) << name;
         if (!created.ok()) return transcripts;
-        EXPECT_TRUE((*client)->RefreshPlan().ok());
+        EXPECT_THAT((*client)->RefreshPlan(), IsOk());
         transcripts[name] = Run(**client, name, batches);
         if (HasFatalFailure()) ADD_FAILURE() << (*cluster)->LogTails();
       }

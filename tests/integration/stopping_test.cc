@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -15,6 +16,7 @@ namespace embla {
 namespace {
 
 using client::FeatureGradient;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 
 constexpr std::uint32_t kDim = 8;
@@ -28,7 +30,7 @@ TEST(ShardStops, WithinItsGraceWhileAReplicaHangs) {
   // The primary copy is the first one.
   const int primary = printed.find("\"node0\"") < printed.find("\"node1\"") ? 0 : 1;
   const auto trainer = cluster->Connect({.timeout = absl::Seconds(30)});
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  ASSERT_THAT(trainer, IsOk());
   const std::vector<std::int64_t> ids = {1, 2, 3};
   const std::vector<float> gradients(ids.size() * kDim, 1.0f);
   const FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};

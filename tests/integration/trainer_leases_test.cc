@@ -96,10 +96,10 @@ class TrainerLeases : public ::testing::Test {
         grpc::CreateChannel(cluster_->coordinator_address(), grpc::InsecureChannelCredentials()));
     grpc::ClientContext asks, opens;
     v1::PlanDelta plan;
-    EXPECT_TRUE(stub->GetPlan(&asks, {}, &plan).ok());
+    EXPECT_THAT(stub->GetPlan(&asks, {}, &plan), IsOk());
     plan_version_ = plan.version();
     v1::OpenSessionReply session;
-    EXPECT_TRUE(stub->OpenSession(&opens, {}, &session).ok());
+    EXPECT_THAT(stub->OpenSession(&opens, {}, &session), IsOk());
     return session;
   }
 
@@ -109,7 +109,7 @@ class TrainerLeases : public ::testing::Test {
 
 TEST_F(TrainerLeases, AnUpdateThatIsRepeatedAfterItsLeaseIsDeniedAndNeverAppliedAgain) {
   const v1::OpenSessionReply session = OpenSession();
-  ASSERT_TRUE(AddOne(session, 1).ok());
+  ASSERT_THAT(AddOne(session, 1), IsOk());
   ASSERT_TRUE(AwaitFor([&] { return Expired() == 1; }, kAwaitMax, "the lease is over"));
   grpc::Status status;
   AwaitFor(

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -18,6 +19,7 @@ namespace {
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::Each;
 
@@ -28,21 +30,21 @@ class TrainerTakeover : public ::testing::Test {
  protected:
   void SetUp() override {
     auto started = ProcessCluster::Start({.nodes = 2, .devices_per_node = 1, .journals = true});
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     const auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     const auto created = (*admin)->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"t","rows":256,"dim":8,"optimizer":{"kind":"sgd","learning_rate":1.0},)"
         R"("init":{"kind":"constant","a":0.0}})",
         R"({"sharding":"row_wise"})"));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
     for (std::int64_t row = 0; row < kRows; ++row) ids_.push_back(row);
   }
 
   std::unique_ptr<Client> Connect(const std::string& trainer) {
     auto client = cluster_->Connect({.trainer = trainer, .timeout = embla::testing::kAwaitMax});
-    EXPECT_TRUE(client.ok()) << client.status() << cluster_->LogTails();
+    EXPECT_THAT(client, IsOk()) << cluster_->LogTails();
     return client.ok() ? *std::move(client) : nullptr;
   }
   // Adds 1 to every weight.
@@ -55,7 +57,7 @@ class TrainerTakeover : public ::testing::Test {
     std::vector<float> rows(ids_.size() * kDim);
     const FeatureLookup feature{.table = "t", .ids = ids_, .rows_out = rows};
     const absl::Status status = client.Lookup({&feature, 1}, {});
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(status, IsOk());
     return rows;
   }
 
@@ -65,29 +67,29 @@ class TrainerTakeover : public ::testing::Test {
 
 TEST_F(TrainerTakeover, EndsTheUpdatesOfTheProcessBefore) {
   const auto before = Connect("t0");
-  ASSERT_TRUE(AddOne(*before).ok());
+  ASSERT_THAT(AddOne(*before), IsOk());
   const auto other = Connect("t1");
   const auto after = Connect("t0");
   const absl::Status late = AddOne(*before);
   EXPECT_TRUE(absl::IsPermissionDenied(late)) << late;
   EXPECT_THAT(Weights(*after), Each(1.0f));
-  EXPECT_TRUE(AddOne(*after).ok());
-  EXPECT_TRUE(AddOne(*other).ok());
+  EXPECT_THAT(AddOne(*after), IsOk());
+  EXPECT_THAT(AddOne(*other), IsOk());
   EXPECT_THAT(Weights(*after), Each(3.0f));
 }
 
 TEST_F(TrainerTakeover, IsRefusedByNodesThatDiedAndByACoordinatorThatDied) {
   const auto before = Connect("t0");
-  ASSERT_TRUE(AddOne(*before).ok());
+  ASSERT_THAT(AddOne(*before), IsOk());
   const auto after = Connect("t0");
   cluster_->KillCoordinator();
   for (const int node : {0, 1}) {
     cluster_->KillNode(node);
-    ASSERT_TRUE(cluster_->StartNode(node).ok()) << cluster_->LogTails();
+    ASSERT_THAT(cluster_->StartNode(node), IsOk()) << cluster_->LogTails();
   }
   const absl::Status late = AddOne(*before);
   EXPECT_TRUE(absl::IsPermissionDenied(late)) << late;
-  ASSERT_TRUE(cluster_->RestartCoordinator().ok()) << cluster_->LogTails();
+  ASSERT_THAT(cluster_->RestartCoordinator(), IsOk()) << cluster_->LogTails();
   const auto last = Connect("t0");
   const absl::Status refused = AddOne(*after);
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
@@ -96,14 +98,14 @@ TEST_F(TrainerTakeover, IsRefusedByNodesThatDiedAndByACoordinatorThatDied) {
 
 TEST_F(TrainerTakeover, WaitsForANodeThatIsAway) {
   const auto before = Connect("t0");
-  ASSERT_TRUE(AddOne(*before).ok());
+  ASSERT_THAT(AddOne(*before), IsOk());
   cluster_->KillNode(1);
   const auto early = cluster_->Connect({.trainer = "t0", .timeout = absl::Seconds(1)});
   EXPECT_TRUE(absl::IsUnavailable(early.status())) << early.status();
   EXPECT_THAT(std::string(early.status().message()), ::testing::HasSubstr("node1"));
   std::unique_ptr<Client> after;
   std::thread successor([&] { after = Connect("t0"); });
-  ASSERT_TRUE(cluster_->RestartNode(1).ok()) << cluster_->LogTails();
+  ASSERT_THAT(cluster_->RestartNode(1), IsOk()) << cluster_->LogTails();
   successor.join();
   ASSERT_NE(after, nullptr);
   EXPECT_TRUE(absl::IsPermissionDenied(AddOne(*before)));

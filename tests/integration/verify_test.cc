@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -16,6 +17,7 @@ namespace embla {
 namespace {
 
 using client::FeatureGradient;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -30,20 +32,20 @@ class VerifyTest : public ::testing::Test {
   void Start(const ProcessCluster::Options& options, const std::string& sharding,
              const std::string& fields = "") {
     auto started = ProcessCluster::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_THAT(started, IsOk());
     cluster_ = *std::move(started);
     const auto admin = cluster_->ConnectAdmin();
-    ASSERT_TRUE(admin.ok()) << admin.status();
+    ASSERT_THAT(admin, IsOk());
     const auto created = (*admin)->Call<v1::TableReply>(
         client::CreateTableRequest(absl::StrCat(R"({"name":"t","rows":)", kRows, R"(,"dim":)", kDim,
                                                 R"(,"row_granules":4)", fields, "}"),
                                    absl::StrCat(R"({"sharding":")", sharding, R"("})")));
-    ASSERT_TRUE(created.ok()) << created.status();
+    ASSERT_THAT(created, IsOk());
   }
 
   std::unique_ptr<client::Client> Connect(const client::ConnectOptions& options = {}) {
     auto client = cluster_->Connect(options);
-    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_THAT(client, IsOk());
     return client.ok() ? *std::move(client) : nullptr;
   }
   // One row of each unit.
@@ -52,7 +54,7 @@ class VerifyTest : public ::testing::Test {
     const std::vector<float> gradients(ids.size() * kDim, 1.0f);
     const FeatureGradient feature{.table = "t", .ids = ids, .gradients = gradients};
     const absl::Status updated = client.Update({&feature, 1}, {});
-    ASSERT_TRUE(updated.ok()) << updated << cluster_->LogTails();
+    ASSERT_THAT(updated, IsOk()) << cluster_->LogTails();
   }
   std::pair<std::string, int> Verify(const std::string& flags = "") {
     return cluster_->Embla("verify --table t " + flags);
@@ -131,7 +133,7 @@ TEST_F(VerifyTest, ComparesReplicaGroupsThatWereAveraged) {
                                    "replica group 0 on "),
                          HasSubstr("and in replica group 1 on ")),
                    1));
-  ASSERT_TRUE(client->Sync({"t"}, {}).ok());
+  ASSERT_THAT(client->Sync({"t"}, {}), IsOk());
   EXPECT_THAT(Verify("--synced"), Pair(HasSubstr("all well"), 0));
 }
 

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/include/embla/admin.h"
 #include "client/include/embla/client.h"
+#include "core/base/testing/await.h"
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/process_cluster.h"
@@ -25,6 +27,8 @@ using client::CallOptions;
 using client::Client;
 using client::FeatureGradient;
 using client::FeatureLookup;
+using ::embla::testing::AwaitFor;
+using ::embla::testing::IsOk;
 using embla::testing::ProcessCluster;
 
 constexpr std::uint32_t kDim = 12;
@@ -92,11 +96,11 @@ class ZchClusterTest : public ::testing::Test {
       std::vector<float> rows(ids.size() * kDim);
       const FeatureLookup lookup{.table = table, .ids = ids, .rows_out = rows};
       const absl::Status looked_up = client.Lookup({&lookup, 1}, options);
-      ASSERT_TRUE(looked_up.ok()) << table << ": " << looked_up;
+      ASSERT_THAT(looked_up, IsOk()) << table;
       transcript.lookups.push_back(rows);
       const FeatureGradient gradient{.table = table, .ids = ids, .gradients = gradients};
       const absl::Status updated = client.Update({&gradient, 1}, options);
-      ASSERT_TRUE(updated.ok()) << table << ": " << updated;
+      ASSERT_THAT(updated, IsOk()) << table;
     }
   }
 
@@ -104,22 +108,22 @@ class ZchClusterTest : public ::testing::Test {
     std::vector<std::int64_t> residents;
     for (const std::int64_t id : AllIds()) {
       const auto found = client.ExplainId(table, id);
-      ASSERT_TRUE(found.ok()) << found.status();
+      ASSERT_THAT(found, IsOk());
       transcript.rows.push_back(found->row.value_or(-1));
       if (found->row.has_value()) residents.push_back(id);
     }
     const auto floats = client.StateFloatsPerRow(table);
-    ASSERT_TRUE(floats.ok());
+    ASSERT_THAT(floats, IsOk());
     transcript.state.resize(residents.size() * *floats);
     const absl::Status read = client.ReadState(table, residents, transcript.state);
-    ASSERT_TRUE(read.ok()) << read;
+    ASSERT_THAT(read, IsOk());
     const std::vector<std::int64_t> nobody = {424242};
     std::vector<float> state(*floats);
     EXPECT_EQ(client.ReadState(table, nobody, state).code(), absl::StatusCode::kOutOfRange);
     const std::string path =
         std::filesystem::path(::testing::TempDir()) / absl::StrCat(table, ".npy");
     const absl::Status exported = client.ExportTable(table, path);
-    ASSERT_TRUE(exported.ok()) << exported;
+    ASSERT_THAT(exported, IsOk());
     transcript.exported = Contents(path) + Contents(path + ".ids.npy");
     std::filesystem::remove(path);
     std::filesystem::remove(path + ".ids.npy");
@@ -130,11 +134,12 @@ class ZchClusterTest : public ::testing::Test {
   // Every training under `type`, by name. Table ids are the same in all runs.
   static std::map<std::string, Transcript> RunAll(int nodes, int devices, const char* type) {
     auto cluster = ProcessCluster::Start({.nodes = nodes, .devices_per_node = devices});
-    EXPECT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_THAT(cluster, IsOk());
     if (!cluster.ok()) return {};
     auto admin = (*cluster)->ConnectAdmin();
     auto client = (*cluster)->Connect();
-    EXPECT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
+    EXPECT_THAT(admin, IsOk());
+    EXPECT_THAT(client, IsOk());
     if (!admin.ok() || !client.ok()) return {};
     std::map<std::string, Transcript> transcripts;
     for (const Training& training : kTrainings) {
@@ -142,9 +147,9 @@ class ZchClusterTest : public ::testing::Test {
           absl::StrCat(R"({"name":")", training.name, R"(","rows":448,"dim":)", kDim,
                        R"(,"seed":7,)", training.table_fields, "}"),
           absl::StrCat(R"({"sharding":")", type, R"("})")));
-      EXPECT_TRUE(created.ok()) << training.name << ": " << created.status();
+      EXPECT_THAT(created, IsOk()) << training.name;
       if (!created.ok()) return transcripts;
-      EXPECT_TRUE((*client)->RefreshPlan().ok());
+      EXPECT_THAT((*client)->RefreshPlan(), IsOk());
       Transcript& transcript = transcripts[training.name];
       Train(**client, training.name, transcript);
       if (!HasFatalFailure()) Inspect(**client, training.name, transcript);
@@ -185,9 +190,9 @@ TEST_F(ZchClusterTest, ThreeNodesOneDevice) { ExpectSameTraining(3, 1); }
 
 TEST_F(ZchClusterTest, CutsThatAZchTableCannotHaveAreRefused) {
   auto cluster = ProcessCluster::Start({.nodes = 1, .devices_per_node = 2});
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  ASSERT_THAT(cluster, IsOk());
   auto admin = (*cluster)->ConnectAdmin();
-  ASSERT_TRUE(admin.ok()) << admin.status();
+  ASSERT_THAT(admin, IsOk());
   for (const char* type : {"column_wise", "table_column_wise", "grid_shard", "data_parallel"}) {
     const auto created = (*admin)->Call<v1::TableReply>(
         client::CreateTableRequest(R"({"name":"t","rows":64,"dim":8,"zch":{"buckets":1}})",
@@ -202,19 +207,20 @@ class ZchSweepTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto cluster = ProcessCluster::Start({.nodes = 3, .devices_per_node = 1});
-    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    ASSERT_THAT(cluster, IsOk());
     cluster_ = *std::move(cluster);
     auto admin = cluster_->ConnectAdmin();
     auto client = cluster_->Connect();
-    ASSERT_TRUE(admin.ok() && client.ok()) << admin.status() << client.status();
+    ASSERT_THAT(admin, IsOk());
+    ASSERT_THAT(client, IsOk());
     admin_ = *std::move(admin);
     client_ = *std::move(client);
     const auto created = admin_->Call<v1::TableReply>(client::CreateTableRequest(
         R"({"name":"users","rows":1024,"dim":4,"zch":{"buckets":16,"policy":"ttl","ttl_steps":5,)"
         R"("eviction_buffer_bytes":1000000}})",
         R"({"sharding":"row_wise"})"));
-    ASSERT_TRUE(created.ok()) << created.status();
-    ASSERT_TRUE(client_->RefreshPlan().ok());
+    ASSERT_THAT(created, IsOk());
+    ASSERT_THAT(client_->RefreshPlan(), IsOk());
     Touch(0, 300, 1, 0);
     Touch(300, 350, 1, 50);
     Touch(0, 50, 3, 0);
@@ -229,7 +235,7 @@ class ZchSweepTest : public ::testing::Test {
     CallOptions options;
     options.step = step;
     const absl::Status updated = client_->Update({&gradient, 1}, options);
-    ASSERT_TRUE(updated.ok()) << updated;
+    ASSERT_THAT(updated, IsOk());
   }
 
   // Evictions at `step` that can be read now.
@@ -241,17 +247,20 @@ class ZchSweepTest : public ::testing::Test {
           count += row.step == step ? 1 : 0;
           return absl::OkStatus();
         });
-    EXPECT_TRUE(read.ok()) << read;
+    EXPECT_THAT(read, IsOk());
     return count;
   }
   void Drain(const std::string& node) {
     absl::StatusOr<v1::Job> job = client::CallForJob(*admin_, client::DrainRequest(node));
-    while (job.ok() && !client::IsOver(job->state())) {
-      job = client::CallForJob(*admin_, client::GetJobRequest(job->id()));
-    }
-    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_THAT(job, IsOk());
+    const auto is_over = [&, id = job->id()] {
+      job = client::CallForJob(*admin_, client::GetJobRequest(id));
+      return !job.ok() || client::IsOver(job->state());
+    };
+    AwaitFor(is_over, embla::testing::kAwaitMax, "the node is drained");
+    ASSERT_THAT(job, IsOk());
     ASSERT_EQ(job->state(), v1::JOB_STATE_DONE);
-    ASSERT_TRUE(client_->RefreshPlan().ok());
+    ASSERT_THAT(client_->RefreshPlan(), IsOk());
   }
 
   std::unique_ptr<ProcessCluster> cluster_;
@@ -262,7 +271,7 @@ class ZchSweepTest : public ::testing::Test {
 // docs/zch.md: evicted rows do not move, so they go with the last of the table on their node.
 TEST_F(ZchSweepTest, EvictedRowsAreReadWhereTheyWereEvictedAndNotAfterTheirNodeGaveTheTableAway) {
   const auto swept = client_->SweepTable("users", {.at_step = 6});
-  ASSERT_TRUE(swept.ok()) << swept.status();
+  ASSERT_THAT(swept, IsOk());
   ASSERT_EQ(swept->evicted, 250u);
   EXPECT_EQ(CountEvictions(6), 250u);
   Drain("node0");
@@ -271,7 +280,7 @@ TEST_F(ZchSweepTest, EvictedRowsAreReadWhereTheyWereEvictedAndNotAfterTheirNodeG
   EXPECT_GT(left, 0u);
   // Later evictions are read from the nodes that have the buckets then.
   const auto rest = client_->SweepTable("users", {.at_step = 1000});
-  ASSERT_TRUE(rest.ok()) << rest.status();
+  ASSERT_THAT(rest, IsOk());
   EXPECT_EQ(rest->evicted, 100u);
   EXPECT_EQ(CountEvictions(1000), 100u);
 }
@@ -289,9 +298,9 @@ TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
     });
   });
   const auto started = client::CallForJob(*admin_, client::ReshardRequest("users", 2));
-  EXPECT_TRUE(started.ok()) << started.status();
+  EXPECT_THAT(started, IsOk());
   const auto swept = client_->SweepTable("users", {.at_step = 6});
-  EXPECT_TRUE(swept.ok()) << swept.status() << cluster_->LogTails();
+  EXPECT_THAT(swept, IsOk()) << cluster_->LogTails();
   if (swept.ok()) {
     EXPECT_EQ(swept->evicted, 250u);
   }
@@ -299,23 +308,23 @@ TEST_F(ZchSweepTest, ReachesEveryBucketWhileTheyMoveAndTheRowsCanBeFollowed) {
   EXPECT_TRUE(absl::IsCancelled(ended)) << ended;
   for (std::int64_t id = 50; id < 300; ++id) EXPECT_EQ(followed[id], "expired") << id;
   const auto again = client_->SweepTable("users", {.at_step = 6});
-  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->evicted, 0u);
   const auto explained = client_->ExplainId("users", 60);
-  ASSERT_TRUE(explained.ok()) << explained.status();
+  ASSERT_THAT(explained, IsOk());
   EXPECT_FALSE(explained->row.has_value());
 }
 
 TEST_F(ZchSweepTest, SurveyAndSweepOfIdleIds) {
   const auto survey = client_->SurveyTable("users");
-  ASSERT_TRUE(survey.ok()) << survey.status();
+  ASSERT_THAT(survey, IsOk());
   EXPECT_EQ(survey->slots, 1024u);
   EXPECT_EQ(survey->residents, 350u);
   EXPECT_EQ(survey->latest_step, 3u);
   EXPECT_EQ(survey->oldest_age, 2u);
   EXPECT_EQ(survey->age_sum, 600u);
   const auto swept = client_->SweepTable("users", {.older_than_steps = 2});
-  ASSERT_TRUE(swept.ok()) << swept.status();
+  ASSERT_THAT(swept, IsOk());
   EXPECT_EQ(swept->at_step, 3u);
   EXPECT_EQ(swept->evicted, 300u);
   std::size_t kept = 0;
@@ -325,7 +334,7 @@ TEST_F(ZchSweepTest, SurveyAndSweepOfIdleIds) {
         ++kept;
         return absl::OkStatus();
       });
-  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_THAT(read, IsOk());
   EXPECT_EQ(kept, 300u);
 }
 

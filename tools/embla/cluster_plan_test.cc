@@ -125,9 +125,9 @@ class ClusterPlanTest : public ::testing::Test {
     return cluster_.Call<v1::CreateTablesReply>(request).status();
   }
   std::string Solve(client::Admin& admin) {
-    EXPECT_TRUE(PlanSolveOnClusterVerb(
-                    admin, flags_, [] { return 0.0; }, json_)
-                    .ok());
+    EXPECT_THAT(PlanSolveOnClusterVerb(
+                    admin, flags_, [] { return 0.0; }, json_),
+                IsOk());
     return Printed();
   }
   std::string Printed() {
@@ -147,20 +147,20 @@ TEST_F(ClusterPlanTest, ASolvedPlanIsKeptAndApplied) {
   const std::string plan = Solve(cluster_);
   EXPECT_EQ(cluster_.solved(), 1u);
   EXPECT_EQ(Json::parse(Solve(cluster_))["plan_hash"], Json::parse(plan)["plan_hash"]);
-  ASSERT_TRUE(PlanSolveOnClusterVerb(
-                  cluster_, flags_, [] { return 0.0; }, text_)
-                  .ok());
+  ASSERT_THAT(PlanSolveOnClusterVerb(
+                  cluster_, flags_, [] { return 0.0; }, text_),
+              IsOk());
   EXPECT_THAT(Printed(), HasSubstr("kept from an earlier solve"));
 
   const PlanApplyFlags apply{.plan = Write("plan.json", plan)};
-  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = apply.plan, .dry_run = true}, text_).ok());
+  ASSERT_THAT(PlanApplyVerb(cluster_, {.plan = apply.plan, .dry_run = true}, text_), IsOk());
   EXPECT_THAT(Printed(), HasSubstr("would create 4 tables"));
   EXPECT_TRUE(cluster_.tables().empty());
   const absl::Status applied = PlanApplyVerb(cluster_, apply, text_);
-  ASSERT_TRUE(applied.ok()) << applied;
+  ASSERT_THAT(applied, IsOk());
   EXPECT_THAT(Printed(), HasSubstr("created 4 tables, 0 are there already"));
   EXPECT_EQ(cluster_.tables().size(), 4u);
-  ASSERT_TRUE(PlanApplyVerb(cluster_, apply, text_).ok());
+  ASSERT_THAT(PlanApplyVerb(cluster_, apply, text_), IsOk());
   EXPECT_THAT(Printed(), HasSubstr("created 0 tables, 4 are there already"));
 }
 
@@ -193,31 +193,33 @@ TEST_F(ClusterPlanTest, OtherTablesKeepTheirMemory) {
 }
 
 TEST_F(ClusterPlanTest, ExplainsATableAsItIs) {
-  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_).ok());
+  ASSERT_THAT(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_),
+              IsOk());
   Printed();
   const absl::Status status = PlanExplainVerb(cluster_, "a", text_);
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_THAT(status, IsOk());
   EXPECT_THAT(Printed(), HasSubstr("cluster: max load"));
-  ASSERT_TRUE(PlanExplainVerb(cluster_, "a", json_).ok());
+  ASSERT_THAT(PlanExplainVerb(cluster_, "a", json_), IsOk());
   const Json view = Json::parse(Printed());
   EXPECT_GE(view["max_load_ms"], view["lower_bound_ms"]);
   EXPECT_TRUE(absl::IsNotFound(PlanExplainVerb(cluster_, "zz", text_)));
 }
 
 TEST_F(ClusterPlanTest, DiffsVersions) {
-  ASSERT_TRUE(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_).ok());
+  ASSERT_THAT(PlanApplyVerb(cluster_, {.plan = Write("plan.json", Solve(cluster_))}, text_),
+              IsOk());
   Printed();
-  ASSERT_TRUE(PlanDiffVerb(cluster_, 1, 0, json_).ok());
+  ASSERT_THAT(PlanDiffVerb(cluster_, 1, 0, json_), IsOk());
   const Json all = Json::parse(Printed());
   EXPECT_EQ(all["tables"].size(), 4u);
   EXPECT_EQ(all["tables"][0]["change"], "created");
   EXPECT_EQ(all["moved_bytes"], 0);
-  ASSERT_TRUE(PlanDiffVerb(cluster_, 0, 0, text_).ok());
+  ASSERT_THAT(PlanDiffVerb(cluster_, 0, 0, text_), IsOk());
   EXPECT_THAT(Printed(), HasSubstr("plan 1 -> 2\n"));
 }
 
 TEST_F(ClusterPlanTest, ListsTheHistory) {
-  ASSERT_TRUE(PlanHistoryVerb(cluster_, 0, text_).ok());
+  ASSERT_THAT(PlanHistoryVerb(cluster_, 0, text_), IsOk());
   EXPECT_EQ(Printed(),
             "version  time                      cause\n"
             "      3  1970-01-01T00:00:07.000Z  table a created\n");

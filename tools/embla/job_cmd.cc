@@ -27,7 +27,7 @@ namespace {
 // A source's rate without a limit, for estimates only.
 constexpr std::int64_t kUnlimitedGuess = std::int64_t{1} << 30;
 constexpr std::size_t kProgressWidth = 24;
-// What is left of a line of `job ls` beside its longest figures.
+// Columns left in a line of `job ls` beside its longest figures.
 constexpr std::size_t kDescriptionWidth = 42;
 
 // "running" of JOB_STATE_RUNNING.

@@ -38,7 +38,7 @@ using Pause = std::function<void()>;
 // Starts the job, or says what it would do. With `wait`: as JobWatchVerb.
 absl::Status JobStartVerb(client::Admin& admin, const v1::StartJobRequest& request, bool wait,
                           const Pause& pause, const Output& output);
-// Those that need no clock.
+// Verbs that need no clock.
 std::vector<AdminVerb> JobVerbs();
 
 absl::Status JobListVerb(client::Admin& admin, const Output& output);

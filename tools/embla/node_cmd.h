@@ -13,7 +13,7 @@
 
 namespace embla::cli {
 
-// Those that start no job.
+// Verbs that start no job.
 std::vector<AdminVerb> NodeVerbs();
 
 // `now` is what heartbeats are measured against.

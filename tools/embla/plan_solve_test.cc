@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@
 namespace embla::cli {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 class PlanSolveTest : public ::testing::Test {
@@ -64,7 +66,7 @@ class PlanSolveTest : public ::testing::Test {
 
 TEST_F(PlanSolveTest, TextSaysHowGoodAndWhy) {
   flags_.check = true;
-  ASSERT_TRUE(Solve().ok()) << Solve();
+  ASSERT_THAT(Solve(), IsOk());
   const std::string text = out_.str();
   EXPECT_THAT(text, HasSubstr("40 tables on 2 hosts, 8 devices"));
   EXPECT_THAT(text, HasSubstr("certificate checked"));
@@ -84,7 +86,7 @@ TEST_F(PlanSolveTest, TextFitsIntoAHundredColumns) {
   flags_.input.tables = Write("long.csv", csv);
   flags_.input.topology = "2x8";
   flags_.input.device_memory = "80GiB";
-  ASSERT_TRUE(Solve().ok()) << Solve();
+  ASSERT_THAT(Solve(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("a_table_with_a_name_th.."));
   EXPECT_THAT(out_.str(), HasSubstr("; next best "));
   std::istringstream lines(out_.str());
@@ -97,7 +99,7 @@ TEST(MarginText, SaysWhatASignMeans) {
 }
 
 TEST_F(PlanSolveTest, JsonHasTheTimeOfTheClock) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   const auto json = nlohmann::json::parse(out_.str());
   EXPECT_EQ(json["solve_ms"], 250.0);
   EXPECT_EQ(json["tables"].size(), 40u);
@@ -105,9 +107,9 @@ TEST_F(PlanSolveTest, JsonHasTheTimeOfTheClock) {
 }
 
 TEST_F(PlanSolveTest, CheckAcceptsThePlanAndNamesAChangedInput) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   const std::string plan = Write("plan.json", out_.str());
-  ASSERT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+  ASSERT_THAT(CheckPlan(plan), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("accepted"));
 
   flags_.input.topology = "2x8";
@@ -120,7 +122,7 @@ TEST_F(PlanSolveTest, CheckAcceptsThePlanAndNamesAChangedInput) {
 }
 
 TEST_F(PlanSolveTest, CheckRefusesATamperedPlan) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   auto json = nlohmann::ordered_json::parse(out_.str());
   json["lower_bound_ticks"] = json["max_load_ticks"];
   const std::string plan = Write("plan.json", json.dump());
@@ -129,30 +131,30 @@ TEST_F(PlanSolveTest, CheckRefusesATamperedPlan) {
 
 TEST_F(PlanSolveTest, WritesAPicture) {
   flags_.svg = folder_ + "/plan.svg";
-  ASSERT_TRUE(Solve().ok());
+  ASSERT_THAT(Solve(), IsOk());
   EXPECT_THAT(Read(flags_.svg), HasSubstr("</svg>"));
   flags_.svg = folder_ + "/no/such/folder.svg";
   EXPECT_THAT(Message(Solve()), HasSubstr("cannot write"));
 }
 
 TEST_F(PlanSolveTest, CheckNeedsNoInputsAsThePlanHasThem) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   const std::string plan = Write("plan.json", out_.str());
   flags_.input = {};
-  EXPECT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+  EXPECT_THAT(CheckPlan(plan), IsOk());
 }
 
 TEST_F(PlanSolveTest, StartsFromAPreviousPlan) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   flags_.prev = Write("plan.json", out_.str());
   flags_.check = true;
-  ASSERT_TRUE(Solve().ok()) << Solve();
+  ASSERT_THAT(Solve(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("0 moves of 0 B"));
   flags_.input.topology = "3x4";
-  ASSERT_TRUE(Solve().ok()) << Solve();
+  ASSERT_THAT(Solve(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("h0002:"));
   EXPECT_THAT(out_.str(), HasSubstr("no plan with these cuts moves less than"));
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   const auto json = nlohmann::json::parse(out_.str());
   std::int64_t bytes = 0;
   for (const auto& move : json["replan"]["moves"]) bytes += move["bytes"].get<std::int64_t>();
@@ -160,7 +162,7 @@ TEST_F(PlanSolveTest, StartsFromAPreviousPlan) {
 }
 
 TEST_F(PlanSolveTest, APreviousPlanThatDoesNotHoldIsRefused) {
-  ASSERT_TRUE(Solve(true).ok());
+  ASSERT_THAT(Solve(true), IsOk());
   auto json = nlohmann::ordered_json::parse(out_.str());
   json["devices"][0]["load_ticks"] = 1;
   flags_.prev = Write("plan.json", json.dump());
@@ -186,7 +188,7 @@ tables:
 constraints:
   a: {types: [row_wise]}
 )");
-  ASSERT_TRUE(Solve(true).ok()) << Solve(true);
+  ASSERT_THAT(Solve(true), IsOk());
   const auto json = nlohmann::json::parse(out_.str());
   EXPECT_EQ(json["tables"][0]["type"], "row_wise");
 }

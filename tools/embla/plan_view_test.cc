@@ -4,11 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace embla::cli {
 namespace {
+
+using ::embla::testing::IsOk;
 
 NodeSpec MakeNode(std::uint32_t id, std::string name) {
   NodeSpec node;
@@ -89,7 +92,7 @@ n1         1  cpu   1.00 GiB  62.1 MiB   6.1%       2
 )";
 
 TEST(PlanView, TextTellsRowsColumnsAndBytesOfEveryDevice) {
-  ASSERT_TRUE(MakePlan().Validate().ok()) << MakePlan().Validate();
+  ASSERT_THAT(MakePlan().Validate(), IsOk());
   EXPECT_EQ(PlanText(MakePlan()), kPlanText);
 }
 
@@ -101,7 +104,7 @@ TEST(PlanView, ShowsTheReplicaGroupOfEverySlice) {
   table.sharding = ShardingType::kTableWise;
   table.replicas = {{MakeSlice({0, 1000}, {0, 64}, 1, 0)}, {MakeSlice({0, 1000}, {0, 64}, 1, 1)}};
   const Plan plan(PlanVersion{1}, "cluster", {MakeNode(1, "n0")}, {table});
-  ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+  ASSERT_THAT(plan.Validate(), IsOk());
   EXPECT_EQ(TableText(plan, table),
             R"(clicks: 1,000 rows x 64 columns fp32, rowwise_adagrad, 508 KiB
   table_wise: 2 slices on 2 devices of 1 node, in 2 replica groups, averaged every 10 updates
@@ -121,7 +124,7 @@ TEST(PlanView, ShowsSynchronousStepsTheirMembersAndAnOpenChange) {
   table.sharding = ShardingType::kTableWise;
   table.replicas = {{MakeSlice({0, 1000}, {0, 64}, 1, 0)}};
   const Plan plan(PlanVersion{1}, "cluster", {MakeNode(1, "n0")}, {table});
-  ASSERT_TRUE(plan.Validate().ok()) << plan.Validate();
+  ASSERT_THAT(plan.Validate(), IsOk());
   const auto text = [&] { return TableText(plan, table); };
   using ::testing::HasSubstr;
   EXPECT_THAT(text(), HasSubstr(R"(

@@ -25,6 +25,7 @@ namespace {
 
 using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A table of dim 3 with Adam's state: a count and two arrays.
 class MemoryClient final : public client::testing::UnimplementedClient {
@@ -200,7 +201,7 @@ TEST_F(RowFilesTest, WhatDoesNotFitIsNamedAndNothingIsWritten) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string directory = Foreign(std::to_string(i).c_str(), cases[i].header, 1300);
     const absl::Status status = Import(to, {.directory = directory, .tensor = "w"});
-    EXPECT_FALSE(status.ok()) << i;
+    EXPECT_THAT(status, Not(IsOk())) << i;
     EXPECT_THAT(std::string(status.message()), HasSubstr(cases[i].why));
   }
   EXPECT_TRUE(to.rows.empty());

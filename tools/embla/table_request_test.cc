@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,6 +10,7 @@
 namespace embla::cli {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -25,7 +27,7 @@ TEST(TableRequest, FlagsFillSpecAndPlacement) {
   flags.min_partition = 32;
 
   const auto requests = RequestsFromFlags(flags);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   ASSERT_EQ(requests->size(), 1u);
   const TableRequest& request = requests->front();
   EXPECT_EQ(request.spec.name, "clicks");
@@ -55,13 +57,13 @@ TEST(TableRequest, SyncFlagsMakeATableWithSynchronousSteps) {
   flags.sharding = "row_wise";
   flags.sync = true;
   auto requests = RequestsFromFlags(flags);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   EXPECT_EQ(requests->front().spec.sync, SyncSpec());
   flags.step_timeout_ms = 2000;
   flags.on_silence = "fail";
   flags.steps_ahead = 2;
   requests = RequestsFromFlags(flags);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   EXPECT_EQ(
       requests->front().spec.sync,
       (SyncSpec{.step_timeout_ms = 2000, .on_silence = OnSilence::kFail, .steps_ahead_max = 2}));
@@ -77,7 +79,7 @@ TEST(TableRequest, AFileMaySaySync) {
   const auto requests = RequestsFromText(
       "name: t\nrows: 10\ndim: 4\nsync: {on_silence: fail, step_timeout_ms: 1000}\n"
       "placement: {sharding: row_wise}\n");
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   EXPECT_EQ(requests->front().spec.sync,
             (SyncSpec{.step_timeout_ms = 1000, .on_silence = OnSilence::kFail}));
 }
@@ -94,7 +96,7 @@ TEST(TableRequest, ZchFlagsMakeAZchTable) {
                .admission = "count:3",
                .unseen = "zero"};
   const auto requests = RequestsFromFlags(flags);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   const TableSpec& spec = requests->front().spec;
   EXPECT_EQ(spec.rows, 1000);
   EXPECT_EQ(*spec.zch, (ZchSpec{.buckets = 2,
@@ -133,7 +135,7 @@ constexpr char kYaml[] = R"(
 
 TEST(TableRequest, YamlHoldsOneTableOrAList) {
   const auto requests = RequestsFromText(kYaml);
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   ASSERT_EQ(requests->size(), 2u);
   EXPECT_EQ((*requests)[0].spec.optimizer.kind, OptimizerKind::kAdagrad);
   EXPECT_EQ((*requests)[0].spec.optimizer.learning_rate, 0.05f);
@@ -145,7 +147,7 @@ TEST(TableRequest, YamlHoldsOneTableOrAList) {
 TEST(TableRequest, JsonIsReadTheSameWay) {
   const auto requests = RequestsFromText(
       R"({"name": "t", "rows": 5, "dim": 3, "placement": {"sharding": "column_wise"}})");
-  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_THAT(requests, IsOk());
   EXPECT_EQ(requests->front().spec.rows, 5);
 }
 

@@ -55,7 +55,7 @@ struct RunEnvironment {
   std::vector<client::Client*> clients;   // At least as many as any case has.
   std::vector<pid_t> server_processes;    // Empty: elsewhere.
   TransportCeilings* ceilings = nullptr;  // Null: not measured.
-  Metrics& metrics;                       // What the clients count.
+  Metrics& metrics;                       // Counts of the clients.
   std::ostream& log;                      // A line per round.
 };
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/load/bench_report.h"
 #include "tools/load/id_stream.h"
@@ -18,6 +19,8 @@
 namespace embla::load {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -39,7 +42,7 @@ std::vector<double> Shares(const IdDistribution& distribution, std::int64_t rows
 
 TEST(IdDistributionDraw, UniformTreatsAllRowsAlike) {
   const auto distribution = IdDistribution::Parse("uniform", 100);
-  ASSERT_TRUE(distribution.ok());
+  ASSERT_THAT(distribution, IsOk());
   const auto shares = Shares(*distribution, 100, 1000000);
   EXPECT_NEAR(shares.front(), 0.01, 0.0005);
   EXPECT_NEAR(shares.back(), 0.01, 0.0005);
@@ -50,7 +53,7 @@ TEST(IdDistributionDraw, ZipfSharesEqualTheDefinition) {
     SCOPED_TRACE(s);
     constexpr int kRows = 1000;
     const auto distribution = IdDistribution::Parse("zipf:" + std::to_string(s), kRows);
-    ASSERT_TRUE(distribution.ok()) << Message(distribution.status());
+    ASSERT_THAT(distribution, IsOk());
     const auto shares = Shares(*distribution, kRows, 1000000);
     double sum = 0.0;
     for (int rank = 1; rank <= kRows; ++rank) sum += std::pow(rank, -s);
@@ -65,7 +68,7 @@ TEST(IdDistributionDraw, ZipfWorksForTablesOfAnySize) {
   std::mt19937_64 random(kSeed);
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{2}, std::int64_t{1} << 40}) {
     const auto distribution = IdDistribution::Parse("zipf:1.05", rows);
-    ASSERT_TRUE(distribution.ok());
+    ASSERT_THAT(distribution, IsOk());
     for (int i = 0; i < 1000; ++i) {
       const std::int64_t id = distribution->Draw(random);
       ASSERT_GE(id, 0);
@@ -79,7 +82,7 @@ TEST(IdDistributionDraw, ReuseGivesEveryClassItsShareOfLookups) {
   const double shares[] = {0.5, 0.0, 0.0, 0.0, 0.0, 0.5};
   constexpr int kRows = 2500;
   const auto distribution = IdDistribution::FromReuse(shares, kRows);
-  ASSERT_TRUE(distribution.ok());
+  ASSERT_THAT(distribution, IsOk());
   const auto drawn = Shares(*distribution, kRows, 1000000);
   constexpr int kHotRows = 100;  // 1 / 24 as many as the others.
   EXPECT_NEAR(std::accumulate(drawn.begin(), drawn.begin() + kHotRows, 0.0), 0.5, 0.01);
@@ -93,7 +96,8 @@ TEST(IdDistributionParse, SaysWhatIsWrong) {
   const auto missing = IdDistribution::Parse("reuse:/nowhere.json", 10);
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
   EXPECT_THAT(Message(missing.status()), HasSubstr("/nowhere.json"));
-  EXPECT_FALSE(IdDistribution::FromReuse(std::vector{0.0, 0.0}, 10).ok());
+  EXPECT_THAT(IdDistribution::FromReuse(std::vector{0.0, 0.0}, 10),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(LatencyHistogramQuantile, IsWithinTwoPercentOfSortedSamples) {
@@ -150,7 +154,7 @@ TEST(CasePayload, CountsIdsLengthsAndRows) {
 
 TEST(CaseValidate, NamesTheOption) {
   Case load;
-  EXPECT_TRUE(load.Validate().ok());
+  EXPECT_THAT(load.Validate(), IsOk());
   load.bag = load.ids + 1;
   EXPECT_THAT(Message(load.Validate()), HasSubstr("--bag is 4097"));
   load.bag = 1;
@@ -194,7 +198,7 @@ TEST(RequestSet, HasBagsOfOneIdWhereTheyAreAskedFor) {
 TEST(ServiceSuite, HoldsValidCasesThatCompareWithEachOther) {
   const std::vector<Case> cases = ServiceSuite();
   for (const Case& load : cases) {
-    EXPECT_TRUE(load.Validate().ok()) << load.name;
+    EXPECT_THAT(load.Validate(), IsOk()) << load.name;
     if (load.compared_with.empty()) continue;
     EXPECT_TRUE(std::ranges::count(cases, load.compared_with, &Case::name) == 1) << load.name;
   }

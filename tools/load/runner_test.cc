@@ -8,9 +8,12 @@
 
 #include "client/include/embla/testing/unimplemented_client.h"
 #include "core/base/mutex.h"
+#include "core/base/testing/status_matchers.h"
 
 namespace embla::load {
 namespace {
+
+using ::embla::testing::IsOk;
 
 // Answers on a thread of its own, in the order of the calls, and remembers how many calls were
 // waiting at once.
@@ -136,7 +139,7 @@ TEST(RunnerRun, KeepsAtMostTheAskedNumberInFlightAndSharesNoBuffer) {
   client::Client* const clients[] = {&client};
   Runner runner(load, clients, requests, 1);
   const auto result = runner.Run(1000);
-  ASSERT_TRUE(result.ok());
+  ASSERT_THAT(result, IsOk());
   EXPECT_EQ(result->requests, 1000);
   EXPECT_EQ(result->lookups.count(), 1000u);
   EXPECT_EQ(client.lookups(), 1000);
@@ -149,7 +152,7 @@ TEST(RunnerRun, UsesTheBlockingCallsForOneAtATime) {
   const Case load = SmallCase(1, 0.0);
   const RequestSet requests = RequestsOf(load);
   client::Client* const clients[] = {&client};
-  ASSERT_TRUE(Runner(load, clients, requests, 1).Run(10).ok());
+  ASSERT_THAT(Runner(load, clients, requests, 1).Run(10), IsOk());
   EXPECT_EQ(client.blocking_lookups(), 10);
   EXPECT_EQ(client.lookups(), 0);
 }
@@ -160,7 +163,7 @@ TEST(RunnerRun, MixesLookupsAndUpdatesByTheirShare) {
   const RequestSet requests = RequestsOf(load);
   client::Client* const clients[] = {&client};
   const auto result = Runner(load, clients, requests, 1).Run(4000);
-  ASSERT_TRUE(result.ok());
+  ASSERT_THAT(result, IsOk());
   EXPECT_NEAR(client.updates(), 1000, 150);
   EXPECT_EQ(result->updates.count() + result->lookups.count(), 4000u);
 }
@@ -171,7 +174,7 @@ TEST(RunnerRun, SharesTheRequestsOutToAllClients) {
   const RequestSet requests = RequestsOf(load);
   client::Client* const clients[] = {&first, &second, &third};
   const auto result = Runner(load, clients, requests, 1).Run(100);
-  ASSERT_TRUE(result.ok());
+  ASSERT_THAT(result, IsOk());
   EXPECT_EQ(result->requests, 100);
   EXPECT_EQ(first.lookups() + second.lookups() + third.lookups(), 100);
   EXPECT_NEAR(first.lookups(), 33, 1);

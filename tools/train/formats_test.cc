@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/random.h"
 #include "tools/train/testing/temp_file.h"
@@ -16,6 +17,8 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -78,7 +81,7 @@ std::string CriteoRow(const std::string& label, const std::string& integer,
 
 TEST(CsvParserParse, TakesTheLabelOutAndKeepsTheOrderOfColumns) {
   const Outcome outcome = ReadAll("a,label,b\nx,1,y\nz,0,\n");
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.format, Format::kCsv);
   EXPECT_THAT(outcome.columns, ElementsAre("a", "b"));
   EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x", "y"}}, Row{0.0f, {"z", ""}}));
@@ -87,7 +90,7 @@ TEST(CsvParserParse, TakesTheLabelOutAndKeepsTheOrderOfColumns) {
 TEST(CsvParserParse, UnderstandsQuotedFields) {
   const Outcome outcome =
       ReadAll("label,\"a,1\",b\n1,\"x,y\",\"say \"\"no\"\"\"\n0,\"two\nlines\",\"\"\n");
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.bad_rows, 0);
   EXPECT_THAT(outcome.columns, ElementsAre("a,1", "b"));
   EXPECT_THAT(outcome.rows,
@@ -96,7 +99,7 @@ TEST(CsvParserParse, UnderstandsQuotedFields) {
 
 TEST(CsvParserParse, TakesAQuoteInsideAFieldAsItIs) {
   const Outcome outcome = ReadAll("label,a\n1,5\" disk\n0,b\n");
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"5\" disk"}}, Row{0.0f, {"b"}}));
 }
 
@@ -110,7 +113,7 @@ TEST(CsvParserParse, FindsAnySeparatorThatCutsTheLabelOut) {
     std::string text = "a,label,b\nx,1,y\nz,0,w\n";
     for (char& c : text) c = c == ',' ? separator[0] : c;
     const Outcome outcome = ReadAll(text);
-    ASSERT_TRUE(outcome.status.ok()) << "'" << separator << "'";
+    ASSERT_THAT(outcome.status, IsOk()) << "'" << separator << "'";
     EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x", "y"}}, Row{0.0f, {"z", "w"}}));
   }
   EXPECT_THAT(ReadAll("my first|label|last, not least\nx y|1|z,w\n").rows,
@@ -134,7 +137,7 @@ TEST(CsvParserParse, LeavesBlanksAroundFieldsOut) {
 TEST(CsvParserParse, FindsTheLabelInAnyCase) {
   for (const char* label : {"Label", "LABEL", "label"}) {
     const Outcome outcome = ReadAll(std::string("a,") + label + "\nx,1\n");
-    ASSERT_TRUE(outcome.status.ok()) << label;
+    ASSERT_THAT(outcome.status, IsOk()) << label;
     EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x"}}));
   }
   EXPECT_THAT(ReadAll("Label,label\n5,1\n").rows, ElementsAre(Row{1.0f, {"5"}}));
@@ -149,7 +152,7 @@ TEST(CriteoParserParse, FindsOtherSeparators) {
   std::string text = CriteoRow("1", "5", "68fd1e64") + CriteoRow("0", "", "");
   for (char& c : text) c = c == '\t' ? ',' : c;
   const Outcome outcome = ReadAll(text);
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.format, Format::kCriteo);
   EXPECT_EQ(outcome.rows.size(), 2u);
 }
@@ -159,7 +162,7 @@ TEST(RatingsParserParse, FindsOtherSeparators) {
   options.label_kind = LabelKind::kNumber;
   for (const char* text : {"u1;i1;4.5\n", "u1|i1|4.5\n", "u1 i1 4.5\n"}) {
     const Outcome outcome = ReadAll(text, options);
-    ASSERT_TRUE(outcome.status.ok()) << text;
+    ASSERT_THAT(outcome.status, IsOk()) << text;
     EXPECT_EQ(outcome.format, Format::kRatings);
     EXPECT_THAT(outcome.rows, ElementsAre(Row{4.5f, {"u1", "i1"}}));
   }
@@ -190,7 +193,7 @@ TEST(RecordReaderNext, CountsBadRowsAndShowsTheFirstOnesWithTheirLines) {
   options.shown_max = 2;
   const Outcome outcome =
       ReadAll("label,a\n1,x\n\nmaybe,x\n1\n0,\"open\n0,y\"z\n2,x\n0,last\n", options);
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_THAT(outcome.rows, ElementsAre(Row{1.0f, {"x"}}, Row{0.0f, {"last"}}));
   EXPECT_EQ(outcome.bad_rows, 4);
   EXPECT_THAT(outcome.shown, HasSubstr(":4: label 'maybe' is not a number"));
@@ -212,7 +215,7 @@ TEST(RecordReaderNext, DoesNotLoseTheFileToAQuoteThatIsNeverClosed) {
   std::string text = "label,a\n0,\"open\n";
   for (int i = 0; i < 200; ++i) text += "1,x\n";
   const Outcome outcome = ReadAll(text);
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.bad_rows, 1);
   EXPECT_GT(outcome.rows.size(), 130u);
 }
@@ -220,7 +223,7 @@ TEST(RecordReaderNext, DoesNotLoseTheFileToAQuoteThatIsNeverClosed) {
 TEST(CriteoParserParse, AllowsMissingFields) {
   const Outcome outcome =
       ReadAll(CriteoRow("1", "5", "68fd1e64") + CriteoRow("0", "", "") + CriteoRow("0", "-1", ""));
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.format, Format::kCriteo);
   ASSERT_EQ(outcome.rows.size(), 3u);
   EXPECT_EQ(outcome.bad_rows, 0);
@@ -235,7 +238,7 @@ TEST(CriteoParserParse, SaysWhichFieldIsWrong) {
   const Outcome outcome =
       ReadAll(CriteoRow("1", "1", "ab") + CriteoRow("1", "1.5", "ab") + CriteoRow("1", "1", "xyz") +
               "1\t2\n" + CriteoRow("1", "1", "a\tb"));
-  ASSERT_TRUE(outcome.status.ok());
+  ASSERT_THAT(outcome.status, IsOk());
   EXPECT_EQ(outcome.rows.size(), 1u);
   EXPECT_EQ(outcome.bad_rows, 4);
   EXPECT_THAT(outcome.shown, HasSubstr(":2: column I1 '1.5' is not an integer"));
@@ -280,7 +283,8 @@ TEST(ParseLabel, AcceptsTheUsualSpellingsOfTwoClasses) {
     EXPECT_EQ(ParseLabel(text, LabelKind::kBinary).value_or(9.0f), 0.0f) << text;
   }
   for (const char* text : {"", "2", "yes", "nan", "inf", "1 ", "++1", "0x1", "1e99"}) {
-    EXPECT_FALSE(ParseLabel(text, LabelKind::kBinary).ok()) << text;
+    EXPECT_THAT(ParseLabel(text, LabelKind::kBinary), StatusIs(absl::StatusCode::kInvalidArgument))
+        << text;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/random.h"
 #include "tools/train/testing/temp_file.h"
@@ -14,6 +15,7 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TempFile;
@@ -33,8 +35,8 @@ std::string CensusText(int rows, std::uint64_t seed) {
 
 Examples ReadAll(ExampleSource& source) {
   Examples examples;
-  EXPECT_TRUE(source.Restart().ok());
-  EXPECT_TRUE(source.Read(1u << 20, examples).ok());
+  EXPECT_THAT(source.Restart(), IsOk());
+  EXPECT_THAT(source.Read(1u << 20, examples), IsOk());
   return examples;
 }
 
@@ -46,7 +48,7 @@ TEST(OpenInputs, PrintsTheFormatAndTheRuleOfEveryColumn) {
   options.test_path = test.path();
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  ASSERT_THAT(inputs, IsOk());
   EXPECT_THAT(out.str(), HasSubstr("format csv, 3 columns"));
   EXPECT_THAT(out.str(), HasSubstr("city: 5 values as they are (7 rows)"));
   EXPECT_THAT(out.str(), HasSubstr("grade: 12 values as they are (14 rows)"));
@@ -80,7 +82,7 @@ TEST(OpenInputs, GivesAClickLogAsManyRowsAsItHasValues) {
   options.train_path = train.path();
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  ASSERT_THAT(inputs, IsOk());
   EXPECT_THAT(out.str(), HasSubstr("format criteo, 39 columns"));
   std::uint64_t rows = 0;
   for (const Column& column : inputs->train->columns()) rows += column.rows;
@@ -110,7 +112,7 @@ TEST(OpenInputs, LeavesColumnsOutThatOnlyIdentifyRecords) {
     options.rule.raw_ids = raw_ids;
     std::ostringstream out;
     const auto inputs = OpenInputs(options, out);
-    ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+    ASSERT_THAT(inputs, IsOk());
     EXPECT_THAT(out.str(), HasSubstr("order: left out, as every record has another value"));
     EXPECT_THAT(out.str(), HasSubstr("number: left out"));
     ASSERT_EQ(inputs->train->columns().size(), 3u);
@@ -126,7 +128,7 @@ TEST(OpenInputs, KeepsColumnsOfIdsThatAreToBeNames) {
   options.keep_text = {"order", "number"};
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  ASSERT_THAT(inputs, IsOk());
   EXPECT_EQ(inputs->train->columns().size(), 5u);
   EXPECT_THAT(out.str(), HasSubstr("order: 4"));  // About 450 of them, the others are held out.
 }
@@ -151,7 +153,7 @@ TEST(OpenInputs, KeepsRowsOfEveryColumnInRange) {
   options.test_path = test.path();
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok());
+  ASSERT_THAT(inputs, IsOk());
   const Examples examples = ReadAll(*inputs->test);
   ASSERT_EQ(examples.size(), 503u);
   for (std::size_t e = 0; e < examples.size(); ++e) {
@@ -175,7 +177,7 @@ TEST(OpenInputs, HoldsOutAShareOfOneFileWithoutOverlap) {
   options.holdout_share = 0.2;
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  ASSERT_THAT(inputs, IsOk());
   EXPECT_EQ(inputs->model, ModelKind::kMf);
   EXPECT_EQ(inputs->loss, Loss::kSquared);
   const Examples train = ReadAll(*inputs->train);
@@ -195,7 +197,7 @@ TEST(OpenInputs, CountsBadRowsOnceHoweverOftenAFileIsRead) {
   options.test_path = file.path();
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok());
+  ASSERT_THAT(inputs, IsOk());
   for (int pass = 0; pass < 3; ++pass) {
     ReadAll(*inputs->train);
     ReadAll(*inputs->test);
@@ -250,7 +252,7 @@ TEST(OpenInputs, NeedsNoLookAtClickLogsWithRawIds) {
   options.rule.raw_ids = true;
   std::ostringstream out;
   const auto inputs = OpenInputs(options, out);
-  ASSERT_TRUE(inputs.ok()) << Message(inputs.status());
+  ASSERT_THAT(inputs, IsOk());
   EXPECT_THAT(out.str(), HasSubstr("C26: values hashed to 64-bit ids"));
   EXPECT_THAT(out.str(), HasSubstr("I1: numbers by half powers of two, hashed"));
   EXPECT_EQ(ReadAll(*inputs->train).size() + ReadAll(*inputs->test).size(), 100u);
@@ -260,7 +262,7 @@ TEST(InputOptionsValidate, WantsExactlyOneInput) {
   InputOptions options;
   EXPECT_TRUE(absl::IsInvalidArgument(options.Validate()));
   options.generate = 10;
-  EXPECT_TRUE(options.Validate().ok());
+  EXPECT_THAT(options.Validate(), IsOk());
   options.train_path = "x.csv";
   EXPECT_TRUE(absl::IsInvalidArgument(options.Validate()));
 }

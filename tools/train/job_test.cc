@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/testing/fake_service.h"
 #include "tools/train/testing/temp_file.h"
@@ -17,6 +18,7 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using testing::FakeAdmin;
 using testing::FakeClient;
@@ -59,7 +61,7 @@ TEST_F(JobTest, TrainsOnEveryExampleInEveryEpochWithAnyNumberOfTrainers) {
   for (const int trainers : {1, 2, 3, 7}) {
     run_.trainers = trainers;
     const auto report = Run();
-    ASSERT_TRUE(report.ok()) << Message(report.status());
+    ASSERT_THAT(report, IsOk());
     EXPECT_EQ(report->examples, 4000u);
     EXPECT_EQ(report->test_examples, 400u);
   }
@@ -70,7 +72,7 @@ TEST_F(JobTest, ProcessesOfOneWorldShareTheExamples) {
   std::uint64_t examples = 0;
   for (run_.rank = 0; run_.rank < run_.world; ++run_.rank) {
     const auto report = Run();
-    ASSERT_TRUE(report.ok()) << Message(report.status());
+    ASSERT_THAT(report, IsOk());
     examples += report->examples;
   }
   EXPECT_EQ(examples, 4000u);
@@ -83,7 +85,8 @@ TEST_F(JobTest, SynchronousRunsOfOneTrainerRepeatExactly) {
   const std::vector<float> factors = service_.RowsOf("model_factors");
   run_.prefix = "again";
   const auto second = Run();
-  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
   EXPECT_EQ(service_.RowsOf("again_factors"), factors);
   EXPECT_EQ(first->quality.auc, second->quality.auc);
 }
@@ -91,7 +94,7 @@ TEST_F(JobTest, SynchronousRunsOfOneTrainerRepeatExactly) {
 TEST_F(JobTest, ReadsInputsThatDoNotFitAnewInEveryEpoch) {
   run_.chunk_examples = 300;
   const auto report = Run();
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->examples, 4000u);
   EXPECT_EQ(report->test_examples, 400u);
 }
@@ -99,14 +102,14 @@ TEST_F(JobTest, ReadsInputsThatDoNotFitAnewInEveryEpoch) {
 TEST_F(JobTest, AnInputOfExactlyOneChunkIsReadWhole) {
   run_.chunk_examples = 2000;
   const auto report = Run();
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->examples, 4000u);
 }
 
 TEST_F(JobTest, ReplicaGroupsAreAskedForAndAveragedAfterEveryEpoch) {
   run_.tables.replica_groups = 2;
   run_.tables.sync_every_steps = 10;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(service_.synced(),
               ElementsAre("model_linear", "model_factors", "model_linear", "model_factors"));
   EXPECT_EQ(service_.Tables().front().replica_groups, 2u);
@@ -117,11 +120,11 @@ TEST_F(JobTest, ReplicaGroupsAreAskedForAndAveragedAfterEveryEpoch) {
 }
 
 TEST_F(JobTest, TestsWithoutTrainingWhenThereAreNoEpochs) {
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   const std::int64_t updates = service_.updates();
   run_.epochs = 0;
   const auto report = Run();
-  ASSERT_TRUE(report.ok());
+  ASSERT_THAT(report, IsOk());
   EXPECT_EQ(service_.updates(), updates);
   EXPECT_EQ(report->examples, 0u);
   EXPECT_TRUE(report->quality.auc.has_value());
@@ -145,7 +148,7 @@ TEST_F(JobTest, SaysThatAnInputHasNoExamples) {
 
 TEST_F(JobTest, PrintsOneLineAtTheEndOfEveryEpoch) {
   run_.epochs = 3;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("epoch 1/3 100 %  2000 examples"));
   EXPECT_THAT(out_.str(), HasSubstr("epoch 3/3 100 %  2000 examples"));
 }
@@ -157,7 +160,7 @@ TEST_F(JobTest, StopsAfterTheBestEpochAndLeavesTheTablesAsItLeftThem) {
   run_.tables.learning_rate = 0.5;  // Overfits soon.
   run_.epochs = 50;
   const auto report = Run();
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   ASSERT_GT(report->best_epoch, 0);
   EXPECT_EQ(report->epochs(), report->best_epoch + 2);
   EXPECT_NEAR(static_cast<double>(report->validation_examples), 400.0, 60.0);
@@ -166,7 +169,7 @@ TEST_F(JobTest, StopsAfterTheBestEpochAndLeavesTheTablesAsItLeftThem) {
   run_.prefix = "shorter";
   run_.epochs = report->best_epoch;
   const auto shorter = Run();
-  ASSERT_TRUE(shorter.ok()) << Message(shorter.status());
+  ASSERT_THAT(shorter, IsOk());
   EXPECT_EQ(service_.RowsOf("shorter_factors"), factors);
   EXPECT_EQ(shorter->quality.auc, report->quality.auc);
 }
@@ -174,7 +177,7 @@ TEST_F(JobTest, StopsAfterTheBestEpochAndLeavesTheTablesAsItLeftThem) {
 TEST_F(JobTest, JudgesEveryEpochByExamplesThatItDoesNotTrainOn) {
   run_.validation_fraction = 0.25;
   const auto report = Run();
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   ASSERT_EQ(report->epoch_reports.size(), 2u);
   EXPECT_EQ(report->examples, 2 * (2000 - report->validation_examples));
   for (const EpochReport& epoch : report->epoch_reports) {
@@ -194,7 +197,8 @@ TEST_F(JobTest, HoldsTheSameExamplesBackWhenAnInputIsReadInChunks) {
   run_.epochs = 2;
   run_.prefix = "chunks";
   const auto chunks = Run();
-  ASSERT_TRUE(whole.ok() && chunks.ok());
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_THAT(chunks, IsOk());
   EXPECT_EQ(chunks->validation_examples, whole->validation_examples);
   EXPECT_EQ(chunks->examples, 2 * whole->examples);
 }
@@ -204,12 +208,12 @@ TEST_F(JobTest, KeepsTheLastEpochAndSaysSoWhenTheTablesCannotBeCopied) {
   run_.tables.learning_rate = 0.5;
   run_.epochs = 50;
   run_.kept_bytes_max = 100;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("the tables are too large to be copied"));
   run_.kept_bytes_max = std::int64_t{1} << 30;
   run_.prefix = "away";
   service_.FailScans(50, absl::UnavailableError("node n1 is away"));
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(out_.str(), HasSubstr("no copy: node n1 is away"));
 }
 
@@ -219,14 +223,14 @@ TEST_F(JobTest, SeveralProcessesTrainAllEpochs) {
   run_.world = 2;
   run_.epochs = 12;
   const auto report = Run();
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->epochs(), 12);
   EXPECT_LT(report->best_epoch, 12);
 }
 
 TEST_F(JobTest, TakesALearningRateThatSuitsTheOptimizer) {
   const auto rate_of = [this](const char* prefix) {
-    EXPECT_TRUE(Run().ok());
+    EXPECT_THAT(Run(), IsOk());
     return service_.LearningRateOf(absl::StrCat(prefix, "_linear"));
   };
   EXPECT_EQ(rate_of("model"), 0.1);
@@ -296,7 +300,7 @@ TEST(ProgressDraw, PrintsFewLinesElsewhere) {
 
 TEST(RunOptionsValidate, NamesTheOption) {
   RunOptions options;
-  EXPECT_TRUE(options.Validate().ok());
+  EXPECT_THAT(options.Validate(), IsOk());
   options.rank = 1;
   EXPECT_THAT(Message(options.Validate()), HasSubstr("--rank is 1"));
   options.rank = 0;

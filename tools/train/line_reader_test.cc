@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/random.h"
 #include "tools/train/testing/temp_file.h"
@@ -15,6 +16,7 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -63,19 +65,19 @@ std::string ManyLines() {
 
 TEST(LineReaderNext, EndsLinesAtEitherLineBreakAndKeepsEmptyOnes) {
   const auto lines = ReadLines("a\r\n\nb\nc");
-  ASSERT_TRUE(lines.ok());
+  ASSERT_THAT(lines, IsOk());
   EXPECT_THAT(*lines, ElementsAre("a", "", "b", "c"));
 }
 
 TEST(LineReaderNext, DropsTheByteOrderMark) {
   const auto lines = ReadLines("\xEF\xBB\xBFlabel\n");
-  ASSERT_TRUE(lines.ok());
+  ASSERT_THAT(lines, IsOk());
   EXPECT_THAT(*lines, ElementsAre("label"));
 }
 
 TEST(LineReaderNext, FindsNothingInAnEmptyFile) {
   const auto lines = ReadLines("");
-  ASSERT_TRUE(lines.ok());
+  ASSERT_THAT(lines, IsOk());
   EXPECT_THAT(*lines, IsEmpty());
 }
 
@@ -84,7 +86,9 @@ TEST(LineReaderNext, ReadsGzipAndZstdLikePlainText) {
   const auto plain = ReadLines(text);
   const auto gzip = ReadLines(Gzip(text));
   const auto zstd = ReadLines(Zstd(text));
-  ASSERT_TRUE(plain.ok() && gzip.ok() && zstd.ok());
+  ASSERT_THAT(plain, IsOk());
+  ASSERT_THAT(gzip, IsOk());
+  ASSERT_THAT(zstd, IsOk());
   EXPECT_GT(plain->size(), 10000u);
   EXPECT_EQ(*gzip, *plain);
   EXPECT_EQ(*zstd, *plain);
@@ -93,7 +97,8 @@ TEST(LineReaderNext, ReadsGzipAndZstdLikePlainText) {
 TEST(LineReaderNext, ReadsCompressedFilesThatWereAppendedToEachOther) {
   const auto gzip = ReadLines(Gzip("a\n") + Gzip("b\n"));
   const auto zstd = ReadLines(Zstd("a\n") + Zstd("b\n"));
-  ASSERT_TRUE(gzip.ok() && zstd.ok());
+  ASSERT_THAT(gzip, IsOk());
+  ASSERT_THAT(zstd, IsOk());
   EXPECT_THAT(*gzip, ElementsAre("a", "b"));
   EXPECT_THAT(*zstd, ElementsAre("a", "b"));
 }
@@ -108,7 +113,7 @@ TEST(LineReaderNext, CallsACompressedFileThatIsCutOffDamaged) {
 
 TEST(LineReaderNext, RefusesLinesOfMoreThanOneMebibyte) {
   const std::string longest(kLineBytesMax, 'x');
-  EXPECT_TRUE(ReadLines(longest + "\n").ok());
+  EXPECT_THAT(ReadLines(longest + "\n"), IsOk());
   const auto lines = ReadLines("a\n" + longest + "x\n");
   EXPECT_TRUE(absl::IsInvalidArgument(lines.status()));
   EXPECT_THAT(Message(lines.status()), HasSubstr(":2: line is longer"));

@@ -6,11 +6,14 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "tools/train/generator.h"
 #include "tools/train/random.h"
 
 namespace embla::train {
 namespace {
+
+using ::embla::testing::IsOk;
 
 double AucByPairs(const std::vector<float>& scores, const std::vector<float>& labels) {
   double wins = 0.0;
@@ -64,9 +67,9 @@ TEST(GeneratorRead, GivesTheSameExamplesInPiecesAndAfterARestart) {
   Generator generator(options);
   Examples whole;
   Examples pieces;
-  ASSERT_TRUE(generator.Read(1000, whole).ok());
-  ASSERT_TRUE(generator.Restart().ok());
-  for (int i = 0; i < 40; ++i) ASSERT_TRUE(generator.Read(3, pieces).ok());
+  ASSERT_THAT(generator.Read(1000, whole), IsOk());
+  ASSERT_THAT(generator.Restart(), IsOk());
+  for (int i = 0; i < 40; ++i) ASSERT_THAT(generator.Read(3, pieces), IsOk());
   EXPECT_EQ(whole.size(), 100u);
   EXPECT_EQ(pieces.rows, whole.rows);
   EXPECT_EQ(pieces.labels, whole.labels);
@@ -77,10 +80,10 @@ TEST(GeneratorRead, ContinuesOneTruthInAnotherRange) {
   GeneratorOptions options;
   options.examples = 20;
   Examples both;
-  ASSERT_TRUE(Generator(options).Read(20, both).ok());
+  ASSERT_THAT(Generator(options).Read(20, both), IsOk());
   options.examples = options.first_example = 10;
   Examples second;
-  ASSERT_TRUE(Generator(options).Read(20, second).ok());
+  ASSERT_THAT(Generator(options).Read(20, second), IsOk());
   EXPECT_EQ(second.rows, std::vector(both.rows.begin() + 80, both.rows.end()));
   EXPECT_EQ(second.labels, std::vector(both.labels.begin() + 10, both.labels.end()));
 }
@@ -89,13 +92,13 @@ TEST(GeneratorRead, PlantedScoresRankTheirOwnLabelsWell) {
   GeneratorOptions options;
   options.examples = 20000;
   Examples examples;
-  ASSERT_TRUE(Generator(options).Read(options.examples, examples).ok());
+  ASSERT_THAT(Generator(options).Read(options.examples, examples), IsOk());
   const Quality quality = QualityOf(Loss::kLogistic, examples.planted_scores, examples.labels);
   EXPECT_GT(quality.auc.value(), 0.8);
   EXPECT_LT(quality.auc.value(), 0.95);
   options.loss = Loss::kSquared;
   examples.Clear();
-  ASSERT_TRUE(Generator(options).Read(options.examples, examples).ok());
+  ASSERT_THAT(Generator(options).Read(options.examples, examples), IsOk());
   const Quality ratings = QualityOf(Loss::kSquared, examples.planted_scores, examples.labels);
   EXPECT_NEAR(ratings.rmse.value(), 0.5, 0.01);
 }

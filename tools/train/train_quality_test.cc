@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/clock.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/job.h"
 #include "tools/train/testing/fake_service.h"
@@ -14,6 +15,7 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
 using testing::FakeAdmin;
 using testing::FakeClient;
 using testing::FakeService;
@@ -48,7 +50,7 @@ TEST(EmblaTrain, RanksCensusRecordsAsWellAsAPlainProgram) {
   RunOptions run;
   run.trainers = 2;
   const auto report = Train(run, input);
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   PrintReport(*report, std::cout);
   EXPECT_GE(report->quality.auc.value_or(0.0), 0.912);
   EXPECT_EQ(report->examples, report->epochs() * (32561u - report->validation_examples));
@@ -68,7 +70,7 @@ TEST(EmblaTrain, RanksCensusRecordsAsWellWithRawIdsAndZchTables) {
   run.trainers = 2;
   run.tables.zch_capacity = 10000;
   const auto report = Train(run, input);
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   PrintReport(*report, std::cout);
   EXPECT_GE(report->quality.auc.value_or(0.0), 0.912);
 }
@@ -82,7 +84,7 @@ TEST(EmblaTrain, ComesCloseToThePlantedTruthOfGeneratedRatingsWithZchTables) {
   run.trainers = 2;
   run.tables.zch_capacity = 10000;
   const auto report = Train(run, input);
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   ASSERT_TRUE(report->planted.rmse.has_value());
   EXPECT_LE(report->quality.rmse.value_or(9.0), *report->planted.rmse * 1.02);
 }
@@ -93,7 +95,7 @@ TEST(EmblaTrain, ComesCloseToThePlantedTruthOfGeneratedClicks) {
   RunOptions run;
   run.trainers = 2;
   const auto report = Train(run, input);
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   PrintReport(*report, std::cout);
   ASSERT_TRUE(report->planted.auc.has_value());
   EXPECT_GE(report->quality.auc.value_or(0.0), *report->planted.auc - 0.015);
@@ -107,7 +109,7 @@ TEST(EmblaTrain, ComesCloseToThePlantedTruthOfGeneratedRatings) {
   RunOptions run;
   run.trainers = 2;
   const auto report = Train(run, input);
-  ASSERT_TRUE(report.ok()) << Message(report.status());
+  ASSERT_THAT(report, IsOk());
   PrintReport(*report, std::cout);
   ASSERT_TRUE(report->planted.rmse.has_value());
   EXPECT_LE(report->quality.rmse.value_or(9.0), *report->planted.rmse * 1.02);

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "tools/train/generator.h"
 #include "tools/train/testing/fake_service.h"
@@ -15,6 +16,7 @@
 namespace embla::train {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using testing::FakeAdmin;
 using testing::FakeClient;
@@ -31,11 +33,11 @@ class TrainerTest : public ::testing::Test {
     generator.examples = kExamples;
     generator.rows_per_column = 20;
     Generator source(generator);
-    EXPECT_TRUE(source.Read(kExamples, examples_).ok());
+    EXPECT_THAT(source.Read(kExamples, examples_), IsOk());
     layout_ = LayoutOf(ModelKind::kFm, "m", source.columns(), 4);
     FakeAdmin admin(service_);
     std::ostringstream out;
-    EXPECT_TRUE(EnsureTables(layout_, table_options_, admin, client_, out).ok());
+    EXPECT_THAT(EnsureTables(layout_, table_options_, admin, client_, out), IsOk());
     order_.resize(kExamples);
     std::iota(order_.begin(), order_.end(), 0u);
     options_.batch = 16;
@@ -69,7 +71,7 @@ class TrainerTest : public ::testing::Test {
 };
 
 TEST_F(TrainerTest, RunSendsOneLookupAndOneUpdatePerBatch) {
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_EQ(seen_, kExamples);
   EXPECT_EQ(service_.lookups(), kBatches);
   EXPECT_EQ(service_.updates(), kBatches);
@@ -77,11 +79,11 @@ TEST_F(TrainerTest, RunSendsOneLookupAndOneUpdatePerBatch) {
 
 TEST_F(TrainerTest, RunLowersTheLoss) {
   options_.synchronous = true;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   const double first = std::exchange(loss_, 0.0);
   for (int epoch = 0; epoch < 20; ++epoch) {
     loss_ = 0.0;
-    ASSERT_TRUE(Run().ok());
+    ASSERT_THAT(Run(), IsOk());
   }
   EXPECT_LT(loss_, 0.8 * first);
 }
@@ -89,7 +91,7 @@ TEST_F(TrainerTest, RunLowersTheLoss) {
 // One big batch: the single step of the fake's Adagrad is known in closed form.
 TEST_F(TrainerTest, RunSendsTheSumOfTheGradientsOfABatch) {
   options_.batch = kExamples;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   const std::vector<float> sum_rows = service_.RowsOf("m_linear");
   // The first step of Adagrad is lr * sign of the gradient, whatever its scale.
   for (const float weight : sum_rows) {
@@ -99,13 +101,13 @@ TEST_F(TrainerTest, RunSendsTheSumOfTheGradientsOfABatch) {
 
 TEST_F(TrainerTest, RunAsksForEveryRowOfABatchOnce) {
   options_.batch = kExamples;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_FALSE(service_.saw_id_twice());
 }
 
 TEST_F(TrainerTest, RunRepeatsALookupWhileANodeIsAway) {
   service_.FailLookups(3, absl::UnavailableError("node n1 is away"));
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_EQ(service_.lookups(), kBatches + 3);
   EXPECT_EQ(service_.updates(), kBatches);
   EXPECT_EQ(seen_, kExamples);
@@ -121,7 +123,7 @@ TEST_F(TrainerTest, RunGivesUpAtOnceWithoutPatience) {
 
 TEST_F(TrainerTest, RunCountsUpdatesOfUnknownOutcome) {
   service_.FailUpdates(2, absl::DeadlineExceededError("no answer"));
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_EQ(updates_unknown_, 2u);
   EXPECT_EQ(service_.updates(), kBatches);
 }
@@ -143,18 +145,18 @@ TEST_F(TrainerTest, RunStopsWithAClearMessageWhenTheLossIsNotFinite) {
 
 TEST_F(TrainerTest, RunEndsEarlyWhenStopped) {
   stop_ = true;
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   EXPECT_EQ(service_.updates(), 0);
 }
 
 TEST_F(TrainerTest, PredictChangesNothingAndEqualsScoresByHand) {
-  ASSERT_TRUE(Run().ok());
+  ASSERT_THAT(Run(), IsOk());
   const std::vector<float> linear = service_.RowsOf("m_linear");
   const std::vector<float> factors = service_.RowsOf("m_factors");
   const std::int64_t updates = service_.updates();
   std::vector<float> scores(kExamples);
   Trainer trainer(client_, layout_, options_, stop_);
-  ASSERT_TRUE(trainer.Predict(examples_, order_, scores).ok());
+  ASSERT_THAT(trainer.Predict(examples_, order_, scores), IsOk());
   EXPECT_EQ(service_.updates(), updates);
   for (std::size_t e = 0; e < kExamples; ++e) {
     double expected = 0.0;
@@ -197,12 +199,12 @@ TEST(EnsureTables, UsesATableThatExistsAndSaysWhatDiffers) {
   std::ostringstream out;
   const std::vector<Column> columns = {{"a", 10, ""}};
   TableOptions options;
-  ASSERT_TRUE(
-      EnsureTables(LayoutOf(ModelKind::kFm, "m", columns, 8), options, admin, client, out).ok());
+  ASSERT_THAT(EnsureTables(LayoutOf(ModelKind::kFm, "m", columns, 8), options, admin, client, out),
+              IsOk());
   EXPECT_THAT(out.str(), HasSubstr("created table m_factors: 10 rows x 8 fp32, row_wise"));
 
-  ASSERT_TRUE(
-      EnsureTables(LayoutOf(ModelKind::kFm, "m", columns, 8), options, admin, client, out).ok());
+  ASSERT_THAT(EnsureTables(LayoutOf(ModelKind::kFm, "m", columns, 8), options, admin, client, out),
+              IsOk());
   EXPECT_THAT(out.str(), HasSubstr("uses table m_factors"));
 
   options.optimizer = "adam";

@@ -1,11 +1,14 @@
 // A timer that moves only when told.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <utility>
 
 #include "client/transport/timer.h"
+#include "core/base/testing/await.h"
 
 namespace embla::client {
 
@@ -54,6 +57,22 @@ class ManualTimer final : public Timer {
     running_ = 0;
     changed_.NotifyAll();
     return true;
+  }
+
+  // The value of `future`; functions run as long as there is none.
+  template <typename Value>
+  Value RunUntilReady(std::future<Value>& future) {
+    const auto is_ready = [&] {
+      return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    testing::AwaitFor(
+        [&] {
+          while (!is_ready() && RunNext()) {
+          }
+          return is_ready();
+        },
+        absl::Seconds(60), "the future is ready");
+    return future.get();
   }
 
   // Runs everything that is due until `step` from now.

@@ -1,4 +1,4 @@
-// Matchers for absl::Status and absl::StatusOr whose failures print the status.
+// Matchers for absl::Status, absl::StatusOr and grpc::Status whose failures print the status.
 //
 //   EXPECT_THAT(node.Update(request), IsOk());
 //   EXPECT_THAT(plan, StatusIs(absl::StatusCode::kNotFound, HasSubstr("table 7")));
@@ -16,6 +16,15 @@ inline const absl::Status& StatusOf(const absl::Status& status) { return status;
 template <typename T>
 const absl::Status& StatusOf(const absl::StatusOr<T>& value) {
   return value.status();
+}
+// A grpc::Status, whose codes have the same numbers.
+template <typename T>
+requires requires(const T& status) {
+  status.error_code();
+  status.error_message();
+}
+absl::Status StatusOf(const T& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
 MATCHER(IsOk, negation ? "is an error" : "is OK") {

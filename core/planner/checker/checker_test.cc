@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/solve.h"
@@ -16,7 +17,9 @@
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 // Little exhaustive search: these tests also run under sanitizers.
@@ -69,7 +72,7 @@ class CheckerTest : public ::testing::Test {
                            ShardingType::kTableRowWise, ShardingType::kRowWise};
     }
     absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    ASSERT_THAT(planned, IsOk());
     planned_ = *std::move(planned);
     ASSERT_EQ(Refusal(planned_), "accepted");
     ASSERT_GT(planned_.solution.certificate.price[0], 0);
@@ -105,7 +108,7 @@ TEST_F(CheckerTest, LowerBoundAboveThePlanIsRefused) {
 TEST_F(CheckerTest, BoundOfASearchIsReportedAsNotChecked) {
   planned_.solution.search_bound = planned_.solution.lower_bound = planned_.solution.max_load;
   const absl::StatusOr<CheckReport> report = Check(planned_.problem, planned_.solution);
-  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->claimed_search_bound, planned_.solution.max_load);
   EXPECT_EQ(report->proven_bound, planned_.solution.certificate.bound);
 }
@@ -219,7 +222,7 @@ TEST_F(CheckerTest, ShardsThatMeetAgainstTheRuleAreRefused) {
   problem.tables[0].rules.types = {ShardingType::kColumnWise};
   problem.tables[0].rules.spread = Spread::kDevices;
   absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   ASSERT_EQ(Refusal(*planned), "accepted");
   Choice& choice = planned->solution.choices[0];
   ASSERT_EQ(choice.targets.size(), 2u);
@@ -254,7 +257,7 @@ TEST(CheckerAccepts, PlansOfManyShapes) {
 TEST(CheckerRefuses, EveryRandomCertificateThatClaimsMoreThanThePlan) {
   std::mt19937_64 random(embla::testing::TestSeed());
   absl::StatusOr<Planned> planned = Solve(Random(11, 20, Hosts(2, 2, 200 * kMiB), 500), kQuick);
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   for (int round = 0; round < 300; ++round) {
     Solution solution = planned->solution;
     Certificate& certificate = solution.certificate;
@@ -263,7 +266,7 @@ TEST(CheckerRefuses, EveryRandomCertificateThatClaimsMoreThanThePlan) {
     certificate.host_weight = static_cast<std::int64_t>(random() >> (24 + random() % 40));
     for (std::int64_t& price : certificate.price) price = random() >> (22 + random() % 42);
     solution.lower_bound = certificate.bound;
-    EXPECT_FALSE(Check(planned->problem, solution).ok()) << round;
+    EXPECT_THAT(Check(planned->problem, solution), Not(IsOk())) << round;
   }
 }
 
@@ -271,7 +274,7 @@ TEST(CheckerAccepts, NoTables) {
   Problem problem;
   problem.topology = Hosts(1, 2, kMiB);
   const absl::StatusOr<Planned> planned = Solve(std::move(problem), kQuick);
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(Refusal(*planned), "accepted");
 }
 

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/testing/status_matchers.h"
+
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 std::vector<NodeSpec> Nodes(std::uint32_t nodes, std::uint32_t devices, std::int64_t memory_bytes) {
@@ -37,10 +40,10 @@ std::vector<TablePlan> PlaceAll(const std::vector<TableSpec>& specs,
   for (TableSpec spec : specs) {
     spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
     const auto chosen = ChoosePlacement(spec, {.automatic = true}, nodes, tables);
-    EXPECT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_THAT(chosen, IsOk());
     if (!chosen.ok()) return tables;
     const auto table = PlaceTable(spec, chosen->request, nodes, TableList(tables));
-    EXPECT_TRUE(table.ok()) << table.status();
+    EXPECT_THAT(table, IsOk());
     if (!table.ok()) return tables;
     tables.push_back(*table);
   }
@@ -53,7 +56,7 @@ TEST(ChoosePlacement, EqualTablesGoToDifferentDevices) {
   const std::vector<TablePlan> tables = PlaceAll(specs, Nodes(2, 2, std::int64_t{1} << 30));
   std::map<DeviceId, int> tables_on;
   for (const TablePlan& table : tables) {
-    ASSERT_TRUE(table.Validate().ok());
+    ASSERT_THAT(table.Validate(), IsOk());
     for (const Slice& slice : table.primary()) ++tables_on[slice.device];
   }
   EXPECT_EQ(tables_on.size(), 4u);
@@ -80,9 +83,9 @@ TEST(ChoosePlacement, KeepsToAllowedNodesAndDevices) {
   const auto chosen =
       ChoosePlacement(Spec("t", 100'000, 64, 50),
                       {.automatic = true, .nodes = {"n1", "n2"}, .devices = {1}}, nodes, {});
-  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  ASSERT_THAT(chosen, IsOk());
   const auto table = PlaceTable(Spec("t", 100'000, 64, 50), chosen->request, nodes, {});
-  ASSERT_TRUE(table.ok()) << table.status();
+  ASSERT_THAT(table, IsOk());
   for (const Slice& slice : table->primary()) {
     EXPECT_NE(slice.device.node, NodeId{1});
     EXPECT_EQ(slice.device.index, 1u);
@@ -129,11 +132,11 @@ TEST(PlaceTables, AutomaticOnesShareTheDevicesWhateverTheirOrder) {
   }
   for (int turn = 0; turn < 2; ++turn) {
     const auto placed = PlaceTables(Automatic(specs), nodes, {});
-    ASSERT_TRUE(placed.ok()) << placed.status();
+    ASSERT_THAT(placed, IsOk());
     ASSERT_EQ(placed->size(), specs.size());
     for (std::size_t i = 0; i < specs.size(); ++i) {
       EXPECT_EQ((*placed)[i].spec.name, specs[i].name);
-      EXPECT_TRUE((*placed)[i].Validate().ok());
+      EXPECT_THAT((*placed)[i].Validate(), IsOk());
     }
     const auto lookups = LookupsPerDevice(*placed);
     EXPECT_EQ(lookups.size(), 4u);
@@ -150,7 +153,7 @@ TEST(PlaceTables, AutomaticOnesKeepClearOfTablesThatAreThereOrNamed) {
       Automatic({Spec("a", 1000, 16, 10), Spec("b", 1000, 16, 10), Spec("c", 1000, 16, 10)});
   tables.push_back({Spec("named", 1000, 16, 10), {.targets = {"n1:0"}}});
   const auto placed = PlaceTables(tables, nodes, TableList{there});
-  ASSERT_TRUE(placed.ok()) << placed.status();
+  ASSERT_THAT(placed, IsOk());
   for (const TablePlan& table : *placed) {
     for (const Slice& slice : table.primary()) EXPECT_EQ(slice.device.node, NodeId{2});
   }

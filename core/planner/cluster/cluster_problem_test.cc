@@ -5,12 +5,14 @@
 
 #include <random>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/planner/problem/embla_cost.h"
 
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -66,9 +68,9 @@ TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
     TableSpec spec = Spec("t", 1 + random() % 5000, 4 * (1 + random() % 16));
     const PlacementRequest request{.sharding = type, .min_partition = 8};
     const absl::StatusOr<TablePlan> table = PlaceTable(spec, request, nodes, {});
-    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_THAT(table, IsOk());
     const Cluster cluster = ClusterOf(nodes, {*table});
-    SCOPED_TRACE(testing::Message() << "round " << round << " " << NameOf(type));
+    SCOPED_TRACE(::testing::Message() << "round " << round << " " << NameOf(type));
     // Fewer granules than devices leave some without rows, which no cut does.
     if (cluster.choices.empty()) {
       const std::size_t devices = nodes.size() * nodes[0].devices.size();
@@ -77,9 +79,9 @@ TEST(ClusterProblem, ChoicesOfPlacedTablesPlaceThemAgain) {
     }
     const absl::StatusOr<PlacementRequest> again =
         PlacementOf(cluster.problem, "t", cluster.choices[0]);
-    ASSERT_TRUE(again.ok()) << again.status();
+    ASSERT_THAT(again, IsOk());
     const absl::StatusOr<TablePlan> placed = PlaceTable(spec, *again, nodes, {});
-    ASSERT_TRUE(placed.ok()) << placed.status();
+    ASSERT_THAT(placed, IsOk());
     EXPECT_EQ(placed->primary(), table->primary());
   }
 }
@@ -93,7 +95,7 @@ TEST(ClusterProblem, PricesOfZchTablesCountTheirSlots) {
   spec.SetDefaults();
   const absl::StatusOr<TablePlan> table =
       PlaceTable(spec, {.sharding = ShardingType::kTableWise}, nodes, {});
-  ASSERT_TRUE(table.ok()) << table.status();
+  ASSERT_THAT(table, IsOk());
   const Cluster cluster = ClusterOf(nodes, {*table});
   const Price price =
       EmblaCost(cluster.problem).PriceOf(cluster.problem.tables[0], cluster.choices.at(0).cut);
@@ -105,7 +107,7 @@ TEST(ClusterProblem, WhatThePlannerCannotExpressTakesMemory) {
   const std::vector<NodeSpec> nodes = Nodes(2, 2, 1'000'000);
   const TableSpec spec = Spec("t", 1000, 16);
   const auto table = PlaceTable(spec, {.sharding = ShardingType::kDataParallel}, nodes, {});
-  ASSERT_TRUE(table.ok());
+  ASSERT_THAT(table, IsOk());
   const Cluster cluster = ClusterOf(nodes, {*table});
   EXPECT_TRUE(cluster.choices.empty());
   const std::int64_t bytes = SliceBytes(spec, table->primary().front());
@@ -133,12 +135,12 @@ TEST(ClusterProblem, ThePlanAsItIsKeepsEveryTableWhereItIs) {
     spec.id = TableId{static_cast<std::uint32_t>(tables.size() + 1)};
     const auto table =
         PlaceTable(spec, {.sharding = type, .min_partition = 4}, nodes, TableList(tables));
-    ASSERT_TRUE(table.ok()) << table.status();
+    ASSERT_THAT(table, IsOk());
     tables.push_back(*table);
   }
   const Cluster cluster = ClusterOf(nodes, tables);
   const absl::StatusOr<Planned> planned = PlannedOf(Plan(PlanVersion{1}, "c", nodes, tables));
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(planned->solution.choices, cluster.choices);
   EXPECT_GE(planned->solution.max_load, planned->solution.lower_bound);
   EXPECT_GT(planned->solution.lower_bound, 0);

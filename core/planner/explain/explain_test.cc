@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/explain/picture.h"
 #include "core/planner/solver/solve.h"
 #include "gmock/gmock.h"
@@ -14,6 +15,7 @@
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
@@ -43,9 +45,9 @@ struct Case {
 };
 Case SolveAndExplain(Problem problem) {
   absl::StatusOr<Planned> planned = Solve(std::move(problem));
-  EXPECT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(planned, IsOk());
   absl::StatusOr<Explanation> explanation = Explain(planned->problem, planned->solution);
-  EXPECT_TRUE(explanation.ok()) << explanation.status();
+  EXPECT_THAT(explanation, IsOk());
   return {*std::move(planned), *std::move(explanation)};
 }
 
@@ -141,7 +143,7 @@ TEST(Explain, KeptTablesSayWhatMovingWouldSave) {
   // Simulates an older plan that had kept a costly cut.
   solution.choices[3].cut.kernel = Kernel::kHost;
   const auto explanation = Explain(c.planned.problem, solution, std::vector<bool>(20, true));
-  ASSERT_TRUE(explanation.ok());
+  ASSERT_THAT(explanation, IsOk());
   EXPECT_EQ(explanation->tables[3].reason, Reason::kKept);
   EXPECT_THAT(explanation->tables[3].text, HasSubstr("would save"));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/planner/io/csv.h"
 #include "core/planner/io/problem_json.h"
@@ -18,6 +19,8 @@
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
+using ::embla::testing::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -67,7 +70,7 @@ TEST(CsvReads, QuotedCellsInAnyColumnOrder) {
       "\xef\xbb\xbf"
       "dim,name,rows,pooling,poolings\r\n"
       "8,\"a, \"\"b\"\"\nc\",10,1.5,2\r\n\r\n 16 , plain , 20 ,1,1");
-  ASSERT_TRUE(tables.ok()) << tables.status();
+  ASSERT_THAT(tables, IsOk());
   ASSERT_EQ(tables->size(), 2u);
   EXPECT_EQ((*tables)[0].name, "a, \"b\"\nc");
   EXPECT_EQ((*tables)[0].lookups_per_sample, 3.0);
@@ -89,20 +92,20 @@ TEST(CsvRefuses, NamesLineAndColumn) {
 
 TEST(TopologyReads, Shorthand) {
   const auto topology = TopologyFromWord("2x8");
-  ASSERT_TRUE(topology.ok());
+  ASSERT_THAT(topology, IsOk());
   ASSERT_EQ(topology->hosts.size(), 2u);
   EXPECT_EQ(topology->hosts[1].name, "h0001");
   EXPECT_EQ(topology->hosts[1].devices.size(), 8u);
   EXPECT_EQ(topology->hosts[1].devices[7].memory_bytes, std::int64_t{32} << 30);
   for (const char* bad :
        {"", "x", "0x8", "2x", "2x-1", "70000x1", "2x8x1", "4294967296x4294967296"}) {
-    EXPECT_FALSE(TopologyFromWord(bad).ok()) << bad;
+    EXPECT_THAT(TopologyFromWord(bad), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
   }
 }
 
 TEST(ProblemReads, EveryField) {
   Problem p;
-  ASSERT_TRUE(Read(kProblem, &p).ok()) << Read(kProblem, &p);
+  ASSERT_THAT(Read(kProblem, &p), IsOk());
   ASSERT_EQ(p.tables.size(), 2u);
   EXPECT_EQ(p.tables[0].lookups_per_sample, 5.0);
   EXPECT_EQ(p.tables[0].optimizer, OptimizerKind::kRowwiseAdagrad);
@@ -123,14 +126,14 @@ TEST(ProblemReads, EveryField) {
   EXPECT_EQ(p.cost, CostKind::kEmbla);
   EXPECT_EQ(p.replicas, 0u);
   EXPECT_TRUE(p.all_widths);
-  EXPECT_TRUE(Validate(p).ok()) << Validate(p);
+  EXPECT_THAT(Validate(p), IsOk());
 }
 
 TEST(ProblemRoundTrips, ThroughJson) {
   Problem before, after;
-  ASSERT_TRUE(Read(kProblem, &before).ok());
+  ASSERT_THAT(Read(kProblem, &before), IsOk());
   before.tables[0].lookups_per_sample = 0.1 + 0.2;
-  ASSERT_TRUE(Read(ProblemToJson(before).dump(), &after).ok());
+  ASSERT_THAT(Read(ProblemToJson(before).dump(), &after), IsOk());
   EXPECT_EQ(DigestOf(before), DigestOf(after));
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "core/planner/checker/checker.h"
 #include "core/planner/io/stored_plan.h"
@@ -19,6 +20,7 @@
 namespace embla::planner {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 
 class PlanJsonTest : public ::testing::Test {
@@ -38,10 +40,10 @@ class PlanJsonTest : public ::testing::Test {
       problem.tables.push_back(table);
     }
     absl::StatusOr<Planned> planned = Solve(std::move(problem));
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    ASSERT_THAT(planned, IsOk());
     planned_ = *std::move(planned);
     absl::StatusOr<Explanation> explanation = Explain(planned_.problem, planned_.solution);
-    ASSERT_TRUE(explanation.ok()) << explanation.status();
+    ASSERT_THAT(explanation, IsOk());
     json_ = PlanToJson(planned_, *explanation, 1.5);
   }
 
@@ -62,21 +64,21 @@ TEST_F(PlanJsonTest, HasWhatScriptsRead) {
 
 TEST_F(PlanJsonTest, RoundTripIsExact) {
   const absl::StatusOr<StoredPlan> stored = PlanFromJson(json_.dump());
-  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->inputs, DigestOf(planned_.problem));
   EXPECT_EQ(stored->inputs, DigestOf(stored->problem));
   const absl::StatusOr<Solution> bound = BindPlan(*stored, planned_.problem);
-  ASSERT_TRUE(bound.ok()) << bound.status();
+  ASSERT_THAT(bound, IsOk());
   EXPECT_EQ(bound->choices, planned_.solution.choices);
   EXPECT_EQ(bound->certificate, planned_.solution.certificate);
   EXPECT_EQ(bound->max_load, planned_.solution.max_load);
   EXPECT_EQ(PlanHash(planned_.problem, *bound), stored->plan_hash);
-  EXPECT_TRUE(Check(planned_.problem, *bound).ok()) << Check(planned_.problem, *bound).status();
+  EXPECT_THAT(Check(planned_.problem, *bound), IsOk());
 }
 
 TEST_F(PlanJsonTest, OtherMachinesOrTablesAreNamed) {
   const absl::StatusOr<StoredPlan> stored = PlanFromJson(json_.dump());
-  ASSERT_TRUE(stored.ok());
+  ASSERT_THAT(stored, IsOk());
   Problem other = planned_.problem;
   other.topology.hosts.pop_back();
   EXPECT_THAT(Message(BindPlan(*stored, other).status()), HasSubstr("h0001:0 and none"));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/problem/cost_model.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/solve.h"
@@ -15,6 +16,8 @@
 
 namespace embla::planner {
 namespace {
+
+using ::embla::testing::IsOk;
 
 using Random = std::mt19937_64;
 
@@ -351,7 +354,7 @@ void CheckPlan(const Planned& planned, const BruteForce& brute) {
   for (std::uint32_t t = 0; t < problem.tables.size(); ++t) {
     const Choice& choice = solution.choices[t];
     const auto allowed = AllowedDevices(problem, problem.tables[t].rules);
-    ASSERT_TRUE(allowed.ok());
+    ASSERT_THAT(allowed, IsOk());
     const std::vector<std::uint8_t> shards = ShardsOf(machine, choice, *allowed);
     EXPECT_TRUE(brute.Allows(t, choice.cut, shards)) << "table " << t;
     const Price price = cost->PriceOf(problem.tables[t], choice.cut);
@@ -400,7 +403,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
   std::cout << "seed " << seed << " (EMBLA_TEST_SEED)\n";
   Random random(seed);
   int feasible = 0, infeasible = 0, refused = 0, tight = 0;
-  while (feasible + infeasible < 1000 && !testing::Test::HasFailure()) {
+  while (feasible + infeasible < 1000 && !::testing::Test::HasFailure()) {
     const Problem problem = RandomProblem(random);
     SCOPED_TRACE("case " + std::to_string(feasible + infeasible + refused));
     const absl::StatusOr<Planned> planned = Solve(problem, {.search_operations_max = 20'000'000});
@@ -420,7 +423,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
       continue;
     }
     ++feasible;
-    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    ASSERT_THAT(planned, IsOk());
     const Solution& solution = planned->solution;
     EXPECT_LE(solution.lower_bound, optimum);
     EXPECT_LE(solution.certificate.bound, optimum);
@@ -429,7 +432,7 @@ TEST(SolveBruteForce, BoundOptimumAndPlanAreInOrderAndFeasiblePlansAreFound) {
     EXPECT_LE(MsFromTicks(solution.max_load), MsFromTicks(optimum) * 1.0006 + 1e-8);
     tight += solution.certificate.price[0] > 0;
     CheckPlan(*planned, brute);
-    if (testing::Test::HasFailure()) std::cout << Describe(*planned);
+    if (::testing::Test::HasFailure()) std::cout << Describe(*planned);
   }
   std::cout << feasible << " with a plan (" << tight << " where memory has a price), " << infeasible
             << " without, " << refused << " refused\n";

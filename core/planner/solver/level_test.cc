@@ -6,11 +6,14 @@
 #include <random>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/checker/checker.h"
 #include "core/planner/solver/solve.h"
 
 namespace embla::planner {
 namespace {
+
+using ::embla::testing::IsOk;
 
 // Two hosts of four devices whose networks are what a plan waits for.
 Problem NetworkBound(int tables) {
@@ -38,9 +41,9 @@ Problem NetworkBound(int tables) {
 
 TEST(LevelHosts, DevicesOfAHostShareTheWorkWhenTheNetworkIsTheLimit) {
   const absl::StatusOr<Planned> planned = Solve(NetworkBound(120));
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   const Solution& solution = planned->solution;
-  EXPECT_TRUE(Check(planned->problem, solution).ok());
+  EXPECT_THAT(Check(planned->problem, solution), IsOk());
   for (std::size_t host = 0; host < 2; ++host) {
     EXPECT_GT(solution.hosts[host].network_load, solution.devices[4 * host].load);
     Ticks most = 0, sum = 0;
@@ -58,9 +61,9 @@ TEST(LevelHosts, AllowedDevicesStayAllowed) {
     if (table.name.back() % 2 == 0) table.rules.devices = {"a:0", "b:1"};
   }
   const absl::StatusOr<Planned> planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_THAT(planned, IsOk());
   const absl::StatusOr<CheckReport> report = Check(planned->problem, planned->solution);
-  EXPECT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(report, IsOk());
 }
 
 }  // namespace

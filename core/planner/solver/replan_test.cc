@@ -5,12 +5,15 @@
 #include <set>
 #include <string>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/planner_inputs_test_support.h"
 #include "gtest/gtest.h"
 
 namespace embla::planner {
 namespace {
+
+using ::embla::testing::IsOk;
 
 double LoadOverBound(const Replanned& replanned) {
   return static_cast<double>(replanned.planned.solution.max_load) /
@@ -56,9 +59,9 @@ void CheckMoves(const Replanned& r) {
 TEST(Replan, NothingChangesWhenNothingChanged) {
   const Problem problem = DrawnProblem(1, 300, 2, 4);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   const auto again = Replan(problem, *planned);
-  ASSERT_TRUE(again.ok()) << again.status().message();
+  ASSERT_THAT(again, IsOk());
   EXPECT_TRUE(again->moves.empty());
   EXPECT_EQ(PlanHash(again->planned.problem, again->planned.solution),
             PlanHash(planned->problem, planned->solution));
@@ -67,12 +70,12 @@ TEST(Replan, NothingChangesWhenNothingChanged) {
 TEST(Replan, NewHostTakesLoadForFewBytes) {
   const Problem problem = DrawnProblem(2, 2000, 8, 8);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   Problem wider = problem;
   wider.topology = HostsOf(9, 8, kScenarioDeviceBytes);
   wider.local_batch = problem.local_batch * 64 / 72;
   const auto replanned = Replan(wider, *planned);
-  ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+  ASSERT_THAT(replanned, IsOk());
   Print("8 + 1 hosts", *replanned);
   CheckMoves(*replanned);
   EXPECT_LE(LoadOverBound(*replanned), 1.02);
@@ -83,12 +86,12 @@ TEST(Replan, NewHostTakesLoadForFewBytes) {
 TEST(Replan, LostHostMovesWhatItHeldAndLittleElse) {
   const Problem problem = DrawnProblem(3, 2000, 8, 8);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   Problem narrower = problem;
   narrower.topology.hosts.erase(narrower.topology.hosts.begin() + 3);
   narrower.local_batch = problem.local_batch * 64 / 56;
   const auto replanned = Replan(narrower, *planned);
-  ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+  ASSERT_THAT(replanned, IsOk());
   Print("8 - 1 hosts", *replanned);
   CheckMoves(*replanned);
   EXPECT_GT(replanned->forced_bytes, 0);
@@ -99,10 +102,10 @@ TEST(Replan, LostHostMovesWhatItHeldAndLittleElse) {
 TEST(Replan, SlowDeviceGivesLoadAway) {
   Problem problem = DrawnProblem(4, 1000, 4, 4);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   problem.topology.hosts[1].devices[2].slowdown = 1.7;
   const auto replanned = Replan(problem, *planned);
-  ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+  ASSERT_THAT(replanned, IsOk());
   Print("one slow device", *replanned);
   CheckMoves(*replanned);
   EXPECT_GT(replanned->load_before, planned->solution.max_load);
@@ -113,7 +116,7 @@ TEST(Replan, SlowDeviceGivesLoadAway) {
 TEST(Replan, AddedAndDroppedTablesLeaveTheOthersInPlace) {
   Problem problem = DrawnProblem(5, 800, 4, 4);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   problem.tables.erase(problem.tables.begin() + 10, problem.tables.begin() + 30);
   for (Table table : DrawTables(99, 20)) {
     table.name = "new_" + table.name;
@@ -121,7 +124,7 @@ TEST(Replan, AddedAndDroppedTablesLeaveTheOthersInPlace) {
     problem.tables.push_back(std::move(table));
   }
   const auto replanned = Replan(problem, *planned);
-  ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+  ASSERT_THAT(replanned, IsOk());
   Print("20 tables for 20", *replanned);
   CheckMoves(*replanned);
   EXPECT_LE(LoadOverBound(*replanned), 1.02);
@@ -131,12 +134,12 @@ TEST(Replan, AddedAndDroppedTablesLeaveTheOthersInPlace) {
 TEST(Replan, ChangedLoadMovesShardsOfTheBusyDevices) {
   Problem problem = DrawnProblem(6, 1000, 4, 4);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   for (std::size_t t = 0; t < problem.tables.size(); t += 10) {
     problem.tables[t].measured_factor = 1.5;
   }
   const auto replanned = Replan(problem, *planned);
-  ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+  ASSERT_THAT(replanned, IsOk());
   Print("a tenth of the tables slower", *replanned);
   CheckMoves(*replanned);
   EXPECT_LE(LoadOverBound(*replanned), 1.02);
@@ -153,10 +156,10 @@ TEST(Replan, RowWiseTableMovesOneInNPlusOneOfItsGranules) {
   table.rules.types = {ShardingType::kRowWise};
   problem.tables = {table};
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   problem.topology = HostsOf(8, 1, kScenarioDeviceBytes);
   const auto wider = Replan(problem, *planned);
-  ASSERT_TRUE(wider.ok()) << wider.status().message();
+  ASSERT_THAT(wider, IsOk());
   std::uint32_t granules = 0;
   for (const Move& move : wider->moves) {
     EXPECT_EQ(move.to, "h0007:0");
@@ -168,7 +171,7 @@ TEST(Replan, RowWiseTableMovesOneInNPlusOneOfItsGranules) {
 
   problem.topology = HostsOf(7, 1, kScenarioDeviceBytes);
   const auto back = Replan(problem, wider->planned);
-  ASSERT_TRUE(back.ok()) << back.status().message();
+  ASSERT_THAT(back, IsOk());
   EXPECT_EQ(back->moved_bytes, back->forced_bytes);
   EXPECT_NEAR(Percent(back->moved_bytes, back->total_bytes), 100.0 / 8, 0.05);
 }
@@ -176,14 +179,14 @@ TEST(Replan, RowWiseTableMovesOneInNPlusOneOfItsGranules) {
 TEST(Replan, WhatIsTooFullToMendIsPlannedAfresh) {
   Problem problem = DrawnProblem(61, 2000, 4, 8);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   std::int64_t bytes = 0;
   for (const DeviceUse& use : planned->solution.devices) bytes += use.bytes;
   // Far less memory: most tables have to be cut or cached in another way.
   for (const int percent : {75, 60, 50}) {
     problem.topology = HostsOf(4, 8, bytes / 32 * percent / 100);
     const auto replanned = Replan(problem, *planned);
-    ASSERT_TRUE(replanned.ok()) << percent << ": " << replanned.status().message();
+    ASSERT_THAT(replanned, IsOk()) << percent;
     CheckMoves(*replanned);
     EXPECT_GT(replanned->moved_bytes, 0);
   }
@@ -192,14 +195,14 @@ TEST(Replan, WhatIsTooFullToMendIsPlannedAfresh) {
 TEST(Replan, IsDeterministic) {
   const Problem problem = DrawnProblem(7, 500, 2, 8);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok());
+  ASSERT_THAT(planned, IsOk());
   Problem wider = problem;
   wider.topology = HostsOf(3, 8, kScenarioDeviceBytes);
   std::string hash;
   for (int run = 0; run < 5; ++run) {
     std::reverse(wider.tables.begin(), wider.tables.end());
     const auto replanned = Replan(wider, *planned);
-    ASSERT_TRUE(replanned.ok());
+    ASSERT_THAT(replanned, IsOk());
     const std::string now = PlanHash(replanned->planned.problem, replanned->planned.solution);
     EXPECT_TRUE(hash.empty() || now == hash);
     hash = now;
@@ -212,7 +215,7 @@ struct Growth {
   double local_batch;
 };
 
-class ReplanInputs : public testing::TestWithParam<Growth> {
+class ReplanInputs : public ::testing::TestWithParam<Growth> {
  protected:
   // The plan for `hosts`, re-planned for `changed` hosts with the same global batch.
   void Run(int changed, Replanned* out) {
@@ -227,11 +230,11 @@ class ReplanInputs : public testing::TestWithParam<Growth> {
     problem.reservation.fraction = 0;
     problem.local_batch = growth.local_batch;
     const auto planned = Solve(problem);
-    ASSERT_TRUE(planned.ok());
+    ASSERT_THAT(planned, IsOk());
     problem.topology = HostsOf(changed, 8, kScenarioDeviceBytes);
     problem.local_batch = growth.local_batch * growth.hosts / changed;
     auto replanned = Replan(problem, *planned);
-    ASSERT_TRUE(replanned.ok()) << replanned.status().message();
+    ASSERT_THAT(replanned, IsOk());
     Print(growth.file, *replanned);
     CheckMoves(*replanned);
     *out = *std::move(replanned);
@@ -255,8 +258,8 @@ TEST_P(ReplanInputs, LostHostMovesAtMostOnePercentBeyondWhatIsForced) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, ReplanInputs,
-                         testing::Values(Growth{"powerlaw10k.csv", 16, 512},
-                                         Growth{"meta856.csv", 8, 1024}),
+                         ::testing::Values(Growth{"powerlaw10k.csv", 16, 512},
+                                           Growth{"meta856.csv", 8, 1024}),
                          [](const auto& info) {
                            const std::string file = info.param.file;
                            return file.substr(0, file.find('.'));

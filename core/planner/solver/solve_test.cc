@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/planner/problem/machine.h"
 #include "core/planner/solver/planner_inputs_test_support.h"
 #include "gmock/gmock.h"
@@ -14,7 +15,8 @@
 namespace embla::planner {
 namespace {
 
-using testing::HasSubstr;
+using ::embla::testing::IsOk;
+using ::testing::HasSubstr;
 
 std::string HashOf(const Planned& planned) { return PlanHash(planned.problem, planned.solution); }
 
@@ -204,7 +206,7 @@ TEST(SolveEdges, NoTables) {
   Problem problem = SmallProblem();
   problem.tables.clear();
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(planned->solution.max_load, 0);
   EXPECT_EQ(planned->solution.lower_bound, 0);
   EXPECT_EQ(planned->solution.devices.size(), 4u);
@@ -214,7 +216,7 @@ TEST(SolveEdges, OneDevice) {
   Problem problem = SmallProblem();
   problem.topology = HostsOf(1, 1, std::int64_t{1} << 30);
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(planned->solution.max_load, planned->solution.lower_bound);
 }
 
@@ -225,7 +227,7 @@ TEST(SolveEdges, FewerTablesThanDevicesAndFewerRowsThanDevices) {
     table.rules.types = {ShardingType::kRowWise, ShardingType::kTableWise};
   }
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_LE(planned->solution.lower_bound, planned->solution.max_load);
   EXPECT_LE(GapPercent(planned->solution), 0.06);
 }
@@ -239,7 +241,7 @@ TEST(SolveEdges, PoolingZeroIsNoWorkButBytes) {
     table.rules.kernels = {Kernel::kDevice};
   }
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(planned->solution.max_load, 0);
   std::int64_t bytes = 0;
   for (const DeviceUse& use : planned->solution.devices) bytes += use.bytes;
@@ -251,7 +253,7 @@ TEST(SolveEdges, TableLargerThanADeviceIsCut) {
   problem.tables = {TableOf("large", 8'000'000, 64)};  // 2 GiB on devices of 1 GiB.
   problem.tables[0].rules.kernels = {Kernel::kDevice};
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_GE(planned->solution.choices[0].cut.row_blocks, 2u);
 }
 
@@ -270,7 +272,7 @@ TEST(SolveRules, PinsGroupsKernelsAndDistanceHold) {
   problem.tables[3].rules.spread = Spread::kHosts;
   problem.tables[4].rules.kernels = {Kernel::kHost};
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(DevicesOf(*planned, 0), (std::set<std::uint32_t>{3}));
   EXPECT_EQ(DevicesOf(*planned, 1), (std::set<std::uint32_t>{2}));
   EXPECT_EQ(DevicesOf(*planned, 2).size(), 4u);
@@ -284,7 +286,7 @@ TEST(SolveRules, SlowDevicesGetLess) {
   Problem problem = DrawnProblem(31, 400, 2, 4);
   problem.topology.hosts[1].devices[3].slowdown = 2;
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_LE(GapPercent(planned->solution), 0.5);
 }
 
@@ -293,7 +295,7 @@ TEST(SolveRules, EveryShardingTypeCanBeAskedFor) {
     Problem problem = SmallProblem();
     for (Table& table : problem.tables) table.rules.types = {static_cast<ShardingType>(type)};
     const auto planned = Solve(problem);
-    ASSERT_TRUE(planned.ok()) << type << ": " << planned.status().message();
+    ASSERT_THAT(planned, IsOk()) << type;
     EXPECT_EQ(static_cast<int>(planned->solution.choices[0].cut.type), type);
     EXPECT_LE(planned->solution.lower_bound, planned->solution.max_load);
   }
@@ -307,7 +309,7 @@ TEST(SolveRules, ReservationTakesMemoryAway) {
     table.rules.types = {ShardingType::kTableWise, ShardingType::kRowWise};
     table.rules.kernels = {Kernel::kDevice};
   }
-  EXPECT_TRUE(Solve(problem).ok());
+  EXPECT_THAT(Solve(problem), IsOk());
   problem.reservation.fraction = 0.5;
   EXPECT_EQ(Solve(problem).status().code(), absl::StatusCode::kResourceExhausted);
   problem.reservation = {Reservation::Kind::kHeuristical, 0, 2 << 20};
@@ -320,7 +322,7 @@ TEST(SolveReplicas, GroupsShareTheDevicesOfEveryHost) {
   Problem problem = DrawnProblem(41, 100, 2, 8);
   problem.replicas = 4;
   const auto planned = Solve(problem);
-  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(planned->replicas, 4u);
   EXPECT_EQ(planned->problem.replicas, 4u);
   EXPECT_EQ(planned->solution.devices.size(), 4u);
@@ -333,12 +335,12 @@ TEST(SolveReplicas, BestNumberOfGroupsIsNoWorseThanAnyAskedFor) {
   problem.sync_period_steps = 100;
   problem.replicas = 0;
   const auto best = Solve(problem);
-  ASSERT_TRUE(best.ok()) << best.status().message();
+  ASSERT_THAT(best, IsOk());
   Ticks least = kTicksMax;
   for (const std::uint32_t replicas : {1u, 2u, 4u}) {
     problem.replicas = replicas;
     const auto planned = Solve(problem);
-    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    ASSERT_THAT(planned, IsOk());
     least = std::min(least, planned->solution.max_load);
     if (replicas == best->replicas) {
       EXPECT_EQ(HashOf(*planned), HashOf(*best));
@@ -376,21 +378,21 @@ TEST(SolveQuality, FreshInputsAreWithinTheGoals) {
   for (const std::uint64_t seed : {61, 62, 63}) {
     Problem problem = DrawnProblem(seed, 5000, 8, 8);
     const auto loose = Solve(problem);
-    ASSERT_TRUE(loose.ok()) << loose.status().message();
+    ASSERT_THAT(loose, IsOk());
     EXPECT_LE(GapPercent(loose->solution), 0.5) << "seed " << seed;
     std::int64_t bytes = 0;
     for (const DeviceUse& use : loose->solution.devices) bytes += use.bytes;
     for (const int percent : {90, 75, 60}) {
       problem.topology = HostsOf(8, 8, bytes / 64 * percent / 100);
       const auto tight = Solve(problem);
-      ASSERT_TRUE(tight.ok()) << tight.status().message();
+      ASSERT_THAT(tight, IsOk());
       EXPECT_LE(GapPercent(tight->solution), 2.0) << "seed " << seed << ", " << percent << " %";
     }
   }
 }
 
 // The given scenarios: what each may cost at most, against the reference of scenarios.json.
-class SolveScenarios : public testing::TestWithParam<const char*> {};
+class SolveScenarios : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SolveScenarios, AreWithinTheGoalsAndBelowTorchRec) {
   const auto folder = InputFolder();
@@ -411,7 +413,7 @@ TEST_P(SolveScenarios, AreWithinTheGoalsAndBelowTorchRec) {
     problem.topology =
         HostsOf(scenario["hosts"], scenario["devices_per_host"], kScenarioDeviceBytes);
     const auto planned = Solve(problem);
-    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    ASSERT_THAT(planned, IsOk());
     const nlohmann::json& reference = scenario["reference"];
     const double load = MsFromTicks(planned->solution.max_load);
     EXPECT_LE(load, reference["torchrec_planner_max_ms"].get<double>() * 1.00001);
@@ -423,11 +425,11 @@ TEST_P(SolveScenarios, AreWithinTheGoalsAndBelowTorchRec) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Given, SolveScenarios,
-                         testing::Values("seed500_8_all", "seed500_8_mp", "seed500_16_mp",
-                                         "criteo_8_mp", "criteo_8_all", "criteo_16_all",
-                                         "criteo_64_mp", "meta856_16_all", "meta856_16_mp",
-                                         "meta856_64_mp", "meta856_128_mp", "pl10k_128_all",
-                                         "pl10k_128_mp"),
+                         ::testing::Values("seed500_8_all", "seed500_8_mp", "seed500_16_mp",
+                                           "criteo_8_mp", "criteo_8_all", "criteo_16_all",
+                                           "criteo_64_mp", "meta856_16_all", "meta856_16_mp",
+                                           "meta856_64_mp", "meta856_128_mp", "pl10k_128_all",
+                                           "pl10k_128_mp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

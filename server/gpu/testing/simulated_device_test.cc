@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
 namespace embla::gpu {
 namespace {
+
+using ::embla::testing::IsOk;
 
 using Pace = SimulatedDeviceOptions::Pace;
 
@@ -16,31 +19,33 @@ TEST(SimulatedStream, LateWorkRunsWhenSomebodyWaitsAndEagerWorkAtOnce) {
     const auto there = device.Allocate(4);
     const auto here = device.AllocatePinned(4);
     const auto stream = device.NewStream();
-    ASSERT_TRUE(there.ok() && here.ok() && stream.ok());
+    ASSERT_THAT(there, IsOk());
+    ASSERT_THAT(here, IsOk());
+    ASSERT_THAT(stream, IsOk());
     *here->As<float>() = 0.0f;
-    ASSERT_TRUE((*stream)->Fill(there->As<float>(), 1, 7.0f).ok());
-    ASSERT_TRUE((*stream)->CopyToHost(here->data(), there->data(), 4).ok());
+    ASSERT_THAT((*stream)->Fill(there->As<float>(), 1, 7.0f), IsOk());
+    ASSERT_THAT((*stream)->CopyToHost(here->data(), there->data(), 4), IsOk());
     EXPECT_EQ(*here->As<float>(), pace == Pace::kLate ? 0.0f : 7.0f);
-    ASSERT_TRUE((*stream)->Synchronize().ok());
+    ASSERT_THAT((*stream)->Synchronize(), IsOk());
     EXPECT_EQ(*here->As<float>(), 7.0f);
   }
 }
 
 TEST(SimulatedStream, SumsInOrderAlsoInPlaceAndOfOtherDevices) {
   SimulatedDevice device({.ordinal = 0}), other({.ordinal = 1});
-  ASSERT_TRUE(device.EnableAccessTo(other).ok());
+  ASSERT_THAT(device.EnableAccessTo(other), IsOk());
   const auto a = device.Allocate(8), b = device.Allocate(8), c = other.Allocate(8);
   const auto here = device.AllocatePinned(8);
   const auto stream = device.NewStream(), other_stream = other.NewStream();
   // In another order the 1 is lost.
-  ASSERT_TRUE((*stream)->Fill(a->As<float>(), 2, 1e8f).ok());
-  ASSERT_TRUE((*stream)->Fill(b->As<float>(), 2, -1e8f).ok());
-  ASSERT_TRUE((*other_stream)->Fill(c->As<float>(), 2, 1.0f).ok());
-  ASSERT_TRUE((*other_stream)->Synchronize().ok());
+  ASSERT_THAT((*stream)->Fill(a->As<float>(), 2, 1e8f), IsOk());
+  ASSERT_THAT((*stream)->Fill(b->As<float>(), 2, -1e8f), IsOk());
+  ASSERT_THAT((*other_stream)->Fill(c->As<float>(), 2, 1.0f), IsOk());
+  ASSERT_THAT((*other_stream)->Synchronize(), IsOk());
   const std::vector<const float*> inputs = {a->As<float>(), b->As<float>(), c->As<float>()};
-  ASSERT_TRUE((*stream)->SumInOrder(inputs, 2, b->As<float>()).ok());
-  ASSERT_TRUE((*stream)->CopyToHost(here->data(), b->data(), 8).ok());
-  ASSERT_TRUE((*stream)->Synchronize().ok());
+  ASSERT_THAT((*stream)->SumInOrder(inputs, 2, b->As<float>()), IsOk());
+  ASSERT_THAT((*stream)->CopyToHost(here->data(), b->data(), 8), IsOk());
+  ASSERT_THAT((*stream)->Synchronize(), IsOk());
   EXPECT_EQ(here->As<float>()[0], 1.0f);
   EXPECT_EQ(here->As<float>()[1], 1.0f);
 }
@@ -74,10 +79,10 @@ TEST(SimulatedDeviceFaults, ComeOnceAfterTheCallsThatGoWell) {
   SimulatedDevice device;
   device.Inject({SimulatedFault::At::kAllocate, SimulatedFault::Kind::kOutOfMemory, 1});
   const auto first = device.Allocate(8);
-  EXPECT_TRUE(first.ok());
+  EXPECT_THAT(first, IsOk());
   EXPECT_EQ(device.Allocate(8).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(device.Allocate(8).ok());
-  EXPECT_TRUE(device.health().ok());
+  EXPECT_THAT(device.Allocate(8), IsOk());
+  EXPECT_THAT(device.health(), IsOk());
 }
 
 TEST(DeviceStop, IsForGoodAndKeepsTheFirstReason) {

@@ -6,8 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/check.h"
+#include "core/base/testing/await.h"
 
 namespace embla::testing {
+namespace {
+
+constexpr absl::Duration kWaitMax = absl::Seconds(60);
+
+}  // namespace
 
 LocalTransport::LocalTransport(std::uint32_t seed) : random_(seed) {
   thread_ = std::thread([this] { Loop(); });
@@ -188,12 +194,13 @@ absl::Status LocalCluster::Install(std::vector<TablePlan> tables) {
 
 void LocalCluster::AwaitCopies(TableId table) {
   for (const std::vector<Slice>& copy : plan_->FindTable(table)->replicas) {
-    while (!node(copy.front().device.node).ViewCopy(table).serves) std::this_thread::yield();
+    auto& holder = node(copy.front().device.node);
+    AwaitFor([&] { return holder.ViewCopy(table).serves; }, kWaitMax, "a copy serves lookups");
   }
 }
 
 void LocalCluster::AwaitUsedBytes(NodeId id, std::uint32_t device, std::int64_t bytes) {
-  while (UsedBytes(id, device) != bytes) std::this_thread::yield();
+  AwaitFor([&] { return UsedBytes(id, device) == bytes; }, kWaitMax, "memory is given back");
 }
 
 void LocalCluster::TakeDown(std::uint32_t index) {

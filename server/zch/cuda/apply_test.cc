@@ -8,11 +8,14 @@
 #include <tuple>
 
 #include "core/base/testing/seeds.h"
+#include "core/base/testing/status_matchers.h"
 #include "server/zch/cuda/device_table_test_support.h"
 #include "server/zch/slot_map_test_support.h"
 
 namespace embla::zch {
 namespace {
+
+using ::embla::testing::IsOk;
 
 constexpr std::uint32_t kNotHeld = 2;  // One of the four buckets; it is added and removed.
 
@@ -30,7 +33,7 @@ class CudaApply : public ::testing::Test {
     table_ = std::make_unique<DeviceTable>(options);
     for (std::uint32_t bucket = 0; bucket < options.buckets; ++bucket) {
       if (bucket == kNotHeld) continue;
-      ASSERT_TRUE(map_->AddBucket(bucket).ok());
+      ASSERT_THAT(map_->AddBucket(bucket), IsOk());
       table_->AddBucket(bucket);
     }
   }
@@ -137,10 +140,10 @@ class CudaApplyRandom : public CudaApply, public ::testing::WithParamInterface<C
     const std::vector<std::byte> from_map = BlockOf(*map_, bucket);
     const std::vector<std::byte> from_device = table_->ExportBucket(bucket);
     ASSERT_EQ(from_device, from_map);
-    ASSERT_TRUE(map_->RemoveBucket(bucket).ok());
+    ASSERT_THAT(map_->RemoveBucket(bucket), IsOk());
     table_->RemoveBucket(bucket);
     ApplyRandomBatch();  // Without it.
-    ASSERT_TRUE(map_->ImportBucket(from_device).ok());
+    ASSERT_THAT(map_->ImportBucket(from_device), IsOk());
     table_->ImportBucket(from_map);
   }
 

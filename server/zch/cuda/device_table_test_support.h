@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/device_memory.h"
 #include "kernels/cuda/testing/recording.h"
@@ -44,7 +45,7 @@ class DeviceTable {
   // The block's groups are the device's, byte by byte.
   void ImportBucket(std::span<const std::byte> bytes) {
     auto block = DecodeBucket(options_, bytes);
-    ASSERT_TRUE(block.ok()) << block.status();
+    ASSERT_THAT(block, testing::IsOk());
     SetBucket(block->bucket, block->groups, std::move(block->state));
   }
   std::vector<std::byte> ExportBucket(std::uint32_t bucket) const {

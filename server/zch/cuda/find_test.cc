@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/device_memory.h"
 #include "server/zch/bucket_block.h"
@@ -15,6 +16,8 @@
 
 namespace embla::zch {
 namespace {
+
+using ::embla::testing::IsOk;
 
 using kernels::cuda::OnDevice;
 
@@ -44,9 +47,9 @@ struct GroupBytes {
     for (const std::uint32_t bucket : kHeld) {
       held[bucket] = 1;
       const auto exported = map.ExportBucket(bucket);
-      EXPECT_TRUE(exported.ok()) << exported.status();
+      EXPECT_THAT(exported, IsOk());
       const auto block = DecodeBucket(map.options(), exported->bytes());
-      EXPECT_TRUE(block.ok()) << block.status();
+      EXPECT_THAT(block, IsOk());
       std::copy(block->groups.begin(), block->groups.end(),
                 reinterpret_cast<std::byte*>(&groups[bucket * bucket_groups]));
     }
@@ -55,18 +58,18 @@ struct GroupBytes {
   std::vector<std::uint8_t> held;
 };
 
-class CudaFind : public testing::TestWithParam<std::uint32_t> {
+class CudaFind : public ::testing::TestWithParam<std::uint32_t> {
  protected:
   void SetUp() override {
     if (kernels::cuda::DeviceCount() == 0) GTEST_SKIP() << "no CUDA device on this machine";
   }
 };
-INSTANTIATE_TEST_SUITE_P(ReservedLanes, CudaFind, testing::Values(0u, 1u, 3u));
+INSTANTIATE_TEST_SUITE_P(ReservedLanes, CudaFind, ::testing::Values(0u, 1u, 3u));
 
 TEST_P(CudaFind, AnswersLikeTheMap) {
   std::mt19937_64 random(GetParam() + 1);
   const std::unique_ptr<SlotMap> map = *SlotMap::Create(Options(GetParam()));
-  for (const std::uint32_t bucket : kHeld) ASSERT_TRUE(map->AddBucket(bucket).ok());
+  for (const std::uint32_t bucket : kHeld) ASSERT_THAT(map->AddBucket(bucket), IsOk());
   // Residents, and ids that had to go or whose bucket is not here; then ids that never came.
   std::vector<RowId> ids = RandomIds(random, 3000);
   Answer answer;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/gpus.h"
 #include "server/zch/device/device_id_map.h"
@@ -10,6 +11,8 @@
 
 namespace embla::zch {
 namespace {
+
+using ::embla::testing::IsOk;
 
 // Null lanes: there is no GPU.
 struct CudaFactory {
@@ -28,7 +31,7 @@ struct CudaFactory {
   std::unique_ptr<IdMap> Make(const SlotMapOptions& options, BucketRange buckets) {
     buckets.end = std::min(buckets.end, options.buckets);
     auto map = DeviceIdMap::Create(options, buckets, budget, *lanes);
-    EXPECT_TRUE(map.ok()) << map.status();
+    EXPECT_THAT(map, IsOk());
     return *std::move(map);
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/status_matchers.h"
 #include "core/base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,6 +16,7 @@
 namespace embla::zch {
 namespace {
 
+using ::embla::testing::IsOk;
 using ::testing::HasSubstr;
 using Pace = gpu::SimulatedDeviceOptions::Pace;
 using Fault = gpu::SimulatedFault;
@@ -27,7 +29,7 @@ struct SimulatedFactory {
 
   SimulatedFactory() {
     auto made = DeviceLanes::Create(device, nullptr, kPieceBytes);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
   absl::StatusOr<std::unique_ptr<IdMap>> TryMake(const SlotMapOptions& options,
@@ -37,7 +39,7 @@ struct SimulatedFactory {
   }
   std::unique_ptr<IdMap> Make(const SlotMapOptions& options, BucketRange buckets) {
     auto map = TryMake(options, buckets);
-    EXPECT_TRUE(map.ok()) << map.status();
+    EXPECT_THAT(map, IsOk());
     return *std::move(map);
   }
 
@@ -93,7 +95,7 @@ TEST(DeviceIdMapCreate, LeavesNothingBehindWhenTheGpuHasNoMemoryLeft) {
     EXPECT_EQ(factory.TryMake(SmallOptions(), {}).status().code(), Code::kResourceExhausted);
     EXPECT_EQ(factory.budget.used_bytes(), 0u);
     EXPECT_EQ(factory.device.used_bytes(), before);
-    EXPECT_TRUE(factory.device.health().ok());
+    EXPECT_THAT(factory.device.health(), IsOk());
   }
   SmallPieces factory;
   MemoryBudget small(1000);
@@ -123,21 +125,21 @@ TEST(DeviceIdMapCanHold, LeavesHugeTablesToTheHost) {
 TEST(DeviceIdMapFind, ThatIsRefusedChangesNothingAndStopsNobody) {
   SmallPieces factory;
   const auto map = factory.Make(SmallOptions(), {});
-  ASSERT_TRUE(map->AddBucket(0).ok());
-  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
+  ASSERT_THAT(Touch(*map, Ids(50), 1), IsOk());
   const Statistics before = map->statistics();
   factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, 1});
   EXPECT_EQ(Find(*map, Ids(300)).code(), Code::kInternal);
   EXPECT_EQ(map->statistics(), before);
-  EXPECT_TRUE(Find(*map, Ids(300)).ok());
+  EXPECT_THAT(Find(*map, Ids(300)), IsOk());
 }
 
 TEST(DeviceIdMapApply, ThatFailsStopsTheDevice) {
   for (const auto at : {Fault::At::kQueue, Fault::At::kSynchronize}) {
     SmallPieces factory;
     const auto map = factory.Make(SmallOptions(), {});
-    ASSERT_TRUE(map->AddBucket(0).ok());
-    ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+    ASSERT_THAT(map->AddBucket(0), IsOk());
+    ASSERT_THAT(Touch(*map, Ids(50), 1), IsOk());
     factory.device.Inject({at, Fault::Kind::kRefused, 0});
     const absl::Status status = Touch(*map, Ids(400), 2);
     EXPECT_EQ(status.code(), Code::kUnavailable);
@@ -149,18 +151,18 @@ TEST(DeviceIdMapApply, ThatFailsStopsTheDevice) {
 TEST(DeviceIdMapApply, WithoutScratchMemoryIsRefusedAndStopsNobody) {
   SmallPieces factory;
   const auto map = factory.Make(SmallOptions(), {});
-  ASSERT_TRUE(map->AddBucket(0).ok());
-  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
+  ASSERT_THAT(Touch(*map, Ids(50), 1), IsOk());
   const Statistics before = map->statistics();
   const auto others =
       factory.device.Allocate((std::size_t{1} << 30) - factory.device.used_bytes() - (1 << 20));
-  ASSERT_TRUE(others.ok()) << others.status();
+  ASSERT_THAT(others, IsOk());
   EXPECT_EQ(map->ReserveApply(1 << 20).code(), Code::kResourceExhausted);
   EXPECT_EQ(Touch(*map, Ids(1 << 20), 2).code(), Code::kResourceExhausted);
   EXPECT_EQ(map->statistics(), before);
-  EXPECT_TRUE(factory.device.health().ok());
-  EXPECT_TRUE(Find(*map, Ids(50)).ok());
-  EXPECT_TRUE(Touch(*map, Ids(50), 2).ok());
+  EXPECT_THAT(factory.device.health(), IsOk());
+  EXPECT_THAT(Find(*map, Ids(50)), IsOk());
+  EXPECT_THAT(Touch(*map, Ids(50), 2), IsOk());
   EXPECT_EQ(map->statistics().hits, before.hits + before.inserts);
 }
 
@@ -168,24 +170,24 @@ TEST(DeviceIdMapApply, UsesTheScratchMemoryOfItsGpuWhichAllMapsShare) {
   SmallPieces factory;
   const auto one = factory.Make(SmallOptions(), {});
   const auto other = factory.Make(SmallOptions(), {});
-  for (const auto& map : {one.get(), other.get()}) ASSERT_TRUE(map->AddBucket(0).ok());
-  ASSERT_TRUE(Touch(*one, Ids(4000), 1).ok());
+  for (const auto& map : {one.get(), other.get()}) ASSERT_THAT(map->AddBucket(0), IsOk());
+  ASSERT_THAT(Touch(*one, Ids(4000), 1), IsOk());
   const std::size_t used = factory.device.used_bytes();
-  ASSERT_TRUE(Touch(*other, Ids(4000), 1).ok());
+  ASSERT_THAT(Touch(*other, Ids(4000), 1), IsOk());
   EXPECT_EQ(factory.device.used_bytes(), used);
 }
 
 TEST(DeviceIdMapApply, OfWhatWasReservedAllocatesNothing) {
   SmallPieces factory;
   const auto map = factory.Make(SmallOptions(), {});
-  ASSERT_TRUE(map->AddBucket(0).ok());
-  ASSERT_TRUE(map->ReserveApply(4000).ok());
-  ASSERT_TRUE(map->ReserveSweep().ok());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
+  ASSERT_THAT(map->ReserveApply(4000), IsOk());
+  ASSERT_THAT(map->ReserveSweep(), IsOk());
   factory.device.Inject({Fault::At::kAllocate, Fault::Kind::kOutOfMemory, 0});
-  EXPECT_TRUE(Touch(*map, Ids(4000), 1).ok());
+  EXPECT_THAT(Touch(*map, Ids(4000), 1), IsOk());
   std::vector<Eviction> evictions;
-  EXPECT_TRUE(map->EvictIdle(2, 3, evictions, {}).ok());
-  EXPECT_TRUE(factory.device.health().ok());
+  EXPECT_THAT(map->EvictIdle(2, 3, evictions, {}), IsOk());
+  EXPECT_THAT(factory.device.health(), IsOk());
 }
 
 // A sweep of many ids takes several trips.
@@ -193,8 +195,8 @@ TEST(DeviceIdMapEvictIdle, ThatFailsStopsTheDevice) {
   for (const std::uint32_t skip : {0u, 1u, 2u}) {
     SmallPieces factory;
     const auto map = factory.Make(SmallOptions(), {});
-    ASSERT_TRUE(map->AddBucket(0).ok());
-    ASSERT_TRUE(Touch(*map, Ids(400), 1).ok());
+    ASSERT_THAT(map->AddBucket(0), IsOk());
+    ASSERT_THAT(Touch(*map, Ids(400), 1), IsOk());
     factory.device.Inject({Fault::At::kSynchronize, Fault::Kind::kRefused, skip});
     std::vector<Eviction> evictions;
     EXPECT_EQ(map->EvictIdle(2, 3, evictions, {}).code(), Code::kUnavailable);
@@ -204,27 +206,27 @@ TEST(DeviceIdMapEvictIdle, ThatFailsStopsTheDevice) {
 TEST(DeviceIdMapImport, ThatIsRefusedLeavesNothingOfTheBucketAndMayBeDoneAgain) {
   SmallPieces factory;
   const auto map = factory.Make(SmallOptions(), {});
-  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
   const std::vector<std::byte> empty = BlockOf(*map, 0);
-  ASSERT_TRUE(Touch(*map, Ids(400), 1).ok());
+  ASSERT_THAT(Touch(*map, Ids(400), 1), IsOk());
   const std::vector<std::byte> block = BlockOf(*map, 0);
   ASSERT_NE(block, empty);
-  ASSERT_TRUE(map->RemoveBucket(0).ok());
+  ASSERT_THAT(map->RemoveBucket(0), IsOk());
   factory.device.Inject({Fault::At::kQueue, Fault::Kind::kRefused, 1});
   EXPECT_EQ(map->ImportBucket(block).code(), Code::kInternal);
   EXPECT_FALSE(map->Holds(0));
-  ASSERT_TRUE(map->ImportBucket(block).ok());
+  ASSERT_THAT(map->ImportBucket(block), IsOk());
   EXPECT_EQ(BlockOf(*map, 0), block);
-  ASSERT_TRUE(map->RemoveBucket(0).ok());
-  ASSERT_TRUE(map->AddBucket(0).ok());
+  ASSERT_THAT(map->RemoveBucket(0), IsOk());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
   EXPECT_EQ(BlockOf(*map, 0), empty);
 }
 
 TEST(DeviceIdMapOnAStoppedGpu, AnswersUnavailableToWhateverNeedsIt) {
   SmallPieces factory;
   const auto map = factory.Make(SmallOptions(), {});
-  ASSERT_TRUE(map->AddBucket(0).ok());
-  ASSERT_TRUE(Touch(*map, Ids(50), 1).ok());
+  ASSERT_THAT(map->AddBucket(0), IsOk());
+  ASSERT_THAT(Touch(*map, Ids(50), 1), IsOk());
   const std::uint64_t residents = map->residents(0);
   factory.device.Inject({Fault::At::kSynchronize, Fault::Kind::kStop, 0});
   const absl::Status stopped = Find(*map, Ids(3));
@@ -248,7 +250,7 @@ TEST(DeviceIdMapOnAStoppedGpu, AnswersUnavailableToWhateverNeedsIt) {
   EXPECT_EQ(factory.TryMake(SmallOptions(), {}).status(), stopped);
   // The host's counts remain readable, and buckets can still be removed.
   EXPECT_EQ(map->residents(0), residents);
-  EXPECT_TRUE(map->RemoveBucket(0).ok());
+  EXPECT_THAT(map->RemoveBucket(0), IsOk());
 }
 
 }  // namespace

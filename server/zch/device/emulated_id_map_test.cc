@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/emulated_kernels.h"
 #include "server/zch/device/device_id_map.h"
@@ -11,19 +12,21 @@
 namespace embla::zch {
 namespace {
 
+using ::embla::testing::IsOk;
+
 struct EmulatedFactory {
   static constexpr std::uint64_t kOperations = 50000;
   static bool CanHold(const SlotMapOptions& options) { return DeviceIdMap::CanHold(options); }
 
   EmulatedFactory() {
     auto made = DeviceLanes::Create(device, nullptr, std::size_t{64} << 10);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made, IsOk());
     lanes = *std::move(made);
   }
   std::unique_ptr<IdMap> Make(const SlotMapOptions& options, BucketRange buckets) {
     buckets.end = std::min(buckets.end, options.buckets);
     auto map = DeviceIdMap::Create(options, buckets, budget, *lanes);
-    EXPECT_TRUE(map.ok()) << map.status();
+    EXPECT_THAT(map, IsOk());
     return *std::move(map);
   }
 

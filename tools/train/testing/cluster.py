@@ -43,7 +43,7 @@ class Cluster:
             process.wait()
 
     def server_cpu_seconds(self):
-        """Of the coordinator and the shard servers since they began."""
+        """CPU seconds of the coordinator and the shard servers since they began."""
         return sum(cpu_seconds(process.pid) for process in self.processes)
 
     def train(self, prefix, *options):
