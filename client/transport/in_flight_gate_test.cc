@@ -10,7 +10,7 @@
 namespace embla::client {
 namespace {
 
-class InFlightGateTest : public testing::Test {
+class InFlightGateTest : public ::testing::Test {
  protected:
   // A lookup that counts as `bytes`.
   void Enter(InFlightGate& gate, std::size_t bytes, absl::Time deadline = absl::InfiniteFuture()) {
@@ -77,7 +77,7 @@ TEST_F(InFlightGateTest, WaitingEndsAtTheDeadlineOrWhenTooManyWait) {
   Enter(gate, 100);
   Enter(gate, 1, absl::FromUnixSeconds(10));
   timer_.Advance(absl::Seconds(11));
-  EXPECT_THAT(ended_, testing::ElementsAre(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(ended_, ::testing::ElementsAre(absl::StatusCode::kDeadlineExceeded));
   for (std::size_t i = 0; i <= InFlightGate::kWaitingMax; ++i) Enter(gate, 1);
   EXPECT_EQ(ended_.back(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ended_.size(), 2u);

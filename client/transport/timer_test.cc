@@ -25,7 +25,7 @@ TEST(ThreadTimer, RunsInTheOrderOfTimes) {
   timer.At(now + absl::Milliseconds(20), [&] { order.push_back(2); });
   timer.At(now - absl::Seconds(1), [&] { order.push_back(1); });
   done.get_future().wait();
-  EXPECT_THAT(order, testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 3));
 }
 
 TEST(ThreadTimer, CancelWaitsForAFunctionThatRuns) {
@@ -53,7 +53,7 @@ TEST(Alarm, FiresAtTheEarliestTimeAskedFor) {
   alarm.NoLaterThan(absl::FromUnixSeconds(20));
   alarm.NoLaterThan(absl::FromUnixSeconds(5));
   timer.Advance(absl::Seconds(7));
-  EXPECT_THAT(fired, testing::ElementsAre(absl::FromUnixSeconds(5)));
+  EXPECT_THAT(fired, ::testing::ElementsAre(absl::FromUnixSeconds(5)));
   alarm.NoLaterThan(absl::FromUnixSeconds(8));
   timer.Advance(absl::Seconds(2));
   EXPECT_EQ(fired.back(), absl::FromUnixSeconds(8));

@@ -27,7 +27,7 @@ struct HostFactory {
 INSTANTIATE_TYPED_TEST_SUITE_P(Host, IdMapConformance, HostFactory);
 
 // Large enough for several chunks in the first phase and many buckets in the second.
-class SlotMapThreads : public testing::TestWithParam<Policy> {};
+class SlotMapThreads : public ::testing::TestWithParam<Policy> {};
 
 TEST_P(SlotMapThreads, AnyNumberGivesTheSameBytes) {
   SlotMapOptions options = SmallOptions(GetParam());
@@ -66,7 +66,7 @@ TEST_P(SlotMapThreads, AnyNumberGivesTheSameBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SlotMapThreads,
-                         testing::Values(Policy::kLru, Policy::kLfu, Policy::kDistanceLfu,
+                         ::testing::Values(Policy::kLru, Policy::kLfu, Policy::kDistanceLfu,
                                          Policy::kTtl));
 
 }  // namespace
