@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/embla/job_cmd.h"
+#include "tools/embla/plan_view.h"
 #include "tools/embla/text_table.h"
 
 namespace embla::cli {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/include/embla/testing/unimplemented_client.h"
 #include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/base/testing/status_matchers.h"

@@ -80,7 +80,6 @@ class FakeAdmin : public Admin {
     return it == handlers_.end() ? NotFaked() : it->second(request, reply);
   }
 
- protected:
   // `handle`: absl::Status(const Request&, Reply&).
   template <typename Request, typename Reply, typename Handle>
   void On(Handle handle) {
