@@ -123,9 +123,11 @@ class Site:
         # Memory of NumPy and not of torch costs less to allocate and to free.
         out = np.empty(self._shape_of(values, lengths, batch_sizes), np.float32)
         factors = None if weights is None else on_host(weights, torch.float32)
+        if not (values.is_cpu and lengths.is_cpu):
+            values, lengths = values.cpu(), lengths.cpu()
         try:
             self._lookup_now(values, lengths, factors, batch_sizes, out)
-        except TypeError:  # Nothing was sent: they are elsewhere, have gaps or another type.
+        except TypeError:  # Nothing was sent: they have gaps or another type.
             ids, counts = on_host(values, torch.int64), on_host(lengths, torch.int32)
             self._lookup_now(ids, counts, factors, batch_sizes, out)
         return torch.from_numpy(out)
