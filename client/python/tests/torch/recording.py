@@ -94,7 +94,7 @@ class RecordingClient:
 
     def _record(self, kind: str, **arguments: Any) -> None:
         copies = {
-            name: value.copy() if isinstance(value, np.ndarray) else value
+            name: np.array(value) if hasattr(value, "__array__") else value
             for name, value in arguments.items()
         }
         self.calls.append(Call(kind, copies))
