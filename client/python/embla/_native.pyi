@@ -70,6 +70,11 @@ class Client:
         timeout: seconds; 0: the client's.
         """
 
+    def lookup_packed_now(self, features: FeatureSet, ids: object, lengths: object, weights: object | None, out: object, *, batch_sizes: object | None = None, wire: str = 'fp32', timeout: float = 0.0) -> None:
+        """
+        Does what lookup_packed starts, and waits for it. Takes tensors of torch, too.
+        """
+
     def update_packed(self, features: FeatureSet, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)], weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, gradients: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], *, batch_sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, step: int = 0, learning_rates: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, wire: str = 'fp32', timeout: float = 0.0) -> Ticket:
         """
         Starts one optimizer step with the gradients of what lookup_packed returned, shaped alike.

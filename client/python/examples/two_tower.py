@@ -37,6 +37,7 @@ class TwoTower(nn.Module):
         self.items = embla.torch.Embedding(client, "two_tower.items", **options)
         towers = [nn.Sequential(nn.Linear(DIM, 32), nn.ReLU(), nn.Linear(32, DIM)) for _ in "ui"]
         self.towers = nn.ModuleList(towers)
+        self.register_buffer("epochs", torch.tensor(0))  # A checkpoint has it.
 
     def forward(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         vectors = self.users(batch[0]), self.items(batch[1])
@@ -60,13 +61,13 @@ def generate(users: int, items: int, ratings: int) -> tuple[np.ndarray, float]:
     return np.stack([user, item, like]).astype(np.int64), best
 
 
-def read(path: Path) -> np.ndarray:
-    """Return (user, item, like) as columns, users and items numbered."""
+def read(path: Path) -> tuple[np.ndarray, float]:
+    """Return (user, item, like) as columns, users and items numbered; nobody knows the best AUC."""
     lines = list(csv.DictReader(path.open()))
     columns = [[line[name] for line in lines] for name in ("user", "item")]
     numbered = [np.unique(column, return_inverse=True)[1] for column in columns]
     likes = [float(line["rating"]) >= 4 for line in lines]
-    return np.random.default_rng(0).permutation(np.stack([*numbered, likes]), axis=1)
+    return np.random.default_rng(0).permutation(np.stack([*numbered, likes]), axis=1), float("nan")
 
 
 def auc(scores: np.ndarray, likes: np.ndarray) -> float:
@@ -107,10 +108,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     if world > 1:
         dist.init_process_group("gloo")
     torch.manual_seed(0)
-    if options.ratings:
-        data, best = read(options.ratings), float("nan")
-    else:
-        data, best = generate(options.count // 100, options.count // 200, options.count)
+    generated = options.count // 100, options.count // 200, options.count
+    data, best = read(options.ratings) if options.ratings else generate(*generated)
     cut = data.shape[1] * 9 // 10
     if rank == 0:
         create_tables(embla.Admin(), *(data[:2].max(1) + 1).tolist(), options.sync)
@@ -122,10 +121,10 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
         if options.checkpoint and options.checkpoint.exists():
             embla.checkpoint.load(model, options.checkpoint, optimizer=dense)
         steps = cut // BATCH
-        done = model.users.site.step // steps  # Epochs: a checkpoint has the number of updates.
+        done = int(model.epochs)
         rows = embla.torch.FusedOptimizer(model, lr=0.1 * 0.5**done)
         decay = torch.optim.lr_scheduler.ExponentialLR(rows, gamma=0.5)
-        trained = DistributedDataParallel(model) if world > 1 else model
+        trained = DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
         pipeline = embla.torch.TrainPipeline(trained, dense, prefetch=model.prefetch,
                                              staleness=options.staleness)  # fmt: skip
         for epoch in range(done, options.epochs):
@@ -135,6 +134,7 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
             for _ in tqdm(range(steps), desc=f"epoch {epoch}", disable=rank > 0):
                 pipeline.progress(batches)
             decay.step()
+            model.epochs += 1
             if options.checkpoint:
                 embla.checkpoint.save(model, options.checkpoint, optimizer=dense)
         result = evaluate(model, torch.from_numpy(data[:, cut:]))

@@ -83,29 +83,7 @@ void BindClient(nb::module_& module) {
               "in_flight_bytes_max_per_node"_a = 64 << 20, "retry_budget_ratio"_a = 0.1,
               "threads"_a = 2, "replica_group"_a = nb::none(), "waits_for_coordinator"_a = true,
               "rank"_a = nb::none(), "ranks"_a = 0);
-  binding.def("lookup_packed", &LookupPacked, "features"_a, nb::arg("ids").noconvert(),
-              nb::arg("lengths").noconvert(), nb::arg("weights").noconvert().none(),
-              nb::arg("out").noconvert(), nb::kw_only(),
-              nb::arg("batch_sizes").noconvert().none() = nb::none(), "wire"_a = "fp32",
-              "timeout"_a = 0.0,
-              "Starts a lookup of all features of a set, into `out`.\n\n"
-              "ids: int64 [N], all of the first feature, then all of the second, and so on.\n"
-              "lengths: int32, uint32 or int64 [F * B]: how many ids each bag has, in that order.\n"
-              "weights: float32 [N] or None.\n"
-              "out: float32 [B, sum of dims]; of unpooled features [N, dim]. Rows may lie apart.\n"
-              "batch_sizes: int64 [F], where features differ in B; lengths is then [sum of B], and "
-              "out is flat: a block [B, dim] per feature.\n"
-              "timeout: seconds; 0: the client's.");
-  binding.def("update_packed", &UpdatePacked, "features"_a, nb::arg("ids").noconvert(),
-              nb::arg("lengths").noconvert(), nb::arg("weights").noconvert().none(),
-              nb::arg("gradients").noconvert(), nb::kw_only(),
-              nb::arg("batch_sizes").noconvert().none() = nb::none(), "step"_a = 0,
-              nb::arg("learning_rates").noconvert().none() = nb::none(), "wire"_a = "fp32",
-              "timeout"_a = 0.0,
-              "Starts one optimizer step with the gradients of what lookup_packed returned, shaped "
-              "alike.\n\n"
-              "step: the training step; 0: the update's own number.\n"
-              "learning_rates: float32 [F], or None: the tables' own.");
+  BindPackedCalls(binding);
   binding.def("_lookup_features", &LookupFeatures, "features"_a, "wire"_a, "timeout"_a,
               "combine_duplicates"_a, nb::arg("result").none());
   binding.def("_update_features", &UpdateFeatures, "features"_a, "step"_a, "wire"_a, "timeout"_a,

@@ -5,17 +5,23 @@
 #include <utility>
 #include <vector>
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "absl/strings/str_cat.h"
 #include "client/python/native/bindings.h"
 #include "client/python/native/calls.h"
 #include "client/python/native/errors.h"
+#include "client/python/native/exporter.h"
 #include "client/python/native/options.h"
 
 namespace nb = nanobind;
+using nb::literals::operator""_a;
 
 namespace embla::python {
 namespace {
@@ -99,8 +105,7 @@ std::unique_ptr<Ticket> StartCall(ClientHandle& handle, CallKind kind, const Cal
                                   handle.parked());
 }
 
-}  // namespace
-
+// Raises TypeError for arrays of a wrong kind, InvalidArgumentError for sizes that do not fit.
 std::unique_ptr<Ticket> LookupPacked(ClientHandle& handle,
                                      const std::shared_ptr<FeatureSet>& features, const Ids& ids,
                                      const AnyIntegers& lengths,
@@ -113,6 +118,26 @@ std::unique_ptr<Ticket> LookupPacked(ClientHandle& handle,
                           .rows = out.data()};
   return StartCall(handle, CallKind::kRead, call, MakeCallOptions(wire, timeout),
                    Keep(ids, lengths, weights, out, batch_sizes));
+}
+
+// Takes tensors, too, and waits: a small call costs much less than with what Python would do for
+// it.
+void LookupPackedNow(ClientHandle& handle, const std::shared_ptr<FeatureSet>& features,
+                     nb::handle ids, nb::handle lengths, nb::handle weights, nb::handle out,
+                     nb::handle batch_sizes, std::string_view wire, double timeout) {
+  Exporter exporter;
+  std::optional<Floats> factors;
+  std::optional<Ids> sizes;
+  if (!weights.is_none()) {
+    factors = exporter.Get<Floats>(weights, "weights", "float32, of one dimension");
+  }
+  if (!batch_sizes.is_none()) {
+    sizes = exporter.Get<Ids>(batch_sizes, "batch_sizes", "int64, of one dimension");
+  }
+  LookupPacked(handle, features, exporter.Get<Ids>(ids, "ids", "int64, of one dimension"),
+               exporter.Get<AnyIntegers>(lengths, "lengths", "integers, of one dimension"), factors,
+               exporter.Get<Rows<float>>(out, "out", "float32, and writable"), sizes, wire, timeout)
+      ->Wait(std::nullopt);
 }
 
 std::unique_ptr<Ticket> UpdatePacked(
@@ -129,6 +154,38 @@ std::unique_ptr<Ticket> UpdatePacked(
   options.step = step;
   return StartCall(handle, CallKind::kWrite, call, options,
                    Keep(ids, lengths, weights, gradients, batch_sizes, learning_rates));
+}
+
+}  // namespace
+
+void BindPackedCalls(nb::class_<ClientHandle>& binding) {
+  binding.def("lookup_packed", &LookupPacked, "features"_a, nb::arg("ids").noconvert(),
+              nb::arg("lengths").noconvert(), nb::arg("weights").noconvert().none(),
+              nb::arg("out").noconvert(), nb::kw_only(),
+              nb::arg("batch_sizes").noconvert().none() = nb::none(), "wire"_a = "fp32",
+              "timeout"_a = 0.0,
+              "Starts a lookup of all features of a set, into `out`.\n\n"
+              "ids: int64 [N], all of the first feature, then all of the second, and so on.\n"
+              "lengths: int32, uint32 or int64 [F * B]: how many ids each bag has, in that order.\n"
+              "weights: float32 [N] or None.\n"
+              "out: float32 [B, sum of dims]; of unpooled features [N, dim]. Rows may lie apart.\n"
+              "batch_sizes: int64 [F], where features differ in B; lengths is then [sum of B], and "
+              "out is flat: a block [B, dim] per feature.\n"
+              "timeout: seconds; 0: the client's.");
+  binding.def("lookup_packed_now", &LookupPackedNow, "features"_a, "ids"_a, "lengths"_a,
+              "weights"_a.none(), "out"_a, nb::kw_only(), "batch_sizes"_a = nb::none(),
+              "wire"_a = "fp32", "timeout"_a = 0.0,
+              "Does what lookup_packed starts, and waits for it. Takes tensors of torch, too.");
+  binding.def("update_packed", &UpdatePacked, "features"_a, nb::arg("ids").noconvert(),
+              nb::arg("lengths").noconvert(), nb::arg("weights").noconvert().none(),
+              nb::arg("gradients").noconvert(), nb::kw_only(),
+              nb::arg("batch_sizes").noconvert().none() = nb::none(), "step"_a = 0,
+              nb::arg("learning_rates").noconvert().none() = nb::none(), "wire"_a = "fp32",
+              "timeout"_a = 0.0,
+              "Starts one optimizer step with the gradients of what lookup_packed returned, shaped "
+              "alike.\n\n"
+              "step: the training step; 0: the update's own number.\n"
+              "learning_rates: float32 [F], or None: the tables' own.");
 }
 
 void BindFeatures(nb::module_& module) {

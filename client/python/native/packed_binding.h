@@ -13,17 +13,7 @@
 
 namespace embla::python {
 
-// Raise TypeError for arrays of a wrong kind, InvalidArgumentError for sizes that do not fit.
-std::unique_ptr<Ticket> LookupPacked(ClientHandle& handle,
-                                     const std::shared_ptr<FeatureSet>& features, const Ids& ids,
-                                     const AnyIntegers& lengths,
-                                     const std::optional<Floats>& weights, const Rows<float>& out,
-                                     const std::optional<Ids>& batch_sizes, std::string_view wire,
-                                     double timeout);
-std::unique_ptr<Ticket> UpdatePacked(
-    ClientHandle& handle, const std::shared_ptr<FeatureSet>& features, const Ids& ids,
-    const AnyIntegers& lengths, const std::optional<Floats>& weights,
-    const Rows<const float>& gradients, const std::optional<Ids>& batch_sizes, std::uint64_t step,
-    const std::optional<Floats>& learning_rates, std::string_view wire, double timeout);
+// Adds the packed calls to the class Client.
+void BindPackedCalls(nanobind::class_<ClientHandle>& binding);
 
 }  // namespace embla::python

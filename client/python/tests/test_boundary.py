@@ -53,8 +53,9 @@ def test_a_lookup_into_a_wrong_array_writes_nothing(client, table, kind):
     out = WRONG_OUT[kind]
     with pytest.raises(TypeError):
         client.lookup([Lookup(table, IDS, out=out)])
-    with pytest.raises(TypeError):
-        client.lookup_packed(FeatureSet([(table, "sum", 4)]), IDS, np.ones(2, np.int32), None, out)
+    for call in (client.lookup_packed, client.lookup_packed_now):
+        with pytest.raises(TypeError):
+            call(FeatureSet([(table, "sum", 4)]), IDS, np.ones(2, np.int32), None, out)
     with pytest.raises(TypeError):
         client.read_rows(table, IDS, out)
     assert untouched(out)
@@ -72,10 +73,9 @@ def test_wrong_ids_are_not_converted(client, table, kind):
     ids = WRONG_IDS[kind]
     with pytest.raises(TypeError):
         client.lookup([Lookup(table, ids)])
-    with pytest.raises(TypeError):
-        client.lookup_packed(
-            FeatureSet([(table, "sum", 4)]), ids, np.ones(2, np.int32), None, ROWS.copy()
-        )
+    for call in (client.lookup_packed, client.lookup_packed_now):
+        with pytest.raises(TypeError):
+            call(FeatureSet([(table, "sum", 4)]), ids, np.ones(2, np.int32), None, ROWS.copy())
     with pytest.raises(TypeError):
         client.update([Gradient(table, ids, ROWS)])
     with pytest.raises(TypeError):
@@ -149,7 +149,8 @@ def test_none_and_nonsense_are_type_errors(client, table):
         (IDS, np.ones(2, np.int32), None),
         ("ids", "lengths", "out"),
     ]:
-        with pytest.raises(TypeError):
-            client.lookup_packed(features, ids, lengths, None, out)
+        for call in (client.lookup_packed, client.lookup_packed_now):
+            with pytest.raises(TypeError):
+                call(features, ids, lengths, None, out)
     with pytest.raises(TypeError):
         client.lookup_packed(None, IDS, np.ones(2, np.int32), None, ROWS.copy())

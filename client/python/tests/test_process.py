@@ -40,6 +40,8 @@ def run_python(code, timeout=30.0):
         "client.lookup([embla.Lookup('t', [1])])",
         "client.update_async([embla.Gradient('t', [1], np.ones((1, 4), np.float32))]).wait()",
         "client.read_rows('t', [1])",
+        "client.lookup_packed_now(embla.FeatureSet([('t', 'none', 4)]), np.array([1]),"
+        " np.ones(1, np.int32), None, np.zeros((1, 4), np.float32))",
         "client.close(timeout=60)",
         "embla.connect('127.0.0.1:1', timeout=60)",
         "embla.Admin('127.0.0.1:1', timeout=60)",

@@ -113,7 +113,12 @@ def output_shape(
     return [lengths // len(dims), sum(dims)]
 
 
-def _host(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
+def on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``tensor`` where it lies on the host without gaps and is of ``dtype``; else a copy."""
     if tensor.dtype != dtype or tensor.requires_grad or not tensor.is_cpu:
         tensor = tensor.detach().to("cpu", dtype)
-    return tensor.contiguous().numpy()
+    return tensor.contiguous()
+
+
+def _host(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
+    return on_host(tensor, dtype).numpy()

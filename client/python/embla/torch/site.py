@@ -17,7 +17,7 @@ from torch import Tensor
 
 from embla import Client, FailedPreconditionError, FeatureSet
 from embla.torch.prefetch import Prefetch
-from embla.torch.request import Feature, Request, check_features, output_shape
+from embla.torch.request import Feature, Request, check_features, on_host, output_shape
 from embla.torch.row_reader import RowReader
 from embla.torch.steps import StepCounter
 from embla.torch.updates import queue_of
@@ -83,6 +83,7 @@ class Site:
         self.options = options
         self.dims = [feature.dim for feature in features]
         self.pooled = check_features(features)
+        self._columns = sum(self.dims)
         self._steps = StepCounter(client, [f.table for f in features], options.join_timeout)
         # The learning rate of a table, or None: as the service has it.
         self.learning_rate_of: Callable[[str], float] | None = None
@@ -112,14 +113,23 @@ class Site:
         batch_sizes: Sequence[int] | None,
     ) -> Tensor:
         """Return the rows, prefetched or fresh; every update before this call is in them."""
-        request = Request.of(values, lengths, weights, batch_sizes)
-        prefetched = self._take_prefetched(request) if self._prefetched else None
-        if prefetched is not None:
-            self._after(self._updates.raise_failed)
-            return prefetched.wait()
-        self._after(self._updates.wait)
-        out = self._empty(request)
-        self._start_lookup(request, out).wait()
+        if self._prefetched:
+            request = Request.of(values, lengths, weights, batch_sizes)
+            if (prefetched := self._take_prefetched(request)) is not None:
+                self._after(self._updates.raise_failed)
+                return prefetched.wait()
+        if self._updates:
+            self._after(self._updates.wait)
+        # Memory of NumPy and not of torch costs less to allocate and to free.
+        out = np.empty(self._shape_of(values, lengths, batch_sizes), np.float32)
+        factors = None if weights is None else on_host(weights, torch.float32)
+        if not (values.is_cpu and lengths.is_cpu):
+            values, lengths = values.cpu(), lengths.cpu()
+        try:
+            self._lookup_now(values, lengths, factors, batch_sizes, out)
+        except TypeError:  # Nothing was sent: they have gaps or another type.
+            ids, counts = on_host(values, torch.int64), on_host(lengths, torch.int32)
+            self._lookup_now(ids, counts, factors, batch_sizes, out)
         return torch.from_numpy(out)
 
     def update(
@@ -216,6 +226,32 @@ class Site:
             wire=self.options.wire or self.client.wire,
             timeout=self.options.timeout,
         )
+
+    def _lookup_now(
+        self,
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        batch_sizes: Sequence[int] | None,
+        out: npt.NDArray[np.float32],
+    ) -> None:
+        self.client.lookup_packed_now(
+            self._set,
+            values,
+            lengths,
+            weights,
+            out,
+            batch_sizes=None if batch_sizes is None else np.array(batch_sizes, np.int64),
+            wire=self.options.wire or self.client.wire,
+            timeout=self.options.timeout,
+        )
+
+    def _shape_of(
+        self, values: Tensor, lengths: Tensor, batch_sizes: Sequence[int] | None
+    ) -> Sequence[int]:
+        if self.pooled and batch_sizes is None:
+            return lengths.numel() // len(self.dims), self._columns
+        return output_shape(values.numel(), lengths.numel(), self.dims, self.pooled, batch_sizes)
 
     def _empty(self, request: Request) -> npt.NDArray[np.float32]:
         shape = output_shape(

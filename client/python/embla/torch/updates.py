@@ -28,10 +28,13 @@ class UpdateQueue:
             self._tickets.append(ticket)
         self._wait_until_at_most(in_flight_max)
 
+    def __len__(self) -> int:
+        # Without the lock: most lookups find none.
+        return len(self._tickets)
+
     def wait(self) -> None:
         """Wait until every update is acknowledged; raise the error of the first that failed."""
-        if self._tickets:  # Without the lock: most lookups find none.
-            self._wait_until_at_most(0)
+        self._wait_until_at_most(0)
 
     def pending(self) -> tuple[Ticket, ...]:
         """Return the updates that nobody has waited for."""

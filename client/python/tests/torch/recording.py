@@ -72,6 +72,13 @@ class RecordingClient:
         self._record("L", ids=ids, lengths=lengths, weights=weights, **options)
         return self._client.lookup_packed(features, ids, lengths, weights, out, **options)
 
+    def lookup_packed_now(
+        self, features: Any, ids: Any, lengths: Any, weights: Any, out: Any, **options: Any
+    ) -> Any:
+        # First the call: what it refuses is no call.
+        self._client.lookup_packed_now(features, ids, lengths, weights, out, **options)
+        self._record("L", ids=ids, lengths=lengths, weights=weights, **options)
+
     def update_packed(
         self, features: Any, ids: Any, lengths: Any, weights: Any, gradients: Any, **options: Any
     ) -> Any:
@@ -87,7 +94,7 @@ class RecordingClient:
 
     def _record(self, kind: str, **arguments: Any) -> None:
         copies = {
-            name: value.copy() if isinstance(value, np.ndarray) else value
+            name: np.array(value) if hasattr(value, "__array__") else value
             for name, value in arguments.items()
         }
         self.calls.append(Call(kind, copies))

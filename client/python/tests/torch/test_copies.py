@@ -25,6 +25,10 @@ class Addresses:
         self.lookups.append(addresses(ids=ids, lengths=lengths, weights=weights, rows=out))
         return self._client.lookup_packed(features, ids, lengths, weights, out, **options)
 
+    def lookup_packed_now(self, features, ids, lengths, weights, out, **options):
+        self.lookups.append(addresses(ids=ids, lengths=lengths, weights=weights, rows=out))
+        self._client.lookup_packed_now(features, ids, lengths, weights, out, **options)
+
     def update_packed(self, features, ids, lengths, weights, gradients, **options):
         self.updates.append(addresses(ids=ids, lengths=lengths, weights=weights, rows=gradients))
         return self._client.update_packed(features, ids, lengths, weights, gradients, **options)

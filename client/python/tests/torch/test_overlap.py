@@ -45,6 +45,10 @@ class TimedClient:
     def lookup_packed(self, *arguments: Any, **options: Any) -> TimedTicket:
         return TimedTicket(self._client.lookup_packed(*arguments, **options))
 
+    def lookup_packed_now(self, *arguments: Any, **options: Any) -> None:
+        time.sleep(SECONDS)
+        self._client.lookup_packed_now(*arguments, **options)
+
 
 class Model(nn.Module):
     """Rows, and waits in place of a dense part; the model is its own optimizer."""
