@@ -44,12 +44,12 @@ TEST(JobVerbs, AListHasOneLineOfFiguresPerJobAndSaysWhomEachWaitsFor) {
   const std::vector<std::string> lines = absl::StrSplit(absl::StripSuffix(text.str(), "\n"), '\n');
   ASSERT_EQ(lines.size(), 6u) << text.str();
   for (const std::string& line : lines) EXPECT_LE(line.size(), TextTable::kColumnsMax) << line;
-  EXPECT_EQ(lines[1], "1235  queued                0/0          0 B     0.0 ms  drain node n2");
+  EXPECT_EQ(lines[1], "1235  queued                0/0       0 B     0.0 ms  drain node n2");
   EXPECT_EQ(lines[2], "    waits for job 1234");
   EXPECT_EQ(lines[3],
-            "1234  cancelling  131070/131072  1023.00 GiB  1234.5 ms  "
+            "1234  cancelling  131070/131072  1023 GiB  1234.5 ms  "
             "reshard table user_history_category_of_t..");
-  EXPECT_THAT(text.str(), HasSubstr("waits for node n2 at 10.0.0.2:7072"));
+  EXPECT_THAT(text.str(), HasSubstr("waits for node n2 at\n    10.0.0.2:7072, which is down\n"));
   std::ostringstream json;
   ASSERT_THAT(JobListVerb(admin, {.json = true, .out = json}), IsOk());
   const Json document = Json::parse(json.str());
