@@ -67,7 +67,7 @@ TEST_P(SlotMapThreads, AnyNumberGivesTheSameBytes) {
 
 INSTANTIATE_TEST_SUITE_P(All, SlotMapThreads,
                          ::testing::Values(Policy::kLru, Policy::kLfu, Policy::kDistanceLfu,
-                                         Policy::kTtl));
+                                           Policy::kTtl));
 
 }  // namespace
 }  // namespace embla::zch
