@@ -34,7 +34,7 @@ nb::object Exporter::Capsule(nb::handle object) {
   if (functions == nullptr) return nb::borrow(object);
   Managed* exported = nullptr;
   if (functions->export_object(object.ptr(), &exported) != 0) throw nb::python_error();
-  // Whoever takes the tensor out gives the capsule another name.
+  // A consumer that has taken the tensor has renamed the capsule.
   PyObject* capsule = PyCapsule_New(exported, kName, [](PyObject* self) {
     if (PyCapsule_IsValid(self, kName) == 0) return;
     auto* left = static_cast<Managed*>(PyCapsule_GetPointer(self, kName));
