@@ -170,6 +170,12 @@ void CoordinatorHost::SetPlan(const PlanPtr& plan) {
   if (recent_.size() > kRecentPlansMax) recent_.pop_front();
 }
 
+void CoordinatorHost::SetPlans(const std::vector<Effect>& effects) {
+  for (const Effect& effect : effects) {
+    if (const auto* publish = std::get_if<PublishPlan>(&effect)) SetPlan(publish->plan);
+  }
+}
+
 void CoordinatorHost::AddListener(PlanListener* listener) {
   MutexLock lock(listeners_mu_);
   listeners_.push_back(listener);
@@ -244,6 +250,8 @@ bool CoordinatorHost::RunBatch(absl::Time& next_tick) {
   }
   const absl::Status durable = coordinator_->EndWrites();
   for (const Outcome& outcome : outcomes) {
+    // The plan that an answer speaks of is there before the answer.
+    if (durable.ok()) SetPlans(outcome.effects);
     if (outcome.answer) outcome.answer(durable);
     if (!durable.ok()) continue;
     for (const Effect& effect : outcome.effects) Carry(effect);
@@ -286,7 +294,6 @@ std::vector<Effect> CoordinatorHost::TakeEffects() {
 
 void CoordinatorHost::Carry(const Effect& effect) {
   if (const auto* publish = std::get_if<PublishPlan>(&effect)) {
-    SetPlan(publish->plan);
     counters_.plan_changes.Add();
     UpdateMetrics();
     MutexLock lock(listeners_mu_);

@@ -163,6 +163,7 @@ class CoordinatorHost {
   // No task is taken any more; answers the tasks that wait, and the callers that await a change.
   void Refuse(const absl::Status& status);
   void SetPlan(const PlanPtr& plan);
+  void SetPlans(const std::vector<Effect>& effects);
   void Carry(const Effect& effect);
   void UpdateMetrics();
   void UpdateJobMetrics(JobCounts counts);

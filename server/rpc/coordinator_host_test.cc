@@ -313,6 +313,24 @@ TEST_F(CoordinatorHostPost, StopAnswersWhatWaitsWithoutRunningIt) {
   EXPECT_THAT(answers, ElementsAre(is_stopping, is_stopping, is_stopping));
 }
 
+TEST_F(CoordinatorHostPost, AnAnswerComesAfterThePlanThatItSpeaksOf) {
+  Start(store_, clock_);
+  PlanVersion made{};
+  PlanVersion seen{};
+  std::atomic<bool> answered = false;
+  host_->Post(
+      [&](Coordinator& coordinator, absl::Time now) {
+        EXPECT_THAT(coordinator.RegisterNode(RegistrationOf("n1", 7), now), IsOk());
+        made = coordinator.GetPlan()->version();
+      },
+      [&](const absl::Status&) {
+        seen = host_->plan()->version();
+        answered = true;
+      });
+  AwaitFor([&] { return answered.load(); }, kLimit, "the task is answered");
+  EXPECT_EQ(seen, made);
+}
+
 TEST_F(CoordinatorHostPost, NobodyIsToldOfWhatIsNotDurable) {
   Start(store_, clock_);
   const PlanVersion before = host_->plan()->version();
