@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import compare  # noqa: E402
+import compare
 
 
 def series(old, new, again):

@@ -58,10 +58,10 @@ class Cluster:
         self.embla("table", "create", "--name", "watched", "--capacity", "64", "--buckets", "1",
                    "--zch", "--dim", "4", "--sharding", "table_wise",
                    "--eviction-buffer", "1MiB")
-        log = open(self.work / "client.log", "a")
-        self.client = subprocess.Popen(
-            [self.bin / "embla", "--coordinator", self.address, "table", "evictions",
-             "--table", "watched", "--follow"], stdout=log, stderr=log)
+        with open(self.work / "client.log", "a") as log:
+            self.client = subprocess.Popen(
+                [self.bin / "embla", "--coordinator", self.address, "table", "evictions",
+                 "--table", "watched", "--follow"], stdout=log, stderr=log)
 
     def cpu_seconds(self):
         """CPU seconds of the coordinator, the nodes' processes and the client."""
@@ -80,10 +80,10 @@ class Cluster:
             time.sleep(0.05)
 
     def start(self, name, command):
-        log = open(self.work / f"{name}.log", "a")
         command[0] = str(self.bin / command[0])
-        return subprocess.Popen([*command, "--port-file", str(self.work / f"{name}.port")],
-                                stdout=log, stderr=log)
+        with open(self.work / f"{name}.log", "a") as log:
+            return subprocess.Popen([*command, "--port-file", str(self.work / f"{name}.port")],
+                                    stdout=log, stderr=log)
 
     def start_coordinator(self, listen, admin_listen="127.0.0.1:0"):
         process = self.start("c", ["embla-coordinator", "--listen", listen, "--admin-listen",

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import kernel_resources  # noqa: E402
+import kernel_resources
 
 MANGLED = ("_ZN5embla7kernels4cuda12_GLOBAL__N_110PoolKernelILNS0_7ElementE1ELb1EEEvNS0_4RowsENS1_"
            "10DeviceBagsENS0_6OutputENS1_8RowShapeE")

@@ -131,12 +131,12 @@ class Layers:
 
         def visit(room, trail):
             if room in trail:
-                return trail[trail.index(room):] + [room]
+                return [*trail[trail.index(room):], room]
             if room in done:
                 return None
             for other in self.rooms:
                 if other != room and matches(other, self.rooms[room]["deps"]):
-                    if found := visit(other, trail + [room]):
+                    if found := visit(other, [*trail, room]):
                         return found
             done.add(room)
             return None
@@ -284,9 +284,9 @@ def check_size(file):
 
 
 def check_pragma_once(file):
-    if file.suffix in HEADERS and not file.path.endswith("-inl.h"):
-        if "#pragma once" not in file.lines:
-            yield Finding(file.path, 1, "no #pragma once")
+    is_header = file.suffix in HEADERS and not file.path.endswith("-inl.h")
+    if is_header and "#pragma once" not in file.lines:
+        yield Finding(file.path, 1, "no #pragma once")
 
 
 def check_name(file):

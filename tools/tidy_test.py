@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import tidy  # noqa: E402
+import tidy
 
 LAYERS = """
 [rooms]

@@ -56,9 +56,10 @@ class Cluster:
 
     def start(self, name, words):
         port_file = self.work / f"{name}.json"
-        log = open(self.work / f"{name}.log", "w", encoding="utf-8")
         command = [a for a in self.command(words) if a != "--advertise="]
-        process = subprocess.Popen([*command, f"--port-file={port_file}"], stdout=log, stderr=log)
+        command.append(f"--port-file={port_file}")
+        with open(self.work / f"{name}.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
         self.running.append((name, process))
         give_up = time.monotonic() + START_SECONDS_MAX
         while not port_file.exists():

@@ -22,7 +22,7 @@ BASE_PACKAGES = {"libc6", "libgcc-s1", "libstdc++6"}
 
 def instructions(path):
     """[(keyword, arguments)] of a Dockerfile, continued lines joined, comments left out."""
-    lines = [l for l in Path(ROOT, path).read_text().splitlines() if not l.startswith("#")]
+    lines = [line for line in Path(ROOT, path).read_text().splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n", " ", "\n".join(lines))
     found = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
     return [(keyword, " ".join(rest.split())) for keyword, rest in found]

@@ -223,7 +223,7 @@ class _EagerLookup(torch.autograd.Function):
             )
         if ctx.needs_input_grad[0]:
             site.update(gradient, values, lengths, weights, ctx.batch_sizes)
-        # No client could drop the update here, so the hook needs no gradient.
+        # Eager code never drops a call, so the update's hook needs no gradient.
         return None, None, None, weight_gradient, None, None
 
 
