@@ -210,7 +210,7 @@ rescale() {
 
 title "train on raw ids, shards where they are"
 raw_input=("${input[@]}")
-[[ -n "$train_file" ]] || raw_input=(--generate 400000)
+[[ -n "$train_file" ]] || raw_input=(--generate 800000)
 for node in node3 node4; do start_node "$node" cpu:1; done
 train_raw resting
 figures resting
