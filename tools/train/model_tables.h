@@ -50,7 +50,7 @@ struct TableOptions {
   std::optional<double> learning_rate;  // 0.1; adam 0.002; sgd 0.005
   // Initial value of Adagrad's sum of squared gradients. From 0 the first step of a row is a full
   // learning rate however little is known, which overshoots for an example with many columns.
-  double initial_accumulator = 100.0;
+  double initial_accumulator = 30.0;
   double weight_decay = 0.0;  // L2, per touched row and step.
   // Deviation of the factors' initial values; linear weights start from 0.
   double init_deviation = 1e-4;

@@ -24,7 +24,7 @@ namespace embla::train {
 struct TrainerOptions {
   Loss loss = Loss::kLogistic;
   double prior = 0.0;
-  std::size_t batch = 4096;
+  std::size_t batch = 1024;
   // Gradients are of the sum of the batch's losses, so that --lr means the same for any batch size
   // and one example; `mean` divides by the batch size, as many frameworks do. Adagrad and Adam
   // hardly see the difference; sgd does.
