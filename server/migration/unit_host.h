@@ -128,7 +128,7 @@ class UnitHost {
   // ---- The target. Staged rows are invisible until they are installed.
   // Memory for the unit on `device`, for all its copies or for none; what is there already is kept.
   // ResourceExhausted names the device. `run` is the row range that the device will have once all
-  // moves of the job are over: one store is made for all of it.
+  // moves of the job are over: one store is made for what of it, around the unit, is not there yet.
   using RowRun = embla::RowRun;
   virtual void Reserve(const UnitId& unit, std::uint32_t device, const RowRun& run,
                        HostDone done) = 0;

@@ -38,7 +38,7 @@ absl::StatusOr<NodeTablesPtr> UnitTables::MakeRoom(const NodeTables& old, const 
   }
   if (!unit.copies.empty() && FindRoom(unit, device)) return NodeTablesPtr();
   EMBLA_ASSIGN_OR_RETURN(std::vector<std::shared_ptr<OwnSlice>> slices,
-                         MakeSlices(unit, device, rows));
+                         MakeSlices(unit, device, WithoutStored(unit, device, rows)));
   auto next = std::make_shared<NodeTables>(old);
   std::shared_ptr<const NodeTable>& entry = next->tables[ToInt(id.table)];
   NodeTable table = entry == nullptr ? NodeTable() : *entry;
@@ -86,6 +86,21 @@ bool UnitTables::FindRoom(const Unit& unit, std::uint32_t device) {
   });
   if (has_room) NoteRoom(unit);
   return has_room;
+}
+
+RowRun UnitTables::WithoutStored(const Unit& unit, std::uint32_t device, RowRun run) const {
+  if (unit.copies.empty() || !unit.copies.front()->devices().Has(device)) return run;
+  RunOnDevices(node_.executors, DeviceSet::Of(device), [&](std::uint32_t copy) {
+    for (const OwnSlice& own : unit.CopyOn(copy).slices(copy)) {
+      if (own.store == nullptr || own.columns() != unit.columns()) continue;
+      if (own.slice.row_end <= unit.shape.row_begin) {
+        run.row_begin = std::max(run.row_begin, own.slice.row_end);
+      } else if (own.slice.row_begin >= unit.shape.row_end) {
+        run.row_end = std::min(run.row_end, own.slice.row_begin);
+      }
+    }
+  });
+  return run;
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> UnitTables::MakeSlices(

@@ -132,6 +132,9 @@ class UnitTables final : public UnitHost {
   // Whether the unit has memory already, or finds it in stores that are there.
   bool FindRoom(const Unit& unit, std::uint32_t device);
   void NoteRoom(const Unit& unit);
+  // The part of `run`, around the unit, that no store of the device has: rows that the device has
+  // already stay where they are.
+  RowRun WithoutStored(const Unit& unit, std::uint32_t device, RowRun run) const;
   // A slice with the run's rows on each of CopiesOf(device), with room for the unit; by group.
   absl::StatusOr<std::vector<std::shared_ptr<OwnSlice>>> MakeSlices(const Unit& unit,
                                                                     std::uint32_t device,

@@ -248,6 +248,21 @@ TEST_F(UnitTablesTest, OneStoreServesARunAndGoesWithItsLastUnit) {
   EXPECT_THAT(*Lookup(kTarget, {5}), ElementsAre(0));
 }
 
+TEST_F(UnitTablesTest, ARunTakesNoRoomForRowsThatTheDeviceHas) {
+  ASSERT_THAT(Reserve(1, 0, {10, 20}), IsOk());
+  const std::int64_t one = Used(kTarget, 0);
+  ASSERT_GT(one, 0);
+  // In the end the device has all of them.
+  ASSERT_THAT(Reserve(2, 0, {0, 40}), IsOk());
+  EXPECT_EQ(Used(kTarget, 0), 3 * one);  // Rows [20, 40) beside [10, 20).
+  ASSERT_THAT(Reserve(3, 0, {0, 40}), IsOk());
+  EXPECT_EQ(Used(kTarget, 0), 3 * one);
+  ASSERT_THAT(Reserve(0, 0, {0, 40}), IsOk());
+  EXPECT_EQ(Used(kTarget, 0), 4 * one);
+  for (const std::uint32_t granule : {0u, 1u, 2u, 3u}) ASSERT_THAT(Discard(granule), IsOk());
+  cluster_.AwaitUsedBytes(kTarget, 0, 0);
+}
+
 TEST_F(UnitTablesTest, TheSourceGivesMemoryBackWithItsLastUnit) {
   for (std::uint32_t granule = 0; granule < 4; ++granule) {
     EXPECT_GT(Used(kSource, 1), 0);
