@@ -120,6 +120,9 @@ function(embla_test name)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE embla_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  # Compiling a test takes longer than running it; what it tests is in libraries.
+  target_compile_options(${name} PRIVATE
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
   embla_test_headers(SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
