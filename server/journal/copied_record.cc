@@ -1,11 +1,9 @@
 #include "server/journal/copied_record.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/status_macros.h"
-#include "server/journal/record_bytes.h"
 #include "server/journal/update_record.h"
 #include "server/journal/windows_bytes.h"
 
@@ -16,29 +14,23 @@ constexpr std::uint32_t kUpdate = 1, kRows = 2, kConfirmed = 3, kGone = 4;
 constexpr std::uint32_t kFirst = 1, kLast = 2;
 constexpr std::size_t kHeadBytes = 24;  // A multiple of 8: an update record follows.
 
-std::uint32_t WhatOf(ReplicaMessage::Kind kind) {
-  switch (kind) {
-    case ReplicaMessage::Kind::kUpdate:
-      return kUpdate;
-    case ReplicaMessage::Kind::kSnapshot:
-      return kRows;
-    case ReplicaMessage::Kind::kGone:
-      return kGone;
-    case ReplicaMessage::Kind::kProbe:
-      break;
-  }
-  return kConfirmed;
-}
-
 absl::Status DamagedCopy(const char* why) {
   return absl::DataLossError(std::string("record of a copy: ") + why);
 }
 
-void PutRows(const ReplicaMessage& message, RecordWriter& out) {
-  out.Put((message.first ? kFirst : 0) | (message.last ? kLast : 0));
-  PutWindows(message.windows, out);
-  out.Put(static_cast<std::uint32_t>(message.row_block.size()));
-  out.PutArray(std::span<const std::byte>(message.row_block.bytes()));
+// The beginning of every record of a copy.
+struct Head {
+  TableId table{};
+  std::uint32_t what = 0;
+  std::uint64_t reign = 0;
+  std::uint64_t order = 0;
+};
+
+void PutHead(const Head& head, RecordWriter& out) {
+  out.Put(ToInt(head.table));
+  out.Put(head.what);
+  out.Put(head.reign);
+  out.Put(head.order);
 }
 
 // One table, all of whose rows are applied: what a record of a copy is made with.
@@ -48,71 +40,69 @@ DecidedUpdate Wrapped(TableId table, const UpdateBatch& batch) {
   return update;
 }
 
-absl::Status GetUpdate(std::span<const std::byte> bytes, ReplicaMessage& message) {
+absl::StatusOr<CopiedUpdate> GetUpdate(const Head& head, std::span<const std::byte> bytes) {
   EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, DecodeUpdateRecord(bytes));
-  const DecidedUpdate expected = Wrapped(message.table, {});
-  const bool is_of_table =
-      update.tables == expected.tables && update.time == expected.time &&
-      std::ranges::all_of(update.batch.parts, [&message](const UpdatePart& part) {
-        return part.table == message.table && part.replica_group == 0;
-      });
+  const DecidedUpdate expected = Wrapped(head.table, {});
+  const bool is_of_table = update.tables == expected.tables && update.time == expected.time &&
+                           std::ranges::all_of(update.batch.parts, [&head](const UpdatePart& part) {
+                             return part.table == head.table && part.replica_group == 0;
+                           });
   if (!is_of_table) return DamagedCopy("its update is not one of its table");
-  message.kind = ReplicaMessage::Kind::kUpdate;
-  message.update = std::move(update.batch);
-  return absl::OkStatus();
+  return CopiedUpdate{head.table, head.reign, head.order, std::move(update.batch)};
 }
 
-absl::Status GetRows(RecordReader& in, ReplicaMessage& message) {
+absl::StatusOr<CopiedRows> GetRows(const Head& head, RecordReader& in) {
   const auto flags = in.Get<std::uint32_t>();
-  message.first = (flags & kFirst) != 0;
-  message.last = (flags & kLast) != 0;
-  message.windows = GetWindows(in);
+  CopiedRows piece{.table = head.table, .reign = head.reign, .order = head.order};
+  piece.first = (flags & kFirst) != 0;
+  piece.last = (flags & kLast) != 0;
+  piece.windows = GetWindows(in);
   const std::uint32_t size = in.GetCount(1);
-  const std::span<const std::byte> rows = in.GetArray<std::byte>(size);
+  piece.row_block = in.GetArray<std::byte>(size);
   if (!in.at_end() || flags > (kFirst | kLast))
     return DamagedCopy("rows are not as long as they say");
-  message.row_block = Buffer::Allocate(rows.size());
-  if (!rows.empty()) std::memcpy(message.row_block.data(), rows.data(), rows.size());
-  return absl::OkStatus();
+  return piece;
 }
 
 }  // namespace
 
-std::string EncodeCopiedRecord(const ReplicaMessage& message) {
-  RecordWriter out;
-  out.Put(ToInt(message.table));
-  out.Put(WhatOf(message.kind));
-  out.Put(message.reign);
-  out.Put(message.order);
-  if (message.kind == ReplicaMessage::Kind::kSnapshot) PutRows(message, out);
-  std::string bytes = std::move(out).Take();
-  if (message.kind != ReplicaMessage::Kind::kUpdate) return bytes;
-  return bytes + EncodeUpdateRecord(Wrapped(message.table, message.update));
+void PutCopied(const CopiedUpdate& update, RecordWriter& out) {
+  PutHead({update.table, kUpdate, update.reign, update.order}, out);
+  PutUpdate(Wrapped(update.table, update.batch), out);
 }
 
-absl::StatusOr<ReplicaMessage> DecodeCopiedRecord(std::span<const std::byte> bytes) {
+void PutCopied(const CopiedRows& piece, RecordWriter& out) {
+  PutHead({piece.table, kRows, piece.reign, piece.order}, out);
+  out.Put((piece.first ? kFirst : 0) | (piece.last ? kLast : 0));
+  PutWindows(piece.windows, out);
+  out.Put(static_cast<std::uint32_t>(piece.row_block.size()));
+  out.Reserve(piece.row_block.size());
+  out.PutArray(piece.row_block);
+}
+
+void PutCopied(const CopyConfirmed& confirmed, RecordWriter& out) {
+  PutHead({confirmed.table, kConfirmed}, out);
+}
+
+// The node takes the place of an order.
+void PutCopied(const CopyGone& gone, RecordWriter& out) {
+  PutHead({gone.table, kGone, 0, ToInt(gone.node)}, out);
+}
+
+absl::StatusOr<Decision> DecodeCopiedRecord(std::span<const std::byte> bytes) {
   RecordReader in(bytes);
-  ReplicaMessage message;
-  message.table = TableId{in.Get<std::uint32_t>()};
-  const auto what = in.Get<std::uint32_t>();
-  message.reign = in.Get<std::uint64_t>();
-  message.order = in.Get<std::uint64_t>();
+  Head head;
+  head.table = TableId{in.Get<std::uint32_t>()};
+  head.what = in.Get<std::uint32_t>();
+  head.reign = in.Get<std::uint64_t>();
+  head.order = in.Get<std::uint64_t>();
   if (!in.ok()) return DamagedCopy("it is cut off");
-  switch (what) {
-    case kUpdate:
-      EMBLA_RETURN_IF_ERROR(GetUpdate(bytes.subspan(kHeadBytes), message));
-      return message;
-    case kRows:
-      message.kind = ReplicaMessage::Kind::kSnapshot;
-      EMBLA_RETURN_IF_ERROR(GetRows(in, message));
-      return message;
-    case kConfirmed:
-    case kGone:
-      if (what == kGone) message.kind = ReplicaMessage::Kind::kGone;
-      if (in.at_end()) return message;
-      break;
-    default:
-      break;
+  if (head.what == kUpdate) return GetUpdate(head, bytes.subspan(kHeadBytes));
+  if (head.what == kRows) return GetRows(head, in);
+  const bool is_alone = in.at_end() && head.reign == 0;
+  if (head.what == kConfirmed && is_alone && head.order == 0) return CopyConfirmed{head.table};
+  if (head.what == kGone && is_alone && head.order <= UINT32_MAX) {
+    return CopyGone{head.table, NodeId{static_cast<std::uint32_t>(head.order)}};
   }
   return DamagedCopy("it is none of update, rows, confirmed and gone");
 }

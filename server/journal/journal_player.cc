@@ -7,9 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "server/journal/copied_record.h"
+#include "server/journal/decision_record.h"
 #include "server/journal/unit_records.h"
-#include "server/journal/update_record.h"
 
 namespace embla {
 namespace {
@@ -40,23 +39,17 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return PlayProcess(bytes.bytes());
     case JournalKind::kPlan:
     case JournalKind::kPlanDelta:
-      return PlayPlan(kind, bytes.bytes());
+    case JournalKind::kClosedSessions:
     case JournalKind::kUpdate:
-      return PlayUpdate(&DecodeUpdateRecord, std::move(bytes));
     case JournalKind::kStep:
-      return PlayUpdate(&DecodeStepRecord, std::move(bytes));
+    case JournalKind::kCopied:
+    case JournalKind::kAveraged:
+    case JournalKind::kSweep:
+      return PlayDecision(kind, std::move(bytes));
     case JournalKind::kMarker:
       return absl::OkStatus();
-    case JournalKind::kCopied:
-      return PlayCopied(std::move(bytes));
     case JournalKind::kSync:
       return PlaySync(bytes.bytes());
-    case JournalKind::kAveraged:
-      return PlayAveraged(bytes.bytes());
-    case JournalKind::kSweep:
-      return PlaySweep(bytes.bytes());
-    case JournalKind::kClosedSessions:
-      return PlayClosedSessions(bytes.bytes());
     case JournalKind::kAdopted:
       return PlayAdopted(bytes.bytes());
     case JournalKind::kFolded:
@@ -80,44 +73,41 @@ absl::Status JournalPlayer::PlayProcess(std::span<const std::byte> bytes) {
       absl::StrCat("process ", record.log_process, " of the log comes as ", units_.log_process()));
 }
 
-absl::Status JournalPlayer::PlayPlan(JournalKind kind, std::span<const std::byte> bytes) {
-  const PlanPtr old = node_.plan();
-  EMBLA_ASSIGN_OR_RETURN(PlanRecord record, kind == JournalKind::kPlan
-                                                ? DecodePlanRecord(bytes)
-                                                : DecodePlanDeltaRecord(bytes, *old));
-  for (const TablePlan& table : old->tables()) {
-    if (record.plan->FindTable(table.spec.id) == nullptr) units_.DropTable(table.spec.id);
+absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
+  EMBLA_ASSIGN_OR_RETURN(Decision decision, DecodeDecision(kind, bytes.bytes(), *node_.plan()));
+  if (const auto* const update = std::get_if<DecidedUpdate>(&decision)) {
+    EMBLA_RETURN_IF_ERROR(ApplyToUnits(*update));
+    ++updates_;
+  } else if (const auto* const sync = std::get_if<DecidedSync>(&decision)) {
+    EMBLA_RETURN_IF_ERROR(Drain());
+    for (const DecidedSync::Table& table : sync->tables) sync_due_.erase(table.table);
+  } else if (const auto* const closed = std::get_if<ClosedSessions>(&decision)) {
+    units_.ForgetSessions(closed->settled);
+  } else if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
+    const PlanPtr old = node_.plan();
+    for (const TablePlan& table : old->tables()) {
+      if (installed->plan->FindTable(table.spec.id) == nullptr) units_.DropTable(table.spec.id);
+    }
+    self_ = installed->self;
+    return InstallPlan(std::move(decision), std::move(bytes));
   }
-  self_ = record.self;
-  const absl::Status status = node_.InstallPlan(std::move(record.plan), record.self);
+  const std::size_t size = bytes.size();
+  Begin(size);
+  node_.Apply(std::move(decision), std::move(bytes),
+              [this, size, lsn = lsn_](const absl::StatusOr<Applied>& applied) {
+                End(size, lsn, applied);
+              });
+  return absl::OkStatus();
+}
+
+// Other machines, or a newer program, may have written it: an error is not damage.
+absl::Status JournalPlayer::InstallPlan(Decision decision, Buffer bytes) {
+  absl::Status status;
+  node_.Apply(std::move(decision), std::move(bytes),
+              [&status](const absl::StatusOr<Applied>& applied) { status = applied.status(); });
   // The node is not the one that wrote it.
   if (absl::IsInvalidArgument(status)) return absl::FailedPreconditionError(status.message());
   return status;
-}
-
-absl::Status JournalPlayer::PlayUpdate(DecodeUpdate decode, Buffer bytes) {
-  EMBLA_ASSIGN_OR_RETURN(DecidedUpdate update, decode(bytes.bytes()));
-  EMBLA_RETURN_IF_ERROR(ApplyToUnits(update));
-  const std::size_t size = bytes.size();
-  ++updates_;
-  Begin(size);
-  node_.Repeat(std::move(update), std::move(bytes),
-               [this, size, lsn = lsn_](const absl::StatusOr<UpdateResult>& result) {
-                 End(size, lsn, result);
-               });
-  return absl::OkStatus();
-}
-
-absl::Status JournalPlayer::PlayCopied(Buffer bytes) {
-  EMBLA_ASSIGN_OR_RETURN(ReplicaMessage message, DecodeCopiedRecord(bytes.bytes()));
-  const std::size_t size = bytes.size();
-  Begin(size);
-  node_.RepeatCopied(std::move(message), std::move(bytes),
-                     [this, size, lsn = lsn_](const absl::StatusOr<ReplicaAck>& ack) {
-                       End(size, lsn,
-                           ack.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : ack.status());
-                     });
-  return absl::OkStatus();
 }
 
 absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
@@ -143,51 +133,16 @@ absl::Status JournalPlayer::ApplyToUnits(const DecidedUpdate& update) {
 }
 
 absl::Status JournalPlayer::PlaySync(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(const SyncRecord record, DecodeSyncRecord(bytes));
-  ShardNode::SyncQuery query;
-  query.tables = record.tables;
-  return Average(std::move(query));
-}
-
-absl::Status JournalPlayer::PlayAveraged(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(DecidedSync sync, DecodeAveragedRecord(bytes));
-  ShardNode::SyncQuery query;
-  for (const DecidedSync::Table& table : sync.tables) query.tables.push_back(table.table);
-  query.decided = std::make_shared<const DecidedSync>(std::move(sync));
-  return Average(std::move(query));
-}
-
-absl::Status JournalPlayer::Average(ShardNode::SyncQuery query) {
+  EMBLA_ASSIGN_OR_RETURN(SyncRecord record, DecodeSyncRecord(bytes));
   EMBLA_RETURN_IF_ERROR(Drain());
-  for (const TableId table : query.tables) sync_due_.erase(table);
-  std::erase_if(query.tables, [this](TableId table) { return !HasTable(table); });
+  for (const TableId table : record.tables) sync_due_.erase(table);
+  std::erase_if(record.tables, [this](TableId table) { return !HasTable(table); });
   Begin(0);
-  node_.Sync(
-      query, absl::InfiniteFuture(), [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
-        End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
-      });
+  node_.Sync({.tables = std::move(record.tables)}, absl::InfiniteFuture(),
+             [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
+               End(0, lsn, result.ok() ? absl::StatusOr<Applied>(Applied()) : result.status());
+             });
   return absl::OkStatus();
-}
-
-// Runs after the updates before it, in the order of the table.
-absl::Status JournalPlayer::PlaySweep(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(const DecidedSweep record, DecodeSweepRecord(bytes));
-  if (!HasTable(record.table)) return absl::OkStatus();
-  EMBLA_RETURN_IF_ERROR(Drain());
-  Begin(0);
-  node_.SweepTable(
-      {record.table, record.sweep, record.rows}, absl::InfiniteFuture(),
-      [this, lsn = lsn_](const absl::StatusOr<SweepResult>& result) {
-        End(0, lsn, result.ok() ? absl::StatusOr<UpdateResult>(UpdateResult()) : result.status());
-      });
-  return absl::OkStatus();
-}
-
-// Devices come to it behind the updates that are ahead.
-absl::Status JournalPlayer::PlayClosedSessions(std::span<const std::byte> bytes) {
-  EMBLA_ASSIGN_OR_RETURN(const ClosedSessions closed, DecodeClosedSessionsRecord(bytes));
-  units_.ForgetSessions(closed.settled);
-  return node_.CloseSessions(closed);
 }
 
 bool JournalPlayer::HasTable(TableId table) const {
@@ -320,15 +275,15 @@ void JournalPlayer::Begin(std::size_t bytes) {
   ahead_bytes_ += bytes;
 }
 
-void JournalPlayer::End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<UpdateResult>& result) {
+void JournalPlayer::End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<Applied>& applied) {
   const MutexLock lock(mu_);
   --ahead_;
   ahead_bytes_ -= bytes;
-  if (result.ok()) {
-    due_.insert(due_.end(), result->sync_due.begin(), result->sync_due.end());
+  if (applied.ok()) {
+    due_.insert(due_.end(), applied->sync_due.begin(), applied->sync_due.end());
   } else {
     // The tables are what the log itself has made: whatever does not fit them is damage.
-    error_.Update(AtRecord(lsn, absl::StatusCode::kDataLoss, result.status()));
+    error_.Update(AtRecord(lsn, absl::StatusCode::kDataLoss, applied.status()));
   }
   ended_.NotifyAll();
 }

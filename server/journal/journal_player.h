@@ -48,21 +48,15 @@ class JournalPlayer {
   const std::set<TableId>& sync_due() const { return sync_due_; }
 
  private:
-  // Updates that are read ahead, so that every device has something to do.
+  // Decisions that are read ahead, so that every device has something to do.
   static constexpr std::size_t kAheadMax = 64;
   static constexpr std::size_t kAheadBytesMax = std::size_t{128} << 20;
 
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
-  absl::Status PlayPlan(JournalKind kind, std::span<const std::byte> bytes);
-  using DecodeUpdate = absl::StatusOr<DecidedUpdate> (*)(std::span<const std::byte>);
-  absl::Status PlayUpdate(DecodeUpdate decode, Buffer bytes);
-  absl::Status PlayCopied(Buffer bytes);
+  absl::Status PlayDecision(JournalKind kind, Buffer bytes);
+  absl::Status InstallPlan(Decision decision, Buffer bytes);
   absl::Status PlaySync(std::span<const std::byte> bytes);
-  absl::Status PlayAveraged(std::span<const std::byte> bytes);
-  absl::Status Average(ShardNode::SyncQuery query);
-  absl::Status PlaySweep(std::span<const std::byte> bytes);
-  absl::Status PlayClosedSessions(std::span<const std::byte> bytes);
   absl::Status PlayAdopted(std::span<const std::byte> bytes);
   absl::Status PlayFolded(std::span<const std::byte> bytes);
   absl::Status PlayReserved(std::span<const std::byte> bytes);
@@ -76,9 +70,9 @@ class JournalPlayer {
   // Waits until the unit's host has done it.
   static absl::Status Await(const std::function<void(HostDone)>& start);
 
-  // Waits until another update may be read ahead; End follows.
+  // Waits until another decision may be read ahead; End follows.
   void Begin(std::size_t bytes);
-  void End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<UpdateResult>& result);
+  void End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<Applied>& applied);
   // Waits until nothing is ahead; the first error so far.
   absl::Status Drain();
   absl::Status FirstError();

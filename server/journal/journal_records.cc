@@ -7,7 +7,6 @@
 #include "core/base/text.h"
 #include "core/plan/plan_json.h"
 #include "core/wire/plan_bytes.h"
-#include "server/journal/record_bytes.h"
 
 namespace embla {
 namespace {
@@ -85,10 +84,10 @@ std::string EncodePlanDeltaRecord(NodeId self, const PlanDelta& delta) {
   return std::move(out).Take();
 }
 
-absl::StatusOr<PlanRecord> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
-                                                 const Plan& before) {
+absl::StatusOr<InstalledPlan> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
+                                                    const Plan& before) {
   RecordReader in(bytes);
-  PlanRecord record;
+  InstalledPlan record;
   record.self = NodeId{in.Get<std::uint32_t>()};
   const std::uint32_t size = in.GetCount(1);
   const std::span<const char> message = in.GetArray<char>(size);
@@ -102,9 +101,9 @@ absl::StatusOr<PlanRecord> DecodePlanDeltaRecord(std::span<const std::byte> byte
   return record;
 }
 
-absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes) {
+absl::StatusOr<InstalledPlan> DecodePlanRecord(std::span<const std::byte> bytes) {
   RecordReader in(bytes);
-  PlanRecord record;
+  InstalledPlan record;
   record.self = NodeId{in.Get<std::uint32_t>()};
   const std::uint32_t size = in.GetCount(1);
   const std::span<const char> json = in.GetArray<char>(size);
@@ -137,8 +136,7 @@ absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes) {
   return record;
 }
 
-std::string EncodeAveragedRecord(const DecidedSync& sync) {
-  RecordWriter out;
+void PutAveraged(const DecidedSync& sync, RecordWriter& out) {
   out.Put(static_cast<std::uint32_t>(sync.tables.size()));
   for (const DecidedSync::Table& table : sync.tables) {
     out.Put(ToInt(table.table));
@@ -150,7 +148,6 @@ std::string EncodeAveragedRecord(const DecidedSync& sync) {
       out.Put(averaged.rows.end);
     }
   }
-  return std::move(out).Take();
 }
 
 absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> bytes) {
@@ -173,8 +170,7 @@ absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> byte
   return sync;
 }
 
-std::string EncodeSweepRecord(const DecidedSweep& sweep) {
-  RecordWriter out;
+void PutSweep(const DecidedSweep& sweep, RecordWriter& out) {
   out.Put(ToInt(sweep.table));
   out.Put(static_cast<std::uint32_t>(sweep.sweep.rule));
   out.Put(sweep.sweep.step);
@@ -184,7 +180,6 @@ std::string EncodeSweepRecord(const DecidedSweep& sweep) {
     out.Put(rows.begin);
     out.Put(rows.end);
   }
-  return std::move(out).Take();
 }
 
 absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes) {

@@ -10,7 +10,9 @@
 #include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/plan/plan_delta.h"
-#include "server/shard/journal.h"
+#include "server/journal/record_bytes.h"
+#include "server/migration/session_set.h"
+#include "server/shard/decision.h"
 
 namespace embla {
 
@@ -39,28 +41,24 @@ inline constexpr std::uint32_t kJournalFormat = 1;
 struct ProcessRecord {
   std::uint64_t log_process = 0;  // The log's process number: 1 for its first process.
 };
-struct PlanRecord {
-  NodeId self{};
-  PlanPtr plan;
-};
 struct SyncRecord {
   std::vector<TableId> tables;
 };
 
-std::string EncodeSweepRecord(const DecidedSweep& sweep);
+void PutSweep(const DecidedSweep& sweep, RecordWriter& out);
+void PutAveraged(const DecidedSync& sync, RecordWriter& out);
 std::string EncodeClosedSessionsRecord(const ClosedSessions& closed);
 std::string EncodeProcessRecord(const ProcessRecord& record);
 // The plan that is installed next is the one before with `delta`.
 std::string EncodePlanDeltaRecord(NodeId self, const PlanDelta& delta);
 std::string EncodeSyncRecord(std::span<const TableId> tables);
-std::string EncodeAveragedRecord(const DecidedSync& sync);
 
 // DataLoss: not such a record. FailedPrecondition: of a newer program.
 // Requires: bytes.data() is aligned to 8.
 absl::StatusOr<ProcessRecord> DecodeProcessRecord(std::span<const std::byte> bytes);
-absl::StatusOr<PlanRecord> DecodePlanRecord(std::span<const std::byte> bytes);
-absl::StatusOr<PlanRecord> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
-                                                 const Plan& before);
+absl::StatusOr<InstalledPlan> DecodePlanRecord(std::span<const std::byte> bytes);
+absl::StatusOr<InstalledPlan> DecodePlanDeltaRecord(std::span<const std::byte> bytes,
+                                                    const Plan& before);
 absl::StatusOr<SyncRecord> DecodeSyncRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSync> DecodeAveragedRecord(std::span<const std::byte> bytes);
 absl::StatusOr<DecidedSweep> DecodeSweepRecord(std::span<const std::byte> bytes);

@@ -16,7 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/copied_record.h"
+#include "server/journal/decision_record.h"
 #include "server/journal/record_bytes.h"
+#include "server/journal/record_text.h"
 #include "server/journal/unit_records.h"
 #include "server/journal/update_record.h"
 
@@ -29,6 +31,16 @@ Buffer BufferOf(std::string_view bytes) {
   Buffer buffer = Buffer::Allocate(bytes.size());
   if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
   return buffer;
+}
+
+std::string BytesOf(const Decision& decision) {
+  return std::string(EncodeDecision(decision, Plan()).payload.content());
+}
+
+std::string ChunkBytes(const ChunkPieceRecord& piece) {
+  RecordWriter out;
+  PutChunkPiece(piece, out);
+  return std::move(out).Take();
 }
 
 constexpr UnitId kUnit{TableId{7}, 3, 0};
@@ -111,25 +123,20 @@ std::vector<LogRecord> ExampleControls() {
           RelocateRecord{MoveId{6}}};
 }
 
-// An update, rows, the words that a copy has everything and that another is gone.
-std::vector<ReplicaMessage> ExampleCopied(const UpdateExample& update) {
-  std::vector<ReplicaMessage> messages(4);
-  for (ReplicaMessage& message : messages) message.table = TableId{7};
-  messages[0].kind = ReplicaMessage::Kind::kUpdate;
-  messages[0].reign = 77;
-  messages[0].order = 6;
-  messages[0].update = update.Make().batch;
-  messages[0].update.parts.pop_back();
-  messages[1].kind = ReplicaMessage::Kind::kSnapshot;
-  messages[1].reign = 77;
-  messages[1].order = 5;
-  messages[1].first = true;
-  messages[1].last = true;
-  messages[1].windows = ExampleWindows();
-  messages[1].row_block = BufferOf("rows");
-  messages[3].kind = ReplicaMessage::Kind::kGone;
-  messages[3].order = 2;
-  return messages;
+// All that a primary orders of a copy, and its word that another is gone. Views `update`.
+std::vector<Decision> ExampleCopied(const UpdateExample& update) {
+  UpdateBatch batch = update.Make().batch;
+  batch.parts.pop_back();
+  static constexpr std::string_view kRows = "rows";
+  return {CopiedUpdate{TableId{7}, 77, 6, std::move(batch)},
+          CopiedRows{.table = TableId{7},
+                     .reign = 77,
+                     .order = 5,
+                     .row_block = std::as_bytes(std::span(kRows)),
+                     .first = true,
+                     .last = true,
+                     .windows = ExampleWindows()},
+          CopyConfirmed{TableId{7}}, CopyGone{TableId{7}, NodeId{2}}};
 }
 
 // A record of each kind, decoded and encoded again.
@@ -166,13 +173,11 @@ std::vector<Example> Examples() {
                   DecodeAdoptedUnit, EncodeAdoptedUnit),
       MakeExample(JournalKind::kReserved, EncodeReservedUnit({kUnit, 1, {30, 40}}),
                   DecodeReservedUnit, EncodeReservedUnit),
-      MakeExample(JournalKind::kChunk, EncodeChunkPiece(piece), DecodeChunkPiece, EncodeChunkPiece),
-      MakeExample(JournalKind::kSweep, EncodeSweepRecord(ExampleSweep()), DecodeSweepRecord,
-                  EncodeSweepRecord),
+      MakeExample(JournalKind::kChunk, ChunkBytes(piece), DecodeChunkPiece, ChunkBytes),
+      MakeExample(JournalKind::kSweep, BytesOf(ExampleSweep()), DecodeSweepRecord, BytesOf),
       MakeExample(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(ExampleClosedSessions()),
                   DecodeClosedSessionsRecord, EncodeClosedSessionsRecord),
-      MakeExample(JournalKind::kAveraged, EncodeAveragedRecord(ExampleSync()), DecodeAveragedRecord,
-                  EncodeAveragedRecord),
+      MakeExample(JournalKind::kAveraged, BytesOf(ExampleSync()), DecodeAveragedRecord, BytesOf),
       MakeExample(JournalKind::kStep, EncodeUpdateRecord(StepOf(update.Make())), DecodeStepRecord,
                   EncodeUpdateRecord)};
   for (const LogRecord& record : ExampleControls()) {
@@ -181,13 +186,23 @@ std::vector<Example> Examples() {
                                      return EncodeUnitControl(control.unit, control.record);
                                    }));
   }
-  for (const ReplicaMessage& message : ExampleCopied(update)) {
-    examples.push_back(MakeExample(JournalKind::kCopied, EncodeCopiedRecord(message),
-                                   DecodeCopiedRecord, EncodeCopiedRecord));
+  for (const Decision& decision : ExampleCopied(update)) {
+    examples.push_back(
+        MakeExample(JournalKind::kCopied, BytesOf(decision), DecodeCopiedRecord, BytesOf));
   }
   examples.push_back(MakeExample(JournalKind::kFolded, EncodeFoldedUnit({kUnit, PlanVersion{9}}),
                                  DecodeFoldedUnit, EncodeFoldedUnit));
   return examples;
+}
+
+TEST(JournalRecords, AllHaveWords) {
+  RecordTexts texts;
+  for (const Example& example : Examples()) {
+    const auto described = texts.Describe(
+        {.kind = static_cast<std::uint16_t>(example.kind), .payload = example.bytes});
+    ASSERT_THAT(described, IsOk());
+    EXPECT_FALSE(described->text.empty()) << described->kind;
+  }
 }
 
 // The worked example of docs/journal_format.md and a record of each other kind but plans, written
@@ -242,7 +257,7 @@ TEST(JournalRecords, ClosedSessionsComeBack) {
 
 TEST(JournalRecords, SweepsAndTtlsComeBack) {
   const DecidedSweep sweep = ExampleSweep();
-  std::string record = EncodeSweepRecord(sweep);
+  std::string record = BytesOf(sweep);
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSweep> read = DecodeSweepRecord(bytes.bytes());
   ASSERT_THAT(read, IsOk());
@@ -289,7 +304,7 @@ TEST(JournalRecords, ImagesAndLearningRatesComeBack) {
 }
 
 TEST(JournalRecords, AveragedRowsComeBack) {
-  std::string record = EncodeAveragedRecord(ExampleSync());
+  std::string record = BytesOf(ExampleSync());
   const Buffer bytes = BufferOf(record);
   const absl::StatusOr<DecidedSync> read = DecodeAveragedRecord(bytes.bytes());
   ASSERT_THAT(read, IsOk());
@@ -311,7 +326,8 @@ TEST(JournalRecords, PlansComeBackAndDamagedOnesAreDataLoss) {
   table.replicas = {{{0, 40, 0, 4, {NodeId{1}, 0}}}};
   const Plan plan(PlanVersion{5}, "cluster", nodes, {table});
   const std::string bytes = EncodePlanDeltaRecord(NodeId{1}, DeltaBetween(before, plan));
-  const absl::StatusOr<PlanRecord> record = DecodePlanDeltaRecord(BufferOf(bytes).bytes(), before);
+  const absl::StatusOr<InstalledPlan> record =
+      DecodePlanDeltaRecord(BufferOf(bytes).bytes(), before);
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->self, NodeId{1});
   EXPECT_EQ(*record->plan, plan);
@@ -331,7 +347,7 @@ TEST(JournalRecords, APlanAsJsonComesBack) {
   out.Put(std::uint32_t{1});
   out.Put(static_cast<std::uint32_t>(json.size()));
   out.PutArray(std::span<const char>(json));
-  const absl::StatusOr<PlanRecord> record =
+  const absl::StatusOr<InstalledPlan> record =
       DecodePlanRecord(BufferOf(std::move(out).Take()).bytes());
   ASSERT_THAT(record, IsOk());
   EXPECT_EQ(record->self, NodeId{1});

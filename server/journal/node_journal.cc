@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,9 @@
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
-#include "server/journal/copied_record.h"
+#include "server/journal/decision_record.h"
 #include "server/journal/journal_player.h"
 #include "server/journal/unit_records.h"
-#include "server/journal/update_record.h"
 
 namespace embla {
 namespace {
@@ -95,78 +95,59 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   return journal;
 }
 
-absl::Status NodeJournal::Append(Durability level, JournalKind kind, std::string_view payload,
-                                 Done done) {
-  const absl::StatusOr<LogLsn> lsn =
-      log_->AppendUpdate(level, static_cast<std::uint16_t>(kind), payload, std::move(done));
+absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPayload payload,
+                                       Done done) {
+  const absl::StatusOr<LogLsn> lsn = log_->AppendUpdate(level, static_cast<std::uint16_t>(kind),
+                                                        std::move(payload), std::move(done));
   queue_bytes_.Set(static_cast<double>(log_->queued_bytes()));
   return lsn.status();
 }
 
-absl::Status NodeJournal::AppendUpdate(const DecidedUpdate& update, Done done) {
-  if (options_.level == Durability::kNone) {
+absl::Status NodeJournal::Append(const Decision& decision, Done done) {
+  if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
+    done = [this, plan = installed->plan, done = std::move(done)](const absl::Status& status) {
+      if (status.ok()) written_plan_ = plan;
+      done(status);
+    };
+  }
+  const bool is_control = std::holds_alternative<InstalledPlan>(decision) ||
+                          std::holds_alternative<ClosedSessions>(decision);
+  // That a copy is gone, which a plan takes away, lasts as the plan does.
+  const bool is_gone = std::holds_alternative<CopyGone>(decision);
+  const Durability level = is_control || is_gone ? Durability::kSynced : options_.level;
+  if (level == Durability::kNone) {
     done(absl::OkStatus());
     return absl::OkStatus();
   }
-  const JournalKind kind = update.batch.is_step ? JournalKind::kStep : JournalKind::kUpdate;
-  return Append(options_.level, kind, EncodeUpdateRecord(update), std::move(done));
-}
-
-absl::Status NodeJournal::AppendMarker(Done done) {
-  return Append(options_.level, JournalKind::kMarker, {}, std::move(done));
-}
-
-absl::Status NodeJournal::AppendSync(const DecidedSync& sync, Done done) {
-  return Append(options_.level, JournalKind::kAveraged, EncodeAveragedRecord(sync),
-                std::move(done));
-}
-
-absl::Status NodeJournal::AppendCopied(const ReplicaMessage& message, Done done) {
-  // Plans are synced at every level, and so is what became of the copies that they take away.
-  if (message.kind == ReplicaMessage::Kind::kGone) {
-    return Append(Durability::kSynced, JournalKind::kCopied, EncodeCopiedRecord(message),
-                  std::move(done));
+  DecisionRecord record = EncodeDecision(decision, *written_plan_);
+  if (!is_control) {
+    return AppendRecord(level, record.kind, std::move(record.payload), std::move(done));
   }
-  if (!keeps_rows()) {
-    done(absl::OkStatus());
-    return absl::OkStatus();
-  }
-  return Append(options_.level, JournalKind::kCopied, EncodeCopiedRecord(message), std::move(done));
-}
-
-absl::Status NodeJournal::AppendSweep(const DecidedSweep& sweep, Done done) {
-  return Append(options_.level, JournalKind::kSweep, EncodeSweepRecord(sweep), std::move(done));
-}
-
-absl::Status NodeJournal::WriteClosedSessions(const ClosedSessions& closed) {
   return log_
-      ->WriteControl(static_cast<std::uint16_t>(JournalKind::kClosedSessions),
-                     EncodeClosedSessionsRecord(closed))
+      ->AppendControl(static_cast<std::uint16_t>(record.kind), std::move(record.payload),
+                      std::move(done))
       .status();
 }
 
-absl::Status NodeJournal::WritePlan(const PlanPtr& plan, NodeId self) {
-  const absl::Status status =
-      log_->WriteControl(static_cast<std::uint16_t>(JournalKind::kPlanDelta),
-                         EncodePlanDeltaRecord(self, DeltaBetween(*written_plan_, *plan)))
-          .status();
-  if (status.ok()) written_plan_ = plan;
-  return status;
+absl::Status NodeJournal::AppendMarker(Done done) {
+  return AppendRecord(options_.level, JournalKind::kMarker, {}, std::move(done));
 }
 
 // The control record that relies on it lies behind it, and is synced: no level is waited for.
 absl::Status NodeJournal::AppendAdopted(const UnitId& unit, UnitEpoch epoch) {
-  return Append(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}), {});
+  return AppendRecord(Durability::kQueued, JournalKind::kAdopted, EncodeAdoptedUnit({unit, epoch}),
+                      {});
 }
 
 absl::Status NodeJournal::AppendFolded(const UnitId& unit, PlanVersion plan) {
-  return Append(Durability::kQueued, JournalKind::kFolded, EncodeFoldedUnit({unit, plan}), {});
+  return AppendRecord(Durability::kQueued, JournalKind::kFolded, EncodeFoldedUnit({unit, plan}),
+                      {});
 }
 
 absl::Status NodeJournal::AppendReserved(const UnitId& unit, std::uint32_t device,
                                          const RowRun& run) {
-  return Append(Durability::kQueued, JournalKind::kReserved,
-                EncodeReservedUnit({unit, device, run}), {});
+  return AppendRecord(Durability::kQueued, JournalKind::kReserved,
+                      EncodeReservedUnit({unit, device, run}), {});
 }
 
 absl::Status NodeJournal::AppendChunk(const UnitId& unit, const Chunk& chunk,
@@ -181,8 +162,10 @@ absl::Status NodeJournal::AppendChunk(const UnitId& unit, const Chunk& chunk,
   do {
     const std::size_t size = std::min(piece_bytes, rows.size() - offset);
     const ChunkPieceRecord piece{unit, chunk, rows.size(), offset, rows.subspan(offset, size)};
-    EMBLA_RETURN_IF_ERROR(
-        Append(Durability::kQueued, JournalKind::kChunk, EncodeChunkPiece(piece), {}));
+    RecordWriter record(kRecordHeaderBytes);
+    PutChunkPiece(piece, record);
+    EMBLA_RETURN_IF_ERROR(AppendRecord(Durability::kQueued, JournalKind::kChunk,
+                                       std::move(record).TakePayload(), {}));
     offset += size;
   } while (offset < rows.size());
   return absl::OkStatus();

@@ -50,14 +50,9 @@ class NodeJournal final : public Journal, public MoveLog {
                                                            const NodeJournalOptions& options,
                                                            ShardNode& node);
 
-  absl::Status AppendUpdate(const DecidedUpdate& update, Done done) override;
+  absl::Status Append(const Decision& decision, Done done) override;
   absl::Status AppendMarker(Done done) override;
-  absl::Status AppendSync(const DecidedSync& sync, Done done) override;
-  absl::Status AppendCopied(const ReplicaMessage& message, Done done) override;
   bool keeps_rows() const override { return options_.level != Durability::kNone; }
-  absl::Status AppendSweep(const DecidedSweep& sweep, Done done) override;
-  absl::Status WriteClosedSessions(const ClosedSessions& closed) override;
-  absl::Status WritePlan(const PlanPtr& plan, NodeId self) override;
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
   absl::Status AppendFolded(const UnitId& unit, PlanVersion plan) override;
@@ -76,7 +71,7 @@ class NodeJournal final : public Journal, public MoveLog {
  private:
   NodeJournal(LogStorage& storage, const NodeJournalOptions& options);
   void CountRecovery();
-  absl::Status Append(Durability level, JournalKind kind, std::string_view payload, Done done);
+  absl::Status AppendRecord(Durability level, JournalKind kind, LogPayload payload, Done done);
 
   const NodeJournalOptions options_;
   MeteredStorage storage_;

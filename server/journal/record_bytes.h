@@ -10,6 +10,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+
+#include "server/log/log_format.h"
 
 namespace embla {
 
@@ -19,6 +22,9 @@ inline constexpr std::size_t kRecordAlignment = 8;
 
 class RecordWriter {
  public:
+  RecordWriter() = default;
+  // The record begins behind `headroom` bytes, a multiple of 8.
+  explicit RecordWriter(std::size_t headroom) : bytes_(headroom, '\0') {}
   template <typename T>
   void Put(T value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -32,8 +38,12 @@ class RecordWriter {
     }
     Pad();
   }
-  void Reserve(std::size_t bytes) { bytes_.reserve(bytes); }
+  void PutBytes(std::string_view bytes) { bytes_ += bytes; }
+  // `bytes` more, and the padding that a log adds.
+  void Reserve(std::size_t bytes) { bytes_.reserve(bytes_.size() + bytes + kRecordAlignment); }
   std::string Take() && { return std::move(bytes_); }
+  // Requires: headroom for a log's header.
+  LogPayload TakePayload() && { return LogPayload::Behind(std::move(bytes_)); }
 
  private:
   void Pad() {

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "server/journal/record_bytes.h"
 #include "server/journal/windows_bytes.h"
 
 namespace embla {
@@ -186,8 +185,7 @@ absl::StatusOr<ReservedUnitRecord> DecodeReservedUnit(std::span<const std::byte>
   return record;
 }
 
-std::string EncodeChunkPiece(const ChunkPieceRecord& record) {
-  RecordWriter out;
+void PutChunkPiece(const ChunkPieceRecord& record, RecordWriter& out) {
   out.Reserve(64 + record.rows.size());
   Put(record.unit, out);
   out.Put(record.chunk.chunk);
@@ -198,7 +196,6 @@ std::string EncodeChunkPiece(const ChunkPieceRecord& record) {
   out.Put(record.offset);
   out.Put(std::uint64_t{record.rows.size()});
   out.PutArray(record.rows);
-  return std::move(out).Take();
 }
 
 absl::StatusOr<ChunkPieceRecord> DecodeChunkPiece(std::span<const std::byte> bytes) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/journal/record_bytes.h"
 #include "server/migration/move_ids.h"
 #include "server/migration/move_messages.h"
 #include "server/migration/unit_state.h"
@@ -46,7 +47,8 @@ struct UnitControlRecord {
 std::string EncodeAdoptedUnit(const AdoptedUnitRecord& record);
 std::string EncodeFoldedUnit(const FoldedUnitRecord& record);
 std::string EncodeReservedUnit(const ReservedUnitRecord& record);
-std::string EncodeChunkPiece(const ChunkPieceRecord& record);
+// Adds the record to `out`.
+void PutChunkPiece(const ChunkPieceRecord& record, RecordWriter& out);
 // Requires: not an AppliedUpdate.
 std::string EncodeUnitControl(const UnitId& unit, const LogRecord& record);
 

@@ -403,28 +403,23 @@ class Trial {
     std::erase_if(pending_, [](const Pending& update) { return update.is_done(); });
   }
 
-  static absl::StatusOr<SyncResult> Sync(ShardNode& node,
-                                         std::shared_ptr<const DecidedSync> decided) {
-    return Await<SyncResult>([&](SyncDone done) {
-      node.Sync({{kTable}, PlanVersion{1}, std::move(decided)}, absl::InfiniteFuture(),
-                std::move(done));
-    });
-  }
-
   // Rows of updates that are still pending are in units that are left out: trainers know where the
   // others are.
   void Average() {
-    auto averaged = std::make_shared<DecidedSync>();
-    averaged->tables = {{kTable, {}}};
+    DecidedSync averaged{.tables = {{kTable, {}}}};
     for (std::size_t n = 0; n < kNodes; ++n) {
-      const absl::StatusOr<SyncResult> synced = Sync(node(n), nullptr);
+      const auto synced = Await<SyncResult>([&](SyncDone done) {
+        node(n).Sync({{kTable}, PlanVersion{1}}, absl::InfiniteFuture(), std::move(done));
+      });
       if (absl::IsFailedPrecondition(synced.status())) continue;  // Nothing was ever there.
       ASSERT_THAT(synced, IsOk());
-      std::vector<AveragedRows>& rows = averaged->tables[0].rows;
+      std::vector<AveragedRows>& rows = averaged.tables[0].rows;
       rows.insert(rows.end(), synced->tables[0].averaged.begin(), synced->tables[0].averaged.end());
     }
-    const absl::StatusOr<SyncResult> modelled = Sync(*model_, averaged);
-    ASSERT_THAT(modelled, IsOk());
+    ASSERT_THAT(Await<Applied>([&](AppliedDone done) {
+                  model_->Apply(std::move(averaged), Buffer(), std::move(done));
+                }),
+                IsOk());
   }
 
   // ---- Deaths.

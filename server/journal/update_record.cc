@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/rows/row_block.h"
-#include "server/journal/record_bytes.h"
 
 namespace embla {
 namespace {
@@ -181,7 +180,7 @@ bool IsKnown(std::uint32_t dtype) {
 
 }  // namespace
 
-std::string EncodeUpdateRecord(const DecidedUpdate& update) {
+void PutUpdate(const DecidedUpdate& update, RecordWriter& out) {
   const UpdateBatch& batch = update.batch;
   std::size_t bytes = 256 + 64 * batch.parts.size();
   for (const UpdatePart& part : batch.parts) {
@@ -192,7 +191,6 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
     bytes += kTableBytes + kUnitBytes * table.units.size();
   }
   bytes += kNameBytes * batch.contributors.size();
-  RecordWriter out;
   out.Reserve(bytes);
   if (batch.is_step) PutStep(batch, out);
   out.Put(ToInt(batch.session));
@@ -206,6 +204,11 @@ std::string EncodeUpdateRecord(const DecidedUpdate& update) {
   for (const DecidedTable& table : update.tables) PutTable(table, out);
   out.Put(static_cast<std::uint32_t>(batch.parts.size()));
   for (const UpdatePart& part : batch.parts) PutPart(part, out);
+}
+
+std::string EncodeUpdateRecord(const DecidedUpdate& update) {
+  RecordWriter out;
+  PutUpdate(update, out);
   return std::move(out).Take();
 }
 

@@ -6,11 +6,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/shard/journal.h"
+#include "server/journal/record_bytes.h"
+#include "server/shard/decision.h"
 
 namespace embla {
 
-// The record of a synchronous step begins with what it was made of.
+// Adds the record of an update to `out`. That of a synchronous step begins with what it was made
+// of.
+void PutUpdate(const DecidedUpdate& update, RecordWriter& out);
 std::string EncodeUpdateRecord(const DecidedUpdate& update);
 
 // Decodes an update that may be trusted as far as possible without the tables, as a decoded request

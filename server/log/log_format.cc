@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/crc32c.h"
 #include "core/base/ids.h"
 #include "core/base/status_macros.h"
@@ -66,15 +67,17 @@ void ReplaceWords(std::uint64_t from, std::uint64_t to, std::span<char> words) {
   for (std::size_t at = 0; at < words.size(); at += kWordBytes) {
     std::uint64_t word = 0;
     std::memcpy(&word, &words[at], kWordBytes);
-    if (word == from) std::memcpy(&words[at], &to, kWordBytes);
+    word = word == from ? to : word;  // Written in any case: compilers make vectors of that.
+    std::memcpy(&words[at], &word, kWordBytes);
   }
 }
 
 bool HasWord(std::uint64_t word, std::string_view words) {
+  bool has = false;
   for (std::size_t at = 0; at < words.size(); at += kWordBytes) {
-    if (Get<std::uint64_t>(words, at) == word) return true;
+    has |= Get<std::uint64_t>(words, at) == word;
   }
-  return false;
+  return has;
 }
 
 // A word other than zero that `words` does not have.
@@ -82,6 +85,23 @@ std::uint64_t FindBlank(std::string_view words) {
   std::uint64_t blank = kFirstBlank;
   while (blank == 0 || HasWord(blank, words)) blank += kFirstBlank;
   return blank;
+}
+
+// Puts the word that FindBlank finds in the place of zeros, and returns it. Looks at every word
+// once, but for a payload that has the first candidate.
+std::uint64_t ReplaceZeros(std::span<char> words) {
+  constexpr std::size_t kBlockBytes = 4096;
+  for (std::size_t begin = 0; begin < words.size(); begin += kBlockBytes) {
+    const std::span<char> block = words.subspan(begin, std::min(kBlockBytes, words.size() - begin));
+    if (HasWord(kFirstBlank, {block.data(), block.size()})) {
+      const std::uint64_t blank = FindBlank({words.data(), words.size()});
+      ReplaceWords(kFirstBlank, blank, words.first(begin));
+      ReplaceWords(0, blank, words.subspan(begin));
+      return blank;
+    }
+    ReplaceWords(0, kFirstBlank, block);
+  }
+  return kFirstBlank;
 }
 
 // None unless a record's header is at `offset` and intact.
@@ -250,21 +270,26 @@ std::uint32_t SegmentSeed(const SegmentHeader& header) {
                             kSegmentHeaderBytes - sizeof(std::uint32_t));
 }
 
-std::string EncodeRecord(const LogRecordView& record) {
-  std::string out(kRecordHeaderBytes, '\0');
-  out.reserve(RecordBytes(record.payload.size()));
-  out += record.payload;
-  out.resize(RecordBytes(record.payload.size()), '\0');
-  const std::span<char> payload = std::span(out).subspan(kRecordHeaderBytes);
+LogPayload LogPayload::Behind(std::string bytes) {
+  EMBLA_CHECK(bytes.size() >= kRecordHeaderBytes);
+  LogPayload payload;
+  payload.bytes_ = std::move(bytes);
+  return payload;
+}
+
+std::string EncodeRecord(const LogRecordView& record, LogPayload payload) {
+  const std::size_t content_bytes = payload.size();
+  std::string out = std::move(payload).Take();
+  out.resize(RecordBytes(content_bytes), '\0');
+  const std::span<char> stored = std::span(out).subspan(kRecordHeaderBytes);
   RecordFields fields;
-  fields.blank = FindBlank({payload.data(), payload.size()});
-  ReplaceWords(0, fields.blank, payload);
-  fields.payload_crc = Checksum({payload.data(), payload.size()});
+  fields.blank = ReplaceZeros(stored);
+  fields.payload_crc = Checksum({stored.data(), stored.size()});
   fields.kind = record.kind;
   fields.type = ToInt(record.type);
   fields.level = ToInt(record.level);
   fields.record_bytes = static_cast<std::uint32_t>(out.size());
-  fields.padding_bytes = static_cast<std::uint32_t>(payload.size() - record.payload.size());
+  fields.padding_bytes = static_cast<std::uint32_t>(stored.size() - content_bytes);
   kRecordMagic.copy(out.data(), kRecordMagic.size());
   std::memcpy(&out[kCheckedOffset], &fields, sizeof(fields));
   return out;

@@ -11,11 +11,13 @@
 // Covered by log_format_test.cc: a cut at every byte, a flip of every bit, lost sectors.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,8 +77,29 @@ struct RecordSeal {
   LogLsn durable_end{1};  // All records below are synced; at most `lsn`.
 };
 
-// A record for any segment and LSN (record.lsn is not looked at), not valid before it is sealed.
-std::string EncodeRecord(const LogRecordView& record);
+// The content of a record, behind room for its header: a log takes it without a copy.
+class LogPayload {
+ public:
+  LogPayload() : bytes_(kRecordHeaderBytes, '\0') {}
+  template <std::convertible_to<std::string_view> Text>
+  LogPayload(const Text& content)  // A copy. NOLINT(google-explicit-constructor)
+      : bytes_(kRecordHeaderBytes, '\0') {
+    bytes_ += std::string_view(content);
+  }
+  // `bytes` begins with kRecordHeaderBytes that the header will take.
+  static LogPayload Behind(std::string bytes);
+
+  std::size_t size() const { return bytes_.size() - kRecordHeaderBytes; }
+  std::string_view content() const { return std::string_view(bytes_).substr(kRecordHeaderBytes); }
+  std::string Take() && { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// A record for any segment and LSN, not valid before it is sealed. Takes type, level and kind of
+// `record`, and nothing else.
+std::string EncodeRecord(const LogRecordView& record, LogPayload payload);
 // Makes `record`, of EncodeRecord, valid. Returns the checksum of its header.
 std::uint32_t SealLogRecord(const RecordSeal& seal, std::span<char> record);
 

@@ -41,7 +41,7 @@ struct Segment {
   void Add(std::string payload, LogRecordType type = LogRecordType::kUpdate,
            std::uint64_t durable_end = 0) {
     const auto lsn = static_cast<std::uint64_t>(kHeader.first_lsn) + records.size();
-    std::string record = EncodeRecord({.type = type, .kind = 9, .payload = payload});
+    std::string record = EncodeRecord({.type = type, .kind = 9}, payload);
     SealLogRecord({SegmentSeed(kHeader), LogLsn{lsn}, LogLsn{durable_end == 0 ? lsn : durable_end}},
                   record);
     bytes += record;
@@ -101,9 +101,13 @@ TEST(LogFormat, NoWordOfARecordIsZero) {
 }
 
 TEST(LogFormat, AWordThatIsTakenForZeroElsewhereIsKept) {
-  const std::string plain = EncodeRecord({.payload = std::string(16, '\0')});
+  const std::string plain = EncodeRecord({}, std::string(16, '\0'));
+  const std::string word = plain.substr(kRecordHeaderBytes, 8);
   Segment segment;
-  segment.Add(plain.substr(kRecordHeaderBytes, 8) + std::string(8, '\0'));
+  segment.Add(word + std::string(8, '\0'));
+  segment.Add(std::string(8, '\0') + word);
+  // Far behind zeros for which it would stand.
+  segment.Add(std::string(10000, '\0') + word + std::string(5000, '\0') + word);
   std::vector<Read> records;
   ASSERT_THAT(Scan(segment.bytes, true, &records), IsOk());
   EXPECT_EQ(records, segment.records);
@@ -179,7 +183,7 @@ TEST(LogFormat, ALostRecordThatALaterOneKnewAsSyncedIsCorruption) {
 
 TEST(LogFormat, ARecordOfAnotherSegmentIsNotTakenForOneOfThis) {
   Segment segment;
-  std::string record = EncodeRecord({.payload = "other"});
+  std::string record = EncodeRecord({}, "other");
   SealLogRecord({SegmentSeed(kHeader) + 1, LogLsn{5}, LogLsn{5}}, record);
   EXPECT_EQ(Scan(segment.bytes + record).status().code(), absl::StatusCode::kDataLoss);
 }
@@ -240,7 +244,7 @@ TEST(LogFormat, TheGoldenFileIsWhatIsWrittenAndRead) {
   const SegmentHeader header{.log_id = 0x0102030405060708, .number = 1, .first_lsn = LogLsn{1}};
   std::string bytes = EncodeSegmentHeader(header);
   const auto add = [&](std::uint64_t lsn, std::uint64_t durable_end, const LogRecordView& view) {
-    std::string record = EncodeRecord(view);
+    std::string record = EncodeRecord(view, view.payload);
     SealLogRecord({SegmentSeed(header), LogLsn{lsn}, LogLsn{durable_end}}, record);
     bytes += record;
   };

@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   embla::Read(std::string(input));
   const embla::SegmentHeader header{.log_id = 1, .number = 1, .first_lsn = LogLsn{1}};
   std::string segment = embla::EncodeSegmentHeader(header);
-  std::string record = embla::EncodeRecord({.payload = input.substr(0, size / 2)});
+  std::string record = embla::EncodeRecord({}, input.substr(0, size / 2));
   embla::SealLogRecord({embla::SegmentSeed(header), LogLsn{1}, LogLsn{1}}, record);
   embla::Read(segment + record + std::string(input));
   embla::Read(segment + std::string(input));

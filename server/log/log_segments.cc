@@ -112,9 +112,13 @@ absl::Status LogSegments::Rotate(LogLsn first_lsn) {
   return absl::OkStatus();
 }
 
-absl::Status LogSegments::Write(std::string_view records, std::uint32_t last_crc) {
+absl::Status LogSegments::Write(std::span<const std::string_view> pieces, std::uint32_t last_crc) {
   const std::uint64_t end = current_->size();
-  const absl::Status written = current_->Append(records);
+  absl::Status written;
+  for (const std::string_view piece : pieces) {
+    written = current_->Append(piece);
+    if (!written.ok()) break;
+  }
   if (written.ok()) {
     last_crc_ = last_crc;
     return absl::OkStatus();

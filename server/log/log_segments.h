@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,9 +50,9 @@ class LogSegments {
   // before must be synced. ResourceExhausted: there is no spare, and no room for one. Any other
   // error: the log cannot go on.
   absl::Status Rotate(LogLsn first_lsn);
-  // Appends sealed records, of which the last has `last_crc`. ResourceExhausted: the disk is full
-  // and nothing was added. Any other error: the log cannot go on.
-  absl::Status Write(std::string_view records, std::uint32_t last_crc);
+  // Appends sealed records, in pieces, of which the last record has `last_crc`. ResourceExhausted:
+  // the disk is full and nothing was added. Any other error: the log cannot go on.
+  absl::Status Write(std::span<const std::string_view> pieces, std::uint32_t last_crc);
 
   // The file of the current segment; it lives until the next Rotate.
   LogFile& file() { return *current_; }

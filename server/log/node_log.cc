@@ -89,29 +89,29 @@ std::size_t NodeLog::payload_bytes_max() const {
 }
 
 absl::StatusOr<LogLsn> NodeLog::AppendUpdate(Durability level, std::uint16_t kind,
-                                             std::string_view payload, LogDone done) {
+                                             LogPayload payload, LogDone done) {
   if (level != Durability::kNone) {
-    return Append(
-        {.type = LogRecordType::kUpdate, .level = level, .kind = kind, .payload = payload},
-        std::move(done));
+    return Append({.type = LogRecordType::kUpdate, .level = level, .kind = kind},
+                  std::move(payload), std::move(done));
   }
   Tell(done, absl::OkStatus());
   return LogLsn{};
 }
 
-absl::StatusOr<LogLsn> NodeLog::AppendControl(std::uint16_t kind, std::string_view payload,
+absl::StatusOr<LogLsn> NodeLog::AppendControl(std::uint16_t kind, LogPayload payload,
                                               LogDone done) {
-  return Append({.type = LogRecordType::kControl, .kind = kind, .payload = payload},
+  return Append({.type = LogRecordType::kControl, .kind = kind}, std::move(payload),
                 std::move(done));
 }
 
-absl::StatusOr<LogLsn> NodeLog::WriteControl(std::uint16_t kind, std::string_view payload) {
-  return AppendAndWait({.type = LogRecordType::kControl, .kind = kind, .payload = payload});
+absl::StatusOr<LogLsn> NodeLog::WriteControl(std::uint16_t kind, LogPayload payload) {
+  return AppendAndWait({.type = LogRecordType::kControl, .kind = kind}, std::move(payload));
 }
 
-absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
-  if (record.payload.size() > payload_bytes_max()) {
-    return absl::InvalidArgumentError(absl::StrCat("a log record of ", record.payload.size(),
+absl::StatusOr<LogLsn> NodeLog::Append(const LogRecordView& record, LogPayload payload,
+                                       LogDone done) {
+  if (payload.size() > payload_bytes_max()) {
+    return absl::InvalidArgumentError(absl::StrCat("a log record of ", payload.size(),
                                                    " bytes, allowed are ", payload_bytes_max(),
                                                    ": update fewer rows at once"));
   }
@@ -123,7 +123,7 @@ absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
   pending.level = record.level;
   pending.is_final = is_update && (acknowledged || options_.accepted_is_final);
   pending.uses_reserve = pending.is_final || !is_update;
-  pending.record = EncodeRecord(record);
+  pending.record = EncodeRecord(record, std::move(payload));
   pending.bytes = pending.record.size();
   if (!acknowledged) pending.done = std::exchange(done, nullptr);
   LogLsn lsn{};
@@ -150,13 +150,14 @@ absl::StatusOr<LogLsn> NodeLog::Append(LogRecordView record, LogDone done) {
   return lsn;
 }
 
-absl::StatusOr<LogLsn> NodeLog::AppendAndWait(const LogRecordView& record) {
+absl::StatusOr<LogLsn> NodeLog::AppendAndWait(const LogRecordView& record, LogPayload payload) {
   std::optional<absl::Status> result;
-  const absl::StatusOr<LogLsn> lsn = Append(record, [&](const absl::Status& status) {
-    const MutexLock lock(wait_mu_);
-    result = status;
-    waited_.NotifyAll();
-  });
+  const absl::StatusOr<LogLsn> lsn =
+      Append(record, std::move(payload), [&](const absl::Status& status) {
+        const MutexLock lock(wait_mu_);
+        result = status;
+        waited_.NotifyAll();
+      });
   if (!lsn.ok()) return lsn;
   const MutexLock lock(wait_mu_);
   while (!result) waited_.Wait(wait_mu_);
@@ -179,8 +180,7 @@ absl::Status NodeLog::Truncate(LogLsn keep_from) {
   }
   absl::Status status;
   if (is_new) {
-    status =
-        AppendAndWait({.type = LogRecordType::kMark, .payload = EncodeMark(keep_from)}).status();
+    status = AppendAndWait({.type = LogRecordType::kMark}, EncodeMark(keep_from)).status();
   }
   std::vector<std::string> names;
   if (status.ok()) {
@@ -209,8 +209,7 @@ absl::Status NodeLog::Close() {
     // The second mark says that everything up to the first is synced: no damage to it can pass for
     // the torn tail of a crash. A log that cannot take marks is closed without.
     for (int i = 0; i < 2 && next_lsn() > recovery_.next_lsn; ++i) {
-      static_cast<void>(
-          AppendAndWait({.type = LogRecordType::kMark, .payload = EncodeMark(keep_from)}));
+      static_cast<void>(AppendAndWait({.type = LogRecordType::kMark}, EncodeMark(keep_from)));
     }
     {
       const MutexLock lock(mu_);

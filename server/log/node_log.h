@@ -71,12 +71,12 @@ class NodeLog {
   //   InvalidArgument    the payload is larger than payload_bytes_max()
   //   ResourceExhausted  too much is queued: slow down
   //   Unavailable        the log is closed or cannot write any more
-  absl::StatusOr<LogLsn> AppendUpdate(Durability level, std::uint16_t kind,
-                                      std::string_view payload, LogDone done);
+  absl::StatusOr<LogLsn> AppendUpdate(Durability level, std::uint16_t kind, LogPayload payload,
+                                      LogDone done);
   // Always synced before it is done; has room where updates have none.
-  absl::StatusOr<LogLsn> AppendControl(std::uint16_t kind, std::string_view payload, LogDone done);
+  absl::StatusOr<LogLsn> AppendControl(std::uint16_t kind, LogPayload payload, LogDone done);
   // Appends a control record and waits until it is synced. Not for callbacks.
-  absl::StatusOr<LogLsn> WriteControl(std::uint16_t kind, std::string_view payload);
+  absl::StatusOr<LogLsn> WriteControl(std::uint16_t kind, LogPayload payload);
 
   // Records below `keep_from` are not needed any more: notes that durably, then removes the
   // segments that have no others. Waits. One call at a time: Aborted for a second. A lower LSN than
@@ -110,8 +110,10 @@ class NodeLog {
 
   NodeLog(LogStorage& storage, const NodeLogOptions& options, RecoveredLog recovered);
   absl::Status Start(const std::vector<std::string>& garbage);
-  absl::StatusOr<LogLsn> Append(LogRecordView record, LogDone done) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<LogLsn> AppendAndWait(const LogRecordView& record) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<LogLsn> Append(const LogRecordView& record, LogPayload payload, LogDone done)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<LogLsn> AppendAndWait(const LogRecordView& record, LogPayload payload)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Runs on the writer's thread.
   void WriteLoop();

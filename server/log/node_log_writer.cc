@@ -1,6 +1,8 @@
 // The writer's thread of NodeLog: queue to groups, groups to segments, and what a full disk does.
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/ids.h"
@@ -10,14 +12,43 @@
 
 namespace embla {
 
+// A record of this size is written by itself.
+constexpr std::size_t kAloneBytes = std::size_t{64} << 10;
+
 // Records that are written together.
 struct NodeLog::Group {
   std::vector<Pending> records;
   std::size_t bytes = 0;
+  std::string joined;
 
   void Add(Pending record) {
     bytes += record.bytes;
     records.push_back(std::move(record));
+  }
+  static bool IsSmall(const Pending& record) { return record.bytes < kAloneBytes; }
+  // The records in their order: small ones joined, as each write costs; large ones where they are,
+  // as a copy costs more. Views the records and `joined`.
+  std::vector<std::string_view> Pieces() {
+    joined.clear();
+    std::size_t joined_bytes = 0;
+    for (const Pending& record : records) joined_bytes += IsSmall(record) ? record.bytes : 0;
+    joined.reserve(joined_bytes);  // So that its views last.
+    std::vector<std::string_view> pieces;
+    std::size_t begin = 0;
+    const auto end_join = [&] {
+      if (joined.size() > begin) pieces.push_back(std::string_view(joined).substr(begin));
+      begin = joined.size();
+    };
+    for (const Pending& record : records) {
+      if (IsSmall(record)) {
+        joined += record.record;
+        continue;
+      }
+      end_join();
+      pieces.push_back(record.record);
+    }
+    end_join();
+    return pieces;
   }
   std::vector<Pending> Take() {
     bytes = 0;
@@ -129,15 +160,12 @@ absl::Status NodeLog::WriteGroup(Group* group) {
     EMBLA_RETURN_IF_ERROR(broken_);
     seal.durable_end = LogLsn{ToInt(durable_lsn_) + 1};
   }
-  std::string bytes;
-  bytes.reserve(group->bytes);
   std::uint32_t crc = 0;
   for (Pending& record : group->records) {
     seal.lsn = record.lsn;
     crc = SealLogRecord(seal, record.record);
-    bytes += record.record;
   }
-  const absl::Status status = segments_.Write(bytes, crc);
+  const absl::Status status = segments_.Write(group->Pieces(), crc);
   return status.ok() || absl::IsResourceExhausted(status) ? status : Break(status);
 }
 

@@ -124,13 +124,12 @@ class FakeShardNode final : public ShardNode {
     if (on_replicated_) return on_replicated_(message, done);
     done(absl::FailedPreconditionError("no replica here"));
   }
-  void RepeatCopied(ReplicaMessage, Buffer, ReplicaDone) override { EMBLA_CHECK(false); }
   CopyView ViewCopy(TableId) const override { return {}; }
   void LeadAsItIs(TableId) override {}
   void set_replica_transport(ReplicaTransport*) override {}
   void BeginStop() override {}
   void set_journal(Journal*) override {}
-  void Repeat(DecidedUpdate, Buffer, UpdateDone) override { EMBLA_CHECK(false); }
+  void Apply(Decision, Buffer, AppliedDone) override { EMBLA_CHECK(false); }
   UnitHost& units() override { EMBLA_CHECK(false); }
   // Every id has the row of its own number, in bucket 5 of device 1.
   void ExplainId(TableId, RowId id, ExplainDone done) override {

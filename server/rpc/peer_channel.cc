@@ -58,7 +58,6 @@ grpc::ByteBuffer Encode(const ReplicaMessage& message, wire::PeerProof proof) {
                                  .peer = std::move(proof)};
   switch (message.kind) {
     case ReplicaMessage::Kind::kProbe:
-    case ReplicaMessage::Kind::kGone:  // Never sent.
       break;
     case ReplicaMessage::Kind::kUpdate:
       return wire::EncodeReplicateUpdate(head, message.update, wire::GatherPayload(message.update));

@@ -269,17 +269,12 @@ TEST(InstallPlanMetrics, AThousandTablesThatCameAndWentLeaveNoSeries) {
 // Takes everything, and counts the plans.
 class CountingJournal final : public Journal {
  public:
-  absl::Status AppendUpdate(const DecidedUpdate&, Done done) override { return Take(done); }
-  absl::Status AppendMarker(Done done) override { return Take(done); }
-  absl::Status AppendSync(const DecidedSync&, Done done) override { return Take(done); }
-  absl::Status AppendCopied(const ReplicaMessage&, Done done) override { return Take(done); }
-  absl::Status AppendSweep(const DecidedSweep&, Done done) override { return Take(done); }
-  absl::Status WriteClosedSessions(const ClosedSessions&) override { return absl::OkStatus(); }
-  bool keeps_rows() const override { return true; }
-  absl::Status WritePlan(const PlanPtr&, NodeId) override {
-    ++plans;
-    return absl::OkStatus();
+  absl::Status Append(const Decision& decision, Done done) override {
+    plans += std::holds_alternative<InstalledPlan>(decision) ? 1 : 0;
+    return Take(done);
   }
+  absl::Status AppendMarker(Done done) override { return Take(done); }
+  bool keeps_rows() const override { return true; }
   int plans = 0;
 
  private:

@@ -36,13 +36,12 @@ void LeadIfItMay(const NodeTable& table, Replicator& replicator) {
 }
 
 void ConfirmTask::Run(std::uint32_t) {
-  if (life_ == 0) {
-    // Life 0: the copy was complete when it was confirmed, or is to be taken as complete.
+  if (!life_.has_value()) {
     table_.shard()->replica_position().complete = true;
     return table_.copy->RepeatConfirmed();
   }
   const bool is_complete = table_.shard()->replica_position().complete;
-  if (is_complete && table_.copy->Confirm(life_)) confirmed_();
+  if (is_complete && table_.copy->Confirm(*life_)) confirmed_();
 }
 
 void LeadTask::Run(std::uint32_t device) {
@@ -55,13 +54,16 @@ void LeadTask::Run(std::uint32_t device) {
 }
 
 InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTable& table,
-                                         ReplicaMessage message, const RowBlock& block,
-                                         Applied applied, ReplicaDone done)
+                                         CopiedRows piece, const RowBlock& block, Buffer keep_alive,
+                                         std::optional<Sender> sender, CopyApplied applied,
+                                         ReplicaDone done)
     : node_(node),
       shard_(table.shard()),
       copy_(table.copy),
-      message_(std::move(message)),
+      piece_(std::move(piece)),
       block_(block),
+      keep_alive_(std::move(keep_alive)),
+      sender_(sender),
       devices_(shard_->devices().size() == 1
                    ? shard_->devices()
                    : DeviceSet::First(static_cast<std::uint32_t>(node.devices.size()))),
@@ -77,36 +79,35 @@ absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
   const bool here = shard_->devices().Has(device);
   EMBLA_RETURN_IF_ERROR(
       Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus()));
-  if (!leads || !message_.last) return absl::OkStatus();
-  shard_->replay_windows().Import(message_.windows, node_.options.clock->Now());
+  if (!leads || !piece_.last) return absl::OkStatus();
+  shard_->replay_windows().Import(piece_.windows, node_.options.clock->Now());
   shard_->replica_position().complete = true;
   return absl::OkStatus();
 }
 
 absl::Status InstallSnapshotTask::Lead() {
-  const bool is_repeated = message_.term == PlanVersion{};  // From an earlier process's log.
-  if (!is_repeated) EMBLA_RETURN_IF_ERROR(copy_->Follow(message_.term));
+  if (sender_.has_value()) EMBLA_RETURN_IF_ERROR(copy_->Follow(sender_->term));
   ReplicaPosition& position = shard_->replica_position();
   // One that comes late, or again, must not end a life that may be the last with everything.
-  if (message_.first && !is_repeated && message_.life != copy_->life()) {
+  if (piece_.first && sender_.has_value() && sender_->life != copy_->life()) {
     life_ = copy_->life();
     out_of_order_ = true;
     return absl::AbortedError("a snapshot for an earlier life of the copy");
   }
-  if (message_.first) {
+  if (piece_.first) {
     copy_->BeginLife();
-    position = {message_.reign, message_.order, false};
+    position = {piece_.reign, piece_.order, false};
   }
   life_ = copy_->life();
   out_of_order_ =
-      position.complete || position.reign != message_.reign || position.order != message_.order;
+      position.complete || position.reign != piece_.reign || position.order != piece_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
   // The log has all pieces when it has the last one.
-  if (!message_.last) return node_.journal->AppendCopied(message_, [](const absl::Status&) {});
+  if (!piece_.last) return node_.journal->Append(piece_, [](const absl::Status&) {});
   ticket_ = std::make_shared<LogTicket>();
-  return node_.journal->AppendCopied(
-      message_, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+  return node_.journal->Append(
+      piece_, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
 }
 
 absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status& mine) const {
@@ -129,7 +130,7 @@ void InstallSnapshotTask::Finish() {
     if (status.ok() || absl::IsAborted(status)) status = error.ok() ? status : error;
   }
   if (!status.ok()) return done_(status);
-  const ReplicaAck ack{.order = message_.order, .life = life_};
+  const ReplicaAck ack{.order = piece_.order, .life = life_};
   applied_(ack);
   if (ticket_ == nullptr) return done_(ack);
   // The primary acknowledges what the copy has: a process that does not find the snapshot in its

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/rows/row_block.h"
+#include "server/shard/decision.h"
 #include "server/shard/log_ticket.h"
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
@@ -16,6 +18,10 @@
 #include "server/table/device_executor.h"
 
 namespace embla {
+
+// Runs on a device thread when a copy has taken what its primary ordered: before that is answered,
+// as the answer waits for the journal.
+using CopyApplied = std::function<void(const ReplicaAck& ack)>;
 
 // Answers a probe; on the table's lead device.
 class ProbeTask final : public DeviceTask {
@@ -47,8 +53,9 @@ void LeadIfItMay(const NodeTable& table, Replicator& replicator);
 // The copy hears that it has every acknowledged update; on the table's lead device.
 class ConfirmTask final : public DeviceTask {
  public:
-  // `life` 0: of a process before this one. `confirmed` runs if that is news.
-  ConfirmTask(const NodeTable& table, std::uint64_t life, std::function<void()> confirmed)
+  // Without `life` the copy is taken as complete, as it is. `confirmed` runs if `life` is news.
+  ConfirmTask(const NodeTable& table, std::optional<std::uint64_t> life,
+              std::function<void()> confirmed)
       : table_(table), life_(life), confirmed_(std::move(confirmed)) {}
 
   void Run(std::uint32_t device) override;
@@ -56,7 +63,7 @@ class ConfirmTask final : public DeviceTask {
 
  private:
   const NodeTable table_;
-  const std::uint64_t life_;
+  const std::optional<std::uint64_t> life_;
   const std::function<void()> confirmed_;  // On the device, in its order.
 };
 
@@ -93,11 +100,16 @@ class LeadTask final : public DeviceTask {
 // be installed.
 class InstallSnapshotTask final : public DeviceTask {
  public:
-  using Applied = std::function<void(const ReplicaAck& ack)>;
-  // `block` is message.row_block, decoded. `applied` runs on a device when the piece is installed,
-  // `done`, of the last piece, when that is written down.
-  InstallSnapshotTask(const NodeContext& node, const NodeTable& table, ReplicaMessage message,
-                      const RowBlock& block, Applied applied, ReplicaDone done);
+  // The primary that sends the piece now.
+  struct Sender {
+    PlanVersion term{};      // The plan since which it is the primary.
+    std::uint64_t life = 0;  // The life of the copy that it means.
+  };
+  // `block` is piece.row_block, decoded, in `keep_alive`. Without a sender the piece comes from
+  // this node's journal. `done` of the last piece waits until that is written down.
+  InstallSnapshotTask(const NodeContext& node, const NodeTable& table, CopiedRows piece,
+                      const RowBlock& block, Buffer keep_alive, std::optional<Sender> sender,
+                      CopyApplied applied, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
   DeviceSet devices() const { return devices_; }
 
@@ -115,14 +127,16 @@ class InstallSnapshotTask final : public DeviceTask {
   const NodeContext node_;
   const std::shared_ptr<TableShard> shard_;
   const std::shared_ptr<CopyState> copy_;
-  const ReplicaMessage message_;
+  const CopiedRows piece_;
   const RowBlock block_;
+  const Buffer keep_alive_;
+  const std::optional<Sender> sender_;
   const DeviceSet devices_;
   std::vector<absl::Status> errors_;   // By device.
   bool out_of_order_ = false;          // Set by the lead device.
   std::uint64_t life_ = 0;             // Likewise.
   std::shared_ptr<LogTicket> ticket_;  // Likewise, of the last piece; null: without a journal.
-  const Applied applied_;
+  const CopyApplied applied_;
   ReplicaDone done_;
 };
 

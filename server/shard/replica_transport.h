@@ -21,7 +21,6 @@ struct ReplicaMessage {
     kProbe = 0,     // Asks where the replica is; `order` is the primary's.
     kUpdate = 1,    // `order` is this update's place in the primary's order, from 1.
     kSnapshot = 2,  // A piece of a copy of the whole table as it was after update `order`.
-    kGone = 3,      // Never sent, only written down by the primary: node `order` has no copy now.
   };
 
   Kind kind = Kind::kProbe;

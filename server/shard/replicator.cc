@@ -12,8 +12,6 @@ namespace {
 
 // The loop looks at least this often, in case its clock is not the one that it waits by.
 constexpr absl::Duration kLookAgain = absl::Seconds(1);
-// Records are written within milliseconds.
-constexpr absl::Duration kLookForRecords = absl::Milliseconds(2);
 // A new replica that is no further behind has caught up: updates may wait for it.
 constexpr std::uint64_t kCaughtUpBehindMax = 8;
 
@@ -26,7 +24,8 @@ Replicator::Replicator(Options options, TakeSnapshot take_snapshot, WriteGone wr
     : options_(options),
       take_snapshot_(std::move(take_snapshot)),
       write_gone_(std::move(write_gone)),
-      on_confirmed_(std::move(on_confirmed)) {
+      on_confirmed_(std::move(on_confirmed)),
+      written_(std::make_shared<Written>(this)) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -46,6 +45,10 @@ void Replicator::BeginStop() {
 void Replicator::Stop() {
   BeginStop();
   if (thread_.joinable()) thread_.join();
+  {
+    const MutexLock lock(written_->mu);
+    written_->loop = nullptr;
+  }
   MutexLock lock(mu_);
   while (in_flight_ != 0) changed_.Wait(mu_);
 }
@@ -230,7 +233,8 @@ void Replicator::Wait(std::vector<TableOrder> orders, absl::Time deadline,
 
 void Replicator::Loop() {
   for (;;) {
-    const absl::Time look_again = std::min({TakeWritten(), Pump(), FinishWaiters()});
+    TakeWritten();
+    const absl::Time look_again = std::min(Pump(), FinishWaiters());
     MutexLock lock(mu_);
     while (!work_ && !stopping_) {
       const absl::Duration left = look_again - options_.clock->Now();
@@ -242,35 +246,35 @@ void Replicator::Loop() {
   }
 }
 
-std::function<void(absl::Status)> Replicator::WhenWritten(TableId table, NodeId node) {
-  {
-    const MutexLock lock(written_->mu);
-    ++written_->waiting;
-  }
-  {
-    const MutexLock lock(mu_);
-    work_ = true;
-    changed_.NotifyAll();
-  }
-  return [written = written_, table, node](const absl::Status& status) {
+std::function<void(absl::Status)> Replicator::WhenWritten(CopyRecord record) {
+  return [written = written_, record](const absl::Status& status) {
+    if (!status.ok()) return;
     const MutexLock lock(written->mu);
-    --written->waiting;
-    if (status.ok()) written->records.emplace_back(table, node);
+    if (written->loop == nullptr) return;
+    written->records.push_back(record);
+    written->loop->Wake();
   };
 }
 
-absl::Time Replicator::TakeWritten() {
-  std::vector<std::pair<TableId, NodeId>> records;
-  bool waits = false;
+void Replicator::Wake() {
+  const MutexLock lock(mu_);
+  work_ = true;
+  changed_.NotifyAll();
+}
+
+void Replicator::TakeWritten() {
+  std::vector<CopyRecord> records;
   {
     const MutexLock lock(written_->mu);
     records.swap(written_->records);
-    waits = written_->waiting > 0;
   }
-  for (const auto& [table, node] : records) {
-    node == NodeId{} ? on_confirmed_(table) : Forget(table, node);
+  for (const CopyRecord& record : records) {
+    if (const auto* gone = std::get_if<CopyGone>(&record)) {
+      Forget(gone->table, gone->node);
+    } else {
+      on_confirmed_(std::get<CopyConfirmed>(record).table);
+    }
   }
-  return waits ? options_.clock->Now() + kLookForRecords : absl::InfiniteFuture();
 }
 
 absl::Time Replicator::Pump() {
@@ -382,15 +386,13 @@ void Replicator::Landed(Stream& stream) {
 
 void Replicator::HandleAck(TableId id, const StreamPtr& stream,
                            const absl::StatusOr<ReplicaAck>& ack) {
-  std::optional<NodeId> gone;
+  std::optional<CopyGone> gone;
   {
     MutexLock lock(mu_);
-    if (ack.ok() && ack->gone && stream->is_leaving) gone = stream->node.id;
+    if (ack.ok() && ack->gone && stream->is_leaving) gone = {id, stream->node.id};
   }
   // Until that is written down, the node is asked again.
-  if (gone.has_value()) {
-    write_gone_(id, *gone, WhenWritten(id, *gone));
-  }
+  if (gone.has_value()) write_gone_(*gone, WhenWritten(*gone));
   MutexLock lock(mu_);
   const auto table = tables_.find(id);
   if (!stream->removed && table != tables_.end()) {

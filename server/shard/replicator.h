@@ -19,12 +19,14 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
 #include "core/metrics/instruments.h"
+#include "server/shard/decision.h"
 #include "server/shard/replica_transport.h"
 #include "server/shard/shard_node.h"
 
@@ -50,7 +52,7 @@ using TakeSnapshot = std::function<void(TableId table, SnapshotDone done)>;
 // Writes down that `node`, which was to lose its copy, has lost it; `done` runs once, on any
 // thread.
 using WriteGone =
-    std::function<void(TableId table, NodeId node, const std::function<void(absl::Status)>& done)>;
+    std::function<void(const CopyGone& gone, const std::function<void(absl::Status)>& done)>;
 // The copy of the table here has every acknowledged update, and that is written down.
 using OnConfirmed = std::function<void(TableId table)>;
 
@@ -101,11 +103,12 @@ class Replicator {
   void End(TableId table);
   // The node has lost its copy, and that is written down: updates do not wait for it any more.
   void Forget(TableId table, NodeId node);
-  // Returns a function that tells this object, soon, that a record is written: that `node` has lost
-  // its copy, or, for node 0, that the copy on this node is confirmed. The journal may call it
-  // after this object is destroyed.
-  std::function<void(absl::Status)> WhenWritten(TableId table, NodeId node);
-  void SayWritten(TableId table) { WhenWritten(table, NodeId{})(absl::OkStatus()); }
+  // A record about a copy that the journal has written.
+  using CopyRecord = std::variant<CopyConfirmed, CopyGone>;
+  // Returns a function that tells this object, soon, that `record` is written. The journal may call
+  // it after this object is destroyed.
+  std::function<void(absl::Status)> WhenWritten(CopyRecord record);
+  void SayWritten(CopyRecord record) { WhenWritten(record)(absl::OkStatus()); }
   // Whether some node that is to lose its copy of the table may not have heard of it.
   bool HasLeaving(TableId table) const;
 
@@ -171,9 +174,11 @@ class Replicator {
   };
   // Records that the journal has written, for the loop. The journal outlives the replicator.
   struct Written {
-    Mutex mu;
-    int waiting ABSL_GUARDED_BY(mu) = 0;  // For the journal.
-    std::vector<std::pair<TableId, NodeId>> records ABSL_GUARDED_BY(mu);
+    explicit Written(Replicator* loop) : loop(loop) {}
+
+    Mutex mu;                              // Before mu_.
+    Replicator* loop ABSL_GUARDED_BY(mu);  // Null once the replicator has stopped.
+    std::vector<CopyRecord> records ABSL_GUARDED_BY(mu);
   };
   struct Waiter {
     std::vector<TableOrder> orders;
@@ -189,8 +194,8 @@ class Replicator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void Loop();
-  // Returns when to look again.
-  absl::Time TakeWritten();
+  void Wake();
+  void TakeWritten();
   // Begins everything that can be begun; returns when to look again at the latest.
   absl::Time Pump();
   // Decides and prepares what `stream` does next.
@@ -226,7 +231,7 @@ class Replicator {
   const TakeSnapshot take_snapshot_;
   const WriteGone write_gone_;
   const OnConfirmed on_confirmed_;
-  const std::shared_ptr<Written> written_ = std::make_shared<Written>();
+  const std::shared_ptr<Written> written_;
 
   mutable Mutex mu_;
   CondVar changed_;

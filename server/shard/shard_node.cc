@@ -65,8 +65,8 @@ ShardNodeImpl::ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, Buff
       replicator_(
           ReplicatorOptions(options_),
           [this](TableId table, SnapshotDone done) { TakeSnapshot(table, std::move(done)); },
-          [this](TableId table, NodeId node, const std::function<void(absl::Status)>& done) {
-            WriteGone(table, node, done);
+          [this](const CopyGone& gone, const std::function<void(absl::Status)>& done) {
+            WriteGone(gone, done);
           },
           [this](TableId table) { LeadCopy(table); }) {
   const auto count = static_cast<std::uint32_t>(options_.devices.size());
@@ -234,7 +234,7 @@ void ShardNodeImpl::set_journal(Journal* journal) {
   const NodeTablesPtr tables = this->tables();
   for (const auto& [id, shared] : tables->tables) {
     const NodeTable& table = *shared;
-    if (table.copy != nullptr && table.is_primary) Confirm(table, 0);
+    if (table.copy != nullptr && table.is_primary) Confirm(table, std::nullopt);
   }
 }
 
@@ -261,7 +261,7 @@ absl::Status ShardNodeImpl::TakeOver(const NodeTables& old, const NodeTables& ne
     Communicator& all = *devices_[device]->communicator;
     if (writes) {
       EMBLA_RETURN_IF_ERROR(all.Barrier());
-      if (device == 0) written = journal_->WritePlan(next.plan, next.self);
+      if (device == 0) written = journal_->Write(InstalledPlan{next.plan, next.self});
       EMBLA_RETURN_IF_ERROR(all.Barrier());
     }
     EMBLA_RETURN_IF_ERROR(written);
@@ -305,7 +305,7 @@ absl::Status ShardNodeImpl::CloseSessions(const ClosedSessions& closed) {
       if (LeadOf(*tables, id) == device) TableSteps::Send(steps->Drop(more.refused, *tables));
     }
   });
-  if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->WriteClosedSessions(more));
+  if (journal_ != nullptr) EMBLA_RETURN_IF_ERROR(journal_->Write(more));
   sessions_written_.Include(more);
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@
 #include "core/rows/request.h"
 #include "server/migration/unit_standing.h"
 #include "server/shard/averaged_rows.h"
+#include "server/shard/decision.h"
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
 #include "server/shard/survey_task.h"
@@ -100,8 +101,11 @@ struct UpdateResult {
   std::vector<RefusedUnit> refused = {};
   // Refusals of a contribution to a synchronous step.
   std::vector<RefusedClaim> refused_claims = {};
-  // Set by Repeat only: tables whose replica groups are due for averaging after this update. The
-  // averaging has a record of its own in the journal.
+};
+
+// The result of a decision that is applied again.
+struct Applied {
+  // Tables whose replica groups are due for averaging: a decision of its own.
   std::vector<TableId> sync_due = {};
 };
 
@@ -131,11 +135,11 @@ using SweepDone = std::function<void(absl::StatusOr<SweepResult>)>;
 using SyncDone = std::function<void(absl::StatusOr<SyncResult>)>;
 using LookupDone = std::function<void(absl::StatusOr<LookupResult>)>;
 using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
+using AppliedDone = std::function<void(absl::StatusOr<Applied>)>;
 
 class Journal;
 class SessionGate;
 struct ClosedSessions;
-struct DecidedUpdate;
 class UnitHost;
 struct UnitContent;
 
@@ -196,9 +200,6 @@ class ShardNode {
   struct SyncQuery {
     std::vector<TableId> tables;
     PlanVersion plan_version{};  // The plan that the sender knows.
-    // An averaging of an earlier process of this node, to be repeated: no unit is asked. Null: a
-    // new one.
-    std::shared_ptr<const DecidedSync> decided = nullptr;
   };
   // Queues the averaging of the tables' replica groups on this node and returns; `done` as for
   // Update. Weights and all optimizer state become the mean of the copies, step counts the largest,
@@ -214,8 +215,6 @@ class ShardNode {
   // (damaged row block), ResourceExhausted.
   virtual void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                                ReplicaDone done) = 0;
-  // Does again what Journal::AppendCopied wrote down. Tables that are not here are left out.
-  virtual void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) = 0;
 
   // This node's copy of a data_parallel table.
   struct CopyView {
@@ -243,7 +242,7 @@ class ShardNode {
   virtual absl::Status CloseSessions(const ClosedSessions& closed) = 0;
 
   // Needed before updates of replicated tables whose primary copy is here; until then they fail
-  // with Unavailable. Not owned; outlives the node. Call it once, after all that Repeat and
+  // with Unavailable. Not owned; outlives the node. Call it once, after all that Apply and
   // InstallPlan take from an earlier journal of this node, and before anything else.
   virtual void set_replica_transport(ReplicaTransport* transport) = 0;
 
@@ -251,14 +250,16 @@ class ShardNode {
   virtual void BeginStop() = 0;
 
   // Updates are answered when `journal` has them, and plans installed. Not owned; outlives the
-  // node. Call it once, before requests and after all that Repeat and InstallPlan take from an
+  // node. Call it once, before requests and after all that Apply and InstallPlan take from an
   // earlier journal of this node.
   virtual void set_journal(Journal* journal) = 0;
 
-  // Does again what an earlier process of this node wrote down, in its order; `keep_alive` is the
-  // memory behind it. `done` as for Update. Tables that are not here any more are left out.
-  // ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit what is here.
-  virtual void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) = 0;
+  // Applies a decision of an earlier process of this node, in the order of its journal;
+  // `keep_alive` is the memory behind it. `done` as for Update. Tables that are not here any more
+  // are left out. ResourceExhausted: queues are full, nothing was done. DataLoss: it does not fit
+  // what is here. Of plans the errors of InstallPlan; plans and closed sessions are applied when it
+  // returns.
+  virtual void Apply(Decision decision, Buffer keep_alive, AppliedDone done) = 0;
 
   // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;

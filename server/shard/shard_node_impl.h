@@ -1,10 +1,12 @@
-// The node itself. shard_node.cc makes it and takes plans; shard_node_requests.cc and
-// shard_node_replicas.cc turn requests into tasks on its devices.
+// The node itself. shard_node.cc makes it and takes plans; shard_node_requests.cc,
+// shard_node_replicas.cc and shard_node_decisions.cc turn requests, messages to copies and
+// decisions of an earlier process into tasks on its devices.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,7 +42,6 @@ class ShardNodeImpl final : public ShardNode {
   void Sync(const SyncQuery& query, absl::Time deadline, SyncDone done) override;
   void ApplyReplicated(ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                        ReplicaDone done) override;
-  void RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) override;
   CopyView ViewCopy(TableId table) const override;
   SessionGate& sessions() override { return sessions_; }
   void LeadAsItIs(TableId table) override;
@@ -48,7 +49,7 @@ class ShardNodeImpl final : public ShardNode {
   void set_replica_transport(ReplicaTransport* transport) override;
   void BeginStop() override;
   void set_journal(Journal* journal) override;
-  void Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) override;
+  void Apply(Decision decision, Buffer keep_alive, AppliedDone done) override;
   UnitHost& units() override { return *units_; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
   void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
@@ -101,21 +102,35 @@ class ShardNodeImpl final : public ShardNode {
   // NotFound, InvalidArgument: not a ZCH table.
   absl::StatusOr<NodeTable> FindZch(TableId table) const;
   void TakeSnapshot(TableId table, SnapshotDone done);
-  void WriteGone(TableId table, NodeId node, const std::function<void(absl::Status)>& done);
+  void WriteGone(const CopyGone& gone, const std::function<void(absl::Status)>& done);
   void Confirmed(TableId table, const std::shared_ptr<CopyState>& copy);
   // The copy of a table leads, if it is to and may.
   void LeadCopy(TableId table);
+  void ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(CopiedUpdate update, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(CopiedRows piece, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(const CopyConfirmed& confirmed, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(const CopyGone& gone, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(DecidedSync sync, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(const DecidedSweep& sweep, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(const ClosedSessions& closed, Buffer keep_alive, AppliedDone done);
+  void ApplyAgain(InstalledPlan installed, Buffer keep_alive, AppliedDone done);
   void Follow(const NodeTablesPtr& tables, const NodeTable& table, ReplicaMessage message,
               Buffer keep_alive, absl::Time deadline, ReplicaDone done);
+  // The copy here of a data_parallel table; null: there is none. Kept by `tables`.
+  static const NodeTable* FindCopy(const NodeTables& tables, TableId table);
   void Heard(const NodeTable& table, bool serves, std::uint64_t life, const ReplicaAck& ack);
-  void Confirm(const NodeTable& table, std::uint64_t life);
-  absl::StatusOr<std::unique_ptr<UpdateTask>> MakeReplicaUpdate(NodeTablesPtr tables,
-                                                                const NodeTable& table,
-                                                                ReplicaMessage message,
-                                                                Buffer keep_alive,
-                                                                absl::Time deadline);
-  void InstallPiece(const NodeTable& table, ReplicaMessage message,
-                    InstallSnapshotTask::Applied applied, ReplicaDone done);
+  void Confirm(const NodeTable& table, std::optional<std::uint64_t> life);
+  static absl::Status CheckReplicated(const NodeTables& tables, const NodeTable& table,
+                                      const ReplicaMessage& message);
+  // The two changes of a copy that its primary orders. `term` and `sender` are of the primary that
+  // sends them now; the journal's have none.
+  void ApplyCopied(const NodeTablesPtr& tables, const NodeTable& table, CopiedUpdate update,
+                   Buffer keep_alive, std::optional<PlanVersion> term, absl::Time deadline,
+                   const CopyApplied& applied, ReplicaDone done);
+  void ApplyCopied(const NodeTable& table, CopiedRows piece, Buffer keep_alive,
+                   std::optional<InstallSnapshotTask::Sender> sender, const CopyApplied& applied,
+                   ReplicaDone done);
 
   const ShardNodeOptions options_;
   BufferPool& pool_;  // Not owned; outlives this object.

@@ -17,14 +17,9 @@ void ShardNodeImpl::TakeSnapshot(TableId table_id, SnapshotDone done) {
       shard->devices());
 }
 
-void ShardNodeImpl::WriteGone(TableId table, NodeId node,
-                              const std::function<void(absl::Status)>& done) {
+void ShardNodeImpl::WriteGone(const CopyGone& gone, const std::function<void(absl::Status)>& done) {
   if (journal_ == nullptr) return done(absl::OkStatus());
-  ReplicaMessage gone;
-  gone.kind = ReplicaMessage::Kind::kGone;
-  gone.table = table;
-  gone.order = ToInt(node);
-  const absl::Status accepted = journal_->AppendCopied(gone, done);
+  const absl::Status accepted = journal_->Append(gone, done);
   if (!accepted.ok()) done(accepted);
 }
 
@@ -58,47 +53,32 @@ void ShardNodeImpl::Heard(const NodeTable& table, bool serves, std::uint64_t lif
   if (is_news && !ack.need_snapshot) Confirm(table, life);
 }
 
-void ShardNodeImpl::RepeatCopied(ReplicaMessage message, Buffer keep_alive, ReplicaDone done) {
-  const NodeTablesPtr tables = this->tables();
-  const absl::StatusOr<const NodeTable*> table = tables->Find(message.table, PlanVersion{});
-  if (!table.ok() || (*table)->copy == nullptr) return done(ReplicaAck());
-  if (message.kind == ReplicaMessage::Kind::kGone) {
-    replicator_.Forget(message.table, NodeId{static_cast<std::uint32_t>(message.order)});
-    return done(ReplicaAck());
-  }
-  if (message.kind != ReplicaMessage::Kind::kProbe) {
-    return Follow(tables, **table, std::move(message), std::move(keep_alive),
-                  absl::InfiniteFuture(), std::move(done));
-  }
-  Confirm(**table, 0);
-  done(ReplicaAck());
-}
-
 void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
                            ReplicaMessage message, Buffer keep_alive, absl::Time deadline,
                            ReplicaDone done) {
   const auto heard = [this, tables, &table, serves = message.serves, life = message.life](
                          const ReplicaAck& ack) { Heard(table, serves, life, ack); };
   if (message.kind == ReplicaMessage::Kind::kUpdate) {
-    absl::StatusOr<std::unique_ptr<UpdateTask>> task =
-        MakeReplicaUpdate(tables, table, std::move(message), std::move(keep_alive), deadline);
-    if (!task.ok()) return done(Explain(task.status()));
-    (*task)->SetCaller(std::move(done), heard);
-    const DeviceSet devices = (*task)->devices();
-    const std::size_t bytes = (*task)->bytes();
-    return Submit(*std::move(task), devices, bytes,
-                  [](UpdateTask& task) { return task.TakeReplicaDone(); });
+    const absl::Status checked = CheckReplicated(*tables, table, message);
+    if (!checked.ok()) return done(Explain(checked));
+    CopiedUpdate update{message.table, message.reign, message.order, std::move(message.update)};
+    return ApplyCopied(tables, table, std::move(update), std::move(keep_alive), message.term,
+                       deadline, heard, std::move(done));
   }
   const auto explained = [this, done = std::move(done)](absl::StatusOr<ReplicaAck> ack) {
     if (!ack.ok()) return done(Explain(ack.status()));
     done(std::move(ack));
   };
   if (message.kind == ReplicaMessage::Kind::kSnapshot) {
-    return InstallPiece(table, std::move(message), heard, explained);
-  }
-  if (message.kind == ReplicaMessage::Kind::kGone) {
-    return explained(
-        absl::InvalidArgumentError("a message to a copy is of a kind that is not sent"));
+    const CopiedRows piece{.table = message.table,
+                           .reign = message.reign,
+                           .order = message.order,
+                           .row_block = message.row_block.bytes(),
+                           .first = message.first,
+                           .last = message.last,
+                           .windows = std::move(message.windows)};
+    return ApplyCopied(table, piece, std::move(message.row_block),
+                       InstallSnapshotTask::Sender{message.term, message.life}, heard, explained);
   }
   const auto after = [heard, explained](absl::StatusOr<ReplicaAck> ack) {
     if (ack.ok()) heard(*ack);
@@ -109,7 +89,7 @@ void ShardNodeImpl::Follow(const NodeTablesPtr& tables, const NodeTable& table,
          [](ProbeTask& task) { return task.TakeDone(); });
 }
 
-void ShardNodeImpl::Confirm(const NodeTable& table, std::uint64_t life) {
+void ShardNodeImpl::Confirm(const NodeTable& table, std::optional<std::uint64_t> life) {
   executors_->SubmitFollowUp(
       std::make_unique<ConfirmTask>(
           table, life, [this, id = table.spec.id, copy = table.copy] { Confirmed(id, copy); }),
@@ -120,15 +100,14 @@ void ShardNodeImpl::Confirm(const NodeTable& table, std::uint64_t life) {
 // this copy leads, and the old primary hears of that.
 void ShardNodeImpl::Confirmed(TableId id, const std::shared_ptr<CopyState>& copy) {
   const std::uint64_t life = copy->life();
+  const CopyConfirmed confirmed{id};
   if (journal_ == nullptr) {
     copy->NoteWritten(life);
-    return replicator_.SayWritten(id);
+    return replicator_.SayWritten(confirmed);
   }
-  ReplicaMessage confirmed;
-  confirmed.table = id;
-  const absl::Status accepted = journal_->AppendCopied(
+  const absl::Status accepted = journal_->Append(
       confirmed,
-      [copy, life, written = replicator_.WhenWritten(id, NodeId{})](const absl::Status& status) {
+      [copy, life, written = replicator_.WhenWritten(confirmed)](const absl::Status& status) {
         if (status.ok()) copy->NoteWritten(life);
         written(status);
       });
@@ -162,7 +141,7 @@ void ShardNodeImpl::LeadAsItIs(TableId id) {
   if (it->second->copy->role() != CopyRole::kIncoming) return;
   LogWarning("shard",
              "this node leads a table that may lack updates table=", it->second->spec.name);
-  Confirm(*it->second, 0);
+  Confirm(*it->second, std::nullopt);
   Confirmed(id, it->second->copy);
 }
 
@@ -178,11 +157,8 @@ ShardNode::CopyView ShardNodeImpl::ViewCopy(TableId id) const {
   return view;
 }
 
-absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(NodeTablesPtr tables,
-                                                                             const NodeTable& table,
-                                                                             ReplicaMessage message,
-                                                                             Buffer keep_alive,
-                                                                             absl::Time deadline) {
+absl::Status ShardNodeImpl::CheckReplicated(const NodeTables& tables, const NodeTable& table,
+                                            const ReplicaMessage& message) {
   const PlanVersion version = message.update.plan_version;
   if (message.update.parts.empty()) {
     return absl::InvalidArgumentError("a replicated update has no parts");
@@ -193,39 +169,50 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> ShardNodeImpl::MakeReplicaUpdate(Nod
                                                    ToInt(message.table), " has a part of table ",
                                                    ToInt(part.table)));
   }
-  // A log (term 0) leaves out plans that change no table.
-  const bool is_repeated = message.term == PlanVersion{};
-  if (!is_repeated && ToInt(version) > ToInt(tables->plan->version())) {
+  if (ToInt(version) > ToInt(tables.plan->version())) {
     return absl::UnavailableError(
         absl::StrCat("plan ", ToInt(version), " of the update is not installed"));
   }
   const PlanVersion known_since =
       table.spec_history.empty() ? PlanVersion{} : table.spec_history.front().first;
-  if (!is_repeated && version < known_since && message.plan_version < known_since) {
-    return absl::UnavailableError(absl::StrCat(
-        "the primary does not have plan ", ToInt(known_since), ", the first that is known here"));
-  }
-  UpdateTask::FromPrimary from{message.reign, message.order, message.term, table.spec};
+  if (version >= known_since || message.plan_version >= known_since) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the primary does not have plan ", ToInt(known_since),
+                                             ", the first that is known here"));
+}
+
+void ShardNodeImpl::ApplyCopied(const NodeTablesPtr& tables, const NodeTable& table,
+                                CopiedUpdate update, Buffer keep_alive,
+                                std::optional<PlanVersion> term, absl::Time deadline,
+                                const CopyApplied& applied, ReplicaDone done) {
+  UpdateTask::FromPrimary from{update.reign, update.order, term, table.spec};
   // The oldest known spec was in force for everything before it.
   if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
-    if (ToInt(since) <= ToInt(version)) from.spec = spec;
+    if (ToInt(since) <= ToInt(update.batch.plan_version)) from.spec = spec;
   }
-  const auto update = std::make_shared<const SharedUpdate>(
-      SharedUpdate{std::move(message.update), std::move(keep_alive)});
-  return UpdateTask::Make(Context(), std::move(tables), update, std::move(from), deadline);
+  const auto shared = std::make_shared<const SharedUpdate>(
+      SharedUpdate{std::move(update.batch), std::move(keep_alive)});
+  absl::StatusOr<std::unique_ptr<UpdateTask>> task =
+      UpdateTask::Make(Context(), tables, shared, std::move(from), deadline);
+  if (!task.ok()) return done(Explain(task.status()));
+  (*task)->SetCaller(std::move(done), applied);
+  const DeviceSet devices = (*task)->devices();
+  const std::size_t bytes = (*task)->bytes();
+  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeReplicaDone(); });
 }
 
-void ShardNodeImpl::InstallPiece(const NodeTable& table, ReplicaMessage message,
-                                 InstallSnapshotTask::Applied applied, ReplicaDone done) {
-  const absl::StatusOr<RowBlock> block = DecodeRowBlock(message.row_block.bytes());
+void ShardNodeImpl::ApplyCopied(const NodeTable& table, CopiedRows piece, Buffer keep_alive,
+                                std::optional<InstallSnapshotTask::Sender> sender,
+                                const CopyApplied& applied, ReplicaDone done) {
+  const absl::StatusOr<RowBlock> block = DecodeRowBlock(piece.row_block);
   if (!block.ok()) return done(block.status());
-  if (message.reign == 0) {
+  if (piece.reign == 0) {
     return done(absl::InvalidArgumentError("a snapshot without the primary's reign"));
   }
-  const std::size_t bytes = message.row_block.size();
-  auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(message), *block,
-                                                    std::move(applied), std::move(done));
+  const std::size_t bytes = piece.row_block.size();
+  auto task = std::make_unique<InstallSnapshotTask>(Context(), table, std::move(piece), *block,
+                                                    std::move(keep_alive), sender, applied,
+                                                    std::move(done));
   const DeviceSet devices = task->devices();
   Submit(std::move(task), devices, bytes,
          [](InstallSnapshotTask& task) { return task.TakeDone(); });

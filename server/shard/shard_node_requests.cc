@@ -106,31 +106,6 @@ std::vector<StepReport> ShardNodeImpl::StepReports() const {
   return reports;
 }
 
-void ShardNodeImpl::Repeat(DecidedUpdate update, Buffer keep_alive, UpdateDone done) {
-  NodeTablesPtr tables = this->tables();
-  // Requests that began under a plan with a table may be behind the plan without it.
-  std::erase_if(update.batch.parts, [&](const UpdatePart& part) {
-    return tables->tables.find(ToInt(part.table)) == tables->tables.end();
-  });
-  const bool is_step = update.batch.is_step;
-  const bool is_dropped = is_step ? !tables->tables.contains(ToInt(update.batch.claim->table))
-                                  : update.batch.parts.empty();
-  if (is_dropped) return done(UpdateResult{tables->plan->version(), false});
-  if (!is_step) sessions_.Recall(update.batch.session, update.batch.seq, update.time);
-  for (const UpdateName& name : update.batch.contributors) {
-    sessions_.Recall(name.session, name.seq, update.time);
-  }
-  const auto shared = std::make_shared<const SharedUpdate>(
-      SharedUpdate{std::move(update.batch), std::move(keep_alive)});
-  absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeRepeated(
-      Context(), std::move(tables), shared, std::move(update.tables), update.time);
-  if (!task.ok()) return done(task.status());
-  (*task)->SetCaller(replicator_, std::move(done));
-  const DeviceSet devices = (*task)->devices();
-  const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); });
-}
-
 absl::Status ShardNodeImpl::ReadRows(const RowsQuery& query,
                                      const std::function<absl::Status(Buffer)>& sink) {
   const NodeTablesPtr tables = this->tables();

@@ -63,8 +63,8 @@ bool SweepTask::WriteDown(std::uint32_t device) {
   if (device == devices_.lowest()) {
     ticket_ = std::make_shared<LogTicket>();
     const auto rows = chosen_.intervals();
-    written = node_.journal->AppendSweep(
-        {shard_->id(), sweep_, {rows.begin(), rows.end()}},
+    written = node_.journal->Append(
+        DecidedSweep{shard_->id(), sweep_, {rows.begin(), rows.end()}},
         [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
   }
   return Agree(device, written);

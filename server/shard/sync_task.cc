@@ -16,17 +16,24 @@ absl::StatusOr<std::unique_ptr<SyncTask>> SyncTask::Make(const NodeContext& node
                                                          const ShardNode::SyncQuery& query,
                                                          absl::Time deadline) {
   std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), deadline));
-  task->decided_ = query.decided;
   for (const TableId id : query.tables) {
     EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
-                           query.decided != nullptr
-                               ? task->tables_->Find(id, query.plan_version)
-                               : task->tables_->FindServed(id, query.plan_version));
+                           task->tables_->FindServed(id, query.plan_version));
     task->Add(*table);
   }
-  for (const TableWork& work : task->work_) {
-    if (work.asked->group_copies != nullptr) work.asked->group_copies->ResetCounts();
+  task->ResetCounts();
+  return task;
+}
+
+std::unique_ptr<SyncTask> SyncTask::MakeDecided(const NodeContext& node, NodeTablesPtr tables,
+                                                DecidedSync decided) {
+  std::unique_ptr<SyncTask> task(new SyncTask(node, std::move(tables), absl::InfiniteFuture()));
+  for (const DecidedSync::Table& decided_table : decided.tables) {
+    const auto table = task->tables_->tables.find(ToInt(decided_table.table));
+    if (table != task->tables_->tables.end()) task->Add(*table->second);
   }
+  task->decided_ = std::move(decided);
+  task->ResetCounts();
   return task;
 }
 
@@ -58,6 +65,12 @@ void SyncTask::Add(const NodeTable& table) {
   if (table.group_copies == nullptr) return;
   // The agreement is a collective of all devices.
   devices_ = DeviceSet::First(static_cast<std::uint32_t>(node_.devices.size()));
+}
+
+void SyncTask::ResetCounts() const {
+  for (const TableWork& work : work_) {
+    if (work.asked->group_copies != nullptr) work.asked->group_copies->ResetCounts();
+  }
 }
 
 void SyncTask::Run(std::uint32_t device) {
@@ -94,7 +107,7 @@ void SyncTask::Choose(TableWork& work) const {
   if (now != work.tables->tables.end()) work.table = now->second.get();
   for (const TableUnits::Cut& cut : work.table->shard()->units().cuts()) {
     RowIntervals& rows = work.chosen.emplace_back(cut.columns, cut.present).second;
-    if (decided_ != nullptr) {
+    if (decided_.has_value()) {
       rows = RowIntervals();
       for (const DecidedSync::Table& table : decided_->tables) {
         if (table.table != work.table->spec.id) continue;
@@ -160,8 +173,9 @@ absl::Status SyncTask::AppendToJournal() {
     }
   }
   ticket_ = std::make_shared<LogTicket>();
-  return node_.journal->AppendSync(
-      decided, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+  return node_.journal->Append(std::move(decided), [ticket = ticket_](const absl::Status& status) {
+    ticket->Reached(status);
+  });
 }
 
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,10 @@ class SyncTask final : public RequestTask {
                                                         NodeTablesPtr tables,
                                                         const ShardNode::SyncQuery& query,
                                                         absl::Time deadline);
+  // Averages what an earlier process of this node decided: no gate is asked. Tables that are not
+  // here any more are left out.
+  static std::unique_ptr<SyncTask> MakeDecided(const NodeContext& node, NodeTablesPtr tables,
+                                               DecidedSync decided);
   // Makes the averaging that is due for `table`, one of `tables`. No caller waits for it; errors
   // are logged.
   static std::unique_ptr<SyncTask> MakeFollowUp(const NodeContext& node, NodeTablesPtr tables,
@@ -66,6 +71,8 @@ class SyncTask final : public RequestTask {
       : RequestTask(node, deadline), tables_(std::move(tables)) {}
 
   void Add(const NodeTable& table);
+  // Updates are counted anew until the next averaging is due.
+  void ResetCounts() const;
   absl::Status CanAverage(std::uint32_t device) const;
   void Choose(TableWork& work) const;
   void ListRows(TableWork& work, std::uint32_t device) const;
@@ -76,7 +83,7 @@ class SyncTask final : public RequestTask {
   TableSync Report(const TableWork& work) const;
 
   const NodeTablesPtr tables_;
-  std::shared_ptr<const DecidedSync> decided_;  // By an earlier process; null: gates are asked.
+  std::optional<DecidedSync> decided_;  // Absent: gates are asked.
   std::vector<TableWork> work_;
   SyncDone done_;
   std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.

@@ -72,12 +72,12 @@ absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::Make(
   return task;
 }
 
-absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::MakeRepeated(
+absl::StatusOr<std::unique_ptr<UpdateTask>> UpdateTask::MakeDecided(
     const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
     std::vector<DecidedTable> decided, absl::Time time) {
   std::unique_ptr<UpdateTask> task(new UpdateTask(node, std::move(tables), std::move(update),
                                                   std::nullopt, absl::InfiniteFuture()));
-  task->repeated_ = std::move(decided);
+  task->decided_ = std::move(decided);
   task->now_ = time;
   EMBLA_RETURN_IF_ERROR(task->Plan());
   return task;
@@ -94,6 +94,11 @@ UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpda
 void UpdateTask::SetCaller(Replicator& replicator, UpdateDone done) {
   replicator_ = &replicator;
   done_ = std::move(done);
+}
+
+void UpdateTask::SetCaller(Replicator& replicator, AppliedDone done) {
+  replicator_ = &replicator;
+  applied_done_ = std::move(done);
 }
 
 bool UpdateTask::replicates() const {
@@ -123,7 +128,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
   EMBLA_RETURN_IF_ERROR(CheckPart(part, update_->batch.wire_dtype));
   // A decision of a primary or of an earlier process is applied.
   const bool is_decided =
-      from_primary_.has_value() || repeated_.has_value() || update_->batch.is_step;
+      from_primary_.has_value() || decided_.has_value() || update_->batch.is_step;
   EMBLA_ASSIGN_OR_RETURN(const NodeTable* table,
                          is_decided ? tables_->Find(part.table, update_->batch.plan_version)
                                     : tables_->FindServed(part.table, update_->batch.plan_version));
@@ -151,7 +156,7 @@ absl::Status UpdateTask::PlanPart(std::uint32_t index) {
 // Asked when the request comes, and again in the order of the table's updates.
 absl::Status UpdateTask::CheckRole(const NodeTable& table) const {
   const bool leads = table.copy == nullptr || table.copy->leads();
-  if (repeated_.has_value() || leads != from_primary_.has_value()) return absl::OkStatus();
+  if (decided_.has_value() || leads != from_primary_.has_value()) return absl::OkStatus();
   if (table.is_primary && !leads) {
     return absl::FailedPreconditionError(absl::StrCat("node ", table.primary.name,
                                                       " does not lead table ", table.spec.name,
@@ -182,7 +187,7 @@ void UpdateTask::Run(std::uint32_t device) {
 absl::Status UpdateTask::Prepare(std::uint32_t device, std::vector<SliceWork>& slices) {
   // Contributions of sessions that close are dropped while they wait.
   const bool is_of_trainer =
-      !repeated_.has_value() && !from_primary_.has_value() && !update_->batch.is_step;
+      !decided_.has_value() && !from_primary_.has_value() && !update_->batch.is_step;
   // On every device: none shall make a record of a session that is closed.
   if (is_of_trainer) EMBLA_RETURN_IF_ERROR(node_.sessions->Check(update_->batch.session));
   for (const std::unique_ptr<TableWork>& work : work_) {
@@ -222,7 +227,7 @@ absl::Status UpdateTask::PrepareTable(TableWork& work, std::uint32_t device,
 absl::Status UpdateTask::Lead(TableWork& work, std::uint32_t device) {
   work.bounds = work.shard().spec(device).bounds;
   if (from_primary_.has_value()) return LeadReplica(work);
-  if (repeated_.has_value()) return LeadRepeated(work);
+  if (decided_.has_value()) return LeadDecided(work);
   if (step_ != nullptr) return LeadStep(work);
   EMBLA_RETURN_IF_ERROR(CheckRole(*work.table));
   if (work.shard().id_rows().hashed()) {
@@ -272,13 +277,13 @@ absl::StatusOr<bool> UpdateTask::IsApplied(TableWork& work) const {
                                                  now_);
 }
 
-absl::Status UpdateTask::LeadRepeated(TableWork& work) {
+absl::Status UpdateTask::LeadDecided(TableWork& work) {
   // The process before this one led when it took the update.
   if (work.table->copy != nullptr) LeadIfItMay(*work.table, *replicator_);
-  const auto decided = std::find_if(repeated_->begin(), repeated_->end(), [&](const auto& table) {
+  const auto decided = std::find_if(decided_->begin(), decided_->end(), [&](const auto& table) {
     return table.table == work.shard().id() && table.replica_group == work.group;
   });
-  if (decided == repeated_->end()) {
+  if (decided == decided_->end()) {
     return absl::DataLossError(
         absl::StrCat("nothing was decided about the update of table ", work.shard().name()));
   }
@@ -301,9 +306,7 @@ absl::Status UpdateTask::LeadRepeated(TableWork& work) {
 
 absl::Status UpdateTask::LeadReplica(TableWork& work) {
   CopyState& copy = *work.table->copy;
-  if (from_primary_->term != PlanVersion{}) {
-    EMBLA_RETURN_IF_ERROR(copy.Follow(from_primary_->term));
-  }
+  if (from_primary_->term.has_value()) EMBLA_RETURN_IF_ERROR(copy.Follow(*from_primary_->term));
   work.life = copy.life();
   ReplicaPosition& position = work.shard().replica_position();
   const bool untouched = position.reign == 0 && position.complete;
@@ -343,7 +346,7 @@ bool UpdateTask::AgreeToApply(std::uint32_t device, const absl::Status& status) 
 // One record for all tables: the update is there or it is not. While one device appends it, the
 // others wait, so no other update of these tables can come between the decision and the record.
 bool UpdateTask::WriteDown(std::uint32_t device) {
-  if (node_.journal == nullptr || repeated_.has_value()) return true;
+  if (node_.journal == nullptr || decided_.has_value()) return true;
   const bool appends = device == devices_.lowest();
   if (!appends) return Agree(device, absl::OkStatus());
   return Agree(device, from_primary_.has_value() ? AppendCopied() : AppendToJournal());
@@ -354,13 +357,9 @@ absl::Status UpdateTask::AppendCopied() {
   const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
   // The record of the first one may still be on its way when a repetition comes.
   if (work_.front()->applied_before) return node_.journal->AppendMarker(reached);
-  ReplicaMessage copied;
-  copied.kind = ReplicaMessage::Kind::kUpdate;
-  copied.table = work_.front()->shard().id();
-  copied.reign = from_primary_->reign;
-  copied.order = from_primary_->order;
-  copied.update = update_->batch;
-  return node_.journal->AppendCopied(copied, reached);
+  return node_.journal->Append(CopiedUpdate{work_.front()->shard().id(), from_primary_->reign,
+                                            from_primary_->order, update_->batch},
+                               reached);
 }
 
 absl::Status UpdateTask::AppendToJournal() {
@@ -382,7 +381,7 @@ absl::Status UpdateTask::AppendToJournal() {
   const auto reached = [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
   // A repeated update waits for a marker: the record of the first one may not be durable yet.
   return decided.tables.empty() ? node_.journal->AppendMarker(reached)
-                                : node_.journal->AppendUpdate(decided, reached);
+                                : node_.journal->Append(std::move(decided), reached);
 }
 
 absl::Status UpdateTask::CheckFound(std::uint32_t device) {
@@ -431,7 +430,7 @@ absl::Status UpdateTask::StepRows(const SliceWork& slice, std::uint32_t device) 
   const auto& parts = slice.work->parts;
   const bool counts =
       !parts.empty() && slice.own->slice.column_begin == parts.front()->column_begin;
-  if (counts && !repeated_.has_value()) {
+  if (counts && !decided_.has_value()) {
     slice.work->shard().metrics().rows_updated.Add(static_cast<double>(rows));
   }
   return absl::OkStatus();
@@ -441,7 +440,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
   const UpdateBatch& batch = update_->batch;
   TableShard& shard = work.shard();
   // Repeated updates were counted by the process that received them.
-  if (!repeated_.has_value()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
+  if (!decided_.has_value()) shard.metrics().gradient_rows.Add(static_cast<double>(work.ids));
   if (shard.id_rows().hashed()) shard.step_bound().Note(batch.step, now_);
   ReplicaPosition& position = shard.replica_position();
   if (from_primary_.has_value()) {
@@ -450,7 +449,7 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
     if (applied.ok() && !*applied) shard.replay_windows().Record(batch.session, batch.seq);
     return;
   }
-  if (work.units.has_value() && !repeated_.has_value()) work.units->Record(batch);
+  if (work.units.has_value() && !decided_.has_value()) work.units->Record(batch);
   if (!work.units.has_value() || work.units->applies_rest()) RecordRest(shard);
   if (steps_ != nullptr) steps_->NoteMade(batch.step);
   if (step_ != nullptr) answered_ = steps_->Commit(*step_, *tables_);
@@ -463,11 +462,8 @@ void UpdateTask::Record(TableWork& work, std::uint32_t device) {
 void UpdateTask::Finish() {
   const absl::Status status = Outcome();
   if (step_ != nullptr) return AnswerContributors(status);
-  if (from_primary_.has_value()) {
-    AnswerPrimary(status);
-  } else {
-    AnswerTrainer(status);
-  }
+  if (from_primary_.has_value()) return AnswerPrimary(status);
+  decided_.has_value() ? AnswerPlayer(status) : AnswerTrainer(status);
 }
 
 void UpdateTask::AnswerPrimary(const absl::Status& status) {
@@ -482,21 +478,25 @@ void UpdateTask::AnswerPrimary(const absl::Status& status) {
   });
 }
 
-void UpdateTask::SyncWhatIsDue(UpdateResult& result) const {
+std::vector<const NodeTable*> UpdateTask::DueForAveraging() const {
+  std::vector<const NodeTable*> due;
   for (const std::unique_ptr<TableWork>& work : work_) {
     GroupCopies* const copies = work->table->group_copies.get();
     if (copies == nullptr || work->applied_before) continue;
-    if (!copies->CountUpdate(work->group, update_->batch, work->table->spec.sync_every_steps)) {
-      continue;
+    if (copies->CountUpdate(work->group, update_->batch, work->table->spec.sync_every_steps)) {
+      due.push_back(work->table);
     }
-    if (repeated_.has_value()) {
-      result.sync_due.push_back(work->table->spec.id);
-      continue;
-    }
-    auto task = SyncTask::MakeFollowUp(node_, tables_, *work->table);
-    const DeviceSet devices = task->devices();
-    node_.executors->SubmitFollowUp(std::move(task), devices);
   }
+  return due;
+}
+
+void UpdateTask::AnswerPlayer(const absl::Status& status) {
+  if (!status.ok()) return applied_done_(status);
+  Applied applied;
+  for (const NodeTable* const table : DueForAveraging()) {
+    applied.sync_due.push_back(table->spec.id);
+  }
+  applied_done_(std::move(applied));
 }
 
 void UpdateTask::AddRefused(const TableWork& work, UpdateResult& result) const {
@@ -518,8 +518,13 @@ void UpdateTask::AddRefused(const TableWork& work, UpdateResult& result) const {
 
 void UpdateTask::AnswerTrainer(const absl::Status& status) {
   if (!status.ok()) return done_(status);
+  // Before any answer.
+  for (const NodeTable* const table : DueForAveraging()) {
+    auto task = SyncTask::MakeFollowUp(node_, tables_, *table);
+    const DeviceSet devices = task->devices();
+    node_.executors->SubmitFollowUp(std::move(task), devices);
+  }
   UpdateResult result;
-  SyncWhatIsDue(result);
   result.plan_version = tables_->plan->version();
   result.duplicate = true;
   std::vector<Replicator::TableOrder> orders;
@@ -528,9 +533,7 @@ void UpdateTask::AnswerTrainer(const absl::Status& status) {
     result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
     if (work->table->copy != nullptr) orders.emplace_back(work->shard().id(), work->order);
   }
-  if (orders.empty() || repeated_.has_value()) {
-    return AnswerWhenWritten(ticket_.get(), done_, result);
-  }
+  if (orders.empty()) return AnswerWhenWritten(ticket_.get(), done_, result);
   replicator_->Wait(
       std::move(orders), deadline_,
       [result, ticket = ticket_, done = std::move(done_)](const absl::Status& replicated) {

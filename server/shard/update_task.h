@@ -28,6 +28,7 @@
 #include "server/shard/journal.h"
 #include "server/shard/log_ticket.h"
 #include "server/shard/node_tables.h"
+#include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
 #include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
@@ -42,8 +43,9 @@ class UpdateTask final : public RequestTask {
   struct FromPrimary {
     std::uint64_t reign = 0;
     std::uint64_t order = 0;
-    PlanVersion term{};  // Since when it is the primary; 0: repeated from the log.
-    TableSpec spec;      // The hyper-parameters that the primary used.
+    std::optional<PlanVersion>
+        term;        // The plan since which it is the primary; absent in a journal.
+    TableSpec spec;  // The hyper-parameters that the primary used.
   };
 
   // Checks `update` against `tables`. `from_primary` is empty for updates of trainers.
@@ -53,13 +55,13 @@ class UpdateTask final : public RequestTask {
                                                           std::optional<FromPrimary> from_primary,
                                                           absl::Time deadline);
 
-  // Repeats the decision of an earlier process: no gate is asked, nothing is sent or written down.
+  // Applies what an earlier process decided: no gate is asked, nothing is sent or written down.
   // `decided` is that of `update`. DataLoss: it does not fit what is here.
-  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeRepeated(const NodeContext& node,
-                                                                  NodeTablesPtr tables,
-                                                                  SharedUpdatePtr update,
-                                                                  std::vector<DecidedTable> decided,
-                                                                  absl::Time time);
+  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeDecided(const NodeContext& node,
+                                                                 NodeTablesPtr tables,
+                                                                 SharedUpdatePtr update,
+                                                                 std::vector<DecidedTable> decided,
+                                                                 absl::Time time);
 
   // A synchronous step (step.update), which is made if it is still the one that can be.
   static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeStep(const NodeContext& node,
@@ -67,14 +69,16 @@ class UpdateTask final : public RequestTask {
                                                               TableSteps::StepPtr step);
 
   // Sets the receiver of the result: a trainer, through `replicator` where tables are replicated
-  // (not owned; outlives the task), or the primary. `applied` runs first, on a device thread: the
-  // answer waits for the journal and may come after the node is destroyed.
+  // (not owned; outlives the task), the journal's player, or the primary. Answers wait for the
+  // journal and may come after the node is destroyed.
   void SetCaller(Replicator& replicator, UpdateDone done);
-  void SetCaller(ReplicaDone done, std::function<void(const ReplicaAck&)> applied) {
+  void SetCaller(Replicator& replicator, AppliedDone done);
+  void SetCaller(ReplicaDone done, CopyApplied applied) {
     replica_done_ = std::move(done);
     applied_ = std::move(applied);
   }
   UpdateDone TakeDone() { return std::move(done_); }
+  AppliedDone TakeAppliedDone() { return std::move(applied_done_); }
   ReplicaDone TakeReplicaDone() { return std::move(replica_done_); }
 
   bool replicates() const;
@@ -128,7 +132,7 @@ class UpdateTask final : public RequestTask {
   absl::Status Lead(TableWork& work, std::uint32_t device);
   absl::Status LeadReplica(TableWork& work);
   absl::Status LeadUnits(TableWork& work);
-  absl::Status LeadRepeated(TableWork& work);
+  absl::Status LeadDecided(TableWork& work);
   absl::Status LeadStep(TableWork& work);
   absl::StatusOr<bool> IsApplied(TableWork& work) const;
   // FailedPrecondition: units have to be taken apart first (server/migration/record_fold.h).
@@ -149,30 +153,32 @@ class UpdateTask final : public RequestTask {
   void AddRefused(const TableWork& work, UpdateResult& result) const;
   void AnswerPrimary(const absl::Status& status);
   void AnswerTrainer(const absl::Status& status);
+  void AnswerPlayer(const absl::Status& status);
   void AnswerContributors(const absl::Status& status);
   // Calls `done` when what the answer promises is written down; `ticket` may be null.
   static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
                                 const UpdateResult& result);
-  // Queues the averaging of tables whose groups have applied enough, before any answer.
-  void SyncWhatIsDue(UpdateResult& result) const;
+  // Tables whose groups have applied enough to be averaged. Counts the update: call it once.
+  std::vector<const NodeTable*> DueForAveraging() const;
 
   const NodeTablesPtr tables_;
   const SharedUpdatePtr update_;
   std::vector<std::unique_ptr<TableWork>> work_;
   const std::optional<FromPrimary> from_primary_;
   absl::Time now_;  // Sessions count as used at this time.
-  // Set when the update is repeated from the log.
-  std::optional<std::vector<DecidedTable>> repeated_;
+  // Set when an earlier process decided.
+  std::optional<std::vector<DecidedTable>> decided_;
   // Set for a step that is made now.
   TableSteps::StepPtr step_;
-  // Steps of the step's table, also for a repeated step. Kept by tables_.
+  // Steps of the step's table, also for one that was decided before. Kept by tables_.
   TableSteps* steps_ = nullptr;
   TableSteps::Replies answered_;       // Set by the lead device, read in Finish.
   std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
   Replicator* replicator_ = nullptr;
   UpdateDone done_;
+  AppliedDone applied_done_;
   ReplicaDone replica_done_;
-  std::function<void(const ReplicaAck&)> applied_;
+  CopyApplied applied_;
 };
 
 }  // namespace embla

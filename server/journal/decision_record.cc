@@ -1,0 +1,74 @@
+#include "server/journal/decision_record.h"
+
+#include <utility>
+#include <variant>
+
+#include "server/journal/copied_record.h"
+#include "server/journal/record_bytes.h"
+#include "server/journal/update_record.h"
+
+namespace embla {
+namespace {
+
+class Encoder {
+ public:
+  Encoder(const Plan& before, RecordWriter& out) : before_(before), out_(out) {}
+
+  JournalKind operator()(const DecidedUpdate& update) const {
+    PutUpdate(update, out_);
+    return update.batch.is_step ? JournalKind::kStep : JournalKind::kUpdate;
+  }
+  JournalKind operator()(const DecidedSync& sync) const {
+    PutAveraged(sync, out_);
+    return JournalKind::kAveraged;
+  }
+  JournalKind operator()(const DecidedSweep& sweep) const {
+    PutSweep(sweep, out_);
+    return JournalKind::kSweep;
+  }
+  JournalKind operator()(const ClosedSessions& closed) const {
+    out_.PutBytes(EncodeClosedSessionsRecord(closed));
+    return JournalKind::kClosedSessions;
+  }
+  JournalKind operator()(const InstalledPlan& installed) const {
+    out_.PutBytes(EncodePlanDeltaRecord(installed.self, DeltaBetween(before_, *installed.plan)));
+    return JournalKind::kPlanDelta;
+  }
+  JournalKind operator()(const auto& of_copy) const {
+    PutCopied(of_copy, out_);
+    return JournalKind::kCopied;
+  }
+
+ private:
+  const Plan& before_;
+  RecordWriter& out_;
+};
+
+}  // namespace
+
+DecisionRecord EncodeDecision(const Decision& decision, const Plan& before) {
+  RecordWriter out(kRecordHeaderBytes);
+  const JournalKind kind = std::visit(Encoder(before, out), decision);
+  return {kind, std::move(out).TakePayload()};
+}
+
+bool IsDecision(JournalKind kind) {
+  return kind == JournalKind::kUpdate || kind == JournalKind::kStep ||
+         kind == JournalKind::kCopied || kind == JournalKind::kAveraged ||
+         kind == JournalKind::kSweep || kind == JournalKind::kClosedSessions ||
+         kind == JournalKind::kPlan || kind == JournalKind::kPlanDelta;
+}
+
+absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::byte> bytes,
+                                        const Plan& before) {
+  if (kind == JournalKind::kUpdate) return DecodeUpdateRecord(bytes);
+  if (kind == JournalKind::kStep) return DecodeStepRecord(bytes);
+  if (kind == JournalKind::kAveraged) return DecodeAveragedRecord(bytes);
+  if (kind == JournalKind::kSweep) return DecodeSweepRecord(bytes);
+  if (kind == JournalKind::kClosedSessions) return DecodeClosedSessionsRecord(bytes);
+  if (kind == JournalKind::kPlan) return DecodePlanRecord(bytes);
+  if (kind == JournalKind::kPlanDelta) return DecodePlanDeltaRecord(bytes, before);
+  return DecodeCopiedRecord(bytes);
+}
+
+}  // namespace embla

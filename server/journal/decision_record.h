@@ -1,0 +1,27 @@
+// Decisions as records of a node's journal; the bytes are those of docs/journal_format.md.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "core/plan/plan.h"
+#include "server/journal/journal_records.h"
+#include "server/log/log_format.h"
+#include "server/shard/decision.h"
+
+namespace embla {
+
+struct DecisionRecord {
+  JournalKind kind;
+  LogPayload payload;
+};
+// A plan is written as what differs from `before`, that of the record of one before it.
+DecisionRecord EncodeDecision(const Decision& decision, const Plan& before);
+
+// Views `bytes`. DataLoss: not such a record. Requires: bytes.data() is aligned to 8; IsDecision.
+absl::StatusOr<Decision> DecodeDecision(JournalKind kind, std::span<const std::byte> bytes,
+                                        const Plan& before);
+bool IsDecision(JournalKind kind);
+
+}  // namespace embla
