@@ -67,7 +67,7 @@ compilers() {
 }
 
 build() {
-  local jobs="${EMBLA_JOBS:-$(compilers)}" cpu_minutes=10 options=() nvcc
+  local jobs="${EMBLA_JOBS:-$(compilers)}" cpu_minutes=8 options=() nvcc
   nvcc="${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}"
   if "$cuda" && [[ ! -x "$nvcc" ]]; then
     echo "--cuda: no nvcc here; install the CUDA toolkit, or name it by CUDACXX" >&2

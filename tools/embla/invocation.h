@@ -16,6 +16,7 @@
 #include "client/include/embla/client.h"
 #include "tools/embla/cluster_plan_cmd.h"
 #include "tools/embla/job_cmd.h"
+#include "tools/embla/journal_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/output.h"
 #include "tools/embla/plan_cmd.h"
@@ -46,6 +47,7 @@ struct Invocation {
   LookupFlags lookup;
   JobFlags job;
   std::uint64_t job_id = 0;
+  JournalFlags journal;
   bool wait = false;
   std::int64_t explained_id = 0;
   client::SweepOptions sweep;

@@ -25,6 +25,7 @@
 #include "tools/embla/id_cmd.h"
 #include "tools/embla/invocation.h"
 #include "tools/embla/job_cmd.h"
+#include "tools/embla/journal_cmd.h"
 #include "tools/embla/lookup_cmd.h"
 #include "tools/embla/node_cmd.h"
 #include "tools/embla/plan_cmd.h"
@@ -431,7 +432,22 @@ void AddJobVerbs(CLI::App& app, Invocation& in) {
       ->required();
 }
 
+void AddJournalVerbs(CLI::App& app, Invocation& in) {
+  CLI::App& noun = AddNoun(app, "journal", "the data directory of a shard server that is stopped");
+  const auto add = [&](const char* name, const char* help, auto verb) {
+    CLI::App* added =
+        AddVerb(noun, name, help, in, [&in, verb] { return verb(in.journal, in.output()); });
+    added->add_option("directory", in.journal.directory, "its --data-dir")->required();
+    return added;
+  };
+  add("verify", "check every record, and count them by kind", JournalVerifyVerb);
+  CLI::App* dump = add("dump", "print its records, one per line", JournalDumpVerb);
+  dump->add_option("--from", in.journal.from, "records from this LSN on");
+  dump->add_option("--limit", in.journal.limit, "at most so many; 0: all")->capture_default_str();
+}
+
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
+  AddJournalVerbs(app, in);
   CLI::App& cluster = AddNoun(app, "cluster", "the cluster as a whole");
   AddVerbs(cluster, in, ClusterVerbs());
   CLI::App* backup =

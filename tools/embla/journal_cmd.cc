@@ -1,0 +1,121 @@
+#include "tools/embla/journal_cmd.h"
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/byte_text.h"
+#include "core/base/ids.h"
+#include "core/base/status_macros.h"
+#include "server/journal/record_text.h"
+#include "server/log/log_recovery.h"
+#include "server/log/log_storage.h"
+#include "tools/embla/text_table.h"
+
+namespace embla::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Opening a directory would make it.
+absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> OpenExisting(const std::string& directory) {
+  if (!std::filesystem::is_directory(directory)) {
+    return absl::NotFoundError(absl::StrCat(
+        directory, " is no directory: name the --data-dir of an embla-shard on this machine"));
+  }
+  return DirectoryLogStorage::Open(directory);
+}
+
+void Put(const LogRecordView& record, const RecordText& text, const Output& output) {
+  if (output.json) {
+    const Json line = {{"lsn", ToInt(record.lsn)},
+                       {"kind", text.kind},
+                       {"bytes", record.payload.size()},
+                       {"text", text.text}};
+    output.out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+    return;
+  }
+  output.out << absl::StreamFormat("%10d  %-8s  %10s  %s\n", ToInt(record.lsn), text.kind,
+                                   FormatBytes(static_cast<std::int64_t>(record.payload.size())),
+                                   text.text);
+}
+
+struct Count {
+  std::uint64_t records = 0;
+  std::int64_t bytes = 0;
+};
+
+void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const RecordTexts& texts,
+                const std::map<std::string, Count>& counts, const Output& output) {
+  const LogRecovery& report = log.report;
+  if (output.json) {
+    Json kinds = Json::object();
+    for (const auto& [kind, count] : counts) {
+      kinds[kind] = {{"records", count.records}, {"bytes", count.bytes}};
+    }
+    output.PutJson({{"directory", flags.directory},
+                    {"segments", log.segments.size()},
+                    {"records", report.records},
+                    {"first_lsn", ToInt(report.keep_from)},
+                    {"next_lsn", ToInt(report.next_lsn)},
+                    {"torn_bytes", report.torn_bytes},
+                    {"processes", texts.processes()},
+                    {"plan_version", ToInt(texts.plan().version())},
+                    {"tables", texts.plan().tables().size()},
+                    {"kinds", std::move(kinds)}});
+    return;
+  }
+  output.out << flags.directory << ": intact; " << report.records << " records of "
+             << texts.processes() << " processes in " << log.segments.size() << " segments, plan "
+             << ToInt(texts.plan().version()) << " with " << texts.plan().tables().size()
+             << " tables\n";
+  if (!report.torn_file.empty()) {
+    output.out << "the last " << report.torn_bytes << " bytes of " << report.torn_file
+               << " were cut by a crash before they counted: the next start drops them\n";
+  }
+  TextTable table({"kind", ">records", ">bytes"});
+  for (const auto& [kind, count] : counts) {
+    table.Add(
+        {kind, FormatCount(static_cast<std::int64_t>(count.records)), FormatBytes(count.bytes)});
+  }
+  output.out << table.Render();
+}
+
+}  // namespace
+
+absl::Status JournalDumpVerb(const JournalFlags& flags, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const auto storage, OpenExisting(flags.directory));
+  RecordTexts texts;
+  std::uint64_t shown = 0;
+  return RecoverLog(*storage,
+                    [&](const LogRecordView& record) -> absl::Status {
+                      EMBLA_ASSIGN_OR_RETURN(const RecordText text, texts.Describe(record));
+                      const bool is_in_limit = flags.limit == 0 || shown < flags.limit;
+                      if (ToInt(record.lsn) < flags.from || !is_in_limit) return absl::OkStatus();
+                      ++shown;
+                      Put(record, text, output);
+                      if (output.out) return absl::OkStatus();
+                      return absl::UnavailableError("records cannot be written: is the disk full?");
+                    })
+      .status();
+}
+
+absl::Status JournalVerifyVerb(const JournalFlags& flags, const Output& output) {
+  EMBLA_ASSIGN_OR_RETURN(const auto storage, OpenExisting(flags.directory));
+  RecordTexts texts;
+  std::map<std::string, Count> counts;
+  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log,
+                         RecoverLog(*storage, [&](const LogRecordView& record) -> absl::Status {
+                           EMBLA_ASSIGN_OR_RETURN(const RecordText text, texts.Describe(record));
+                           Count& count = counts[text.kind];
+                           ++count.records;
+                           count.bytes += static_cast<std::int64_t>(record.payload.size());
+                           return absl::OkStatus();
+                         }));
+  PutSummary(flags, log, texts, counts, output);
+  return absl::OkStatus();
+}
+
+}  // namespace embla::cli
