@@ -227,6 +227,8 @@ inline constexpr MetricInfo kMetrics[] = {
     {"embla_journal_sync_seconds", kHistogram, "How long the disk took to sync the journal."},
     {"embla_journal_recovery_seconds", kHistogram,
      "How long this process took to become what its journal says; once per process."},
+    {"embla_journal_recovered_bytes", kGauge,
+     "Bytes of records that this process has applied from its journal: rises while it starts."},
     // The coordinator.
     {"embla_node_live", kGauge, "1 while a node's heartbeats arrive, else 0.", {"node"}},
     {"embla_node_plan_version", kGauge, "Plan version a node has installed.", {"node"}},

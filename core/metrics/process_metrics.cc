@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/time/clock.h"
+#include "core/base/file.h"
 #include "core/metrics/names.h"
 
 namespace embla {
@@ -54,19 +55,6 @@ double UnixStart() {
   return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - since;
 }
 
-// Sums the files directly in `path`; a file that is deleted meanwhile counts as 0 bytes.
-std::uintmax_t FileBytes(const std::string& path) {
-  std::uintmax_t bytes = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code gone;
-    const std::uintmax_t size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
-    if (!gone) bytes += size;
-  }
-  return bytes;
-}
-
 double CountDescriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator entries("/proc/self/fd", error);
@@ -108,7 +96,7 @@ void ProcessMetrics::Refresh() {
   threads_.Set(stat.threads);
   descriptors_.Set(CountDescriptors());
   for (const Directory& directory : directories_) {
-    directory.bytes.Set(static_cast<double>(FileBytes(directory.path)));
+    directory.bytes.Set(static_cast<double>(BytesOfFiles(directory.path)));
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(directory.path, error);
     if (!error) directory.free_bytes.Set(static_cast<double>(space.available));

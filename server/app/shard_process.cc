@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/byte_text.h"
+#include "core/base/file.h"
 #include "core/base/host_memory.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
@@ -111,6 +113,14 @@ absl::Status ShardProcess::Recover() {
   NodeJournalOptions journal;
   journal.level = options_.durability;
   journal.metrics = &metrics_;
+  const std::string total = FormatBytes(static_cast<std::int64_t>(BytesOfFiles(options_.data_dir)));
+  journal.progress_every = absl::Seconds(2);
+  journal.on_progress = [this, total](const JournalProgress& progress) {
+    const std::string how_far =
+        absl::StrCat(FormatBytes(static_cast<std::int64_t>(progress.bytes)), " of ", total);
+    SetReady(absl::UnavailableError(absl::StrCat("recovering the journal: ", how_far)));
+    LogInfo("shard", "recovering records=", progress.records, " read=", how_far);
+  };
   SetReady(absl::UnavailableError("recovering the journal"));
   LogInfo("shard", "recovering directory=", options_.data_dir);
   EMBLA_ASSIGN_OR_RETURN(journal_, NodeJournal::Open(*storage_, journal, *node_));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/base/testing/status_matchers.h"
 #include "server/journal/testing/journaled_node.h"
 #include "server/shard/session_gate.h"
@@ -51,6 +53,25 @@ TEST_P(ClosedSessionsJournal, TakesNothingForWhatItHasAlready) {
   subject.Kill();
   subject.Start();
   EXPECT_LT(subject.journal().recovery().bytes, 48 * GetParam() + 65536);
+}
+
+TEST(JournalProgress, SaysHowFarAStartHasCome) {
+  JournaledNode::Options options = Options();
+  std::vector<JournalProgress> told;
+  options.journal.on_progress = [&](const JournalProgress& progress) { told.push_back(progress); };
+  options.journal.progress_every = absl::ZeroDuration();
+  JournaledNode subject(options);
+  for (std::uint64_t n = 0; n < 20; ++n) ASSERT_THAT(subject.node().CloseSessions(Nth(n)), IsOk());
+  subject.Kill();
+  told.clear();
+  subject.Start();
+  const JournalRecovery& recovery = subject.journal().recovery();
+  ASSERT_EQ(told.size(), recovery.records);
+  for (std::size_t i = 1; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].records, told[i - 1].records + 1);
+    EXPECT_GE(told[i].bytes, told[i - 1].bytes);
+  }
+  EXPECT_EQ(told.back().bytes, recovery.bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Closes, ClosedSessionsJournal, ::testing::Values(1500, 20'000));

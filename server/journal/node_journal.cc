@@ -46,6 +46,7 @@ NodeJournal::NodeJournal(LogStorage& storage, const NodeJournalOptions& options)
     : options_(options), storage_(storage, MetersOf(options.metrics)) {
   if (options.metrics == nullptr) return;
   queue_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_queue_bytes"));
+  recovered_bytes_ = options.metrics->MakeGauge(MetricNamed("embla_journal_recovered_bytes"));
 }
 
 void NodeJournal::CountRecovery() {
@@ -63,16 +64,24 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   log.accepted_is_final = true;  // Rows are updated before their record is written.
   log.segment_bytes_max = std::min(log.segment_bytes_max, FileBytesMax());
   std::unique_ptr<NodeJournal> journal(new NodeJournal(storage, options));
-  EMBLA_ASSIGN_OR_RETURN(journal->log_,
-                         NodeLog::Open(journal->storage_, log, [&](const LogRecordView& record) {
-                           return player.Play(record);
-                         }));
+  absl::Time told = start;
+  const auto play = [&](const LogRecordView& record) {
+    const absl::Status played = player.Play(record);
+    const absl::Time now = absl::Now();
+    if (now - told < options.progress_every) return played;
+    told = now;
+    journal->recovered_bytes_.Set(static_cast<double>(player.bytes()));
+    if (options.on_progress) options.on_progress({player.records(), player.bytes()});
+    return played;
+  };
+  EMBLA_ASSIGN_OR_RETURN(journal->log_, NodeLog::Open(journal->storage_, log, play));
   JournalRecovery& recovery = journal->recovery_;
   EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());
   recovery.records = player.records();
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
   recovery.took = absl::Now() - start;
+  journal->recovered_bytes_.Set(static_cast<double>(recovery.bytes));
   journal->CountRecovery();
   EMBLA_RETURN_IF_ERROR(
       journal->log_
@@ -112,7 +121,7 @@ absl::Status NodeJournal::Append(const Decision& decision, Done done) {
   }
   const bool is_control = std::holds_alternative<InstalledPlan>(decision) ||
                           std::holds_alternative<ClosedSessions>(decision);
-  // That a copy is gone, which a plan takes away, lasts as the plan does.
+  // A copy that a plan takes away is gone for as long as the plan lasts.
   const bool is_gone = std::holds_alternative<CopyGone>(decision);
   const Durability level = is_control || is_gone ? Durability::kSynced : options_.level;
   if (level == Durability::kNone) {

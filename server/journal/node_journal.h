@@ -20,12 +20,21 @@
 
 namespace embla {
 
+// How far a start has come.
+struct JournalProgress {
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;  // Bytes of their content.
+};
+
 struct NodeJournalOptions {
   // Updates are answered when their records have come so far. At kNone updates are not written:
   // tables, hyper-parameters and moves are.
   Durability level = Durability::kWritten;
   NodeLogOptions log;
   Metrics* metrics = nullptr;  // Not owned; null counts nothing.
+  // Told about once in `progress_every` while Open applies the log, on its thread.
+  std::function<void(const JournalProgress&)> on_progress = {};
+  absl::Duration progress_every = absl::Seconds(1);
 };
 
 // The result of a start.
@@ -76,6 +85,7 @@ class NodeJournal final : public Journal, public MoveLog {
   const NodeJournalOptions options_;
   MeteredStorage storage_;
   Gauge queue_bytes_;
+  Gauge recovered_bytes_;
   JournalRecovery recovery_;
   std::unique_ptr<NodeLog> log_;
   // By the last record of one that this process wrote. Each process begins with a whole plan.

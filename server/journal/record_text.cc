@@ -112,7 +112,7 @@ class Words {
   }
   std::string operator()(const InstalledPlan& installed) const {
     return absl::StrCat("node ", ToInt(installed.self), ", plan ", ToInt(installed.plan->version()),
-                        ": ", installed.plan->tables().size(), " tables");
+                        ", tables: ", installed.plan->tables().size());
   }
   std::string operator()(const DecidedSweep& sweep) const {
     return absl::StrCat(Table(sweep.table), ": ", sweep.rows.size(), " ranges of rows, at step ",

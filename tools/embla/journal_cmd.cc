@@ -67,10 +67,10 @@ void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const Record
                     {"kinds", std::move(kinds)}});
     return;
   }
-  output.out << flags.directory << ": intact; " << report.records << " records of "
-             << texts.processes() << " processes in " << log.segments.size() << " segments, plan "
-             << ToInt(texts.plan().version()) << " with " << texts.plan().tables().size()
-             << " tables\n";
+  output.out << flags.directory << ": intact; records " << report.records << ", processes "
+             << texts.processes() << ", segments " << log.segments.size() << ", plan "
+             << ToInt(texts.plan().version()) << ", tables " << texts.plan().tables().size()
+             << "\n";
   if (!report.torn_file.empty()) {
     output.out << "the last " << report.torn_bytes << " bytes of " << report.torn_file
                << " were cut by a crash before they counted: the next start drops them\n";

@@ -78,7 +78,7 @@ class JournalCmdTest : public ::testing::Test {
 TEST_F(JournalCmdTest, PrintsARecordPerLine) {
   Write();
   ASSERT_THAT(Dump(), IsOk());
-  EXPECT_THAT(out_.str(), AllOf(HasSubstr("1  process"), HasSubstr("node 2, plan 4: 1 tables"),
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("1  process"), HasSubstr("node 2, plan 4, tables: 1"),
                                 HasSubstr("session 9 seq 3 step 0: ads 2 ids")));
   ASSERT_THAT(Dump(4, 1, /*json=*/true), IsOk());
   const Json line = Json::parse(out_.str());
@@ -96,7 +96,7 @@ TEST_F(JournalCmdTest, CountsRecordsByKind) {
   EXPECT_EQ(summary["processes"], 1);
   EXPECT_EQ(summary["kinds"]["update"]["records"], 3);
   ASSERT_THAT(Verify(), IsOk());
-  EXPECT_THAT(out_.str(), HasSubstr("intact; 5 records of 1 processes"));
+  EXPECT_THAT(out_.str(), HasSubstr("intact; records 5, processes 1"));
 }
 
 TEST_F(JournalCmdTest, ADirectoryThatIsMissingIsNotMade) {
