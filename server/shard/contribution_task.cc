@@ -6,7 +6,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/shard/session_gate.h"
-#include "server/shard/update_task.h"
+#include "server/shard/step_task.h"
 #include "server/table/finite_check.h"
 #include "server/table/part_check.h"
 #include "server/table/update_share.h"
@@ -85,7 +85,7 @@ void SubmitNextStep(const NodeContext& node, TableId table) {
   const auto steps = tables->steps.find(ToInt(table));
   if (steps == tables->steps.end()) return;
   while (TableSteps::StepPtr step = steps->second->Next()) {
-    absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeStep(node, tables, step);
+    absl::StatusOr<std::unique_ptr<StepTask>> task = StepTask::Make(node, tables, step);
     if (task.ok()) {
       const DeviceSet devices = (*task)->devices();
       return node.executors->SubmitFollowUp(*std::move(task), devices);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/shard/decided_update.h"
 #include "server/shard/shard_node_impl.h"
 #include "server/shard/sweep_task.h"
 #include "server/shard/sync_task.h"
@@ -45,13 +46,13 @@ void ShardNodeImpl::ApplyAgain(DecidedUpdate update, Buffer keep_alive, AppliedD
   }
   const auto shared = std::make_shared<const SharedUpdate>(
       SharedUpdate{std::move(update.batch), std::move(keep_alive)});
-  absl::StatusOr<std::unique_ptr<UpdateTask>> task = UpdateTask::MakeDecided(
+  absl::StatusOr<std::unique_ptr<DecidedUpdateTask>> task = DecidedUpdateTask::Make(
       Context(), std::move(tables), shared, std::move(update.tables), update.time);
   if (!task.ok()) return done(task.status());
   (*task)->SetCaller(replicator_, std::move(done));
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeAppliedDone(); });
+  Submit(*std::move(task), devices, bytes, [](DecidedUpdateTask& task) { return task.TakeDone(); });
 }
 
 const NodeTable* ShardNodeImpl::FindCopy(const NodeTables& tables, TableId id) {

@@ -23,7 +23,6 @@
 #include "server/shard/session_gate.h"
 #include "server/shard/shard_node.h"
 #include "server/shard/unit_tables.h"
-#include "server/shard/update_task.h"
 
 namespace embla {
 

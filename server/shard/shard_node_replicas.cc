@@ -2,6 +2,7 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/rows/row_block.h"
+#include "server/shard/copied_update.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
 
@@ -184,7 +185,7 @@ void ShardNodeImpl::ApplyCopied(const NodeTablesPtr& tables, const NodeTable& ta
                                 CopiedUpdate update, Buffer keep_alive,
                                 std::optional<PlanVersion> term, absl::Time deadline,
                                 const CopyApplied& applied, ReplicaDone done) {
-  UpdateTask::FromPrimary from{update.reign, update.order, term, table.spec};
+  CopiedUpdateTask::Origin from{update.reign, update.order, term, table.spec};
   // The oldest known spec was in force for everything before it.
   if (!table.spec_history.empty()) from.spec = table.spec_history.front().second;
   for (const auto& [since, spec] : table.spec_history) {
@@ -192,13 +193,13 @@ void ShardNodeImpl::ApplyCopied(const NodeTablesPtr& tables, const NodeTable& ta
   }
   const auto shared = std::make_shared<const SharedUpdate>(
       SharedUpdate{std::move(update.batch), std::move(keep_alive)});
-  absl::StatusOr<std::unique_ptr<UpdateTask>> task =
-      UpdateTask::Make(Context(), tables, shared, std::move(from), deadline);
+  absl::StatusOr<std::unique_ptr<CopiedUpdateTask>> task =
+      CopiedUpdateTask::Make(Context(), tables, shared, std::move(from), deadline);
   if (!task.ok()) return done(Explain(task.status()));
   (*task)->SetCaller(std::move(done), applied);
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
-  Submit(*std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeReplicaDone(); });
+  Submit(*std::move(task), devices, bytes, [](CopiedUpdateTask& task) { return task.TakeDone(); });
 }
 
 void ShardNodeImpl::ApplyCopied(const NodeTable& table, CopiedRows piece, Buffer keep_alive,

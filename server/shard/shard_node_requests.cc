@@ -9,6 +9,7 @@
 #include "server/shard/sweep_task.h"
 #include "server/shard/sync_task.h"
 #include "server/shard/table_inspector.h"
+#include "server/shard/trainer_update.h"
 
 namespace embla {
 namespace {
@@ -60,8 +61,8 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
   if (update->batch.claim.has_value()) {
     return Contribute(std::move(tables), update, deadline, std::move(done));
   }
-  absl::StatusOr<std::unique_ptr<UpdateTask>> task =
-      UpdateTask::Make(Context(), std::move(tables), update, std::nullopt, deadline);
+  absl::StatusOr<std::unique_ptr<TrainerUpdate>> task =
+      TrainerUpdate::Make(Context(), std::move(tables), update, deadline);
   if (!task.ok()) return done(Explain(task.status()));
   if ((*task)->replicates() && !replicator_.has_transport()) {
     return done(Explain(absl::UnavailableError("this node cannot reach the replicas yet")));
@@ -76,7 +77,8 @@ void ShardNodeImpl::Update(UpdateBatch batch, Buffer keep_alive, absl::Time dead
   const DeviceSet devices = (*task)->devices();
   const std::size_t bytes = (*task)->bytes();
   Submit(
-      *std::move(task), devices, bytes, [](UpdateTask& task) { return task.TakeDone(); }, session);
+      *std::move(task), devices, bytes, [](TrainerUpdate& task) { return task.TakeDone(); },
+      session);
 }
 
 void ShardNodeImpl::Contribute(NodeTablesPtr tables, SharedUpdatePtr update, absl::Time deadline,

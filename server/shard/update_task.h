@@ -1,14 +1,17 @@
 // One update batch on its way through the devices of a node.
 //
-//   prepare  every device asks whether the session is still open, and collects and sorts what is
-//            for its rows; the first device of each table also looks whether the update has been
-//            applied before and asks the gates of units that may be on the move
+//   prepare  every device asks whether the update is let in, and collects and sorts what is for its
+//            rows; the first device of each table also decides: what has been applied before, what
+//            is on the move and left out
 //   agree    any device's error is everybody's, before anything is changed
 //   write    with a journal: one device appends what was decided, and all agree once more
 //   apply    the first device of each table records the update and, for replicated tables, gives it
 //            its place in the order; every device steps its rows
 //
-// Rows that a gate refuses are left out on all devices, and named in the answer.
+// An update has one of four origins, each a class of its own that says who is let in, what is
+// decided, what is written down and who is told: a trainer (trainer_update.h), the contributions to
+// a synchronous step (step_task.h), the primary of a data_parallel table (copied_update.h), and an
+// earlier process of this node (decided_update.h).
 //
 // A table's updates run on all devices that hold it, in one order: so a retry that is queued behind
 // its first attempt is answered when that one has been applied, everywhere on the node.
@@ -28,67 +31,20 @@
 #include "server/shard/journal.h"
 #include "server/shard/log_ticket.h"
 #include "server/shard/node_tables.h"
-#include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
 #include "server/shard/request_task.h"
-#include "server/shard/shard_node.h"
 #include "server/shard/table_steps.h"
 #include "server/table/update_units.h"
 
 namespace embla {
 
-class UpdateTask final : public RequestTask {
+class UpdateTask : public RequestTask {
  public:
-  // Origin of an update of a replicated table when this node is a replica.
-  struct FromPrimary {
-    std::uint64_t reign = 0;
-    std::uint64_t order = 0;
-    std::optional<PlanVersion>
-        term;        // The plan since which it is the primary; absent in a journal.
-    TableSpec spec;  // The hyper-parameters that the primary used.
-  };
-
-  // Checks `update` against `tables`. `from_primary` is empty for updates of trainers.
-  static absl::StatusOr<std::unique_ptr<UpdateTask>> Make(const NodeContext& node,
-                                                          NodeTablesPtr tables,
-                                                          SharedUpdatePtr update,
-                                                          std::optional<FromPrimary> from_primary,
-                                                          absl::Time deadline);
-
-  // Applies what an earlier process decided: no gate is asked, nothing is sent or written down.
-  // `decided` is that of `update`. DataLoss: it does not fit what is here.
-  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeDecided(const NodeContext& node,
-                                                                 NodeTablesPtr tables,
-                                                                 SharedUpdatePtr update,
-                                                                 std::vector<DecidedTable> decided,
-                                                                 absl::Time time);
-
-  // A synchronous step (step.update), which is made if it is still the one that can be.
-  static absl::StatusOr<std::unique_ptr<UpdateTask>> MakeStep(const NodeContext& node,
-                                                              NodeTablesPtr tables,
-                                                              TableSteps::StepPtr step);
-
-  // Sets the receiver of the result: a trainer, through `replicator` where tables are replicated
-  // (not owned; outlives the task), the journal's player, or the primary. Answers wait for the
-  // journal and may come after the node is destroyed.
-  void SetCaller(Replicator& replicator, UpdateDone done);
-  void SetCaller(Replicator& replicator, AppliedDone done);
-  void SetCaller(ReplicaDone done, CopyApplied applied) {
-    replica_done_ = std::move(done);
-    applied_ = std::move(applied);
-  }
-  UpdateDone TakeDone() { return std::move(done_); }
-  AppliedDone TakeAppliedDone() { return std::move(applied_done_); }
-  ReplicaDone TakeReplicaDone() { return std::move(replica_done_); }
-
-  bool replicates() const;
-
   std::size_t bytes() const { return update_->keep_alive.size(); }
 
-  void Run(std::uint32_t device) override;
-  void Finish() override;
+  void Run(std::uint32_t device) final;
 
- private:
+ protected:
   struct TableWork {
     const NodeTable* table = nullptr;
     std::uint32_t group = 0;
@@ -102,16 +58,62 @@ class UpdateTask final : public RequestTask {
     bool applied_before = false;  // Nothing is left to apply.
     // Decisions about units with gates; none for a table without them.
     std::optional<UpdateUnits> units;
-    // Set by the lead device, read in Finish. Replicated tables only.
-    std::uint64_t order = 0;  // The table's position after this task.
-    bool need_snapshot = false;
-    std::uint64_t life = 0;  // Life of the copy.
+    // Set by the lead device, read in Finish. The table's position after this task; replicated
+    // tables only.
+    std::uint64_t order = 0;
 
     TableShard& shard() const { return *table->shards[group]; }
     RowIntervals Skipped(ColumnRange columns) const {
       return units.has_value() ? units->Skipped(columns) : RowIntervals();
     }
   };
+  // Sessions count as used at `now`.
+  UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
+             absl::Time deadline, absl::Time now);
+  // Checks the update against the tables. Requires: called once, before the task is queued.
+  absl::Status Plan();
+
+  // ---- By origin.
+  // The table of a part, if it may be updated by this update. Asked when the task is made.
+  virtual absl::StatusOr<const NodeTable*> FindTable(const UpdatePart& part) const = 0;
+  // On every device, before anything of the update is looked at.
+  virtual absl::Status Admit() const { return absl::OkStatus(); }
+  // On every device of a table, before its part is decided.
+  virtual absl::Status TakeSpec(TableShard&, std::uint32_t /*device*/) { return absl::OkStatus(); }
+  virtual bool checks_finite() const { return true; }
+  // Decides on a table's part; on its lead device.
+  virtual absl::Status Decide(TableWork& work) = 0;
+  // Appends what was decided, on one device.
+  virtual absl::Status Append() = 0;
+  // Notes what is applied, on the table's lead device, before rows change.
+  virtual void Record(TableWork& work, std::uint32_t device) = 0;
+  // Whether an earlier process has counted it and written it down.
+  virtual bool is_repeated() const { return false; }
+
+  // ---- For origins.
+  const UpdateBatch& batch() const { return update_->batch; }
+  // FailedPrecondition: another node orders the updates of the replicated table.
+  static absl::Status CheckLeads(const NodeTable& table);
+  absl::StatusOr<bool> IsApplied(const TableWork& work) const;
+  // Appends the decisions of all tables as one record; a marker where all of it was applied before.
+  absl::Status AppendDecided();
+  // A callback for the journal; makes ticket_.
+  Journal::Done MakeTicket();
+  // In the record of the rows that have no gate.
+  void RecordRest(TableShard& shard) const;
+  // A replicated table: the next place in its order.
+  void GiveOrder(TableWork& work, std::uint32_t device, Replicator& replicator) const;
+  // Tables whose groups have applied enough to be averaged. Counts the update: call it once.
+  std::vector<const NodeTable*> DueForAveraging() const;
+
+  const NodeTablesPtr tables_;
+  const SharedUpdatePtr update_;
+  const absl::Time now_;
+  std::vector<std::unique_ptr<TableWork>> work_;  // A table's copy each, in the order of the batch.
+  TableSteps* steps_ = nullptr;        // The table's, if this is a step. Kept by tables_.
+  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
+
+ private:
   // A table's slice on a device, with what was prepared for it.
   struct SliceWork {
     TableWork* work;
@@ -119,66 +121,19 @@ class UpdateTask final : public RequestTask {
     UpdateShare* share;
   };
 
-  UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
-             std::optional<FromPrimary> from_primary, absl::Time deadline);
-
-  absl::Status Plan();
   absl::Status PlanPart(std::uint32_t index);
   absl::Status PlanStep();
   TableWork& WorkOf(const NodeTable& table, std::uint32_t group);
 
   absl::Status Prepare(std::uint32_t device, std::vector<SliceWork>& slices);
   absl::Status PrepareTable(TableWork& work, std::uint32_t device, std::vector<SliceWork>& slices);
-  absl::Status Lead(TableWork& work, std::uint32_t device);
-  absl::Status LeadReplica(TableWork& work);
-  absl::Status LeadUnits(TableWork& work);
-  absl::Status LeadDecided(TableWork& work);
-  absl::Status LeadStep(TableWork& work);
-  absl::StatusOr<bool> IsApplied(TableWork& work) const;
-  // FailedPrecondition: units have to be taken apart first (server/migration/record_fold.h).
-  absl::Status CheckFolds(TableWork& work) const;
-  absl::Status CheckRole(const NodeTable& table) const;
   absl::Status CheckFinite(const TableWork& work, std::uint32_t device) const;
   // True on all devices or on none.
   bool AgreeToApply(std::uint32_t device, const absl::Status& status);
   bool WriteDown(std::uint32_t device);
-  absl::Status AppendToJournal();
-  absl::Status AppendCopied();
   absl::Status CheckFound(std::uint32_t device);
   absl::Status Apply(std::uint32_t device, const std::vector<SliceWork>& slices);
   absl::Status StepRows(const SliceWork& slice, std::uint32_t device);
-  void Record(TableWork& work, std::uint32_t device);
-  void RecordRest(TableShard& shard) const;
-
-  void AddRefused(const TableWork& work, UpdateResult& result) const;
-  void AnswerPrimary(const absl::Status& status);
-  void AnswerTrainer(const absl::Status& status);
-  void AnswerPlayer(const absl::Status& status);
-  void AnswerContributors(const absl::Status& status);
-  // Calls `done` when what the answer promises is written down; `ticket` may be null.
-  static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
-                                const UpdateResult& result);
-  // Tables whose groups have applied enough to be averaged. Counts the update: call it once.
-  std::vector<const NodeTable*> DueForAveraging() const;
-
-  const NodeTablesPtr tables_;
-  const SharedUpdatePtr update_;
-  std::vector<std::unique_ptr<TableWork>> work_;
-  const std::optional<FromPrimary> from_primary_;
-  absl::Time now_;  // Sessions count as used at this time.
-  // Set when an earlier process decided.
-  std::optional<std::vector<DecidedTable>> decided_;
-  // Set for a step that is made now.
-  TableSteps::StepPtr step_;
-  // Steps of the step's table, also for one that was decided before. Kept by tables_.
-  TableSteps* steps_ = nullptr;
-  TableSteps::Replies answered_;       // Set by the lead device, read in Finish.
-  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
-  Replicator* replicator_ = nullptr;
-  UpdateDone done_;
-  AppliedDone applied_done_;
-  ReplicaDone replica_done_;
-  CopyApplied applied_;
 };
 
 }  // namespace embla
