@@ -49,12 +49,10 @@ absl::Status CopiedUpdateTask::Decide(TableWork& work) {
 }
 
 absl::Status CopiedUpdateTask::Append() {
-  Journal::Done reached = MakeTicket();
   // The record of the first one may still be on its way when a repetition comes.
-  if (work_.front()->applied_before) return node_.journal->AppendMarker(std::move(reached));
-  return node_.journal->Append(
-      CopiedUpdate{work_.front()->shard().id(), origin_.reign, origin_.order, batch()},
-      std::move(reached));
+  if (work_.front()->applied_before) return AppendMarker();
+  return AppendToJournal(
+      CopiedUpdate{work_.front()->shard().id(), origin_.reign, origin_.order, batch()});
 }
 
 void CopiedUpdateTask::Record(TableWork& work, std::uint32_t) {
@@ -70,11 +68,7 @@ void CopiedUpdateTask::Finish() {
   const ReplicaAck ack{
       .order = work_.front()->order, .need_snapshot = need_snapshot_, .life = life_};
   applied_(ack);
-  if (ticket_ == nullptr || need_snapshot_) return done_(ack);
-  ticket_->WhenReached([done = std::move(done_), ack](const absl::Status& written) {
-    if (!written.ok()) return done(written);
-    done(ack);
-  });
+  need_snapshot_ ? done_(ack) : AnswerWhenWritten(std::move(done_), ack);
 }
 
 }  // namespace embla

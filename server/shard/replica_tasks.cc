@@ -57,35 +57,34 @@ InstallSnapshotTask::InstallSnapshotTask(const NodeContext& node, const NodeTabl
                                          CopiedRows piece, const RowBlock& block, Buffer keep_alive,
                                          std::optional<Sender> sender, CopyApplied applied,
                                          ReplicaDone done)
-    : node_(node),
+    : DecisionTask(node, absl::InfiniteFuture()),
       shard_(table.shard()),
       copy_(table.copy),
       piece_(std::move(piece)),
       block_(block),
       keep_alive_(std::move(keep_alive)),
       sender_(sender),
-      devices_(shard_->devices().size() == 1
-                   ? shard_->devices()
-                   : DeviceSet::First(static_cast<std::uint32_t>(node.devices.size()))),
-      errors_(node.devices.size()),
       applied_(std::move(applied)),
-      done_(std::move(done)) {}
-
-void InstallSnapshotTask::Run(std::uint32_t device) { errors_[device] = Install(device); }
-
-absl::Status InstallSnapshotTask::Install(std::uint32_t device) {
-  const bool leads = device == shard_->lead_device();
-  EMBLA_RETURN_IF_ERROR(Agree(device, leads ? Lead() : absl::OkStatus()));
-  const bool here = shard_->devices().Has(device);
-  EMBLA_RETURN_IF_ERROR(
-      Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus()));
-  if (!leads || !piece_.last) return absl::OkStatus();
-  shard_->replay_windows().Import(piece_.windows, node_.options.clock->Now());
-  shard_->replica_position().complete = true;
-  return absl::OkStatus();
+      done_(std::move(done)) {
+  devices_ = shard_->devices();
+  // The agreement is a collective of all devices.
+  if (devices_.size() > 1) {
+    devices_ = DeviceSet::First(static_cast<std::uint32_t>(node.devices.size()));
+  }
 }
 
-absl::Status InstallSnapshotTask::Lead() {
+void InstallSnapshotTask::Run(std::uint32_t device) {
+  if (!Begin()) return;
+  const bool leads = device == shard_->lead_device();
+  if (!Agree(device, leads ? Decide() : absl::OkStatus())) return;
+  const bool here = shard_->devices().Has(device);
+  if (!Agree(device, here ? WriteRowBlock(*shard_, device, block_) : absl::OkStatus())) return;
+  if (!leads || !piece_.last) return;
+  shard_->replay_windows().Import(piece_.windows, node_.options.clock->Now());
+  shard_->replica_position().complete = true;
+}
+
+absl::Status InstallSnapshotTask::Decide() {
   if (sender_.has_value()) EMBLA_RETURN_IF_ERROR(copy_->Follow(sender_->term));
   ReplicaPosition& position = shard_->replica_position();
   // One that comes late, or again, must not end a life that may be the last with everything.
@@ -103,20 +102,7 @@ absl::Status InstallSnapshotTask::Lead() {
       position.complete || position.reign != piece_.reign || position.order != piece_.order;
   if (out_of_order_) return absl::AbortedError("a piece of another snapshot");
   if (node_.journal == nullptr) return absl::OkStatus();
-  // The log has all pieces when it has the last one.
-  if (!piece_.last) return node_.journal->Append(piece_, [](const absl::Status&) {});
-  ticket_ = std::make_shared<LogTicket>();
-  return node_.journal->Append(
-      piece_, [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
-}
-
-absl::Status InstallSnapshotTask::Agree(std::uint32_t device, const absl::Status& mine) const {
-  if (devices_.size() == 1) return mine;
-  std::int32_t worst = 0;
-  EMBLA_RETURN_IF_ERROR(
-      node_.devices[device]->communicator->AllReduceMax(mine.ok() ? 0 : 1, worst));
-  if (!mine.ok() || worst == 0) return mine;
-  return absl::AbortedError("another device could not install the snapshot");
+  return AppendToJournal(piece_);
 }
 
 void InstallSnapshotTask::Finish() {
@@ -125,20 +111,14 @@ void InstallSnapshotTask::Finish() {
     applied_(refused);
     return done_(refused);
   }
-  absl::Status status;
-  for (const absl::Status& error : errors_) {
-    if (status.ok() || absl::IsAborted(status)) status = error.ok() ? status : error;
-  }
-  if (!status.ok()) return done_(status);
+  if (const absl::Status status = Outcome(); !status.ok()) return done_(status);
   const ReplicaAck ack{.order = piece_.order, .life = life_};
   applied_(ack);
-  if (ticket_ == nullptr) return done_(ack);
+  // The log has all pieces when it has the last one.
+  if (!piece_.last) return done_(ack);
   // The primary acknowledges what the copy has: a process that does not find the snapshot in its
   // log would have lost that, and would still count as one that has everything.
-  ticket_->WhenReached([done = std::move(done_), ack](const absl::Status& written) {
-    if (!written.ok()) return done(written);
-    done(ack);
-  });
+  AnswerWhenWritten(std::move(done_), ack);
 }
 
 void TakeSnapshotTask::Run(std::uint32_t device) {

@@ -10,8 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/rows/row_block.h"
-#include "server/shard/decision.h"
-#include "server/shard/log_ticket.h"
+#include "server/shard/decision_task.h"
 #include "server/shard/node_context.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
@@ -98,7 +97,7 @@ class LeadTask final : public DeviceTask {
 // Installs one piece of a snapshot. On the table's device, or, when it has several, on all devices
 // of the node: they agree that the piece belongs to the copy that is coming in, and that all could
 // be installed.
-class InstallSnapshotTask final : public DeviceTask {
+class InstallSnapshotTask final : public DecisionTask {
  public:
   // The primary that sends the piece now.
   struct Sender {
@@ -111,31 +110,23 @@ class InstallSnapshotTask final : public DeviceTask {
                       const RowBlock& block, Buffer keep_alive, std::optional<Sender> sender,
                       CopyApplied applied, ReplicaDone done);
   ReplicaDone TakeDone() { return std::move(done_); }
-  DeviceSet devices() const { return devices_; }
 
   void Run(std::uint32_t device) override;
   void Finish() override;
 
  private:
-  absl::Status Install(std::uint32_t device);
-  // Ok where `mine` is Ok on every device.
-  absl::Status Agree(std::uint32_t device, const absl::Status& mine) const;
-
   // On the lead device: whether the piece belongs here, which is then written down.
-  absl::Status Lead();
+  absl::Status Decide();
 
-  const NodeContext node_;
   const std::shared_ptr<TableShard> shard_;
   const std::shared_ptr<CopyState> copy_;
   const CopiedRows piece_;
   const RowBlock block_;
   const Buffer keep_alive_;
   const std::optional<Sender> sender_;
-  const DeviceSet devices_;
-  std::vector<absl::Status> errors_;   // By device.
-  bool out_of_order_ = false;          // Set by the lead device.
-  std::uint64_t life_ = 0;             // Likewise.
-  std::shared_ptr<LogTicket> ticket_;  // Likewise, of the last piece; null: without a journal.
+  // Set by the lead device, read in Finish.
+  bool out_of_order_ = false;
+  std::uint64_t life_ = 0;
   const CopyApplied applied_;
   ReplicaDone done_;
 };

@@ -62,9 +62,9 @@ void StepTask::Finish() {
   }
   steps_->Made();
   SubmitNextStep(node_, table);
-  if (ticket_ == nullptr) return TableSteps::Send(std::move(answered_));
-  ticket_->WhenReached([answered = std::make_shared<TableSteps::Replies>(std::move(answered_))](
-                           const absl::Status& written) {
+  if (ticket() == nullptr) return TableSteps::Send(std::move(answered_));
+  ticket()->WhenReached([answered = std::make_shared<TableSteps::Replies>(std::move(answered_))](
+                            const absl::Status& written) {
     for (TableSteps::Reply& reply : *answered) {
       if (!written.ok()) reply.result = written;
     }

@@ -6,7 +6,6 @@
 
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "server/shard/journal.h"
 
 namespace embla {
 namespace {
@@ -24,7 +23,7 @@ RowIntervals IntervalsOf(const std::vector<RowInterval>& rows) {
 
 SweepTask::SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
                      const ShardNode::SweepQuery& query, absl::Time deadline, SweepDone done)
-    : RequestTask(node, deadline),
+    : DecisionTask(node, deadline),
       shard_(std::move(shard)),
       sweep_(query.sweep),
       wanted_(IntervalsOf(query.rows)),
@@ -61,11 +60,8 @@ bool SweepTask::WriteDown(std::uint32_t device) {
   if (node_.journal == nullptr || chosen_.empty()) return true;
   absl::Status written;
   if (device == devices_.lowest()) {
-    ticket_ = std::make_shared<LogTicket>();
     const auto rows = chosen_.intervals();
-    written = node_.journal->Append(
-        DecidedSweep{shard_->id(), sweep_, {rows.begin(), rows.end()}},
-        [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); });
+    written = AppendToJournal(DecidedSweep{shard_->id(), sweep_, {rows.begin(), rows.end()}});
   }
   return Agree(device, written);
 }
@@ -98,12 +94,7 @@ void SweepTask::Finish() {
   SweepResult result;
   result.evicted = std::accumulate(evicted_.begin(), evicted_.end(), std::size_t{0});
   result.swept.assign(chosen_.intervals().begin(), chosen_.intervals().end());
-  if (ticket_ == nullptr) return done_(std::move(result));
-  ticket_->WhenReached(
-      [result = std::move(result), done = std::move(done_)](const absl::Status& reached) {
-        if (!reached.ok()) return done(reached);
-        done(result);
-      });
+  AnswerWhenWritten(std::move(done_), std::move(result));
 }
 
 }  // namespace embla

@@ -13,14 +13,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/shard/log_ticket.h"
+#include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
-#include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
 
-class SweepTask final : public RequestTask {
+class SweepTask final : public DecisionTask {
  public:
   // Requires: `shard` is of a ZCH table, whose policy is ttl if the rule is kExpired.
   SweepTask(const NodeContext& node, std::shared_ptr<TableShard> shard,
@@ -41,9 +40,8 @@ class SweepTask final : public RequestTask {
   const std::shared_ptr<TableShard> shard_;
   const ZchSweep sweep_;
   const RowIntervals wanted_;
-  RowIntervals chosen_;                // Written by the lead device before the devices agree.
-  std::vector<std::size_t> evicted_;   // By device.
-  std::shared_ptr<LogTicket> ticket_;  // If a record was written.
+  RowIntervals chosen_;               // Written by the lead device before the devices agree.
+  std::vector<std::size_t> evicted_;  // By device.
   SweepDone done_;
 };
 

@@ -7,7 +7,6 @@
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
-#include "server/shard/journal.h"
 
 namespace embla {
 
@@ -162,20 +161,17 @@ bool SyncTask::WriteDown(std::uint32_t device) {
   if (node_.journal == nullptr) return true;
   // The record names the rows of all devices.
   if (!Agree(device, absl::OkStatus())) return false;
-  return Agree(device, device == devices_.lowest() ? AppendToJournal() : absl::OkStatus());
+  return Agree(device, device == devices_.lowest() ? AppendDecided() : absl::OkStatus());
 }
 
-absl::Status SyncTask::AppendToJournal() {
+absl::Status SyncTask::AppendDecided() {
   DecidedSync decided;
   for (const TableWork& work : work_) {
     if (work.table->group_copies != nullptr) {
       decided.tables.push_back({work.table->spec.id, RowsOf(work)});
     }
   }
-  ticket_ = std::make_shared<LogTicket>();
-  return node_.journal->Append(std::move(decided), [ticket = ticket_](const absl::Status& status) {
-    ticket->Reached(status);
-  });
+  return AppendToJournal(std::move(decided));
 }
 
 absl::Status SyncTask::RunTable(TableWork& work, std::uint32_t device) {
@@ -224,12 +220,7 @@ void SyncTask::Finish() {
   SyncResult result;
   result.plan_version = tables_->plan->version();
   for (const TableWork& work : work_) result.tables.push_back(Report(work));
-  if (ticket_ == nullptr) return done_(std::move(result));
-  ticket_->WhenReached(
-      [result = std::move(result), done = std::move(done_)](const absl::Status& reached) {
-        if (!reached.ok()) return done(reached);
-        done(result);
-      });
+  AnswerWhenWritten(std::move(done_), std::move(result));
 }
 
 }  // namespace embla

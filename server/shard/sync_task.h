@@ -14,14 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/shard/copy_mean.h"
-#include "server/shard/log_ticket.h"
+#include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
-#include "server/shard/request_task.h"
 #include "server/shard/shard_node.h"
 
 namespace embla {
 
-class SyncTask final : public RequestTask {
+class SyncTask final : public DecisionTask {
  public:
   // Its devices are none when no table of the query has groups; then there is only Finish to call.
   // Errors: NotFound, FailedPrecondition, Unavailable. SetCaller is needed.
@@ -68,7 +67,7 @@ class SyncTask final : public RequestTask {
   };
 
   SyncTask(const NodeContext& node, NodeTablesPtr tables, absl::Time deadline)
-      : RequestTask(node, deadline), tables_(std::move(tables)) {}
+      : DecisionTask(node, deadline), tables_(std::move(tables)) {}
 
   void Add(const NodeTable& table);
   // Updates are counted anew until the next averaging is due.
@@ -77,7 +76,7 @@ class SyncTask final : public RequestTask {
   void Choose(TableWork& work) const;
   void ListRows(TableWork& work, std::uint32_t device) const;
   bool WriteDown(std::uint32_t device);
-  absl::Status AppendToJournal();
+  absl::Status AppendDecided();
   static std::vector<AveragedRows> RowsOf(const TableWork& work);
   absl::Status RunTable(TableWork& work, std::uint32_t device);
   TableSync Report(const TableWork& work) const;
@@ -86,7 +85,6 @@ class SyncTask final : public RequestTask {
   std::optional<DecidedSync> decided_;  // Absent: gates are asked.
   std::vector<TableWork> work_;
   SyncDone done_;
-  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
 };
 
 }  // namespace embla

@@ -163,22 +163,13 @@ void TrainerUpdate::Finish() {
     result.duplicate = result.duplicate && work->applied_before && result.refused.empty();
     if (work->table->copy != nullptr) orders.emplace_back(work->shard().id(), work->order);
   }
-  if (orders.empty()) return AnswerWhenWritten(ticket_.get(), done_, result);
+  if (orders.empty()) return AnswerWhenWritten(std::move(done_), std::move(result));
   replicator_->Wait(
       std::move(orders), deadline_,
-      [result, ticket = ticket_, done = std::move(done_)](const absl::Status& replicated) {
+      [result, ticket = ticket(), done = std::move(done_)](const absl::Status& replicated) {
         if (!replicated.ok()) return done(replicated);
-        AnswerWhenWritten(ticket.get(), done, result);
+        AnswerWhenWritten(ticket, done, result);
       });
-}
-
-void TrainerUpdate::AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
-                                      const UpdateResult& result) {
-  if (ticket == nullptr) return done(result);
-  ticket->WhenReached([done, result](const absl::Status& written) {
-    if (!written.ok()) return done(written);
-    done(result);
-  });
 }
 
 }  // namespace embla

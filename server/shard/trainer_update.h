@@ -44,9 +44,6 @@ class TrainerUpdate final : public UpdateTask {
   // Queues the averaging of tables whose groups have applied enough.
   void AverageWhatIsDue() const;
   void AddRefused(const TableWork& work, UpdateResult& result) const;
-  // Calls `done` when what the answer promises is written down; `ticket` may be null.
-  static void AnswerWhenWritten(LogTicket* ticket, const UpdateDone& done,
-                                const UpdateResult& result);
 
   Replicator* replicator_ = nullptr;
   UpdateDone done_;

@@ -28,7 +28,7 @@ absl::Status CheckTtl(const TableSpec& spec, const UpdatePart& part) {
 
 UpdateTask::UpdateTask(const NodeContext& node, NodeTablesPtr tables, SharedUpdatePtr update,
                        absl::Time deadline, absl::Time now)
-    : RequestTask(node, deadline),
+    : DecisionTask(node, deadline),
       tables_(std::move(tables)),
       update_(std::move(update)),
       now_(now) {}
@@ -177,11 +177,6 @@ bool UpdateTask::WriteDown(std::uint32_t device) {
   return Agree(device, appends ? Append() : absl::OkStatus());
 }
 
-Journal::Done UpdateTask::MakeTicket() {
-  ticket_ = std::make_shared<LogTicket>();
-  return [ticket = ticket_](const absl::Status& status) { ticket->Reached(status); };
-}
-
 absl::Status UpdateTask::AppendDecided() {
   DecidedUpdate decided{.batch = batch(), .tables = {}, .time = now_};
   decided.batch.parts.clear();
@@ -197,10 +192,8 @@ absl::Status UpdateTask::AppendDecided() {
     for (const UpdatePart* const part : work->parts) decided.batch.parts.push_back(*part);
   }
   if (decided.tables.empty() && !repeats) return absl::OkStatus();
-  Journal::Done reached = MakeTicket();
   // A repeated update waits for a marker: the record of the first one may not be durable yet.
-  return decided.tables.empty() ? node_.journal->AppendMarker(std::move(reached))
-                                : node_.journal->Append(std::move(decided), std::move(reached));
+  return decided.tables.empty() ? AppendMarker() : AppendToJournal(std::move(decided));
 }
 
 absl::StatusOr<bool> UpdateTask::IsApplied(const TableWork& work) const {

@@ -28,17 +28,15 @@
 #include <utility>
 #include <vector>
 
-#include "server/shard/journal.h"
-#include "server/shard/log_ticket.h"
+#include "server/shard/decision_task.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replicator.h"
-#include "server/shard/request_task.h"
 #include "server/shard/table_steps.h"
 #include "server/table/update_units.h"
 
 namespace embla {
 
-class UpdateTask : public RequestTask {
+class UpdateTask : public DecisionTask {
  public:
   std::size_t bytes() const { return update_->keep_alive.size(); }
 
@@ -97,8 +95,6 @@ class UpdateTask : public RequestTask {
   absl::StatusOr<bool> IsApplied(const TableWork& work) const;
   // Appends the decisions of all tables as one record; a marker where all of it was applied before.
   absl::Status AppendDecided();
-  // A callback for the journal; makes ticket_.
-  Journal::Done MakeTicket();
   // In the record of the rows that have no gate.
   void RecordRest(TableShard& shard) const;
   // A replicated table: the next place in its order.
@@ -110,8 +106,7 @@ class UpdateTask : public RequestTask {
   const SharedUpdatePtr update_;
   const absl::Time now_;
   std::vector<std::unique_ptr<TableWork>> work_;  // A table's copy each, in the order of the batch.
-  TableSteps* steps_ = nullptr;        // The table's, if this is a step. Kept by tables_.
-  std::shared_ptr<LogTicket> ticket_;  // Null: the answer waits for no record.
+  TableSteps* steps_ = nullptr;  // The table's, if this is a step. Kept by tables_.
 
  private:
   // A table's slice on a device, with what was prepared for it.
