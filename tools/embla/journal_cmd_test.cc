@@ -39,6 +39,10 @@ class JournalCmdTest : public ::testing::Test {
     TablePlan table;
     table.spec.id = TableId{7};
     table.spec.name = "ads";
+    table.spec.rows = 10;
+    table.spec.dim = 1;
+    table.spec.SetDefaults();
+    table.replicas = {{{0, 10, 0, 1, {NodeId{2}, 0}}}};
     delta.tables.push_back(std::make_shared<const TablePlan>(table));
     Control(*log, JournalKind::kPlanDelta, EncodePlanDeltaRecord(NodeId{2}, delta));
     const std::vector<RowId> ids = {RowId{5}, RowId{6}};

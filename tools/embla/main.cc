@@ -447,7 +447,6 @@ void AddJournalVerbs(CLI::App& app, Invocation& in) {
 }
 
 void AddOtherVerbs(CLI::App& app, Invocation& in) {
-  AddJournalVerbs(app, in);
   CLI::App& cluster = AddNoun(app, "cluster", "the cluster as a whole");
   AddVerbs(cluster, in, ClusterVerbs());
   CLI::App* backup =
@@ -529,6 +528,7 @@ int Main(int argc, char** argv) {
   AddMoveVerbs(app, invocation);
   AddJobVerbs(app, invocation);
   AddTableVerbs(app, invocation);
+  AddJournalVerbs(app, invocation);
   AddPlanVerbs(app, invocation);
   try {
     app.parse(argc, argv);

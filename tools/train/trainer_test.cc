@@ -29,6 +29,7 @@ class TrainerTest : public ::testing::Test {
   TrainerTest() {
     table_options_.learning_rate = 0.05;
     table_options_.initial_accumulator = 0.0;
+    table_options_.init_deviation = 0.01;  // Equal scores would make gradients that cancel.
     GeneratorOptions generator;
     generator.examples = kExamples;
     generator.rows_per_column = 20;
