@@ -106,8 +106,10 @@ class RestoreTest : public ::testing::Test {
     ExpectDone(absl::StrCat("cluster backup --state-dir ", cluster_->state_directory(), " --to ",
                             backup()));
   }
-  // The coordinator stops; nodes and trainers do not.
+  // The coordinator stops; nodes and trainers do not. Nodes hear of a plan after the caller that
+  // made it: a change that no node has heard of would go with the newer state.
   void Restore() {
+    ASSERT_THAT(cluster_->AwaitPlan(), IsOk());
     cluster_->StopCoordinator();
     fs::remove_all(cluster_->state_directory());
     ExpectDone(absl::StrCat("cluster restore --from ", backup(), " --state-dir ",

@@ -238,6 +238,11 @@ absl::Status ProcessCluster::AwaitLive(int nodes) const {
   });
 }
 
+absl::Status ProcessCluster::AwaitPlan() const {
+  return AwaitLive(static_cast<int>(
+      std::ranges::count_if(nodes_, [](const Node& node) { return node.process.running(); })));
+}
+
 std::vector<const ChildProcess*> ProcessCluster::Running() const {
   std::vector<const ChildProcess*> running = {&coordinator_};
   for (const Node& node : nodes_) running.push_back(&node.process);

@@ -88,6 +88,8 @@ class ProcessCluster {
   }
   // Waits until the node's program ends by itself; returns its exit code, -1 if it does not.
   int AwaitNodeEnd(int node);
+  // Waits until every node that runs is live and has the coordinator's plan.
+  absl::Status AwaitPlan() const;
   // SIGTERM; returns the exit code.
   int StopCoordinator();
   int StopNode(int node);
