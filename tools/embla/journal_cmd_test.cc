@@ -34,8 +34,6 @@ class JournalCmdTest : public ::testing::Test {
     const auto log =
         *NodeLog::Open(*storage, {}, [](const LogRecordView&) { return absl::OkStatus(); });
     Control(*log, JournalKind::kProcess, EncodeProcessRecord({1}));
-    PlanDelta delta;
-    delta.version = PlanVersion{4};
     TablePlan table;
     table.spec.id = TableId{7};
     table.spec.name = "ads";
@@ -43,8 +41,10 @@ class JournalCmdTest : public ::testing::Test {
     table.spec.dim = 1;
     table.spec.SetDefaults();
     table.replicas = {{{0, 10, 0, 1, {NodeId{2}, 0}}}};
-    delta.tables.push_back(std::make_shared<const TablePlan>(table));
-    Control(*log, JournalKind::kPlanDelta, EncodePlanDeltaRecord(NodeId{2}, delta));
+    const std::vector<NodeSpec> nodes = {{NodeId{2}, "n0", "host:1", {{DeviceKind::kCpu, 100}}}};
+    const Plan plan(PlanVersion{4}, "cluster", nodes, {table});
+    Control(*log, JournalKind::kPlanDelta,
+            EncodePlanDeltaRecord(NodeId{2}, DeltaBetween(Plan(), plan)));
     const std::vector<RowId> ids = {RowId{5}, RowId{6}};
     const std::vector<float> gradients = {0.5f, -0.5f};
     for (std::uint64_t seq = 1; seq <= 3; ++seq) {
