@@ -318,7 +318,10 @@ TEST(MembershipPromisedBytes, AreThoseOfLiveNodesWhoseCpuDevicesShareAMemory) {
     NodeSpec node;
     node.id = NodeId{id};
     node.devices.assign(2, {.kind = kind, .memory_bytes = 30});
-    nodes.Link(node, {.host_memory = memory, .boot_id = id}, now);
+    NodeRegistration registration;
+    registration.host_memory = memory;
+    registration.boot_id = id;
+    nodes.Link(node, registration, now);
   };
   link(1, DeviceKind::kCpu, here);
   EXPECT_EQ(nodes.PromisedBytes(here), 60);

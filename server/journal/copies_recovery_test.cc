@@ -506,7 +506,9 @@ TEST(Copies, NothingIsLostWithANodeThatNeverComesBack) {
     if (HasFailure()) return;
   }
   // In one trial there may be no moment at which a node may be lost.
-  if (seeds.size() > 1) EXPECT_GT(lost, 0);
+  if (seeds.size() > 1) {
+    EXPECT_GT(lost, 0);
+  }
 }
 
 }  // namespace

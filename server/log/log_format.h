@@ -46,7 +46,7 @@ struct LogRecordView {
   LogRecordType type = LogRecordType::kUpdate;
   Durability level = Durability::kSynced;
   std::uint16_t kind = 0;  // The writer's; of control records: which.
-  std::string_view payload;
+  std::string_view payload = {};
 };
 
 struct SegmentHeader {

@@ -50,10 +50,10 @@ struct CopiedRows {
   TableId table{};
   std::uint64_t reign = 0;
   std::uint64_t order = 0;
-  std::span<const std::byte> row_block;  // core/rows/row_block.h, with state; a view.
-  bool first = false;                    // Forget what came of an older copy.
-  bool last = false;                     // The copy is complete.
-  UnitWindows windows;                   // With `last`: which updates the rows have.
+  std::span<const std::byte> row_block = {};  // core/rows/row_block.h, with state; a view.
+  bool first = false;                         // Forget what came of an older copy.
+  bool last = false;                          // The copy is complete.
+  UnitWindows windows = {};                   // With `last`: which updates the rows have.
 };
 
 // The copy of a data_parallel table on this node has every acknowledged update.
