@@ -210,7 +210,7 @@ rescale() {
 
 title "train on raw ids, shards where they are"
 raw_input=("${input[@]}")
-[[ -n "$train_file" ]] || raw_input=(--generate 800000)
+[[ -n "$train_file" ]] || raw_input=(--generate 1600000)
 for node in node3 node4; do start_node "$node" cpu:1; done
 train_raw resting
 figures resting
@@ -219,7 +219,9 @@ title "train on raw ids, 2 -> 4 -> 3 shards meanwhile"
 for node in node5 node6; do start_node "$node" cpu:1; done
 train_raw moving &
 training=$!
-until grep -q "created table.*factors" "$work/moving.log" || ! kill -0 "$training"; do
+# tables NAME: how many the run has. What it prints comes when its buffer is full.
+tables() { "$bin/embla" table ls | grep -cE "\\b$1_[a-z_]+" || true; }
+until (($(tables moving) == $(tables resting))) || ! kill -0 "$training"; do
   sleep 0.1
 done
 rescale 4
