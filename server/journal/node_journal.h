@@ -87,9 +87,9 @@ class NodeJournal final : public Journal, public MoveLog {
   Gauge queue_bytes_;
   Gauge recovered_bytes_;
   JournalRecovery recovery_;
-  std::unique_ptr<NodeLog> log_;
   // By the last record of one that this process wrote. Each process begins with a whole plan.
   PlanPtr written_plan_ = std::make_shared<const Plan>();
+  std::unique_ptr<NodeLog> log_;  // Last: what it tells as it closes uses the others.
 };
 
 }  // namespace embla

@@ -67,6 +67,17 @@ struct CopyGone {
   NodeId node{};
 };
 
+// An averaging of replica groups.
+struct DecidedSync {
+  struct Table {
+    TableId table{};
+    std::vector<AveragedRows> rows;  // By columns, then rows.
+    bool operator==(const Table&) const = default;
+  };
+  std::vector<Table> tables;
+  bool operator==(const DecidedSync&) const = default;
+};
+
 // A sweep of a ZCH table's buckets that were chosen.
 struct DecidedSweep {
   TableId table{};

@@ -3,14 +3,17 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/byte_text.h"
 #include "core/base/ids.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "server/journal/record_text.h"
 #include "server/log/log_recovery.h"
+#include "server/log/log_segments.h"
 #include "server/log/log_storage.h"
 #include "tools/embla/text_table.h"
 
@@ -19,13 +22,26 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Opening a directory would make it.
-absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> OpenExisting(const std::string& directory) {
-  if (!std::filesystem::is_directory(directory)) {
-    return absl::NotFoundError(absl::StrCat(
-        directory, " is no directory: name the --data-dir of an embla-shard on this machine"));
+bool HasSegments(const std::string& directory) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (SegmentNumber(entry->path().filename().string()).has_value()) return true;
   }
-  return DirectoryLogStorage::Open(directory);
+  return false;
+}
+
+// Opening makes the directory and its lock: only where there is a journal.
+absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> OpenExisting(const std::string& directory) {
+  if (!HasSegments(directory)) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no journal in ", directory,
+                     ": name the --data-dir of an embla-shard on this machine, or a copy of it"));
+  }
+  auto storage = DirectoryLogStorage::Open(directory);
+  if (!absl::IsFailedPrecondition(storage.status())) return storage;
+  return absl::FailedPreconditionError(
+      absl::StrCat(Message(storage.status()), "; stop its embla-shard, or read a copy"));
 }
 
 void Put(const LogRecordView& record, const RecordText& text, const Output& output) {

@@ -16,7 +16,7 @@ struct JournalFlags {
 };
 
 // A record per line; with -o json a JSON document per line. Nothing is changed. Errors: NotFound
-// (no such directory), FailedPrecondition (a process has it open; a newer program wrote it),
+// (no journal there), FailedPrecondition (a process has it open; a newer program wrote it),
 // DataLoss (names file and offset, or the record that is none).
 absl::Status JournalDumpVerb(const JournalFlags& flags, const Output& output);
 

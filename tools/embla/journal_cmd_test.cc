@@ -110,11 +110,17 @@ TEST_F(JournalCmdTest, ADirectoryThatIsMissingIsNotMade) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST_F(JournalCmdTest, ADirectoryWithoutAJournalIsNotTakenForAWholeOne) {
+  EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no journal")));
+  EXPECT_THAT(Dump(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no journal")));
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
 TEST_F(JournalCmdTest, ADirectoryInUseIsLeftAlone) {
   Write();
   const auto storage = DirectoryLogStorage::Open(directory_.path());
   ASSERT_THAT(storage, IsOk());
-  EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Verify(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("stop its")));
 }
 
 TEST_F(JournalCmdTest, NamesDamage) {
