@@ -9,6 +9,7 @@
 #   tests/gpu.sh --pack DIR      fills DIR with those packages, unpacked: where the network is
 #   tests/gpu.sh --prefix DIR    uses them
 #   tests/gpu.sh --compile-only  builds, and runs nothing
+#   tests/gpu.sh --run-only      runs what --compile-only has built, here or elsewhere
 #   tests/gpu.sh --no-sanitizer  leaves compute-sanitizer out, which takes most of the time
 #   tests/gpu.sh --build DIR     where to build (default: build/gpu)
 #
@@ -28,6 +29,7 @@ packages=(libabsl20220623 libabsl-dev libgmock-dev libgtest-dev libhwy1 libhwy-d
 prefix=""
 build=build/gpu
 compile_only=false
+run_only=false
 sanitizer=true
 
 usage() {
@@ -51,6 +53,7 @@ while (($# > 0)); do
     --prefix) prefix="$(cd "${2:?a folder}" && pwd)"; shift 2 ;;
     --build) build="${2:?a folder}"; shift 2 ;;
     --compile-only) compile_only=true; shift ;;
+    --run-only) run_only=true; shift ;;
     --no-sanitizer) sanitizer=false; shift ;;
     *) usage ;;
   esac
@@ -60,16 +63,12 @@ started=$SECONDS
 step() { echo "== $* ($((SECONDS - started)) s)"; }
 
 nvcc="${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}"
-if [[ ! -x "$nvcc" ]]; then
+if ! "$run_only" && [[ ! -x "$nvcc" ]]; then
   echo "no nvcc: install the CUDA toolkit, or name it by CUDACXX" >&2
   exit 1
 fi
 
-options=(-S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DEMBLA_DEVICES_ONLY=ON
-  -DEMBLA_UNITY=16 -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
-if command -v ninja >/dev/null; then options+=(-G Ninja); fi
 if [[ -n "$prefix" ]]; then
-  options+=("-DCMAKE_PREFIX_PATH=$prefix/usr")
   LD_LIBRARY_PATH="$prefix/usr/lib/$(uname -m)-linux-gnu:${LD_LIBRARY_PATH:-}"
   export LD_LIBRARY_PATH
 fi
@@ -79,24 +78,32 @@ if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
   has_gpu=true
   nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader
 fi
-if "$has_gpu" && ! "$compile_only"; then
-  # This machine's GPU alone: machine code for others takes minutes.
-  capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1)"
-  options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}")
-fi
 
 # Tests on the emulator tell a wrong kernel from a wrong GPU build.
 emulated_tests=(cuda_emulated_test zch_cuda_emulated_test emulated_id_map_test)
 
-mkdir -p "$build"
-step "configure"
-cmake "${options[@]}" >"$build/build.log" 2>&1 || { tail -20 "$build/build.log"; exit 1; }
-step "build"
-nice cmake --build "$build" --target embla_gpu_tests "${emulated_tests[@]}" \
-  gpu_lookup_bench gpu_update_bench \
-  --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
-  { grep -E -A5 'error|FAILED' "$build/build.log" | head -60; exit 1; }
-step "built"
+compile() {
+  local options=(-S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DEMBLA_DEVICES_ONLY=ON
+    -DEMBLA_UNITY=16 -DEMBLA_BENCHMARKS=OFF "-DCMAKE_CUDA_COMPILER=$nvcc")
+  if command -v ninja >/dev/null; then options+=(-G Ninja); fi
+  if [[ -n "$prefix" ]]; then options+=("-DCMAKE_PREFIX_PATH=$prefix/usr"); fi
+  if "$has_gpu" && ! "$compile_only"; then
+    # This machine's GPU alone: machine code for others takes minutes.
+    local capability
+    capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1)"
+    options+=("-DCMAKE_CUDA_ARCHITECTURES=${capability/./}")
+  fi
+  mkdir -p "$build"
+  step "configure"
+  cmake "${options[@]}" >"$build/build.log" 2>&1 || { tail -20 "$build/build.log"; exit 1; }
+  step "build"
+  nice cmake --build "$build" --target embla_gpu_tests "${emulated_tests[@]}" \
+    gpu_lookup_bench gpu_update_bench \
+    --parallel "${EMBLA_JOBS:-$(nproc)}" >>"$build/build.log" 2>&1 ||
+    { grep -E -A5 'error|FAILED' "$build/build.log" | head -60; exit 1; }
+  step "built"
+}
+if ! "$run_only"; then compile; fi
 if "$compile_only"; then exit 0; fi
 
 # name, seconds, result, one line per run; a run's output is shown when it failed. Exit 3 of a

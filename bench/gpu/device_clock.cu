@@ -36,6 +36,10 @@ double DeviceClock::StopUs() {
   return 1e3 * static_cast<double>(ms);
 }
 
+void QueueDriversCopy(const std::byte* from, std::byte* to, std::size_t bytes) {
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nullptr), "copy");
+}
+
 std::string DeviceName() {
   cudaDeviceProp properties{};
   CheckCuda(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");

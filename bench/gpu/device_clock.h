@@ -1,6 +1,7 @@
-// The device's own clock, and its name.
+// What the benches ask of the device's driver: its clock, its own copies, its name.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,9 @@ class DeviceClock {
   struct Marks;
   std::unique_ptr<Marks> marks_;
 };
+
+// Copies on the default stream, by the driver.
+void QueueDriversCopy(const std::byte* from, std::byte* to, std::size_t bytes);
 
 // For instance "NVIDIA H200". Requires: there is a device.
 std::string DeviceName();

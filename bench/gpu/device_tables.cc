@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "bench/gpu/device_clock.h"
 #include "bench/gpu/options.h"
 #include "kernels/cpu/reference.h"
 #include "kernels/cuda/arrays.h"
@@ -128,13 +129,20 @@ CopyCeiling::CopyCeiling(std::size_t bytes)
   CheckVerb(kernels::cuda::FillAsync(from_.As<float>(), bytes_ / sizeof(float), 1.0f, nullptr));
 }
 
-GpuContender CopyCeiling::contender() const {
+GpuContender CopyCeiling::kernel() const {
   const double moved = 2.0 * static_cast<double>(bytes_);
   return {"ceiling: copy",
           [this](std::size_t) { CheckVerb(CopyAsync(from_.data(), to_.data(), bytes_, nullptr)); },
           {moved, moved},
           0,
           ""};
+}
+
+GpuContender CopyCeiling::driver() const {
+  GpuContender contender = kernel();
+  contender.name = "ceiling: driver's copy";
+  contender.queue = [this](std::size_t) { QueueDriversCopy(from_.data(), to_.data(), bytes_); };
+  return contender;
 }
 
 GpuContender DeviceTables::RandomReads() const {

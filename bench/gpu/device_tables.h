@@ -30,8 +30,9 @@ void CheckVerb(int error);
 class CopyCeiling {
  public:
   explicit CopyCeiling(std::size_t bytes);
-  // Refers to this object, which outlives the contender.
-  GpuContender contender() const;
+  // By a kernel of four units in flight, and by the driver. They refer to this object.
+  GpuContender kernel() const;
+  GpuContender driver() const;
 
  private:
   std::size_t bytes_;

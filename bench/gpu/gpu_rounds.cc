@@ -32,7 +32,7 @@ void PrintTable(const std::vector<GpuResult>& results) {
 std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilings& ceilings,
                                     const std::vector<GpuContender>& contenders,
                                     const GpuRoundsOptions& options) {
-  std::vector<const GpuContender*> all = {&ceilings.copy, &ceilings.random};
+  std::vector<const GpuContender*> all = {&ceilings.copy, &ceilings.driver_copy, &ceilings.random};
   for (const GpuContender& contender : contenders) all.push_back(&contender);
   std::vector<std::vector<double>> us(all.size());
   DeviceClock clock;
@@ -47,15 +47,16 @@ std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilin
       if (round >= 0) us[i].push_back(passed / options.repeats);
     }
   }
-  const double copy_rate = ceilings.copy.bytes.floor / Median(us[0]);
+  constexpr std::size_t kRandom = 2;  // Of `all`.
+  const double copy_rate = ceilings.copy.bytes.floor / std::min(Median(us[0]), Median(us[1]));
   std::vector<GpuResult> results;
   for (std::size_t i = 0; i < all.size(); ++i) {
     std::vector<double> of_random;
-    for (std::size_t r = 0; r < us[i].size(); ++r) of_random.push_back(us[1][r] / us[i][r]);
+    for (std::size_t r = 0; r < us[i].size(); ++r) of_random.push_back(us[kRandom][r] / us[i][r]);
     const double median = Median(us[i]);
     results.push_back({workload, all[i]->name, median, all[i]->ids, all[i]->bytes,
-                       all[i]->bytes.floor / median / copy_rate, i == 0 ? 0.0 : Median(of_random),
-                       all[i]->aim});
+                       all[i]->bytes.floor / median / copy_rate,
+                       i < kRandom ? 0.0 : Median(of_random), all[i]->aim});
   }
   return results;
 }

@@ -22,12 +22,15 @@ std::vector<Workload> Workloads(const GpuBenchOptions& options) {
     workload.aim = aim;
     all.push_back(workload);
   };
-  add(UniformIds(options, 16, true), "0.95 of random");
-  add(UniformIds(options, 32, true), "0.85 of copy");
-  add(UniformIds(options, 64, true), "0.90 of copy");
-  add(UniformIds(options, 128, true), "0.90 of copy");
-  add(UniformIds(options, 64, true, kernels::Element::kBFloat16), "0.85 of copy");
-  add(UniformIds(options, 128, false), "0.90 of copy");
+  add(UniformIds(options, 16, 20), "0.95 of random");
+  add(UniformIds(options, 32, 20), "0.85 of copy");
+  add(UniformIds(options, 64, 20), "0.90 of copy");
+  add(UniformIds(options, 128, 20), "0.90 of copy");
+  add(UniformIds(options, 64, 20, kernels::Element::kBFloat16), "0.85 of copy");
+  add(UniformIds(options, 128, 1), "0.90 of copy");
+  add(UniformIds(options, 128, 3), "0.90 of copy");
+  add(UniformIds(options, 32, 1), "0.85 of copy");
+  add(UniformIds(options, 128, 0), "0.90 of copy");
   add(WorkloadA(), "200 us");
   add(Step327680(), "");
   add(SmallTables(10), "5 x torch");
@@ -52,8 +55,8 @@ std::vector<GpuResult> Measure(const Workload& workload, const GpuBenchOptions& 
     add("by table", [&](std::size_t batch) { tables.LookUpByTable(batch, nullptr); });
     add("by table, graph", [&](std::size_t batch) { by_table.Replay(batch); });
   }
-  return RunGpuRounds(workload.name, {copy.contender(), tables.RandomReads()}, contenders,
-                      {options.rounds, options.repeats, kBatches});
+  return RunGpuRounds(workload.name, {copy.kernel(), copy.driver(), tables.RandomReads()},
+                      contenders, {options.rounds, options.repeats, kBatches});
 }
 
 int Main(int argc, char** argv) {

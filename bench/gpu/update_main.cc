@@ -29,8 +29,8 @@ std::vector<UpdateCase> Cases(const GpuBenchOptions& options) {
     workload.aim = aim;
     all.push_back({workload, rule, name});
   };
-  const Workload uniform = UniformIds(options, 128, false);
-  add(UniformIds(options, 16, false), OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
+  const Workload uniform = UniformIds(options, 128, 0);
+  add(UniformIds(options, 16, 0), OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
   add(uniform, OptimizerKind::kRowwiseAdagrad, "rowwise adagrad", "");
   Workload hot = uniform;
   hot.name += "_hot50";
@@ -75,8 +75,8 @@ std::vector<GpuResult> Measure(const UpdateCase& c, const GpuBenchOptions& optio
     add("by table, graph", bytes, [&](std::size_t batch) { by_table.Replay(batch); });
   }
   add("with lookup, graph", step_bytes, [&](std::size_t batch) { step.Replay(batch); });
-  return RunGpuRounds(c.workload.name, {copy.contender(), updates.RandomUpdates()}, contenders,
-                      {options.rounds, options.repeats, kBatches});
+  return RunGpuRounds(c.workload.name, {copy.kernel(), copy.driver(), updates.RandomUpdates()},
+                      contenders, {options.rounds, options.repeats, kBatches});
 }
 
 int Main(int argc, char** argv) {

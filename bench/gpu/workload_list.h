@@ -1,22 +1,26 @@
 // The workloads that both GPU benches know. Where they come from: docs/benchmarks.md.
 #pragma once
 
+#include <algorithm>
+#include <string>
+
 #include "bench/gpu/options.h"
 #include "bench/gpu/workload.h"
 
 namespace embla::bench {
 
-// About 2^20 ids, uniform over one table that no cache holds, in bags of 20 or one by one.
-inline Workload UniformIds(const GpuBenchOptions& options, std::uint32_t dim, bool pooled,
+// About 2^20 ids, uniform over one table that no cache holds, in bags or (0) one by one.
+inline Workload UniformIds(const GpuBenchOptions& options, std::uint32_t dim,
+                           std::uint32_t bag_length,
                            kernels::Element element = kernels::Element::kFloat32) {
   Workload workload;
   workload.dim = dim;
   workload.element = element;
-  workload.name = std::string(pooled ? "pool20_" : "rows_") +
+  workload.name = (bag_length == 0 ? "rows_" : "pool" + std::to_string(bag_length) + "_") +
                   (element == kernels::Element::kFloat32 ? "fp32_" : "bf16_") + std::to_string(dim);
   workload.rows = options.UniformRows(workload.row_bytes());
-  workload.bags = pooled ? 52'428 : 1 << 20;
-  workload.bag_length = pooled ? 20 : 0;
+  workload.bags = (1u << 20) / std::max(bag_length, 1u);
+  workload.bag_length = bag_length;
   return workload;
 }
 

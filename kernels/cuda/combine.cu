@@ -35,13 +35,14 @@ WorkspacePairs TakePairs(std::size_t count, WorkspaceParts& parts) {
 // One thread per item.
 Grid GridOfItems(std::size_t items) { return GridOfGroups(items, {0, 1}); }
 
-// The first of [0, count) whose value is above `value`; count if there is none. Ascending values.
-__device__ __forceinline__ std::size_t UpperBound(const std::uint32_t* values, std::size_t count,
-                                                  std::uint32_t value) {
-  std::size_t first = 0;
+// The first of [0, count) whose value is at least `value`; count if there is none. Ascending
+// values.
+__device__ __forceinline__ std::uint32_t LowerBound(const std::uint32_t* values,
+                                                    std::uint32_t count, std::uint32_t value) {
+  std::uint32_t first = 0;
   while (count > 0) {
-    const std::size_t half = count / 2;
-    if (values[first + half] <= value) {
+    const std::uint32_t half = count / 2;
+    if (values[first + half] < value) {
       first += half + 1;
       count -= half + 1;
     } else {
@@ -57,8 +58,10 @@ __global__ void __launch_bounds__(kThreads)
   const Group thread = GroupOfThread(0);
   for (std::size_t p = thread.first; p < position_count; p += thread.count) {
     // The last bag that begins at or before p: bags of length 0 before it begin there, too.
-    const auto bag = UpperBound(offsets, bag_count, static_cast<std::uint32_t>(p)) - 1;
-    bag_of[p] = static_cast<std::uint32_t>(bag);
+    const std::uint32_t bag = LowerBound(offsets, static_cast<std::uint32_t>(bag_count),
+                                         static_cast<std::uint32_t>(p) + 1) -
+                              1;
+    bag_of[p] = bag;
     if (inverse_lengths == nullptr) continue;
     inverse_lengths[p] = 1.0f / static_cast<float>(offsets[bag + 1] - offsets[bag]);
   }
@@ -90,43 +93,53 @@ __global__ void __launch_bounds__(kThreads)
   *segments.count = has_rest ? runs - 1 : runs;
 }
 
-// The piece of a long segment that begins in `window` of the sorted positions: the segment's first
-// (of the last segment of the window), or a later one (of the first). Empty where there is none.
+// A piece of the long segment that begins at segment_begin.
 struct Piece {
-  Segment segment;
+  std::uint32_t segment_begin;
   Segment piece;
 };
-__device__ __forceinline__ Piece PieceOf(const DeviceGrouping& grouping, std::size_t window,
-                                         bool first) {
-  const std::size_t begin = window * kPiece;
-  const std::size_t last = begin + kPiece - 1;
-  const std::size_t inside = first ? (last < grouping.count ? last : grouping.count - 1) : begin;
-  const std::uint32_t slot = grouping.slots[inside];
-  if (slot >= grouping.slot_limit) return {};
-  const auto from =
-      static_cast<std::uint32_t>(slot == 0 ? 0 : UpperBound(grouping.slots, inside, slot - 1));
-  const auto to = static_cast<std::uint32_t>(
-      inside + UpperBound(grouping.slots + inside, grouping.count - inside, slot));
-  if (to - from <= kPiece) return {};
-  const auto at = static_cast<std::uint32_t>(begin);
-  std::uint32_t start = from;
-  if (!first) start += (at - from + kPiece - 1) / kPiece * kPiece;
-  if (first ? from < at : start == from || start >= to) return {};
-  return {{from, to}, {start, start + kPiece < to ? start + kPiece : to}};
+
+// The piece of a long segment that begins in `window` of the sorted positions: the segment's first
+// (of the last segment of the window), or a later one (of the first). Empty where there is none,
+// which one look at the window's border says of nearly all.
+__device__ __forceinline__ Piece FirstPieceOf(const DeviceGrouping& grouping, std::uint32_t begin) {
+  const std::uint32_t* const slots = grouping.slots;
+  const std::uint32_t next = begin + kPiece;
+  if (next >= grouping.count) return {};
+  const std::uint32_t slot = slots[next - 1];
+  if (slot != slots[next] || slot >= grouping.slot_limit) return {};
+  if (begin != 0 && slots[begin - 1] == slot) return {};
+  const std::uint32_t from = begin + LowerBound(slots + begin, kPiece, slot);
+  if (from + kPiece >= grouping.count || slots[from + kPiece] != slot) return {};
+  return {from, {from, from + kPiece}};
+}
+
+__device__ __forceinline__ Piece LaterPieceOf(const DeviceGrouping& grouping, std::uint32_t begin) {
+  const std::uint32_t* const slots = grouping.slots;
+  const std::uint32_t slot = slots[begin];
+  if (begin == 0 || slots[begin - 1] != slot || slot >= grouping.slot_limit) return {};
+  const std::uint32_t from = LowerBound(slots, begin, slot);
+  const std::uint32_t start = from + (begin - from + kPiece - 1) / kPiece * kPiece;
+  if (start >= grouping.count || slots[start] != slot) return {};
+  const auto left = static_cast<std::uint32_t>(grouping.count) - start;
+  return {from,
+          {start, start + LowerBound(slots + start, left < kPiece ? left : kPiece, slot + 1)}};
 }
 
 template <int kPer>
-__global__ void __launch_bounds__(kThreads) SumPiecesKernel(SumSource source, RowShape shape) {
+__global__ void __launch_bounds__(kThreads, 2) SumPiecesKernel(SumSource source, RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
   if (column >= source.gradients.columns) return;
   const std::size_t windows = (source.grouping.count + kPiece - 1) / kPiece;
   for (std::size_t i = group.first; i < 2 * windows; i += group.count) {
-    const Piece piece = PieceOf(source.grouping, i / 2, i % 2 != 0);
+    const auto begin = static_cast<std::uint32_t>(i / 2 * kPiece);
+    const Piece piece =
+        i % 2 != 0 ? FirstPieceOf(source.grouping, begin) : LaterPieceOf(source.grouping, begin);
     if (piece.piece.begin == piece.piece.end) continue;
     float sum[kPer] = {};
-    SumPiece(source, piece.piece, column, sum);
-    float* const partial = PartialOf(source, piece.segment.begin, piece.piece.begin);
+    SumPiece<8>(source, piece.piece, column, sum);
+    float* const partial = PartialOf(source, piece.segment_begin, piece.piece.begin);
     Unit<Element::kFloat32, kPer> unit;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
@@ -144,7 +157,7 @@ int SumPiecesOf(const SumSource& source, StreamHandle stream) {
 
 constexpr int kSumsPer = 4;
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     SumSegmentsKernel(SumSource source, DeviceSegments segments, float* sums, std::size_t stride,
                       RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);

@@ -32,7 +32,7 @@ inline constexpr unsigned kWarp = 32;
 inline constexpr unsigned kThreads = 256;         // Per block.
 inline constexpr std::size_t kBlocksMax = 65535;  // Kernels stride over what does not fit.
 // Warps that keep a large GPU busy. Results do not depend on it.
-inline constexpr std::size_t kWarpsWanted = 8192;
+inline constexpr std::size_t kWarpsWanted = 65536;
 
 inline cudaStream_t StreamOf(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 

@@ -94,11 +94,13 @@ class TreeOfSquares {
   // The next chunk's values; zeros where the row has no columns.
   __device__ __forceinline__ void Add(const Group& group, const float (&values)[kPer]) {
     const unsigned own = group.lane % kSpan;
+    float squares[kPer];
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) squares[j] = values[j] * values[j];
     for (unsigned begin = 0; begin < group.lanes; begin += kSpan) {
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
-        const float v = FromLane(group, values[j], begin + own);
-        sums_[j] = sums_[j] + v * v;
+        sums_[j] = sums_[j] + FromLane(group, squares[j], begin + own);
       }
     }
   }

@@ -18,13 +18,15 @@
 namespace embla::kernels::cuda {
 namespace {
 
-// Blocks per multiprocessor: what the registers of gradients in flight leave room for. Units of
-// 16-bit weights have twice the columns.
-template <Element kElement>
-inline constexpr int kBlocks = kElement == Element::kFloat32 ? 4 : 3;
+// Blocks per multiprocessor: what the registers of a row in flight leave room for. Units of 16-bit
+// weights have twice the columns.
+template <Element kElement, class Rule>
+inline constexpr int kBlocks = kElement == Element::kFloat32 ? 4
+                               : Rule::kArrays < 2           ? 3
+                                                             : 2;
 
 template <Element kElement, class Rule>
-__global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
+__global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
     StepKernel(StepScalars scalars, StepTarget target, DeviceStepBatch batch, RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   const std::size_t count = batch.device_count == nullptr ? batch.count : *batch.device_count;
@@ -80,7 +82,7 @@ __device__ __forceinline__ Tile ReadTile(const DeviceGrouping& grouping, std::ui
   const bool inside = lane < width && i < grouping.count;
   Tile tile;
   tile.begin = begin;
-  tile.slot = inside ? grouping.slots[i] : kNoSlot;
+  tile.slot = inside ? LoadConstant<std::uint32_t>(grouping.slots + i) : kNoSlot;
   const bool starts = lane < width && i <= grouping.count &&
                       (i == 0 || i == grouping.count || grouping.slots[i - 1] != tile.slot);
   tile.boundaries = __ballot_sync(0xffffffffu, starts);
@@ -99,8 +101,15 @@ __device__ __forceinline__ Segment SegmentAt(const Tile& tile, unsigned head) {
   return {tile.begin + head, later == 0 ? tile.run_end : tile.begin + head + FirstBit(later)};
 }
 
+// Bits without the lowest `count` ones that are set.
+__device__ __forceinline__ unsigned WithoutLowest(unsigned bits, unsigned count) {
+#pragma unroll 1
+  for (; count != 0; --count) bits &= bits - 1;
+  return bits;
+}
+
 template <Element kElement, class Rule>
-__global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
+__global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
     UpdateKernel(StepScalars scalars, StepTarget target, SumSource source, RowShape shape,
                  unsigned width) {
   const Group group = GroupOfThread(shape.lanes_log2);
@@ -111,15 +120,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement>)
   const std::size_t tiles = (grouping.count + width - 1) / width;
   for (std::size_t t = warp.first; t < tiles; t += warp.count) {
     const Tile tile = ReadTile(grouping, static_cast<std::uint32_t>(t) * width, width);
-    unsigned number = 0;  // Number of the head among the tile's heads: groups take them in turn.
-    for (unsigned rest = tile.heads; rest != 0; rest &= rest - 1, ++number) {
-      if (number % groups != own) continue;
+    // Groups take heads in turn, side by side: all groups of a warp step a row at once.
+    for (unsigned rest = WithoutLowest(tile.heads, own); rest != 0;
+         rest = WithoutLowest(rest, groups)) {
       const unsigned head = FirstBit(rest) - 1;
       const Segment segment = SegmentAt(tile, head);
       const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
         SumSegment(source, segment, column, g);
       };
-      RowStepper<kElement, Rule> stepper(group, scalars, target, grouping.slots[segment.begin]);
+      RowStepper<kElement, Rule> stepper(
+          group, scalars, target, LoadConstant<std::uint32_t>(grouping.slots + segment.begin));
       stepper.Step(gradient, nullptr);
     }
     __syncwarp();

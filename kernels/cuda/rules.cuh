@@ -1,15 +1,15 @@
 // The optimizer's rules, one element at a time; formulas and order: docs/optimizers.md.
 // A rule is a struct with
 //   kArrays             arrays of element state
+//   kRowState           whether a row has a state of its own
 //   kNeedsSquares       whether BeginRow wants the sum of squares over the row
-//   BeginRow(...)       scalars of the row in hand; writes the row's state
+//   BeginRow(state, mean_square)  scalars of the row in hand; steps the row's state
 //   Apply(w, g, state)  the new weight; updates the state of the element, one value per array
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/group.cuh"
 #include "kernels/optimizer_step.h"
 #include "kernels/step_scalars.h"
 
@@ -28,10 +28,11 @@ struct StepScalars {
 
 struct SgdRule {
   static constexpr int kArrays = 0;
+  static constexpr bool kRowState = false;
   static constexpr bool kNeedsSquares = false;
   const StepScalars& scalars;
 
-  __device__ __forceinline__ void BeginRow(const Group&, float*, float) {}
+  __device__ __forceinline__ void BeginRow(float&, float) {}
   __device__ __forceinline__ float Apply(float w, float g, float (&)[1]) const {
     const StepParameters& p = scalars.parameters;
     const float h = g + p.l2 * w;
@@ -41,17 +42,16 @@ struct SgdRule {
 
 struct RowwiseAdagradRule {
   static constexpr int kArrays = 0;
+  static constexpr bool kRowState = true;
   static constexpr bool kNeedsSquares = true;
   const StepScalars& scalars;
   float mu = 0.0f;
   float kept = 0.0f;
 
   // mean_square: the sum of squares over the row, divided by its columns.
-  __device__ __forceinline__ void BeginRow(const Group& group, float* state, float mean_square) {
-    const float sum = *state + mean_square;
-    __syncwarp(group.mask);  // Every lane has read the state before lane 0 writes it.
-    if (group.lane == 0) *state = sum;
-    mu = scalars.parameters.learning_rate / (sqrtf(sum) + scalars.parameters.eps);
+  __device__ __forceinline__ void BeginRow(float& state, float mean_square) {
+    state = state + mean_square;
+    mu = scalars.parameters.learning_rate / (sqrtf(state) + scalars.parameters.eps);
     kept = scalars.keep - mu * scalars.parameters.l2;
   }
   __device__ __forceinline__ float Apply(float w, float g, float (&)[1]) const {
@@ -61,10 +61,11 @@ struct RowwiseAdagradRule {
 
 struct AdagradRule {
   static constexpr int kArrays = 1;
+  static constexpr bool kRowState = false;
   static constexpr bool kNeedsSquares = false;
   const StepScalars& scalars;
 
-  __device__ __forceinline__ void BeginRow(const Group&, float*, float) {}
+  __device__ __forceinline__ void BeginRow(float&, float) {}
   __device__ __forceinline__ float Apply(float w, float g, float (&state)[1]) const {
     const StepParameters& p = scalars.parameters;
     const float h = g + p.l2 * w;
@@ -76,16 +77,15 @@ struct AdagradRule {
 
 struct AdamRule {
   static constexpr int kArrays = 2;
+  static constexpr bool kRowState = true;
   static constexpr bool kNeedsSquares = false;
   const StepScalars& scalars;
   float correction1 = 1.0f;
   float correction2 = 1.0f;
 
-  __device__ __forceinline__ void BeginRow(const Group& group, float* state, float) {
+  __device__ __forceinline__ void BeginRow(float& count, float) {
     const StepParameters& p = scalars.parameters;
-    const float count = NextStepCount(*state);
-    __syncwarp(group.mask);  // Every lane has read the count before lane 0 writes it.
-    if (group.lane == 0) *state = count;
+    count = NextStepCount(count);
     correction1 = scalars.correction1;
     correction2 = scalars.correction2;
     if (p.t_is_step) return;

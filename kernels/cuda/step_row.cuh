@@ -1,8 +1,9 @@
 // One optimizer step of one row by one group of lanes, whatever its gradient comes from.
 //
 // A gradient is a function object (column, values) that gives the row's summed gradient from a
-// column on, zeros past the row's end. A rule that needs the row's sum of squares goes over the
-// gradient twice, unless one turn of the group covers the row: then it stays in registers.
+// column on, zeros past the row's end. Weights and state are loaded before it, so that all of a
+// row's memory is in flight together. A rule that needs the row's sum of squares goes over the row
+// twice, unless one turn of the group covers it: then everything stays in registers.
 #pragma once
 
 #include <cstddef>
@@ -41,90 +42,107 @@ class RowStepper {
   // given_squares: null, or the row's sum of squares.
   template <class Gradient>
   __device__ __forceinline__ void Step(const Gradient& gradient, const float* given_squares) {
-    const unsigned columns = target_.rows.weights.columns;
-    const unsigned turns = (columns + group_.lanes * kPer - 1) / (group_.lanes * kPer);
-    const bool measures = Rule::kNeedsSquares && given_squares == nullptr;
+    const unsigned width = group_.lanes * kPer;
+    const bool whole = Columns() <= width;
+    bool measures = Rule::kNeedsSquares && given_squares == nullptr;
+    float row_state = 0.0f;
+    if constexpr (Rule::kRowState) row_state = Load<float>(target_.rows.row_state + slot_);
     Rule rule{scalars_};
     TreeOfSquares<kPer> squares;
-    float g[kPer];
 #pragma unroll 1
-    for (unsigned turn = measures ? 0 : turns; turn < 2 * turns; ++turn) {
-      if (turn == turns) BeginRow(rule, squares, given_squares);
-      const unsigned column = (turn % turns * group_.lanes + group_.lane) * kPer;
-      const bool in_hand = measures && turns == 1 && turn == 1;
-      if (!in_hand) gradient(column, g);
-      if (turn < turns) {
-        Measure(squares, column, g);
-      } else if (column < columns) {
-        Apply(rule, column, g);
+    for (unsigned begin = 0; begin < Columns();) {
+      const unsigned column = begin + group_.lane * kPer;
+      begin += width;
+      InMemory memory;
+      if (!measures || whole || scalars_.parameters.l2 != 0.0f) LoadColumns(column, memory);
+      float g[kPer];
+      gradient(column, g);
+      if (measures) {
+        Measure(squares, column, g, memory);
+        if (!whole) {
+          if (begin >= Columns()) measures = false, begin = 0;
+          continue;
+        }
       }
+      if (begin == width) BeginRow(rule, row_state, squares, given_squares);
+      if (column < Columns()) Apply(rule, column, g, memory);
     }
   }
 
  private:
   __device__ __forceinline__ unsigned Columns() const { return target_.rows.weights.columns; }
 
-  __device__ __forceinline__ Unit<kElement, kPer> Weights(unsigned column) const {
-    if (target_.words) {
-      return LoadUnit<kElement, kPer, true, false>(weights_, column, Columns());
+  // What a lane's columns have in memory.
+  static constexpr int kArrays = Rule::kArrays;
+  static constexpr int kValues = kArrays == 0 ? 1 : kArrays;
+  struct InMemory {
+    Unit<kElement, kPer> weights;
+    float arrays[kValues][kPer];
+  };
+
+  __device__ __forceinline__ float* StateOf(unsigned column) const {
+    return target_.rows.element_state + slot_ * std::size_t{kArrays} * Columns() + column;
+  }
+
+  __device__ __forceinline__ void LoadColumns(unsigned column, InMemory& memory) const {
+    if (column >= Columns()) return;
+    memory.weights = target_.words
+                         ? LoadUnit<kElement, kPer, true, false>(weights_, column, Columns())
+                         : LoadUnit<kElement, kPer, false, false>(weights_, column, Columns());
+#pragma unroll
+    for (int a = 0; a < kArrays; ++a) {
+      LoadFloats(StateOf(column) + std::size_t{Columns()} * a, Columns() - column,
+                 memory.arrays[a]);
     }
-    return LoadUnit<kElement, kPer, false, false>(weights_, column, Columns());
   }
 
   __device__ __forceinline__ void Measure(TreeOfSquares<kPer>& squares, unsigned column,
-                                          const float (&g)[kPer]) const {
+                                          const float (&g)[kPer], const InMemory& memory) const {
     const float l2 = scalars_.parameters.l2;
     float h[kPer];
 #pragma unroll
     for (int j = 0; j < kPer; ++j) h[j] = g[j];
-    if (l2 != 0.0f && column < Columns()) {
-      const auto weights = Weights(column);
+    if (l2 != 0.0f) {
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
-        h[j] = column + j < Columns() ? g[j] + l2 * weights.Value(j) : 0.0f;
+        h[j] = column + j < Columns() ? g[j] + l2 * memory.weights.Value(j) : 0.0f;
       }
     }
     squares.Add(group_, h);
   }
 
-  __device__ __forceinline__ void BeginRow(Rule& rule, const TreeOfSquares<kPer>& squares,
+  // Every lane has the row's state in hand; the first one keeps it.
+  __device__ __forceinline__ void BeginRow(Rule& rule, float& row_state,
+                                           const TreeOfSquares<kPer>& squares,
                                            const float* given_squares) const {
     float mean_square = 0.0f;
     if constexpr (Rule::kNeedsSquares) {
       const float sum = given_squares != nullptr ? *given_squares : squares.Total(group_);
       mean_square = sum / static_cast<float>(target_.rows.dim);
     }
-    float* const state = target_.rows.row_state;
-    rule.BeginRow(group_, state == nullptr ? nullptr : state + slot_, mean_square);
+    rule.BeginRow(row_state, mean_square);
+    if constexpr (Rule::kRowState) {
+      __syncwarp(group_.mask);  // Every lane has read the state before lane 0 writes it.
+      if (group_.lane == 0) Store(target_.rows.row_state + slot_, row_state);
+    }
   }
 
-  __device__ __forceinline__ void Apply(const Rule& rule, unsigned column, const float (&g)[kPer]) {
-    constexpr int kArrays = Rule::kArrays;
-    constexpr int kValues = kArrays == 0 ? 1 : kArrays;
-    const unsigned count = Columns() - column;
-    float* state = nullptr;
-    if constexpr (kArrays > 0) {
-      state = target_.rows.element_state + (slot_ * std::size_t{kArrays}) * Columns() + column;
-    }
-    float arrays[kValues][kPer];
-#pragma unroll
-    for (int a = 0; a < kArrays; ++a) {
-      LoadFloats(state + std::size_t{Columns()} * a, count, arrays[a]);
-    }
-    const auto old = Weights(column);
+  __device__ __forceinline__ void Apply(const Rule& rule, unsigned column, const float (&g)[kPer],
+                                        InMemory& memory) {
     float stepped[kPer];
 #pragma unroll
     for (int j = 0; j < kPer; ++j) {
       float element[kValues];
 #pragma unroll
-      for (int a = 0; a < kValues; ++a) element[a] = kArrays == 0 ? 0.0f : arrays[a][j];
-      stepped[j] = rule.Apply(old.Value(j), g[j], element);
+      for (int a = 0; a < kValues; ++a) element[a] = kArrays == 0 ? 0.0f : memory.arrays[a][j];
+      stepped[j] = rule.Apply(memory.weights.Value(j), g[j], element);
 #pragma unroll
-      for (int a = 0; a < kArrays; ++a) arrays[a][j] = element[a];
+      for (int a = 0; a < kArrays; ++a) memory.arrays[a][j] = element[a];
     }
 #pragma unroll
     for (int a = 0; a < kArrays; ++a) {
-      StoreFloats(state + std::size_t{Columns()} * a, count, arrays[a]);
+      StoreFloats(StateOf(column) + std::size_t{Columns()} * a, Columns() - column,
+                  memory.arrays[a]);
     }
     StoreUnit(weights_, column, Columns(), Rounded(column, stepped));
   }

@@ -48,65 +48,99 @@ __device__ __forceinline__ float Clipped(float v, float clip) {
   return v;
 }
 
-__device__ __forceinline__ const std::byte* GradientRow(const DeviceGradients& gradients,
-                                                        std::uint32_t position) {
-  const std::size_t row = gradients.row_of == nullptr ? position : gradients.row_of[position];
-  return static_cast<const std::byte*>(gradients.rows.base) + row * gradients.rows.stride_bytes;
-}
-
-// sum += the gradients of a piece. Entries past its end are zeros, and adding those to a sum that
-// began with +0 changes nothing.
+// sum += the gradients of a piece, kInFlight at a time: where they are first, then all of them, so
+// that none waits for another.
 template <Element kWire, int kPer, int kInFlight, bool kVector>
 __device__ __forceinline__ void AddPiece(const SumSource& source, const Segment& piece,
                                          unsigned column, float (&sum)[kPer]) {
   const DeviceGradients& gradients = source.gradients;
+  const bool plain = gradients.factors == nullptr && !(gradients.clip > 0.0f);
   for (std::uint32_t i = piece.begin; i < piece.end; i += kInFlight) {
-    Unit<kWire, kPer> units[kInFlight];
+    std::uint32_t rows[kInFlight];
     float factors[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      if (i + u >= piece.end) continue;
+      rows[u] = LoadConstant<std::uint32_t>(source.grouping.positions + i + u);
+    }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       factors[u] = 1.0f;
       if (i + u >= piece.end) continue;
-      const std::uint32_t position = source.grouping.positions[i + u];
-      if (gradients.factors != nullptr) factors[u] = gradients.factors[position];
-      units[u] = LoadUnit<kWire, kPer, kVector>(GradientRow(gradients, position), column,
-                                                gradients.columns);
+      if (gradients.factors != nullptr) {
+        factors[u] = LoadConstant<float>(gradients.factors + rows[u]);
+      }
+      if (gradients.row_of != nullptr) {
+        rows[u] = LoadConstant<std::uint32_t>(gradients.row_of + rows[u]);
+      }
+    }
+    Unit<kWire, kPer> units[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      if (i + u >= piece.end) continue;
+      const std::byte* const row = static_cast<const std::byte*>(gradients.rows.base) +
+                                   rows[u] * gradients.rows.stride_bytes;
+      units[u] = LoadUnit<kWire, kPer, kVector>(row, column, gradients.columns);
     }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
+      if (i + u >= piece.end) continue;
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
-        const float v = Clipped(units[u].Value(j), gradients.clip) * factors[u];
-        sum[j] = sum[j] + v;
+        const float v = units[u].Value(j);
+        sum[j] = sum[j] + (plain ? v : Clipped(v, gradients.clip) * factors[u]);
       }
     }
   }
 }
 
-template <Element kWire, int kPer>
+template <Element kWire, int kPer, int kUnits>
 __device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segment& piece,
                                            unsigned column, float (&sum)[kPer]) {
   if (source.words) {
-    constexpr int kInFlight = kUnitBytes < kWire, kPer >> 16 ? 2 : 4;
+    constexpr int kInFlight = kUnitBytes < kWire, kPer >> 16 ? kUnits / 2 : kUnits;
     AddPiece<kWire, kPer, kInFlight, true>(source, piece, column, sum);
   } else {
     AddPiece<kWire, kPer, 1, false>(source, piece, column, sum);
   }
 }
 
-// sum, which is +0, becomes the sum of one piece.
-template <int kPer>
+// sum, which is +0, becomes the sum of one piece. kUnits: of 16 bytes, in flight.
+template <int kUnits, int kPer>
 __device__ __forceinline__ void SumPiece(const SumSource& source, const Segment& piece,
                                          unsigned column, float (&sum)[kPer]) {
   switch (source.gradients.rows.element) {
     case Element::kFloat32:
-      return AddPieceOf<Element::kFloat32>(source, piece, column, sum);
+      return AddPieceOf<Element::kFloat32, kPer, kUnits>(source, piece, column, sum);
     case Element::kFloat16:
-      return AddPieceOf<Element::kFloat16>(source, piece, column, sum);
+      return AddPieceOf<Element::kFloat16, kPer, kUnits>(source, piece, column, sum);
     case Element::kBFloat16:
-      return AddPieceOf<Element::kBFloat16>(source, piece, column, sum);
+      return AddPieceOf<Element::kBFloat16, kPer, kUnits>(source, piece, column, sum);
     case Element::kInt8Rowwise:
-      return AddPieceOf<Element::kInt8Rowwise>(source, piece, column, sum);
+      return AddPieceOf<Element::kInt8Rowwise, kPer, kUnits>(source, piece, column, sum);
+  }
+}
+
+// sum += the partial sums of a long segment, in order, kInFlight at a time.
+template <int kPer>
+__device__ __forceinline__ void AddPartials(const SumSource& source, const Segment& segment,
+                                            unsigned column, float (&sum)[kPer]) {
+  constexpr unsigned kInFlight = 16 / kPer;
+  for (std::uint32_t i = segment.begin; i < segment.end; i += kInFlight * kPiece) {
+    Unit<Element::kFloat32, kPer> units[kInFlight];
+#pragma unroll
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      if (i + u * kPiece >= segment.end) continue;
+      const float* const partial = PartialOf(source, segment.begin, i + u * kPiece) + column;
+      units[u] = LoadUnit<Element::kFloat32, kPer, true>(
+          reinterpret_cast<const std::byte*>(partial), 0, kPer);
+    }
+#pragma unroll
+    for (unsigned u = 0; u < kInFlight; ++u) {
+      if (i + u * kPiece >= segment.end) continue;
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) sum[j] = sum[j] + units[u].Value(j);
+    }
   }
 }
 
@@ -118,18 +152,12 @@ __device__ __forceinline__ void SumSegment(const SumSource& source, const Segmen
   for (int j = 0; j < kPer; ++j) sum[j] = 0.0f;
   if (column >= source.gradients.columns) return;
   if (segment.end - segment.begin <= kPiece) {
-    SumPiece(source, segment, column, sum);
+    SumPiece<4>(source, segment, column, sum);
   } else {
-#pragma unroll 4
-    for (std::uint32_t i = segment.begin; i < segment.end; i += kPiece) {
-      const float* const partial = PartialOf(source, segment.begin, i) + column;
-      const auto unit = LoadUnit<Element::kFloat32, kPer, true>(
-          reinterpret_cast<const std::byte*>(partial), 0, kPer);
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) sum[j] = sum[j] + unit.Value(j);
-    }
+    AddPartials(source, segment, column, sum);
   }
-  // Past the row's end, a clipped or padded unit may hold anything.
+  if (column + kPer <= source.gradients.columns) return;
+    // Past the row's end, a clipped or padded unit may hold anything.
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
     if (column + j >= source.gradients.columns) sum[j] = 0.0f;
