@@ -127,32 +127,40 @@ __device__ __forceinline__ Piece LaterPieceOf(const DeviceGrouping& grouping, st
 }
 
 template <int kPer>
-__global__ void __launch_bounds__(kThreads, 2) SumPiecesKernel(SumSource source, RowShape shape) {
+__device__ __forceinline__ void SumPieceTo(const SumSource& source, const Piece& piece,
+                                           unsigned column) {
+  if (piece.piece.begin == piece.piece.end) return;
+  float sum[kPer] = {};
+  SumPiece<8>(source, piece.piece, column, sum);
+  float* const partial = PartialOf(source, piece.segment_begin, piece.piece.begin);
+  Unit<Element::kFloat32, kPer> unit;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
+  StoreUnit(reinterpret_cast<std::byte*>(partial), column, source.partial_stride, unit);
+}
+
+template <int kPer>
+__global__ void __launch_bounds__(kThreads, 2)
+    SumPiecesKernel(SumSource source, std::uint32_t windows, RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
   if (column >= source.gradients.columns) return;
-  const std::size_t windows = (source.grouping.count + kPiece - 1) / kPiece;
   for (std::size_t i = group.first; i < 2 * windows; i += group.count) {
-    const auto begin = static_cast<std::uint32_t>(i / 2 * kPiece);
-    const Piece piece =
-        i % 2 != 0 ? FirstPieceOf(source.grouping, begin) : LaterPieceOf(source.grouping, begin);
-    if (piece.piece.begin == piece.piece.end) continue;
-    float sum[kPer] = {};
-    SumPiece<8>(source, piece.piece, column, sum);
-    float* const partial = PartialOf(source, piece.segment_begin, piece.piece.begin);
-    Unit<Element::kFloat32, kPer> unit;
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) unit.Put(j, BitsOf(sum[j]));
-    StoreUnit(reinterpret_cast<std::byte*>(partial), column, source.partial_stride, unit);
+    // All windows' later pieces, then their first ones: neighbours in a warp do the same.
+    const bool first = i >= windows;
+    const auto begin = static_cast<std::uint32_t>(first ? i - windows : i) * kPiece;
+    SumPieceTo<kPer>(
+        source, first ? FirstPieceOf(source.grouping, begin) : LaterPieceOf(source.grouping, begin),
+        column);
   }
 }
 
 template <int kPer>
 int SumPiecesOf(const SumSource& source, StreamHandle stream) {
   const RowShape shape = ShapeByChunks((source.gradients.columns + kPer - 1) / kPer);
-  const std::size_t windows = (source.grouping.count + kPiece - 1) / kPiece;
-  const Grid grid = WithChunks(GridOfGroups(2 * windows, shape), shape);
-  return Launch(SumPiecesKernel<kPer>, grid, stream, source, shape);
+  const auto windows = static_cast<std::uint32_t>((source.grouping.count + kPiece - 1) / kPiece);
+  const Grid grid = WithChunks(GridOfGroups(2 * std::size_t{windows}, shape), shape);
+  return Launch(SumPiecesKernel<kPer>, grid, stream, source, windows, shape);
 }
 
 constexpr int kSumsPer = 4;
@@ -162,6 +170,7 @@ __global__ void __launch_bounds__(kThreads, 4)
                       RowShape shape) {
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kSumsPer;
+  if (column >= source.gradients.columns) return;
   const std::uint32_t count = *segments.count;
   for (std::size_t i = group.first; i < count; i += group.count) {
     float sum[kSumsPer];
@@ -178,18 +187,20 @@ __global__ void __launch_bounds__(kThreads)
     SumSquaresKernel(Rows rows, std::size_t count, float* out, RowShape shape) {
   constexpr int kPer = 4;
   const Group group = GroupOfThread(shape.lanes_log2);
-  for (std::size_t i = group.first; i < count; i += group.count) {
-    const std::byte* const row = static_cast<const std::byte*>(rows.base) + i * rows.stride_bytes;
+  for (WarpTurns turns(group); turns.first < count; turns.Next()) {
+    const std::byte* const row =
+        static_cast<const std::byte*>(rows.base) + turns.own * rows.stride_bytes;
     TreeOfSquares<kPer> tree;
     for (unsigned chunk = 0; chunk < shape.chunks; ++chunk) {
       const unsigned column = (chunk * group.lanes + group.lane) * kPer;
-      const unsigned left = column < rows.columns ? rows.columns - column : 0;
+      const bool inside = turns.own < count && column < rows.columns;
       float values[kPer];
-      LoadFloats(reinterpret_cast<const float*>(row) + column, left, values);
+      LoadFloats(reinterpret_cast<const float*>(row) + column, inside ? rows.columns - column : 0,
+                 values);
       tree.Add(group, values);
     }
     const float total = tree.Total(group);
-    if (group.lane == 0) out[i] = total;
+    if (group.lane == 0 && turns.own < count) out[turns.own] = total;
   }
 }
 

@@ -71,6 +71,25 @@ __device__ __forceinline__ Group GroupOfThread(unsigned lanes_log2) {
           std::size_t{gridDim.x} * per_block};
 }
 
+// A warp's turns over the items that its groups take one each, as long as one of them has one: all
+// lanes of the warp take every turn, so that they can meet.
+struct WarpTurns {
+  std::size_t first;  // The item of the warp's first group,
+  std::size_t own;    // and this group's, which may be past the end.
+  std::size_t step;
+
+  __device__ __forceinline__ explicit WarpTurns(const Group& group)
+      : first(group.first - (threadIdx.x % kWarp) / group.lanes),
+        own(group.first),
+        step(group.count) {}
+  __device__ __forceinline__ void Next() {
+    first += step;
+    own += step;
+  }
+};
+
+inline constexpr unsigned kAllLanes = 0xffffffff;
+
 // `value` of lane `source` of the group.
 template <typename T>
 __device__ __forceinline__ T FromLane(const Group& group, T value, unsigned source) {
@@ -87,6 +106,7 @@ __device__ __forceinline__ unsigned LanesWhere(const Group& group, bool predicat
 // virtual lanes u * kPer % 16 and up, so that 16 / kPer neighbouring lanes have them all; those
 // lanes take the units of the others in order.
 //
+// All lanes of the warp call it: who takes part is a constant then, and costs nothing to find out.
 // Requires: group.lanes >= 16 / kPer; lanes_log2 is the same for all lanes of the warp.
 template <int kPer>
 class TreeOfSquares {
@@ -97,10 +117,12 @@ class TreeOfSquares {
     float squares[kPer];
 #pragma unroll
     for (int j = 0; j < kPer; ++j) squares[j] = values[j] * values[j];
-    for (unsigned begin = 0; begin < group.lanes; begin += kSpan) {
+    if (group.lanes == kWarp) {
 #pragma unroll
-      for (int j = 0; j < kPer; ++j) {
-        sums_[j] = sums_[j] + FromLane(group, squares[j], begin + own);
+      for (unsigned begin = 0; begin < kWarp; begin += kSpan) AddFrom(group, squares, begin + own);
+    } else {
+      for (unsigned begin = 0; begin < group.lanes; begin += kSpan) {
+        AddFrom(group, squares, begin + own);
       }
     }
   }
@@ -114,7 +136,7 @@ class TreeOfSquares {
     for (unsigned half = 8; half >= static_cast<unsigned>(kPer); half /= 2) {
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
-        sums[j] = sums[j] + FromLane(group, sums[j], group.lane + half / kPer);
+        sums[j] = sums[j] + Of(group, sums[j], group.lane + half / kPer);
       }
     }
 #pragma unroll
@@ -122,11 +144,20 @@ class TreeOfSquares {
 #pragma unroll
       for (int j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
     }
-    return FromLane(group, sums[0], 0);
+    return Of(group, sums[0], 0);
   }
 
  private:
   static constexpr unsigned kSpan = 16 / kPer;
+
+  __device__ __forceinline__ void AddFrom(const Group& group, const float (&squares)[kPer],
+                                          unsigned source) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) sums_[j] = sums_[j] + Of(group, squares[j], source);
+  }
+  static __device__ __forceinline__ float Of(const Group& group, float value, unsigned source) {
+    return __shfl_sync(kAllLanes, value, static_cast<int>(source), static_cast<int>(group.lanes));
+  }
   float sums_[kPer] = {};
 };
 

@@ -21,9 +21,9 @@ namespace {
 // Blocks per multiprocessor: what the registers of a row in flight leave room for. Units of 16-bit
 // weights have twice the columns.
 template <Element kElement, class Rule>
-inline constexpr int kBlocks = kElement == Element::kFloat32 ? 4
-                               : Rule::kArrays < 2           ? 3
-                                                             : 2;
+inline constexpr int kBlocks = kElement == Element::kFloat32 ? (Rule::kArrays < 2 ? 4 : 3)
+                               : Rule::kArrays > 0 || Rule::kNeedsSquares ? 2
+                                                                          : 3;
 
 template <Element kElement, class Rule>
 __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
@@ -31,13 +31,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
   const Group group = GroupOfThread(shape.lanes_log2);
   const std::size_t count = batch.device_count == nullptr ? batch.count : *batch.device_count;
   const bool given = batch.row_sum_squares != nullptr && scalars.parameters.l2 == 0.0f;
-  for (std::size_t i = group.first; i < count; i += group.count) {
+  for (WarpTurns turns(group); turns.first < count; turns.Next()) {
+    const std::size_t i = turns.own;
     const unsigned columns = target.rows.weights.columns;
     const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
       const unsigned left = column < columns ? columns - column : 0;
       LoadFloats(batch.gradients + i * batch.stride + column, left, g);
     };
-    RowStepper<kElement, Rule> stepper(group, scalars, target, batch.slots[i]);
+    RowStepper<kElement, Rule> stepper(group, scalars, target,
+                                       i < count ? batch.slots[i] : kNoSlot);
     stepper.Step(gradient, given ? batch.row_sum_squares + i : nullptr);
   }
 }
@@ -59,7 +61,7 @@ __device__ __forceinline__ std::uint32_t EndOfRun(const DeviceGrouping& grouping
   const std::uint32_t near_end = from + 8 * kWarp;
   for (; from < count && from < near_end; from += kWarp) {
     const bool ends = from + lane >= count || grouping.slots[from + lane] != slot;
-    const unsigned found = __ballot_sync(0xffffffffu, ends);
+    const unsigned found = __ballot_sync(kAllLanes, ends);
     if (found != 0) return from + FirstBit(found) - 1;
   }
   // A long run: halve what is left.
@@ -85,9 +87,9 @@ __device__ __forceinline__ Tile ReadTile(const DeviceGrouping& grouping, std::ui
   tile.slot = inside ? LoadConstant<std::uint32_t>(grouping.slots + i) : kNoSlot;
   const bool starts = lane < width && i <= grouping.count &&
                       (i == 0 || i == grouping.count || grouping.slots[i - 1] != tile.slot);
-  tile.boundaries = __ballot_sync(0xffffffffu, starts);
-  tile.heads = __ballot_sync(0xffffffffu, starts && inside && tile.slot < grouping.slot_limit);
-  const std::uint32_t last_slot = __shfl_sync(0xffffffffu, tile.slot, width - 1);
+  tile.boundaries = __ballot_sync(kAllLanes, starts);
+  tile.heads = __ballot_sync(kAllLanes, starts && inside && tile.slot < grouping.slot_limit);
+  const std::uint32_t last_slot = __shfl_sync(kAllLanes, tile.slot, width - 1);
   // A run that does not begin here is another warp's.
   tile.run_end = begin + width;
   if (tile.heads != 0 && last_slot < grouping.slot_limit) {
@@ -117,22 +119,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kElement, Rule>)
   const unsigned groups = kWarp >> shape.lanes_log2;
   const unsigned own = threadIdx.x % kWarp >> shape.lanes_log2;
   const DeviceGrouping& grouping = source.grouping;
-  const std::size_t tiles = (grouping.count + width - 1) / width;
-  for (std::size_t t = warp.first; t < tiles; t += warp.count) {
-    const Tile tile = ReadTile(grouping, static_cast<std::uint32_t>(t) * width, width);
+  const auto step = static_cast<std::uint32_t>(warp.count) * width;
+  for (auto begin = static_cast<std::uint32_t>(warp.first) * width; begin < grouping.count;
+       begin += step) {
+    const Tile tile = ReadTile(grouping, begin, width);
     // Groups take heads in turn, side by side: all groups of a warp step a row at once.
-    for (unsigned rest = WithoutLowest(tile.heads, own); rest != 0;
-         rest = WithoutLowest(rest, groups)) {
-      const unsigned head = FirstBit(rest) - 1;
+    for (unsigned rest = tile.heads; rest != 0; rest = WithoutLowest(rest, groups)) {
+      const unsigned own_heads = WithoutLowest(rest, own);
+      const unsigned head = own_heads == 0 ? 0 : FirstBit(own_heads) - 1;
       const Segment segment = SegmentAt(tile, head);
       const auto gradient = [&](unsigned column, float(&g)[kPerLane<kElement>]) {
         SumSegment(source, segment, column, g);
       };
-      RowStepper<kElement, Rule> stepper(
-          group, scalars, target, LoadConstant<std::uint32_t>(grouping.slots + segment.begin));
+      const std::uint32_t slot = __shfl_sync(kAllLanes, tile.slot, static_cast<int>(head));
+      RowStepper<kElement, Rule> stepper(group, scalars, target, own_heads == 0 ? kNoSlot : slot);
       stepper.Step(gradient, nullptr);
     }
-    __syncwarp();
   }
 }
 

@@ -2,6 +2,7 @@
 // order of their ids, as the CPU does. kRowsInFlight rows are on their way at once, and the slots
 // of the next ones with them. Entries that add nothing (kNoSlot, and those past the bag's end) are
 // units of zeros: a sum that began with +0 is never -0, so adding 0 * 0 does not change it.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,7 @@ namespace embla::kernels::cuda {
 namespace {
 
 constexpr int kInFlight = 4;
+constexpr std::size_t kWarpsBusy = 16384;
 
 // The entries [i, end) of the id stream, up to kInFlight of them.
 struct Entries {
@@ -41,19 +43,32 @@ __device__ __forceinline__ Unit<kElement, kPerLane<kElement>> UnitOfSlot(const R
   return LoadUnit<kElement, kPerLane<kElement>, kVector>(row, column, rows.columns);
 }
 
+// A bag's entries in the id stream.
+struct Bag {
+  std::uint32_t begin;
+  std::uint32_t end;
+};
+__device__ __forceinline__ Bag BagAt(const DeviceBags& bags, std::size_t bag) {
+  if (bag >= bags.count) return {0, 0};
+  return {bags.offsets[bag], bags.offsets[bag + 1]};
+}
+
+// sum += the rows of a bag whose first entries are in hand; takes the first ones of `next` in hand.
 template <Element kElement, bool kVector>
 __device__ __forceinline__ void SumBag(const Rows& rows, const DeviceBags& bags, unsigned column,
-                                       std::uint32_t begin, std::uint32_t end,
+                                       const Bag& bag, const Bag& next, Entries& entries,
                                        float (&sum)[kPerLane<kElement>]) {
   constexpr int kPer = kPerLane<kElement>;
-  Entries entries = EntriesFrom(bags, begin, end);
-  for (std::uint32_t i = begin; i < end; i += kInFlight) {
+  std::uint32_t i = bag.begin;
+  do {
     Unit<kElement, kPer> units[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       units[u] = UnitOfSlot<kElement, kVector>(rows, entries.slots[u], column);
     }
-    const Entries next = EntriesFrom(bags, i + kInFlight, end);
+    i += kInFlight;
+    const Entries later =
+        i < bag.end ? EntriesFrom(bags, i, bag.end) : EntriesFrom(bags, next.begin, next.end);
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
 #pragma unroll
@@ -61,8 +76,8 @@ __device__ __forceinline__ void SumBag(const Rows& rows, const DeviceBags& bags,
         sum[j] = sum[j] + entries.weights[u] * units[u].Value(j);
       }
     }
-    entries = next;
-  }
+    entries = later;
+  } while (i < bag.end);
 }
 
 template <Element kElement, bool kVector>
@@ -72,19 +87,21 @@ __global__ void __launch_bounds__(kThreads)
   const Group group = GroupOfThread(shape.lanes_log2);
   const unsigned column = ((blockIdx.y << shape.lanes_log2) + group.lane) * kPer;
   if (column >= rows.columns) return;
-  for (std::size_t bag = group.first; bag < bags.count; bag += group.count) {
-    const std::uint32_t begin = bags.offsets[bag];
-    const std::uint32_t end = bags.offsets[bag + 1];
+  Bag bag = BagAt(bags, group.first);
+  Entries entries = EntriesFrom(bags, bag.begin, bag.end);
+  for (std::size_t b = group.first; b < bags.count; b += group.count) {
+    const Bag next = BagAt(bags, b + group.count);
     float sum[kPer] = {};
-    SumBag<kElement, kVector>(rows, bags, column, begin, end, sum);
-    const bool divide = bags.mean && begin != end;
+    SumBag<kElement, kVector>(rows, bags, column, bag, next, entries, sum);
+    const bool divide = bags.mean && bag.begin != bag.end;
     Unit<Element::kFloat32, kPer> result;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) {
-      result.Put(j, BitsOf(divide ? sum[j] / static_cast<float>(end - begin) : sum[j]));
+      result.Put(j, BitsOf(divide ? sum[j] / static_cast<float>(bag.end - bag.begin) : sum[j]));
     }
-    StoreUnit(static_cast<std::byte*>(out.base) + bag * out.stride_bytes, column, rows.columns,
+    StoreUnit(static_cast<std::byte*>(out.base) + b * out.stride_bytes, column, rows.columns,
               result);
+    bag = next;
   }
 }
 
@@ -92,7 +109,10 @@ template <Element kElement>
 int PoolRows(const Rows& rows, const DeviceBags& bags, const Output& out, StreamHandle stream) {
   constexpr int kPer = kPerLane<kElement>;
   const RowShape shape = ShapeByChunks((rows.columns + kPer - 1) / kPer);
-  const Grid grid = WithChunks(GridOfGroups(bags.count, shape), shape);
+  // Many bags: several for each group, whose entries travel while it sums the ones before.
+  const std::size_t warps = bags.count * shape.chunks >> (5 - shape.lanes_log2);
+  const std::size_t bags_per_group = std::clamp<std::size_t>(warps / kWarpsBusy, 1, 8);
+  const Grid grid = WithChunks(GridOfGroups(bags.count, shape, bags_per_group), shape);
   const bool words = MovesInWords<kElement, kPer>(rows.base, rows.stride_bytes);
   return Launch(words ? PoolKernel<kElement, true> : PoolKernel<kElement, false>, grid, stream,
                 rows, bags, out, shape);

@@ -4,6 +4,8 @@
 // column on, zeros past the row's end. Weights and state are loaded before it, so that all of a
 // row's memory is in flight together. A rule that needs the row's sum of squares goes over the row
 // twice, unless one turn of the group covers it: then everything stays in registers.
+//
+// All lanes of a warp step together; a group without a row has kNoSlot.
 #pragma once
 
 #include <cstddef>
@@ -46,17 +48,20 @@ class RowStepper {
     const bool whole = Columns() <= width;
     bool measures = Rule::kNeedsSquares && given_squares == nullptr;
     float row_state = 0.0f;
-    if constexpr (Rule::kRowState) row_state = Load<float>(target_.rows.row_state + slot_);
+    if (Rule::kRowState && slot_ != kNoSlot) {
+      row_state = Load<float>(target_.rows.row_state + slot_);
+    }
     Rule rule{scalars_};
     TreeOfSquares<kPer> squares;
 #pragma unroll 1
     for (unsigned begin = 0; begin < Columns();) {
-      const unsigned column = begin + group_.lane * kPer;
+      // A row that is not there has no columns.
+      const unsigned column = slot_ == kNoSlot ? Columns() : begin + group_.lane * kPer;
       begin += width;
       InMemory memory;
       if (!measures || whole || scalars_.parameters.l2 != 0.0f) LoadColumns(column, memory);
-      float g[kPer];
-      gradient(column, g);
+      float g[kPer] = {};
+      if (column < Columns()) gradient(column, g);
       if (measures) {
         Measure(squares, column, g, memory);
         if (!whole) {
@@ -117,13 +122,18 @@ class RowStepper {
                                            const float* given_squares) const {
     float mean_square = 0.0f;
     if constexpr (Rule::kNeedsSquares) {
-      const float sum = given_squares != nullptr ? *given_squares : squares.Total(group_);
+      float sum = 0.0f;
+      if (given_squares == nullptr) {
+        sum = squares.Total(group_);
+      } else if (slot_ != kNoSlot) {
+        sum = *given_squares;
+      }
       mean_square = sum / static_cast<float>(target_.rows.dim);
     }
     rule.BeginRow(row_state, mean_square);
     if constexpr (Rule::kRowState) {
-      __syncwarp(group_.mask);  // Every lane has read the state before lane 0 writes it.
-      if (group_.lane == 0) Store(target_.rows.row_state + slot_, row_state);
+      __syncwarp();  // Every lane has read the state before lane 0 writes it.
+      if (group_.lane == 0 && slot_ != kNoSlot) Store(target_.rows.row_state + slot_, row_state);
     }
   }
 

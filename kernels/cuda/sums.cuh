@@ -55,23 +55,26 @@ __device__ __forceinline__ void AddPiece(const SumSource& source, const Segment&
                                          unsigned column, float (&sum)[kPer]) {
   const DeviceGradients& gradients = source.gradients;
   const bool plain = gradients.factors == nullptr && !(gradients.clip > 0.0f);
+#pragma unroll 1
   for (std::uint32_t i = piece.begin; i < piece.end; i += kInFlight) {
     std::uint32_t rows[kInFlight];
     float factors[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
+      factors[u] = 1.0f;
       if (i + u >= piece.end) continue;
       rows[u] = LoadConstant<std::uint32_t>(source.grouping.positions + i + u);
     }
+    if (gradients.factors != nullptr) {
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
-      factors[u] = 1.0f;
-      if (i + u >= piece.end) continue;
-      if (gradients.factors != nullptr) {
-        factors[u] = LoadConstant<float>(gradients.factors + rows[u]);
+      for (int u = 0; u < kInFlight; ++u) {
+        if (i + u < piece.end) factors[u] = LoadConstant<float>(gradients.factors + rows[u]);
       }
-      if (gradients.row_of != nullptr) {
-        rows[u] = LoadConstant<std::uint32_t>(gradients.row_of + rows[u]);
+    }
+    if (gradients.row_of != nullptr) {
+#pragma unroll
+      for (int u = 0; u < kInFlight; ++u) {
+        if (i + u < piece.end) rows[u] = LoadConstant<std::uint32_t>(gradients.row_of + rows[u]);
       }
     }
     Unit<kWire, kPer> units[kInFlight];
@@ -99,7 +102,11 @@ __device__ __forceinline__ void AddPieceOf(const SumSource& source, const Segmen
                                            unsigned column, float (&sum)[kPer]) {
   if (source.words) {
     constexpr int kInFlight = kUnitBytes < kWire, kPer >> 16 ? kUnits / 2 : kUnits;
-    AddPiece<kWire, kPer, kInFlight, true>(source, piece, column, sum);
+    if (kUnits == 4 && piece.end - piece.begin == 1) {  // Most of them.
+      AddPiece<kWire, kPer, 1, true>(source, piece, column, sum);
+    } else {
+      AddPiece<kWire, kPer, kInFlight, true>(source, piece, column, sum);
+    }
   } else {
     AddPiece<kWire, kPer, 1, false>(source, piece, column, sum);
   }
@@ -144,13 +151,14 @@ __device__ __forceinline__ void AddPartials(const SumSource& source, const Segme
   }
 }
 
-// sum = the segment's sum of the columns from `column` on; 0 where there are none.
+// sum = the segment's sum of the columns from `column` on; 0 past the row's end.
+//
+// Requires: column < source.gradients.columns.
 template <int kPer>
 __device__ __forceinline__ void SumSegment(const SumSource& source, const Segment& segment,
                                            unsigned column, float (&sum)[kPer]) {
 #pragma unroll
   for (int j = 0; j < kPer; ++j) sum[j] = 0.0f;
-  if (column >= source.gradients.columns) return;
   if (segment.end - segment.begin <= kPiece) {
     SumPiece<4>(source, segment, column, sum);
   } else {
