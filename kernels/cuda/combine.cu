@@ -32,6 +32,9 @@ WorkspacePairs TakePairs(std::size_t count, WorkspaceParts& parts) {
   return pairs;
 }
 
+// Enough to read at the memory's speed, and few enough for their sums to meet in one place.
+constexpr unsigned kCountingBlocks = 256;
+
 // One thread per item.
 Grid GridOfItems(std::size_t items) { return GridOfGroups(items, {0, 1}); }
 
@@ -75,6 +78,21 @@ __global__ void __launch_bounds__(kThreads)
     keys[i] = slots[i] < slot_limit ? slots[i] : slot_limit;
     positions[i] = static_cast<std::uint32_t>(i);
   }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CountSlotsKernel(DeviceGrouping grouping, std::uint64_t* count) {
+  const Group thread = GroupOfThread(0);
+  const std::uint32_t* const slots = grouping.slots;
+  unsigned own = 0;
+  for (std::size_t i = thread.first; i < grouping.count; i += thread.count) {
+    if (slots[i] < grouping.slot_limit && (i == 0 || slots[i - 1] != slots[i])) ++own;
+  }
+#pragma unroll
+  for (unsigned lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    own += __shfl_xor_sync(kAllLanes, own, static_cast<int>(lanes));
+  }
+  if (threadIdx.x % kWarp == 0 && own != 0) AddTo(count, own);
 }
 
 // Unique slots from where segments begin, and how many there are: a run of slot_limit is none.
@@ -238,6 +256,13 @@ int GroupAsync(const std::uint32_t* slots, std::size_t count, std::uint32_t slot
   grouping->positions = pairs.values_out;
   return SortAsync({pairs.keys, pairs.values, pairs.keys_out, pairs.values_out, count, slot_limit},
                    parts.Rest(), stream);
+}
+
+int CountSlotsAsync(const DeviceGrouping& grouping, std::uint64_t* count, StreamHandle stream) {
+  if (grouping.count == 0) return cudaSuccess;
+  Grid grid = GridOfItems(grouping.count);
+  grid.blocks = std::min(grid.blocks, kCountingBlocks);
+  return Launch(CountSlotsKernel, grid, stream, grouping, count);
 }
 
 int SegmentsBytes(std::size_t count, std::size_t* bytes) {

@@ -41,6 +41,9 @@ int GroupBytes(std::size_t count, std::size_t* bytes);
 int GroupAsync(const std::uint32_t* slots, std::size_t count, std::uint32_t slot_limit,
                Workspace workspace, DeviceGrouping* grouping, StreamHandle stream);
 
+// *count += how many slots the grouping has, without kNoSlot.
+int CountSlotsAsync(const DeviceGrouping& grouping, std::uint64_t* count, StreamHandle stream);
+
 // The segments of a grouping, in the caller's memory.
 struct DeviceSegments {
   std::uint32_t* slots = nullptr;    // Room for grouping.count: unique, ascending, no kNoSlot.

@@ -14,6 +14,7 @@
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/step_row.cuh"
 #include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/workspace.h"
 
 namespace embla::kernels::cuda {
 namespace {
@@ -256,6 +257,30 @@ int UpdateAsync(const StepParameters& parameters, const StepRows& rows,
       break;
   }
   return cudaErrorInvalidValue;
+}
+
+int UpdateBatchBytes(std::size_t count, std::uint32_t columns, std::size_t* bytes) {
+  WorkspaceParts parts({});
+  parts.Take<std::byte>(PartialSumsBytes(count, columns));
+  std::size_t group_bytes = 0;
+  const int error = GroupBytes(count, &group_bytes);
+  *bytes = parts.used() + group_bytes;
+  return error;
+}
+
+int UpdateBatchAsync(const StepParameters& parameters, const StepRows& rows,
+                     const DeviceUpdateBatch& batch, Workspace workspace, StreamHandle stream) {
+  WorkspaceParts parts(workspace);
+  const std::size_t partial_bytes = PartialSumsBytes(batch.count, batch.gradients.columns);
+  const Workspace partial_sums{parts.Take<std::byte>(partial_bytes), partial_bytes};
+  DeviceGrouping grouping;
+  int error =
+      GroupAsync(batch.slots, batch.count, batch.slot_limit, parts.Rest(), &grouping, stream);
+  if (error == cudaSuccess && batch.rows_stepped != nullptr) {
+    error = CountSlotsAsync(grouping, batch.rows_stepped, stream);
+  }
+  if (error != cudaSuccess) return error;
+  return UpdateAsync(parameters, rows, grouping, batch.gradients, batch.step, partial_sums, stream);
 }
 
 }  // namespace embla::kernels::cuda

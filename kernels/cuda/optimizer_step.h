@@ -36,4 +36,19 @@ int UpdateAsync(const StepParameters& parameters, const StepRows& rows,
                 const DeviceGrouping& grouping, const DeviceGradients& gradients,
                 std::uint64_t step, Workspace partial_sums, StreamHandle stream);
 
+// A batch as it came: any number of gradients for a row, in arrival order.
+struct DeviceUpdateBatch {
+  const std::uint32_t* slots = nullptr;  // Of position p: below slot_limit, or kNoSlot.
+  std::size_t count = 0;                 // Of positions.
+  std::uint32_t slot_limit = 0;
+  DeviceGradients gradients;
+  std::uint64_t step = 0;
+  std::uint64_t* rows_stepped = nullptr;  // Null, or is added how many rows were touched.
+};
+// *bytes (host) = what UpdateBatchAsync needs. Needs a device, as sorting does.
+int UpdateBatchBytes(std::size_t count, std::uint32_t columns, std::size_t* bytes);
+// GroupAsync, then UpdateAsync, under their requirements.
+int UpdateBatchAsync(const StepParameters& parameters, const StepRows& rows,
+                     const DeviceUpdateBatch& batch, Workspace workspace, StreamHandle stream);
+
 }  // namespace embla::kernels::cuda

@@ -37,14 +37,6 @@ absl::Status CudaStream::CopyToHost(void* host, const void* from, std::size_t by
                        "a copy from the GPU");
 }
 
-absl::Status CudaStream::CopyRowsToHost(const HostRows& host, const void* from) {
-  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
-  return device_.Check(
-      cudaMemcpy2DAsync(host.base, host.stride_bytes, from, host.row_bytes, host.row_bytes,
-                        host.count, cudaMemcpyDeviceToHost, Handle(stream_)),
-      "a copy of rows from the GPU");
-}
-
 absl::Status CudaStream::Fill(float* data, std::size_t count, float value) {
   EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
   return device_.Check(kernels::cuda::FillAsync(data, count, value, stream_), "Fill");
@@ -91,6 +83,23 @@ absl::Status CudaStream::Step(const kernels::StepParameters& parameters,
                               const kernels::cuda::DeviceStepBatch& batch) {
   EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
   return device_.Check(kernels::cuda::StepAsync(parameters, rows, batch, stream_), "Step");
+}
+
+absl::StatusOr<std::size_t> CudaStream::UpdateBytes(std::size_t count, std::uint32_t columns) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  std::size_t bytes = 0;
+  EMBLA_RETURN_IF_ERROR(
+      device_.Check(kernels::cuda::UpdateBatchBytes(count, columns, &bytes), "UpdateBytes"));
+  return bytes;
+}
+
+absl::Status CudaStream::Update(const kernels::StepParameters& parameters,
+                                const kernels::StepRows& rows,
+                                const kernels::cuda::DeviceUpdateBatch& batch,
+                                kernels::cuda::Workspace workspace) {
+  EMBLA_RETURN_IF_ERROR(device_.MakeCurrent());
+  return device_.Check(kernels::cuda::UpdateBatchAsync(parameters, rows, batch, workspace, stream_),
+                       "Update");
 }
 
 absl::Status CudaStream::SumInOrder(std::span<const float* const> inputs, std::size_t count,

@@ -42,14 +42,6 @@ class Stream {
 
   virtual absl::Status CopyToDevice(void* to, const void* host, std::size_t bytes) = 0;
   virtual absl::Status CopyToHost(void* host, const void* from, std::size_t bytes) = 0;
-  // The same, row by row: rows are packed on the device and stride_bytes apart on the host.
-  struct HostRows {
-    void* base = nullptr;
-    std::size_t stride_bytes = 0;
-    std::size_t row_bytes = 0;
-    std::size_t count = 0;
-  };
-  virtual absl::Status CopyRowsToHost(const HostRows& host, const void* from) = 0;
 
   virtual absl::Status Fill(float* data, std::size_t count, float value) = 0;
   virtual absl::Status Initialize(const kernels::InitParameters& parameters,
@@ -70,6 +62,13 @@ class Stream {
   virtual absl::Status Step(const kernels::StepParameters& parameters,
                             const kernels::StepRows& rows,
                             const kernels::cuda::DeviceStepBatch& batch) = 0;
+  // Sums what a batch has for each row, and steps the rows. UpdateBytes tells how large a workspace
+  // that needs, and queues nothing.
+  virtual absl::StatusOr<std::size_t> UpdateBytes(std::size_t count, std::uint32_t columns) = 0;
+  virtual absl::Status Update(const kernels::StepParameters& parameters,
+                              const kernels::StepRows& rows,
+                              const kernels::cuda::DeviceUpdateBatch& batch,
+                              kernels::cuda::Workspace workspace) = 0;
   // out[i] = inputs[0][i] + inputs[1][i] + ..., from the left. Inputs may be memory of other
   // devices that this one has access to; `out` may be one of them.
   //

@@ -135,7 +135,8 @@ absl::StatusOr<NodeDevices> MakeNodeDevices(const ShardNodeOptions& options) {
     device->communicator = Metered(std::move(ranks[d]), CollectiveSeconds(options.metrics, d));
     if (gpu::Device* const gpu = GpuOf(options, d); gpu != nullptr) {
       device->meter = std::make_unique<GpuMeter>(options.metrics, d, *gpu);
-      EMBLA_ASSIGN_OR_RETURN(device->lanes, DeviceLanes::Create(*gpu, device->meter.get()));
+      EMBLA_ASSIGN_OR_RETURN(
+          device->lanes, DeviceLanes::Create(*gpu, device->meter.get(), options.gpu_piece_bytes));
     }
     node.devices.push_back(std::move(device));
   }

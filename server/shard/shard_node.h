@@ -30,6 +30,7 @@
 #include "server/shard/explain_task.h"
 #include "server/shard/replica_transport.h"
 #include "server/shard/survey_task.h"
+#include "server/storage/device_lanes.h"
 #include "server/storage/row_cache.h"
 
 namespace embla {
@@ -56,6 +57,8 @@ struct ShardNodeOptions {
   // `memory_bytes` per device, and each device has this many bytes of its GPU for those in use.
   std::size_t gpu_cache_bytes = 0;
   RowCache::Policy gpu_cache_policy = RowCache::Policy::kLru;
+  // About how many bytes travel to or from a GPU at once.
+  std::size_t gpu_piece_bytes = DeviceLanes::kPieceBytes;
   std::uint32_t threads_per_device = 1;
   std::size_t queued_requests_max_per_device = 1024;
   std::size_t queued_bytes_max = std::size_t{512}

@@ -30,8 +30,8 @@ std::size_t LaneCargo::TakeBytes(std::size_t bytes) {
   return at;
 }
 
-absl::Status Lane::Send() {
-  EMBLA_RETURN_IF_ERROR(stream->CopyToDevice(in.device(), in.host(), in.used_bytes()));
+absl::Status Lane::SendTo(void* device) {
+  EMBLA_RETURN_IF_ERROR(stream->CopyToDevice(device, in.host(), in.used_bytes()));
   return stream->Mark(gpu::Stream::MarkAt::kBegin);
 }
 

@@ -70,7 +70,9 @@ struct Lane {
   // After the memory that it uses: it is waited for first.
   std::unique_ptr<gpu::Stream> stream;
 
-  absl::Status Send();
+  absl::Status Send() { return SendTo(in.device()); }
+  // What `in` has, to other memory of the GPU.
+  absl::Status SendTo(void* device);
   absl::Status Fetch() { return Bring(out.host(), out.used_bytes()); }
   // The first `bytes` straight to pinned memory of the caller.
   absl::Status FetchTo(void* host, std::size_t bytes);

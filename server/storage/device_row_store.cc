@@ -1,5 +1,6 @@
 #include "server/storage/device_row_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -12,6 +13,15 @@ namespace embla {
 namespace {
 
 constexpr std::size_t kSlotBytes = sizeof(std::uint32_t);
+// A position of an update: its slot, its gradient's row, its factor.
+constexpr std::size_t kPositionBytes = kSlotBytes + sizeof(std::uint32_t) + sizeof(float);
+
+// Whether values[i] == i.
+bool CountsUp(std::span<const std::uint32_t> values) {
+  std::uint32_t next = 0;
+  return std::all_of(values.begin(), values.end(),
+                     [&next](std::uint32_t value) { return value == next++; });
+}
 
 // Packed rows on a lane to rows of `out`, from row `first` on.
 void Unpack(const std::byte* rows, std::size_t row_bytes, const kernels::Output& out,
@@ -249,6 +259,111 @@ absl::Status DeviceRowStore::QueueStep(Lane& lane, const RowStepBatch& batch) co
   step.step = batch.step;
   EMBLA_RETURN_IF_ERROR(lane.Send());
   return lane.stream->Step(optimizer_.step_parameters(batch.learning_rate), rows_, step);
+}
+
+absl::StatusOr<DeviceRowStore::UpdatePlan> DeviceRowStore::PlanOf(
+    std::size_t positions, const kernels::Gradients& gradients, std::size_t gradient_rows) const {
+  constexpr std::size_t kAlignment = 256;
+  UpdatePlan plan;
+  plan.by_position = positions < gradient_rows;
+  plan.rows = std::min(positions, gradient_rows);
+  plan.row_bytes = kernels::RowBytes(gradients.rows.element, gradients.columns);
+  const std::size_t bytes = plan.rows * plan.row_bytes;
+  plan.in_pieces = bytes > lanes_.piece_bytes();
+  if (plan.in_pieces) plan.workspace_begin = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  EMBLA_ASSIGN_OR_RETURN(plan.workspace_bytes,
+                         lanes_.stream().UpdateBytes(positions, gradients.columns));
+  plan.in_bytes = positions * kPositionBytes + (plan.in_pieces ? 0 : bytes);
+  return plan;
+}
+
+absl::Status DeviceRowStore::ReserveUpdate(std::size_t positions,
+                                           const kernels::Gradients& gradients,
+                                           std::size_t gradient_rows) {
+  EMBLA_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanOf(positions, gradients, gradient_rows));
+  return lanes_.Reserve({.in_bytes = plan.in_bytes,
+                         .out_bytes = sizeof(std::uint64_t),
+                         .scratch_bytes = plan.workspace_begin + plan.workspace_bytes});
+}
+
+absl::StatusOr<std::size_t> DeviceRowStore::Update(const GradientBatch& batch) {
+  if (batch.slots.empty()) return 0;
+  EMBLA_ASSIGN_OR_RETURN(const UpdatePlan plan,
+                         PlanOf(batch.slots.size(), batch.gradients, batch.gradient_rows));
+  if (plan.in_pieces) EMBLA_RETURN_IF_ERROR(StopOnError(SendGradients(batch, plan)));
+  std::uint64_t stepped = 0;
+  // One piece: which gradients belong together is decided among all of them.
+  const std::size_t count = batch.slots.size();
+  EMBLA_RETURN_IF_ERROR(StopOnError(lanes_.Run(
+      count, [&](std::size_t) { return count; },
+      [&](Lane& lane, std::size_t, std::size_t) { return QueueUpdate(lane, batch, plan); },
+      [&](Lane& lane, std::size_t, std::size_t) {
+        std::memcpy(&stepped, lane.out.host(), sizeof(stepped));
+      })));
+  return stepped;
+}
+
+// Gradients to the GPU's scratch memory.
+absl::Status DeviceRowStore::SendGradients(const GradientBatch& batch,
+                                           const UpdatePlan& plan) const {
+  return lanes_.Run(
+      plan.rows, plan.row_bytes,
+      [&](Lane& lane, std::size_t begin, std::size_t end) {
+        const std::size_t bytes = (end - begin) * plan.row_bytes;
+        EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), bytes));
+        PackGradients(batch, plan, begin, end, lane.in.Take<std::byte>(bytes).host);
+        return lane.SendTo(lanes_.scratch() + begin * plan.row_bytes);
+      },
+      [](Lane&, std::size_t, std::size_t) {});
+}
+
+void DeviceRowStore::PackGradients(const GradientBatch& batch, const UpdatePlan& plan,
+                                   std::size_t begin, std::size_t end, std::byte* to) {
+  const kernels::Gradients& gradients = batch.gradients;
+  const auto* const base = static_cast<const std::byte*>(gradients.rows.base);
+  const std::size_t stride = gradients.rows.stride_bytes;
+  if (!plan.by_position && stride == plan.row_bytes) {
+    std::memcpy(to, base + begin * stride, (end - begin) * stride);
+    return;
+  }
+  const bool by_row_of = plan.by_position && gradients.row_of != nullptr;
+  for (std::size_t i = begin; i < end; ++i, to += plan.row_bytes) {
+    std::memcpy(to, base + (by_row_of ? gradients.row_of[i] : i) * stride, plan.row_bytes);
+  }
+}
+
+absl::Status DeviceRowStore::QueueUpdate(Lane& lane, const GradientBatch& batch,
+                                         const UpdatePlan& plan) const {
+  const std::size_t count = batch.slots.size();
+  EMBLA_RETURN_IF_ERROR(lane.in.Reset(lanes_.device(), plan.in_bytes));
+  EMBLA_RETURN_IF_ERROR(lane.out.Reset(lanes_.device(), sizeof(std::uint64_t)));
+  kernels::cuda::DeviceUpdateBatch update;
+  update.gradients.rows = {lanes_.scratch(), plan.row_bytes, batch.gradients.rows.element};
+  if (!plan.in_pieces) {
+    const auto gradients = lane.in.Take<std::byte>(plan.rows * plan.row_bytes);
+    PackGradients(batch, plan, 0, plan.rows, gradients.host);
+    update.gradients.rows.base = gradients.device;
+  }
+  update.slots = lane.in.Put(batch.slots);
+  update.count = count;
+  update.slot_limit = slots_;
+  update.gradients.columns = batch.gradients.columns;
+  update.gradients.clip = batch.gradients.clip;
+  if (batch.gradients.row_of != nullptr && !plan.by_position) {
+    const std::span row_of(batch.gradients.row_of, count);
+    if (!CountsUp(row_of)) update.gradients.row_of = lane.in.Put(row_of);
+  }
+  if (batch.gradients.factors != nullptr) {
+    update.gradients.factors = lane.in.Put(std::span(batch.gradients.factors, count));
+  }
+  update.step = batch.step;
+  update.rows_stepped = lane.out.Take<std::uint64_t>(1).device;
+  EMBLA_RETURN_IF_ERROR(lane.Send());
+  EMBLA_RETURN_IF_ERROR(lane.stream->Fill(reinterpret_cast<float*>(update.rows_stepped), 2, 0.0f));
+  EMBLA_RETURN_IF_ERROR(
+      lane.stream->Update(optimizer_.step_parameters(batch.learning_rate), rows_, update,
+                          {lanes_.scratch() + plan.workspace_begin, plan.workspace_bytes}));
+  return lane.Fetch();
 }
 
 absl::Status DeviceRowStore::SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) {

@@ -39,6 +39,14 @@ class DeviceRowStore final : public RowStore {
   absl::Status Pool(const kernels::Bags& bags, ColumnRange columns,
                     const kernels::Output& out) const override;
   absl::Status Step(const RowStepBatch& batch) override;
+  // For fewer positions the launches would cost more than the host's sums: 1,024 of them where a
+  // piece has 4 MiB.
+  bool SumsGradients(std::size_t positions) const override {
+    return positions * kPieceBytesPerPosition >= lanes_.piece_bytes();
+  }
+  absl::Status ReserveUpdate(std::size_t positions, const kernels::Gradients& gradients,
+                             std::size_t gradient_rows) override;
+  absl::StatusOr<std::size_t> Update(const GradientBatch& batch) override;
   absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) override;
   absl::Status ReadRows(std::span<const std::uint32_t> slots, ColumnRange columns,
                         const RowImages& images) const override;
@@ -65,6 +73,19 @@ class DeviceRowStore final : public RowStore {
     gpu::DeviceMemory row_state;
     gpu::DeviceMemory element_state;
   };
+  static constexpr std::size_t kPieceBytesPerPosition = 4096;
+  // How an Update travels.
+  struct UpdatePlan {
+    std::size_t rows = 0;  // Of gradients that are sent, packed.
+    std::size_t row_bytes = 0;
+    bool by_position = false;  // A row for each position, where that is fewer than there are.
+    bool in_pieces = false;    // To the scratch memory, before the rest; else beside it.
+    std::size_t in_bytes = 0;  // Cargo of the last trip.
+    std::size_t workspace_begin = 0;  // In the scratch memory, behind the gradients.
+    std::size_t workspace_bytes = 0;
+  };
+  absl::StatusOr<UpdatePlan> PlanOf(std::size_t positions, const kernels::Gradients& gradients,
+                                    std::size_t gradient_rows) const;
   // One array of the state as rows: of some columns, and where they are in a row's image.
   struct StateColumns {
     kernels::MutableRows rows;
@@ -81,6 +102,10 @@ class DeviceRowStore final : public RowStore {
   absl::Status ResetAll() const;
   absl::Status Reset(gpu::Stream& stream, std::uint32_t first, std::uint32_t count) const;
   absl::Status QueuePool(Lane& lane, const kernels::Bags& bags, const kernels::Rows& view) const;
+  absl::Status SendGradients(const GradientBatch& batch, const UpdatePlan& plan) const;
+  static void PackGradients(const GradientBatch& batch, const UpdatePlan& plan, std::size_t begin,
+                            std::size_t end, std::byte* to);
+  absl::Status QueueUpdate(Lane& lane, const GradientBatch& batch, const UpdatePlan& plan) const;
   absl::Status QueueStep(Lane& lane, const RowStepBatch& batch) const;
   absl::Status QueueRead(Lane& lane, std::span<const std::uint32_t> slots,
                          ColumnRange columns) const;

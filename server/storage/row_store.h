@@ -16,8 +16,10 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/ids.h"
 #include "core/plan/table_spec.h"
+#include "kernels/combine.h"
 #include "kernels/lookup.h"
 #include "kernels/row_kernels.h"
 
@@ -63,6 +65,16 @@ struct RowStepBatch {
   }
 };
 
+// Gradients as they came: any number for a row, in arrival order.
+struct GradientBatch {
+  std::span<const std::uint32_t> slots;  // Of position p; kNoSlot: its gradient is dropped.
+  // For all columns of the slice; row_of and factors are by position.
+  kernels::Gradients gradients;
+  std::size_t gradient_rows = 0;  // That gradients.rows has.
+  std::uint64_t step = 0;         // As RowStepBatch has them.
+  std::optional<float> learning_rate = {};
+};
+
 // Rows as they move: packed weights in the table's dtype, and flat fp32 state
 // (server/optimizer/optimizer.h) for the columns in question. Bit-exact both ways.
 struct RowImages {
@@ -95,6 +107,23 @@ class RowStore {
   // One optimizer step for each slot of the batch. The result does not depend on thread count,
   // nor on how the table's columns and rows are cut into slices.
   virtual absl::Status Step(const RowStepBatch& batch) = 0;
+
+  // Whether the store itself sums what a batch of so many positions has for each row (Update). One
+  // that does not is given sums.
+  virtual bool SumsGradients(std::size_t /*positions*/) const { return false; }
+  // Makes room for an Update of so many positions and gradients. ResourceExhausted: nothing has
+  // changed.
+  virtual absl::Status ReserveUpdate(std::size_t /*positions*/,
+                                     const kernels::Gradients& /*gradients*/,
+                                     std::size_t /*gradient_rows*/) {
+    return absl::UnimplementedError("gradients are summed before they come");
+  }
+  // Step with the sums of kernels/combine.h; how many rows were stepped.
+  //
+  // Requires: ReserveUpdate; whole rows, if the optimizer has a statistic over them.
+  virtual absl::StatusOr<std::size_t> Update(const GradientBatch& /*batch*/) {
+    return absl::UnimplementedError("gradients are summed before they come");
+  }
 
   // Hyper-parameters of the steps to come. InvalidArgument when the kind differs.
   virtual absl::Status SetOptimizer(const OptimizerSpec& optimizer, Rounding rounding) = 0;

@@ -18,6 +18,7 @@
 #include "core/plan/table_spec.h"
 #include "gtest/gtest.h"
 #include "kernels/combine.h"
+#include "kernels/convert.h"
 #include "kernels/row_kernels.h"
 #include "server/storage/row_store.h"
 
@@ -296,6 +297,96 @@ TYPED_TEST_P(RowStoreConformance, StepsWithRowsWhereTheyLieAsWithTheirSums) {
   }
 }
 
+// Gradients of random positions: rows without one, one with many, some that belong to no row.
+struct RandomGradients {
+  RandomGradients(const TableSpec& spec, kernels::Element wire, bool in_bags, std::uint32_t seed)
+      : random(seed), gradient_rows(in_bags ? 300 : 1500) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(gradient_rows * spec.dim);
+    for (float& v : values) v = normal(random);
+    const std::size_t row_bytes = kernels::RowBytes(wire, spec.dim);
+    rows.resize(gradient_rows * row_bytes);
+    kernels::Convert({values.data(), spec.dim * sizeof(float), kernels::Element::kFloat32},
+                     {rows.data(), row_bytes, wire}, gradient_rows, spec.dim);
+    // Without bags a part of the gradients is another slice's.
+    for (std::uint32_t row = 0; row < gradient_rows; ++row) {
+      const std::size_t positions = in_bags ? random() % 9 : random() % 8 == 0 ? 0 : 1;
+      for (std::size_t p = 0; p < positions; ++p) {
+        row_of.push_back(row);
+        slots.push_back(random() % 9 == 0   ? kernels::kNoSlot
+                        : random() % 2 == 0 ? 77
+                                            : static_cast<std::uint32_t>(random() % 900));
+        if (in_bags) factors.push_back(1.0f / static_cast<float>(positions));
+      }
+    }
+    gradients.rows = {rows.data(), row_bytes, wire};
+    gradients.columns = spec.dim;
+    gradients.row_of = row_of.data();
+    gradients.factors = in_bags ? factors.data() : nullptr;
+    gradients.clip = in_bags ? 0.5f : 0.0f;
+  }
+
+  // One optimizer step with the sums of kernels/combine.h; how many rows.
+  std::size_t Step(RowStore& store) const {
+    std::vector<std::int64_t> ids;
+    std::vector<std::uint32_t> own_row_of;
+    std::vector<float> own_factors;
+    for (std::size_t p = 0; p < slots.size(); ++p) {
+      if (slots[p] == kernels::kNoSlot) continue;
+      ids.push_back(slots[p]);
+      own_row_of.push_back(row_of[p]);
+      own_factors.push_back(factors.empty() ? 1.0f : factors[p]);
+    }
+    kernels::Grouping grouping;
+    kernels::GroupIds(ids, grouping);
+    kernels::Gradients own = gradients;
+    own.row_of = own_row_of.data();
+    own.factors = own_factors.data();
+    const std::uint32_t columns = gradients.columns;
+    std::vector<float> sums(grouping.ids.size() * columns);
+    kernels::SumSegments(grouping, own, 0, grouping.ids.size(), sums, columns);
+    const std::vector<std::uint32_t> touched(grouping.ids.begin(), grouping.ids.end());
+    EXPECT_THAT(store.Step({.slots = touched, .gradients = sums, .stride = columns, .step = 3}),
+                testing::IsOk());
+    return touched.size();
+  }
+
+  std::mt19937 random;
+  std::size_t gradient_rows;
+  std::vector<std::byte> rows;
+  std::vector<std::uint32_t> slots;
+  std::vector<std::uint32_t> row_of;
+  std::vector<float> factors;
+  kernels::Gradients gradients;
+};
+
+TYPED_TEST_P(RowStoreConformance, UpdatesWithGradientsAsWithTheirSums) {
+  using kernels::Element;
+  this->ForEverySpec([&](const TableSpec& spec) {
+    if (!this->Make(spec)->SumsGradients(1500)) return;
+    for (const Element wire :
+         {Element::kFloat32, Element::kFloat16, Element::kBFloat16, Element::kInt8Rowwise}) {
+      for (const bool in_bags : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "wire " << static_cast<int>(wire) << " in bags " << in_bags);
+        const RandomGradients batch(spec, wire, in_bags, 17);
+        const auto updated = this->Make(spec);
+        const auto stepped = this->Make(spec);
+        ASSERT_THAT(
+            updated->ReserveUpdate(batch.slots.size(), batch.gradients, batch.gradient_rows),
+            testing::IsOk());
+        const auto rows = updated->Update({.slots = batch.slots,
+                                           .gradients = batch.gradients,
+                                           .gradient_rows = batch.gradient_rows,
+                                           .step = 3});
+        ASSERT_THAT(rows, testing::IsOk());
+        EXPECT_EQ(*rows, batch.Step(*stepped));
+        ASSERT_EQ(ReadAll(*updated), ReadAll(*stepped));
+      }
+    }
+  });
+}
+
 TYPED_TEST_P(RowStoreConformance, SetOptimizerActsOnTheNextStepAndKeepsTheKind) {
   TableSpec spec = ConformanceSpec(OptimizerKind::kAdagrad, DType::kBFloat16);
   const auto changed = this->Make(spec);
@@ -318,6 +409,7 @@ REGISTER_TYPED_TEST_SUITE_P(RowStoreConformance, ReportsItsShape,
                             ResetRowsAreAsAtCreation, RowsResetToIdsAreTheirInitialRows,
                             InitialRowsOfAnyIdAreThoseThatItIsResetTo,
                             StepsWithRowsWhereTheyLieAsWithTheirSums,
+                            UpdatesWithGradientsAsWithTheirSums,
                             SetOptimizerActsOnTheNextStepAndKeepsTheKind);
 
 }  // namespace embla

@@ -105,6 +105,7 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   images_.reset();
   if (here.empty()) {
     ids_.clear();
+    sums_in_store_ = false;
     kernels::GroupIds({}, grouping_);
     return absl::OkStatus();
   }
@@ -112,27 +113,32 @@ absl::Status UpdateShare::Prepare(const TableSpec& spec, const OwnSlice& own, Ta
   JoinGradients(here);
   Collect(own, here);
   found_ = ids_.size() * slice.columns();
-  kernels::GroupIds(ids_, grouping_);
-
   learning_rate_ = first.learning_rate;
+  sums_in_store_ = false;
   if (first.is_images()) {
     images_ = {first.columns(), first.state_floats, first.state_only, StateShapeOf(spec.optimizer)};
     first_column_ = slice.column_begin - first.column_begin;
     row_sum_squares_.clear();
+    kernels::GroupIds(ids_, grouping_);
     EMBLA_RETURN_IF_ERROR(CheckUnique("a row is written"));
     return own.ids == nullptr ? absl::OkStatus() : own.ids->ReserveSettle(grouping_.ids.size());
   }
   const bool whole_rows = NeedsWholeRows(spec.optimizer, slice, spec.dim);
   compute_row_sum_squares_ = whole_rows && first.columns() == spec.dim;
   if (!whole_rows || compute_row_sum_squares_) row_sum_squares_.clear();
+  DescribeGradients(slice, first, wire_dtype);
+  gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
+  sums_in_store_ = !ids_.empty() && own.store->SumsGradients(ids_.size()) && !whole_rows &&
+                   gradients_.columns == slice.columns();
+  if (sums_in_store_) {
+    EMBLA_RETURN_IF_ERROR(own.store->ReserveUpdate(ids_.size(), gradients_, gradient_rows_));
+    if (own.ids == nullptr) return absl::OkStatus();
+  }
+  kernels::GroupIds(ids_, grouping_);
   if (!row_sum_squares_.empty()) {
     EMBLA_RETURN_IF_ERROR(CheckUnique("row_sum_squares need unique ids"));
   }
-
-  if (own.ids != nullptr) EMBLA_RETURN_IF_ERROR(own.ids->ReserveSettle(grouping_.ids.size()));
-  DescribeGradients(slice, first, wire_dtype);
-  gradients_.clip = first.clipped ? 0.0f : spec.optimizer.gradient_clip;
-  return absl::OkStatus();
+  return own.ids == nullptr ? absl::OkStatus() : own.ids->ReserveSettle(grouping_.ids.size());
 }
 
 void UpdateShare::DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype) {
@@ -202,6 +208,7 @@ void UpdateShare::Collect(const OwnSlice& own, TableParts parts) {
     if (with_ttls) ttls_.resize(ids_.size(), part->ttl_steps);
     first_gradient += static_cast<std::uint32_t>(part->gradient_rows());
   }
+  gradient_rows_ = first_gradient;
 }
 
 template <typename Has>
@@ -262,11 +269,12 @@ absl::Status UpdateShare::CheckUnique(const char* what) const {
 
 absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals& skipped,
                                                const Steps& steps) {
-  if (own.ids != nullptr && !grouping_.ids.empty()) {
+  if (own.ids != nullptr && !ids_.empty()) {
     EMBLA_RETURN_IF_ERROR(
         own.ids->Settle({.step = steps.step, .ttls = ttls_, .admits_all = images_.has_value()},
                         skipped, *own.store, steps.pool, grouping_));
   }
+  if (sums_in_store_) return UpdateRows(own, skipped, steps);
   const std::vector<std::int64_t>& rows = grouping_.ids;
   std::size_t stepped = 0, begin = 0;
   // The rows ascend, and so do the intervals.
@@ -283,6 +291,34 @@ absl::StatusOr<std::size_t> UpdateShare::Apply(OwnSlice& own, const RowIntervals
   }
   EMBLA_RETURN_IF_ERROR(step_until(std::numeric_limits<std::int64_t>::max()));
   return stepped;
+}
+
+// The store sums: it gets every gradient with its slot.
+absl::StatusOr<std::size_t> UpdateShare::UpdateRows(OwnSlice& own, const RowIntervals& skipped,
+                                                    const Steps& steps) const {
+  std::vector<std::uint32_t>& slots = steps.scratch.slots;
+  const auto slot_of = [&](std::int64_t row) {
+    return !skipped.empty() && skipped.Contains(row)
+               ? kernels::kNoSlot
+               : static_cast<std::uint32_t>(row - own.slice.row_begin);
+  };
+  if (own.ids == nullptr) {
+    ResizeReused(slots, ids_.size());
+    std::transform(ids_.begin(), ids_.end(), slots.begin(), slot_of);
+  } else {
+    slots.assign(ids_.size(), kernels::kNoSlot);
+    for (std::size_t i = 0; i < grouping_.ids.size(); ++i) {
+      const std::uint32_t slot = slot_of(grouping_.ids[i]);
+      for (std::uint32_t p = grouping_.offsets[i]; p < grouping_.offsets[i + 1]; ++p) {
+        slots[grouping_.positions[p]] = slot;
+      }
+    }
+  }
+  return own.store->Update({.slots = slots,
+                            .gradients = gradients_,
+                            .gradient_rows = gradient_rows_,
+                            .step = steps.step,
+                            .learning_rate = learning_rate_});
 }
 
 std::size_t UpdateShare::SumsPerThread(std::size_t rows) const {

@@ -69,6 +69,8 @@ class UpdateShare {
   void JoinGradients(TableParts parts);
   void DescribeGradients(const Slice& slice, const UpdatePart& first, DType wire_dtype);
   absl::Status CheckUnique(const char* what) const;
+  absl::StatusOr<std::size_t> UpdateRows(OwnSlice& own, const RowIntervals& skipped,
+                                         const Steps& steps) const;
   absl::Status StepRows(OwnSlice& own, std::size_t begin, std::size_t end,
                         const Steps& steps) const;
   // Rows with one gradient are stepped with where it lies, without a sum.
@@ -103,9 +105,11 @@ class UpdateShare {
 
   kernels::Grouping grouping_;
   kernels::Gradients gradients_;
+  std::size_t gradient_rows_ = 0;
   std::vector<std::byte> joined_;   // The parts' gradients, where they are not adjacent.
   std::uint32_t first_column_ = 0;  // First column of the slice in a summed gradient.
   bool compute_row_sum_squares_ = false;
+  bool sums_in_store_ = false;  // Nothing is grouped here then, but the ids of a ZCH table.
   std::optional<float> learning_rate_;
   std::optional<Images> images_;  // None: gradients.
   std::size_t found_ = 0;

@@ -10,6 +10,8 @@ const SimulatedKernels& EmulatedKernels() {
       .scatter = &kernels::cuda::ScatterAsync,
       .pool = &kernels::cuda::PoolAsync,
       .step = &kernels::cuda::StepAsync,
+      .update_bytes = &kernels::cuda::UpdateBatchBytes,
+      .update = &kernels::cuda::UpdateBatchAsync,
       .fill = &kernels::cuda::FillAsync,
       .sum_in_order = &kernels::cuda::SumInOrderAsync,
       .ids = {.find = &zch::cuda::FindAsync,

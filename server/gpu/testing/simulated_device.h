@@ -32,6 +32,8 @@ struct SimulatedKernels {
   decltype(&kernels::cuda::ScatterAsync) scatter;
   decltype(&kernels::cuda::PoolAsync) pool;
   decltype(&kernels::cuda::StepAsync) step;
+  decltype(&kernels::cuda::UpdateBatchBytes) update_bytes;
+  decltype(&kernels::cuda::UpdateBatchAsync) update;
   decltype(&kernels::cuda::FillAsync) fill;
   decltype(&kernels::cuda::SumInOrderAsync) sum_in_order;
   IdKernels ids;

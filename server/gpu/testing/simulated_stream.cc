@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/combine.h"
 #include "kernels/lookup.h"
 
 namespace embla::gpu {
@@ -15,6 +16,32 @@ namespace {
 
 // Checks the result of a kernel of kernels/cuda, which has run.
 void Expect(int error) { EMBLA_CHECK(error == 0); }
+
+// By the CPU's kernels; how many rows were stepped.
+std::size_t SumAndStep(const kernels::StepParameters& parameters, const kernels::StepRows& rows,
+                       const kernels::cuda::DeviceUpdateBatch& batch) {
+  std::vector<std::int64_t> ids;
+  std::vector<std::uint32_t> row_of;
+  std::vector<float> factors;
+  for (std::uint32_t p = 0; p < batch.count; ++p) {
+    if (batch.slots[p] == kernels::kNoSlot) continue;
+    EMBLA_CHECK(batch.slots[p] < batch.slot_limit);
+    ids.push_back(batch.slots[p]);
+    row_of.push_back(batch.gradients.row_of == nullptr ? p : batch.gradients.row_of[p]);
+    factors.push_back(batch.gradients.factors == nullptr ? 1.0f : batch.gradients.factors[p]);
+  }
+  kernels::Grouping grouping;
+  kernels::GroupIds(ids, grouping);
+  const std::uint32_t columns = batch.gradients.columns;
+  std::vector<float> sums(grouping.ids.size() * columns);
+  kernels::SumSegments(
+      grouping,
+      {batch.gradients.rows, columns, row_of.data(), factors.data(), batch.gradients.clip}, 0,
+      grouping.ids.size(), sums, columns);
+  const std::vector<std::uint32_t> slots(grouping.ids.begin(), grouping.ids.end());
+  kernels::Step(parameters, rows, {slots, sums.data(), columns, nullptr, batch.step});
+  return slots.size();
+}
 
 }  // namespace
 
@@ -82,18 +109,6 @@ absl::Status SimulatedStream::CopyToHost(void* host, const void* from, std::size
   return Queue([=, this] {
     if (bytes == 0) return;
     std::memcpy(device_.TranslatePinned(host, bytes), device_.Translate(from, bytes), bytes);
-  });
-}
-
-absl::Status SimulatedStream::CopyRowsToHost(const HostRows& host, const void* from) {
-  return Queue([=, this] {
-    if (host.count == 0) return;
-    const std::size_t host_bytes = (host.count - 1) * host.stride_bytes + host.row_bytes;
-    std::byte* const to = device_.TranslatePinned(host.base, host_bytes);
-    const std::byte* const rows = device_.Translate(from, host.count * host.row_bytes);
-    for (std::size_t i = 0; i < host.count; ++i) {
-      std::memcpy(to + i * host.stride_bytes, rows + i * host.row_bytes, host.row_bytes);
-    }
   });
 }
 
@@ -244,6 +259,24 @@ absl::Status SimulatedStream::Pool(const kernels::Rows& rows, const kernels::cud
   });
 }
 
+kernels::StepRows SimulatedStream::RealRows(const kernels::StepParameters& parameters,
+                                            const kernels::StepRows& rows,
+                                            std::span<const std::uint32_t> slots) const {
+  const kernels::MutableRows& weights = rows.weights;
+  kernels::StepRows real = rows;
+  real.weights.base = RowBase(weights.base, weights.stride_bytes,
+                              kernels::RowBytes(weights.element, weights.columns), slots);
+  const auto state = [&](float* base, std::size_t floats) {
+    const std::size_t bytes = floats * sizeof(float);
+    return floats == 0 ? nullptr : reinterpret_cast<float*>(RowBase(base, bytes, bytes, slots));
+  };
+  real.row_state = state(rows.row_state, kernels::RowStateFloats(parameters.rule));
+  real.element_state =
+      state(rows.element_state,
+            std::size_t{kernels::ElementStateArrays(parameters.rule)} * weights.columns);
+  return real;
+}
+
 absl::Status SimulatedStream::Step(const kernels::StepParameters& parameters,
                                    const kernels::StepRows& rows,
                                    const kernels::cuda::DeviceStepBatch& batch) {
@@ -251,23 +284,12 @@ absl::Status SimulatedStream::Step(const kernels::StepParameters& parameters,
     EMBLA_CHECK(batch.device_count == nullptr);
     if (batch.count == 0) return;
     const auto slots = Slots(batch.slots, batch.count);
-    const kernels::MutableRows& weights = rows.weights;
-    kernels::StepRows real = rows;
-    real.weights.base = RowBase(weights.base, weights.stride_bytes,
-                                kernels::RowBytes(weights.element, weights.columns), slots);
-    const auto state = [&](float* base, std::size_t floats) {
-      const std::size_t bytes = floats * sizeof(float);
-      return floats == 0 ? nullptr : reinterpret_cast<float*>(RowBase(base, bytes, bytes, slots));
-    };
-    real.row_state = state(rows.row_state, kernels::RowStateFloats(parameters.rule));
-    real.element_state =
-        state(rows.element_state,
-              std::size_t{kernels::ElementStateArrays(parameters.rule)} * weights.columns);
+    const kernels::StepRows real = RealRows(parameters, rows, slots);
     kernels::StepBatch step;
     step.slots = slots;
     step.stride = batch.stride;
     step.step = batch.step;
-    const std::size_t floats = (batch.count - 1) * batch.stride + weights.columns;
+    const std::size_t floats = (batch.count - 1) * batch.stride + rows.weights.columns;
     step.gradients =
         reinterpret_cast<const float*>(device_.Translate(batch.gradients, floats * sizeof(float)));
     if (batch.row_sum_squares != nullptr) {
@@ -282,6 +304,45 @@ absl::Status SimulatedStream::Step(const kernels::StepParameters& parameters,
       return Expect(device_.kernels()->step(parameters, real, on_device, nullptr));
     }
     kernels::Step(parameters, real, step);
+  });
+}
+
+absl::StatusOr<std::size_t> SimulatedStream::UpdateBytes(std::size_t count, std::uint32_t columns) {
+  EMBLA_RETURN_IF_ERROR(device_.health());
+  std::size_t bytes = 0;
+  if (device_.kernels() != nullptr) {
+    Expect(device_.kernels()->update_bytes(count, columns, &bytes));
+  }
+  return bytes;
+}
+
+absl::Status SimulatedStream::Update(const kernels::StepParameters& parameters,
+                                     const kernels::StepRows& rows,
+                                     const kernels::cuda::DeviceUpdateBatch& batch,
+                                     kernels::cuda::Workspace workspace) {
+  return Queue([=, this] {
+    if (batch.count == 0) return;
+    const auto slots = Slots(batch.slots, batch.count);
+    const kernels::StepRows real_rows = RealRows(parameters, rows, slots);
+    kernels::cuda::DeviceUpdateBatch real = batch;
+    real.slots = slots.data();
+    real.rows_stepped = Real(batch.rows_stepped, 1);
+    kernels::cuda::DeviceGradients& gradients = real.gradients;
+    std::size_t gradient_rows = batch.count;
+    if (gradients.row_of != nullptr) {
+      const auto row_of = Slots(gradients.row_of, batch.count);
+      gradients.row_of = row_of.data();
+      gradient_rows = *std::max_element(row_of.begin(), row_of.end()) + std::size_t{1};
+    }
+    if (gradients.factors != nullptr) gradients.factors = Real(gradients.factors, batch.count);
+    gradients.rows.base = device_.Translate(
+        gradients.rows.base, (gradient_rows - 1) * gradients.rows.stride_bytes +
+                                 kernels::RowBytes(gradients.rows.element, gradients.columns));
+    if (device_.kernels() != nullptr) {
+      return Expect(
+          device_.kernels()->update(parameters, real_rows, real, Real(workspace), nullptr));
+    }
+    *real.rows_stepped += SumAndStep(parameters, real_rows, real);
   });
 }
 

@@ -19,7 +19,6 @@ class SimulatedStream final : public Stream {
 
   absl::Status CopyToDevice(void* to, const void* host, std::size_t bytes) override;
   absl::Status CopyToHost(void* host, const void* from, std::size_t bytes) override;
-  absl::Status CopyRowsToHost(const HostRows& host, const void* from) override;
   absl::Status Fill(float* data, std::size_t count, float value) override;
   absl::Status Initialize(const kernels::InitParameters& parameters, const kernels::InitRows& rows,
                           std::size_t first_slot, std::size_t row_count) override;
@@ -34,6 +33,10 @@ class SimulatedStream final : public Stream {
                     const kernels::Output& out) override;
   absl::Status Step(const kernels::StepParameters& parameters, const kernels::StepRows& rows,
                     const kernels::cuda::DeviceStepBatch& batch) override;
+  absl::StatusOr<std::size_t> UpdateBytes(std::size_t count, std::uint32_t columns) override;
+  absl::Status Update(const kernels::StepParameters& parameters, const kernels::StepRows& rows,
+                      const kernels::cuda::DeviceUpdateBatch& batch,
+                      kernels::cuda::Workspace workspace) override;
   absl::Status SumInOrder(std::span<const float* const> inputs, std::size_t count,
                           float* out) override;
   absl::StatusOr<std::size_t> ApplyIdsBytes(std::size_t count) override;
@@ -67,6 +70,10 @@ class SimulatedStream final : public Stream {
   // The host's address of rows of which `slots` are read or written.
   std::byte* RowBase(const void* base, std::size_t stride_bytes, std::size_t row_bytes,
                      std::span<const std::uint32_t> slots) const;
+  // The host's addresses of rows with their state, of which `slots` are stepped.
+  kernels::StepRows RealRows(const kernels::StepParameters& parameters,
+                             const kernels::StepRows& rows,
+                             std::span<const std::uint32_t> slots) const;
   kernels::Output Packed(const kernels::Output& out, std::size_t count,
                          std::uint32_t columns) const;
 

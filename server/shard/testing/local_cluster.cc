@@ -168,6 +168,8 @@ std::unique_ptr<ShardNode> LocalCluster::MakeNode(std::uint32_t index) {
   const bool has_gpu = std::ranges::any_of(options.gpus, [](auto* gpu) { return gpu != nullptr; });
   options.gpu_cache_bytes = has_gpu ? options_.gpu_cache_bytes : 0;
   options.gpu_cache_policy = options_.gpu_cache_policy;
+  // Small, so that batches of tests take several pieces, and rows are summed on both sides.
+  options.gpu_piece_bytes = std::size_t{64} << 10;
   options.metrics = options_.metrics;
   options.threads_per_device = options_.threads_per_device;
   options.replica_backlog_max = 8;
