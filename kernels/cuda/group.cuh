@@ -117,13 +117,10 @@ class TreeOfSquares {
     float squares[kPer];
 #pragma unroll
     for (int j = 0; j < kPer; ++j) squares[j] = values[j] * values[j];
-    if (group.lanes == kWarp) {
+#pragma unroll 2
+    for (unsigned begin = 0; begin < group.lanes; begin += kSpan) {
 #pragma unroll
-      for (unsigned begin = 0; begin < kWarp; begin += kSpan) AddFrom(group, squares, begin + own);
-    } else {
-      for (unsigned begin = 0; begin < group.lanes; begin += kSpan) {
-        AddFrom(group, squares, begin + own);
-      }
+      for (int j = 0; j < kPer; ++j) sums_[j] = sums_[j] + Of(group, squares[j], begin + own);
     }
   }
 
@@ -150,11 +147,6 @@ class TreeOfSquares {
  private:
   static constexpr unsigned kSpan = 16 / kPer;
 
-  __device__ __forceinline__ void AddFrom(const Group& group, const float (&squares)[kPer],
-                                          unsigned source) {
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) sums_[j] = sums_[j] + Of(group, squares[j], source);
-  }
   static __device__ __forceinline__ float Of(const Group& group, float value, unsigned source) {
     return __shfl_sync(kAllLanes, value, static_cast<int>(source), static_cast<int>(group.lanes));
   }

@@ -55,7 +55,6 @@ __device__ __forceinline__ void AddPiece(const SumSource& source, const Segment&
                                          unsigned column, float (&sum)[kPer]) {
   const DeviceGradients& gradients = source.gradients;
   const bool plain = gradients.factors == nullptr && !(gradients.clip > 0.0f);
-#pragma unroll 1
   for (std::uint32_t i = piece.begin; i < piece.end; i += kInFlight) {
     std::uint32_t rows[kInFlight];
     float factors[kInFlight];
