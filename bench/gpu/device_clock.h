@@ -1,4 +1,4 @@
-// What the benches ask of the device's driver: its clock, its own copies, its name.
+// The device's driver as benches need it: a clock, copies, the device's name.
 #pragma once
 
 #include <cstddef>

@@ -47,7 +47,7 @@ std::vector<GpuResult> RunGpuRounds(const std::string& workload, const GpuCeilin
       if (round >= 0) us[i].push_back(passed / options.repeats);
     }
   }
-  constexpr std::size_t kRandom = 2;  // Of `all`.
+  constexpr std::size_t kRandom = 2;  // Its place in `all`.
   const double copy_rate = ceilings.copy.bytes.floor / std::min(Median(us[0]), Median(us[1]));
   std::vector<GpuResult> results;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -38,8 +38,8 @@ int UpdateAsync(const StepParameters& parameters, const StepRows& rows,
 
 // A batch as it came: any number of gradients for a row, in arrival order.
 struct DeviceUpdateBatch {
-  const std::uint32_t* slots = nullptr;  // Of position p: below slot_limit, or kNoSlot.
-  std::size_t count = 0;                 // Of positions.
+  const std::uint32_t* slots = nullptr;  // By position: below slot_limit, or kNoSlot.
+  std::size_t count = 0;                 // How many positions there are.
   std::uint32_t slot_limit = 0;
   DeviceGradients gradients;
   std::uint64_t step = 0;

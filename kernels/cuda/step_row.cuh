@@ -77,7 +77,7 @@ class RowStepper {
  private:
   __device__ __forceinline__ unsigned Columns() const { return target_.rows.weights.columns; }
 
-  // What a lane's columns have in memory.
+  // A lane's columns as they are in memory.
   static constexpr int kArrays = Rule::kArrays;
   static constexpr int kValues = kArrays == 0 ? 1 : kArrays;
   struct InMemory {

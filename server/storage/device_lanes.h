@@ -71,7 +71,7 @@ struct Lane {
   std::unique_ptr<gpu::Stream> stream;
 
   absl::Status Send() { return SendTo(in.device()); }
-  // What `in` has, to other memory of the GPU.
+  // The same to other memory of the GPU.
   absl::Status SendTo(void* device);
   absl::Status Fetch() { return Bring(out.host(), out.used_bytes()); }
   // The first `bytes` straight to pinned memory of the caller.

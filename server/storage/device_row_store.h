@@ -76,7 +76,7 @@ class DeviceRowStore final : public RowStore {
   static constexpr std::size_t kPieceBytesPerPosition = 4096;
   // How an Update travels.
   struct UpdatePlan {
-    std::size_t rows = 0;  // Of gradients that are sent, packed.
+    std::size_t rows = 0;  // Gradients that are sent, packed.
     std::size_t row_bytes = 0;
     bool by_position = false;  // A row for each position, where that is fewer than there are.
     bool in_pieces = false;    // To the scratch memory, before the rest; else beside it.

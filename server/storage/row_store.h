@@ -67,11 +67,11 @@ struct RowStepBatch {
 
 // Gradients as they came: any number for a row, in arrival order.
 struct GradientBatch {
-  std::span<const std::uint32_t> slots;  // Of position p; kNoSlot: its gradient is dropped.
+  std::span<const std::uint32_t> slots;  // By position; kNoSlot: its gradient is dropped.
   // For all columns of the slice; row_of and factors are by position.
   kernels::Gradients gradients;
-  std::size_t gradient_rows = 0;  // That gradients.rows has.
-  std::uint64_t step = 0;         // As RowStepBatch has them.
+  std::size_t gradient_rows = 0;  // How many gradients.rows has.
+  std::uint64_t step = 0;         // This and the next as in RowStepBatch.
   std::optional<float> learning_rate = {};
 };
 
