@@ -9,18 +9,15 @@ namespace embla::kernels {
 
 inline constexpr float kStepCountMax = 16777216.0f;  // 2^24: the last that fp32 counts to.
 
-// base^exponent by repeated squaring.
-constexpr double Power(double base, std::uint64_t exponent) {
-  double result = 1.0;
-  for (; exponent != 0; exponent >>= 1, base *= base) {
-    if ((exponent & 1) != 0) result *= base;
-  }
-  return result;
-}
-
-// 1 - beta^t of Adam.
+// 1 - beta^t of Adam, by repeated squaring. Powers below 2^-26 do not change it any more, and what
+// is left of t only makes them smaller: the loop is short, however many steps a row has had.
 constexpr float BiasCorrectionOf(float beta, std::uint64_t t) {
-  return static_cast<float>(1.0 - Power(beta, t));
+  double power = 1.0;
+  for (double base = beta; t != 0; t >>= 1, base *= base) {
+    if (base < 0x1p-26) return 1.0f;
+    if ((t & 1) != 0) power *= base;
+  }
+  return static_cast<float>(1.0 - power);
 }
 
 // A row's step count after one more step. Compared by hand: std::min would take the address of

@@ -213,12 +213,24 @@ TEST_P(StepConformance, UntouchedRowsAndEmptyBatchesChangeNothing) {
   }
 }
 
-TEST(StepPower, IsExactForSmallExponentsAndCloseForLargeOnes) {
-  EXPECT_EQ(Power(0.5, 0), 1.0);
-  EXPECT_EQ(Power(0.5, 10), 0x1p-10);
-  EXPECT_NEAR(Power(0.999, 1000) / std::pow(0.999, 1000), 1.0, 1e-12);
+TEST(BiasCorrection, IsThatOfTheWholePowerForAnyStep) {
+  const auto whole = [](float beta, std::uint64_t t) {
+    double power = 1.0;
+    for (double base = beta; t != 0; t >>= 1, base *= base) {
+      if ((t & 1) != 0) power *= base;
+    }
+    return static_cast<float>(1.0 - power);
+  };
+  for (const float beta : {0.0f, 0.1f, 0.5f, 0.9f, 0.99f, 0.999f, 0.99999f, 0x1.fffffep-1f, 1.0f}) {
+    for (std::uint64_t t = 0; t < 5000; ++t) {
+      ASSERT_EQ(BiasCorrectionOf(beta, t), whole(beta, t)) << beta << " " << t;
+    }
+    for (std::uint64_t t = 5000; t < std::uint64_t{1} << 40; t = t * 9 / 8 + 1) {
+      ASSERT_EQ(BiasCorrectionOf(beta, t), whole(beta, t)) << beta << " " << t;
+    }
+  }
   EXPECT_EQ(BiasCorrectionOf(0.9f, 1), static_cast<float>(1.0 - double{0.9f}));
-  EXPECT_EQ(BiasCorrectionOf(0.9f, std::uint64_t{1} << 40), 1.0f);
+  EXPECT_NEAR(BiasCorrectionOf(0.999f, 1000), 1.0 - std::pow(double{0.999f}, 1000), 1e-7);
 }
 
 TEST(StepCount, SaturatesWhereFloatStopsCounting) {

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned lanes = kWarp / 2; lanes > 0; lanes /= 2) {
     own += __shfl_xor_sync(kAllLanes, own, static_cast<int>(lanes));
   }
-  if (threadIdx.x % kWarp == 0 && own != 0) AddTo(count, own);
+  if (threadIdx.x % kWarp == 0 && own != 0) AddTo(count, std::uint64_t{own});
 }
 
 // Unique slots from where segments begin, and how many there are: a run of slot_limit is none.

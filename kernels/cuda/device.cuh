@@ -82,13 +82,13 @@ __device__ __forceinline__ void RaiseTo(std::uint32_t* p, std::uint32_t value) {
 __device__ __forceinline__ void RaiseTo(std::uint64_t* p, std::uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
 }
-__device__ __forceinline__ void AddTo(std::uint64_t* p, std::uint64_t value) {
-  atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
+// Returns what was there.
+__device__ __forceinline__ std::uint32_t AddTo(std::uint32_t* p, std::uint32_t value) {
+  return atomicAdd(p, value);
 }
-// Stores `desired` where `expected` is; what was there.
-__device__ __forceinline__ std::uint32_t CompareAndSwap(std::uint32_t* p, std::uint32_t expected,
-                                                        std::uint32_t desired) {
-  return atomicCAS(p, expected, desired);
+__device__ __forceinline__ std::uint64_t AddTo(std::uint64_t* p, std::uint64_t value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(p),
+                   static_cast<unsigned long long>(value));
 }
 
 __device__ __forceinline__ std::uint32_t BitsOf(float v) { return __float_as_uint(v); }

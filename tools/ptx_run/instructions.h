@@ -286,12 +286,4 @@ T Atomic(std::uint64_t address, T value) {
   std::memcpy(reinterpret_cast<void*>(address), &after, sizeof(T));
   return before;
 }
-template <typename T>
-T CompareAndSwap(std::uint64_t address, T expected, T desired) {
-  CheckAccess(address, sizeof(T), Access::kAtomic);
-  const T before = Read<T, 1>(address)[0];
-  if (before == expected) std::memcpy(reinterpret_cast<void*>(address), &desired, sizeof(T));
-  return before;
-}
-
 }  // namespace embla::ptx_run

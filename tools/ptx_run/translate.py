@@ -60,7 +60,6 @@ RULES = [(re.compile(pattern), expression) for pattern, expression in (
     (r"vote\.sync\.ballot\.b32", "Ballot({a}, {b})"),
     (r"atom(?:\.global)?\.(?P<how>add|max|or)\.(?P<T>u32|u64|b32)",
      "Atomic<{T}, k{How}>({address}, {b})"),
-    (r"atom(?:\.global)?\.cas\.(?P<T>b32)", "CompareAndSwap<{T}>({address}, {b}, {c})"),
 )]
 MEMORY = re.compile(r"(?P<op>ld|st)(?P<where>\.global|\.param)?(?P<mods>(?:\.(?:nc|cs))*)"
                     r"(?:\.v(?P<lanes>[24]))?\.(?P<type>[usb](?:8|16|32|64)|f32|f64)")

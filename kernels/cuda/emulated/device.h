@@ -150,11 +150,10 @@ template <typename T>
 void RaiseTo(T* p, T value) {
   if (*p < value) *p = value;
 }
-inline void AddTo(std::uint64_t* p, std::uint64_t value) { *p += value; }
-inline std::uint32_t CompareAndSwap(std::uint32_t* p, std::uint32_t expected,
-                                    std::uint32_t desired) {
-  const std::uint32_t before = *p;
-  if (before == expected) *p = desired;
+template <typename T>
+T AddTo(T* p, T value) {
+  const T before = *p;
+  *p += value;
   return before;
 }
 

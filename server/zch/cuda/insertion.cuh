@@ -98,7 +98,9 @@ class GroupInsertion {
       Answer(id, SlotOf(number_, static_cast<unsigned>(lane)));
       if constexpr (Waiting::kCounts) waiting_.Forget(IdOf(id.order));
     }
-    if (warp_.lane == 0 && collisions != 0) device::AddTo(answer_.collisions_avoided, collisions);
+    if (warp_.lane == 0 && collisions != 0) {
+      device::AddTo(answer_.collisions_avoided, std::uint64_t{collisions});
+    }
   }
 
  private:

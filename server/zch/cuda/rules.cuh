@@ -68,12 +68,9 @@ __device__ __forceinline__ void TouchLane(const Rules& rules, std::byte* group, 
   if (rules.policy == Policy::kLru) return;
   auto* const stored = reinterpret_cast<std::uint32_t*>(WordAt(group, lane));
   if (rules.policy == Policy::kTtl) return device::RaiseTo(stored, word);
-  std::uint32_t seen = *stored;
-  for (;;) {
-    const std::uint32_t before = device::CompareAndSwap(stored, seen, AddSaturating(seen, word));
-    if (before == seen) return;
-    seen = before;
-  }
+  // A sum that wraps is raised again by whoever wrapped it, and wraps for all who add later: in any
+  // order it ends at the most there is, without a loop over ids that all add to.
+  if (device::AddTo(stored, word) > ~word) device::RaiseTo(stored, ~std::uint32_t{0});
 }
 
 // A lane that may make room; lane -1: none may.
