@@ -81,7 +81,7 @@ __device__ __forceinline__ void SumBag(const Rows& rows, const DeviceBags& bags,
 }
 
 template <Element kElement, bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kVector ? 4 : 3)
     PoolKernel(Rows rows, DeviceBags bags, Output out, RowShape shape) {
   constexpr int kPer = kPerLane<kElement>;
   const Group group = GroupOfThread(shape.lanes_log2);
