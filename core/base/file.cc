@@ -153,21 +153,29 @@ absl::Status CheckWritable(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::string content;
+  EMBLA_RETURN_IF_ERROR(ReadFileInto(path, content));
+  return content;
+}
+
+absl::Status ReadFileInto(const std::string& path, std::string& content) {
   const int descriptor = OpenDescriptor(path, O_RDONLY);
   if (descriptor < 0) return FileError("open", path, errno);
-  std::string content;
-  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  struct stat info = {};
+  const bool has_size = ::fstat(descriptor, &info) == 0 && info.st_size > 0;
+  // A byte more than there is shows the end; files without a size, as in /proc, take more turns.
+  content.resize(has_size ? static_cast<std::size_t>(info.st_size) + 1 : std::size_t{4096});
+  std::size_t size = 0;
   ssize_t got = 0;
   do {
-    const std::size_t before = content.size();
-    content.resize(before + kPiece);
-    got = Retry([&] { return ::read(descriptor, content.data() + before, kPiece); });
-    content.resize(before + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (size == content.size()) content.resize(2 * size);
+    got = Retry([&] { return ::read(descriptor, &content[size], content.size() - size); });
+    size += static_cast<std::size_t>(got > 0 ? got : 0);
   } while (got > 0);
   const int error = errno;
   CloseDescriptor(descriptor);
-  if (got < 0) return FileError("read", path, error);
-  return content;
+  content.resize(size);
+  return got < 0 ? FileError("read", path, error) : absl::OkStatus();
 }
 
 absl::Status AtomicWriteFile(const std::string& path, std::string_view content) {

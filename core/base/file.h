@@ -65,6 +65,8 @@ class FileLock {
 absl::Status CheckWritable(const std::string& path);
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+// The same into `content`, whose memory serves one file after the other.
+absl::Status ReadFileInto(const std::string& path, std::string& content);
 
 // Replaces `path` by `content` durably: a crash leaves the old file or the new one, never a mix.
 // `path`.tmp is used on the way.

@@ -22,8 +22,8 @@ class MeteredStorage final : public LogStorage {
 
   const std::string& path() const override { return storage_.path(); }
   absl::StatusOr<std::vector<std::string>> List() const override { return storage_.List(); }
-  absl::StatusOr<std::string> Read(const std::string& name) const override {
-    return storage_.Read(name);
+  absl::Status ReadInto(const std::string& name, std::string& content) const override {
+    return storage_.ReadInto(name, content);
   }
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override;

@@ -17,17 +17,17 @@ std::string PathOf(const LogStorage& storage, std::uint64_t number) {
   return storage.path() + "/" + SegmentName(number);
 }
 
+// `content` holds one segment after the other: pages that are there already are not asked for.
 absl::StatusOr<SegmentScan> ReadSegment(const LogStorage& storage, std::uint64_t number,
                                         bool newest, const LogVisitor& visit,
-                                        std::uint64_t* bytes) {
-  EMBLA_ASSIGN_OR_RETURN(const std::string content, storage.Read(SegmentName(number)));
+                                        std::string& content) {
+  EMBLA_RETURN_IF_ERROR(storage.ReadInto(SegmentName(number), content));
   const std::string path = PathOf(storage, number);
   EMBLA_ASSIGN_OR_RETURN(SegmentScan scan, ScanSegment(content, path, newest, visit));
   if (scan.header.number != number) {
     return LogLoss(path, 0,
                    absl::StrCat("it is segment ", scan.header.number, " under another name"));
   }
-  *bytes = content.size();
   return scan;
 }
 
@@ -70,7 +70,7 @@ absl::Status CheckNote(const LogStorage& storage, const LogNote& note, const Rec
 // The segments from the one that holds `keep_from` to the newest, which is `numbers.back()`;
 // numbers.size() of them are there.
 absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_t>& numbers,
-                       RecoveredLog* log) {
+                       std::string& content, RecoveredLog* log) {
   LogRecovery& report = log->report;
   const LogVisitor ignore = [](const LogRecordView&) { return absl::OkStatus(); };
   for (std::size_t i = numbers.size(); i-- > 0;) {
@@ -78,16 +78,15 @@ absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_
     if (!newest && numbers[i] + 1 != numbers[i + 1]) {
       return Missing(storage, numbers[i + 1] - 1, report.keep_from);
     }
-    std::uint64_t bytes = 0;
     EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
-                           ReadSegment(storage, numbers[i], newest, ignore, &bytes));
+                           ReadSegment(storage, numbers[i], newest, ignore, content));
     if (newest) {
       report.next_lsn = scan.next_lsn;
       log->newest = scan;
-      if (scan.valid_bytes < bytes) {
+      if (scan.valid_bytes < content.size()) {
         report.torn_file = PathOf(storage, numbers[i]);
         report.torn_offset = scan.valid_bytes;
-        report.torn_bytes = bytes - scan.valid_bytes;
+        report.torn_bytes = content.size() - scan.valid_bytes;
       }
     } else {
       EMBLA_RETURN_IF_ERROR(CheckChain(storage, scan, log->segments.back()));
@@ -102,7 +101,8 @@ absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_
   return Missing(storage, numbers.front() - 1, report.keep_from);
 }
 
-absl::Status Replay(const LogStorage& storage, const LogSink& sink, RecoveredLog* log) {
+absl::Status Replay(const LogStorage& storage, const LogSink& sink, std::string& content,
+                    RecoveredLog* log) {
   const LogVisitor visit = [&](const LogRecordView& record) {
     if (record.lsn < log->report.keep_from || record.type == LogRecordType::kMark) {
       return absl::OkStatus();
@@ -112,8 +112,7 @@ absl::Status Replay(const LogStorage& storage, const LogSink& sink, RecoveredLog
   };
   for (const SegmentHeader& segment : log->segments) {
     const bool newest = segment.number == log->segments.back().number;
-    std::uint64_t bytes = 0;
-    EMBLA_RETURN_IF_ERROR(ReadSegment(storage, segment.number, newest, visit, &bytes).status());
+    EMBLA_RETURN_IF_ERROR(ReadSegment(storage, segment.number, newest, visit, content).status());
   }
   return absl::OkStatus();
 }
@@ -135,9 +134,10 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
     return Missing(storage, note->segment, log.report.keep_from);
   }
   if (numbers.empty()) return log;
-  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, &log));
+  std::string content;
+  EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, content, &log));
   if (note) EMBLA_RETURN_IF_ERROR(CheckNote(storage, *note, log));
-  EMBLA_RETURN_IF_ERROR(Replay(storage, sink, &log));
+  EMBLA_RETURN_IF_ERROR(Replay(storage, sink, content, &log));
   for (const std::uint64_t number : numbers) {
     if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));
   }

@@ -59,6 +59,12 @@ class DirectoryLogFile final : public LogFile {
 
 }  // namespace
 
+absl::StatusOr<std::string> LogStorage::Read(const std::string& name) const {
+  std::string content;
+  EMBLA_RETURN_IF_ERROR(ReadInto(name, content));
+  return content;
+}
+
 absl::StatusOr<std::unique_ptr<DirectoryLogStorage>> DirectoryLogStorage::Open(
     const std::string& directory) {
   EMBLA_RETURN_IF_ERROR(MakeDirectories(directory));
@@ -77,8 +83,8 @@ absl::StatusOr<std::vector<std::string>> DirectoryLogStorage::List() const {
   return names;
 }
 
-absl::StatusOr<std::string> DirectoryLogStorage::Read(const std::string& name) const {
-  return ReadFile(PathOf(name));
+absl::Status DirectoryLogStorage::ReadInto(const std::string& name, std::string& content) const {
+  return ReadFileInto(PathOf(name), content);
 }
 
 absl::StatusOr<std::unique_ptr<LogFile>> DirectoryLogStorage::Open(const std::string& name,

@@ -140,11 +140,14 @@ absl::StatusOr<std::vector<std::string>> SimulatedStorage::List() const {
   return names;
 }
 
-absl::StatusOr<std::string> SimulatedStorage::Read(const std::string& name) const {
+absl::Status SimulatedStorage::ReadInto(const std::string& name, std::string& content) const {
   const MutexLock lock(mu_);
   const auto it = names_.find(name);
-  if (it != names_.end() && it->second) return it->second->content;
-  return absl::NotFoundError(absl::StrCat("no simulated file ", name));
+  if (it == names_.end() || !it->second) {
+    return absl::NotFoundError(absl::StrCat("no simulated file ", name));
+  }
+  content = it->second->content;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<LogFile>> SimulatedStorage::Open(const std::string& name,

@@ -30,7 +30,7 @@ class SimulatedStorage final : public LogStorage {
  public:
   const std::string& path() const override { return path_; }
   absl::StatusOr<std::vector<std::string>> List() const override;
-  absl::StatusOr<std::string> Read(const std::string& name) const override;
+  absl::Status ReadInto(const std::string& name, std::string& content) const override;
   absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
                                                 std::uint64_t reserved_bytes) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
