@@ -25,7 +25,7 @@ absl::Status JournalPlayer::Play(const LogRecordView& record) {
   lsn_ = record.lsn;
   ++records_;
   bytes_ += record.payload.size();
-  Buffer bytes = Buffer::Allocate(record.payload.size());
+  Buffer bytes = buffers_.Take(record.payload.size());
   if (!record.payload.empty()) {
     std::memcpy(bytes.data(), record.payload.data(), record.payload.size());
   }

@@ -78,6 +78,7 @@ class JournalPlayer {
   absl::Status FirstError();
 
   ShardNode& node_;  // Not owned; outlives this object.
+  BufferPool buffers_;
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t updates_ = 0;

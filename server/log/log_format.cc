@@ -202,20 +202,21 @@ class Scanner {
   }
 
   absl::Status Take(const RecordFields& fields, std::string_view stored, const LogVisitor& visit) {
+    ++scan_.records;
+    scan_.next_lsn = LogLsn{fields.lsn + 1};
+    const LogRecordType type{fields.type};
+    if (!visit && type != LogRecordType::kMark) return absl::OkStatus();
     payload_.assign(stored);
     ReplaceWords(fields.blank, 0, payload_);
     payload_.resize(stored.size() - fields.padding_bytes);
-    const LogRecordView record{LogLsn{fields.lsn}, LogRecordType{fields.type},
-                               Durability{fields.level}, fields.kind, payload_};
-    if (record.type == LogRecordType::kMark) {
+    if (type == LogRecordType::kMark) {
       if (payload_.size() != sizeof(LogLsn)) {
         return LogLoss(file_, scan_.valid_bytes, "the mark is not one LSN");
       }
       scan_.keep_from = std::max(scan_.keep_from, Get<LogLsn>(payload_, 0));
     }
-    ++scan_.records;
-    scan_.next_lsn = LogLsn{fields.lsn + 1};
-    return visit(record);
+    if (!visit) return absl::OkStatus();
+    return visit({LogLsn{fields.lsn}, type, Durability{fields.level}, fields.kind, payload_});
   }
 
   const std::string_view content_;

@@ -123,7 +123,7 @@ struct SegmentScan {
 
 // Visits the intact records of a whole segment in order. Only the newest segment of a log may have
 // a torn tail (`newest`). DataLoss names `file`, the offset and what is wrong; errors of `visit`
-// are returned as they are.
+// are returned as they are. Without `visit` they are checked, and that is all.
 absl::StatusOr<SegmentScan> ScanSegment(std::string_view content, std::string_view file,
                                         bool newest, const LogVisitor& visit);
 

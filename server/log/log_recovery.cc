@@ -72,14 +72,13 @@ absl::Status CheckNote(const LogStorage& storage, const LogNote& note, const Rec
 absl::Status ReadChain(const LogStorage& storage, const std::vector<std::uint64_t>& numbers,
                        std::string& content, RecoveredLog* log) {
   LogRecovery& report = log->report;
-  const LogVisitor ignore = [](const LogRecordView&) { return absl::OkStatus(); };
   for (std::size_t i = numbers.size(); i-- > 0;) {
     const bool newest = i + 1 == numbers.size();
     if (!newest && numbers[i] + 1 != numbers[i + 1]) {
       return Missing(storage, numbers[i + 1] - 1, report.keep_from);
     }
     EMBLA_ASSIGN_OR_RETURN(const SegmentScan scan,
-                           ReadSegment(storage, numbers[i], newest, ignore, content));
+                           ReadSegment(storage, numbers[i], newest, /*visit=*/nullptr, content));
     if (newest) {
       report.next_lsn = scan.next_lsn;
       log->newest = scan;
