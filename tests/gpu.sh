@@ -119,7 +119,8 @@ run() {
   if ((code == 3)); then
     result=skipped
     tail -1 "$build/$name.log"
-  elif ((code == 124)) && [[ "$name" == *check-* ]] && ! grep -qE "$finding" "$build/$name.log"; then
+  elif [[ "$code" == 124 && "$name" == *check-* ]] &&
+    ! grep -qE "$finding" "$build/$name.log"; then
     result="cut off"  # With nothing found until then.
   elif ((code != 0)); then
     result=FAILED
