@@ -117,9 +117,9 @@ struct Piece {
   Segment piece;
 };
 
-// The piece of a long segment that begins in `window` of the sorted positions: the segment's first
-// (of the last segment of the window), or a later one (of the first). Empty where there is none,
-// which one look at the window's border says of nearly all.
+// The piece of a long segment that begins in the window from `begin` on: the segment's first (of
+// the window's last segment), or a later one (of its first). Empty where there is none, which one
+// look at the window's border says of nearly all.
 __device__ __forceinline__ Piece FirstPieceOf(const DeviceGrouping& grouping, std::uint32_t begin) {
   const std::uint32_t* const slots = grouping.slots;
   const std::uint32_t next = begin + kPiece;

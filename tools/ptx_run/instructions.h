@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -117,59 +118,13 @@ RawOf<T> Shr(std::uint64_t a, std::uint32_t amount) {
   return Raw(static_cast<T>(As<T>(a) >> amount));
 }
 
-// Comparisons with NaN are false, except those that end in u, which are true.
-template <typename T>
-bool Unordered(std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(As<T>(a)) || std::isnan(As<T>(b));
-  return false;
-}
-template <typename T>
-bool Eq(std::uint64_t a, std::uint64_t b) {
-  return As<T>(a) == As<T>(b);
-}
-template <typename T>
-bool Ne(std::uint64_t a, std::uint64_t b) {
-  return !Unordered<T>(a, b) && As<T>(a) != As<T>(b);
-}
-template <typename T>
-bool Lt(std::uint64_t a, std::uint64_t b) {
-  return As<T>(a) < As<T>(b);
-}
-template <typename T>
-bool Le(std::uint64_t a, std::uint64_t b) {
-  return As<T>(a) <= As<T>(b);
-}
-template <typename T>
-bool Gt(std::uint64_t a, std::uint64_t b) {
-  return As<T>(a) > As<T>(b);
-}
-template <typename T>
-bool Ge(std::uint64_t a, std::uint64_t b) {
-  return As<T>(a) >= As<T>(b);
-}
-template <typename T>
-bool Equ(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Eq<T>(a, b);
-}
-template <typename T>
-bool Neu(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Ne<T>(a, b);
-}
-template <typename T>
-bool Ltu(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Lt<T>(a, b);
-}
-template <typename T>
-bool Leu(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Le<T>(a, b);
-}
-template <typename T>
-bool Gtu(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Gt<T>(a, b);
-}
-template <typename T>
-bool Geu(std::uint64_t a, std::uint64_t b) {
-  return Unordered<T>(a, b) || Ge<T>(a, b);
+// Comparisons with NaN are false, except those whose name ends in u, which are true.
+template <typename T, typename Operator, bool kUnordered>
+bool Compare(std::uint64_t a, std::uint64_t b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(As<T>(a)) || std::isnan(As<T>(b))) return kUnordered;
+  }
+  return Operator()(As<T>(a), As<T>(b));
 }
 
 // From S to T, to the nearest. Every NaN becomes the one that the hardware gives.

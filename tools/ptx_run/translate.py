@@ -23,7 +23,8 @@ REGISTERS = {"pred": "bool", "b16": "std::uint16_t", "b32": "std::uint32_t",
 SPECIAL = {"%tid.x": "Tid()", "%ntid.x": "Ntid()", "%ctaid.x": "CtaidX()", "%ctaid.y": "CtaidY()",
            "%nctaid.x": "NctaidX()", "%nctaid.y": "NctaidY()"}
 BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
-COMPARISONS = "eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu"
+OPERATORS = {"eq": "std::equal_to<>", "ne": "std::not_equal_to<>", "lt": "std::less<>",
+             "le": "std::less_equal<>", "gt": "std::greater<>", "ge": "std::greater_equal<>"}
 
 # Instructions by pattern: the expression that the first operand becomes. T, S are the C++ types of
 # the pattern's groups of these names; a, b, c, d the operands after the first one.
@@ -47,7 +48,8 @@ RULES = [(re.compile(pattern), expression) for pattern, expression in (
     (r"(?P<op>and|or|xor)\.b(?:16|32|64)", "{a} {symbol} {b}"),
     (r"not\.b(?:16|32|64)", "~{a}"),
     (r"(?P<op>shl|shr)\.(?P<T>[usb](?:16|32|64))", "{Op}<{T}>({a}, {b})"),
-    (rf"setp\.(?P<how>{COMPARISONS})\." + T, "{How}<{T}>({a}, {b})"),
+    (rf"setp\.(?P<compare>{'|'.join(OPERATORS)})(?P<unordered>u?)\." + T,
+     "Compare<{T}, {Operator}, {unordered}>({a}, {b})"),
     (r"selp\." + T, "{c} ? {a} : {b}"),
     (r"cvt\.(?:rn\.)?(?P<T>bf16|f16|f32|f64)\.(?P<S>f16|f32|f64|[us](?:16|32|64))",
      "Convert<{T}, {S}>({a})"),
@@ -154,6 +156,8 @@ class Kernel:
             words["address"] = self.address(parts[1])
         words["Op"] = groups.get("op", "").capitalize()
         words["How"] = groups.get("how", "").capitalize()
+        words["Operator"] = OPERATORS.get(groups.get("compare"))
+        words["unordered"] = "true" if groups.get("unordered") else "false"
         words["symbol"] = SYMBOLS.get(groups.get("op"))
         return f"{self.register(parts[0])} = {expression.format(**words)};"
 

@@ -35,6 +35,12 @@ class Translate(unittest.TestCase):
         out = translated("\t@!%p1 add.s32 \t%r1, %r2, -1;")
         self.assertIn("if (!p1) { r1 = Add<std::int32_t>(r2, -1ll); }", out)
 
+    def test_comparisons_say_what_nan_is(self):
+        self.assertIn("p1 = Compare<float, std::less<>, false>(r1, r2);",
+                      translated("\tsetp.lt.f32 \t%p1, %r1, %r2;"))
+        self.assertIn("p1 = Compare<float, std::greater_equal<>, true>(r1, r2);",
+                      translated("\tsetp.geu.f32 \t%p1, %r1, %r2;"))
+
     def test_unknown_instructions_and_forms_are_errors(self):
         for line in ("bar.sync 0;", "add.rz.f32 %r1, %r1, %r2;", "ld.shared.u32 %r1, [%rd1];",
                      "shfl.sync.up.b32 %r1|%p1, %r2, 1, 0, -1;", "mov.u32 %r1, %clock;",
