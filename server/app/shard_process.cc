@@ -101,7 +101,10 @@ absl::Status ShardProcess::MakeNode() {
   mover_ = std::make_unique<MoverThread>(
       options_.mover, MoverParts{node_->units(), peers_, move_reports_, log, Clock::Real()},
       &metrics_);
-  if (journal_ != nullptr) mover_->mover().Restore(journal_->recovery().node);
+  if (journal_ == nullptr) return absl::OkStatus();
+  mover_->mover().Restore(journal_->recovery().node);
+  journal_->StartSnapshots(
+      [&mover = mover_->mover()](const auto& work) { return mover.WhileAtRest(work); });
   return absl::OkStatus();
 }
 
@@ -280,6 +283,7 @@ ShardProcess::~ShardProcess() {
     peers_.CancelCalls();
     server_->Shutdown(options_.stop_grace);
   }
+  if (journal_ != nullptr) journal_->StopSnapshots();
   mover_.reset();
   if (journal_ == nullptr) return;
   // While the node is there to hear what became of its records.

@@ -129,6 +129,7 @@ class CopiesTrial {
   std::uint64_t acknowledged() const { return acknowledged_; }
   int changes() const { return changes_; }
   int leads() const { return leads_; }
+  int snapshots() const { return snapshots_; }
   bool has_lost() const { return lost_.has_value(); }
 
  private:
@@ -147,6 +148,7 @@ class CopiesTrial {
         if (lost_) Inherit();
         return;
       case 4:
+        if (random_() % 3 == 0) Snapshot(random_() % kNodes);
         return CheckCopies();
       case 5:
         return std::this_thread::yield();
@@ -282,6 +284,15 @@ class CopiesTrial {
   void Link(std::uint32_t n) {
     nodes_[n]->node().set_replica_transport(&transport_);
     transport_.SetNode(specs_[n].id, &nodes_[n]->node());
+  }
+  // Not while a copy comes, goes or changes its role.
+  void Snapshot(std::uint32_t n) {
+    if (lost_ == specs_[n].id) return;
+    const absl::Status taken = nodes_[n]->TakeSnapshot();
+    EXPECT_TRUE(taken.ok() || absl::IsUnavailable(taken)) << taken;
+    if (!taken.ok()) return;
+    ++snapshots_;
+    Note(absl::StrCat("snapshot of n", n));
   }
   void Kill(std::uint32_t n) {
     if (lost_ == specs_[n].id) return;
@@ -463,6 +474,7 @@ class CopiesTrial {
   NodeId changed_{1};
   int changes_ = 0;
   int leads_ = 0;
+  int snapshots_ = 0;
   const bool loses_;  // A node is lost for ever.
   std::optional<NodeId> lost_;
   bool is_dropped_ = false;  // The lost node is in no plan any more.
@@ -479,6 +491,7 @@ TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
   std::uint64_t acknowledged = 0;
   int changes = 0;
   int leads = 0;
+  int snapshots = 0;
   for (const std::uint32_t seed : TestSeeds(6)) {
     SCOPED_TRACE(::testing::Message() << "EMBLA_TEST_SEED=" << seed);
     CopiesTrial trial(seed);
@@ -486,11 +499,14 @@ TEST(Copies, NothingIsLostOrDoubledWhileTheyComeGoAndDie) {
     acknowledged += trial.acknowledged();
     changes += trial.changes();
     leads += trial.leads();
+    snapshots += trial.snapshots();
     if (HasFailure()) return;
   }
   RecordProperty("acknowledged", std::to_string(acknowledged));
   RecordProperty("changes", changes);
   RecordProperty("changes_of_primary", leads);
+  RecordProperty("snapshots", snapshots);
+  EXPECT_GT(snapshots, 0);
   EXPECT_GT(changes, 0);
 }
 

@@ -1,6 +1,7 @@
 #include "server/journal/journal_player.h"
 
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -20,8 +21,44 @@ absl::Status AtRecord(LogLsn lsn, absl::StatusCode code, const absl::Status& sta
 
 }  // namespace
 
+absl::Status JournalPlayer::Begin(SnapshotReader& snapshot) {
+  SnapshotHead& head = snapshot.head();
+  EMBLA_RETURN_IF_ERROR(node_.images().Begin(head.image));
+  units_.Restore(head.record.log_process, std::move(head.units));
+  self_ = head.image.self;
+  for (const TableImage& table : head.image.tables) {
+    if (table.groups.has_value() && table.groups->is_due) sync_due_.insert(table.table);
+  }
+  snapshot_ = &snapshot;
+  return absl::OkStatus();
+}
+
+absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
+  while (snapshot_ != nullptr) {
+    EMBLA_ASSIGN_OR_RETURN(SnapshotReader::Rows* const rows, snapshot_->Front());
+    if (rows == nullptr) {
+      EMBLA_RETURN_IF_ERROR(Drain());
+      node_.images().End();
+      snapshot_ = nullptr;
+    } else if (rows->position > position) {
+      break;
+    } else {
+      const std::size_t size = rows->bytes.size();
+      BeginAhead(size);
+      node_.images().Write(rows->window, std::move(rows->bytes),
+                           [this, size, lsn = lsn_](const absl::Status& status) {
+                             End(size, lsn,
+                                 status.ok() ? absl::StatusOr<Applied>(Applied()) : status);
+                           });
+      snapshot_->Pop();
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status JournalPlayer::Play(const LogRecordView& record) {
   EMBLA_RETURN_IF_ERROR(FirstError());
+  EMBLA_RETURN_IF_ERROR(WriteRows(ToInt(record.lsn)));
   lsn_ = record.lsn;
   ++records_;
   bytes_ += record.payload.size();
@@ -60,6 +97,12 @@ absl::Status JournalPlayer::PlayKind(JournalKind kind, Buffer bytes) {
       return PlayChunk(bytes.bytes());
     case JournalKind::kControl:
       return PlayControl(bytes.bytes());
+    case JournalKind::kImage:
+    case JournalKind::kTableImage:
+    case JournalKind::kUnitAtRest:
+    case JournalKind::kRows:
+    case JournalKind::kImageEnd:
+      return absl::DataLossError("it is a snapshot's");
   }
   return absl::FailedPreconditionError(
       absl::StrCat("it is of kind ", static_cast<int>(kind), ", which this program does not know"));
@@ -92,7 +135,7 @@ absl::Status JournalPlayer::PlayDecision(JournalKind kind, Buffer bytes) {
     return InstallPlan(std::move(decision), std::move(bytes));
   }
   const std::size_t size = bytes.size();
-  Begin(size);
+  BeginAhead(size);
   node_.Apply(std::move(decision), std::move(bytes),
               [this, size, lsn = lsn_](const absl::StatusOr<Applied>& applied) {
                 End(size, lsn, applied);
@@ -137,7 +180,7 @@ absl::Status JournalPlayer::PlaySync(std::span<const std::byte> bytes) {
   EMBLA_RETURN_IF_ERROR(Drain());
   for (const TableId table : record.tables) sync_due_.erase(table);
   std::erase_if(record.tables, [this](TableId table) { return !HasTable(table); });
-  Begin(0);
+  BeginAhead(0);
   node_.Sync({.tables = std::move(record.tables)}, absl::InfiniteFuture(),
              [this, lsn = lsn_](const absl::StatusOr<SyncResult>& result) {
                End(0, lsn, result.ok() ? absl::StatusOr<Applied>(Applied()) : result.status());
@@ -257,6 +300,7 @@ absl::Status JournalPlayer::PlayControl(std::span<const std::byte> bytes) {
 }
 
 absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
+  EMBLA_RETURN_IF_ERROR(WriteRows(std::numeric_limits<std::uint64_t>::max()));
   EMBLA_RETURN_IF_ERROR(Drain());
   units_.BeginProcess();
   RestoredNode node;
@@ -266,7 +310,7 @@ absl::StatusOr<RestoredNode> JournalPlayer::Finish() {
   return node;
 }
 
-void JournalPlayer::Begin(std::size_t bytes) {
+void JournalPlayer::BeginAhead(std::size_t bytes) {
   const MutexLock lock(mu_);
   while (ahead_ >= kAheadMax || (ahead_ > 0 && ahead_bytes_ + bytes > kAheadBytesMax)) {
     ended_.Wait(mu_);

@@ -16,6 +16,7 @@
 #include "core/base/buffer.h"
 #include "core/base/mutex.h"
 #include "server/journal/journal_records.h"
+#include "server/journal/snapshot_files.h"
 #include "server/log/log_format.h"
 #include "server/migration/unit_host.h"
 #include "server/mover/restored_unit.h"
@@ -30,6 +31,10 @@ class JournalPlayer {
   // `node` is new, not owned, and outlives this object.
   explicit JournalPlayer(ShardNode& node) : node_(node) {}
   ~JournalPlayer() { static_cast<void>(Drain()); }
+
+  // Begins with a snapshot, not owned, instead of nothing: the records from its position on follow.
+  // Its rows are written where they were read.
+  absl::Status Begin(SnapshotReader& snapshot);
 
   // The next record. Errors, after which the player is of no use, name the record:
   //   DataLoss            it does not fit those before it
@@ -52,6 +57,8 @@ class JournalPlayer {
   static constexpr std::size_t kAheadMax = 64;
   static constexpr std::size_t kAheadBytesMax = std::size_t{128} << 20;
 
+  // Writes the snapshot's rows that were read before record `position`.
+  absl::Status WriteRows(std::uint64_t position);
   absl::Status PlayKind(JournalKind kind, Buffer bytes);
   absl::Status PlayProcess(std::span<const std::byte> bytes);
   absl::Status PlayDecision(JournalKind kind, Buffer bytes);
@@ -71,13 +78,14 @@ class JournalPlayer {
   static absl::Status Await(const std::function<void(HostDone)>& start);
 
   // Waits until another decision may be read ahead; End follows.
-  void Begin(std::size_t bytes);
+  void BeginAhead(std::size_t bytes);
   void End(std::size_t bytes, LogLsn lsn, const absl::StatusOr<Applied>& applied);
   // Waits until nothing is ahead; the first error so far.
   absl::Status Drain();
   absl::Status FirstError();
 
-  ShardNode& node_;  // Not owned; outlives this object.
+  ShardNode& node_;                     // Not owned; outlives this object.
+  SnapshotReader* snapshot_ = nullptr;  // Not owned; null: none, or all its rows are written.
   BufferPool buffers_;
   std::uint64_t records_ = 0;
   std::uint64_t bytes_ = 0;

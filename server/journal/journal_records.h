@@ -34,9 +34,16 @@ enum class JournalKind : std::uint16_t {
   kStep = 14,            // A synchronous step: server/journal/update_record.h
   kFolded = 20,          // server/journal/unit_records.h
   kPlanDelta = 21,       // Changes of the plan since the last record of one.
+  kImage = 30,           // server/journal/image_records.h, to the end: of snapshots only
+  kTableImage = 31,      //
+  kUnitAtRest = 32,      //
+  kRows = 33,            //
+  kImageEnd = 34,        //
 };
 
 inline constexpr std::uint32_t kJournalFormat = 1;
+// Most bytes of moved, or copied, rows in one record: a group of the log's writer has room for it.
+inline constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
 
 struct ProcessRecord {
   std::uint64_t log_process = 0;  // The log's process number: 1 for its first process.

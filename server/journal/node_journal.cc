@@ -23,9 +23,6 @@
 namespace embla {
 namespace {
 
-// Most bytes of a chunk's rows in one record: a group of the log's writer has room for it.
-constexpr std::size_t kPieceBytesMax = std::size_t{2} << 20;
-
 MeteredStorage::Meters MetersOf(Metrics* metrics) {
   if (metrics == nullptr) return {};
   return {metrics->MakeCounter(MetricNamed("embla_journal_bytes_total")),
@@ -74,12 +71,25 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
     if (options.on_progress) options.on_progress({player.records(), player.bytes()});
     return played;
   };
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotReader> snapshot,
+                         OpenNewestSnapshot(storage));
+  log.needed_from = LogLsn{1};
+  if (snapshot != nullptr) {
+    EMBLA_RETURN_IF_ERROR(snapshot->MakeDurable());
+    log.needed_from = LogLsn{snapshot->head().record.position};
+    EMBLA_RETURN_IF_ERROR(player.Begin(*snapshot));
+  }
   EMBLA_ASSIGN_OR_RETURN(journal->log_, NodeLog::Open(journal->storage_, log, play));
   JournalRecovery& recovery = journal->recovery_;
   EMBLA_ASSIGN_OR_RETURN(recovery.node, player.Finish());
   recovery.records = player.records();
   recovery.bytes = player.bytes();
   recovery.updates = player.updates();
+  if (snapshot != nullptr) {
+    recovery.snapshot = snapshot->head().record.number;
+    recovery.snapshot_bytes = snapshot->bytes();
+  }
+  journal->bytes_ = recovery.bytes;
   recovery.took = absl::Now() - start;
   journal->recovered_bytes_.Set(static_cast<double>(recovery.bytes));
   journal->CountRecovery();
@@ -89,6 +99,7 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
                          EncodeProcessRecord({.log_process = recovery.node.log_process}))
           .status());
   node.set_journal(journal.get());
+  EMBLA_RETURN_IF_ERROR(journal->MakeSnapshots(storage, log, node));
   ShardNode::SyncQuery due;
   // The gates of units that are being handed over are not there yet.
   std::set<TableId> frozen;
@@ -104,8 +115,40 @@ absl::StatusOr<std::unique_ptr<NodeJournal>> NodeJournal::Open(LogStorage& stora
   return journal;
 }
 
+absl::Status NodeJournal::MakeSnapshots(LogStorage& storage, const NodeLogOptions& log,
+                                        ShardNode& node) {
+  // Snapshots that were never whole, or are damaged, make room; the one that was read stays.
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, SnapshotStorage::List(storage));
+  for (const std::uint64_t number : numbers) {
+    if (number == recovery_.snapshot) continue;
+    const absl::Status removed = SnapshotStorage(storage, number).RemoveAll();
+    if (!removed.ok()) LogWarning("journal", "a snapshot stays: ", removed.message());
+  }
+  std::uint64_t expected = recovery_.snapshot_bytes;
+  if (recovery_.snapshot == 0) {
+    for (const std::int64_t used : node.device_used_bytes()) {
+      expected += static_cast<std::uint64_t>(used);
+    }
+  }
+  snapshots_ = std::make_unique<Snapshotter>(
+      options_.snapshots,
+      Snapshotter::Node{.directory = storage,
+                        .images = node.images(),
+                        .log = *log_,
+                        .journal_bytes = [this] { return bytes_.load(std::memory_order_relaxed); },
+                        .log_process = recovery_.node.log_process,
+                        .segment_bytes_max = log.segment_bytes_max},
+      recovery_.snapshot, expected, options_.metrics);
+  return absl::OkStatus();
+}
+
+void NodeJournal::StartSnapshots(Snapshotter::WhileAtRest while_at_rest) {
+  if (keeps_rows()) snapshots_->Start(std::move(while_at_rest));
+}
+
 absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPayload payload,
                                        Done done) {
+  bytes_.fetch_add(payload.size(), std::memory_order_relaxed);
   const absl::StatusOr<LogLsn> lsn = log_->AppendUpdate(level, static_cast<std::uint16_t>(kind),
                                                         std::move(payload), std::move(done));
   queue_bytes_.Set(static_cast<double>(log_->queued_bytes()));
@@ -114,6 +157,10 @@ absl::Status NodeJournal::AppendRecord(Durability level, JournalKind kind, LogPa
 
 absl::Status NodeJournal::Append(const Decision& decision, Done done) {
   if (const auto* const installed = std::get_if<InstalledPlan>(&decision)) {
+    if (installed->plan->version() == written_plan_->version()) {
+      done(absl::OkStatus());
+      return absl::OkStatus();
+    }
     done = [this, plan = installed->plan, done = std::move(done)](const absl::Status& status) {
       if (status.ok()) written_plan_ = plan;
       done(status);

@@ -2,6 +2,7 @@
 // last written. docs/journal_format.md.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "core/metrics/metrics.h"
 #include "server/journal/journal_records.h"
 #include "server/journal/metered_storage.h"
+#include "server/journal/snapshotter.h"
 #include "server/log/node_log.h"
 #include "server/mover/move_log.h"
 #include "server/mover/restored_unit.h"
@@ -35,6 +37,7 @@ struct NodeJournalOptions {
   // Told about once in `progress_every` while Open applies the log, on its thread.
   std::function<void(const JournalProgress&)> on_progress = {};
   absl::Duration progress_every = absl::Seconds(1);
+  SnapshotOptions snapshots;
 };
 
 // The result of a start.
@@ -42,6 +45,8 @@ struct JournalRecovery {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;  // Bytes of their content.
   std::uint64_t updates = 0;
+  std::uint64_t snapshot = 0;  // The snapshot that it began with; 0: none.
+  std::uint64_t snapshot_bytes = 0;
   absl::Duration took;
   RestoredNode node;  // For the mover.
 };
@@ -61,6 +66,7 @@ class NodeJournal final : public Journal, public MoveLog {
 
   absl::Status Append(const Decision& decision, Done done) override;
   absl::Status AppendMarker(Done done) override;
+  std::uint64_t position() const override { return ToInt(log_->next_lsn()); }
   bool keeps_rows() const override { return options_.level != Durability::kNone; }
 
   absl::Status AppendAdopted(const UnitId& unit, UnitEpoch epoch) override;
@@ -70,16 +76,29 @@ class NodeJournal final : public Journal, public MoveLog {
                            std::span<const std::byte> rows) override;
   void AppendControl(const UnitId& unit, const LogRecord& record, Done done) override;
 
+  // Takes snapshots from now on when they are due, unless updates are not written. The mover, which
+  // has begun with recovery(), outlives them: until StopSnapshots.
+  void StartSnapshots(Snapshotter::WhileAtRest while_at_rest);
+  void StopSnapshots() { snapshots_->Stop(); }
+  // Takes one now. Errors: Unavailable (a unit or a copy is on its way), those of the disk.
+  absl::Status TakeSnapshot(const Snapshotter::WhileAtRest& while_at_rest) {
+    return snapshots_->Take(while_at_rest);
+  }
+
   const JournalRecovery& recovery() const { return recovery_; }
   // Positions in the log: of its last record, and up to where all is durable.
   std::uint64_t end() const { return ToInt(log_->next_lsn()) - 1; }
   std::uint64_t durable_end() const { return ToInt(log_->durable_lsn()); }
   // Writes and syncs all of it, and ends. Errors: see NodeLog::Close.
-  absl::Status Close() { return log_->Close(); }
+  absl::Status Close() {
+    StopSnapshots();
+    return log_->Close();
+  }
 
  private:
   NodeJournal(LogStorage& storage, const NodeJournalOptions& options);
   void CountRecovery();
+  absl::Status MakeSnapshots(LogStorage& storage, const NodeLogOptions& log, ShardNode& node);
   absl::Status AppendRecord(Durability level, JournalKind kind, LogPayload payload, Done done);
 
   const NodeJournalOptions options_;
@@ -89,7 +108,9 @@ class NodeJournal final : public Journal, public MoveLog {
   JournalRecovery recovery_;
   // By the last record of one that this process wrote. Each process begins with a whole plan.
   PlanPtr written_plan_ = std::make_shared<const Plan>();
-  std::unique_ptr<NodeLog> log_;  // Last: what it tells as it closes uses the others.
+  std::atomic<std::uint64_t> bytes_ = 0;  // Content of records, ever. Relaxed: nothing hangs on it.
+  std::unique_ptr<NodeLog> log_;          // Uses the others as it closes.
+  std::unique_ptr<Snapshotter> snapshots_;
 };
 
 }  // namespace embla

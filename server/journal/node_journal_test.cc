@@ -2,7 +2,7 @@
 // state and the record of updates of a node that lived on, also when its devices are GPUs and the
 // other's are not: random tables of all sharding types, optimizers and number formats, ZCH tables
 // and replica groups, updates of several sessions that overlap, tables and hyper-parameters that
-// come and change.
+// come and change, and snapshots at any of these moments.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,13 +18,13 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/plan/names.h"
 #include "core/planner/placement.h"
-#include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/gpu/testing/simulated_device.h"
 #include "server/journal/testing/journaled_node.h"
 #include "server/migration/session_set.h"
 #include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/row_images.h"
 #include "server/shard/testing/unit_moves.h"
 
 namespace embla::testing {
@@ -89,16 +90,20 @@ class Trial {
   void Run() {
     for (int round = 0; round < 6 && !::testing::Test::HasFailure(); ++round) {
       ChangeTables();
+      Snapshot();
       AverageGroups();
       SweepIds();
+      Snapshot();
       Train();
       CloseSession();
+      Snapshot();
       Compare();
     }
     EXPECT_GT(subject_->journal().recovery().updates + kills_, 0u);
   }
 
   int kills() const { return kills_; }
+  int snapshots() const { return snapshots_; }
 
  private:
   template <typename T>
@@ -175,6 +180,17 @@ class Trial {
     const absl::Status installed = subject_->node().InstallPlan(plan, kSelf);
     ASSERT_THAT(installed, IsOk());
     if (random_() % 4 == 0) Restart();
+  }
+
+  // The disk may die under it.
+  void Snapshot() {
+    if (random_() % 2 == 0) return;
+    const bool dies = random_() % 4 == 0;
+    if (dies) subject_->disk().FailAt(1 + random_() % 60, DiskFault::kDeath);
+    const absl::Status taken = subject_->TakeSnapshot();
+    ASSERT_TRUE(taken.ok() || dies) << taken;
+    snapshots_ += taken.ok() ? 1 : 0;
+    if (dies || random_() % 4 == 0) Restart();
   }
 
   static PlanVersion Next(PlanVersion version) { return PlanVersion{ToInt(version) + 1}; }
@@ -305,6 +321,10 @@ class Trial {
     const bool dies = random_() % 4 != 0;
     if (dies) subject_->disk().FailAt(1 + random_() % 20, DiskFault::kDeath);
     std::vector<std::unique_ptr<Sent>> sent, repeated;
+    std::thread snapshot;
+    if (random_() % 2 == 0) {
+      snapshot = std::thread([this] { snapshots_ += subject_->TakeSnapshot().ok() ? 1 : 0; });
+    }
     for (const Operation& operation : operations) {
       sent.push_back(std::make_unique<Sent>(subject_->node(), operation));
       if (random_() % 4 == 0) {
@@ -321,6 +341,7 @@ class Trial {
       if (repeated[i] != nullptr) ok = repeated[i]->Wait().ok() || ok;
       acknowledged.push_back(ok);
     }
+    if (snapshot.joinable()) snapshot.join();
     if (dies) Restart();
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const auto again = SendAndWait(subject_->node(), operations[i]);
@@ -364,31 +385,6 @@ class Trial {
     ++kills_;
   }
 
-  using Rows = std::map<std::pair<std::int64_t, std::uint32_t>, std::string>;
-  static Rows ReadAll(ShardNode& node, const TableSpec& spec, std::uint32_t group) {
-    Rows all;
-    ShardNode::RowsQuery query;
-    query.table = spec.id;
-    query.row_end = spec.rows;
-    query.with_state = true;
-    query.replica_group = group;
-    const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
-      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
-      EMBLA_CHECK(block.ok());
-      const std::size_t row_bytes = RowBytes(block->shape.dtype, block->shape.columns());
-      const std::size_t floats = block->shape.state_floats;
-      for (std::size_t i = 0; i < block->rows.size(); ++i) {
-        std::string& image = all[{ToInt(block->rows[i]), block->shape.column_begin}];
-        image.assign(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes,
-                     row_bytes);
-        image.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
-      }
-      return absl::OkStatus();
-    });
-    EXPECT_THAT(status, IsOk());
-    return all;
-  }
-
   static UnitWindows WindowsOf(ShardNode& node, TableId table) {
     UnitWindows windows;
     RunInOrder(node.units(), table, [&] { windows = node.units().WindowsOf({table, 0, 0}); });
@@ -401,8 +397,8 @@ class Trial {
                    std::string(NameOf(table.spec.optimizer.kind)));
       EXPECT_EQ(WindowsOf(*model_, table.spec.id), WindowsOf(subject_->node(), table.spec.id));
       for (std::uint32_t group = 0; group < table.spec.replica_groups; ++group) {
-        EXPECT_EQ(ReadAll(*model_, table.spec, group),
-                  ReadAll(subject_->node(), table.spec, group));
+        EXPECT_EQ(*ReadNodeRows(*model_, table.spec, group),
+                  *ReadNodeRows(subject_->node(), table.spec, group));
       }
     }
   }
@@ -423,18 +419,22 @@ class Trial {
   std::uint64_t step_ = 0;
   std::uint64_t closed_ = 0;  // Sessions up to this one.
   int kills_ = 0;
+  int snapshots_ = 0;
 };
 
 TEST(NodeJournal, AKilledNodeGoesOnWithTheBitsOfOneThatLived) {
   const std::vector<std::uint32_t> seeds = TestSeeds(40);
   int kills = 0;
+  int snapshots = 0;
   for (const std::uint32_t seed : seeds) {
     if (HasFailure()) break;
     SCOPED_TRACE(absl::StrCat("EMBLA_TEST_SEED=", seed));
     Trial trial(seed);
     trial.Run();
     kills += trial.kills();
+    snapshots += trial.snapshots();
   }
+  EXPECT_GT(snapshots, 2 * static_cast<int>(seeds.size()));
   EXPECT_GT(kills, 2 * static_cast<int>(seeds.size()));
 }
 

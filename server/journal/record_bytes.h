@@ -76,6 +76,11 @@ class RecordReader {
     if (!ok_) return {};
     return {reinterpret_cast<const T*>(array.data()), static_cast<std::size_t>(count)};
   }
+  // Bytes without padding, as PutBytes wrote them.
+  std::span<const char> GetBytes(std::uint32_t size) {
+    const std::span<const std::byte> bytes = Next(size);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
   // Reads a count of things that take at least `bytes_each`.
   std::uint32_t GetCount(std::size_t bytes_each) {
     const auto count = Get<std::uint32_t>();
@@ -108,5 +113,10 @@ class RecordReader {
   std::size_t at_ = 0;
   bool ok_ = true;
 };
+
+template <typename Id>
+Id GetId(RecordReader& in) {
+  return Id{in.Get<std::underlying_type_t<Id>>()};
+}
 
 }  // namespace embla

@@ -51,6 +51,16 @@ const char* NameOf(JournalKind kind) {
       return "step";
     case JournalKind::kFolded:
       return "folded";
+    case JournalKind::kImage:
+      return "image";
+    case JournalKind::kTableImage:
+      return "table";
+    case JournalKind::kUnitAtRest:
+      return "unit";
+    case JournalKind::kRows:
+      return "rows";
+    case JournalKind::kImageEnd:
+      return "end";
   }
   return nullptr;
 }

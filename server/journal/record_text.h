@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "core/plan/plan.h"
@@ -21,6 +22,11 @@ struct RecordText {
 // Thread safety: none.
 class RecordTexts {
  public:
+  RecordTexts() = default;
+  // For the records from a snapshot on, with its plan, and the processes that there were by then.
+  RecordTexts(PlanPtr plan, std::uint64_t processes)
+      : plan_(std::move(plan)), processes_(processes) {}
+
   // Describes the next record; takes all of a journal in order, since plans are written as changes
   // and name the tables of later records. Errors: DataLoss (not such a record), FailedPrecondition
   // (a newer program wrote it).

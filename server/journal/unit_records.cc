@@ -30,11 +30,6 @@ absl::Status DamagedUnit(const char* record) {
   return absl::DataLossError(absl::StrCat(record, " record of a unit: damaged"));
 }
 
-template <typename Id>
-Id GetId(RecordReader& in) {
-  return Id{in.Get<std::underlying_type_t<Id>>()};
-}
-
 void Put(const UnitId& unit, RecordWriter& out) {
   out.Put(ToInt(unit.table));
   out.Put(unit.row_granule);
@@ -162,6 +157,34 @@ absl::StatusOr<FoldedUnitRecord> DecodeFoldedUnit(std::span<const std::byte> byt
   record.unit = GetUnit(in);
   record.plan = GetId<PlanVersion>(in);
   if (!in.at_end() || record.plan == PlanVersion{}) return DamagedUnit("folded");
+  return record;
+}
+
+std::string EncodeUnitAtRest(const RestoredUnit& record) {
+  const UnitDurable& durable = record.durable;
+  RecordWriter out;
+  Put(record.unit, out);
+  out.Put(ToInt(durable.epoch));
+  out.Put(ToInt(durable.min_move));
+  out.Put(ToInt(durable.lsn));
+  out.Put(ToInt(record.folded));
+  PutWindows(durable.windows, out);
+  Put(durable.touched, out);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  RestoredUnit record;
+  record.unit = GetUnit(in);
+  record.durable.epoch = GetId<UnitEpoch>(in);
+  record.durable.min_move = GetId<MoveId>(in);
+  record.durable.lsn = GetId<Lsn>(in);
+  record.folded = GetId<PlanVersion>(in);
+  record.durable.windows = GetWindows(in);
+  record.durable.touched = GetVersions(in);
+  record.staged.assign(record.durable.touched.size(), Lsn{0});
+  if (!in.at_end()) return DamagedUnit("at rest");
   return record;
 }
 

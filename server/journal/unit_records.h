@@ -12,6 +12,7 @@
 #include "server/migration/move_ids.h"
 #include "server/migration/move_messages.h"
 #include "server/migration/unit_state.h"
+#include "server/mover/restored_unit.h"
 
 namespace embla {
 
@@ -28,6 +29,10 @@ struct ReservedUnitRecord {
   std::uint32_t device = 0;
   RowRun run;
 };
+// A unit at rest, or none of whose rows are here, in a snapshot: without import, room or freeze.
+std::string EncodeUnitAtRest(const RestoredUnit& record);
+absl::StatusOr<RestoredUnit> DecodeUnitAtRest(std::span<const std::byte> bytes);
+
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 31;
 
 // A piece of a chunk: the record of a whole one could be too long. The pieces of a chunk follow

@@ -23,11 +23,11 @@
 #include "core/base/testing/status_matchers.h"
 #include "core/plan/id_rows.h"
 #include "core/planner/placement.h"
-#include "core/rows/row_block.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/journal/testing/journaled_node.h"
 #include "server/shard/testing/local_cluster.h"
+#include "server/shard/testing/row_images.h"
 #include "server/shard/testing/unit_moves.h"
 
 namespace embla::testing {
@@ -94,6 +94,7 @@ class Trial {
       for (const Slice& slice : table->primary()) {
         if (slice.row_begin <= row && row < slice.row_end) {
           owners_.push_back(ToInt(slice.device.node) - 1);
+          devices_.push_back(slice.device.index);
         }
       }
     }
@@ -106,6 +107,7 @@ class Trial {
     for (int i = 0; i < 8 && !::testing::Test::HasFailure(); ++i) {
       Train();
       if (random_() % 3 != 0) Fold(random_() % kNodes);
+      if (random_() % 2 == 0) Snapshot(random_() % kNodes);
       const auto unit = static_cast<std::uint32_t>(random_() % owners_.size());
       const bool in_vain = random_() % 4 == 0;
       if (random_() % 3 == 0) {
@@ -120,6 +122,7 @@ class Trial {
     Compare();
   }
   int kills() const { return kills_; }
+  int snapshots() const { return snapshots_; }
   int folds() const { return folds_; }
   int taken_apart() const { return taken_apart_; }
 
@@ -448,6 +451,34 @@ class Trial {
     }
     return true;
   }
+  // Between two moves, units are at rest, but those that a kill left with room on the device; and
+  // trainers go on meanwhile.
+  void Snapshot(std::size_t n) {
+    InstallOwners();
+    const auto at_rest = [&](std::uint32_t unit, const UnitWindows& windows, PlanVersion folded) {
+      UnitDurable durable = FreshUnit(host(n).ShapeOf(IdOf(unit))->chunks());
+      durable.min_move = moves_[unit];
+      durable.epoch = epochs_[unit];
+      durable.windows = windows;
+      const ChunkVersions staged(durable.touched.size(), Lsn{0});
+      return RestoredUnit{
+          .unit = IdOf(unit), .durable = durable, .staged = staged, .folded = folded, .run = {}};
+    };
+    const absl::Status taken = journal(n).TakeSnapshot([&](const auto& work) {
+      work([&] {
+        std::vector<RestoredUnit> units;
+        for (const auto& [unit, gate] : gates_[n]) {
+          if (gate != nullptr) units.push_back(at_rest(unit, gate->windows(), PlanVersion{}));
+        }
+        for (const auto& [unit, plan] : folded_[n]) units.push_back(at_rest(unit, {}, plan));
+        return units;
+      });
+      return true;
+    });
+    ASSERT_TRUE(taken.ok() || absl::IsUnavailable(taken)) << taken;
+    snapshots_ += taken.ok() ? 1 : 0;
+  }
+
   void MaybeKillAny() {
     MaybeKill(0);
     MaybeKill(1);
@@ -467,7 +498,7 @@ class Trial {
         slice.row_begin = spec_.RowGranuleBegin(unit);
         slice.row_end = spec_.RowGranuleBegin(unit + 1);
         slice.column_end = spec_.dim;
-        slice.device = {owner, group * kDevices};
+        slice.device = {owner, group * kDevices + devices_[unit]};
         tiling.push_back(slice);
       }
     }
@@ -557,6 +588,7 @@ class Trial {
     const NodeId source{static_cast<std::uint32_t>(owners_[unit] + 1)};
     Control(n, unit, ImportRecord{moves_[unit], source, epochs_[unit]});
     known.durable.import = ImportState{.move = moves_[unit]};
+    known.device = device;
     known.staged.assign(shape.chunks(), Lsn{0});
     return known.staged;
   }
@@ -614,6 +646,7 @@ class Trial {
     MaybeKillAny();
     epochs_[unit] = Next(epochs_[unit]);
     const UnitWindows windows = GateOf(source, unit).windows();
+    devices_[unit] = restored_[target][unit].device;
     Control(target, unit, OwnRecord{epochs_[unit], moves_[unit]});
     if (!MaybeKill(target)) {
       auto gate = std::make_shared<ScriptedGate>(windows);
@@ -674,6 +707,7 @@ class Trial {
     Train();
     MaybeKillAny();
     Train();
+    if (!in_vain) devices_[unit] = restored_[n][unit].device;
     in_vain ? Control(n, unit, DiscardRecord{moves_[unit]})
             : Control(n, unit, RelocateRecord{moves_[unit]});
     Train();
@@ -693,29 +727,15 @@ class Trial {
 
   using Rows = std::map<std::pair<std::uint32_t, std::int64_t>, std::string>;  // By group and row.
   void AddRows(ShardNode& node, Rows& all) {
-    for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) AddCopy(node, group, all);
-  }
-  void AddCopy(ShardNode& node, std::uint32_t group, Rows& all) {
-    ShardNode::RowsQuery query;
-    query.table = kTable;
-    query.row_end = spec_.rows;
-    query.with_state = true;
-    query.replica_group = group;
-    const absl::Status status = node.ReadRows(query, [&](Buffer bytes) {
-      const absl::StatusOr<RowBlock> block = DecodeRowBlock(bytes.bytes());
-      EMBLA_CHECK(block.ok());
-      const std::size_t row_bytes = RowBytes(block->shape.dtype, block->shape.columns());
-      const std::size_t floats = block->shape.state_floats;
-      for (std::size_t i = 0; i < block->rows.size(); ++i) {
-        std::string image(reinterpret_cast<const char*>(block->weights.data()) + i * row_bytes,
-                          row_bytes);
-        image.append(reinterpret_cast<const char*>(block->state.data() + i * floats), floats * 4);
-        EXPECT_TRUE(all.try_emplace({group, ToInt(block->rows[i])}, std::move(image)).second)
-            << "row " << ToInt(block->rows[i]) << " is on two nodes";
+    for (std::uint32_t group = 0; group < spec_.replica_groups; ++group) {
+      absl::StatusOr<NodeRows> rows = ReadNodeRows(node, spec_, group);
+      if (absl::IsFailedPrecondition(rows.status())) continue;  // Nothing was ever there.
+      ASSERT_THAT(rows, IsOk());
+      for (auto& [place, image] : *rows) {
+        EXPECT_TRUE(all.try_emplace({group, place.first}, std::move(image)).second)
+            << "row " << place.first << " is on two nodes";
       }
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
+    }
   }
 
   void Compare() {
@@ -739,6 +759,7 @@ class Trial {
   std::vector<std::unique_ptr<JournaledNode>> nodes_;
   // By unit.
   std::vector<std::size_t> owners_;
+  std::vector<std::uint32_t> devices_;  // In group 0.
   std::vector<UnitEpoch> epochs_;
   std::vector<MoveId> moves_;
   // By node and unit: of the process that runs, and what its journal said, with what was done
@@ -753,6 +774,7 @@ class Trial {
   std::uint64_t seq_ = 0;
   std::uint64_t steps_ = 0;
   int kills_ = 0;
+  int snapshots_ = 0;
   int folds_ = 0;
   int taken_apart_ = 0;
 };
@@ -760,6 +782,7 @@ class Trial {
 TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
   const std::vector<std::uint32_t> seeds = TestSeeds(20);
   int kills = 0;
+  int snapshots = 0;
   int folds = 0;
   int taken_apart = 0;
   for (const std::uint32_t seed : seeds) {
@@ -768,11 +791,12 @@ TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
     Trial trial(seed);
     trial.Run();
     kills += trial.kills();
+    snapshots += trial.snapshots();
     folds += trial.folds();
     taken_apart += trial.taken_apart();
   }
-  std::cout << kills << " kills, " << folds << " units folded back, " << taken_apart
-            << " times taken apart\n";
+  std::cout << kills << " kills, " << snapshots << " snapshots, " << folds << " units folded back, "
+            << taken_apart << " times taken apart\n";
   EXPECT_TRUE(seeds.size() == 1 || folds > 0);  // Units of tables with steps are not folded back.
   EXPECT_TRUE(seeds.size() == 1 || taken_apart > 0);
   EXPECT_GT(kills, static_cast<int>(seeds.size()));

@@ -60,8 +60,7 @@ absl::StatusOr<std::optional<LogNote>> ReadLogNote(const LogStorage& storage) {
   const absl::StatusOr<std::string> content = storage.Read(name);
   if (absl::IsNotFound(content.status())) return std::optional<LogNote>();
   if (!content.ok()) return content.status();
-  EMBLA_ASSIGN_OR_RETURN(const LogNote note,
-                         DecodeLogNote(*content, absl::StrCat(storage.path(), "/", name)));
+  EMBLA_ASSIGN_OR_RETURN(const LogNote note, DecodeLogNote(*content, storage.PathOf(name)));
   return std::optional<LogNote>(note);
 }
 

@@ -14,7 +14,7 @@ namespace embla {
 namespace {
 
 std::string PathOf(const LogStorage& storage, std::uint64_t number) {
-  return storage.path() + "/" + SegmentName(number);
+  return storage.PathOf(SegmentName(number));
 }
 
 // `content` holds one segment after the other: pages that are there already are not asked for.
@@ -118,7 +118,8 @@ absl::Status Replay(const LogStorage& storage, const LogSink& sink, std::string&
 
 }  // namespace
 
-absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink) {
+absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink& sink,
+                                        LogLsn needed_from) {
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::string> names, storage.List());
   std::vector<std::uint64_t> numbers;
   for (const std::string& name : names) {
@@ -136,7 +137,17 @@ absl::StatusOr<RecoveredLog> RecoverLog(const LogStorage& storage, const LogSink
   std::string content;
   EMBLA_RETURN_IF_ERROR(ReadChain(storage, numbers, content, &log));
   if (note) EMBLA_RETURN_IF_ERROR(CheckNote(storage, *note, log));
-  EMBLA_RETURN_IF_ERROR(Replay(storage, sink, content, &log));
+  if (needed_from != LogLsn{0} && log.report.keep_from > needed_from) {
+    return absl::DataLossError(absl::StrCat(
+        storage.path(), ": records from ", ToInt(needed_from), " on are needed, and those below ",
+        ToInt(log.report.keep_from),
+        " were given up for a snapshot that is not there, or damaged; restore the directory from a "
+        "copy (docs/runbook.md)"));
+  }
+  const LogSink needed = [&](const LogRecordView& record) {
+    return record.lsn < needed_from ? absl::OkStatus() : sink(record);
+  };
+  EMBLA_RETURN_IF_ERROR(Replay(storage, needed, content, &log));
   for (const std::uint64_t number : numbers) {
     if (number < log.segments.front().number) log.garbage.push_back(SegmentName(number));
   }

@@ -36,8 +36,9 @@ class LogStorage {
  public:
   virtual ~LogStorage() = default;
 
-  // The directory's path, for messages.
+  // The directory's path, and a file's, for messages.
   virtual const std::string& path() const = 0;
+  virtual std::string PathOf(const std::string& name) const { return path() + "/" + name; }
   virtual absl::StatusOr<std::vector<std::string>> List() const = 0;
   // `content` becomes the file's; its memory serves one file after the other.
   virtual absl::Status ReadInto(const std::string& name, std::string& content) const = 0;
@@ -72,7 +73,6 @@ class DirectoryLogStorage final : public LogStorage {
  private:
   DirectoryLogStorage(std::string path, FileLock lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
-  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
 
   const std::string path_;
   const FileLock lock_;

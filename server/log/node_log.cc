@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<NodeLog>> NodeLog::Open(LogStorage& storage,
                                                        const NodeLogOptions& options,
                                                        const LogSink& sink) {
   EMBLA_RETURN_IF_ERROR(options.Validate());
-  EMBLA_ASSIGN_OR_RETURN(RecoveredLog recovered, RecoverLog(storage, sink));
+  EMBLA_ASSIGN_OR_RETURN(RecoveredLog recovered, RecoverLog(storage, sink, options.needed_from));
   const std::vector<std::string> garbage = recovered.garbage;
   auto log = std::unique_ptr<NodeLog>(new NodeLog(storage, options, std::move(recovered)));
   EMBLA_RETURN_IF_ERROR(log->Start(garbage));

@@ -35,6 +35,8 @@ struct NodeLogOptions {
   std::size_t control_queue_bytes = std::size_t{4} << 20;
   // How far behind a write its sync may be while no caller waits for it. Infinite: until one does.
   absl::Duration sync_delay = absl::Milliseconds(500);
+  // Open replays no records below; 0: it replays all that are kept (RecoverLog).
+  LogLsn needed_from{0};
   // For callers who act on an update's record before it is written. A full disk is then found by
   // AppendUpdate, and accepted records are written to the room that is left, as updates at kQueued
   // always do; if there is none after all, the log breaks.

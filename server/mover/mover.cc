@@ -179,6 +179,47 @@ std::vector<UnitStandings> Mover::UnitsElsewhere() {
   return std::move(found->units);
 }
 
+bool Mover::WhileAtRest(const std::function<void(const UnitsAtRest&)>& work) {
+  struct Waiter {
+    Mutex mu;
+    CondVar changed;
+    bool is_over ABSL_GUARDED_BY(mu) = false;  // Also when the task was dropped.
+    bool has_run ABSL_GUARDED_BY(mu) = false;
+  };
+  auto waiter = std::make_shared<Waiter>();
+  const auto tell = [](Waiter* over) {
+    const MutexLock lock(over->mu);
+    over->is_over = true;
+    over->changed.NotifyAll();
+  };
+  // The task's copy is the only one: when it goes, with or without having run, the caller is told.
+  std::shared_ptr<Waiter> told(waiter.get(), [waiter, tell](Waiter* over) { tell(over); });
+  queue_->Post([this, told = std::move(told), &work] {
+    std::vector<std::pair<UnitId, std::shared_ptr<UnitTracker>>> units;
+    if (steps_open_ > 0) return;
+    for (const auto& [id, unit] : units_) {
+      if (!parts_.host.ShapeOf(id).ok()) continue;  // The table was dropped.
+      const bool is_busy = unit->is_busy || !unit->work.empty() || unit->adopts.has_value();
+      if (is_busy || IsActive(unit->status.phase)) return;
+      units.emplace_back(id, unit->tracker);
+    }
+    work([&units]() -> absl::StatusOr<std::vector<RestoredUnit>> {
+      std::vector<RestoredUnit> all;
+      for (const auto& [id, tracker] : units) {
+        std::optional<RestoredUnit> unit = tracker->AtRest(id);
+        if (!unit.has_value()) return absl::UnavailableError("a unit is on the move");
+        all.push_back(*std::move(unit));
+      }
+      return all;
+    });
+    const MutexLock lock(told->mu);
+    told->has_run = true;
+  });
+  const MutexLock lock(waiter->mu);
+  while (!waiter->is_over) waiter->changed.Wait(waiter->mu);
+  return waiter->has_run;
+}
+
 std::shared_ptr<UnitTracker> Mover::MakeTracker(NodeId self, std::uint32_t chunks) const {
   const UnitContext context{.self = self,
                             .chunks = chunks,
@@ -215,7 +256,7 @@ void Mover::Restore(RestoredNode restored) {
     const bool is_here = from.durable.epoch != UnitEpoch{0} || from.durable.retained != MoveId{0};
     const bool is_unused = from.has_memory && !from.durable.import.has_value();
     const std::shared_ptr<UnitTracker> tracker = MakeTracker(restored.self, chunks);
-    tracker->Restore(std::move(from.durable), std::move(from.staged), from.folded != PlanVersion{});
+    tracker->Restore(std::move(from.durable), std::move(from.staged), from.folded);
     auto unit = std::make_unique<MovingUnit>(from.unit, chunks, tracker);
     unit->target_device = from.device;
     unit->run = from.run;
@@ -267,9 +308,13 @@ void Mover::HandleMessage(PeerMessage message) {
 }
 
 void Mover::Deliver(MovingUnit& unit, NodeEvent event) {
+  ++steps_open_;
   parts_.host.RunInOrder(unit.id.table, [fold = fold_steps(), id = unit.id, tracker = unit.tracker,
                                          event = std::move(event)] {
-    if (!fold.TakeApart(id, tracker)) return;  // Dropped like a lost message: it is sent again.
+    if (!fold.TakeApart(id, tracker)) {  // Dropped like a lost message: it is sent again.
+      fold.queue->Post([mover = fold.mover] { --mover->steps_open_; });
+      return;
+    }
     UnitTracker::Stepped stepped = tracker->Step(event);
     if (!tracker->IsAtRest()) fold.parts.host.CancelFold(id.table);
     fold.queue->Post([mover = fold.mover, id, stepped = std::move(stepped)]() mutable {
@@ -293,6 +338,7 @@ void Mover::DeliverRows(MovingUnit& unit, const Chunk& chunk, Buffer rows) {
 }
 
 void Mover::OnStepped(const UnitId& id, UnitTracker::Stepped stepped) {
+  --steps_open_;
   MovingUnit& unit = *Find(id);
   NoteStatus(unit, stepped.status);
   if (std::ranges::any_of(stepped.actions, Is<SendChunk>)) {

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "server/migration/move_orders.h"
@@ -82,6 +84,13 @@ class Mover {
   void OnPlan(PlanVersion plan);
   // Takes a message of the other end. ResourceExhausted: too much waits; the message is dropped.
   absl::Status OnMessage(PeerMessage message);
+
+  // Tells what the log yields of each unit; to be asked where all devices stand still. Unavailable:
+  // one is on the move by now.
+  using UnitsAtRest = std::function<absl::StatusOr<std::vector<RestoredUnit>>()>;
+  // Runs `work` on the mover's thread, which so begins no step, unless a unit is on the move on
+  // this node: then false. Waits for that thread.
+  bool WhileAtRest(const std::function<void(const UnitsAtRest&)>& work);
 
   // The units that the node knows of and does not own. Waits for the mover's thread, which runs,
   // and for the devices.
@@ -169,6 +178,7 @@ class Mover {
   MoverMetrics metrics_;
   ChunkSender sender_;
 
+  std::size_t steps_open_ = 0;  // Steps that were delivered and not heard of.
   absl::Time units_tick_at_ = absl::InfinitePast();
   PlanVersion plan_{};  // Version of the last OnPlan; 0: none so far.
   absl::Time fold_at_ = absl::InfinitePast();

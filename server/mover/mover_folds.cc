@@ -53,7 +53,7 @@ void Mover::FoldSteps::NoteOrJoin(const UnitId& id, UnitTracker& tracker, PlanVe
     return parts.host.NoteForFold(id, tracker.state().durable.windows, plan);
   }
   if (!parts.log.AppendFolded(id, joins).ok()) return;
-  parts.host.JoinRest(id, tracker.Fold(), joins);
+  parts.host.JoinRest(id, tracker.Fold(joins), joins);
   queue->Post([mover = mover, id] { mover->OnFolded(id, true); });
 }
 

@@ -71,6 +71,14 @@ RestoredUnit& UnitReplay::At(const UnitId& unit, std::uint32_t chunks) {
   return it->second;
 }
 
+void UnitReplay::Restore(std::uint64_t log_process, std::vector<RestoredUnit> units) {
+  log_process_ = log_process;
+  for (RestoredUnit& unit : units) {
+    const UnitId id = unit.unit;
+    units_.insert_or_assign(id, std::move(unit));
+  }
+}
+
 void UnitReplay::BeginProcess() {
   ++log_process_;
   for (auto& [id, unit] : units_) embla::BeginProcess(unit.durable);

@@ -33,6 +33,9 @@ namespace embla {
 // Thread safety: none.
 class UnitReplay {
  public:
+  // Begins with what a process, the one of that number, knew of its units. Requires: nothing was
+  // replayed.
+  void Restore(std::uint64_t log_process, std::vector<RestoredUnit> units);
   // A process opened the log. Also called for the one that replays, at the end.
   void BeginProcess();
   std::uint64_t log_process() const { return log_process_; }

@@ -45,25 +45,38 @@ void UnitTracker::Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn) {
   is_adopted_ = true;
 }
 
-bool UnitTracker::MayFold() const {
-  return IsAtRest() && !is_folded_ && reserves_open_ == 0 && !has_memory_ &&
-         state_.reserving == MoveId{0} && !state_.durable.import.has_value();
+bool UnitTracker::MayFold() const { return IsAtRest() && !is_folded() && !HasRoom(); }
+
+bool UnitTracker::HasRoom() const {
+  return reserves_open_ > 0 || has_memory_ || state_.reserving != MoveId{0} ||
+         state_.durable.import.has_value();
 }
 
-UnitWindows UnitTracker::Fold() {
+std::optional<RestoredUnit> UnitTracker::AtRest(const UnitId& unit) const {
+  const bool is_quiet =
+      !HasRoom() && IsAsleep() && !IsFrozen(state_) && state_.durable.retained == MoveId{0};
+  if (!is_quiet) return std::nullopt;
+  return RestoredUnit{.unit = unit,
+                      .durable = state_.durable,
+                      .staged = ChunkVersions(context_.chunks, Lsn{0}),
+                      .folded = folded_,
+                      .run = {}};
+}
+
+UnitWindows UnitTracker::Fold(PlanVersion plan) {
   EMBLA_CHECK(MayFold());
-  is_folded_ = true;
+  folded_ = plan;
   return std::exchange(state_.durable.windows, UnitWindows());
 }
 
 void UnitTracker::TakeBack(UnitWindows windows) {
-  EMBLA_CHECK(is_folded_);
-  is_folded_ = false;
+  EMBLA_CHECK(is_folded());
+  folded_ = PlanVersion{};
   state_.durable.windows = std::move(windows);
 }
 
-void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged, bool is_folded) {
-  is_folded_ = is_folded;
+void UnitTracker::Restore(UnitDurable durable, ChunkVersions staged, PlanVersion folded) {
+  folded_ = folded;
   awake_for_ = durable.frozen;
   has_memory_ = durable.import.has_value();
   state_ = Recovered(std::move(durable), std::move(staged), context_.chunks);

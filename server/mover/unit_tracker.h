@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,6 +17,7 @@
 #include "server/migration/node_step.h"
 #include "server/migration/unit_host.h"
 #include "server/migration/unit_state.h"
+#include "server/mover/restored_unit.h"
 
 namespace embla {
 
@@ -55,13 +57,17 @@ class UnitTracker final : public UnitGate {
   // The unit was here before the tracker, under `epoch`; nothing was sent at `lsn` or above.
   void Adopt(UnitEpoch epoch, UnitWindows windows, Lsn lsn);
   // Resumes where an earlier process ended. Requires: nothing was asked of the tracker yet.
-  void Restore(UnitDurable durable, ChunkVersions staged, bool is_folded);
+  // `folded`: the plan under which the unit joined the rest's record; 0: it has not.
+  void Restore(UnitDurable durable, ChunkVersions staged, PlanVersion folded);
+  // The unit as the node's log yields it, if nothing of a move is under way, or left, but rows that
+  // are owned; else none.
+  std::optional<RestoredUnit> AtRest(const UnitId& unit) const;
 
   // The unit goes by the record of its table's rest, which takes in what is returned, until it
   // takes a copy of that one back. It is not stepped in between. Requires: MayFold().
-  UnitWindows Fold();
+  UnitWindows Fold(PlanVersion plan);
   void TakeBack(UnitWindows windows);
-  bool is_folded() const { return is_folded_; }
+  bool is_folded() const { return folded_ != PlanVersion{}; }
   // At rest, and no answer to any of its steps is on its way.
   bool MayFold() const;
 
@@ -90,6 +96,8 @@ class UnitTracker final : public UnitGate {
   UnitStatus Status();
 
  private:
+  // Whether memory was reserved for a move, or is asked for.
+  bool HasRoom() const;
   bool IsAsleep() const { return awake_for_ == MoveId{0}; }
   // If the unit is owned under `epoch`, takes updates, and sleeps as far as `move` goes.
   void WakeFor(UnitEpoch epoch, MoveId move);
@@ -104,7 +112,7 @@ class UnitTracker final : public UnitGate {
 
   UnitState state_;
   bool is_adopted_ = false;
-  bool is_folded_ = false;
+  PlanVersion folded_{};     // The plan under which it joined the rest; 0: it has not.
   MoveId awake_for_{0};      // 0: at rest.
   Lsn averaged_{0};          // Copies of chunks that were touched no later are equal; 0: not known.
   int reserves_open_ = 0;    // ReserveImports that no ReservedEvent has come for.

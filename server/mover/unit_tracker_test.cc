@@ -81,7 +81,7 @@ TEST_F(UnitTrackerTest, AUnitThatIsFoldedBackGivesItsRecordAndTakesACopyOfTheRes
   tracker.Adopt(UnitEpoch{3}, {}, Lsn{1});
   tracker.Apply(UpdateOf(1));
   ASSERT_TRUE(tracker.MayFold());
-  UnitWindows rest = tracker.Fold();
+  UnitWindows rest = tracker.Fold(PlanVersion{3});
   EXPECT_FALSE(tracker.MayFold());
   EXPECT_TRUE(tracker.state().durable.windows.sessions().empty());
   rest.Record(kSession, UpdateSeq{2}, UpdateSeq{1});

@@ -131,6 +131,7 @@ class FakeShardNode final : public ShardNode {
   void set_journal(Journal*) override {}
   void Apply(Decision, Buffer, AppliedDone) override { EMBLA_CHECK(false); }
   UnitHost& units() override { EMBLA_CHECK(false); }
+  NodeImages& images() override { EMBLA_CHECK(false); }
   // Every id has the row of its own number, in bucket 5 of device 1.
   void ExplainId(TableId, RowId id, ExplainDone done) override {
     IdExplanation explanation;

@@ -160,12 +160,32 @@ bool GroupCopies::CountUpdate(std::uint32_t group, const UpdateBatch& update, st
   ++updates_[group];
   if (every == 0 || *std::min_element(updates_.begin(), updates_.end()) < every) return false;
   std::fill(updates_.begin(), updates_.end(), 0);
+  is_due_ = true;
   return true;
 }
 
 void GroupCopies::ResetCounts() {
   MutexLock lock(mu_);
   std::fill(updates_.begin(), updates_.end(), 0);
+}
+
+void GroupCopies::NoteAveraged() {
+  MutexLock lock(mu_);
+  is_due_ = false;
+}
+
+GroupImage GroupCopies::image() const {
+  MutexLock lock(mu_);
+  return {.is_due = is_due_, .updates = updates_, .counted = counted_};
+}
+
+void GroupCopies::Restore(const GroupImage& image) {
+  MutexLock lock(mu_);
+  is_due_ = image.is_due;
+  updates_ = image.updates;
+  counted_ = image.counted;
+  updates_.resize(groups_, 0);
+  counted_.resize(groups_);
 }
 
 void GroupCopies::ForgetSessions(const SessionSet& sessions) {

@@ -21,6 +21,7 @@
 #include "server/migration/session_set.h"
 #include "server/migration/unit_windows.h"
 #include "server/shard/copy_mean.h"
+#include "server/shard/node_image.h"
 #include "server/table/table_shard.h"
 
 namespace embla {
@@ -35,9 +36,13 @@ class GroupCopies {
 
   // An update of `group`, or a part of it, is applied: it counts once, whatever rows of it come
   // later. True when all groups have had `every` (0: never) since this last was, or since
-  // ResetCounts. Thread safety, of all three: any thread.
+  // ResetCounts. Thread safety, of all down to ForgetSessions: any thread.
   bool CountUpdate(std::uint32_t group, const UpdateBatch& update, std::uint32_t every);
   void ResetCounts();
+  // An averaging that CountUpdate asked for has been written down, or was done.
+  void NoteAveraged();
+  GroupImage image() const;
+  void Restore(const GroupImage& image);
   // Forgets closed sessions, whose updates are refused from now on.
   void ForgetSessions(const SessionSet& sessions);
 
@@ -56,7 +61,8 @@ class GroupCopies {
   std::vector<std::unique_ptr<Communicator>> peers_;  // By device; its rank is the group.
   const ReplicaGroupMetrics metrics_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
+  bool is_due_ ABSL_GUARDED_BY(mu_) = false;
   // By group.
   std::vector<std::uint64_t> updates_ ABSL_GUARDED_BY(mu_);
   std::vector<UnitWindows> counted_ ABSL_GUARDED_BY(mu_);

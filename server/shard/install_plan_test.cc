@@ -274,6 +274,7 @@ class CountingJournal final : public Journal {
     return Take(done);
   }
   absl::Status AppendMarker(Done done) override { return Take(done); }
+  std::uint64_t position() const override { return 1; }
   bool keeps_rows() const override { return true; }
   int plans = 0;
 

@@ -5,6 +5,7 @@
 // is concerned runs anything else. So what is applied in the log's order gives the same rows.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -34,6 +35,9 @@ class Journal {
   absl::Status Write(const Decision& decision);
   // Tells of all that was appended before. Errors as for Append.
   virtual absl::Status AppendMarker(Done done) = 0;
+  // Number of the next record, which rises: what a device has done lies before it, when the device
+  // asks between two tasks.
+  virtual std::uint64_t position() const = 0;
   // Whether updates are written at all.
   virtual bool keeps_rows() const = 0;
 };

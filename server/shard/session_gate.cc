@@ -104,6 +104,15 @@ void SessionGate::Recall(SessionId session, UpdateSeq seq, absl::Time now) {
   known.seen = now;
 }
 
+std::vector<SessionGate::Seen> SessionGate::seen() const {
+  const MutexLock lock(mu_);
+  std::vector<Seen> all;
+  for (const auto& [session, known] : known_) {
+    if (known.seq != UpdateSeq{}) all.push_back({SessionId{session}, known.seq, known.seen});
+  }
+  return all;
+}
+
 void SessionGate::Close(const ClosedSessions& closed) {
   const MutexLock lock(mu_);
   closed_.Include(closed);

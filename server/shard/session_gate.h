@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -48,6 +49,15 @@ class SessionGate {
   absl::Status Admit(SessionId session, UpdateSeq seq, UpdateSeq first_incomplete, absl::Time now);
   // An update that an earlier process of this node has taken.
   void Recall(SessionId session, UpdateSeq seq, absl::Time now);
+
+  // A session as Recall is told of it by the process after this one.
+  struct Seen {
+    SessionId session{};
+    UpdateSeq seq{};
+    absl::Time time;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> seen() const;
 
   // Whether the sender has said that all updates up to `seq` are over, or the session is closed.
   bool IsOver(SessionId session, UpdateSeq seq) const;

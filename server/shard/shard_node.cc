@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/rows/stale_plan.h"
 #include "server/shard/contribution_task.h"
+#include "server/shard/image_tables.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/shard_node_impl.h"
 #include "server/shard/unit_inventory.h"
@@ -158,6 +159,10 @@ absl::Status ShardNodeImpl::ChangeTables(const UnitTables::Change& change) {
 
 absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   MutexLock lock(install_mu_);
+  return Install(std::move(plan), self, /*image=*/nullptr);
+}
+
+absl::Status ShardNodeImpl::Install(PlanPtr plan, NodeId self, const NodeImage* image) {
   const NodeTablesPtr old = tables();
   const auto context = [&] {
     return absl::StrCat("node ", options_.name, " cannot install plan ", ToInt(plan->version()));
@@ -171,6 +176,7 @@ absl::Status ShardNodeImpl::InstallPlan(PlanPtr plan, NodeId self) {
   }
   if (ToInt(plan->version()) <= ToInt(old->plan->version())) return absl::OkStatus();
   absl::StatusOr<NodeTablesPtr> next = NextTables(*old, plan, self, Maker());
+  if (next.ok() && image != nullptr) next = WithImage(**next, *image, options_.clock->Now());
   if (!next.ok()) return Annotate(next.status(), context());
   if (const absl::Status taken = TakeOver(*old, **next); !taken.ok()) {
     return Annotate(taken, context());

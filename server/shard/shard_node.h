@@ -141,6 +141,7 @@ using UpdateDone = std::function<void(absl::StatusOr<UpdateResult>)>;
 using AppliedDone = std::function<void(absl::StatusOr<Applied>)>;
 
 class Journal;
+class NodeImages;
 class SessionGate;
 struct ClosedSessions;
 class UnitHost;
@@ -266,6 +267,8 @@ class ShardNode {
 
   // Host on which live moves find and put units. Lives as long as the node.
   virtual UnitHost& units() = 0;
+  // Snapshots of the node. Lives as long as the node.
+  virtual NodeImages& images() = 0;
 
   // The next two run when the devices have nothing else to do; the caller bounds their number.
   // Explains `id` of a ZCH table. `done` as for Update. Errors: NotFound, InvalidArgument (not a

@@ -17,6 +17,7 @@
 #include "core/base/mutex.h"
 #include "server/shard/journal.h"
 #include "server/shard/node_context.h"
+#include "server/shard/node_image.h"
 #include "server/shard/node_tables.h"
 #include "server/shard/replica_tasks.h"
 #include "server/shard/replicator.h"
@@ -26,7 +27,7 @@
 
 namespace embla {
 
-class ShardNodeImpl final : public ShardNode {
+class ShardNodeImpl final : public ShardNode, private NodeImages {
  public:
   ShardNodeImpl(ShardNodeOptions options, NodeDevices devices, BufferPool& pool);
   ~ShardNodeImpl() override;
@@ -50,6 +51,7 @@ class ShardNodeImpl final : public ShardNode {
   void set_journal(Journal* journal) override;
   void Apply(Decision decision, Buffer keep_alive, AppliedDone done) override;
   UnitHost& units() override { return *units_; }
+  NodeImages& images() override { return *this; }
   void ExplainId(TableId table, RowId id, ExplainDone done) override;
   void SurveyTable(TableId table, std::uint64_t step, SurveyDone done) override;
   void SweepTable(const SweepQuery& query, absl::Time deadline, SweepDone done) override;
@@ -65,6 +67,16 @@ class ShardNodeImpl final : public ShardNode {
   Device& device(std::uint32_t index) { return *devices_[index]; }
 
  private:
+  absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) override;
+  void Read(const RowWindow& window,
+            std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) override;
+  absl::Status Begin(const NodeImage& image) override;
+  void Write(const RowWindow& window, Buffer bytes,
+             std::function<void(absl::Status)> done) override;
+  void End() override;
+  // While all devices stand still. Unavailable: something is on its way.
+  absl::StatusOr<Taken> TakeStill(const NodeTables& tables);
+
   NodeContext Context() {
     return {options_, pool_, devices_, executors_.get(), journal_, &sessions_, &tables_now_};
   }
@@ -79,6 +91,9 @@ class ShardNodeImpl final : public ShardNode {
   void SetTables(NodeTablesPtr tables);
   TableMaker Maker();
   absl::Status ChangeTables(const UnitTables::Change& change);
+  // `image` may be null; else the plan's tables begin with it.
+  absl::Status Install(PlanPtr plan, NodeId self, const NodeImage* image)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(install_mu_);
   void SetReplicas(const NodeTables& tables);
   void TakeRoles(const NodeTables& tables, std::uint32_t device);
   // A copy has begun to lead, by hyper-parameters that it was told by the primary before.

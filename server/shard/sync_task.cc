@@ -80,6 +80,9 @@ void SyncTask::Run(std::uint32_t device) {
   if (!Agree(device, CanAverage(device))) return;
   for (TableWork& work : work_) ListRows(work, device);
   if (!WriteDown(device)) return;
+  for (const TableWork& work : work_) {
+    if (work.IsLedBy(device)) work.asked->group_copies->NoteAveraged();
+  }
   // After an error too: the devices with the other copies go on, and wait for this one.
   absl::Status status;
   for (TableWork& work : work_) status.Update(RunTable(work, device));

@@ -369,6 +369,11 @@ void TableSteps::NoteMade(std::uint64_t step) {
   steps_.NoteMade(step);
 }
 
+std::uint64_t TableSteps::first_unmade() const {
+  const MutexLock lock(mu_);
+  return steps_.first_unmade();
+}
+
 StepReport TableSteps::Report() const {
   const MutexLock lock(mu_);
   StepReport report{

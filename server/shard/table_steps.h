@@ -81,6 +81,8 @@ class TableSteps {
   void NoteMade(std::uint64_t step);
 
   StepReport Report() const;
+  // The first step that no unit has ever made here.
+  std::uint64_t first_unmade() const;
 
  private:
   struct Held {

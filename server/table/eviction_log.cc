@@ -16,13 +16,21 @@ void EvictionLog::Append(EvictedRows rows) {
   if (rows.evictions.empty()) return;
   {
     MutexLock lock(mu_);
-    bytes_ += rows.bytes();
     const std::uint64_t begin = next_;
     next_ += rows.evictions.size();
+    if (skips_) return;
+    bytes_ += rows.bytes();
     entries_.push_back({begin, std::make_shared<const EvictedRows>(std::move(rows))});
     while (bytes_ > bytes_max_) DropOldest();
   }
   NotifyAll();
+}
+
+void EvictionLog::Skip(bool skips) {
+  MutexLock lock(mu_);
+  skips_ = skips;
+  // Entries have no gaps.
+  while (skips && !entries_.empty()) DropOldest();
 }
 
 void EvictionLog::DropOldest() {

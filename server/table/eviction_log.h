@@ -43,6 +43,8 @@ class EvictionLog {
   std::uint64_t id() const { return id_; }
 
   void Append(EvictedRows rows);
+  // While `skips`, evictions are numbered and not kept, as if nobody had read them in time.
+  void Skip(bool skips);
   // The node has dropped the table: no more evictions follow.
   void Close();
 
@@ -80,6 +82,7 @@ class EvictionLog {
   std::size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;      // Bytes of entries_.
   std::uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // Number of the next eviction.
   std::uint64_t read_ ABSL_GUARDED_BY(mu_) = 0;     // Highest eviction that a reader has read.
+  bool skips_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<Listener>> listeners_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,5 +1,6 @@
 #include "tools/embla/journal_cmd.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/journal/record_text.h"
+#include "server/journal/snapshot_files.h"
 #include "server/log/log_recovery.h"
 #include "server/log/log_segments.h"
 #include "server/log/log_storage.h"
@@ -58,14 +60,38 @@ void Put(const LogRecordView& record, const RecordText& text, const Output& outp
                                    text.text);
 }
 
+// A journal as a start would read it: the newest snapshot, and the records from its position on.
+struct Journal {
+  std::unique_ptr<DirectoryLogStorage> storage;
+  std::unique_ptr<SnapshotReader> snapshot;  // Null: there is none.
+  RecordTexts texts;
+
+  LogLsn first() const {
+    return snapshot == nullptr ? LogLsn{1} : LogLsn{snapshot->head().record.position};
+  }
+};
+
+absl::StatusOr<Journal> OpenJournal(const std::string& directory) {
+  Journal journal;
+  EMBLA_ASSIGN_OR_RETURN(journal.storage, OpenExisting(directory));
+  EMBLA_ASSIGN_OR_RETURN(journal.snapshot, OpenNewestSnapshot(*journal.storage));
+  if (journal.snapshot == nullptr) return journal;
+  const SnapshotHead& head = journal.snapshot->head();
+  journal.texts = RecordTexts(head.image.plan, head.record.log_process);
+  return journal;
+}
+
 struct Count {
   std::uint64_t records = 0;
   std::int64_t bytes = 0;
 };
 
-void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const RecordTexts& texts,
+void PutSummary(const JournalFlags& flags, const Journal& journal, const RecoveredLog& log,
                 const std::map<std::string, Count>& counts, const Output& output) {
   const LogRecovery& report = log.report;
+  const RecordTexts& texts = journal.texts;
+  std::uint64_t records = 0;
+  for (const auto& [kind, count] : counts) records += count.records;
   if (output.json) {
     Json kinds = Json::object();
     for (const auto& [kind, count] : counts) {
@@ -73,8 +99,12 @@ void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const Record
     }
     output.PutJson({{"directory", flags.directory},
                     {"segments", log.segments.size()},
-                    {"records", report.records},
-                    {"first_lsn", ToInt(report.keep_from)},
+                    {"snapshot", journal.snapshot == nullptr
+                                     ? Json()
+                                     : Json{{"number", journal.snapshot->head().record.number},
+                                            {"bytes", journal.snapshot->bytes()}}},
+                    {"records", records},
+                    {"first_lsn", ToInt(std::max(journal.first(), report.keep_from))},
                     {"next_lsn", ToInt(report.next_lsn)},
                     {"torn_bytes", report.torn_bytes},
                     {"processes", texts.processes()},
@@ -83,10 +113,15 @@ void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const Record
                     {"kinds", std::move(kinds)}});
     return;
   }
-  output.out << flags.directory << ": intact; records " << report.records << ", processes "
+  output.out << flags.directory << ": intact; records " << records << ", processes "
              << texts.processes() << ", segments " << log.segments.size() << ", plan "
              << ToInt(texts.plan().version()) << ", tables " << texts.plan().tables().size()
              << "\n";
+  if (journal.snapshot != nullptr) {
+    output.out << "begins with snapshot " << journal.snapshot->head().record.number << " of "
+               << FormatBytes(static_cast<std::int64_t>(journal.snapshot->bytes()))
+               << ", at record " << ToInt(journal.first()) << "\n";
+  }
   if (!report.torn_file.empty()) {
     output.out << "the last " << report.torn_bytes << " bytes of " << report.torn_file
                << " were cut by a crash before they counted: the next start drops them\n";
@@ -102,35 +137,33 @@ void PutSummary(const JournalFlags& flags, const RecoveredLog& log, const Record
 }  // namespace
 
 absl::Status JournalDumpVerb(const JournalFlags& flags, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const auto storage, OpenExisting(flags.directory));
-  RecordTexts texts;
+  EMBLA_ASSIGN_OR_RETURN(Journal journal, OpenJournal(flags.directory));
   std::uint64_t shown = 0;
-  return RecoverLog(*storage,
-                    [&](const LogRecordView& record) -> absl::Status {
-                      EMBLA_ASSIGN_OR_RETURN(const RecordText text, texts.Describe(record));
-                      const bool is_in_limit = flags.limit == 0 || shown < flags.limit;
-                      if (ToInt(record.lsn) < flags.from || !is_in_limit) return absl::OkStatus();
-                      ++shown;
-                      Put(record, text, output);
-                      if (output.out) return absl::OkStatus();
-                      return absl::UnavailableError("records cannot be written: is the disk full?");
-                    })
-      .status();
+  const auto put = [&](const LogRecordView& record) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(const RecordText text, journal.texts.Describe(record));
+    const bool is_in_limit = flags.limit == 0 || shown < flags.limit;
+    if (ToInt(record.lsn) < flags.from || !is_in_limit) return absl::OkStatus();
+    ++shown;
+    Put(record, text, output);
+    if (output.out) return absl::OkStatus();
+    return absl::UnavailableError("records cannot be written: is the disk full?");
+  };
+  return RecoverLog(*journal.storage, put, journal.first()).status();
 }
 
 absl::Status JournalVerifyVerb(const JournalFlags& flags, const Output& output) {
-  EMBLA_ASSIGN_OR_RETURN(const auto storage, OpenExisting(flags.directory));
-  RecordTexts texts;
+  EMBLA_ASSIGN_OR_RETURN(Journal journal, OpenJournal(flags.directory));
   std::map<std::string, Count> counts;
+  const auto add = [&](const LogRecordView& record) -> absl::Status {
+    EMBLA_ASSIGN_OR_RETURN(const RecordText text, journal.texts.Describe(record));
+    Count& count = counts[text.kind];
+    ++count.records;
+    count.bytes += static_cast<std::int64_t>(record.payload.size());
+    return absl::OkStatus();
+  };
   EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log,
-                         RecoverLog(*storage, [&](const LogRecordView& record) -> absl::Status {
-                           EMBLA_ASSIGN_OR_RETURN(const RecordText text, texts.Describe(record));
-                           Count& count = counts[text.kind];
-                           ++count.records;
-                           count.bytes += static_cast<std::int64_t>(record.payload.size());
-                           return absl::OkStatus();
-                         }));
-  PutSummary(flags, log, texts, counts, output);
+                         RecoverLog(*journal.storage, add, journal.first()));
+  PutSummary(flags, journal, log, counts, output);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/base/buffer.h"
 #include "core/base/check.h"
@@ -25,6 +26,13 @@ class JournaledNode {
   NodeJournal& journal() { return *journal_; }
   SimulatedStorage& disk() { return disk_; }
 
+  // A snapshot of a node without a mover.
+  absl::Status TakeSnapshot() {
+    return journal_->TakeSnapshot([](const auto& work) {
+      work([] { return std::vector<RestoredUnit>(); });
+      return true;
+    });
+  }
   // Ends the process: the next one finds the disk as it is now.
   void Kill() {
     disk_.FailAt(1, DiskFault::kDeath);

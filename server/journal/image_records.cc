@@ -1,0 +1,208 @@
+#include "server/journal/image_records.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/plan/plan_json.h"
+#include "server/journal/windows_bytes.h"
+
+namespace embla {
+namespace {
+
+constexpr std::uint32_t kHasCopy = 1;
+constexpr std::uint32_t kHasGroups = 2;
+
+absl::Status DamagedImage(const char* record) {
+  return absl::DataLossError(absl::StrCat(record, " record of a snapshot: damaged"));
+}
+
+void PutTime(absl::Time time, RecordWriter& out) { out.Put(absl::ToUnixNanos(time)); }
+absl::Time GetTime(RecordReader& in) { return absl::FromUnixNanos(in.Get<std::int64_t>()); }
+
+void PutSpec(const TableSpec& spec, RecordWriter& out) {
+  const std::string json = TableSpecToJson(spec);
+  out.Put(static_cast<std::uint32_t>(json.size()));
+  out.PutBytes(json);
+}
+
+TableSpec GetSpec(RecordReader& in) {
+  const std::span<const char> json = in.GetBytes(in.GetCount(1));
+  if (!in.ok()) return {};
+  absl::StatusOr<TableSpec> spec = TableSpecFromJson({json.data(), json.size()});
+  if (spec.ok()) return *std::move(spec);
+  in.Fail();
+  return {};
+}
+
+void Put(const CopyImage& copy, RecordWriter& out) {
+  out.Put(copy.position.reign);
+  out.Put(copy.position.order);
+  out.Put(std::uint32_t{copy.position.complete});
+  out.Put(std::uint32_t{copy.has_all});
+  out.Put(ToInt(copy.primary_since));
+  out.Put(ToInt(copy.spec_version));
+  PutSpec(copy.spec, out);
+  out.Put(static_cast<std::uint32_t>(copy.history.size()));
+  for (const auto& [since, spec] : copy.history) {
+    out.Put(ToInt(since));
+    PutSpec(spec, out);
+  }
+}
+
+CopyImage GetCopy(RecordReader& in) {
+  CopyImage copy;
+  copy.position.reign = in.Get<std::uint64_t>();
+  copy.position.order = in.Get<std::uint64_t>();
+  copy.position.complete = in.Get<std::uint32_t>() != 0;
+  copy.has_all = in.Get<std::uint32_t>() != 0;
+  copy.primary_since = GetId<PlanVersion>(in);
+  copy.spec_version = GetId<PlanVersion>(in);
+  copy.spec = GetSpec(in);
+  copy.history.resize(in.GetCount(sizeof(std::uint64_t) + sizeof(std::uint32_t)));
+  for (auto& [since, spec] : copy.history) {
+    since = GetId<PlanVersion>(in);
+    spec = GetSpec(in);
+  }
+  return copy;
+}
+
+void Put(const GroupImage& groups, RecordWriter& out) {
+  out.Put(std::uint32_t{groups.is_due});
+  out.Put(static_cast<std::uint32_t>(groups.updates.size()));
+  for (std::size_t group = 0; group < groups.updates.size(); ++group) {
+    out.Put(groups.updates[group]);
+    PutWindows(groups.counted[group], out);
+  }
+}
+
+GroupImage GetGroups(RecordReader& in) {
+  GroupImage groups;
+  groups.is_due = in.Get<std::uint32_t>() != 0;
+  const std::uint32_t count = in.GetCount(sizeof(std::uint64_t) + sizeof(std::uint32_t));
+  for (std::uint32_t group = 0; group < count; ++group) {
+    groups.updates.push_back(in.Get<std::uint64_t>());
+    groups.counted.push_back(GetWindows(in));
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::string EncodeImage(const ImageRecord& record) {
+  RecordWriter out;
+  out.Put(kSnapshotFormat);
+  out.Put(std::uint32_t{0});
+  out.Put(record.number);
+  out.Put(record.base);
+  out.Put(record.position);
+  out.Put(record.log_process);
+  PutTime(record.time, out);
+  out.Put(static_cast<std::uint32_t>(record.sessions.size()));
+  for (const SessionGate::Seen& seen : record.sessions) {
+    out.Put(ToInt(seen.session));
+    out.Put(ToInt(seen.seq));
+    PutTime(seen.time, out);
+  }
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ImageRecord> DecodeImage(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  const auto format = in.Get<std::uint32_t>();
+  if (in.ok() && format != kSnapshotFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the snapshot has format ", format, ", this program knows ", kSnapshotFormat));
+  }
+  const bool is_known = in.Get<std::uint32_t>() == 0;
+  ImageRecord record;
+  record.number = in.Get<std::uint64_t>();
+  record.base = in.Get<std::uint64_t>();
+  record.position = in.Get<std::uint64_t>();
+  record.log_process = in.Get<std::uint64_t>();
+  record.time = GetTime(in);
+  record.sessions.resize(in.GetCount(3 * sizeof(std::uint64_t)));
+  for (SessionGate::Seen& seen : record.sessions) {
+    seen.session = GetId<SessionId>(in);
+    seen.seq = GetId<UpdateSeq>(in);
+    seen.time = GetTime(in);
+  }
+  if (!in.at_end() || !is_known || record.position == 0) return DamagedImage("image");
+  return record;
+}
+
+std::string EncodeTableImage(const TableImage& record) {
+  RecordWriter out;
+  out.Put(ToInt(record.table));
+  out.Put((record.copy.has_value() ? kHasCopy : 0u) | (record.groups.has_value() ? kHasGroups : 0));
+  out.Put(record.highest_step);
+  out.Put(record.first_unmade_step);
+  out.Put(static_cast<std::uint32_t>(record.windows.size()));
+  for (const UnitWindows& windows : record.windows) PutWindows(windows, out);
+  if (record.copy.has_value()) Put(*record.copy, out);
+  if (record.groups.has_value()) Put(*record.groups, out);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<TableImage> DecodeTableImage(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  TableImage record;
+  record.table = GetId<TableId>(in);
+  const auto flags = in.Get<std::uint32_t>();
+  record.highest_step = in.Get<std::uint64_t>();
+  record.first_unmade_step = in.Get<std::uint64_t>();
+  record.windows.resize(in.GetCount(sizeof(std::uint32_t)));
+  for (UnitWindows& windows : record.windows) windows = GetWindows(in);
+  if ((flags & kHasCopy) != 0) record.copy = GetCopy(in);
+  if ((flags & kHasGroups) != 0) record.groups = GetGroups(in);
+  if (!in.at_end() || (flags & ~(kHasCopy | kHasGroups)) != 0) return DamagedImage("table");
+  return record;
+}
+
+void PutRows(const RowsRecord& record, RecordWriter& out) {
+  out.Reserve(96 + record.piece.size());
+  out.Put(ToInt(record.window.table));
+  out.Put(record.window.replica_group);
+  out.Put(record.window.columns.begin);
+  out.Put(record.window.columns.end);
+  out.Put(record.window.rows.begin);
+  out.Put(record.window.rows.end);
+  out.Put(record.position);
+  out.Put(record.rows_bytes);
+  out.Put(record.offset);
+  out.Put(std::uint64_t{record.piece.size()});
+  out.PutArray(record.piece);
+}
+
+absl::StatusOr<RowsRecord> DecodeRows(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  RowsRecord record;
+  record.window.table = GetId<TableId>(in);
+  record.window.replica_group = in.Get<std::uint32_t>();
+  record.window.columns.begin = in.Get<std::uint32_t>();
+  record.window.columns.end = in.Get<std::uint32_t>();
+  record.window.rows.begin = in.Get<std::int64_t>();
+  record.window.rows.end = in.Get<std::int64_t>();
+  record.position = in.Get<std::uint64_t>();
+  record.rows_bytes = in.Get<std::uint64_t>();
+  record.offset = in.Get<std::uint64_t>();
+  record.piece = in.GetArray<std::byte>(in.Get<std::uint64_t>());
+  const bool fits = record.offset <= record.rows_bytes &&
+                    record.piece.size() <= record.rows_bytes - record.offset;
+  if (!in.at_end() || !fits || record.rows_bytes > kWindowBytesMax) return DamagedImage("rows");
+  return record;
+}
+
+std::string EncodeImageEnd(const ImageEndRecord& record) {
+  RecordWriter out;
+  out.Put(record.records);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<ImageEndRecord> DecodeImageEnd(std::span<const std::byte> bytes) {
+  RecordReader in(bytes);
+  const ImageEndRecord record{.records = in.Get<std::uint64_t>()};
+  if (!in.at_end()) return DamagedImage("end");
+  return record;
+}
+
+}  // namespace embla

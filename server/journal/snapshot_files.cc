@@ -1,0 +1,271 @@
+#include "server/journal/snapshot_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/plan/plan_delta.h"
+#include "server/journal/unit_records.h"
+#include "server/log/log_recovery.h"
+
+namespace embla {
+namespace {
+
+constexpr std::string_view kPrefix = "snapshot-";
+constexpr std::size_t kNumberDigits = 20;
+
+std::string PrefixOf(std::uint64_t number) { return absl::StrFormat("snapshot-%020u-", number); }
+
+std::optional<std::uint64_t> NumberOf(std::string_view name) {
+  if (!name.starts_with(kPrefix) || name.size() <= kPrefix.size() + kNumberDigits) {
+    return std::nullopt;
+  }
+  name = name.substr(kPrefix.size(), kNumberDigits);
+  std::uint64_t number = 0;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || stop != name.data() + name.size()) return std::nullopt;
+  return number;
+}
+
+// The payload of a record, aligned as decoders need it.
+Buffer Copied(std::string_view payload) {
+  Buffer bytes = Buffer::Allocate(payload.size());
+  if (!payload.empty()) std::memcpy(bytes.data(), payload.data(), payload.size());
+  return bytes;
+}
+
+}  // namespace
+
+SnapshotStorage::SnapshotStorage(LogStorage& directory, std::uint64_t number)
+    : directory_(directory), prefix_(PrefixOf(number)) {}
+
+absl::StatusOr<std::vector<std::uint64_t>> SnapshotStorage::List(const LogStorage& directory) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory.List());
+  std::set<std::uint64_t> numbers;
+  for (const std::string& name : names) {
+    if (const std::optional<std::uint64_t> number = NumberOf(name)) numbers.insert(*number);
+  }
+  return std::vector<std::uint64_t>(numbers.begin(), numbers.end());
+}
+
+absl::StatusOr<std::vector<std::string>> SnapshotStorage::List() const {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::string> all, directory_.List());
+  std::vector<std::string> names;
+  for (const std::string& name : all) {
+    if (name.starts_with(prefix_)) names.push_back(name.substr(prefix_.size()));
+  }
+  return names;
+}
+
+absl::Status SnapshotStorage::RemoveAll() {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::string> names, List());
+  for (const std::string& name : names) EMBLA_RETURN_IF_ERROR(Remove(name));
+  return SyncDirectory();
+}
+
+SnapshotWriter::SnapshotWriter(LogStorage& directory, std::uint64_t segment_bytes_max,
+                               std::uint64_t number)
+    : storage_(directory, number),
+      segment_bytes_max_(segment_bytes_max),
+      segments_(storage_, segment_bytes_max, std::nullopt) {}
+
+absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Begin(
+    LogStorage& directory, std::uint64_t segment_bytes_max, const SnapshotHead& head) {
+  std::unique_ptr<SnapshotWriter> writer(
+      new SnapshotWriter(directory, segment_bytes_max, head.record.number));
+  EMBLA_RETURN_IF_ERROR(writer->storage_.RemoveAll());
+  EMBLA_RETURN_IF_ERROR(writer->segments_.Start());
+  const auto append = [&](JournalKind kind, const std::string& record) {
+    return writer->Append(kind, LogPayload(record));
+  };
+  EMBLA_RETURN_IF_ERROR(append(JournalKind::kImage, EncodeImage(head.record)));
+  const NodeImage& image = head.image;
+  EMBLA_RETURN_IF_ERROR(
+      append(JournalKind::kPlanDelta,
+             EncodePlanDeltaRecord(image.self, DeltaBetween(Plan(), *image.plan))));
+  EMBLA_RETURN_IF_ERROR(
+      append(JournalKind::kClosedSessions, EncodeClosedSessionsRecord(image.closed)));
+  for (const TableImage& table : image.tables) {
+    EMBLA_RETURN_IF_ERROR(append(JournalKind::kTableImage, EncodeTableImage(table)));
+  }
+  for (const RestoredUnit& unit : head.units) {
+    EMBLA_RETURN_IF_ERROR(append(JournalKind::kUnitAtRest, EncodeUnitAtRest(unit)));
+  }
+  return writer;
+}
+
+absl::Status SnapshotWriter::Append(JournalKind kind, LogPayload payload) {
+  std::string record = EncodeRecord({.type = LogRecordType::kUpdate,
+                                     .level = Durability::kSynced,
+                                     .kind = static_cast<std::uint16_t>(kind)},
+                                    std::move(payload));
+  if (!segments_.Fits(record.size())) {
+    if (record.size() + kSegmentHeaderBytes > segment_bytes_max_) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a record of ", record.size(), " bytes does not fit a segment of ", segment_bytes_max_));
+    }
+    EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
+    EMBLA_RETURN_IF_ERROR(segments_.Rotate(next_lsn_));
+    synced_end_ = next_lsn_;
+  }
+  const std::uint32_t crc = SealLogRecord(
+      {.seed = segments_.seed(), .lsn = next_lsn_, .durable_end = synced_end_}, record);
+  const std::string_view piece = record;
+  EMBLA_RETURN_IF_ERROR(segments_.Write({&piece, 1}, crc));
+  next_lsn_ = LogLsn{ToInt(next_lsn_) + 1};
+  bytes_ += record.size();
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotWriter::Add(const RowWindow& window, const WindowRows& rows) {
+  const std::size_t piece_bytes = std::min<std::size_t>(kPieceBytesMax, segment_bytes_max_ / 2);
+  const std::span<const std::byte> all = rows.bytes.bytes();
+  std::size_t offset = 0;
+  do {
+    const std::size_t size = std::min(piece_bytes, all.size() - offset);
+    RecordWriter record(kRecordHeaderBytes);
+    PutRows({window, rows.position, all.size(), offset, all.subspan(offset, size)}, record);
+    EMBLA_RETURN_IF_ERROR(Append(JournalKind::kRows, std::move(record).TakePayload()));
+    offset += size;
+  } while (offset < all.size());
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotWriter::Finish() {
+  // Nobody looks at a snapshot without its last record: that one is synced after the others.
+  EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
+  EMBLA_RETURN_IF_ERROR(
+      Append(JournalKind::kImageEnd, LogPayload(EncodeImageEnd({ToInt(next_lsn_) - 1}))));
+  EMBLA_RETURN_IF_ERROR(segments_.file().Sync());
+  segments_.Note(next_lsn_);
+  // Gives the room back that was reserved for more.
+  EMBLA_RETURN_IF_ERROR(segments_.file().Truncate(segments_.file().size()));
+  return storage_.Remove(std::string(kSpareName));
+}
+
+absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(LogStorage& directory,
+                                                                     std::uint64_t number) {
+  std::unique_ptr<SnapshotReader> reader(new SnapshotReader(directory, number));
+  std::uint64_t records = 0;
+  std::optional<std::uint64_t> ended_after;
+  const auto sink = [&](const LogRecordView& record) {
+    reader->bytes_ += record.payload.size();
+    if (ended_after.has_value()) return absl::DataLossError("a snapshot goes on behind its end");
+    if (record.kind != static_cast<std::uint16_t>(JournalKind::kImageEnd)) {
+      ++records;
+      return reader->ReadHead(record);
+    }
+    const Buffer bytes = Copied(record.payload);
+    EMBLA_ASSIGN_OR_RETURN(const ImageEndRecord end, DecodeImageEnd(bytes.bytes()));
+    ended_after = end.records;
+    return absl::OkStatus();
+  };
+  EMBLA_ASSIGN_OR_RETURN(const RecoveredLog log, RecoverLog(reader->storage_, sink, LogLsn{1}));
+  if (!ended_after.has_value() || reader->head_.image.plan == nullptr) {
+    return absl::NotFoundError(absl::StrCat("snapshot ", number, " was never whole"));
+  }
+  if (*ended_after != records || reader->head_.record.number != number) {
+    return absl::DataLossError(
+        absl::StrCat("snapshot ", number, " has ", records, " records, and says ", *ended_after));
+  }
+  for (const SegmentHeader& segment : log.segments) reader->segments_.push_back(segment.number);
+  NodeImage& image = reader->head_.image;
+  image.position = reader->head_.record.position;
+  image.time = reader->head_.record.time;
+  image.sessions = reader->head_.record.sessions;
+  return reader;
+}
+
+absl::Status SnapshotReader::MakeDurable() {
+  EMBLA_ASSIGN_OR_RETURN(const std::unique_ptr<LogFile> newest,
+                         storage_.Open(SegmentName(segments_.back()), /*reserved_bytes=*/0));
+  EMBLA_RETURN_IF_ERROR(newest->Sync());
+  return storage_.SyncDirectory();
+}
+
+absl::Status SnapshotReader::ReadHead(const LogRecordView& record) {
+  const auto kind = static_cast<JournalKind>(record.kind);
+  if (kind == JournalKind::kRows) return absl::OkStatus();
+  const Buffer copied = Copied(record.payload);
+  const std::span<const std::byte> bytes = copied.bytes();
+  NodeImage& image = head_.image;
+  if (kind == JournalKind::kImage) {
+    EMBLA_ASSIGN_OR_RETURN(head_.record, DecodeImage(bytes));
+  } else if (kind == JournalKind::kPlanDelta) {
+    EMBLA_ASSIGN_OR_RETURN(const InstalledPlan installed, DecodePlanDeltaRecord(bytes, Plan()));
+    image.plan = installed.plan;
+    image.self = installed.self;
+  } else if (kind == JournalKind::kClosedSessions) {
+    EMBLA_ASSIGN_OR_RETURN(image.closed, DecodeClosedSessionsRecord(bytes));
+  } else if (kind == JournalKind::kTableImage) {
+    EMBLA_ASSIGN_OR_RETURN(image.tables.emplace_back(), DecodeTableImage(bytes));
+  } else if (kind == JournalKind::kUnitAtRest) {
+    EMBLA_ASSIGN_OR_RETURN(head_.units.emplace_back(), DecodeUnitAtRest(bytes));
+  } else {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a snapshot has a record of kind ", record.kind, ", which this program does not know"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotReader::ReadRows(std::span<const std::byte> bytes) {
+  EMBLA_ASSIGN_OR_RETURN(const RowsRecord record, DecodeRows(bytes));
+  const bool begins = ahead_.empty() || filled_ == ahead_.back().bytes.size();
+  if (begins) {
+    ahead_.push_back({record.window, record.position, Buffer::Allocate(record.rows_bytes)});
+    filled_ = 0;
+  }
+  Rows& rows = ahead_.back();
+  const bool follows = record.offset == filled_ && record.window == rows.window &&
+                       record.position == rows.position && record.rows_bytes == rows.bytes.size();
+  if (!follows) return absl::DataLossError("a piece of other rows amid those of a window");
+  if (!record.piece.empty()) {
+    std::memcpy(rows.bytes.data() + filled_, record.piece.data(), record.piece.size());
+  }
+  filled_ += record.piece.size();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SnapshotReader::Rows*> SnapshotReader::Front() {
+  const auto rows_only = [this](const LogRecordView& record) {
+    if (record.kind != static_cast<std::uint16_t>(JournalKind::kRows)) return absl::OkStatus();
+    return ReadRows(std::as_bytes(std::span(record.payload)));
+  };
+  const auto is_whole = [this] {
+    return ahead_.size() > 1 || (ahead_.size() == 1 && filled_ == ahead_.back().bytes.size());
+  };
+  while (!is_whole() && next_segment_ < segments_.size()) {
+    const std::string name = SegmentName(segments_[next_segment_]);
+    EMBLA_RETURN_IF_ERROR(storage_.ReadInto(name, content_));
+    const bool is_newest = ++next_segment_ == segments_.size();
+    EMBLA_RETURN_IF_ERROR(
+        ScanSegment(content_, storage_.PathOf(name), is_newest, rows_only).status());
+  }
+  if (is_whole()) return &ahead_.front();
+  if (ahead_.empty()) return nullptr;
+  return absl::DataLossError("a snapshot ends amid the rows of a window");
+}
+
+absl::StatusOr<std::unique_ptr<SnapshotReader>> OpenNewestSnapshot(LogStorage& directory) {
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
+                         SnapshotStorage::List(directory));
+  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
+    absl::StatusOr<std::unique_ptr<SnapshotReader>> snapshot =
+        SnapshotReader::Open(directory, *number);
+    if (snapshot.ok() || absl::IsFailedPrecondition(snapshot.status())) return snapshot;
+    if (absl::IsNotFound(snapshot.status())) continue;
+    LogError("journal", "a snapshot cannot be read number=", *number,
+             " reason=", snapshot.status().message());
+  }
+  return nullptr;
+}
+
+}  // namespace embla

@@ -1,0 +1,137 @@
+// Snapshots of a node beside its log: each is a log of its own (docs/node_log.md), whose files have
+// the snapshot's name before their own. docs/snapshots.md.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/buffer.h"
+#include "server/journal/image_records.h"
+#include "server/journal/journal_records.h"
+#include "server/log/log_segments.h"
+#include "server/log/log_storage.h"
+#include "server/mover/restored_unit.h"
+#include "server/shard/node_image.h"
+
+namespace embla {
+
+// The files of one snapshot, as a directory of their own.
+class SnapshotStorage final : public LogStorage {
+ public:
+  // `directory` is not owned and outlives this object.
+  SnapshotStorage(LogStorage& directory, std::uint64_t number);
+
+  // Numbers of the snapshots of which there are files, ascending.
+  static absl::StatusOr<std::vector<std::uint64_t>> List(const LogStorage& directory);
+  // Removes all of the snapshot's files.
+  absl::Status RemoveAll();
+
+  const std::string& path() const override { return directory_.path(); }
+  std::string PathOf(const std::string& name) const override {
+    return directory_.PathOf(prefix_ + name);
+  }
+  absl::StatusOr<std::vector<std::string>> List() const override;
+  absl::Status ReadInto(const std::string& name, std::string& content) const override {
+    return directory_.ReadInto(prefix_ + name, content);
+  }
+  absl::StatusOr<std::unique_ptr<LogFile>> Open(const std::string& name,
+                                                std::uint64_t reserved_bytes) override {
+    return directory_.Open(prefix_ + name, reserved_bytes);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return directory_.Rename(prefix_ + from, prefix_ + to);
+  }
+  absl::Status Remove(const std::string& name) override {
+    return directory_.Remove(prefix_ + name);
+  }
+  absl::Status SyncDirectory() override { return directory_.SyncDirectory(); }
+
+ private:
+  LogStorage& directory_;  // Not owned; outlives this object.
+  const std::string prefix_;
+};
+
+// A node's image, and what the snapshot says of itself.
+struct SnapshotHead {
+  ImageRecord record;
+  NodeImage image;
+  std::vector<RestoredUnit> units;
+};
+
+// Writes one snapshot. Thread safety: none.
+class SnapshotWriter {
+ public:
+  // `directory` is not owned and outlives this object. ResourceExhausted: the disk is full.
+  static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(LogStorage& directory,
+                                                               std::uint64_t segment_bytes_max,
+                                                               const SnapshotHead& head);
+  // Positions rise. Errors end the snapshot: to be given up.
+  absl::Status Add(const RowWindow& window, const WindowRows& rows);
+  // Everything is on the disk when it returns: from now on the snapshot is whole.
+  absl::Status Finish();
+
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  SnapshotWriter(LogStorage& directory, std::uint64_t segment_bytes_max, std::uint64_t number);
+  absl::Status Append(JournalKind kind, LogPayload payload);
+
+  SnapshotStorage storage_;
+  const std::uint64_t segment_bytes_max_;
+  LogSegments segments_;
+  LogLsn next_lsn_{1};
+  LogLsn synced_end_{1};
+  std::uint64_t bytes_ = 0;
+};
+
+// Reads one. Thread safety: none.
+class SnapshotReader {
+ public:
+  // Checks all of it. NotFound: it was never whole. DataLoss: damaged, with file and offset.
+  // FailedPrecondition: of a newer program.
+  static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(LogStorage& directory,
+                                                              std::uint64_t number);
+
+  SnapshotHead& head() { return head_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+  // Syncs what a process that died wrote last, perhaps to memory only. To be called before another
+  // snapshot is removed for this one.
+  absl::Status MakeDurable();
+
+  struct Rows {
+    RowWindow window;
+    std::uint64_t position = 0;
+    Buffer bytes;
+  };
+  // The next rows; null: there are no more. They may be moved from, and Pop goes on behind them.
+  // Errors as for Open.
+  absl::StatusOr<Rows*> Front();
+  void Pop() { ahead_.pop_front(); }
+
+ private:
+  SnapshotReader(LogStorage& directory, std::uint64_t number) : storage_(directory, number) {}
+  absl::Status ReadHead(const LogRecordView& record);
+  absl::Status ReadRows(std::span<const std::byte> bytes);
+
+  SnapshotStorage storage_;
+  SnapshotHead head_;
+  std::uint64_t bytes_ = 0;
+  std::vector<std::uint64_t> segments_;
+  std::size_t next_segment_ = 0;
+  std::string content_;       // The content of one segment after the other.
+  std::deque<Rows> ahead_;    // Rows of the segments that were read; the last may lack pieces.
+  std::uint64_t filled_ = 0;  // Bytes of the last ones.
+};
+
+// The newest snapshot that is whole; null: there is none. A damaged one, which is logged, is left
+// for the one before it.
+absl::StatusOr<std::unique_ptr<SnapshotReader>> OpenNewestSnapshot(LogStorage& directory);
+
+}  // namespace embla

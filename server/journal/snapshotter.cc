@@ -1,0 +1,218 @@
+#include "server/journal/snapshotter.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "server/journal/journal_records.h"
+
+namespace embla {
+
+// One window that is being read.
+class Snapshotter::Reading {
+ public:
+  using Result = absl::StatusOr<std::vector<WindowRows>>;
+
+  Reading(NodeImages& images, const RowWindow& window) {
+    images.Read(window, [state = state_](Result result) {
+      const MutexLock lock(state->mu);
+      state->result = std::move(result);
+      state->changed.NotifyAll();
+    });
+  }
+  Result Wait() {
+    const MutexLock lock(state_->mu);
+    while (!state_->result.has_value()) state_->changed.Wait(state_->mu);
+    return *std::move(state_->result);
+  }
+
+ private:
+  struct State {
+    Mutex mu;
+    CondVar changed;
+    std::optional<Result> result ABSL_GUARDED_BY(mu);
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+Snapshotter::Snapshotter(const SnapshotOptions& options, Node node, std::uint64_t newest,
+                         std::uint64_t newest_bytes, Metrics* metrics)
+    : options_(options), node_(std::move(node)), newest_(newest), newest_bytes_(newest_bytes) {
+  if (metrics == nullptr) return;
+  taken_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"taken"});
+  failed_ = metrics->MakeCounter(MetricNamed("embla_snapshots_total"), {"failed"});
+  bytes_ = metrics->MakeCounter(MetricNamed("embla_snapshot_bytes_total"));
+  size_ = metrics->MakeGauge(MetricNamed("embla_snapshot_bytes"));
+  journal_kept_ = metrics->MakeGauge(MetricNamed("embla_journal_kept_bytes"));
+  seconds_ = metrics->MakeHistogram(MetricNamed("embla_snapshot_seconds"));
+  held_ = metrics->MakeHistogram(MetricNamed("embla_snapshot_hold_seconds"));
+}
+
+void Snapshotter::Start(WhileAtRest while_at_rest) {
+  while_at_rest_ = std::move(while_at_rest);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Snapshotter::Stop() {
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Snapshotter::Run() {
+  absl::Time not_before = absl::InfinitePast();
+  while (true) {
+    {
+      const MutexLock lock(mu_);
+      if (!stopping_) changed_.WaitFor(mu_, options_.look_every);
+      if (stopping_) return;
+    }
+    if (!IsDue() || absl::Now() < not_before) continue;
+    const absl::Status status = TakePaced(while_at_rest_, /*paced=*/true);
+    if (status.ok() || absl::IsCancelled(status)) continue;
+    not_before = absl::Now() + options_.retry_after;
+    LogWarning("journal", "no snapshot could be taken, trying again: ", status.message());
+  }
+}
+
+bool Snapshotter::IsDue() const {
+  const MutexLock lock(mu_);
+  const std::uint64_t kept = node_.journal_bytes() - journal_at_newest_;
+  journal_kept_.Set(static_cast<double>(kept));
+  const auto share =
+      static_cast<std::uint64_t>(options_.journal_share * static_cast<double>(newest_bytes_));
+  return kept >= std::max(options_.journal_bytes_min, share);
+}
+
+absl::Status Snapshotter::Take(const WhileAtRest& while_at_rest) {
+  return TakePaced(while_at_rest, /*paced=*/false);
+}
+
+absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced) {
+  const MutexLock lock(take_mu_);
+  const absl::Time begun = absl::Now();
+  const std::uint64_t journal_before = node_.journal_bytes();
+  SnapshotHead head;
+  head.record.number = newest_ + 1;
+  absl::StatusOr<NodeImages::Taken> taken = Begin(while_at_rest, &head);
+  absl::Status status = taken.status();
+  std::uint64_t bytes = 0;
+  if (status.ok()) {
+    auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, head);
+    status = writer.status();
+    if (status.ok()) status = Copy(taken->windows, paced, **writer);
+    if (status.ok()) bytes = (*writer)->bytes();
+    if (!status.ok()) {
+      static_cast<void>(SnapshotStorage(node_.directory, head.record.number).RemoveAll());
+    }
+  }
+  if (!status.ok()) {
+    if (!absl::IsCancelled(status)) failed_.Add();
+    return status;
+  }
+  newest_ = head.record.number;
+  {
+    const MutexLock known(mu_);
+    newest_bytes_ = bytes;
+    journal_at_newest_ = journal_before;
+  }
+  taken_.Add();
+  size_.Set(static_cast<double>(bytes));
+  seconds_.Observe(absl::Now() - begun);
+  LogInfo("journal", "snapshot number=", newest_, " bytes=", bytes,
+          " position=", head.record.position,
+          " seconds=", absl::ToDoubleSeconds(absl::Now() - begun));
+  return Replace(head);
+}
+
+absl::StatusOr<NodeImages::Taken> Snapshotter::Begin(const WhileAtRest& while_at_rest,
+                                                     SnapshotHead* head) {
+  absl::StatusOr<NodeImages::Taken> taken = absl::UnavailableError("a unit is on the move");
+  const bool has_run = while_at_rest([&](const Mover::UnitsAtRest& units) {
+    taken = node_.images.Take([&]() -> absl::Status {
+      EMBLA_ASSIGN_OR_RETURN(head->units, units());
+      return absl::OkStatus();
+    });
+  });
+  if (!has_run) return absl::UnavailableError("a unit is on the move");
+  if (!taken.ok()) return taken;
+  held_.Observe(taken->held);
+  NodeImage& image = taken->image;
+  // Units of tables that were dropped are known until the process ends.
+  std::erase_if(head->units, [&](const RestoredUnit& unit) {
+    return image.plan->FindTable(unit.unit.table) == nullptr;
+  });
+  head->record.position = image.position;
+  head->record.log_process = node_.log_process;
+  head->record.time = image.time;
+  head->record.sessions = std::move(image.sessions);
+  head->image = std::move(image);
+  return taken;
+}
+
+// The next window is read while the one before is written: their positions rise.
+absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool paced,
+                               SnapshotWriter& writer) {
+  const absl::Time begun = absl::Now();
+  std::optional<Reading> next;
+  std::uint64_t counted = 0;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (!next.has_value()) next.emplace(node_.images, windows[i]);
+    EMBLA_ASSIGN_OR_RETURN(std::vector<WindowRows> rows, next->Wait());
+    next.reset();
+    if (!Pace(paced ? writer.bytes() : 0, static_cast<double>(i) / windows.size(), begun)) {
+      return absl::CancelledError("the node stops");
+    }
+    if (i + 1 < windows.size()) next.emplace(node_.images, windows[i + 1]);
+    std::ranges::sort(rows, {}, &WindowRows::position);
+    for (const WindowRows& on_device : rows) {
+      held_.Observe(on_device.held);
+      EMBLA_RETURN_IF_ERROR(writer.Add(windows[i], on_device));
+    }
+    bytes_.Add(static_cast<double>(writer.bytes() - std::exchange(counted, writer.bytes())));
+  }
+  // A journal that ended before a position in the snapshot could give that number to another
+  // record.
+  EMBLA_RETURN_IF_ERROR(
+      node_.log.WriteControl(static_cast<std::uint16_t>(JournalKind::kMarker), {}).status());
+  return writer.Finish();
+}
+
+bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) {
+  const MutexLock lock(mu_);
+  if (stopping_ || done == 0) return !stopping_;
+  const std::uint64_t journal = node_.journal_bytes() - journal_at_newest_;
+  // How far it would have to be for the journal not to grow beyond its share.
+  const double growth = options_.growth_share * static_cast<double>(newest_bytes_);
+  const double due = growth > 0 ? (static_cast<double>(journal) -
+                                   options_.journal_share * static_cast<double>(newest_bytes_)) /
+                                      growth
+                                : 1.0;
+  if (share_done < due) return true;
+  const absl::Time at = begun + absl::Seconds(static_cast<double>(done) /
+                                              static_cast<double>(options_.bytes_per_second_min));
+  const absl::Duration left = at - absl::Now();
+  if (left > absl::ZeroDuration()) changed_.WaitFor(mu_, std::min(left, options_.look_every));
+  return !stopping_;
+}
+
+absl::Status Snapshotter::Replace(const SnapshotHead& head) {
+  EMBLA_RETURN_IF_ERROR(node_.log.Truncate(LogLsn{head.record.position}));
+  EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
+                         SnapshotStorage::List(node_.directory));
+  for (const std::uint64_t number : numbers) {
+    if (number >= head.record.number) continue;
+    EMBLA_RETURN_IF_ERROR(SnapshotStorage(node_.directory, number).RemoveAll());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace embla

@@ -1,0 +1,118 @@
+// A node's state but for its rows, at one place in the order of its journal: with the journal from
+// there on, and rows that were read later, it makes the node again. docs/snapshots.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/buffer.h"
+#include "core/base/ids.h"
+#include "core/plan/plan.h"
+#include "server/migration/session_set.h"
+#include "server/migration/unit_windows.h"
+#include "server/shard/session_gate.h"
+#include "server/table/table_shard.h"
+
+namespace embla {
+
+// A data_parallel table's copy.
+struct CopyImage {
+  ReplicaPosition position;
+  bool has_all = false;         // It has every acknowledged update (CopyState).
+  PlanVersion primary_since{};  // 0: another node leads.
+  // The spec in force on its devices, and the plan that it is from; then the history that updates
+  // are applied by (NodeTable::spec_history).
+  TableSpec spec;
+  PlanVersion spec_version{};
+  std::vector<std::pair<PlanVersion, TableSpec>> history;
+  bool operator==(const CopyImage&) const = default;
+};
+
+// The updates of a table with replica groups since the last averaging.
+struct GroupImage {
+  bool is_due = false;                 // An averaging is to come.
+  std::vector<std::uint64_t> updates;  // By group,
+  std::vector<UnitWindows> counted;    // and which ones.
+  bool operator==(const GroupImage&) const = default;
+};
+
+struct TableImage {
+  TableId table{};
+  std::vector<UnitWindows> windows;     // The rest's record of updates, by replica group.
+  std::uint64_t highest_step = 0;       // The highest of a ZCH table's updates (StepBound).
+  std::uint64_t first_unmade_step = 0;  // Tables with synchronous steps only.
+  std::optional<CopyImage> copy;
+  std::optional<GroupImage> groups;
+  bool operator==(const TableImage&) const = default;
+};
+
+struct NodeImage {
+  std::uint64_t position = 0;  // The journal's next record.
+  absl::Time time;
+  NodeId self{};
+  PlanPtr plan;
+  ClosedSessions closed;
+  std::vector<SessionGate::Seen> sessions;
+  std::vector<TableImage> tables;
+};
+
+// Rows that are read, or written, at once: about 1 MiB, or a bucket of a ZCH table.
+struct RowWindow {
+  TableId table{};
+  std::uint32_t replica_group = 0;
+  ColumnRange columns;
+  RowInterval rows;
+  bool operator==(const RowWindow&) const = default;
+};
+
+// Rows of a window as one device had them when the journal's next record was `position`: a row
+// block with state (core/rows/row_block.h), or a chunk of a ZCH bucket (server/table/unit_io.h).
+struct WindowRows {
+  std::uint64_t position = 0;
+  Buffer bytes;
+  absl::Duration held;  // How long the device did nothing else for them.
+};
+
+// A node's image and rows, as they are taken while it serves, and given to the next process.
+//
+// An image is of one place in the order of all devices, between two tasks. The rows come later,
+// window by window, each of a place of its own: what lies before that place in the journal is in
+// them, and the next process, which applies the journal from the image on, overwrites its rows with
+// the window's at that place. What it has applied to them before does not matter, as a decision
+// about some rows reads no others, but for averagings: all groups of a window lie on the same side
+// of each.
+class NodeImages {
+ public:
+  struct Taken {
+    NodeImage image;
+    std::vector<RowWindow> windows;  // All rows of the image.
+    absl::Duration held;             // How long all devices stood still.
+  };
+  virtual ~NodeImages() = default;
+
+  // Calls `meanwhile` while all devices stand still. Unavailable: not now, as a unit or a copy
+  // is on its way. Blocks; must not be called on a device thread. Requires: a journal.
+  virtual absl::StatusOr<Taken> Take(const std::function<absl::Status()>& meanwhile) = 0;
+  // Reads what is here of the window, behind the requests that came before: `done` gets the rows of
+  // each device that has some, and runs on a device thread. Nothing of a table that is gone.
+  virtual void Read(const RowWindow& window,
+                    std::function<void(absl::StatusOr<std::vector<WindowRows>>)> done) = 0;
+
+  // A new node begins with `image`. Errors: those of ShardNode::InstallPlan; DataLoss: it does not
+  // fit its plan.
+  virtual absl::Status Begin(const NodeImage& image) = 0;
+  // Rows of a window, of which each device takes what it has; `done` as for Read. DataLoss: they
+  // are not the window's.
+  virtual void Write(const RowWindow& window, Buffer bytes,
+                     std::function<void(absl::Status)> done) = 0;
+  // All windows of the image have been written.
+  virtual void End() = 0;
+};
+
+}  // namespace embla

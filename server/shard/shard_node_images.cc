@@ -1,0 +1,278 @@
+// The node's images: what is not in its rows, taken while all devices stand still, and its rows,
+// window by window.
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/rows/row_block.h"
+#include "server/shard/image_tables.h"
+#include "server/shard/meeting_task.h"
+#include "server/shard/shard_node_impl.h"
+#include "server/shard/table_steps.h"
+#include "server/table/row_io.h"
+#include "server/table/unit_io.h"
+#include "server/table/unit_shape.h"
+
+namespace embla {
+namespace {
+
+bool IsPlannedOn(const TablePlan& plan, NodeId node) {
+  return std::ranges::any_of(plan.replicas, [node](const auto& slices) {
+    return std::ranges::any_of(slices,
+                               [node](const Slice& slice) { return slice.device.node == node; });
+  });
+}
+
+using ReadDone = std::function<void(absl::StatusOr<std::vector<WindowRows>>)>;
+
+// The unit that a window of a ZCH table, a bucket, is.
+UnitShape ShapeOfBucket(const TableSpec& spec, const RowWindow& window) {
+  return ShapeOfUnit(spec, RowGranuleOf(spec, window.rows.begin), window.columns);
+}
+
+absl::Duration Since(std::chrono::steady_clock::time_point begun) {
+  return absl::FromChrono(std::chrono::steady_clock::now() - begun);
+}
+
+// Every row has one device at each place of the order that all devices have in common, so the task
+// is not a background task: rows that change devices are found on one of them.
+class ReadWindowTask final : public DeviceTask {
+ public:
+  ReadWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window,
+                 const Journal& journal, BufferPool& pool, std::size_t devices, ReadDone done)
+      : table_(std::move(table)),
+        window_(window),
+        journal_(journal),
+        pool_(pool),
+        by_device_(devices),
+        done_(std::move(done)) {}
+
+  void Run(std::uint32_t device) override {
+    TableShard& shard = *table_->shards[window_.replica_group];
+    for (const OwnSlice& own : shard.slices(device)) {
+      if (own.columns() != window_.columns || own.present.empty()) continue;
+      const auto begun = std::chrono::steady_clock::now();
+      absl::StatusOr<std::optional<Buffer>> bytes = Encode(shard, own);
+      if (!bytes.ok()) by_device_[device].status = bytes.status();
+      if (!bytes.ok() || !bytes->has_value()) continue;
+      by_device_[device].rows.push_back({journal_.position(), *std::move(*bytes), Since(begun)});
+    }
+  }
+  void Finish() override {
+    std::vector<WindowRows> all;
+    for (OnDevice& own : by_device_) {
+      if (!own.status.ok()) return done_(own.status);
+      std::ranges::move(own.rows, std::back_inserter(all));
+    }
+    done_(std::move(all));
+  }
+
+ private:
+  struct OnDevice {
+    absl::Status status;
+    std::vector<WindowRows> rows;
+  };
+
+  absl::StatusOr<std::optional<Buffer>> Encode(const TableShard& shard, const OwnSlice& own) const {
+    absl::StatusOr<Buffer> bytes;
+    if (own.ids != nullptr) {
+      if (!own.present.ContainsAll(window_.rows)) return std::nullopt;
+      bytes = EncodeChunk(shard, own, ShapeOfBucket(table_->spec, window_), /*chunk=*/0, &pool_);
+    } else {
+      std::vector<RowId> rows;
+      const RowIntervals all = own.present.CommonWith(RowIntervals(window_.rows));
+      for (const RowInterval& here : all.intervals()) {
+        for (std::int64_t row = here.begin; row < here.end; ++row) rows.push_back(RowId{row});
+      }
+      if (rows.empty()) return std::nullopt;
+      bytes = EncodeRowsAt(shard, own, rows, &pool_);
+    }
+    if (!bytes.ok()) return bytes.status();
+    return *std::move(bytes);
+  }
+
+  const std::shared_ptr<const NodeTable> table_;
+  const RowWindow window_;
+  const Journal& journal_;  // Not owned; outlives the task.
+  BufferPool& pool_;        // Likewise.
+  std::vector<OnDevice> by_device_;
+  const ReadDone done_;
+};
+
+class WriteWindowTask final : public DeviceTask {
+ public:
+  WriteWindowTask(std::shared_ptr<const NodeTable> table, const RowWindow& window, UnitChunk rows,
+                  Buffer memory, std::size_t devices, std::function<void(absl::Status)> done)
+      : table_(std::move(table)),
+        window_(window),
+        rows_(rows),
+        memory_(std::move(memory)),
+        by_device_(devices),
+        done_(std::move(done)) {}
+
+  void Run(std::uint32_t device) override {
+    TableShard& shard = *table_->shards[window_.replica_group];
+    if (!table_->spec.zch.has_value()) {
+      by_device_[device] = WriteRowBlock(shard, device, rows_.rows);
+      return;
+    }
+    for (OwnSlice& own : shard.slices(device)) {
+      if (own.columns() != window_.columns || own.present.empty()) continue;
+      if (!own.present.ContainsAll(window_.rows)) continue;
+      by_device_[device].Update(
+          WriteChunk(shard, own, ShapeOfBucket(table_->spec, window_), rows_));
+    }
+  }
+  void Finish() override {
+    absl::Status first;
+    for (const absl::Status& status : by_device_) first.Update(status);
+    done_(first);
+  }
+
+ private:
+  const std::shared_ptr<const NodeTable> table_;
+  const RowWindow window_;
+  const UnitChunk rows_;  // Views memory_.
+  const Buffer memory_;
+  std::vector<absl::Status> by_device_;
+  const std::function<void(absl::Status)> done_;
+};
+
+absl::StatusOr<UnitChunk> DecodeWindow(const NodeTable& table, const RowWindow& window,
+                                       std::span<const std::byte> bytes) {
+  const TableShard& shard = *table.shards[window.replica_group];
+  if (table.spec.zch.has_value()) {
+    return DecodeChunk(bytes, shard, ShapeOfBucket(table.spec, window), /*chunk=*/0);
+  }
+  UnitChunk decoded;
+  EMBLA_ASSIGN_OR_RETURN(decoded.rows, DecodeRowBlock(bytes));
+  const std::span<const RowId> rows = decoded.rows.rows;
+  const bool fits =
+      std::ranges::all_of(rows, [&](RowId row) { return window.rows.Contains(ToInt(row)); });
+  if (fits) return decoded;
+  return absl::InvalidArgumentError("rows of another window");
+}
+
+}  // namespace
+
+absl::StatusOr<NodeImages::Taken> ShardNodeImpl::Take(
+    const std::function<absl::Status()>& meanwhile) {
+  const MutexLock lock(install_mu_);  // No plan and no closed session is on its way.
+  const NodeTablesPtr tables = this->tables();
+  if (tables->plan->version() == PlanVersion{}) return absl::UnavailableError("no plan yet");
+  // The record of the next plan goes on from the image's, or, without it, from this record.
+  EMBLA_RETURN_IF_ERROR(journal_->Write(InstalledPlan{tables->plan, tables->self}));
+  absl::StatusOr<Taken> taken;
+  Mutex mu;
+  CondVar changed;
+  bool is_done = false;
+  const DeviceSet all = DeviceSet::First(executors_->devices());
+  const auto work = [&] {
+    const auto begun = std::chrono::steady_clock::now();
+    taken = TakeStill(*tables);
+    const absl::Status status = taken.ok() ? meanwhile() : absl::OkStatus();
+    if (!status.ok()) taken = status;
+    if (taken.ok()) taken->held = Since(begun);
+    const MutexLock done(mu);
+    is_done = true;
+    changed.NotifyAll();
+  };
+  executors_->SubmitControl(std::make_unique<MeetingTask>(all, work), all);
+  const MutexLock wait(mu);
+  while (!is_done) changed.Wait(mu);
+  return taken;
+}
+
+absl::StatusOr<NodeImages::Taken> ShardNodeImpl::TakeStill(const NodeTables& tables) {
+  Taken taken;
+  NodeImage& image = taken.image;
+  image.position = journal_->position();
+  image.time = options_.clock->Now();
+  image.self = tables.self;
+  image.plan = tables.plan;
+  image.closed = sessions_.closed();
+  image.sessions = sessions_.seen();
+  std::size_t seen = 0;
+  for (const TablePtr& pointer : tables.plan->tables().pointers()) {
+    const TablePlan& plan = *pointer;
+    const bool is_planned = IsPlannedOn(plan, tables.self);
+    const auto it = tables.tables.find(ToInt(plan.spec.id));
+    if (it == tables.tables.end()) {
+      if (!is_planned) continue;
+      return absl::UnavailableError(
+          absl::StrCat("table ", plan.spec.name, ": a unit that the plan has here is on its way"));
+    }
+    ++seen;
+    const NodeTable& table = *it->second;
+    EMBLA_RETURN_IF_ERROR(CheckAtRest(plan, table, tables.self));
+    if (!is_planned) continue;  // All units have left, each with its record of updates.
+    if (table.copy != nullptr && replicator_.HasLeaving(plan.spec.id)) {
+      return absl::UnavailableError(
+          absl::StrCat("table ", plan.spec.name, ": a node is still to lose its copy"));
+    }
+    const auto steps = tables.steps.find(ToInt(plan.spec.id));
+    image.tables.push_back(
+        ImageOf(table, steps == tables.steps.end() ? nullptr : steps->second.get()));
+    AddWindows(plan, table, tables.self, taken.windows);
+  }
+  if (seen == tables.tables.size()) return taken;
+  return absl::UnavailableError("a table that the plan does not have is still here");
+}
+
+void ShardNodeImpl::Read(const RowWindow& window, ReadDone done) {
+  const NodeTablesPtr tables = this->tables();
+  const auto it = tables->tables.find(ToInt(window.table));
+  if (it == tables->tables.end()) return done(std::vector<WindowRows>());
+  const DeviceSet devices = it->second->shards[window.replica_group]->devices();
+  executors_->SubmitRead(std::make_unique<ReadWindowTask>(it->second, window, *journal_, pool_,
+                                                          devices_.size(), std::move(done)),
+                         devices);
+}
+
+absl::Status ShardNodeImpl::Begin(const NodeImage& image) {
+  const MutexLock lock(install_mu_);
+  EMBLA_RETURN_IF_ERROR(Install(image.plan, image.self, &image));
+  sessions_.Close(image.closed);
+  sessions_written_.Include(image.closed);
+  for (const SessionGate::Seen& seen : image.sessions) {
+    sessions_.Recall(seen.session, seen.seq, seen.time);
+  }
+  return absl::OkStatus();
+}
+
+void ShardNodeImpl::Write(const RowWindow& window, Buffer bytes,
+                          std::function<void(absl::Status)> done) {
+  const NodeTablesPtr tables = this->tables();
+  const auto it = tables->tables.find(ToInt(window.table));
+  if (it == tables->tables.end()) return done(absl::OkStatus());
+  const std::shared_ptr<const NodeTable>& table = it->second;
+  const bool fits = window.replica_group < table->shards.size() && window.rows.begin >= 0 &&
+                    window.rows.begin < window.rows.end && window.rows.end <= table->spec.rows;
+  absl::StatusOr<UnitChunk> rows = absl::InvalidArgumentError("it is of no rows of the table");
+  if (fits) rows = DecodeWindow(*table, window, bytes.bytes());
+  if (!rows.ok()) {
+    return done(absl::DataLossError(
+        absl::StrCat("rows of table ", table->spec.name, ": ", rows.status().message())));
+  }
+  const DeviceSet devices = table->shards[window.replica_group]->devices();
+  executors_->SubmitControl(
+      std::make_unique<WriteWindowTask>(table, window, *rows, std::move(bytes), devices_.size(),
+                                        std::move(done)),
+      devices);
+}
+
+void ShardNodeImpl::End() {
+  for (const auto& [id, table] : tables()->tables) {
+    for (const std::shared_ptr<TableShard>& shard : table->shards) {
+      if (shard->evictions() != nullptr) shard->evictions()->Skip(false);
+    }
+  }
+}
+
+}  // namespace embla
