@@ -13,6 +13,7 @@
 #include "server/storage/device_row_store.h"
 #include "server/storage/host_row_store.h"
 #include "server/storage/tiered_row_store.h"
+#include "server/storage/tracked_store.h"
 #include "server/table/device_executor.h"
 #include "server/zch/device/device_id_map.h"
 #include "server/zch/host_id_map.h"
@@ -74,8 +75,9 @@ Device::Device(const ShardNodeOptions& options, std::uint32_t index)
 
 absl::StatusOr<SliceMemory> Device::MakeMemory(const TableSpec& spec, const Slice& slice,
                                                NewRows rows) {
+  EMBLA_ASSIGN_OR_RETURN(std::unique_ptr<RowStore> store, MakeStore(spec, slice, rows));
   SliceMemory memory;
-  EMBLA_ASSIGN_OR_RETURN(memory.rows, MakeStore(spec, slice, rows));
+  memory.rows = std::make_unique<TrackedStore>(std::move(store));
   if (spec.zch.has_value()) {
     EMBLA_ASSIGN_OR_RETURN(memory.ids, MakeIdMap(spec, slice));
   }

@@ -32,8 +32,9 @@ struct Device {
   absl::Status health() const {
     return lanes == nullptr ? absl::OkStatus() : lanes->device().health();
   }
-  // Memory for `slice`, which the device outlives. Errors: those of HostRowStore::Create,
-  // DeviceRowStore::Create or TieredRowStore::Create, and of the maps of ids beside them.
+  // Memory for `slice`, which the device outlives; the store of its rows has dirty_rows(). Errors:
+  // those of HostRowStore::Create, DeviceRowStore::Create or TieredRowStore::Create, and of the
+  // maps of ids beside them.
   absl::StatusOr<SliceMemory> MakeMemory(const TableSpec& spec, const Slice& slice, NewRows rows);
 
   const std::uint32_t index;

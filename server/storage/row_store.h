@@ -86,6 +86,8 @@ struct ConstRowImages {
   std::span<const float> state;
 };
 
+class DirtyRows;
+
 // Contents of the rows of a new store.
 enum class NewRows : std::uint8_t {
   kInitial,
@@ -158,6 +160,10 @@ class RowStore {
   // Floats of state per row image of `columns` columns.
   virtual std::size_t StateFloats(std::uint32_t columns) const = 0;
   virtual std::size_t memory_bytes() const = 0;
+
+  // The record of which rows the verbs above have changed (tracked_store.h); belongs to the store.
+  // Null: this store keeps none.
+  virtual DirtyRows* dirty_rows() { return nullptr; }
 };
 
 }  // namespace embla
