@@ -80,7 +80,10 @@ class SimulatedStream final : public Stream {
   // The same of the maps of ids.
   const IdKernels& Ids() const;
   template <typename T>
-  T* Real(T* data, std::size_t count) const;
+  T* Real(T* data, std::size_t count) const {
+    if (data == nullptr) return nullptr;
+    return reinterpret_cast<T*>(device_.Translate(data, count * sizeof(T)));
+  }
   zch::cuda::DeviceGroups Real(const zch::cuda::DeviceGroups& groups) const;
   kernels::cuda::Workspace Real(const kernels::cuda::Workspace& workspace) const;
 

@@ -14,12 +14,6 @@ const IdKernels& SimulatedStream::Ids() const {
   return device_.kernels() == nullptr ? HostIdKernels() : device_.kernels()->ids;
 }
 
-template <typename T>
-T* SimulatedStream::Real(T* data, std::size_t count) const {
-  if (data == nullptr) return nullptr;
-  return reinterpret_cast<T*>(device_.Translate(data, count * sizeof(T)));
-}
-
 // All buckets that are here lie in one allocation, and those who wait in another.
 zch::cuda::DeviceGroups SimulatedStream::Real(const zch::cuda::DeviceGroups& groups) const {
   zch::cuda::DeviceGroups real = groups;
