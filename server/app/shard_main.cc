@@ -33,6 +33,7 @@ struct Flags {
   std::string devices = "cpu:1";
   std::string memory_per_device = "0";
   std::string gpu_cache = "0";
+  std::string snapshot_after = "256MiB";
   std::string kept_heap = "512MiB";
   std::string port_file;
   LogLevel log_level = LogLevel::kInfo;
@@ -117,6 +118,10 @@ void Define(CLI::App& app, Flags& flags) {
                  "a clean stop), written (survives the death of the process), synced (survives "
                  "the loss of power)")
       ->default_str("written");
+  app.add_option("--snapshot-after", flags.snapshot_after,
+                 "With --data-dir, how far its journal grows before a snapshot of all rows takes "
+                 "its place: so many bytes, such as 1GiB, and at least three quarters of the "
+                 "newest snapshot");
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "0: what the coordinator says");
   app.add_option("--stop-grace-ms", flags.stop_grace_ms, "How long to finish calls in flight");
   app.add_option("--port-file", flags.port_file,
@@ -156,6 +161,9 @@ absl::Status Run(Flags& flags, const StopSignal& stop_signal) {
   const absl::StatusOr<std::int64_t> gpu_cache = ParseBytes(flags.gpu_cache);
   if (!gpu_cache.ok()) return Annotate(gpu_cache.status(), "--gpu-cache");
   flags.process.gpu_cache_bytes = static_cast<std::size_t>(*gpu_cache);
+  const absl::StatusOr<std::int64_t> snapshot_after = ParseBytes(flags.snapshot_after);
+  if (!snapshot_after.ok()) return Annotate(snapshot_after.status(), "--snapshot-after");
+  flags.process.snapshots.journal_bytes_min = static_cast<std::uint64_t>(*snapshot_after);
   const absl::StatusOr<std::vector<DeviceItem>> items = ParseDevices(flags.devices);
   if (!items.ok()) return items.status();
   const absl::StatusOr<DeviceList> devices = OpenDevices(*items,

@@ -116,6 +116,7 @@ absl::Status ShardProcess::Recover() {
   NodeJournalOptions journal;
   journal.level = options_.durability;
   journal.metrics = &metrics_;
+  journal.snapshots = options_.snapshots;
   const std::string total = FormatBytes(static_cast<std::int64_t>(BytesOfFiles(options_.data_dir)));
   journal.progress_every = absl::Seconds(2);
   journal.on_progress = [this, total](const JournalProgress& progress) {
@@ -130,7 +131,8 @@ absl::Status ShardProcess::Recover() {
   const JournalRecovery& recovery = journal_->recovery();
   LogInfo("shard", "recovered directory=", options_.data_dir,
           " process=", recovery.node.log_process, " records=", recovery.records,
-          " bytes=", recovery.bytes, " updates=", recovery.updates,
+          " bytes=", recovery.bytes, " snapshot=", recovery.snapshot,
+          " snapshot_bytes=", recovery.snapshot_bytes, " updates=", recovery.updates,
           " units=", recovery.node.units.size(), " plan=", ToInt(node_->plan()->version()),
           " seconds=", absl::ToDoubleSeconds(recovery.took));
   return absl::OkStatus();

@@ -62,6 +62,7 @@ struct ShardProcessOptions {
   // live as long as the process.
   std::string data_dir;
   Durability durability = Durability::kWritten;  // Level of updates that are answered.
+  SnapshotOptions snapshots;                     // When its snapshots are taken.
   // Rows that the node had and has not any more begin at their initial values; without this the
   // coordinator refuses the node.
   bool accept_loss = false;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/failpoint.h"
 #include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/journal/decision_record.h"
@@ -43,6 +44,7 @@ absl::Status JournalPlayer::WriteRows(std::uint64_t position) {
     } else if (rows->position > position) {
       break;
     } else {
+      CrashPoint("recovery.rows");
       const std::size_t size = rows->bytes.size();
       BeginAhead(size);
       node_.images().Write(rows->window, std::move(rows->bytes),

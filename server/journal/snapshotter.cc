@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "core/base/failpoint.h"
 #include "core/base/ids.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
@@ -108,6 +109,7 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
   if (status.ok()) {
     auto writer = SnapshotWriter::Begin(node_.directory, node_.segment_bytes_max, head);
     status = writer.status();
+    CrashPoint("snapshot.begun");
     if (status.ok()) status = Copy(taken->windows, paced, **writer);
     if (status.ok()) bytes = (*writer)->bytes();
     if (!status.ok()) {
@@ -118,6 +120,7 @@ absl::Status Snapshotter::TakePaced(const WhileAtRest& while_at_rest, bool paced
     if (!absl::IsCancelled(status)) failed_.Add();
     return status;
   }
+  CrashPoint("snapshot.whole");
   newest_ = head.record.number;
   {
     const MutexLock known(mu_);
@@ -175,6 +178,7 @@ absl::Status Snapshotter::Copy(const std::vector<RowWindow>& windows, bool paced
     std::ranges::sort(rows, {}, &WindowRows::position);
     for (const WindowRows& on_device : rows) {
       held_.Observe(on_device.held);
+      CrashPoint("snapshot.rows");
       EMBLA_RETURN_IF_ERROR(writer.Add(windows[i], on_device));
     }
     bytes_.Add(static_cast<double>(writer.bytes() - std::exchange(counted, writer.bytes())));
@@ -206,6 +210,7 @@ bool Snapshotter::Pace(std::uint64_t done, double share_done, absl::Time begun) 
 
 absl::Status Snapshotter::Replace(const SnapshotHead& head) {
   EMBLA_RETURN_IF_ERROR(node_.log.Truncate(LogLsn{head.record.position}));
+  CrashPoint("snapshot.truncated");
   EMBLA_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers,
                          SnapshotStorage::List(node_.directory));
   for (const std::uint64_t number : numbers) {

@@ -1,5 +1,9 @@
 // Takes snapshots of a node while it serves, so that its journal, and the time of a start, do not
 // grow with what was ever trained. docs/snapshots.md.
+//
+// Failpoints: snapshot.begun (its image is taken), snapshot.rows (before those of a window are
+// written), snapshot.whole, snapshot.truncated (the log is cut, older snapshots are still there),
+// and recovery.rows (before those of a window are applied).
 #pragma once
 
 #include <cstdint>

@@ -55,9 +55,16 @@ struct Pending {
   bool is_done() const { return gradients.empty() && units.empty(); }
 };
 
+struct Counts {
+  int kills = 0;
+  int snapshots = 0;
+  int folds = 0;
+  int taken_apart = 0;
+};
+
 class Trial {
  public:
-  explicit Trial(std::uint32_t seed) : random_(seed), power_(seed) {
+  Trial(std::uint32_t seed, Counts& counts) : random_(seed), power_(seed), counts_(counts) {
     spec_ = RandomSpec();
     id_rows_.emplace(spec_);
     level_ = Pick({Durability::kWritten, Durability::kSynced});
@@ -121,10 +128,6 @@ class Trial {
     EXPECT_TRUE(pending_.empty());
     Compare();
   }
-  int kills() const { return kills_; }
-  int snapshots() const { return snapshots_; }
-  int folds() const { return folds_; }
-  int taken_apart() const { return taken_apart_; }
 
  private:
   template <typename T>
@@ -349,7 +352,7 @@ class Trial {
       if (absl::IsFailedPrecondition(result.status())) {
         ASSERT_TRUE(host(n).AsksApart(kTable)) << result.status();
         while (!folded_[n].empty()) GateOf(n, folded_[n].begin()->first);
-        ++taken_apart_;
+        ++counts_.taken_apart;
         ASSERT_FALSE(host(n).AsksApart(kTable));
         result = Send(node(n), update, ids);
       }
@@ -432,7 +435,7 @@ class Trial {
     nodes_[n]->Kill();
     if (level_ == Durability::kSynced && random_() % 2 == 0) nodes_[n]->disk().LosePower(power_);
     nodes_[n]->Start();
-    ++kills_;
+    ++counts_.kills;
     gates_[n].clear();
     folded_[n].clear();
     restored_[n].clear();
@@ -451,8 +454,7 @@ class Trial {
     }
     return true;
   }
-  // Between two moves, units are at rest, but those that a kill left with room on the device; and
-  // trainers go on meanwhile.
+  // Between two moves.
   void Snapshot(std::size_t n) {
     InstallOwners();
     const auto at_rest = [&](std::uint32_t unit, const UnitWindows& windows, PlanVersion folded) {
@@ -476,7 +478,7 @@ class Trial {
       return true;
     });
     ASSERT_TRUE(taken.ok() || absl::IsUnavailable(taken)) << taken;
-    snapshots_ += taken.ok() ? 1 : 0;
+    counts_.snapshots += taken.ok() ? 1 : 0;
   }
 
   void MaybeKillAny() {
@@ -542,7 +544,7 @@ class Trial {
         EMBLA_CHECK(journal(n).AppendFolded(IdOf(unit), plan).ok());
         host(n).JoinRest(IdOf(unit), gate->windows(), plan);
       });
-      if (joins) folded_[n][unit] = plan, ++folds_;
+      if (joins) folded_[n][unit] = plan, ++counts_.folds;
       return joins;
     });
     Train();
@@ -773,33 +775,24 @@ class Trial {
   std::vector<Pending> pending_;
   std::uint64_t seq_ = 0;
   std::uint64_t steps_ = 0;
-  int kills_ = 0;
-  int snapshots_ = 0;
-  int folds_ = 0;
-  int taken_apart_ = 0;
+  Counts& counts_;  // Not owned; those of all trials.
 };
 
 TEST(UnitRecovery, UnitsMoveBetweenNodesThatDieAndKeepTheBitsOfNoMove) {
   const std::vector<std::uint32_t> seeds = TestSeeds(20);
-  int kills = 0;
-  int snapshots = 0;
-  int folds = 0;
-  int taken_apart = 0;
+  Counts counts;
   for (const std::uint32_t seed : seeds) {
     if (HasFailure()) break;
     SCOPED_TRACE(absl::StrCat("EMBLA_TEST_SEED=", seed));
-    Trial trial(seed);
+    Trial trial(seed, counts);
     trial.Run();
-    kills += trial.kills();
-    snapshots += trial.snapshots();
-    folds += trial.folds();
-    taken_apart += trial.taken_apart();
   }
-  std::cout << kills << " kills, " << snapshots << " snapshots, " << folds << " units folded back, "
-            << taken_apart << " times taken apart\n";
-  EXPECT_TRUE(seeds.size() == 1 || folds > 0);  // Units of tables with steps are not folded back.
-  EXPECT_TRUE(seeds.size() == 1 || taken_apart > 0);
-  EXPECT_GT(kills, static_cast<int>(seeds.size()));
+  std::cout << counts.kills << " kills, " << counts.snapshots << " snapshots, " << counts.folds
+            << " units folded back, " << counts.taken_apart << " times taken apart\n";
+  // Units of tables with steps are not folded back.
+  EXPECT_TRUE(seeds.size() == 1 || counts.folds > 0);
+  EXPECT_TRUE(seeds.size() == 1 || counts.taken_apart > 0);
+  EXPECT_GT(counts.kills, static_cast<int>(seeds.size()));
 }
 
 }  // namespace

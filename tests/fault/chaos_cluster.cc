@@ -157,7 +157,7 @@ std::vector<std::string> ChaosCluster::ArgumentsOf(int victim) {
          absl::StrCat("cpu:", options_.devices_per_shard), "--memory-per-device", "256MiB",
          "--threads-per-device", "1"});
     if (options_.has_data_dirs) {
-      add({"--data-dir", FileOf(victim, ".data")});
+      add({"--data-dir", FileOf(victim, ".data"), "--snapshot-after", "1MiB"});
     } else {
       add({"--accept-loss"});
     }

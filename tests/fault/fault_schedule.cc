@@ -29,15 +29,17 @@ constexpr Place kCoordinatorPlaces[] = {
     {"units.report", 100},
 };
 constexpr Place kShardPlaces[] = {
-    {"file.sync", 100},          {"file.write", 200},      {"mover.chunk", 8},
-    {"mover.discard", 2},        {"mover.final", 4},       {"mover.host_done", 20},
-    {"mover.install", 4},        {"mover.log_discard", 2}, {"mover.log_freeze", 4},
-    {"mover.log_import", 4},     {"mover.log_own", 4},     {"mover.log_release", 4},
-    {"mover.log_relocate", 4},   {"mover.log_seal", 4},    {"mover.log_trim", 4},
-    {"mover.log_unfreeze", 2},   {"mover.logged", 20},     {"mover.pull", 8},
-    {"mover.relocate", 4},       {"mover.report", 10},     {"mover.reserve", 4},
-    {"mover.stage", 8},          {"mover.trim", 4},        {"shard.install_plan", 6},
-    {"shard.plan_installed", 6}, {"shard.registered", 2},  {"update.recorded", 200},
+    {"file.sync", 100},        {"file.write", 200},         {"mover.chunk", 8},
+    {"mover.discard", 2},      {"mover.final", 4},          {"mover.host_done", 20},
+    {"mover.install", 4},      {"mover.log_discard", 2},    {"mover.log_freeze", 4},
+    {"mover.log_import", 4},   {"mover.log_own", 4},        {"mover.log_release", 4},
+    {"mover.log_relocate", 4}, {"mover.log_seal", 4},       {"mover.log_trim", 4},
+    {"mover.log_unfreeze", 2}, {"mover.logged", 20},        {"mover.pull", 8},
+    {"mover.relocate", 4},     {"mover.report", 10},        {"mover.reserve", 4},
+    {"mover.stage", 8},        {"mover.trim", 4},           {"recovery.rows", 4},
+    {"shard.install_plan", 6}, {"shard.plan_installed", 6}, {"shard.registered", 2},
+    {"snapshot.begun", 2},     {"snapshot.rows", 20},       {"snapshot.truncated", 2},
+    {"snapshot.whole", 2},     {"update.recorded", 200},
 };
 
 template <std::size_t n>
